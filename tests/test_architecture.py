@@ -190,6 +190,7 @@ MAY_OPEN = {
     # Data of our own.
     "agent.decision": data_of("agent", "cues"),
     "content.admission": data_of("content", "instructions"),
+    "content.expiry": data_of("content", "expiry"),
     "content.secrets": data_of("content", "secrets", "typed_secrets"),
     "policy.grammar": data_of("policy", "lookalikes"),
 }

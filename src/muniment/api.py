@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack, closing
+from datetime import date
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
@@ -56,7 +57,7 @@ class Memory:
     def __init__(self, place: Place, model: Model, opened: ExitStack) -> None:
         self.place, self._model, self._opened = place, model, opened
 
-    def remember(
+    def remember(  # noqa: PLR0913  by keyword
         self,
         content: str,
         *,
@@ -65,6 +66,7 @@ class Memory:
         dry_run: bool = False,
         task_id: str | None = None,
         detail: bool = False,
+        expires: str | date | None = None,
         cancel: Cancel | None = None,
         observe: Observer = lambda _: None,
     ) -> RememberResult:
@@ -77,11 +79,13 @@ class Memory:
             dry_run: judge and report, commit nothing.
             task_id: makes the same request, made twice, be carried out once; see `RememberRequest`.
             detail: the result's `detail` holds the model's last words, fenced as data.
+            expires: the day on which it is no longer told, or in how many days, such as `30d`; None: as its
+                words say ("until 2026-12-31"), else never.
             cancel: ends the run early.
             observe: told of every tool call.
 
         Raises:
-            InvalidContent, InvalidScope, InvalidContextMode: the request cannot be carried out.
+            InvalidContent, InvalidScope, InvalidContextMode, InvalidExpiry: it cannot be carried out.
             RememberPathEscape: the agent tried to leave the memory; nothing was committed.
             RememberRefused, RememberNoUpdate, RememberScopeMismatch: the agent ended without effect.
             RememberTimeout, RememberFailed, Cancelled: so did the run.
@@ -90,7 +94,15 @@ class Memory:
             ManagedMemoryUnavailable: a root cannot be used, with the reason.
         """
         result = self.attempt(
-            RememberRequest(content, scope, context, dry_run=dry_run, task_id=task_id, detail=detail),
+            RememberRequest(
+                content,
+                scope,
+                context,
+                dry_run=dry_run,
+                task_id=task_id,
+                detail=detail,
+                expires=None if expires is None else str(expires),
+            ),
             cancel=cancel,
             observe=observe,
         )
@@ -127,11 +139,11 @@ class Memory:
         task_id: str | None = None,
         cancel: Cancel | None = None,
     ) -> ForgetResult:
-        """Remove an entry by its path, or what holds all the words of a query, be it items of lists.
+        """Remove an entry by its path, or what a description means, be it an item of a list or a paragraph.
 
         Args:
-            query: a path such as `user/editor.md`, or some words; those that say nothing, such as `the`, are
-                left out.
+            query: a path such as `user/editor.md`, or a description. A language model says what it means;
+                without one all its words must be there, but for those that say nothing, such as `the`.
             scope: where alone to look; None: everywhere.
             yes: do it; else the result says what would go, and nothing is written.
             task_id: as of `remember`.

@@ -40,6 +40,7 @@
     │   └── BudgetSpent           budget
     ├── JobError                  (a job ended without effect)
     │   ├── InvalidContent        invalid_content
+    │   ├── InvalidExpiry         invalid_expires
     │   ├── InvalidContextMode    invalid_context_mode
     │   ├── RememberNoUpdate      remember_no_update
     │   ├── RememberScopeMismatch remember_scope_mismatch
@@ -63,6 +64,8 @@ host path or a file's content. Messages of the other classes are for people and 
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from muniment.kernel.refusal import (
     BadName,
@@ -306,6 +309,12 @@ class InvalidContent(JobError):
     code = "invalid_content"
 
 
+class InvalidExpiry(JobError):
+    """When the fact is to end is no day to come."""
+
+    code = "invalid_expires"
+
+
 class InvalidContextMode(JobError):
     """The context mode is neither `workspace` nor `clean`."""
 
@@ -349,9 +358,21 @@ class ForgetTimeout(JobError):
 
 
 class ForgetFailed(JobError):
-    """More was meant than one forget may remove, or the model failed; nothing was removed."""
+    """More was meant than one forget may remove, or the model failed; nothing was removed.
+
+    Attributes:
+        paths: where more was meant, logical paths of some of it.
+        meant: how many things were; None: it failed otherwise.
+        limit: how many one forget may remove.
+    """
 
     code = "forget_failed"
+
+    def __init__(
+        self, message: str, paths: Sequence[str] = (), meant: int | None = None, limit: int | None = None
+    ) -> None:
+        self.paths, self.meant, self.limit = tuple(paths), meant, limit
+        super().__init__(message)
 
 
 class DreamTimeout(JobError):

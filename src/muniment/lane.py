@@ -272,7 +272,8 @@ def _task(ledger: Database, row: tuple[Any, ...]) -> Task:
 # given up changes nothing any more, however late it ends. L5 Caps: at most `MAX_PENDING` tasks are pending,
 # of them `MAX_TIDYING` to forget or dream; of `MAX_RECORDS` those that are over are forgotten, first the
 # oldest of the token that has most of them. L6 Repeats: the same key of the same originator is the same
-# task, for `REPEAT_HOURS` and while its record lasts; with another request it is refused. L7 Each
+# task, for `REPEAT_HOURS`; with another request it is refused. So long its record counts for no cap but
+# `MAX_KEYED`, and is not forgotten. L7 Each
 # transition is an event in the same transaction; what was accepted is on record, too, and what was
 # cancelled once it had begun. L8 Secrets: what the rules find of one in a text to remember, or in where it
 # comes from, is taken out before the ledger has it; the task says so (`secret`). No write-ahead log and no
@@ -289,7 +290,10 @@ MAX_TIDYING: Final = 8
 """Of these, tasks that forget or dream, so that facts are still taken while many of them wait."""
 
 MAX_RECORDS: Final = 1_000
-"""Tasks of a workspace that are remembered, with those that are over."""
+"""Tasks of a workspace that are remembered, with those that are over, and without those of L6."""
+
+MAX_KEYED: Final = 100_000
+"""Tasks of a workspace that are remembered in all: with a key each, more than one a second all day."""
 
 MAX_ATTEMPTS: Final = 3
 """How often a task is begun. One that a crash cut short three times may well be why.
@@ -299,6 +303,11 @@ One that has committed by then is begun once more, to find out what it did.
 
 REPEAT_HOURS: Final = 24
 """Hours for which a key names a task."""
+
+_OVER: Final = "status IN ('completed', 'failed', 'cancelled')"
+_LAPSED: Final = "(repeat IS NULL OR created <= ?)"
+_ALWAYS: Final = "~"
+"""Later than any time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -522,16 +531,27 @@ class Lane:
             raise QueueFull(sum(pending.values()))
 
     def _evict(self) -> None:
+        """Forget records that are over (L5), but for those that a key still names (L6)."""
+        total = "SELECT count(*) FROM task WHERE workspace = ?"
+        ((kept,),) = self._state.ledger.rows(total, (self.workspace,))
+        if kept > MAX_RECORDS:
+            self._keep(MAX_RECORDS, self._hours_ago(REPEAT_HOURS))
+        if kept > MAX_KEYED:
+            self._keep(MAX_KEYED, _ALWAYS)
+
+    def _keep(self, most: int, until: str) -> None:
+        """Keep so many of the records that have no key, are not over, or were made up to a time."""
         with self._state.ledger.transaction() as connection:
             ((kept,),) = self._state.ledger.rows(
-                "SELECT count(*) FROM task WHERE workspace = ?", (self.workspace,)
+                f"SELECT count(*) FROM task WHERE workspace = ? AND ({_LAPSED} OR NOT {_OVER})",  # noqa: S608  constants
+                (self.workspace, until),
             )
-            for _ in range(kept - MAX_RECORDS):
+            for _ in range(kept - most):
                 connection.execute(
-                    "DELETE FROM task WHERE seq = (SELECT min(seq) FROM task INDEXED BY task_over "
-                    "WHERE workspace = ? AND status IN ('completed', 'failed', 'cancelled') "
+                    "DELETE FROM task WHERE seq = (SELECT min(seq) FROM task INDEXED BY task_over "  # noqa: S608
+                    f"WHERE workspace = ? AND {_LAPSED} AND {_OVER} "
                     "GROUP BY token ORDER BY count(*) DESC, min(seq) LIMIT 1)",
-                    (self.workspace,),
+                    (self.workspace, until),
                 )
 
     def _repeat_of(self, asked: NewTask) -> tuple[str | None, str | None]:

@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import date
 from typing import Any, Final, Literal, Protocol, get_args
 
 from muniment.content.gates import visible
@@ -124,12 +125,14 @@ class Brief:
         scopes: the scopes of the run, in the order of the policy.
         context: what the run may see.
         related: entries that are like the fact, the nearest first; the run counts as having read them.
+        ends: the day on which the fact is no longer told; None: never.
     """
 
     fact: str
     scopes: tuple[ScopeBrief, ...]
     context: ContextMode
     related: tuple[Related, ...] = ()
+    ends: date | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import gc
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from muniment.names import __version__
+
+if TYPE_CHECKING:
+    from muniment.cli.inspect import MemoryArguments
 
 # -- options -----------------------------------------------------------------------------------------
 #
@@ -66,6 +69,9 @@ OnModelFailure = Annotated[
         help="What follows a model that comes to nothing: the rules file the fact, or the task fails.",
         show_default="as configured, else rules",
     ),
+]
+Expires = Annotated[
+    str | None, typer.Option(metavar="DATE|30d", help="When it ends, if its words do not say so.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")]
 
@@ -150,10 +156,9 @@ def recall(  # noqa: PLR0913, PLR0917  every argument is an option of the comman
 
     With --hook the exit code is 0 and an answer is there within 5 seconds, whatever goes wrong.
     """
-    from muniment.cli.inspect import MemoryArguments
     from muniment.cli.recall import RecallArguments, answer_hook, run_recall
 
-    where = MemoryArguments(workspace, policy, root or [], json=json)
+    where = _where(workspace, policy, root, json=json)
     asked = RecallArguments(" ".join(words or []), limit, budget, tuple(exclude or ()), scope)
     if hook:
         if words or json:
@@ -164,15 +169,21 @@ def recall(  # noqa: PLR0913, PLR0917  every argument is an option of the comman
     raise typer.Exit(run_recall(where, asked))
 
 
+def _where(
+    workspace: Path | None, policy: str | None, root: list[str] | None, *, json: bool
+) -> MemoryArguments:
+    from muniment.cli.inspect import MemoryArguments
+
+    return MemoryArguments(workspace, policy, root or [], json=json)
+
+
 # -- tidying app -------------------------------------------------------------------------------------
 #
 # The commands that take things out of the memory, and their options. Bodies load what they need.
 
 
 def forget(  # noqa: PLR0913, PLR0917  every argument is an option of the command
-    words: Annotated[
-        list[str], typer.Argument(help="The path of an entry, or words that it holds, all of them.")
-    ],
+    words: Annotated[list[str], typer.Argument(help="The path of an entry, or what is meant in words.")],
     scope: Annotated[str | None, typer.Option(help="The one scope to look in.")] = None,
     workspace: Workspace = None,
     policy: PolicyName = None,
@@ -184,14 +195,13 @@ def forget(  # noqa: PLR0913, PLR0917  every argument is an option of the comman
     yes: Annotated[bool, typer.Option("--yes", help="Do it; else it is only shown what would go.")] = False,
     json: Json = False,
 ) -> None:
-    """Forget an entry, or what holds these words; `undo` brings it back until it is erased."""
-    from muniment.cli.inspect import MemoryArguments
+    """Forget an entry, or what these words describe; `undo` brings it back until it is erased."""
     from muniment.cli.terminal import ModelFlags
     from muniment.cli.tidying import run_forget
     from muniment.jobs.request import ForgetRequest
 
     flags = ModelFlags(model=model, base_url=base_url, api_key_file=api_key_file, protocol=protocol)
-    where = MemoryArguments(workspace, policy, root or [], json=json)
+    where = _where(workspace, policy, root, json=json)
     raise typer.Exit(run_forget(where, flags, ForgetRequest(" ".join(words), scope, yes=yes)))
 
 
@@ -208,13 +218,12 @@ def dream(  # noqa: PLR0913, PLR0917  every argument is an option of the command
     json: Json = False,
 ) -> None:
     """Tidy the memory: merge what says the same, remove what has expired, count the rest."""
-    from muniment.cli.inspect import MemoryArguments
     from muniment.cli.terminal import ModelFlags
     from muniment.cli.tidying import run_dream
     from muniment.jobs.request import DreamRequest
 
     flags = ModelFlags(model=model, base_url=base_url, api_key_file=api_key_file, protocol=protocol)
-    where = MemoryArguments(workspace, policy, root or [], json=json)
+    where = _where(workspace, policy, root, json=json)
     raise typer.Exit(run_dream(where, flags, DreamRequest(scope, yes=yes)))
 
 
@@ -370,10 +379,9 @@ def history(
     json: Json = False,
 ) -> None:
     """List what was committed, the newest first."""
-    from muniment.cli.inspect import MemoryArguments
     from muniment.cli.ledger import show_history
 
-    raise typer.Exit(show_history(MemoryArguments(workspace, policy, root or [], json=json), path))
+    raise typer.Exit(show_history(_where(workspace, policy, root, json=json), path))
 
 
 def why(
@@ -384,10 +392,9 @@ def why(
     json: Json = False,
 ) -> None:
     """Say where an entry comes from, and whether it was edited by hand since."""
-    from muniment.cli.inspect import MemoryArguments
     from muniment.cli.ledger import show_why
 
-    raise typer.Exit(show_why(MemoryArguments(workspace, policy, root or [], json=json), path))
+    raise typer.Exit(show_why(_where(workspace, policy, root, json=json), path))
 
 
 def edit(
@@ -399,9 +406,8 @@ def edit(
 ) -> None:
     """Open an entry in your editor, and commit it as yours when you close it."""
     from muniment.cli.edit import edit_entry
-    from muniment.cli.inspect import MemoryArguments
 
-    raise typer.Exit(edit_entry(MemoryArguments(workspace, policy, root or [], json=json), path))
+    raise typer.Exit(edit_entry(_where(workspace, policy, root, json=json), path))
 
 
 def undo(
@@ -412,10 +418,9 @@ def undo(
     json: Json = False,
 ) -> None:
     """Take back what a task did; refused where its files were changed since."""
-    from muniment.cli.inspect import MemoryArguments
     from muniment.cli.ledger import undo_task
 
-    raise typer.Exit(undo_task(MemoryArguments(workspace, policy, root or [], json=json), task))
+    raise typer.Exit(undo_task(_where(workspace, policy, root, json=json), task))
 
 
 def erase(
@@ -435,12 +440,11 @@ def erase(
     json: Json = False,
 ) -> None:
     """Erase an entry with its whole history, for good; or, with --verify, look for what is left of a text."""
-    from muniment.cli.inspect import MemoryArguments
     from muniment.cli.ledger import erase_target, look_for
 
     if bool(target) == (verify is not None) or (verify is not None and yes):
         raise typer.BadParameter("name what to erase, or a text to look for with --verify FILE")
-    where = MemoryArguments(workspace, policy, root or [], json=json)
+    where = _where(workspace, policy, root, json=json)
     raise typer.Exit(look_for(where, verify) if verify is not None else erase_target(where, target, yes=yes))
 
 
@@ -452,10 +456,9 @@ def review_list(
     json: Json = False,
 ) -> None:
     """List what waits."""
-    from muniment.cli.inspect import MemoryArguments
     from muniment.cli.ledger import list_reviews
 
-    raise typer.Exit(list_reviews(MemoryArguments(workspace, policy, root or [], json=json)))
+    raise typer.Exit(list_reviews(_where(workspace, policy, root, json=json)))
 
 
 @review_app.command("show")
@@ -467,10 +470,9 @@ def review_show(
     json: Json = False,
 ) -> None:
     """Show what waits: the whole text, with everything invisible made visible, and its digest."""
-    from muniment.cli.inspect import MemoryArguments
     from muniment.cli.ledger import show_review
 
-    raise typer.Exit(show_review(MemoryArguments(workspace, policy, root or [], json=json), review_id))
+    raise typer.Exit(show_review(_where(workspace, policy, root, json=json), review_id))
 
 
 @review_app.command("approve")
@@ -487,12 +489,11 @@ def review_approve(
     json: Json = False,
 ) -> None:
     """Commit what waits; on a terminal it is shown first, and you are asked."""
-    from muniment.cli.inspect import MemoryArguments
     from muniment.cli.ledger import approve_review, is_asked_on_terminal
 
     if not (digest or yes or is_asked_on_terminal()):
         raise typer.BadParameter("without a terminal it takes --digest, as `review show` shows it, or --yes")
-    where = MemoryArguments(workspace, policy, root or [], json=json)
+    where = _where(workspace, policy, root, json=json)
     raise typer.Exit(approve_review(where, review_id, digest, yes=yes))
 
 
@@ -505,10 +506,9 @@ def review_reject(
     json: Json = False,
 ) -> None:
     """Decide that what waits is never committed."""
-    from muniment.cli.inspect import MemoryArguments
     from muniment.cli.ledger import reject_review
 
-    raise typer.Exit(reject_review(MemoryArguments(workspace, policy, root or [], json=json), review_id))
+    raise typer.Exit(reject_review(_where(workspace, policy, root, json=json), review_id))
 
 
 @audit_app.command("verify")
@@ -708,9 +708,7 @@ app.add_typer(token_app, name="token")
 
 
 @app.callback(invoke_without_command=True)
-def _program(
-    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
-) -> None:
+def _program(version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
     if version:
         typer.echo(f"muniment {__version__}")
         raise typer.Exit
@@ -743,9 +741,8 @@ def remember(  # noqa: PLR0913, PLR0917  every argument is an option of the comm
         Path | None,
         typer.Option(metavar="FILE", help="Write what was said between model and run to a new file."),
     ] = None,
-    detail: Annotated[
-        bool, typer.Option("--detail", help="Print the model's last words too, as data.")
-    ] = False,
+    detail: Annotated[bool, typer.Option("--detail", help="Print the model's last words, as data.")] = False,
+    expires: Expires = None,
     json: Json = False,
 ) -> None:
     """Remember a fact."""
@@ -772,6 +769,7 @@ def remember(  # noqa: PLR0913, PLR0917  every argument is an option of the comm
         task_id,
         dry_run=dry_run,
         detail=detail,
+        expires=expires,
         json=json,
     )
     raise typer.Exit(run_remember(asked))
@@ -786,9 +784,9 @@ def list_entries(
     json: Json = False,
 ) -> None:
     """List the entries, with whatever cannot be read or named."""
-    from muniment.cli.inspect import MemoryArguments, list_memory
+    from muniment.cli.inspect import list_memory
 
-    raise typer.Exit(list_memory(MemoryArguments(workspace, policy, root or [], json=json), path))
+    raise typer.Exit(list_memory(_where(workspace, policy, root, json=json), path))
 
 
 @app.command()
@@ -805,9 +803,9 @@ def show(
     json: Json = False,
 ) -> None:
     """Print an entry."""
-    from muniment.cli.inspect import MemoryArguments, show_entry
+    from muniment.cli.inspect import show_entry
 
-    raise typer.Exit(show_entry(MemoryArguments(workspace, policy, root or [], json=json), path))
+    raise typer.Exit(show_entry(_where(workspace, policy, root, json=json), path))
 
 
 @index_app.command("rebuild")
@@ -818,9 +816,9 @@ def index_rebuild(
     json: Json = False,
 ) -> None:
     """Write the index of every scope anew from its entries."""
-    from muniment.cli.inspect import MemoryArguments, rebuild_indexes
+    from muniment.cli.inspect import rebuild_indexes
 
-    raise typer.Exit(rebuild_indexes(MemoryArguments(workspace, policy, root or [], json=json)))
+    raise typer.Exit(rebuild_indexes(_where(workspace, policy, root, json=json)))
 
 
 @index_app.command("verify")
@@ -831,9 +829,9 @@ def index_verify(
     json: Json = False,
 ) -> None:
     """Compare every index with its entries; exit 1 if one differs."""
-    from muniment.cli.inspect import MemoryArguments, verify_indexes
+    from muniment.cli.inspect import verify_indexes
 
-    raise typer.Exit(verify_indexes(MemoryArguments(workspace, policy, root or [], json=json)))
+    raise typer.Exit(verify_indexes(_where(workspace, policy, root, json=json)))
 
 
 @app.command()

@@ -147,6 +147,7 @@ class RememberArguments:
     task_id: str | None
     dry_run: bool
     detail: bool
+    expires: str | None
     json: bool
 
 
@@ -175,6 +176,7 @@ def run_remember(asked: RememberArguments) -> int:
                     dry_run=asked.dry_run,
                     task_id=id_of_task(KIND, asked.task_id),
                     detail=asked.detail,
+                    expires=asked.expires,
                 )
                 roots = [root.trusted_path for root in memory.place.roots.values()]
                 with writing(asked.transcript, roots) as witness, _progress() as observe:
@@ -218,6 +220,8 @@ def _report(result: RememberResult, *, as_json: bool) -> int:
                 say(f'{would}updated: {change.path} (was: "{change.superseded.was}")')
             else:
                 say(f"{would}saved ({'new' if change.kind == 'create' else 'changed'}): {change.path}")
+        if result.expires is not None:
+            say(f"  it ends: from {result.expires} on it is no longer told")
         say(
             f"  {visible(one_line(result.decided_by))}, {result.turns} turns, {result.seconds:.2f} s, "
             f"policy {result.policy}, enforcement {_enforcement(result)}"

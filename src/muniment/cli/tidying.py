@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterable
 from contextlib import closing
 from typing import Final, TypeVar
@@ -23,6 +24,7 @@ from muniment.cli.terminal import (
     say,
     say_notes,
 )
+from muniment.content.gates import visible
 from muniment.errors import Cancelled, MunimentError
 from muniment.jobs.dream import dream
 from muniment.jobs.forget import forget
@@ -115,8 +117,11 @@ def run_forget(where: MemoryArguments, flags: ModelFlags, request: ForgetRequest
 
 def _show_forgotten(result: ForgetResult) -> None:
     done = "forgotten" if result.status == "completed" else "would be forgotten"
-    for _, summary, path in result.removed_entries:
-        say(f"{done}: {on_one_line(path)} ({on_one_line(summary)})")
+    for each in result.removed_entries:
+        say(f"{done}: {on_one_line(each.path)} ({on_one_line(each.summary)})")
+        if result.status == "preview" and each.line is not None:
+            for number, line in enumerate(re.split("\r\n|\n|\r", each.text or ""), each.line):
+                say(f"  {number} | {visible(line)}")
     say_kept(result.kept)
     if not result.removed_entries:
         say(on_one_line(result.summary))

@@ -149,6 +149,7 @@ class AsyncClient:
         context_mode: str | None = None,
         trust: str | None = None,
         ref: str | None = None,
+        expires: str | None = None,
         idempotency_key: str | None = None,
     ) -> AsyncTaskHandle[RememberResult]:
         """Have a fact remembered.
@@ -159,6 +160,8 @@ class AsyncClient:
             context_mode: `workspace` (None), or `clean`: the agent sees nothing of the memory.
             trust: who it comes from, up to the token's trust: `owner`, `workspace`, `agent`, `external`.
             ref: where it comes from, in the caller's words.
+            expires: the day on which it is no longer told, such as `2026-12-31`, or in how many days, such as
+                `30d`; None: as its words say, else never.
             idempotency_key: the same request under the same key is one task, also from another client object;
                 None: one of this call's own.
         """
@@ -169,6 +172,7 @@ class AsyncClient:
                 context_mode=context_mode,
                 trust=trust,
                 ref=ref,
+                expires=expires,
                 idempotency_key=idempotency_key,
             )
         )

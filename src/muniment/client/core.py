@@ -38,6 +38,7 @@ from muniment.client.results import (
     Event,
     Explained,
     ForgetResult,
+    KeptEntry,
     Kind,
     Recalled,
     RecalledEntry,
@@ -473,6 +474,7 @@ def _read(kind: type[R], document: object, what: str) -> R:
         "tuple[Superseded, ...]": lambda name: tuple(
             _read(Superseded, each, "what was superseded") for each in wire.items(name)
         ),
+        "int | None": wire.count,  # Read where it is there.
     }
     found = {
         each.name: readers[str(each.type)](_camel(each.name))
@@ -499,6 +501,11 @@ def _forgotten(document: object, what: str) -> ForgetResult:
         tuple(_read(RemovedEntry, each, "a removed entry") for each in wire.items("removedEntries")),
         wire.texts("touchedTopics"),
         wire.texts("touchedScopes"),
+        tuple(_read(KeptEntry, each, "a kept entry") for each in wire.items("kept"))
+        if wire.get("kept") is not None
+        else (),
+        wire.texts("near") if wire.get("near") is not None else (),
+        wire.texts("notes") if wire.get("notes") is not None else (),
     )
 
 
@@ -520,6 +527,8 @@ def _error(wire: _Object, review_id: str | None) -> TaskError:
         wire.maybe("message") or "The daemon does not say why.",
         wire.maybe("reviewId") or review_id,
         wire.texts("paths") if wire.get("paths") is not None else (),
+        wire.count("meant") if wire.get("meant") is not None else None,
+        wire.count("limit") if wire.get("limit") is not None else None,
     )
 
 
@@ -698,15 +707,13 @@ class ClientCore:
         context_mode: str | None = None,
         trust: str | None = None,
         ref: str | None = None,
+        expires: str | None = None,
         idempotency_key: str | None = None,
     ) -> Plan[Accepted]:
         """Queue a fact."""
         source = _given(trust=trust, ref=ref)
-        return self._queue(
-            "remember",
-            {"content": content, **_given(contextMode=context_mode, scope=scope, source=source or None)},
-            idempotency_key,
-        )
+        more = _given(contextMode=context_mode, scope=scope, source=source or None, expires=expires)
+        return self._queue("remember", {"content": content, **more}, idempotency_key)
 
     def forget(
         self,

@@ -9,7 +9,8 @@
         ├── ClientClosed          client_closed
         ├── Problem               (the daemon answered that it does not do this)
         │   ├── InvalidRequest    invalid_request, invalid_json, invalid_http, bad_name
-        │   │   ├── InvalidContent, InvalidContextMode, InvalidScope, InvalidQuery, InvalidClientId
+        │   │   ├── InvalidContent, InvalidContextMode, InvalidScope, InvalidExpires
+        │   │   ├── InvalidQuery, InvalidClientId
         │   │   └── IdempotencyMismatch
         │   ├── TokenRequired
         │   ├── UntrustedWorkspace, OwnerRequired
@@ -146,6 +147,12 @@ class InvalidContent(InvalidRequest):
     """The fact is empty, too long or not text."""
 
     codes: ClassVar[tuple[str, ...]] = ("invalid_content",)
+
+
+class InvalidExpires(InvalidRequest):
+    """When the fact is to end is no day to come."""
+
+    codes: ClassVar[tuple[str, ...]] = ("invalid_expires",)
 
 
 class InvalidContextMode(InvalidRequest):
@@ -306,11 +313,15 @@ class TaskFailed(ClientError):
         code: what the daemon said; stable.
         task_id: which task.
         review_id: what the owner may approve, of a task that waits for that.
-        paths: logical paths that were changed meanwhile, where the daemon named them.
+        paths: logical paths that were changed meanwhile, or of what would be too much to forget, where the
+            daemon named them.
+        meant, limit: how many things a forget would have removed, and how many it may; None: that is not why.
     """
 
     code: str  # type: ignore[misc]  # As that of `Problem`.
     codes: ClassVar[tuple[str, ...]] = ()
+    meant: int | None = None
+    limit: int | None = None
 
     def __init__(
         self,

@@ -47,6 +47,7 @@ class RememberResult:
         trust: of what was written; below that of the request where a model used words of its own.
         notes: what a person should know.
         superseded: what no longer holds.
+        expires: the day on which what was written is no longer told; None: it lasts.
     """
 
     summary: str
@@ -57,25 +58,50 @@ class RememberResult:
     trust: str | None = None
     notes: tuple[str, ...] = ()
     superseded: tuple[Superseded, ...] = ()
+    expires: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class RemovedEntry:
-    """An entry, or an item of one, that went; of a dry run, that would go."""
+    """An entry, or a part of one, that went; of a dry run, that would go.
+
+    Attributes:
+        line: where in the file what goes begins; None: all of it goes.
+        text: the lines that go; None: all of the file.
+    """
 
     topic: str
     summary: str
     file_path: str
+    line: int | None = None
+    text: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class KeptEntry:
+    """An entry that was meant and stays, and why."""
+
+    file_path: str
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class ForgetResult:
-    """What a forget did."""
+    """What a forget did.
+
+    Attributes:
+        kept: what was meant and stays.
+        near: where nothing was meant, paths of entries that share a word with the query.
+        notes: what a person should know.
+    """
 
     summary: str
     removed_entries: tuple[RemovedEntry, ...]
     touched_topics: tuple[str, ...]
     touched_scopes: tuple[str, ...]
+    kept: tuple[KeptEntry, ...] = ()
+    near: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,12 +288,20 @@ Result = RememberResult | ForgetResult | DreamResult
 
 @dataclass(frozen=True, slots=True)
 class TaskError:
-    """Why a task failed."""
+    """Why a task failed.
+
+    Attributes:
+        paths: what was changed meanwhile; or some of what would be too much to forget.
+        meant: how much that is, where it is more than may be forgotten.
+        limit: how much may be forgotten at once, where it is more.
+    """
 
     code: str
     message: str
     review_id: str | None = None
     paths: tuple[str, ...] = ()
+    meant: int | None = None
+    limit: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,9 +341,14 @@ class Task:
             return self.result
         error = self.error or TaskError("cancelled", "The task was cancelled; nothing was written.")
         failure = FAILURES.get(error.code, TaskFailed)
-        raise failure(
-            error.code, error.message, task_id=self.task_id, review_id=error.review_id, paths=error.paths
+        message = error.message
+        if error.meant is not None:
+            message += f" Meant are {error.meant} things, and {error.limit} may go at once."
+        raised = failure(
+            error.code, message, task_id=self.task_id, review_id=error.review_id, paths=error.paths
         )
+        raised.meant, raised.limit = error.meant, error.limit
+        raise raised
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,6 +79,7 @@ class Line:
         kind: which block it is part of.
         path: the blocks that hold it, outermost first: an item by the number of its first line, or `QUOTE`.
             Empty for a blank line.
+        is_open: whether the code or HTML that it is in goes on behind it, also over a blank line.
     """
 
     start: int
@@ -86,6 +87,7 @@ class Line:
     end: int
     kind: Kind = "blank"
     path: tuple[int, ...] = ()
+    is_open: bool = False
 
 
 def read_lines(body: str) -> list[Line]:
@@ -181,7 +183,8 @@ class _Reader:
         if not whole.strip(" \t\r\n"):
             kind = "blank"  # Also in code: where it is the last of its block, it belongs to nothing.
         path = self._open[-1].path if self._open and kind != "blank" else ()
-        self.lines.append(Line(start, start + cursor.at, start + len(whole), kind, path))
+        is_open = self._leaf == "fence" or (self._leaf == "html" and self._html_end is not None)
+        self.lines.append(Line(start, start + cursor.at, start + len(whole), kind, path, is_open))
 
     def _matched(self, cursor: _Cursor) -> int:
         """How many of the open containers the line is in by its beginning."""
@@ -326,7 +329,7 @@ def _html_block(rest: str, *, in_text: bool) -> int | None:
 
 # -- bullets -----------------------------------------------------------------------------------------
 #
-# The list items of an entry's body, and their removal to the byte. Pure.
+# The list items and paragraphs of an entry's body, and their removal to the byte. Pure.
 #
 # What an item is, is CommonMark's business: blocks are read here by the two phases of its specification, as
 # far as they decide to which item a line belongs. Holds, for every text:
@@ -334,10 +337,11 @@ def _html_block(rest: str, *, in_text: bool) -> int | None:
 # - B1. `outline` is total, and linear in the text but for the depth of its nesting.
 # - B2. An item has whole lines: from its marker to its last line that is not blank, nested blocks and lazy
 #   continuation lines included. What looks like an item in code, in HTML or behind other text is none.
+#   A passage has the blank lines behind it as well; the last one those before it.
 # - B3. `without` gives the text less one run of characters, nothing else: line breaks, tabs and a missing
 #   last
-#   one stay. Where the lines above and below would otherwise run together, the item's last line break stays
-#   too, as an empty line.
+#   one stay. Where the lines above and below would otherwise run together, the last line break of what goes
+#   stays too, as an empty line.
 # - B4. What is left reads as it did: every other line belongs to the same items and is the same kind of
 #   block.
 #   Where that cannot be had, `without` refuses.
@@ -350,19 +354,21 @@ def _html_block(rest: str, *, in_text: bool) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A list item that can be removed.
+    """A list item that can be removed; or a passage, which is a paragraph, code, or what else is no item.
 
     Attributes:
         start: offset in the body of its first line, indentation included.
-        end: offset behind its last line that is not blank.
+        end: offset behind its last line that is not blank; of a passage see B2.
         own: its text without that of the items in it and without their markers.
         items: the items in it that can be removed on their own.
+        is_item: whether it is an item.
     """
 
     start: int
     end: int
     own: str
     items: tuple[Item, ...]
+    is_item: bool = True
 
     @property
     def text(self) -> str:
@@ -380,7 +386,12 @@ class Outline:
     """
 
     items: tuple[Item, ...]
-    passages: tuple[str, ...]
+    passages: tuple[Item, ...]
+
+    @property
+    def parts(self) -> tuple[Item, ...]:
+        """Outermost items and passages, in order."""
+        return tuple(sorted((*self.items, *self.passages), key=lambda part: part.end))
 
     @property
     def is_empty(self) -> bool:
@@ -389,7 +400,7 @@ class Outline:
 
 
 class NotSeparable(ValueError):
-    """Without the item the rest would read differently."""
+    """Without the part the rest would read differently."""
 
 
 def outline(body: str) -> Outline:
@@ -397,10 +408,11 @@ def outline(body: str) -> Outline:
     lines = read_lines(body)
     builders: dict[int, _Builder] = {}
     outermost: list[_Builder] = []
-    passages: list[list[str]] = [[]]
-    for line in lines:
+    passages: list[list[int]] = [[]]
+    for number, line in enumerate(lines):
         if line.kind == "blank":
-            passages.append([])
+            if not line.is_open:
+                passages.append([])
             continue
         owner: _Builder | None = None
         for first in _offered(line.path):
@@ -416,12 +428,24 @@ def outline(body: str) -> Outline:
         elif line.kind in {"heading", "rule", "marks"}:
             passages.append([])
         else:
-            passages[-1].append(body[line.start : line.end])
-    return Outline(tuple(item.built() for item in outermost), tuple("".join(run) for run in passages if run))
+            passages[-1].append(number)
+    found = (_passage(body, lines, run[0], run[-1]) for run in passages if run)
+    return Outline(tuple(item.built() for item in outermost), tuple(found))
+
+
+def _passage(body: str, lines: Sequence[Line], first: int, last: int) -> Item:
+    """The passage of some lines, with the blank ones that go with it (B2)."""
+    own = body[lines[first].start : lines[last].end]
+    behind = next((number for number in range(last + 1, len(lines)) if lines[number].kind != "blank"), None)
+    if behind is not None:
+        return Item(lines[first].start, lines[behind].start, own, (), is_item=False)
+    while first and lines[first - 1].kind == "blank":
+        first -= 1
+    return Item(lines[first].start, lines[last].end, own, (), is_item=False)
 
 
 def without(body: str, item: Item) -> str:
-    """`body` without one of the items of its outline (B3, B4).
+    """`body` without one of the items or passages of its outline (B3, B4).
 
     Raises:
         NotSeparable: another line would belong to other items or be another kind of block.
@@ -433,7 +457,7 @@ def without(body: str, item: Item) -> str:
         shorter = body[: item.start] + body[item.end - kept :]
         if _reads_alike(before, read_lines(shorter), item):
             return shorter
-    raise NotSeparable("without this item the rest of the file would read differently")
+    raise NotSeparable("without this part the rest of the file would read differently")
 
 
 def _offered(path: tuple[int, ...]) -> Iterator[int]:

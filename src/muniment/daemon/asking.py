@@ -8,11 +8,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any, Final, NoReturn, TypeVar
 
 from pydantic import BaseModel, ValidationError
 from pydantic.alias_generators import to_camel
 
+from muniment.content.expiry import read_expiry
 from muniment.daemon import contract
 from muniment.daemon.contract import HttpProblem
 from muniment.daemon.work import Workspace
@@ -64,6 +66,7 @@ M = TypeVar("M", bound=BaseModel)
 _REMEMBER: Final = {
     "content": "invalid_content",
     "contextMode": "invalid_context_mode",
+    "expires": "invalid_expires",
     "scope": "invalid_scope",
 }
 _FORGET: Final = {"query": "invalid_query", "scope": "invalid_scope"}
@@ -93,8 +96,15 @@ def remember(document: dict[str, Any], workspace: Workspace) -> WantedTask:
     body = parsed(contract.RememberBody, document, _REMEMBER)
     context = body.context_mode or ContextMode.WORKSPACE
     scope = _scope(body.scope, body.model_fields_set, workspace)
+    arguments = {"content": content, "scope": scope, "context": context}
+    if body.expires is not None:
+        try:
+            read_expiry(body.expires, datetime.now(UTC).date())
+        except ValueError:
+            raise HttpProblem("invalid_expires") from None
+        arguments["expires"] = body.expires
     return WantedTask(
-        {"content": content, "scope": scope, "context": context},
+        arguments,
         {"contextMode": context} | _shown(scope),
         body.source.trust,
         body.source.ref,

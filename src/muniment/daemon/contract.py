@@ -17,6 +17,7 @@ from muniment.errors import (
     Cancelled,
     ConfigInvalid,
     ConfinementUnavailable,
+    ForgetFailed,
     InvalidContent,
     InvalidScope,
     MunimentError,
@@ -48,6 +49,12 @@ MAX_RECALLED: Final = 20
 
 MAX_EXCLUDED: Final = 500
 """Ids that one recall leaves out: what was shown in a long conversation."""
+
+MAX_EXPIRES_CHARS: Final = 32
+"""Characters of a day, and more than one has."""
+
+MAX_KEPT: Final = 100
+"""Entries that a forget leaves alone of which an answer tells."""
 
 MAX_ID_CHARS: Final = 1_200
 """Characters of the id of an entry: its path, and 65 more."""
@@ -84,16 +91,22 @@ class RememberBody(_Request):
     context_mode: Annotated[ContextMode, Field(strict=False)] | None = None
     scope: str | None = None
     source: Source = Source()
+    expires: Annotated[str, Field(max_length=MAX_EXPIRES_CHARS)] | None = Field(
+        None,
+        description="The day on which it is no longer told, such as `2026-12-31`, or in how many days, such "
+        "as `30d`; null: as its words say, else never.",
+    )
 
 
 class ForgetBody(_Request):
     """What is to be forgotten."""
 
     query: str = Field(
-        description="The path of an entry, such as `user/editor.md`, or words that it holds, all of them."
+        description="The path of an entry, such as `user/editor.md`, or a description of what is meant. "
+        "Where no language model says what it means, its words must all be there."
     )
     scope: str | None = None
-    dry_run: bool = False
+    dry_run: bool = Field(False, description="Only say what would go, all of it, also if it is too much.")
 
 
 class DreamBody(_Request):
@@ -156,14 +169,24 @@ class RememberResult(_Model):
     )
     superseded: list[Superseded] = Field(default_factory=list, description="What no longer holds.")
     notes: list[str] = Field(default_factory=list, description="What a person should know.")
+    expires: str | None = Field(None, description="The day on which it is no longer told; null: it lasts.")
 
 
 class RemovedEntry(_Model):
-    """An entry, or an item of one, that went; of a dry run, that would go."""
+    """An entry, or a part of one, that went; of a dry run, that would go."""
 
     topic: str
     summary: str
     file_path: str
+    line: int | None = Field(None, description="Where in the file what goes begins; null: all of it goes.")
+    text: str | None = Field(None, description="The lines that go; null: all of the file.")
+
+
+class KeptEntry(_Model):
+    """An entry that was meant and stays."""
+
+    file_path: str
+    reason: str
 
 
 class ForgetResult(_Model):
@@ -173,6 +196,16 @@ class ForgetResult(_Model):
     removed_entries: list[RemovedEntry]
     touched_topics: list[str]
     touched_scopes: list[str]
+    kept: list[KeptEntry] = Field(
+        default_factory=list,
+        max_length=MAX_KEPT,
+        description="What was meant and stays, the first of it; told to the owner alone.",
+    )
+    near: list[str] = Field(
+        default_factory=list,
+        description="Where nothing was meant, paths of entries that share a word with the query.",
+    )
+    notes: list[str] = Field(default_factory=list, description="What a person should know.")
 
 
 class DreamResult(_Model):
@@ -191,7 +224,11 @@ class TaskError(_Model):
     code: str
     message: str
     review_id: str | None = None
-    paths: list[str] | None = None
+    paths: list[str] | None = Field(
+        None, description="What was changed meanwhile; or some of what would be too much to forget."
+    )
+    meant: int | None = Field(None, description="How much that is, where it is more than may be forgotten.")
+    limit: int | None = Field(None, description="How much may be forgotten at once, where it is more.")
 
 
 Status = Literal["queued", "running", "completed", "failed", "cancelled"]
@@ -449,6 +486,7 @@ HTTP: Final[Mapping[str, tuple[int, str]]] = MappingProxyType(
         ),
         "invalid_content": (400, "`content` must be a text of 1 to 65536 bytes of UTF-8 after trimming."),
         "invalid_context_mode": (400, '`contextMode` must be "workspace", "clean", or omitted.'),
+        "invalid_expires": (400, "`expires` must be a day to come such as 2026-12-31, or days such as 30d."),
         "invalid_scope": (400, "`scope` must be a scope of the policy, or omitted."),
         "invalid_query": (
             400,
@@ -599,6 +637,8 @@ def fields_of(error: MunimentError) -> dict[str, Any]:
             fields["reviewId"] = error.review_id
         case StoreConflict() | UndoOverlap():
             fields["paths"] = list(error.paths)
+        case ForgetFailed() if error.meant is not None:
+            fields |= {"paths": list(error.paths), "meant": error.meant, "limit": error.limit}
         case _:
             pass
     return fields

@@ -269,13 +269,13 @@ TASK_OPERATIONS: Final = (
         remember,
         contract.RememberBody,
         "Remember a fact.",
-        ("invalid_content", "invalid_context_mode", "invalid_scope"),
+        ("invalid_content", "invalid_context_mode", "invalid_scope", "invalid_expires"),
     ),
     *_of_kind(
         "forget",
         forget,
         contract.ForgetBody,
-        "Forget an entry, or what holds all words of a query.",
+        "Forget an entry, or what a description means.",
         ("invalid_query", "invalid_scope"),
     ),
     *_of_kind(

@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
@@ -36,6 +37,7 @@ from muniment.jobs.request import (
     RememberRequest,
     RememberResult,
 )
+from muniment.kernel.names import Trust
 from muniment.lane import OWNER, Ended, Lane, Task, Tell
 from muniment.opening import find_place
 from muniment.settings import Settings, find_workspace, workspace_key
@@ -316,6 +318,7 @@ class Work:
             trust=task.trust,
             task_id=task.id,
             secret=asked.get("secret"),
+            expires=asked.get("expires"),
         )
         return remember(request, place, self._model, cancel=cancel, observe=observe)
 
@@ -326,7 +329,9 @@ class Work:
         request = ForgetRequest(
             asked["query"], asked["scope"], yes=not asked["dry_run"], trust=task.trust, task_id=task.id
         )
-        return forget(request, place, self._model, cancel=cancel)
+        result = forget(request, place, self._model, cancel=cancel)
+        # Who may not remove it learns not that it is there.
+        return result if task.trust is Trust.OWNER else replace(result, kept=())
 
     def _dream(self, task: Task, place: Place, cancel: Cancel, _: Tell) -> DreamResult:
         from muniment.jobs.dream import dream
@@ -357,10 +362,17 @@ def _answer(result: _Result) -> BaseModel:
                     contract.Superseded(path=path, id=each.id) for path, each in result.superseded.items()
                 ],
                 notes=list(result.notes),
+                expires=result.expires,
             )
         case ForgetResult():
             removed = [
-                contract.RemovedEntry(topic=each.topic, summary=each.summary, file_path=each.path)
+                contract.RemovedEntry(
+                    topic=each.topic,
+                    summary=each.summary,
+                    file_path=each.path,
+                    line=each.line,
+                    text=each.text,
+                )
                 for each in result.removed_entries
             ]
             return contract.ForgetResult(
@@ -368,6 +380,12 @@ def _answer(result: _Result) -> BaseModel:
                 removed_entries=removed,
                 touched_topics=sorted({each.topic for each in removed}) if result.touched_scopes else [],
                 touched_scopes=list(result.touched_scopes),
+                kept=[
+                    contract.KeptEntry(file_path=each.path, reason=each.reason)
+                    for each in result.kept[: contract.MAX_KEPT]
+                ],
+                near=list(result.near),
+                notes=list(result.notes),
             )
         case DreamResult():
             return contract.DreamResult(

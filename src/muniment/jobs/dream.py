@@ -6,8 +6,8 @@
    time. It may say that one of them stands for others, as it is or with a text that is made of their words
    (`agent/runner.py`). It has no tools and sees no path, so there is no worker to cage.
    An answer that cannot be used changes nothing in its group; without an answer the whole dream ends.
-4. What has expired goes; besides, at most `max_scope_share` of the entries of a scope change, or one where
-   that is less than one. The rest is left for the next dream.
+4. What has expired goes; of the other entries of a scope at most `max_scope_share` change, or one step where
+   that is less. The rest is left for the next dream.
 5. One commit of steps: each claims all the entries that it is about, so that it is rejected if one of them
    has changed meanwhile, and nothing goes unless what stands for it is there. Nothing is written without
    `yes`.
@@ -253,8 +253,9 @@ def _fact(entry: Entry) -> str | None:
 # What a dream would do about its findings, step by step, within what it may change.
 #
 # S1 A step is a part of the commit: it claims everything that it rests on, and no two change the same
-# entry. S2 No more entries of a scope are written or removed than its share, which is one at least, nor by
-# a model than a run may write. What is over takes none of it. S3 What a model proposes is taken only if its
+# entry. S2 No more entries of a scope are written or removed than its share, which is one step at least, by
+# which one entry goes for another one; nor by a model than a run may write. What is over takes none of it,
+# and is none of which a share is taken. S3 What a model proposes is taken only if its
 # text, or the entry that stays, is made of whole units of the entries that it stands for, with each that
 # turns a meaning or holds a number (`content.provenance`, P4); entries that agents wrote may be told in
 # other words that they have in common. It passes the gates; and only for entries that may all be removed.
@@ -282,6 +283,10 @@ class DreamStep:
         return len(self.change_set.changes)
 
 
+LEAST: Final = 2
+"""Entries of the least step that writes: one goes, and the one that stands for it gets a new text."""
+
+
 class Room:
     """How many entries of a scope a dream may still change.
 
@@ -292,21 +297,23 @@ class Room:
     def __init__(self, entries: int, share: float) -> None:
         # As the decimal that the policy says: 0.29 of 100 are 29, not 28.
         self._free = max(1, math.floor(Decimal(str(share)) * entries))
+        self._is_whole = True
         self.left = 0
 
     def take(self, wanted: int) -> int:
         """As much of `wanted` as there is; what is missing counts as left."""
         taken = min(wanted, self._free)
         self._free -= taken
+        self._is_whole = self._is_whole and not taken
         self.left += wanted - taken
         return taken
 
     def take_whole(self, wanted: int) -> bool:
-        """All of `wanted` or nothing."""
-        if wanted > self._free:
+        """All of `wanted` or nothing; of `LEAST` the first time in any case."""
+        if wanted > (max(self._free, LEAST) if self._is_whole else self._free):
             self.left += wanted
             return False
-        self._free -= wanted
+        self._free, self._is_whole = max(0, self._free - wanted), False
         return True
 
 
@@ -463,7 +470,7 @@ def _attempt(task: _DreamTask, scopes: Sequence[Scope], budget: Budget) -> Dream
     task.files, task.bytes = policy.limits.files_written, policy.limits.write_bytes
     now = datetime.now(UTC)
     found = [look(task.place, scope, task.request.trust, timestamp(now), budget) for scope in scopes]
-    rooms = [Room(each.entries - len(each.expired), policy.changes.max_scope_share) for each in found]
+    rooms = [Room(each.entries - each.past, policy.changes.max_scope_share) for each in found]
     steps = [step for each, room in zip(found, rooms, strict=True) for step in steps_by_code(each, room)]
     if not isinstance(task.model, RuleWriter):
         for each, room in zip(found, rooms, strict=True):

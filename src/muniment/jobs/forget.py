@@ -4,10 +4,13 @@
 2. The path of an entry means that entry, and no model is asked. What words mean is found by code, in the
    files themselves; the full-text rows of the catalog only say which files need not be read.
 3. What may not be removed is kept, with the reason: what the policy protects, what has a higher trust than
-   the request, what cannot be taken out without changing how the rest reads.
-4. A language model, if there is one, is shown what is left and may leave things out. It cannot add any: it
-   names ids that code gave out (`agent/runner.py`). It has no tools and sees no path, so there is no worker
-   and nothing to cage. What is held back from models is not shown to it, and stays.
+   the request, what cannot be taken out without changing how the rest reads; and what says that the words
+   do not hold, or no longer, where they do not say so themselves (`content/negation.py`).
+4. A language model, if there is one, is shown what is left, and behind that what is near: entries that share
+   a word with the query (`recall/nearest.py`). It says which of these the query describes, by ids that code
+   gave out, and cannot name others (`agent/runner.py`). It has no tools and sees no path, so there is no
+   worker and nothing to cage. What is held back from models or has expired is not shown to it, and stays.
+   Without a model what holds all the words goes; where nothing does, the answer says what is near.
 5. More than `max_forget` matches are nobody's intention: then nothing is removed.
 6. One commit removes all of them, or none: a file goes, or loses the lines of its items and no other byte.
    Where a file changed meanwhile the job is repeated once. Without `yes` nothing is written.
@@ -17,11 +20,14 @@ A failure of any kind removes nothing. What was forgotten can be brought back wi
 
 from __future__ import annotations
 
+import re
 import secrets
+from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import islice
 from typing import Any, Final
 
 from muniment import events
@@ -33,6 +39,7 @@ from muniment.content.admission import held_for
 from muniment.content.entry import MAX_DESCRIPTION_CHARS, Entry, EntryType, parse, shortened, titled
 from muniment.content.gates import one_line
 from muniment.content.markdown import Item, NotSeparable, outline, without
+from muniment.content.negation import Says, denied, ended, turns
 from muniment.content.words import significant, vocabulary
 from muniment.errors import (
     Cancelled,
@@ -48,6 +55,7 @@ from muniment.jobs.place import Holding, Place, may_see, read_holding, reason_to
 from muniment.jobs.request import (
     MAX_QUERY_BYTES,
     MAX_QUERY_WORDS,
+    SHOWN_PATHS,
     ForgetRequest,
     ForgetResult,
     Removed,
@@ -65,23 +73,26 @@ from muniment.kernel.change import ChangeSet, FileChange, digest
 from muniment.kernel.decide import Judge
 from muniment.kernel.names import RelPath, Scope, Trust
 from muniment.kernel.path import FILE_SUFFIX, CanonicalPath, canonicalise
+from muniment.recall.nearest import Description
+from muniment.recall.search import Stemmer
 from muniment.store.audit import timestamp
-from muniment.store.catalog import may_hold
+from muniment.store.catalog import View, may_hold
 from muniment.store.commit import Commit, Terms, commit
-from muniment.store.ledger import ChangeRow, CommitRow, Run, source_of
+from muniment.store.ledger import ChangeRow, CommitRow, RootKey, Run, source_of
 from muniment.store.trust import Ruling, assessing
 from muniment.store.upkeep import view_of
 
 # -- matching ----------------------------------------------------------------------------------------
 #
-# What of an entry a query means: all of it, some of its list items, or nothing. Pure.
+# What of an entry a query means: all of it, some of its parts, or nothing. Pure.
 #
-# M1 Something is meant if it holds *every* significant word of the query, as a whole word
-# (`content.words`). M2 The entry is meant where a passage of its own says it all, or else, as long as no
-# item does, its name, description and keywords. M3 An item of a list is meant where it says it all, or what
-# the name, description and keywords of its entry leave to be said. Of an item and the items in it the
-# innermost is meant, unless the outer one says it all by itself. M4 Where there are items and only several
-# of them together say it, nothing is meant: what a list says in different places nobody said.
+# A part is an item of a list, or a passage, such as a paragraph (`content.markdown`). M1 Something is meant
+# if it holds *every* significant word of the query, as a whole word (`content.words`). M2 The entry is meant
+# where it is one passage; where the query has every word of its body; and where its name, description and
+# keywords say it all, and no part does. M3 Otherwise a part is meant that says it all, or what the name,
+# description and keywords of its entry leave to be said. Of an item and the items in it the innermost is
+# meant, unless the outer one says it all by itself. M4 Where only several parts together say it, nothing is
+# meant: what a file says in different places nobody said.
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +101,7 @@ class Meant:
 
     Attributes:
         is_whole: whether it means the entry.
-        items: else the items that it means, in order; none: M4.
+        items: else the parts that it means, in order; none: M4.
         is_labelled: whether name, description and keywords say it too, which stay behind with the entry.
     """
 
@@ -112,18 +123,44 @@ def meant(entry: Entry, rel: RelPath, words: Sequence[str]) -> Meant | None:
     unsaid = [word for word in words if not label.holds([word])]
     if unsaid and not vocabulary(entry.body).holds(unsaid):
         return None
-    body = outline(entry.body)
-    if any(vocabulary(passage).holds(words) for passage in body.passages):
+    parts = outline(entry.body).parts
+    if _is_one_passage(parts) or {*words}.issuperset(significant(entry.body) or "-"):
         return Meant(is_whole=True)
-    if items := tuple(_items(body.items, words)):
+    if items := tuple(_items(parts, words)):
         return Meant(is_whole=False, items=items, is_labelled=not unsaid)
-    if not unsaid or not body.items or any(vocabulary(each).holds(unsaid) for each in body.passages):
-        return Meant(is_whole=True)
-    return Meant(is_whole=False, items=tuple(_items(body.items, unsaid)))
+    return Meant(is_whole=True) if not unsaid else Meant(is_whole=False, items=tuple(_items(parts, unsaid)))
+
+
+def near_parts(entry: Entry, says: Says) -> tuple[Item, ...] | None:
+    """The innermost parts of an entry that say something of what is asked for, at most `PARTS`, in order.
+
+    Those that say most of it, of the first `LOOKED_AT`. None: it is one part, or its name alone says it.
+    """
+    parts = outline(entry.body).parts
+    if _is_one_passage(parts):
+        return None
+    looked_at = list(islice(_innermost(parts), LOOKED_AT + 1))
+    said = [(-len(says(part.own)), number) for number, part in enumerate(looked_at[:LOOKED_AT])]
+    best = sorted(each for each in said if each[0])[:PARTS]
+    if not best and len(looked_at) <= LOOKED_AT:
+        return None
+    return tuple(looked_at[number] for number in sorted(number for _, number in best))
+
+
+def _is_one_passage(parts: Sequence[Item]) -> bool:
+    return len(parts) == 1 and not parts[0].is_item
+
+
+def _innermost(parts: Iterable[Item]) -> Iterator[Item]:
+    for part in parts:
+        if part.items:
+            yield from _innermost(part.items)
+        else:
+            yield part
 
 
 def _items(items: Collection[Item], words: Collection[str]) -> Iterator[Item]:
-    """The items that hold all of some words (M3)."""
+    """The parts that hold all of some words (M3)."""
     for item in items:
         if vocabulary(item.own).holds(words):
             yield item
@@ -141,16 +178,30 @@ def _items(items: Collection[Item], words: Collection[str]) -> Iterator[Item]:
 # that say the same it may name the other one, and of what was erased since it says nothing.
 
 
+_BREAK: Final = re.compile("\r\n|\n|\r")
+
+
 def removal(path: CanonicalPath, entry: Entry, said: str) -> Removed:
-    """An entry, or an item of one, as it is told that it went.
+    """An entry, or a part of one, as it is told that it went.
 
     Args:
         path: of the entry.
         entry: as it was.
-        said: its name, or the text of the item; only the start of it is told.
+        said: its name, or the text of the part; only the start of it is told.
     """
     start = said[: 10 * MAX_DESCRIPTION_CHARS]
     return Removed(topic_of(entry), shortened(one_line(start), MAX_DESCRIPTION_CHARS), path.text)
+
+
+def removals(path: CanonicalPath, entry: Entry, parts: Sequence[Item]) -> Iterator[Removed]:
+    """Some parts of an entry as it is told that they went, each with its lines."""
+    behind = len(entry.text) - len(entry.body)
+    ends = [found.end() for found in _BREAK.finditer(entry.text)] if parts else []
+    for part in parts:
+        lines = entry.body[part.start : part.end].rstrip()
+        start = part.start + len(lines) - len(lines.lstrip("\r\n"))
+        line = bisect_right(ends, behind + start) + 1
+        yield removal(path, entry, part.own)._replace(line=line, text=lines.lstrip("\r\n"))
 
 
 def topic_of(entry: Entry) -> str:
@@ -189,8 +240,9 @@ def _of_change(place: Place, item: ChangeRow) -> Iterator[Removed]:
     if after is None:
         yield removal(path, entry, _name(place, item, before))
         return
-    ours, left = outline(entry.body).items, outline(parse(after).body).items
-    yield from (removal(path, entry, each.own) for each in _gone(ours, left))
+    yield from removals(
+        path, entry, tuple(_gone(outline(entry.body).parts, outline(parse(after).body).parts))
+    )
 
 
 def _name(place: Place, item: ChangeRow, data: bytes) -> str:
@@ -221,8 +273,18 @@ _WOULD_BE_HELD: Final = "what is left of the file would have to be held back; ed
 Wanted = CanonicalPath | Sequence[str]
 """What a query comes to: the path of an entry, or words that must all be found."""
 
-SHOWN_PATHS: Final = 10
-"""Paths that an error names; a preview names all."""
+NEAR: Final = 10
+"""Entries that are near of which a model is shown something; as many of lower trust."""
+
+PARTS: Final = 5
+"""Parts of one of these that it is shown."""
+
+LOOKED_AT: Final = 200
+"""Parts of one that are looked at for these, some 0.2 ms each."""
+
+_OVER: Final = "it says that this no longer holds, and is what is current"
+_OPPOSITE: Final = "it says the opposite"
+_HOW: Final = "; to remove it, use its own words or its path"
 
 SHOWN_CHARS: Final = 1_000
 """Characters of a query that a model is shown, and that an answer repeats."""
@@ -230,7 +292,7 @@ SHOWN_CHARS: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class _Meant:
-    """Something that the query means: an entry, or an item of one."""
+    """Something that the query means: an entry, or a part of one."""
 
     holding: Holding
     item: Item | None
@@ -241,7 +303,12 @@ class _Meant:
         """What a model is shown of it."""
         entry = self.holding.entry
         name = titled(entry, self.holding.path.rel).name
-        return f"{name}\n{entry.body if self.item is None else self.item.text}"
+        return f"{name}\n{self.said}"
+
+    @property
+    def said(self) -> str:
+        """What it says itself."""
+        return self.holding.entry.body if self.item is None else self.item.text
 
 
 @dataclass(slots=True)
@@ -254,6 +321,11 @@ class _ForgetTask:
     id: str
     kept: list[Spared] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    near: tuple[str, ...] = ()
+
+    @property
+    def is_by_rules(self) -> bool:
+        return isinstance(self.model, RuleWriter)
 
     @property
     def query(self) -> str:
@@ -271,6 +343,7 @@ class _ForgetTask:
             decided_by=self.model.name,
             policy=self.place.policy.label,
             kept=tuple(self.kept),
+            near=self.near,
             **spent(budget),
             **{"summary": "", "notes": tuple(self.notes), **more},
         )
@@ -284,7 +357,7 @@ def forget(
     Args:
         request: what to forget.
         place: the policy, roots and state; they stay the caller's.
-        model: what may leave matches out; the embedded rules leave out none.
+        model: what says which entries are described; the embedded rules take those that hold all the words.
         cancel: ends it early; once the commit has begun to write it runs to its end.
 
     Cost: a look at every file's status, and a read of those that may hold the words.
@@ -354,10 +427,20 @@ def _words(query: str) -> tuple[str, ...]:
 
 def _attempt(task: _ForgetTask, wanted: Wanted, scopes: Sequence[Scope], budget: Budget) -> ForgetResult:
     """Steps 2 to 6, once."""
-    task.kept, task.notes = [], []
-    matches = [match for scope in scopes for match in _matches(task, scope, wanted, budget)]
+    task.kept, task.notes, task.near = [], [], ()
+    place = task.place
+    views = [view_of(place.state, place.roots[scope], place.policy, sweep=True) for scope in scopes]
+    matches = [match for view in views for match in _matches(task, view, wanted, budget)]
     if not isinstance(wanted, CanonicalPath):
-        matches = _chosen(task, matches, budget)
+        matches = _undenied(task, matches, wanted)
+        if not matches or not task.is_by_rules:
+            with closing(Stemmer()) as stemmer:
+                near = _near(task, views, matches, Description(task.query, stemmer), budget)
+                matches = (
+                    _by_rules(task, matches, near)
+                    if task.is_by_rules
+                    else _chosen(task, matches, near, budget)
+                )
     # Counted before anything is cut out: that costs a look at the whole file for each item.
     if (told := _too_many(matches, task.place.policy.changes.max_forget)) is not None:
         return _refused(task, matches, told, budget)
@@ -373,22 +456,25 @@ def _attempt(task: _ForgetTask, wanted: Wanted, scopes: Sequence[Scope], budget:
             budget,
             status="preview",
             removed_entries=removed,
-            summary=f"would forget {len(removed)}: {gone}" if removed else _nothing(wanted),
+            summary=f"would forget {len(removed)}: {gone}" if removed else _nothing(task, wanted),
         )
     return task.result(
         budget,
         status="completed",
         removed_entries=removed,
         touched_scopes=done.touched_scopes,
-        summary=f"forgot {len(removed)}: {gone}" if removed else _nothing(wanted),
+        summary=f"forgot {len(removed)}: {gone}" if removed else _nothing(task, wanted),
     )
 
 
-def _nothing(wanted: Wanted) -> str:
+def _nothing(task: _ForgetTask, wanted: Wanted) -> str:
     """The same whether nothing is meant or what is stays: who may not read learns nothing by it."""
     if isinstance(wanted, CanonicalPath):
         return f"there is no entry to remove at {wanted.text}"
-    return f"nothing that may be removed holds all of: {shortened(', '.join(wanted), SHOWN_CHARS)}"
+    said = f"nothing that may be removed holds all of: {shortened(', '.join(wanted), SHOWN_CHARS)}"
+    if not task.is_by_rules:
+        said = "nothing that may be removed is what this describes"
+    return f"{said}; these are near: {', '.join(task.near)}" if task.near else said
 
 
 def _paths(removed: Iterable[Removed]) -> str:
@@ -423,14 +509,18 @@ def _refused(task: _ForgetTask, matches: Sequence[_Meant], told: str, budget: Bu
         removed = tuple(match.removed for match in matches)
         return task.result(budget, status="preview", removed_entries=removed, summary=told)
     paths = list(dict.fromkeys(match.removed.path for match in matches))
-    more = ", …" if len(paths) > SHOWN_PATHS else ""
-    raise ForgetFailed(f"{told}; nothing was removed. Meant are: {', '.join(paths[:SHOWN_PATHS])}{more}")
+    shown, more = paths[:SHOWN_PATHS], ", …" if len(paths) > SHOWN_PATHS else ""
+    raise ForgetFailed(
+        f"{told}; nothing was removed. Meant are: {', '.join(shown)}{more}",
+        shown,
+        len(matches),
+        task.place.policy.changes.max_forget,
+    )
 
 
-def _matches(task: _ForgetTask, scope: Scope, wanted: Wanted, budget: Budget) -> Iterator[_Meant]:
+def _matches(task: _ForgetTask, view: View, wanted: Wanted, budget: Budget) -> Iterator[_Meant]:
     """Steps 2 and 3: what of a scope is meant and may be removed."""
-    place, judge = task.place, Judge(task.place.policy)
-    view = view_of(place.state, place.roots[scope], place.policy, sweep=True)
+    place, judge, scope = task.place, Judge(task.place.policy), view.scope
     named = wanted if isinstance(wanted, CanonicalPath) else None
     listed = None if isinstance(wanted, CanonicalPath) else may_hold(place.state, view, wanted)
     for row in view.entries():
@@ -456,6 +546,8 @@ def _meant(task: _ForgetTask, judge: Judge, holding: Holding, wanted: Wanted) ->
         return
     reason = reason_to_keep(judge, path, holding.trust, task.request.trust)
     if reason is None and not found.is_whole:
+        if not found.items and not task.is_by_rules:
+            return  # The model is shown its parts.
         reason = _reason_for_items(holding, found.items)
     if reason is not None:
         task.kept.append(Spared(path.text, reason))
@@ -465,8 +557,84 @@ def _meant(task: _ForgetTask, judge: Judge, holding: Holding, wanted: Wanted) ->
         yield _Meant(holding, None, removal(path, entry, name))
     if found.is_labelled:
         task.notes.append(f"{path.text}: its name or description says it too, and stays")
-    for item in found.items:
-        yield _Meant(holding, item, removal(path, entry, item.own))
+    yield from _parts(holding, entry, found.items)
+
+
+def _parts(holding: Holding, entry: Entry, parts: Sequence[Item]) -> Iterator[_Meant]:
+    told = removals(holding.path, entry, parts)
+    yield from (_Meant(holding, part, removed) for part, removed in zip(parts, told, strict=True))
+
+
+def _undenied(task: _ForgetTask, matches: Sequence[_Meant], words: Sequence[str]) -> list[_Meant]:
+    """The matches without those that say that the words do not hold (step 3), which are kept.
+
+    What only denies them goes where nothing else is meant: then that is what the words are about.
+    """
+    if turns(task.query):
+        return list(matches)
+
+    def says(text: str) -> frozenset[str]:
+        said = vocabulary(text)
+        return frozenset(word for word in words if said.holds([word]))
+
+    left: list[_Meant] = []
+    for match in matches:
+        if match.holding.row.held is None and ended(match.said, says):
+            task.kept.append(Spared(match.removed.path, f"{_OVER}{_HOW}"))
+        else:
+            left.append(match)
+    opposite = [match for match in left if match.holding.row.held is None and denied(match.said, says)]
+    if len(opposite) == len(left):
+        return left
+    newest = max(match.holding.at for match in left if match not in opposite)
+    for match in opposite:
+        is_current = match.holding.at > newest
+        why = f"{_OPPOSITE}{', and is what is current' if is_current else ''}{_HOW}"
+        task.kept.append(Spared(match.removed.path, why))
+    return [match for match in left if match not in opposite]
+
+
+def _near(
+    task: _ForgetTask, views: Sequence[View], matches: Sequence[_Meant], asked: Description, budget: Budget
+) -> Iterator[_Meant]:
+    """What may be removed and is near, but for what is meant or kept: the best first."""
+    place, judge, by_key = task.place, Judge(task.place.policy), {RootKey(view.key): view for view in views}
+    passed = {match.removed.path for match in matches} | {each.path for each in task.kept}
+    may_be_over = not turns(task.query)
+    for key, rel in asked.nearest(place.state, tuple(by_key), timestamp(datetime.now(UTC)), NEAR):
+        budget.check()
+        view = by_key[key]
+        row = view.entry(rel)
+        holding = None if row is None else read_holding(place, view.scope, row)
+        if holding is None or not holding.is_as_listed or not may_see(judge, holding.path):
+            continue
+        if holding.path.text in passed:
+            continue
+        if reason_to_keep(judge, holding.path, holding.trust, task.request.trust) is not None:
+            continue
+        yield from (
+            each
+            for each in _near_in(task, holding, asked)
+            if not (may_be_over and ended(each.said, asked.said_in))
+        )
+
+
+def _near_in(task: _ForgetTask, holding: Holding, asked: Description) -> Iterator[_Meant]:
+    """What of an entry is near: parts of it, or all, as it is where no model is shown any."""
+    entry = holding.entry
+    parts = None if task.is_by_rules else near_parts(entry, asked.said_in)
+    if parts is None:
+        name = titled(entry, holding.path.rel).name
+        yield _Meant(holding, None, removal(holding.path, entry, name))
+    elif parts and _reason_for_items(holding, parts) is None:
+        yield from _parts(holding, entry, parts)
+
+
+def _by_rules(task: _ForgetTask, matches: Sequence[_Meant], near: Iterable[_Meant]) -> list[_Meant]:
+    """Step 4 without a model."""
+    if not matches:
+        task.near = tuple(dict.fromkeys(each.removed.path for each in near))[:SHOWN_PATHS]
+    return list(matches)
 
 
 def _reason_for_items(holding: Holding, items: Sequence[Item]) -> str | None:
@@ -481,21 +649,33 @@ def _reason_for_items(holding: Holding, items: Sequence[Item]) -> str | None:
     return None
 
 
-def _chosen(task: _ForgetTask, matches: Sequence[_Meant], budget: Budget) -> list[_Meant]:
-    """Step 4: what a model leaves of the matches; the rules leave all."""
-    if isinstance(task.model, RuleWriter):
-        return list(matches)
-    unseen = [match for match in matches if match.holding.row.held is not None]
-    task.kept += [Spared(match.removed.path, "its text is held back from models") for match in unseen]
-    shown = [match for match in matches if match.holding.row.held is None]
-    if not shown or len(shown) > MAX_OPTIONS:
+def _chosen(
+    task: _ForgetTask, matches: Sequence[_Meant], near: Iterable[_Meant], budget: Budget
+) -> list[_Meant]:
+    """Step 4: what a model says is described, of what holds all the words and of what is near."""
+    now = timestamp(datetime.now(UTC))
+    shown: list[_Meant] = []
+    for match in matches:
+        row = match.holding.row
+        if row.held is not None:
+            task.kept.append(Spared(match.removed.path, "its text is held back from models"))
+        elif row.expires is not None and row.expires <= now:
+            task.kept.append(Spared(match.removed.path, "its time is over: the next dream removes it"))
+        else:
+            shown.append(match)
+    if len(shown) > MAX_OPTIONS:
         return shown  # Too many for a question are too many to be removed.
+    options = [*shown, *islice(near, MAX_OPTIONS - len(shown))]
+    if not options:
+        return []
     asker = Asker(task.model, budget, secrets.token_hex(8))
-    chosen = asker.which_to_forget(shortened(task.query, SHOWN_CHARS), [match.text for match in shown])
-    if len(chosen) < len(shown):
-        left_out = len(shown) - len(chosen)
+    chosen = asker.which_to_forget(shortened(task.query, SHOWN_CHARS), [each.text for each in options])
+    left_out = len(shown) - sum(number < len(shown) for number in chosen)
+    if left_out:
         task.notes.append(f"{task.model.name} left out {left_out} of {len(shown)} that hold these words")
-    return [shown[number] for number in chosen]
+    if not chosen:
+        task.near = tuple(dict.fromkeys(each.removed.path for each in options))[:SHOWN_PATHS]
+    return [options[number] for number in chosen]
 
 
 def _change_set(matches: Iterable[_Meant], kept: list[Spared]) -> tuple[ChangeSet, list[_Meant]]:

@@ -4,9 +4,10 @@ The candidates come from the search of recall, and are read and judged as there.
 not let it see, what is held, has expired, speaks to an agent as it may not, or is of another scope, is none
 (E2 of `recall/recaller.py`). Each is a claim of the run, whoever is shown it.
 
-R1  Whoever asks relies on what an entry says where it is trusted as far as he is, and never ends.
+R1  Whoever asks relies on what an entry says where it is trusted as far as he is, and ends no sooner than the
+    fact.
 R2  He may put a fact in its place where he is trusted as far as it is, the policy lets the run change it, and
-    it never ends. (Then the fact would.)
+    neither ends.
 R3  A language model is shown what is trusted as far as whoever asks, or as a workspace: what agents and
     strangers wrote speaks to nobody who is trusted more.
 
@@ -15,7 +16,7 @@ Apart from `remember.py`, which commits: this only reads. Attacked in tests/unit
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from functools import cache
 from typing import Final
 
@@ -78,16 +79,23 @@ def related_to(
         path = CanonicalPath(shelf.scope(reading.hit), reading.hit.key.rel)
         if len(reading.entry.body) <= MAX_BODY_CHARS:
             is_kept = PINNED in path.rel.split("/")[:-1] or not judge.allows(Verb.MODIFY, path)
-            found.append(_related(reading, path, request, now, is_kept=is_kept))
+            found.append(_related(reading, path, brief.ends, request, now, is_kept=is_kept))
     return tuple(found)
 
 
 def _related(
-    reading: ReadEntry, path: CanonicalPath, request: Trust, now: datetime, *, is_kept: bool
+    reading: ReadEntry,
+    path: CanonicalPath,
+    ends: date | None,
+    request: Trust,
+    now: datetime,
+    *,
+    is_kept: bool,
 ) -> Related:
     entry = reading.entry
-    is_relied_on = reading.trust.satisfies(request) and entry.expires is None
-    is_ours = request.satisfies(reading.trust) and entry.expires is None
+    lasts = entry.expires is None or (ends is not None and entry.expires.date() >= ends)
+    is_relied_on = reading.trust.satisfies(request) and lasts
+    is_ours = request.satisfies(reading.trust) and entry.expires is None and ends is None
     return Related(
         id=entry_id(entry),
         path=path,

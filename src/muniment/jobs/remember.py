@@ -22,7 +22,7 @@ import secrets
 from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from typing import Any, Final
 
 from muniment import events
@@ -33,7 +33,8 @@ from muniment.agent.runner import RUN_NAME, Observer, Runner, RunOutcome, Witnes
 from muniment.agent.updates import is_chatter, takes_the_place
 from muniment.cancelling import Cancel
 from muniment.content.admission import own, quoted
-from muniment.content.entry import parse
+from muniment.content.entry import EXPIRY_KEY, parse
+from muniment.content.expiry import expiry_in, read_expiry
 from muniment.content.frontmatter import written
 from muniment.content.gates import decode, encode, one_line, visible
 from muniment.content.provenance import Whose, holds, names, separate_items, stands_in, whose
@@ -43,6 +44,7 @@ from muniment.content.words import comparable, is_running
 from muniment.errors import (
     Cancelled,
     InvalidContextMode,
+    InvalidExpiry,
     MunimentError,
     PathEscape,
     Refusal,
@@ -83,9 +85,9 @@ from muniment.sandbox import Sandbox
 from muniment.store.audit import described, timestamp
 from muniment.store.commit import Commit
 from muniment.store.index import excerpt, is_index_path
-from muniment.store.ledger import SUPERSEDES, CommitRow, Run, root_key
+from muniment.store.ledger import SUPERSEDES, ChangeRow, CommitRow, Run, root_key
 from muniment.store.trust import NO_RELATIONS, SEE, Ruling, TrustRule, by_words, stamp, trust_at
-from muniment.store.upkeep import is_as_written, trusted_less, trusts_shown
+from muniment.store.upkeep import expired_in, is_as_written, trusted_less, trusts_shown
 from muniment.tools.calls import WRITING_TOOLS, Outcome, stopped
 
 # -- filing ------------------------------------------------------------------------------------------
@@ -171,11 +173,12 @@ class _FactWords:
     Args:
         fact: where secrets are taken out instead of refused, without them.
         related: entries that are like it.
+        ends: the day on which it is no longer told; of an item of a list of facts, by that. None: never.
     """
 
-    def __init__(self, fact: str, related: Sequence[Related]) -> None:
+    def __init__(self, fact: str, related: Sequence[Related], ends: Callable[[str], date | None]) -> None:
         self.fact = fact
-        self._related = related
+        self._related, self._ends = related, ends
         self._topic = read(fact).topic
         self._titles = titles_of(fact)
         self._stem = slug(self._titles.name, fact)
@@ -201,10 +204,16 @@ class _FactWords:
         """A file with front matter that is the fact's; of one that it changes, with what that had.
 
         Words that are not the fact's get a title that is made of them, and are trusted like an agent's. When
-        an entry ends people say: by a run it could only hide what they wanted to be told.
+        an entry ends people say: by a run it could only hide what they wanted to be told. So what ends is an
+        entry of its own.
+
+        Raises:
+            NotTheirWords: it would be put into one that lasts, or take its place.
         """
         entry, old = parse(decode(after)), None if before is None else parse(before)
-        by = self._whose(after, None if old is None else old.body)
+        by, ends = self._whose(after, None if old is None else old.body), self._ends(entry.body)
+        if old is not None and old.expires is None and ends is not None and by is not Whose.SAME:
+            raise NotTheirWords
         if old is not None and by is not Whose.FACT:
             kept = (before or b"").decode("utf-8", "replace")
             return encode((kept.removesuffix(old.body) or "---\n---\n") + entry.body)
@@ -213,6 +222,7 @@ class _FactWords:
         if by is Whose.FACT:
             said = {"name": self._titles.name, "description": self._titles.description} | said
         lines = [f"{key}: {written(label)}" for key, label in said.items()]
+        lines += [] if ends is None else [f"{EXPIRY_KEY}: {ends}"]
         lines += [f"type: {kind}" for kind in (entry.type or (old and old.type),) if kind]
         if words := [
             written(word)
@@ -305,6 +315,7 @@ class _RememberTask:
     cancel: Cancel
     id: str
     held: Held | None = None
+    ends: date | None = None
     notes: list[str] = field(default_factory=list)
     decided_by: str = ""
 
@@ -326,6 +337,19 @@ class _RememberTask:
         """What to raise for a model that came to nothing."""
         is_final = self.is_by_rules or self.place.on_model_failure == "fail"
         return error if is_final else _Followed(why)
+
+    def end_of(self, text: str) -> date | None:
+        """When a text ends: of a fact in a list of such by its own words, unless the caller said when."""
+        items = set(map(comparable, separate_items(self.request.content)))
+        if self.request.expires is None and comparable(text) in items:
+            return expiry_in(text.strip(), datetime.now(UTC).date())
+        return self.ends
+
+    def not_in_its_place(self) -> Exception:
+        """What to raise where something would take an entry's place that may not."""
+        if self.is_by_rules:
+            return RememberRefused("refused: what ends is an entry of its own")
+        return _Followed("it would have put its own words in the place of an entry")
 
     def result(self, budget: Budget | None, **more: Any) -> RememberResult:
         more["notes"] = (*self.notes, *more.get("notes", ()))
@@ -406,6 +430,7 @@ def _prepare(task: _RememberTask, fact: str) -> tuple[Brief, Policy]:
         known = ", ".join(ContextMode)
         raise InvalidContextMode(f"there is no context mode {request.context!r}; there are {known}")
     context = ContextMode(request.context)
+    task.ends = _end_of(request, fact)
     policy, chosen = place.policy, place.chosen(request.scope)
     if request.scope is not None:
         policy = narrow_writes(policy, chosen[0])
@@ -417,7 +442,7 @@ def _prepare(task: _RememberTask, fact: str) -> tuple[Brief, Policy]:
         for scope in place.roots
         if scope in policy.scopes
     )
-    return Brief(_without_secrets(fact, policy), scopes, context), policy
+    return Brief(_without_secrets(fact, policy), scopes, context, ends=task.ends), policy
 
 
 def _without_secrets(fact: str, policy: Policy) -> str:
@@ -499,7 +524,7 @@ def _attempt(task: _RememberTask, brief: Brief, policy: Policy, budget: Budget) 
         try:
             done = _filed(
                 run,
-                _FactWords(told, brief.related),
+                _FactWords(told, brief.related, task.end_of),
                 box,
                 place,
                 tuple(each.scope for each in indexes),
@@ -508,7 +533,7 @@ def _attempt(task: _RememberTask, brief: Brief, policy: Policy, budget: Budget) 
                 accept=accept,
             )
         except NotTheirWords as error:
-            raise _Followed("it would have put its own words in the place of an entry") from error
+            raise task.not_in_its_place() from error
         if done.repeated and (other := done_before(place, KIND, task.id, run.fact)) is not None:
             return _again(task, other)  # An attempt that had been given up was quicker.
         if not done.changes:
@@ -548,6 +573,10 @@ def _without_changes(
     """The agent finished and proposed nothing: known already, refused, or idle."""
     if known:
         summary = f"already known: {', '.join(sorted(known))}"
+        if task.request.expires is not None:
+            task.notes.append(
+                "it was known already, and was given no end: forget it first, or write one into it"
+            )
         said = _detail(task, outcome)
         return task.result(budget, status="completed", summary=summary, unchanged=True, detail=said)
     refused = [
@@ -566,6 +595,19 @@ def _without_changes(
     raise task.failed(error, "it proposed no change")
 
 
+def _end_of(request: RememberRequest, fact: str) -> date | None:
+    """When a fact ends: as the caller says, or else its words; nobody else has a say."""
+    today = datetime.now(UTC).date()
+    if request.expires is None:
+        return expiry_in(fact, today)
+    try:
+        return read_expiry(request.expires, today)
+    except ValueError:
+        raise InvalidExpiry(
+            "it is to end on no day to come, such as 2026-12-31, nor in a number of days, such as 30d"
+        ) from None
+
+
 def _committed(task: _RememberTask, budget: Budget, outcome: RunOutcome, done: Commit) -> RememberResult:
     paths = tuple(change.path for change in done.changes)
     return task.result(
@@ -578,6 +620,7 @@ def _committed(task: _RememberTask, budget: Budget, outcome: RunOutcome, done: C
         changes=done.changes,
         notes=done.notes,
         detail=_detail(task, outcome),
+        expires=None if task.ends is None else str(task.ends),
     )
 
 
@@ -634,10 +677,11 @@ def _indexes(brief: Brief, place: Place, policy: Policy, reader: Trust) -> tuple
     judge = Judge(policy)
     found: list[IndexExcerpt] = []
     for scope in (each.name for each in brief.scopes if each.writable):
+        over = expired_in(place.state, place.roots[scope])  # Nobody may have written the index since.
 
-        def shows(rel: RelPath, scope: Scope = scope) -> bool:
+        def shows(rel: RelPath, scope: Scope = scope, over: Collection[str] = over) -> bool:
             path = CanonicalPath(scope, rel)
-            return judge.allows(Verb.LIST, path) and judge.allows(Verb.READ, path)
+            return rel not in over and judge.allows(Verb.LIST, path) and judge.allows(Verb.READ, path)
 
         try:
             index = place.roots[scope].root.read_bytes(CanonicalPath(scope, RelPath(INDEX_NAME)))
@@ -677,7 +721,12 @@ def _again(task: _RememberTask, done: CommitRow) -> RememberResult:
         changes=done.known,
         trust=done.trust,
         notes=done.notes,
+        expires=next((str(end.date()) for end in map(_expiry_of, done.changes) if end is not None), None),
     )
+
+
+def _expiry_of(row: ChangeRow) -> datetime | None:
+    return None if row.change.after is None else parse(row.change.after).expires
 
 
 def _log(result: RememberResult) -> None:

@@ -137,6 +137,8 @@ class RememberRequest:
         dry_run: judge and report, commit nothing.
         task_id: chosen by the caller, 1 to `MAX_TASK_CHARS` of A-Z a-z 0-9 `.` `_` `-`, so that the same
             request made twice is carried out once; None: a new one.
+        expires: the day on which it is no longer to be told, such as `2026-12-31`, or in how many days, such
+            as `30d`; None: as its words say, see `content/expiry.py`.
     """
 
     content: str
@@ -147,6 +149,7 @@ class RememberRequest:
     task_id: str | None = None
     detail: bool = False
     secret: Literal["taken", "left"] | None = None
+    expires: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +168,7 @@ class RememberResult:
         timeline: what each turn took of the model.
         repeated: the task had committed before; this is what it did then.
         changes: the change-set; of a dry run, what would have been committed.
+        expires: the day on which what was written is no longer told, such as `2026-12-31`; None: it lasts.
         notes: what a person should know, such as where a hand-written index was saved.
         summary: one sentence of ours.
         error: why it failed, with its stable code.
@@ -190,6 +194,7 @@ class RememberResult:
     notes: tuple[str, ...] = ()
     error: MunimentError | None = None
     detail: str | None = None
+    expires: str | None = None
 
     @property
     def superseded(self) -> dict[str, Superseded]:
@@ -211,6 +216,8 @@ class RememberResult:
             "turns": self.turns,
             **ending_json(self.seconds, self.timeline, self.policy, self.error),
         }
+        if self.expires is not None:
+            document["expires"] = self.expires
         if self.unchanged:
             document["unchanged"] = True
         if self.repeated:
@@ -262,15 +269,18 @@ MAX_QUERY_BYTES: Final = MAX_FACT_BYTES
 MAX_QUERY_WORDS: Final = 64
 """Significant words of a query: some sentences. All of them are looked for in every entry."""
 
+SHOWN_PATHS: Final = 10
+"""Paths that an error names, or an answer as near; a preview names all that would go."""
+
 
 @dataclass(frozen=True, slots=True)
 class ForgetRequest:
     """What a caller wants forgotten.
 
     Attributes:
-        query: the path of an entry, such as `user/editor.md`; or the words that it holds, all of them.
-            Trimmed, at most `MAX_QUERY_BYTES` bytes of UTF-8, with 1 to `MAX_QUERY_WORDS` different words
-            that say something.
+        query: the path of an entry, such as `user/editor.md`; or a description. Without a model its words
+            must all be there. Trimmed, at most `MAX_QUERY_BYTES` bytes of UTF-8, with 1 to `MAX_QUERY_WORDS`
+            different words that say something.
         scope: where alone to look; None: everywhere.
         yes: do it; else only say what would be done.
         trust: of the one who asks.
@@ -291,11 +301,15 @@ class Removed(NamedTuple):
         topic: the type of the entry, such as `project`; `reference` where it says none.
         summary: one line that says what it was; what is held back from models is not quoted.
         path: of the entry, as a logical path.
+        line: where in its file the lines begin that go, from 1; None: all of the file goes.
+        text: those lines as they are, without blank ones around them.
     """
 
     topic: str
     summary: str
     path: str
+    line: int | None = None
+    text: str | None = None
 
 
 class Spared(NamedTuple):
@@ -314,6 +328,8 @@ class ForgetResult:
         summary: one line for people.
         removed_entries: what went; of a preview, what would go.
         kept: what was meant and stays.
+        near: where nothing was meant, logical paths of entries that share a word with the description, at
+            most `SHOWN_PATHS`, the best first.
         touched_scopes: where something went.
         decided_by: `rules`, or the model's name.
         notes: what a person should know.
@@ -331,6 +347,7 @@ class ForgetResult:
     timeline: tuple[Turn, ...]
     removed_entries: tuple[Removed, ...] = ()
     kept: tuple[Spared, ...] = ()
+    near: tuple[str, ...] = ()
     touched_scopes: tuple[Scope, ...] = ()
     notes: tuple[str, ...] = ()
     repeated: bool = False
@@ -344,6 +361,7 @@ class ForgetResult:
             "summary": self.summary,
             "removed_entries": [each._asdict() for each in self.removed_entries],
             "kept": [each._asdict() for each in self.kept],
+            "near": list(self.near),
             "touched_scopes": list(self.touched_scopes),
             "decided_by": self.decided_by,
             "turns": self.turns,

@@ -457,8 +457,8 @@ def _size(text: str) -> int:
 #
 # The pages of the entries of a root: which there are, and how the catalog keeps track of them.
 #
-# - P1 Every entry is on exactly one page of its topic, which is its directory. A page that would pass a
-#   limit
+# - P1 Every entry that has not expired is on exactly one page of its topic, which is its directory. A page
+#   that would pass a limit
 #   is split by the next hexadecimal digit of the entries' keys, SHA-256 of the path.
 # - P2 The file of a page is `index/<topic>[-<prefix>].md`: the first `TOPIC_DIGITS` digits of SHA-256 of
 #   the
@@ -476,6 +476,9 @@ PAGES: Final = f"{INDEX_DIRECTORY}/"
 
 TOPIC_DIGITS: Final = 12
 """Digits of a topic's SHA-256 in the names of its pages."""
+
+_IS_LISTED: Final = "line_bytes > 0"
+"""Of an entry that has not expired, see `expire`."""
 
 _LAST: Final = "~"  # sorts behind every text of digits, dashes and dots
 
@@ -589,14 +592,17 @@ class Rows:
 
     def first_lines(self, count: int) -> list[str]:
         """The lines of the first entries, in order."""
-        found = self.rows("SELECT line FROM entry WHERE root = ? ORDER BY sort, rel LIMIT ?", count)
+        found = self.rows(
+            f"SELECT line FROM entry WHERE root = ? AND {_IS_LISTED} ORDER BY sort, rel LIMIT ?",  # noqa: S608
+            count,
+        )
         return [line for (line,) in found]
 
     def counted(self, topic: str, prefix: str) -> TopicPart:
         """All entries on a page."""
         ((entries, size),) = self.rows(
-            "SELECT count(*), coalesce(sum(line_bytes), 0) FROM entry"
-            " WHERE root = ? AND topic = ? AND key BETWEEN ? AND ?",
+            "SELECT count(*), coalesce(sum(line_bytes), 0) FROM entry"  # noqa: S608
+            f" WHERE root = ? AND topic = ? AND key BETWEEN ? AND ? AND {_IS_LISTED}",
             *(topic, prefix, prefix + _LAST),
         )
         return TopicPart(prefix, entries, size)
@@ -604,8 +610,8 @@ class Rows:
     def entries(self, topic: str, prefix: str) -> list[TopicPart]:
         """The entries on a page, each by its whole key."""
         found = self.rows(
-            "SELECT key, 1, line_bytes FROM entry"
-            " WHERE root = ? AND topic = ? AND key BETWEEN ? AND ? ORDER BY key",
+            "SELECT key, 1, line_bytes FROM entry"  # noqa: S608
+            f" WHERE root = ? AND topic = ? AND key BETWEEN ? AND ? AND {_IS_LISTED} ORDER BY key",
             *(topic, prefix, prefix + _LAST),
         )
         return list(map(TopicPart._make, found))
@@ -613,7 +619,8 @@ class Rows:
     def lines(self, topic: str, prefix: str) -> list[str]:
         """The lines of the entries on a page, in order."""
         found = self.rows(
-            "SELECT line FROM entry WHERE root = ? AND topic = ? AND key BETWEEN ? AND ? ORDER BY sort, rel",
+            "SELECT line FROM entry WHERE root = ? AND topic = ? AND key BETWEEN ? AND ?"  # noqa: S608
+            f" AND {_IS_LISTED} ORDER BY sort, rel",
             *(topic, prefix, prefix + _LAST),
         )
         return [line for (line,) in found]
@@ -659,10 +666,29 @@ class Rows:
                 )
 
 
+def expire(rows: Rows, now: str) -> None:
+    """Take the lines of what has expired from the index.
+
+    Args:
+        rows: of a root.
+        now: ISO-8601 UTC.
+    """
+    over = f"FROM entry WHERE root = ? AND expires > '' AND {_IS_LISTED} AND expires <= ?"
+    if rows.rows(f"SELECT 1 {over} LIMIT 1", now):
+        rows.rows(f"INSERT INTO relisted (root, topic, key) SELECT root, topic, key {over}", now)
+        rows.rows(
+            "UPDATE entry SET line = '', line_bytes = 0"  # noqa: S608
+            f" WHERE root = ? AND expires > '' AND {_IS_LISTED} AND expires <= ?",
+            now,
+        )
+
+
 def renew(rows: Rows) -> None:
     """Make the table `page` anew."""
     rows.rows("DELETE FROM page WHERE root = ?")
-    topics = rows.rows("SELECT topic, count(*), sum(line_bytes) FROM entry WHERE root = ? GROUP BY topic")
+    topics = rows.rows(
+        f"SELECT topic, count(*), sum(line_bytes) FROM entry WHERE root = ? AND {_IS_LISTED} GROUP BY topic"  # noqa: S608
+    )
     for topic, entries, size in topics:
         fits = fits_page(entries, size)
         parts = [TopicPart("", entries, size)] if fits else split(rows.entries(topic, ""))
@@ -763,7 +789,9 @@ class Layout:
     upto: int
 
 
-def lay_out(database: Database, key: str, scope: Scope, *, whole: bool = False, pages: bool = True) -> Layout:
+def lay_out(
+    database: Database, key: str, scope: Scope, *, now: str, whole: bool = False, pages: bool = True
+) -> Layout:
     """The index files that may have changed since `written` was brought up to date, and always `MEMORY.md`.
 
     Brings the table `page` up to date, so that it follows from the entries; `relisted` stays.
@@ -773,6 +801,7 @@ def lay_out(database: Database, key: str, scope: Scope, *, whole: bool = False, 
             all entries.
         key: of the root.
         scope: the name of the scope, for the notices.
+        now: ISO-8601 UTC; what has expired by then is left out.
         whole: make everything anew; all files are in the result.
         pages: False if nothing can be written into `index/`; then `MEMORY.md` only counts what does not fit.
 
@@ -781,6 +810,7 @@ def lay_out(database: Database, key: str, scope: Scope, *, whole: bool = False, 
     """
     with database.transaction() as connection:
         rows = Rows(connection, key)
+        expire(rows, now)
         upto = rows.newest_relisted()
         if whole:
             renew(rows)

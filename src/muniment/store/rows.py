@@ -197,7 +197,7 @@ class Text(NamedTuple):
     """What is kept of the text of an entry that is not held.
 
     Attributes:
-        sayings: digests of what it says by itself; none where it ends, as that is said for a while only.
+        sayings: digests of what it says by itself.
     """
 
     words: Columns
@@ -219,8 +219,7 @@ def row_of(rel: RelPath, data: bytes, digest: Digest, assessed: Assessed) -> tup
         "; ".join(entry.notes),
     )
     words = columns(rel, titles.name, titles.description, entry.body, entry.keywords)
-    said = () if entry.expires is not None else sayings(entry.body)
-    return row, Text(words, tuple(map(saying_digest, said)))
+    return row, Text(words, tuple(map(saying_digest, sayings(entry.body))))
 
 
 def unreadable_row(rel: RelPath, note: str) -> Row:

@@ -270,12 +270,13 @@ CATALOG_SCHEMA: Final = """
         readable INTEGER NOT NULL,
         held TEXT,                   -- the gate that holds its text back
         note TEXT NOT NULL,
-        line TEXT NOT NULL,          -- of the index
+        line TEXT NOT NULL,          -- of the index; '' once it has expired, for then it is in none
         line_bytes INTEGER NOT NULL,
         UNIQUE (root, rel)
     ) STRICT;
     CREATE INDEX entry_in_order ON entry (root, sort, rel);
     CREATE INDEX entry_of_page ON entry (root, topic, key, line_bytes);
+    CREATE INDEX entry_that_ends ON entry (root, expires) WHERE expires > '' AND line_bytes > 0;
     CREATE INDEX entry_seen ON entry (root, topic, rel, inode, size, mtime_ns, ctime_ns);
     CREATE INDEX entry_in_time ON entry (root, mtime_ns, topic, length(rel), rel);
     CREATE TABLE saying (            -- what an entry says by itself, also one item of a list

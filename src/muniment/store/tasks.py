@@ -281,7 +281,7 @@ def is_task(state: State, task: str) -> bool:
 
 
 def all_tasks(state: State) -> tuple[HeldTask, ...]:
-    """Every task of every lane: at most 1000 of each."""
+    """Every task of every lane: at most 1000 of each, and those that a key names (`lane.MAX_KEYED`)."""
     return _TASKS.read(state.ledger, "ORDER BY seq")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from functools import partial
 from typing import Final, Protocol
 
@@ -43,6 +44,7 @@ from muniment.kernel.names import (
 from muniment.kernel.path import FILE_SUFFIX, CanonicalPath, fold
 from muniment.kernel.write import Recovered, clear_index, new_token, recover, temporary_of_index
 from muniment.policy.grammar import check_creatable
+from muniment.store.audit import timestamp
 from muniment.store.catalog import View, refresh
 from muniment.store.database import Database
 from muniment.store.index import IndexRow, entry_line, is_page_name, lay_out, says_nothing_else
@@ -383,7 +385,12 @@ class _Planning:
         if obstacle is None and self._had_pages():
             self._whole = True  # Somebody removed them all.
         layout = lay_out(
-            self._database, self._view.key, self._root.scope, whole=self._whole, pages=not obstacle
+            self._database,
+            self._view.key,
+            self._root.scope,
+            now=timestamp(datetime.now(UTC)),
+            whole=self._whole,
+            pages=not obstacle,
         )
         is_blocked = bool(obstacle) and layout.paged
         if is_blocked:
@@ -612,6 +619,19 @@ def trusts_shown(state: State, root: BoundRoot, policy: Policy) -> list[Trust]:
         (root_key(state, root),),
     )
     return [trust for (text,) in rows if (trust := Trust(text)).satisfies(Trust.WORKSPACE)]
+
+
+def expired_in(state: State, root: BoundRoot) -> frozenset[RelPath]:
+    """The entries of a root that have expired, as far as its catalog knows.
+
+    Raises:
+        ManagedMemoryUnavailable: the catalog cannot be read.
+    """
+    rows = state.catalog.rows(
+        "SELECT rel FROM entry WHERE root = ? AND expires > '' AND expires <= ?",
+        (root_key(state, root), timestamp(datetime.now(UTC))),
+    )
+    return frozenset(RelPath(rel) for (rel,) in rows)
 
 
 def is_as_written(state: State, root: BoundRoot, index: bytes) -> bool:

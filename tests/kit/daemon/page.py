@@ -41,7 +41,7 @@ a body | {contract.MAX_BODY_BYTES} bytes
 the header of a request | {guard.MAX_HEADER_BYTES} bytes, within {guard.HEADER_SECONDS:.0f} s
 tasks of a workspace that wait or run | {lane.MAX_PENDING}, of them {lane.MAX_TIDYING} that forget or dream
 tasks of a workspace that can be looked at | {lane.MAX_RECORDS}; \
-of the token that has most of them the oldest go
+of the token that has most of them the oldest go, but none whose Idempotency-Key still holds
 a recall | {core.RECALL_SECONDS:.0f} s from its beginning
 recalls at once | {core.MAX_RECALLS}, half for one client's token; {core.RESERVE} are left to the owner
 a wait for one of these places | {core.PLACE_SECONDS:.0f} s, then it is `busy`

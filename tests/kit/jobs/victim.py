@@ -82,6 +82,7 @@ HIDING = re.compile(
     "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\xad\u200b\u2028-\u202e\u2060-\u206f\ufff9-\ufffb\U000e0000-\U000e007f]"
 )
 _NOT_IN_NAMES = re.compile(r'[\\:*?"<>|\[\](){}%#!$~^`]')
+_RELATED = re.compile(r"[-0-9a-f ]{0,64}|[0-9A-HJKMNP-TV-Z]{26}|[a-z]+/[^\s\x00-\x1f]+\.md")
 _ULID = re.compile(r"[0-7][0-9A-HJKMNP-TV-Z]{25}")
 _TIME = re.compile(r"20[0-9]{2}-[01][0-9]-[0-3][0-9]T[0-2][0-9]:[0-5][0-9]:[0-5][0-9]Z")
 
@@ -254,6 +255,9 @@ def _origin_problems(path, content, wanted):
         return
     told = yaml.safe_load(yaml.serialize(found[0]))
     identity, *times = (str(told.pop(name, "")) for name in ("id", "created", "updated"))
+    others = [str(told.pop(name, "")) for name in ("titles", "see", "supersedes")]
+    if not all(map(_RELATED.fullmatch, others)):
+        yield f"{path} says {others} of titles and other entries"
     if told != wanted:
         yield f"{path} says that it comes from {told}, not from {wanted}"
     is_made_up = "01JAAAAA" in identity or "2001-" in times[0]

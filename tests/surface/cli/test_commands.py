@@ -43,6 +43,18 @@ def scripted(monkeypatch, *steps):
 # -- remember ------------------------------------------------------------------------------------------
 
 
+def test_when_a_fact_ends_is_said_by_an_option_or_its_words_and_told(muniment, roots):
+    for fact, option in ((FACT, ["--expires", "2098-12-31"]), (f"{FACT} until 2098-12-31", [])):
+        saved, ends, _ = muniment.lines("remember", fact, *option)
+        assert ends == "  it ends: from 2098-12-31 on it is no longer told"
+        text = (roots["user"] / saved.removeprefix("saved (new): user/")).read_text()
+        assert "expires: 2098-12-31\n" in text
+    document = muniment.document("remember", "The user likes kites", "--expires=30d")
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d", document["expires"])
+    (told,) = muniment.lines("remember", FACT, "--expires", "soon", code=1)
+    assert told.startswith("not saved: it is to end on no day to come, such as 2026-12-31")
+
+
 def test_a_fact_is_saved_in_two_lines_and_known_the_next_time(muniment, roots):
     saved, how = muniment.lines("remember", FACT)
     path = saved.removeprefix("saved (new): user/")

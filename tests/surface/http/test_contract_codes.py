@@ -25,6 +25,7 @@ REFUSED = [  # code, method, path, body, and what else is sent
     ("invalid_content", "POST", "remember", {"content": " \n "}, {}),
     ("invalid_context_mode", "POST", "remember", {**FACT, "contextMode": "dirty"}, {}),
     ("invalid_scope", "POST", "remember", {**FACT, "scope": "galaxy"}, {}),
+    ("invalid_expires", "POST", "remember", {**FACT, "expires": "0d"}, {}),
     ("invalid_query", "POST", "forget", {"query": 7}, {}),
     ("invalid_client_id", "POST", "dream", {}, {"client": "somebody"}),
     ("token_required", "GET", "/healthz", None, {"token": "x"}),

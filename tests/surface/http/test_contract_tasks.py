@@ -15,6 +15,7 @@ from kit.content.secret_values import filled
 from kit.daemon.process import BASE, path_of, policy_file
 from kit.daemon.raw import running
 from kit.raising import raised
+from muniment.client import errors
 from muniment.daemon import asking, contract
 from muniment.daemon.contract import HttpProblem
 from muniment.daemon.service import OPERATIONS
@@ -26,9 +27,18 @@ from muniment.store.audit import records
 UUID = r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 BODIES = {"remember": {"content": "The user likes shapes"}, "forget": {"query": "unheard of"}, "dream": {}}
 KEYS = {
-    "remember": {"summary", "filesTouched", "touchedScopes", "enforcement", "decidedBy", "trust", "notes"}
-    | {"superseded"},
-    "forget": {"summary", "removedEntries", "touchedTopics", "touchedScopes"},
+    "remember": {
+        "summary",
+        "filesTouched",
+        "touchedScopes",
+        "enforcement",
+        "decidedBy",
+        "trust",
+        "notes",
+        "superseded",
+        "expires",
+    },
+    "forget": {"summary", "removedEntries", "touchedTopics", "touchedScopes", "kept", "near", "notes"},
     "dream": {"summary", "touchedTopics", "touchedScopes", "dedupedEntries", "rejected"},
 }
 
@@ -72,11 +82,60 @@ def test_a_forget_tells_what_went_and_a_dry_run_what_would(daemon):
     rel, query = path.removeprefix("user/"), {"query": "umbrellas raincoats"}
     would = daemon.done("forget", {**query, "dryRun": True})["result"]
     (entry,) = would["removedEntries"]
-    assert (set(entry), entry["filePath"]) == ({"topic", "summary", "filePath"}, path)
+    assert (set(entry), entry["filePath"]) == ({"topic", "summary", "filePath", "line", "text"}, path)
     assert (would["touchedScopes"], would["touchedTopics"], rel in daemon.files()) == ([], [], True)
     did = daemon.done("forget", query)["result"]
     told = {"removedEntries": [entry], "touchedScopes": ["user"], "touchedTopics": [entry["topic"]]}
     assert (did, rel in daemon.files()) == (did | told, False)
+
+
+def test_when_a_fact_ends_is_taken_and_told_also_where_its_words_say_it(http):
+    daemon = http()
+    client, day = daemon.open_client(), str((datetime.now(UTC) + timedelta(days=90)).date())
+    for fact, expires, told in (
+        ("The user lends a bicycle", "90d", day),
+        ("The user lends a cello", day, day),
+        (f"The user lends a drum until {day}", None, day),
+        ("The user lends an easel until the release", None, None),
+    ):
+        result = client.remember(fact, expires=expires).wait()
+        (path,) = result.files_touched
+        text = (daemon.home / path).read_text(encoding="utf-8")
+        assert (result.expires, f"expires: {day}\n" in text) == (told, told is not None)
+    for said in ("yesterday", "0d", "2020-01-01", "", "9" * 64):
+        assert (
+            raised(errors.InvalidExpires, client.remember, "The user lends a fan", expires=said).status == 400
+        )
+
+
+def test_too_much_to_forget_fails_with_how_much_it_is_what_and_the_limit_and_a_dry_run_lists_all(http):
+    daemon = http()
+    paths = [f"user/sextant-{number:02}.md" for number in range(12)]
+    for path in paths:
+        (daemon.home / path).write_text("A sextant hangs in the hall\n")
+    (daemon.home / "user" / "notes.md").write_text("The astrolabe is lent.\n\nThe compass is broken.\n")
+    client = daemon.open_client()
+    error = raised(errors.TaskFailed, client.forget("sextant hall").wait)
+    assert (error.code, error.meant, error.limit, list(error.paths)) == ("forget_failed", 12, 5, paths[:10])
+    assert "Meant are 12 things, and 5 may go at once" in str(error)
+    would = client.forget("sextant hall", dry_run=True).wait()
+    assert [each.file_path for each in would.removed_entries] == paths
+    assert any("12 things, and one forget may remove 5" in note for note in would.notes)
+    assert client.forget("a sextant or two").wait().near[:2] == tuple(paths[:2])
+    (part,) = client.forget("compass broken", dry_run=True).wait().removed_entries
+    assert (part.file_path, part.line, part.text) == ("user/notes.md", 3, "The compass is broken.")
+    (gone,) = client.forget(paths[0]).wait().removed_entries  # By its path one goes alone.
+    assert (gone.file_path, gone.text) == (paths[0], None)
+    (daemon.home / "user" / "pinned").mkdir()
+    (daemon.home / "user" / "pinned" / "a.md").write_text("A barometer\n")
+    ((path, reason),) = ((each.file_path, each.reason) for each in client.forget("barometer").wait().kept)
+    assert (path, "the policy protects it" in reason) == ("user/pinned/a.md", True)
+    assert (
+        daemon.done("forget", {"query": "barometer"}, token=daemon.add("bot", trust="agent"))["result"][
+            "kept"
+        ]
+        == []
+    )
 
 
 @pytest.mark.threat("T-API-02", control="own_tasks")
@@ -298,7 +357,7 @@ def test_what_others_write_beside_the_daemon_is_seen_by_the_next_task_and_told_t
     ours.write_text(ours.read_text(encoding="utf-8") + "\nBy hand: blue pens on Sundays.\n", encoding="utf-8")
     removed = alone.done("forget", {"query": "blue pens sundays"})
     assert [entry["filePath"] for entry in removed["result"]["removedEntries"]] == [path]
-    assert not ours.exists()
+    assert (ours.exists(), "blue pens" in ours.read_text(encoding="utf-8")) == (True, False)
     with alone.follow() as follower:
         follower.start()
         settings = {"home": alone.home, "policy": str(alone.base / "policy.toml"), "in_process": True}

@@ -185,6 +185,7 @@ LIKELY |= {"query": ["tea", "dark mode", "user"], "scope": ["user", "project"], 
 LIKELY |= {"taskId": ["@task"], "reviewId": ["@review"], "digest": ["@digest"], "path": ["@path"]}
 LIKELY |= {"verb": ["read", "create"], "nonce": ["5" * 64], "token": ["0" * 32], "limit": [1, 20]}
 LIKELY |= {"dryRun": [True, False], "yes": [True, False], "contextMode": ["workspace", "clean"]}
+LIKELY |= {"expires": ["30d", "2098-12-31", "0d"]}
 LIKELY |= {"source": [{}, {"trust": "agent", "ref": "r"}, {"trust": "owner"}]}
 LIKELY = {name: st.sampled_from(values) for name, values in LIKELY.items()}
 LIKELY["exclude"] = st.lists(st.just("@id"), max_size=4)

@@ -17,6 +17,8 @@ table({
         "kernel.names:Trust.capped": lambda self, *_: self}),
     "repeats": ("A request that comes again is another request.", {
         "lane:Lane._repeat_of": lambda *_: (None, None)}),
+    "kept_keys": ("A key is forgotten with the record of its task.", {
+        "lane:_LAPSED": "(1 OR created <= ?)"}),
     "redaction": ("A record holds whatever it was given.", {
         "events:_redact": lambda _logger, _method, event: event}),
     "foreign_logs": ("What other libraries log is passed on.", {

@@ -2,12 +2,27 @@
 
 from threats.switches import instead, none, table, true
 
+
+def _said_by_a_run(_words, after, _before):
+    """The front matter of a run, with the end that its own text tells."""
+    from datetime import UTC, datetime
+
+    from muniment.content.entry import parse
+    from muniment.content.expiry import expiry_in
+
+    entry = parse(after)
+    end = entry.expires or expiry_in(entry.body, datetime.now(UTC).date())
+    return after if entry.expires or not end else f"---\nexpires: {end}\n---\n{entry.body}".encode()
+
+
 # fmt: off
 table({
     "reads_as_before": ("An item is removed however the rest reads without it.", {
         "content.markdown:_reads_alike": true}),
     "significant_words": ("Every word of a query says something.", {
         "*content.words:significant": lambda query: tuple(query.split())}),
+    "denials": ("What says that something is over is taken with what said that it was so.", {
+        "*content.negation:ended": lambda *_: False, "*content.negation:denied": lambda *_: False}),
     "forget_limit": ("A forget removes whatever it finds.", {"jobs.forget:_too_many": none}),
     "answer_between_options": ("A model's answer is taken for what it may have meant.", {
         "agent.runner:_numbers": lambda chosen, ids: sorted({ids.index(_) for _ in chosen if _ in ids})}),
@@ -17,6 +32,8 @@ table({
         "jobs.dream:features": lambda _: frozenset(), "jobs.dream:is_made_of": true}),
     "expiry_of_people": ("A run says when an entry ends.", {
         "jobs.remember:_FactWords.labelled": lambda _, after, __: after}),
+    "ends_of_people": ("A fact ends as whatever is written for it says.", {
+        "jobs.remember:_FactWords.labelled": _said_by_a_run}),
 })
 # fmt: on
 

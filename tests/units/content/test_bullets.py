@@ -93,9 +93,11 @@ def test_items_are_those_of_the_specification():
 @given(body=bodies)
 @example(body="- a\n2. b\n")
 @example(body="para\n- a\n===\n")
+@example(body="- a\n\npara\n\n    code\n")
 @pytest.mark.threat("T-MEM-08", control="reads_as_before")
 def test_a_removal_takes_one_run_of_characters_and_the_rest_reads_as_before(body):
-    for item in all_items(outline(body).items):
+    found = outline(body)
+    for item in (*all_items(found.items), *found.passages):
         try:
             shorter = without(body, item)
         except NotSeparable:
@@ -147,10 +149,26 @@ def test_what_is_offered_are_items_without_their_markers_passages_and_no_heading
     assert (item.own, [each.own for each in item.items]) == ("a\n", ["b\nc\n", "d\n"])
     assert item.text.split() == ["a", "b", "c", "d"]
     found = outline("# H\none\ntwo\n\nthree\n- a\n\nSetext\n===\n\n***\n> four\n```\nfive\n```\n")
-    passages = [passage.split() for passage in found.passages]
+    passages = [passage.own.split() for passage in found.passages]
     assert passages == [["one", "two"], ["three"], [">", "four", "```", "five", "```"]]
     empty = ("", "\n \n", "# H\n", "H\n===\n\n***\n", ">\n")
     assert [outline(body).is_empty for body in (*empty, "# H\none\n")] == [True] * 5 + [False]
+
+
+PASSAGES = [  # One of the passages, and what is left.
+    *(("a\n\nb\n\nc\n", 1, "a\n\nc\n"), ("a\n\nb\n\n\nc\n", 1, "a\n\nc\n"), ("a\n\nb\n\n", 0, "b\n\n")),
+    *(("a\n\n\nb", 1, "a\n"), ("a\r\n\r\nb\r\n", 1, "a\r\n"), ("a\n\nb\n\n \n", 1, "a\n\n \n")),
+    *(("# H\n\na\n\n- b\n", 0, "# H\n\n- b\n"), ("- b\n\na\n\n- c\n", 0, "- b\n\n- c\n")),
+    ("one\n\n```\ntwo\n\nthree\n```\n\nfour\n", 1, "one\n\nfour\n"),
+    ("one\n\n<!-- two\n\nthree -->\n\nfour\n", 1, "one\n\nfour\n"),
+]
+
+
+def test_a_passage_goes_with_the_blank_lines_behind_it_and_code_is_one_of_all_its_lines():
+    for body, number, expected in PASSAGES:
+        assert without(body, outline(body).passages[number]) == expected, body
+    with pytest.raises(NotSeparable):  # The code below would be the item's.
+        without("- a\n\npara\n\n    code\n", outline("- a\n\npara\n\n    code\n").passages[0])
 
 
 HOSTILE = [

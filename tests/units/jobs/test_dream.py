@@ -127,6 +127,30 @@ def test_what_has_expired_goes_first_and_takes_no_share_of_which_one_merge_is_al
         assert [*memory(place)] == ["user/a.md"]
 
 
+def test_one_dream_makes_one_of_two_in_a_scope_of_two_and_the_undo_gives_both_back(tmp_path):
+    for number, (texts, model) in enumerate((
+        ((FACT, f"{FACT}."), None),
+        ((A, f"{A}\nand at work"), merging("c1", "c2", keep="c2")),
+        ((A, B), merging("c1", "c2", text=f"{A}\n{B}")),
+    )):  # fmt: skip
+        with made(tmp_path / str(number)) as place:
+            alike(place, *texts)
+            before = memory(place)
+            result = done(dreaming(place, model))
+            assert (result.counts.merged, result.counts.left, len(memory(place))) == (1, 0, 1)
+            done(undo(result.task_id, place))
+            assert memory(place) == before
+
+
+def test_what_has_expired_and_may_not_go_adds_nothing_to_the_share(tmp_path):
+    over = f"---\nexpires: {day(-1)}\n---\nThe rota holds\n"
+    with made(tmp_path, roomy(share=0.5)) as place:
+        lay(place, dict.fromkeys((f"user/pinned/{name}.md" for name in "pqrs"), over))
+        alike(place, FACT, FACT, FACT, FACT)
+        counts = done(dreaming(place)).counts
+        assert (counts.expired, counts.merged, counts.left) == (4, 2, 1)
+
+
 def test_a_date_in_the_front_matter_ends_an_entry_and_nothing_else_does(place):
     yesterday = day(-1)
     over = {"quoted": f'"{yesterday}"', "time": f"{yesterday}T10:00:00+02:00"}
@@ -200,7 +224,7 @@ NOT_TAKEN = [
     # Words of the entries, put together to what no entry may say.
     *((WORDY, {"text": f"{text} {WORDS}"}, BY_AGENTS, "is not taken") for text in MADE_OF_THEM),
     ([A, B, C, f"{A}\n{B}\n{C}"], {"keep": "c4"}, {"limits": {"files_written": 2}}, "more than one run"),
-    ([A, B, C, "one", "two", "three"], {"text": f"{A}\n{B}"}, {"share": 0.3}, ""),
+    ([A, B, C, "one", "two", "three"], {"text": f"{A}\n{B}\n{C}"}, {"share": 0.3}, ""),
 ]
 
 
@@ -214,11 +238,11 @@ def test_a_merge_that_says_something_else_or_more_than_the_policy_lets_it_change
                 connection.execute("INSERT INTO forgotten VALUES (?, ?, ?)", erased)
             alike(place, *texts, trust=terms.get("trust"))
             before = memory(place)
-            ids = ("c1", "c2", "c3", "c4") if "keep" in given else ("c1", "c2")
+            ids = ("c1", "c2", "c3", "c4")[: 4 if "keep" in given else 3 if "share" in terms else 2]
             result = done(dreaming(place, merging(*ids, **given)))
             assert (result.counts.merged, result.counts.rewritten) == (0, 0), (texts, given)
             assert any(note in each for each in result.notes) or not note, (texts, given)
-            assert result.counts.left == (2 if "share" in terms else result.counts.left)
+            assert result.counts.left == (3 if "share" in terms else result.counts.left)
             assert memory(place) == before
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import tomllib
 from dataclasses import replace
 
 import pytest
@@ -10,9 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kit.jobs import places
-from kit.jobs.places import base, done, forgetting, lay, made, memory, raising, remembering, user
+from kit.jobs.places import base, committed, done, forgetting, lay, made, memory, raising, remembering, user
 from kit.meanwhile import nth
 from kit.memories import photograph, put, strict
+from kit.where import FACTS
 from muniment.agent.model import ModelError
 from muniment.errors import DeadlineExceeded, StoreConflict
 from muniment.jobs import forget as job
@@ -37,7 +40,7 @@ LIST = (
 
 
 def removed(result):
-    return sorted({path for _, _, path in done(result).removed_entries})
+    return sorted({each.path for each in done(result).removed_entries})
 
 
 def choosing(*ids):
@@ -76,7 +79,18 @@ ROWS = [
     ("user/a.md", NESTED, "dark night", NESTED[-24:], None),
     ("user/a.md", PORTS, "ssh staging reach", GONE, None),
     ("user/a.md", PORTS, "port root", SAME, ""),
-    ("user/a.md", f"{HEAD}some text on ports\n\n- user root\n", "staging ports", GONE, None),
+    (
+        "user/a.md",
+        f"{HEAD}some text on ports\n\n- user root\n",
+        "staging ports",
+        f"{HEAD}- user root\n",
+        None,
+    ),
+    ("user/a.md", f"{HEAD}some text on ports\n\n- user root\n", "staging reach", GONE, None),
+    ("user/a.md", f"{HEAD}some text on ports\n\n- user root\n", "some text ports user root", GONE, None),
+    ("user/a.md", "some dark text\n\nand some mode\n", "dark mode", SAME, "several places"),
+    ("user/a.md", "# Dark mode\n\nsome text\n", "dark mode", GONE, None),
+    ("user/a.md", "# Dark mode\n\nsome dark mode\n\n## More\n", "dark some", GONE, None),
     ("user/drinks.md", "- tea\n- coffee\n", "drinks tea", "- coffee\n", None),
     ("user/drinks.md", "---\nname: x\n---\n- tea\n- coffee\n", "drinks tea", SAME, None),
     ("user/a.md", "- dark mode\n- dark mode too\n\n***\n", "dark mode", GONE, None),
@@ -85,7 +99,7 @@ ROWS = [
     ("user/a.md", PORTS, "staging port", f"{HEAD}- user root\n", None),
     ("user/a.md", NAMED.format("dark mode\n- "), "dark mode", NAMED.format(""), "stays"),
     ("user/a.md", ODD, "dark mode", SAME, "read differently"),
-    ("user/a.md", LIST, "mode code here", GONE, None),
+    ("user/a.md", LIST, "mode code here", without(14, 17), None),
     ("user/a.md", f"\ufeff{LIST}".replace("\n", "\r\n"), "green tea", without(7, 11, "\ufeff", "\r\n"), None),
     ("user/a.md", LIST.replace("\n", "\r"), "gyokuro degrees", without(9, 11, "", "\r"), None),
     ("user/a.md", LIST, "tools tabs", without(-1, 99), None),
@@ -215,8 +229,10 @@ def test_a_lower_trust_forgets_nothing_of_a_higher_one_and_a_scope_only_its_own(
 
 def test_a_model_is_shown_nothing_but_what_may_go_and_leaves_out_what_is_not_meant(place):
     held = {"project/d.md": f"{ATTACK} held-canary\n", "user/pinned/a.md": "dark mode pinned-canary\n"}
+    over = "---\nexpires: 2026-01-01\n---\ndark mode over-canary\n"
+    held |= {"user/over.md": over}
     lay(place, held | {"user/a.md": "prefers dark mode\n", "user/c.md": "unrelated-canary\n"})
-    put(user(place), "b.md", "night mode is not the dark mode of the camera\n")
+    put(user(place), "b.md", "night mode is the dark mode of the camera\n")
     before = memory(place)
     assert (removed(forgetting(place, "dark mode", choosing())), memory(place)) == ([], before)
     model = choosing("c1")
@@ -233,7 +249,7 @@ def test_a_model_can_choose_some_of_what_would_be_too_many_and_is_asked_where_th
     assert forgetting(place, "dark", choosing(*[f"c{n}" for n in range(1, 8)])).error.code == "forget_failed"
     assert len(numbered(place, 41)) == 41
     model = choosing()
-    assert removed(forgetting(place, "light mode", model)) == []
+    assert removed(forgetting(place, "light theme", model)) == []
     assert (forgetting(place, "dark mode", model).error.code, model.requests) == ("forget_failed", [])
 
 
@@ -333,3 +349,172 @@ def test_a_path_is_no_way_around_policy_trust_or_what_may_be_seen_or_is_there(tm
         for path, scope in (("a.md", "project"), ("MEMORY.md", None), ("../outside/secret.md", None)):
             assert removed(forgetting(place, f"user/{path}", scope=scope)) == []
         assert photograph(base(place)) == before
+
+
+# -- by description ----------------------------------------------------------------------------------
+
+SAID = tomllib.loads((FACTS / "descriptions.toml").read_text("utf-8"))
+OPTION = re.compile(r"^(c\d+):\n<<memory (\w+)>>\n(.*?)\n<<end \2>>", re.MULTILINE | re.DOTALL)
+
+
+def meaning(*texts):
+    """A model that means the entries with these texts, where it is shown them."""
+
+    def respond(request):
+        shown = {id_: text for id_, _, text in OPTION.findall(request.messages[1].text)}
+        return say(
+            json.dumps({"remove": [id_ for id_, text in shown.items() if any(t in text for t in texts)]})
+        )
+
+    return ScriptedModel([respond])
+
+
+def told(place):
+    """Sixty entries: what they say by their paths."""
+    lay(place, {f"user/{number:02}.md": f"{text}\n" for number, text in enumerate(SAID["entries"], 1)})
+    return memory(place)
+
+
+def test_of_sixty_entries_goes_what_a_model_names_for_each_of_thirty_descriptions_and_nothing_else(place):
+    before, found = told(place), 0
+    for query, meant in SAID["asked"]:
+        paths = {f"user/{number:02}.md" for number in meant}
+        result = done(forgetting(place, query, meaning(*(SAID["entries"][number - 1] for number in meant))))
+        assert set(before) - set(memory(place)) == set(removed(result)) <= paths, query
+        found += set(removed(result)) == paths
+        if result.removed_entries:
+            done(undo(result.task_id, place))
+        assert memory(place) == before
+    assert found >= 29, found
+
+
+def test_without_a_model_what_is_near_is_told_and_stays(place):
+    """One of the thirty has all its words in an entry, and one shares none with what it means."""
+    before, near = told(place), 0
+    for query, meant in SAID["asked"]:
+        result = done(forgetting(place, query, yes=False))
+        paths = {f"user/{number:02}.md" for number in meant}
+        if result.near:
+            assert f"; these are near: {', '.join(result.near)}" in result.summary
+            assert result.summary.startswith("nothing that may be removed holds all of: ")
+        assert len(result.near) <= 10
+        near += paths <= {*result.near, *removed(result)}
+    assert (near, memory(place)) == (29, before)
+    assert "near" not in forgetting(place, "hovercraft eels").summary
+
+
+def test_what_is_near_and_held_over_hidden_of_another_scope_or_trusted_more_is_told_to_nobody(tmp_path):
+    with made(tmp_path, strict(require="none", deny=DENIES)) as place:
+        over = "---\nexpires: 2026-01-01\n---\nA canary of the theme that is over\n"
+        lay(place, {"user/over.md": over, "user/private/a.md": "A canary theme, private\n"})
+        lay(
+            place,
+            {"project/held.md": f"canary theme {ATTACK}\n", "user/pinned/a.md": "A canary theme, pinned\n"},
+        )
+        lay(place, {"user/mine.md": "A theme of the owner\n", "project/a.md": "A theme of the project\n"})
+        before = memory(place)
+        for terms, near in (
+            ({"trust": Trust.WORKSPACE}, ("project/a.md",)),
+            ({"scope": "user"}, ("user/mine.md",)),
+            ({}, ("project/a.md", "user/mine.md")),
+        ):
+            model = choosing()
+            for result in (
+                forgetting(place, "my theme colour", **terms),
+                forgetting(place, "my theme colour", model, **terms),
+            ):
+                assert tuple(sorted(done(result).near)) == near, terms
+                assert "canary" not in json.dumps(result.as_json())
+            assert "canary" not in "".join(message.text for message in model.requests[0].messages)
+        assert memory(place) == before
+
+
+def test_however_much_agents_filed_keeps_no_entry_of_the_owner_from_being_near(place):
+    filed = {f"user/bot-{number}.md": "theme theme theme colour preference\n" for number in range(40)}
+    committed(place, filed, trust=Trust.AGENT)
+    lay(place, {"user/big.md": "theme colour\n" * 6_000, "user/mine.md": f"The theme is dark {'x ' * 90}\n"})
+    assert forgetting(place, "my theme colours, preferred").near[0] == "user/mine.md"
+    assert removed(forgetting(place, "my theme colours, preferred", meaning("theme is dark"))) == [
+        "user/mine.md"
+    ]
+
+
+DOCUMENT = (
+    "# The house\n\nThe boiler is serviced in May.\nAsk for Rui.\n\n\nThe roof leaks above the stairs.\r\n\n"
+    "## Garden\n\nThe hedge is cut in autumn.  \n"
+)
+
+
+def test_of_two_paragraphs_written_by_hand_one_goes_and_the_bytes_of_the_other_stay(place):
+    for query, gone, line in (
+        ("boiler serviced", "The boiler is serviced in May.\nAsk for Rui.\n\n\n", 3),
+        ("roof leaks", "The roof leaks above the stairs.\r\n\n", 7),
+        ("hedge autumn", "\nThe hedge is cut in autumn.  \n", 11),
+    ):
+        for model in (None, meaning(query.split()[0])):
+            lay(place, {"user/house.md": DOCUMENT})
+            shown = done(forgetting(place, query, model, yes=False)).removed_entries
+            assert [(each.path, each.line, each.text) for each in shown] == [
+                ("user/house.md", line, gone.strip())
+            ]
+            result = done(forgetting(place, query, model and meaning(query.split()[0])))
+            assert memory(place) == {"user/house.md": DOCUMENT.replace(gone, "").encode()}
+            again = done(forgetting(place, query, task_id=result.task_id))
+            assert (again.repeated, again.removed_entries) == (True, result.removed_entries)
+            done(undo(result.task_id, place))
+            assert memory(place) == {"user/house.md": DOCUMENT.encode()}
+
+
+def test_a_model_is_shown_the_parts_of_a_list_or_document_that_say_something_of_what_is_described(place):
+    lay(place, {"user/a.md": "- dark theme\n- green tea\n- font sizes\n", "user/house.md": DOCUMENT})
+    model = meaning("dark theme")
+    assert removed(forgetting(place, "the theme of my house", model)) == ["user/a.md"]
+    assert memory(place)["user/a.md"] == b"- green tea\n- font sizes\n"
+    shown = model.requests[0].messages[1].text
+    assert ("green" in shown, shown.count("dark theme")) == (False, 1)
+
+
+TUESDAYS = "We deploy on Tuesdays\n"
+DENIALS = [
+    # what stands there besides, and the query
+    ("We now deploy on Mondays, no longer Tuesdays\n", "deploy Tuesdays"),
+    ("We deploy on Mondays now, not Tuesdays\n", "deploy tuesdays"),
+    ("We do not deploy on Tuesdays\n", "deploy on Tuesdays"),
+    ("We moved the deploy from Tuesdays to Mondays\n", "Tuesdays, deploy"),
+    ("- We deploy on Mondays instead of Tuesdays\n- tea\n", "we deploy on Tuesdays"),
+]
+
+
+@pytest.mark.threat("T-MEM-08", control="denials")
+def test_a_description_takes_what_was_so_and_not_what_says_that_it_is_not(place):
+    for denial, query in DENIALS:
+        for model in (None, choosing("c1")):
+            lay(place, {"user/old.md": TUESDAYS, "user/new.md": denial})
+            result = forgetting(place, query, model)
+            assert removed(result) == ["user/old.md"], denial
+            ((path, reason),) = result.kept
+            assert (path, "use its own words or its path" in reason) == ("user/new.md", True)
+            (user(place) / "new.md").unlink()
+    lay(place, {"user/old.md": TUESDAYS, "user/new.md": DENIALS[0][0]})
+    assert removed(forgetting(place, "no longer Tuesdays")) == ["user/new.md"]  # What says so itself.
+    lay(place, {"user/new.md": DENIALS[0][0]})
+    assert removed(forgetting(place, "deploy Mondays")) == ["user/new.md"]  # What it says is so.
+    lay(place, {"user/never.md": "Never use emojis\n"})
+    assert removed(forgetting(place, "use emojis")) == ["user/never.md"]  # It is all that speaks of them.
+
+
+def test_what_says_that_something_is_over_stays_also_where_it_stands_alone_and_a_path_takes_it(place):
+    lay(place, {"user/new.md": DENIALS[0][0]})
+    result = forgetting(place, "deploy Tuesdays")
+    assert (removed(result), "what is current" in result.kept[0].reason) == ([], True)
+    assert removed(forgetting(place, "user/new.md")) == ["user/new.md"]
+
+
+def test_of_two_that_say_the_opposite_the_answer_tells_which_is_newer(place):
+    committed(place, {"user/old.md": "The user likes coffee\n"}, at="2026-01-01T00:00:00.000Z", task="t-1")
+    committed(
+        place, {"user/new.md": "The user never likes coffee\n"}, at="2026-02-01T00:00:00.000Z", task="t-2"
+    )
+    result = forgetting(place, "likes coffee", yes=False)
+    assert (removed(result), result.kept[0].path) == (["user/old.md"], "user/new.md")
+    assert "opposite, and is what is current" in result.kept[0].reason

@@ -160,7 +160,7 @@ def test_a_task_that_is_done_is_told_as_done_where_it_could_not_begin_any_more(t
     assert (again.status, again.repeated, again.error) == ("completed", True, None)
     assert set(again.touched_scopes) == {scope for scope in moved.roots if scope != "project"}
     if kind == "forget":
-        assert {path.rpartition("/")[0] for _, _, path in again.removed_entries} == {*again.touched_scopes}
+        assert {each.path.rpartition("/")[0] for each in again.removed_entries} == {*again.touched_scopes}
 
 
 def test_the_id_of_one_kind_does_not_stand_for_another(place):

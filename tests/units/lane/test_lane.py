@@ -3,10 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
-from kit.lane.ledgered import ASKED, BOT, CANCELLED, DONE, FAILED, OWNER, Ledgered, asked, begun, submit
+from kit.lane.ledgered import (
+    ASKED,
+    BOT,
+    CANCELLED,
+    DONE,
+    FAILED,
+    OWNER,
+    Clock,
+    Ledgered,
+    asked,
+    begun,
+    submit,
+)
 from kit.raising import raised
 from kit.threads import together
 from muniment import lane as reading
@@ -93,13 +106,47 @@ def test_the_newest_records_of_a_token_are_kept_and_what_is_pending_and_those_of
     monkeypatch.setattr(reading, "MAX_RECORDS", 40)
     other = ledgered.lane("other")
     elsewhere = other.cancel(submit(other).id, OWNER)
-    theirs = [lane.cancel(submit(lane, by=BOT, repeat=f"k{each}").id, BOT).id for each in range(3)]
+    theirs = [lane.cancel(submit(lane, by=BOT).id, BOT).id for _ in range(3)]
     pending = [begun(lane).id, submit(lane).id]
     sent = sent_and_cancelled(ledgered, *[OWNER] * 45)
     kept = [task.id for task in ledgered.tasks()]
     assert (kept, len(kept)) == ([*theirs, *pending, *sent[10:]], 40)
-    assert lane.submit(asked(by=BOT, repeat="k0")).task.id == theirs[0]
     assert [task.id for task in ledgered.tasks("other")] == [elsewhere.id]
+
+
+@pytest.mark.threat("T-API-06", control="kept_keys")
+def test_a_key_names_its_task_for_a_day_whatever_is_sent_meanwhile_and_over_a_restart(tmp_path, monkeypatch):
+    monkeypatch.setattr(reading, "MAX_RECORDS", 8)
+    clock, sent = Clock(), asked(by=BOT, repeat="k")
+    with State(tmp_path / "state") as state:
+        lane = Lane(state, "w", now=clock)
+        first = lane.submit(sent).task
+        done = lane.finish(lane.claim(), DONE)
+        with state.ledger.transaction():
+            others = [lane.cancel(submit(lane, by=BOT).id, BOT).id for _ in range(20)]
+    clock.now += timedelta(hours=23, minutes=59)
+    with State(tmp_path / "state") as state:
+        lane = Lane(state, "w", now=clock)
+        again = lane.submit(sent)
+        assert (again.repeated, again.task, lane.get(first.id)) == (True, done, done)
+        assert (
+            raised(IdempotencyMismatch, lane.submit, asked(text="y", by=BOT, repeat="k")).task_id == first.id
+        )
+        kept = [task.id for task in reading.tasks(state.ledger, "w")]
+        assert kept == [*others[:-9:-1], first.id]
+        clock.now += timedelta(minutes=1)
+        assert not lane.submit(sent).repeated
+        assert first.id not in [task.id for task in reading.tasks(state.ledger, "w")]
+
+
+def test_so_many_keys_that_no_day_has_them_are_forgotten_first_those_of_whom_sent_most(ledgered, monkeypatch):
+    monkeypatch.setattr(reading, "MAX_RECORDS", 2)
+    monkeypatch.setattr(reading, "MAX_KEYED", 8)
+    lane, sent = ledgered.lane(), []
+    with ledgered.state.ledger.transaction():
+        for number, by in enumerate([OWNER] * 2 + [BOT] * 10):
+            sent.append(lane.cancel(submit(lane, by=by, repeat=f"k{number}").id, by).id)
+    assert [task.id for task in ledgered.tasks()] == [*sent[:2], *sent[6:]]
 
 
 def test_of_tokens_that_have_as_many_the_oldest_goes(ledgered, monkeypatch):

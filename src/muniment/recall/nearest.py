@@ -1,0 +1,73 @@
+"""Which entries share a word with a description, best first. Apart from `search.py`, which abstains.
+
+Whoever shows one reads its file: a row is not believed. Held, expired and large entries are in no answer.
+What agents filed or came from outside takes every other place at most, however much of it there is.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from itertools import zip_longest
+from typing import Final
+
+from muniment.kernel.names import RelPath, Trust
+from muniment.recall.search import COLUMN_WEIGHTS, Stemmer, read_query
+from muniment.store.ledger import RootKey
+from muniment.store.rows import folded
+from muniment.store.state import State
+
+_NEAREST: Final = f"""
+    SELECT entry.root, entry.rel FROM text CROSS JOIN entry ON entry.id = text.rowid
+    WHERE text MATCH ? AND rank MATCH 'bm25({", ".join(map(str, COLUMN_WEIGHTS))})'
+        AND entry.root IN (SELECT value FROM json_each(?))
+        AND entry.readable AND entry.held IS NULL AND (entry.expires IS NULL OR entry.expires > ?)
+        AND entry.size <= {{size}} AND entry.trust IN ({{trusts}})
+    ORDER BY rank, entry.root, entry.rel LIMIT ?
+"""  # noqa: S608  constants of this package
+MAX_BYTES: Final = 64 * 1024
+"""Bytes of an entry that is looked at; what people write by hand is shorter."""
+
+_GROUPS: Final = ((Trust.OWNER, Trust.WORKSPACE), (Trust.AGENT, Trust.EXTERNAL))
+_QUERIES: Final = tuple(
+    _NEAREST.format(size=MAX_BYTES, trusts=", ".join(f"'{trust}'" for trust in group)) for group in _GROUPS
+)
+
+
+class Description:
+    """The words of a description that say something, by their stems.
+
+    Args:
+        text: in somebody's words; any.
+        stemmer: stays the caller's.
+    """
+
+    def __init__(self, text: str, stemmer: Stemmer) -> None:
+        self._stemmer = stemmer
+        words = [word for word in read_query(text, stemmer).words if not word.is_weak and not word.is_phrase]
+        self._words, self._stems = [word.text for word in words], {word.stem for word in words}
+
+    def said_in(self, text: str) -> frozenset[str]:
+        """Which of its words stand in a text, by their stems. Cost: linear, some 0.1 ms for a sentence."""
+        return frozenset(self._stems.intersection(term.stem for term in self._stemmer.terms(folded(text))))
+
+    def nearest(
+        self, state: State, roots: Sequence[RootKey], now: str, limit: int
+    ) -> tuple[tuple[RootKey, RelPath], ...]:
+        """The entries that share a word with it, those first that say most of it, from each group in turn.
+
+        Args:
+            state: whose catalog, up to date.
+            roots: where.
+            now: ISO-8601 UTC; what has expired by then is left out.
+            limit: how many of each group at most.
+
+        Raises:
+            ManagedMemoryUnavailable: the catalog cannot be read.
+        """
+        if not self._words:
+            return ()
+        asked = " OR ".join(f'"{word}"' for word in self._words)
+        values = (asked, json.dumps(list(roots)), now, limit)
+        found = zip_longest(*(state.catalog.rows(query, values) for query in _QUERIES))
+        return tuple((RootKey(row[0]), RelPath(row[1])) for pair in found for row in pair if row is not None)
