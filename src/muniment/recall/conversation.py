@@ -10,7 +10,8 @@
 - H3. At a user's turn the memory comes first among the reminders, these in a message of their own before the
   user's; at tool results it comes behind the last one.
 - H4. `before_turn` checks in this order: compaction, pending calls, the host's context, the memory.
-- H5. An entry is told once, by whichever part tells it first, until it was edited or the history compacted.
+- H5. An entry is told once, by whichever part tells it first, until it was edited or the history compacted
+  (but see S3 of `session.py` for a memory that was told whole, long ago).
   The system part alone may come to hold what was told before: it is read anew for each turn.
 
 Hooks are called by one thread, or from one event loop. They raise what is wrong with their arguments and what
@@ -55,7 +56,17 @@ from muniment.recall.recaller import (
     keys_in,
 )
 from muniment.recall.search import EntryKey
-from muniment.recall.session import BroughtIn, Handle, Prefetch, Reason, RecallSession, Touched, begun
+from muniment.recall.session import (
+    REPEAT_AFTER,
+    BroughtIn,
+    Handle,
+    Prefetch,
+    Reason,
+    RecallSession,
+    Touched,
+    begun,
+    tokens_in,
+)
 
 # -- graph -------------------------------------------------------------------------------------------
 #
@@ -656,6 +667,7 @@ class Conversation:
         parent: ends all that runs once cancelled; stays the caller's.
         clock: monotonic seconds.
         state: of an earlier run of the same conversation, from `as_json`. What is not so is left out.
+        repeat_after: tokens, see S3 of `session.py`.
 
     Attributes:
         session: counts what was brought in.
@@ -676,11 +688,18 @@ class Conversation:
         parent: Cancel | None = None,
         clock: Callable[[], float] = time.monotonic,
         state: Mapping[str, Any] | None = None,
+        repeat_after: int = REPEAT_AFTER,
     ) -> None:
         self._budgets, self._limit = budgets, compacting and compacting.limit
         kept = state if isinstance(state, Mapping) else {}
         self.session = RecallSession(
-            recaller, budget=budgets.recalled, choose=choose, parent=parent, clock=clock, state=kept
+            recaller,
+            budget=budgets.recalled,
+            choose=choose,
+            parent=parent,
+            clock=clock,
+            state=kept,
+            repeat_after=repeat_after,
         )
         told = keys_in(kept["project"]) if isinstance(kept.get("project"), list | tuple) else None
         self._static = StaticContext(recaller, budgets, told)
@@ -690,7 +709,7 @@ class Conversation:
             budgets.just_in_time,
             lambda: self.session.shown | self._static.keys,
             keys_in(kept.get("just_in_time")),
-            _tokens_in(kept.get("just_in_time_tokens")),
+            tokens_in(kept.get("just_in_time_tokens")),
         )
         self._graph = ContextGraph()
         self._compaction: Compaction | None = None
@@ -709,6 +728,8 @@ class Conversation:
         self._tokens, self._is_share_told = 0, False
         self._begun_for: str | None = None
         self._had_results = False
+        self._recaller = recaller
+        self._heard: int | None = None if kept else 0
         self._static.refresh(Patience(time.monotonic() + FIRST_SECONDS, parent))
         self._system, self._system_told = self._static.system, Recalled()
 
@@ -739,29 +760,29 @@ class Conversation:
                 came since; mappings, or objects of an SDK.
             reminders: what the host has to tell besides.
         """
-        history = self._compacted([_as_json(message) for message in messages])
+        history = self._compacted(self._read(messages))
         if has_pending_call(history):
-            return history
+            return self._left(history)
         text = _last_said(history)
         # What was begun for a message that was drained in mid-loop is not what another one needs.
         if self._begun_for is None or (self._had_results and self._begun_for != text):
             self.on_user_turn(text)
         self._begun_for = None
         texts = [told.text for told in self._told_at_turn()]
-        return with_reminders(history, [*texts, *reminders])
+        return self._left(with_reminders(history, [*texts, *reminders]))
 
     def after_tools(self, messages: Sequence[Any]) -> list[Message]:
         """The messages for a call of the model behind tool results (H2, H3); likewise the history then."""
-        history = [_as_json(message) for message in messages]
+        history = self._read(messages)
         if has_pending_call(history):
-            return history
+            return self._left(history)
         self._had_results = True
         parts = (
             self._noted(self.session.take_for_tool_results(self._told_otherwise)),
             self._tier(self._touched.take(), BroughtIn.JUST_IN_TIME),
         )
         texts = [part.text for part in parts if part is not None]
-        return behind_results(history, "\n\n".join(texts)) if texts else history
+        return self._left(behind_results(history, "\n\n".join(texts)) if texts else history)
 
     def abort(self, reason: Reason) -> None:
         """Cancel the recall that is on its way, because the turn ends otherwise."""
@@ -802,6 +823,20 @@ class Conversation:
 
     def __exit__(self, *_exc: object) -> None:
         self.close()
+
+    def _read(self, messages: Sequence[Any]) -> list[Message]:
+        """Messages as JSON has them; what came since a hook last left them was said meanwhile."""
+        history = [_as_json(message) for message in messages]
+        if self._heard is None:  # Of a conversation that goes on, most was counted in its earlier run.
+            self._heard = len(history)
+        if said := history[self._heard :]:
+            self.session.heard(_size(said, self._recaller.count))
+        return history
+
+    def _left(self, history: list[Message]) -> list[Message]:
+        """Messages as a hook leaves them."""
+        self._heard = len(history)
+        return history
 
     def _told_at_turn(self) -> list[Recalled]:
         """What comes in with a message of the user, in order."""
@@ -885,10 +920,6 @@ def _facts_in(unsafe_listed: object) -> dict[str, str]:
         for pair in pairs
         if len(pair) == 2 and all(isinstance(part, str) for part in pair)  # noqa: PLR2004  path and fact
     }
-
-
-def _tokens_in(unsafe_number: object) -> int:
-    return max(0, unsafe_number) if isinstance(unsafe_number, int) else 0
 
 
 def _as_json(message: Any) -> Message:

@@ -56,6 +56,7 @@ from muniment.recall.search import (
     Stemmer,
     Wanted,
     hit_of,
+    left_over,
     read_query,
 )
 from muniment.store.audit import append, timestamp
@@ -672,7 +673,7 @@ class Recalled:
         tokens: of the text.
         abstained: nothing in the memory is about the message.
         withheld: how many were found, and may not be shown.
-        is_repeat: nothing else was left of what the conversation had not seen, so it begins anew.
+        is_repeat: the whole memory was told, long ago, so that the conversation begins anew with it.
         error: why it is empty, if something went wrong.
     """
 
@@ -712,6 +713,15 @@ class Recalled:
 def keys_as_json(keys: Collection[EntryKey]) -> list[list[str]]:
     """Keys as JSON has them, sorted."""
     return sorted(map(list, keys))
+
+
+def latest(before: Collection[EntryKey], new: Collection[EntryKey]) -> set[EntryKey]:
+    """The keys of `new`, and of `before` those of other entries: of each entry what was told last.
+
+    So an entry that was edited back to what it had said before is told once more.
+    """
+    places = {key[:2] for key in new}
+    return {*(key for key in before if key[:2] not in places), *new}
 
 
 def keys_in(unsafe_listed: object) -> set[EntryKey]:
@@ -844,6 +854,21 @@ class Recaller:
         except Exception as defect:  # noqa: BLE001  whoever recalls goes on without (E1)
             events.emit_defect("memory_retrieval_failed", defect)
             return Recalled(error=RecallFailed(type(defect).__name__))
+
+    def has_told_all(self, told: Collection[EntryKey], patience: Patience) -> bool:
+        """Whether nothing that may be shown is left besides what was told; False where nobody can tell.
+
+        Cost: a query that ends at the first entry that is left.
+        """
+        found = True
+
+        def work(shelf: Shelf) -> Recalled:
+            nonlocal found
+            rows = left_over(self.catalog, shelf.keys, told, self.now, patience)
+            found = not any(shelf.accepts(key.root, key.rel) for key in rows)
+            return Recalled()
+
+        return self.answer(work, None, patience).error is None and found
 
     def keys_of(self, unsafe_ids: Iterable[str]) -> set[EntryKey]:
         """The entries that ids name, see `RecalledEntry.id`; what names nothing of this memory is left out.

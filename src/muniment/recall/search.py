@@ -749,10 +749,30 @@ class Search:
         return tuple(found)
 
 
+def left_over(
+    catalog: Database, roots: Sequence[RootKey], told: Collection[EntryKey], now: str, patience: Patience
+) -> Iterator[EntryKey]:
+    """The entries of some roots that may be shown, but for `told`; what a policy says of them is not asked.
+
+    Raises:
+        ManagedMemoryUnavailable, Cancelled, DeadlineExceeded: as `Database.rows`.
+
+    Cost: 2 ms for each 1 000 that a caller takes, and a list of all places that are told.
+    """
+    last = 0
+    while rows := catalog.rows(_LEFT, (last, *_values(roots, now, told)), patience=patience):
+        yield from (hit_of(row).key for _, *row in rows)
+        last = rows[-1][0]
+
+
 def _shown(wanted: Wanted) -> tuple[str, ...]:
     """The values of `_MAY_BE_SHOWN`."""
-    shown = [f"{key.root}{key.digest}{key.rel}" for key in wanted.exclude]
-    return json.dumps(list(wanted.roots)), wanted.now, json.dumps(shown)
+    return _values(wanted.roots, wanted.now, wanted.exclude)
+
+
+def _values(roots: Sequence[RootKey], now: str, exclude: Collection[EntryKey]) -> tuple[str, ...]:
+    shown = [f"{key.root}{key.digest}{key.rel}" for key in exclude]
+    return json.dumps(list(roots)), now, json.dumps(shown)
 
 
 _MAY_BE_SHOWN: Final = """
@@ -768,6 +788,10 @@ _ROWS: Final = f"""
         {_MAY_BE_SHOWN}
     ORDER BY rank LIMIT {PAGE} OFFSET ?
 """  # noqa: S608  constants of this package
+
+_LEFT: Final = f"""
+    SELECT entry.id, {HIT_COLUMNS} FROM entry WHERE entry.id > ? {_MAY_BE_SHOWN} ORDER BY entry.id LIMIT 100
+"""  # noqa: S608  likewise
 
 _OTHERS: Final = f"""
     SELECT entry.id, {HIT_COLUMNS} FROM entry WHERE entry.id IN (SELECT value FROM json_each(?))

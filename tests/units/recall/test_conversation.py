@@ -135,6 +135,51 @@ def test_an_edited_entry_returns_and_after_a_compaction_or_a_reset_all_do(stage)
     assert turned(conversation, f"{DEPLOY} {STAGING}")[0]["content"].count("\n- project/") == 1
 
 
+def test_one_matching_entry_is_told_once_in_sixteen_turns_once_more_when_edited_and_when_compacted(stage):
+    conversation, history = stage.conversation(), []
+    for _ in range(16):
+        history = [*turned(conversation, DEPLOY, history), assistant("On Tuesdays.")]
+    assert [told for _, told in on_record(stage, conversation)] == [["project/deploy.md"]]
+    stage.made.put("project/deploy.md", FRIDAYS)
+    for _ in range(3):
+        history = [*turned(conversation, DEPLOY, history), assistant("On Fridays.")]
+    assert len(on_record(stage, conversation)) == 2
+    conversation.on_compaction()
+    for _ in range(3):
+        history = turned(conversation, DEPLOY, [user("summary"), assistant("Understood.")])
+    assert len(on_record(stage, conversation)) == 3
+
+
+def test_one_question_asked_in_seventy_two_turns_of_two_calls_is_answered_once(tmp_path):
+    with staged(tmp_path, {"project/deploy.md": ENTRIES["project/deploy.md"]}) as stage:
+        conversation, history, calls = stage.conversation(), [], 0
+        for number in range(72):
+            history = turned(conversation, DEPLOY, history)
+            history += [calling(number), result(number)]
+            history = conversation.after_tools(history)
+            history.append(assistant("On Tuesdays."))
+            calls += 2
+        assert calls == 144
+        assert len(on_record(stage, conversation)) == 1
+        assert str(history).count("Deploys the billing service on Tuesdays") == 1
+
+
+@pytest.mark.parametrize("repeat_after", [300, 10**6])
+def test_what_the_host_and_its_model_say_counts_until_a_memory_told_whole_may_be_told_again(
+    tmp_path, repeat_after
+):
+    with staged(tmp_path, {"project/deploy.md": ENTRIES["project/deploy.md"]}) as stage:
+        conversation = stage.conversation(repeat_after=repeat_after)
+        history = turned(conversation, DEPLOY)
+        history = turned(conversation, DEPLOY, [*history, assistant("On Tuesdays.")])
+        history = conversation.before_turn([*history, assistant("A long answer. " * 100), user("Thanks.")])
+        settle(conversation)
+        later = stage.conversation(repeat_after=repeat_after, state=through_json(conversation))
+        turned(later, "hello", history)  # The history of before is not counted twice.
+        turned(later, DEPLOY, history)
+        assert len(on_record(stage, later)) == (2 if repeat_after == 300 else 1)
+
+
 def test_what_is_about_a_touched_file_and_recalled_is_told_by_one_of_them(stage):
     conversation = stage.conversation(TOUCHED_ONLY)
     stage.made.put("project/billing/rounding.md", entry_of("Rounding", "Billing deploys round half to even."))
@@ -378,12 +423,20 @@ def test_without_a_descriptor_left_a_conversation_goes_on_uncompacted(stage, tol
 
 # -- state
 
-NO_STATE = {"shown": [], "project": None, "just_in_time": [], "just_in_time_tokens": 0, "facts": []}
+NO_STATE = {
+    "shown": [],
+    "since": 0,
+    "project": None,
+    "just_in_time": [],
+    "just_in_time_tokens": 0,
+    "facts": [],
+}
 NO_FACTS = ["ab", ["a"], ["a", 7], [["a"], "b"], ["a", "b", "c"], None]
 HOSTILE = [
     *(None, 7, "state", [], [["shown", []]], {"facts": NO_FACTS, "just_in_time_tokens": None}),
     {"shown": 7, "project": 7, "just_in_time": 7, "just_in_time_tokens": "7", "facts": 7},
-    {"facts": {"a": "b"}, "just_in_time": {"a": "b"}, "just_in_time_tokens": -5},
+    {"facts": {"a": "b"}, "just_in_time": {"a": "b"}, "just_in_time_tokens": -5, "since": -5},
+    {"since": "7"},
 ]
 
 
