@@ -20,6 +20,7 @@ import math
 import re
 import secrets
 import unicodedata
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -66,7 +67,7 @@ from muniment.store.index import shown_path
 from muniment.store.ledger import RootKey, root_key, source_of
 from muniment.store.rows import folded
 from muniment.store.state import State
-from muniment.store.upkeep import view_in_time
+from muniment.store.watching import Looks
 
 # -- excerpt -----------------------------------------------------------------------------------------
 #
@@ -551,6 +552,7 @@ class Shelf:
         roots: the bound roots by scope; they and the state stay the caller's.
         state: knows their history.
         judge: of the policy.
+        looks: bring the rows up to date; stay the caller's.
         scopes: which of the roots; None: all, none: none. Unknown ones hold nothing.
         patience: until when to look.
 
@@ -559,7 +561,7 @@ class Shelf:
         ManagedMemoryUnavailable: the state cannot be used.
         Cancelled, DeadlineExceeded: the patience ended.
 
-    Cost: a `newfstatat` a directory where nothing changed; reading what did.
+    Cost: that of `Looks.view`.
     """
 
     def __init__(
@@ -568,6 +570,7 @@ class Shelf:
         roots: Mapping[Scope, BoundRoot],
         state: State,
         judge: Judge,
+        looks: Looks,
         scopes: Collection[str] | None,
         patience: Patience,
     ) -> None:
@@ -576,7 +579,7 @@ class Shelf:
         for scope, bound in roots.items():
             if scopes is None or scope in scopes:
                 bound.verify()
-                view = view_in_time(state, bound, policy, patience)
+                view = looks.view(bound, patience)
                 self._opened[RootKey(view.key)] = bound, view
 
     @property
@@ -600,8 +603,30 @@ class Shelf:
             ManagedMemoryUnavailable: the catalog cannot be written.
             Cancelled, DeadlineExceeded: the patience ended.
         """
+        directories: defaultdict[RootKey, set[str]] = defaultdict(set)
         for hit in hits:
-            self._opened[hit.key.root][1].look_again({hit.key.rel.rpartition("/")[0]})
+            directories[hit.key.root].add(hit.key.rel.rpartition("/")[0])
+        for root, some in directories.items():
+            self._opened[root][1].look_again(some)
+
+    def have_changed(self, hits: Sequence[Hit]) -> bool:
+        """Whether a file of some hits is not as its row says, by size and times; its row is then made anew.
+
+        Files whose times prove nothing are passed over: they are read before they are shown.
+
+        Raises:
+            ManagedMemoryUnavailable: the catalog cannot be written.
+            Cancelled, DeadlineExceeded: the patience ended.
+
+        Cost: a `newfstatat` each, and an open a directory.
+        """
+        found = False
+        for root, (_, view) in self._opened.items():
+            files = [(hit.key.rel, hit.stamp) for hit in hits if hit.key.root == root and hit.stamp[3]]
+            if changed := view.edited_of(files, self._patience):
+                view.look_again(changed)
+                found = True
+        return found
 
     def read(self, hits: Sequence[Hit], enough: int) -> Picked:
         """Read entries, the first ones first, until `enough` may be shown, `MAX_EXTERNAL` of strangers.
@@ -755,6 +780,9 @@ CANDIDATES: Final = 12
 ABOUT_CHARS: Final = 150
 """Characters that a chooser is shown of an entry without a description."""
 
+MAX_ASKED: Final = 24
+"""Candidates whose files are asked whether they are as their rows say, some 10 µs each."""
+
 _TOKEN_BYTES: Final = 8
 _ID: Final = re.compile(r"(?P<scope>[^/]*)/(?P<rel>.*)@(?P<digest>[^@]*)", re.DOTALL)
 
@@ -796,6 +824,7 @@ class Recaller:
         self._policy, self._roots, self._state = policy, roots, state
         self._clock = clock
         self._judge = Judge(policy)
+        self._looks = Looks(state, policy)
         self.count = count
         self.stemmer = Stemmer()
 
@@ -906,6 +935,7 @@ class Recaller:
 
     def close(self) -> None:
         """Give back what a recaller holds by itself."""
+        self._looks.close()
         self.stemmer.close()
 
     @property
@@ -975,7 +1005,8 @@ class Recaller:
         return block_of(notes, budget, secrets.token_hex(_TOKEN_BYTES), self._clock(), self.count)
 
     def _shelf(self, scopes: Collection[str] | None, patience: Patience) -> Shelf:
-        return Shelf(self._policy, self._roots, self._state, self._judge, scopes, patience)
+        looks = self._looks
+        return Shelf(self._policy, self._roots, self._state, self._judge, looks, scopes, patience)
 
     def _found(self, asked: _Asked, shelf: Shelf, patience: Patience) -> Recalled:
         if asked.limit < 1 or asked.budget < 1:
@@ -1001,6 +1032,8 @@ class Recaller:
         """What is found, and what of it may be shown; once more where files are not what their rows say."""
         search = Search(self.catalog, self.stemmer)
         found = search.find(wanted, patience)
+        if shelf.have_changed(found.hits[:MAX_ASKED]):
+            found = search.find(wanted, patience)
         picked = shelf.read(found.hits, enough)
         if picked.changed:
             shelf.look_again(picked.changed)

@@ -41,6 +41,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 from muniment.content.words import STOP_WORDS
 from muniment.kernel.cancel import Patience
 from muniment.kernel.names import Digest, RelPath
+from muniment.store.catalog import Stamp
 from muniment.store.database import Database
 from muniment.store.ledger import RootKey
 from muniment.store.rows import folded
@@ -584,7 +585,9 @@ _ENOUGH_NAMED: Final = 0.5
 
 _TWO: Final = 2
 
-HIT_COLUMNS: Final = "entry.root, entry.rel, entry.digest, entry.mtime_ns"
+HIT_COLUMNS: Final = (
+    "entry.root, entry.rel, entry.digest, entry.inode, entry.size, entry.mtime_ns, entry.ctime_ns"
+)
 """Of a row that `hit_of` takes."""
 
 
@@ -601,13 +604,18 @@ class Hit:
     """An entry that is found, as its row says.
 
     Attributes:
-        mtime_ns: of its file.
+        stamp: of its file, when it was read.
         score: how good it is among others.
     """
 
     key: EntryKey
-    mtime_ns: int
+    stamp: Stamp
     score: float
+
+    @property
+    def mtime_ns(self) -> int:
+        """When its file was written."""
+        return self.stamp[2]
 
 
 @dataclass(frozen=True, slots=True)
@@ -853,5 +861,6 @@ def _any(words: Sequence[Weighed]) -> str:
 
 def hit_of(row: Sequence[Any], score: float = 0.0) -> Hit:
     """The hit that `HIT_COLUMNS` of a row are."""
-    root, rel, digest, mtime_ns = row
-    return Hit(EntryKey(RootKey(root), RelPath(rel), Digest(digest)), mtime_ns, score)
+    root, rel, digest, inode, size, mtime_ns, ctime_ns = row
+    key = EntryKey(RootKey(root), RelPath(rel), Digest(digest))
+    return Hit(key, (inode, size, mtime_ns, ctime_ns), score)

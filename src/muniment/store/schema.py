@@ -236,13 +236,14 @@ LEDGER_MIGRATIONS: Final = (
 )
 """Each leads from the version of its index to the next."""
 
-CATALOG_VERSION: Final = 4
+CATALOG_VERSION: Final = 5
 """Another version of the catalog is deleted, not migrated."""
 
 CATALOG_SCHEMA: Final = """
     CREATE TABLE root (
         id TEXT PRIMARY KEY,         -- as in the ledger
-        basis TEXT NOT NULL          -- what rows depend on besides their files
+        basis TEXT NOT NULL,         -- what rows depend on besides their files
+        swept INTEGER NOT NULL DEFAULT 0  -- second since 1970 at which every file was asked last
     ) STRICT, WITHOUT ROWID;
     CREATE TABLE directory (
         root TEXT NOT NULL,
@@ -256,6 +257,7 @@ CATALOG_SCHEMA: Final = """
         missed INTEGER NOT NULL,     -- 1: there may be entries in it that nobody saw
         PRIMARY KEY (root, path)
     ) STRICT, WITHOUT ROWID;
+    CREATE INDEX directory_unproven ON directory (root, path) WHERE racy;
     CREATE TABLE name (              -- what is in a directory and no entry
         root TEXT NOT NULL,
         directory TEXT NOT NULL,

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import sqlite3
+import subprocess
 import threading
 from contextlib import closing
 from datetime import UTC, timedelta
@@ -18,7 +19,7 @@ from muniment.cli import recall
 from muniment.errors import DeadlineExceeded, ManagedMemoryUnavailable
 from muniment.kernel.root import OpenDirectory
 from muniment.recall.recaller import Recalled
-from muniment.store import catalog, told, upkeep
+from muniment.store import catalog, told, upkeep, watching
 from muniment.store.audit import records
 from muniment.store.state import State
 
@@ -115,6 +116,25 @@ def test_who_reads_a_tree_first_makes_its_catalog(muniment, hook, roots, home, r
     assert "Dark mode" in muniment("recall", "dark mode editor", "--json").output
     assert "Postgres" in hook(event)[0]
     assert len(reads) == 3
+
+
+@pytest.mark.usefixtures("settled")
+@pytest.mark.parametrize("few", [2_000, 0])
+def test_an_append_of_another_process_is_found_by_the_next_recall_of_a_new_process(
+    muniment, roots, monkeypatch, few
+):
+    monkeypatch.setattr(watching, "FEW_FILES", few)
+    muniment("recall", "dark mode editor")
+    file = roots["user"] / "editor" / "dark.md"
+    inode = file.stat().st_ino
+    subprocess.run(["/bin/sh", "-c", 'echo "Light mode outdoors" >> "$0"', str(file)], check=True, timeout=20)
+    assert file.stat().st_ino == inode
+    assert "Light mode outdoors" in muniment("recall", "dark mode editor").stdout
+    if few:  # Among many files by what it had said before, and by new words in a minute at most.
+        subprocess.run(
+            ["/bin/sh", "-c", 'echo "and in zeppelins" >> "$0"', str(file)], check=True, timeout=20
+        )
+        assert "zeppelins" in muniment("recall", "what in zeppelins, outdoors?").stdout
 
 
 def test_where_no_state_can_be_kept_it_is_said_once_and_recalled_all_the_same(muniment, hook, roots, home):
@@ -229,9 +249,8 @@ def test_the_second_prompt_of_a_session_gets_nothing_new_until_an_edit_or_anothe
     assert "dark mode in the editor" in prompt("one")
     assert prompt("one") == prompt("one", "which dark font, which mode in the editor?") == ""
     assert "Staging" in prompt("one", STAGING)
-    edit = "---\nname: Dark mode\n---\nPrefers dark mode in the editor, but light mode outdoors\n"
-    (roots["user"] / "editor" / "dark.md").unlink()
-    put(roots["user"], "editor/dark.md", edit)
+    with (roots["user"] / "editor" / "dark.md").open("a") as file:  # In place: its directory does not tell.
+        file.write("But light mode outdoors\n")
     edited = prompt("one")
     assert ("light mode outdoors" in edited, "serif" in edited) == (True, False)
     assert prompt("one") == ""
