@@ -827,6 +827,7 @@ class Recaller:
         self._looks = Looks(state, policy)
         self.count = count
         self.stemmer = Stemmer()
+        self._search = Search(state.catalog, self.stemmer)
 
     def recall(
         self,
@@ -1030,7 +1031,7 @@ class Recaller:
         self, wanted: Wanted, shelf: Shelf, enough: int, patience: Patience
     ) -> tuple[SearchResult, Picked]:
         """What is found, and what of it may be shown; once more where files are not what their rows say."""
-        search = Search(self.catalog, self.stemmer)
+        search = self._search
         found = search.find(wanted, patience)
         if shelf.have_changed(found.hits[:MAX_ASKED]):
             found = search.find(wanted, patience)
