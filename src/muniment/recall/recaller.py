@@ -350,7 +350,7 @@ def block_of(
     """
 
     def bullet(note: Note) -> str:
-        return f"{note.path} (trust: {note.trust}, {age(note.at, now)}): {_name(note)}"
+        return f"{note.path} (trust: {note.trust}, {note.at.date()}, {age(note.at, now)}): {_name(note)}"
 
     def whole(bullets: Sequence[str]) -> str:
         return f"{HEADING}\n\n{_TOLD}\n{fenced(chr(10).join(bullets), 'memory', token)}"
@@ -375,7 +375,7 @@ def system_block_of(notes: Sequence[Note], budget: int, count: Count = estimated
     def whole(bullets: Sequence[str]) -> str:
         return "\n".join([f"{_SYSTEM_HEADING}\n\n{_SYSTEM_TOLD}", *bullets])
 
-    return _fitted(notes, budget, _name, whole, count)
+    return _fitted(notes, budget, lambda note: f"{_name(note)} ({note.at.date()})", whole, count)
 
 
 def _fitted(

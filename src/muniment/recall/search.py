@@ -9,6 +9,8 @@
 4. These are ranked again, by weights that hold in a small memory too: SQLite gives words that stand in every
    second entry none at all. What was written just before or after the best ones, by the times of their files,
    is ranked with them, and has a share of what its neighbour holds: an answer seldom repeats the question.
+   Of two that are about the same the newer comes right before the other (`_newer_first`); none is left out
+   for that, and none goes before what is trusted more.
 5. Abstain, once for a query: one entry must hold two of the words, or the only one, some of what they weigh
    together, and a word that tells a subject. If one does, all that hold any word are the answer, the best
    first: no entry is left out for holding too little, so that nothing is lost that plain search finds.
@@ -41,7 +43,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from muniment.content.words import STOP_WORDS
 from muniment.kernel.cancel import Patience
-from muniment.kernel.names import Digest, RelPath
+from muniment.kernel.names import Digest, RelPath, Trust
 from muniment.store.catalog import Stamp
 from muniment.store.database import Database
 from muniment.store.ledger import RootKey
@@ -395,6 +397,11 @@ def _is_weak(word: str) -> bool:
 COLUMN_WEIGHTS: Final = (2.0, 2.0, 1.0, 1.5)
 """Of name, description, body, context: a name says more of what an entry is about than a line of its body."""
 
+_BODY: Final = 2
+
+_ALIKE_CHARS: Final = 2_000
+"""Characters of an entry that is one fact, and may be about the same as another."""
+
 _NAMING: Final = (0, 3)
 """The columns that say what an entry is about: its name, and its context (topic, keywords)."""
 
@@ -438,6 +445,8 @@ class Score:
         weight: what these weigh together.
         named: what the rarest of those weighs that stand in its name or its context.
         telling: as how many words those of them count that tell a subject by themselves.
+        held: which words of the query these are, by their numbers.
+        said: the body; empty for a long one.
     """
 
     score: float
@@ -445,6 +454,8 @@ class Score:
     weight: float
     named: float
     telling: int
+    held: frozenset[int]
+    said: str
 
 
 class Ranking:
@@ -522,15 +533,26 @@ class Ranking:
                 times = [len(self._phrases[each.word.text].findall(text)) for text in texts]
                 said[at] = sum(map(mul, COLUMN_WEIGHTS, times))
                 naming.update(at for column in _NAMING if column < len(times) and times[column])
-        score, held, named = 0.0, list[Weighed](), 0.0
+        score, held, named, numbers_held = 0.0, list[Weighed](), 0.0, set[int]()
         for at, each in enumerate(self._words):
             if said[at]:
                 score += each.weight * said[at] / (said[at] + _SATURATION)
                 if not each.word.is_weak:
                     held.append(each)
+                    numbers_held.add(at)
                     named = max(named, each.weight) if at in naming else named
         telling = sum(not each.word.is_common for each in held)
-        return Score(score, self._units(held), sum(each.weight for each in held), named, telling)
+        weight = sum(each.weight for each in held)
+        body = texts[_BODY]
+        return Score(
+            score,
+            self._units(held),
+            weight,
+            named,
+            telling,
+            frozenset(numbers_held),
+            body if len(body) <= _ALIKE_CHARS else "",
+        )
 
     def weight(self, folded: str) -> float:
         """How much a passage says, by itself.
@@ -599,8 +621,18 @@ _ENOUGH_NAMED: Final = 0.5
 
 _TWO: Final = 2
 
+_HEADED: Final = 5
+"""The best entries, before which newer ones go; behind them nobody cares for the order."""
+
+_NEAR_SHARE: Final = 0.75
+"""Of the score of an entry: what another one that is about the same has at least."""
+
+_BEGINNING: Final = 5
+"""Characters by which words of two entries are compared: `Tuesday` and `Tuesdays` are one."""
+
 HIT_COLUMNS: Final = (
-    "entry.root, entry.rel, entry.digest, entry.inode, entry.size, entry.mtime_ns, entry.ctime_ns"
+    "entry.root, entry.rel, entry.digest, entry.inode, entry.size, entry.mtime_ns, entry.ctime_ns, "
+    "entry.trust, entry.ident, entry.sees"
 )
 """Of a row that `hit_of` takes."""
 
@@ -620,16 +652,26 @@ class Hit:
     Attributes:
         stamp: of its file, when it was read.
         score: how good it is among others.
+        trust: who it comes from.
+        ident: what its own provenance calls it; None: nothing.
+        sees: what that says it replaces or is about as well: such names, and digests of files.
     """
 
     key: EntryKey
     stamp: Stamp
     score: float
+    trust: Trust
+    ident: str | None
+    sees: frozenset[str]
 
     @property
     def mtime_ns(self) -> int:
         """When its file was written."""
         return self.stamp[2]
+
+    def names(self, other: Hit) -> bool:
+        """Whether it says of itself that it replaces another one, or is about it too."""
+        return other.key.digest in self.sees or (other.ident is not None and other.ident in self.sees)
 
 
 @dataclass(frozen=True, slots=True)
@@ -770,14 +812,64 @@ class Search:
             for other in neighbours & ranks.keys():
                 shared = scores[other].score + _NEIGHBOUR_SHARE * scores[one].score
                 ranks[other] = max(ranks[other], shared)
-        found = list[Hit]()
+        found = list[tuple[Hit, Score]]()
         for number in sorted(ranks, key=lambda number: -ranks[number]):
             hit = hit_of(rows.get(number) or near[number], ranks[number])
             if number in rows or wanted.accepts(hit.key.root, hit.key.rel):
-                found.append(hit)
+                found.append((hit, scores[number]))
             if len(found) == wanted.limit:
                 break
-        return tuple(found)
+        return _newer_first(found)
+
+
+def _newer_first(found: Sequence[tuple[Hit, Score]]) -> tuple[Hit, ...]:
+    """Some hits, the best first, but each before the first of which it says something newer (4).
+
+    So does one whose provenance names the other, and one that was written later, is nearly as good, holds the
+    same words of the query and shares half of its own with it. To name another changes the order and nothing
+    else: anybody who may edit a file can write that.
+    """
+    placed: list[tuple[Hit, _Said]] = []
+    for hit, score in found:
+        said, place = _Said(score), len(placed)
+        for at, (old, other) in enumerate(placed[:_HEADED]):
+            if _may_precede(hit, old) and (hit.names(old) or _is_update(hit, said, old, other)):
+                place, hit = at, replace(hit, score=max(hit.score, old.score))  # noqa: PLW2901
+                break
+        placed.insert(place, (hit, said))
+    return tuple(hit for hit, _ in placed)
+
+
+def _may_precede(new: Hit, old: Hit) -> bool:
+    return new.key.root == old.key.root and new.trust.satisfies(old.trust)
+
+
+def _is_update(new: Hit, said: _Said, old: Hit, other: _Said) -> bool:
+    is_later = new.mtime_ns > old.mtime_ns and not old.names(new)
+    return is_later and new.score >= _NEAR_SHARE * old.score and said.is_like(other)
+
+
+class _Said:
+    """What an entry says, compared with others."""
+
+    def __init__(self, score: Score) -> None:
+        self._score = score
+        self._words: frozenset[str] | None = None
+
+    def is_like(self, other: _Said) -> bool:
+        """Whether it is about the same."""
+        if self._score.held != other._score.held:
+            return False
+        mine, theirs = self.words, other.words
+        return _TWO * len(mine & theirs) >= min(len(mine), len(theirs)) > 0
+
+    @property
+    def words(self) -> frozenset[str]:
+        """The beginnings of its words that say something, so that endings do not count."""
+        if self._words is None:
+            said = _LETTERS.findall(self._score.said)
+            self._words = frozenset(word[:_BEGINNING] for word in said if not _says_nothing(word))
+        return self._words
 
 
 def left_over(
@@ -896,6 +988,7 @@ def _any(words: Sequence[Weighed]) -> str:
 
 def hit_of(row: Sequence[Any], score: float = 0.0) -> Hit:
     """The hit that `HIT_COLUMNS` of a row are."""
-    root, rel, digest, inode, size, mtime_ns, ctime_ns = row
+    root, rel, digest, inode, size, mtime_ns, ctime_ns, trust, ident, sees = row
     key = EntryKey(RootKey(root), RelPath(rel), Digest(digest))
-    return Hit(key, (inode, size, mtime_ns, ctime_ns), score)
+    stamp = (inode, size, mtime_ns, ctime_ns)
+    return Hit(key, stamp, score, Trust(trust), ident, frozenset(sees.split()))

@@ -284,6 +284,8 @@ CATALOG_SCHEMA: Final = """
         keywords TEXT NOT NULL,      -- JSON
         trust TEXT NOT NULL,
         expires TEXT,
+        ident TEXT,                  -- by its own provenance, which anybody may write
+        sees TEXT NOT NULL DEFAULT '',  -- likewise: what it replaces or is about too, with spaces between
         readable INTEGER NOT NULL,
         held TEXT,                   -- the gate that holds its text back
         note TEXT NOT NULL,
