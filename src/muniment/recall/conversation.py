@@ -89,6 +89,9 @@ from muniment.recall.session import (
 Message = Mapping[str, Any]
 """A message as JSON has it."""
 
+SHORT_RESULT: Final = 400
+"""Characters that are left of an old tool result: what it was about."""
+
 _UNCLAIMED: Final = Digest("")
 """Stands for the content of a node that nobody claims: to compute it would be for nothing."""
 
@@ -247,6 +250,23 @@ def truncated(node: ContextNode, limit: int) -> ContextNode:
     One that was shortened before is not changed again.
     """
     return ContextNode(node.id, tuple(_shortened(message, limit) for message in node.messages))
+
+
+def results_within(nodes: Sequence[ContextNode], budget: int, count: Count = estimated) -> list[ContextNode]:
+    """Nodes whose tool results take `budget` tokens, but for `SHORT_RESULT` characters of each older one.
+
+    Those of the newest node that has any are kept whole in any case. What was shortened stays so.
+
+    Cost: a count of every tool result.
+    """
+    found: list[ContextNode] = []
+    left, is_newest = budget, True
+    for node in reversed(nodes):
+        results = [said(message) for message in node.messages if field(message, "role") == "tool"]
+        left -= sum(map(count, results))
+        found.append(truncated(node, SHORT_RESULT) if left < 0 and not is_newest else node)
+        is_newest &= not results
+    return found[::-1]
 
 
 def _shortened(message: Message, limit: int) -> Message:
@@ -463,6 +483,11 @@ class Compaction:
         self._running: tuple[Handle[Mapping[str, str] | None], Snapshot] | None = None
         self._begins_at = 0.0
         self._is_closed = False
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a summary is being made, or waits to be applied."""
+        return self._running is not None
 
     def check(self) -> bool:
         """Apply a summary that is ready, begin one where it is time (M1).
@@ -801,6 +826,22 @@ class Conversation:
         self._facts.clear()
         self._begin_anew()
 
+    def loaded(self) -> dict[str, list[str]]:
+        """What the conversation has of the memory now: by where it came in, the ids of its entries, sorted.
+
+        The ids are those of `RecalledEntry.id`; `recalled` is what was brought in for messages. All is empty
+        where the ledger cannot be read, which an event tells.
+
+        Cost: a query of the ledger a scope.
+        """
+        parts = {
+            "system": self._system.keys,
+            "project": self._static.told or frozenset(),
+            "just_in_time": self._touched.told,
+            "recalled": self.session.shown,
+        }
+        return {name: self._recaller.ids_of(keys) for name, keys in parts.items()}
+
     def as_json(self) -> dict[str, Any]:
         """What a later run of this conversation must know. It holds text of entries, as the history does."""
         told = self._static.told
@@ -882,8 +923,8 @@ class Conversation:
             events.emit("memory_share_exceeded", tokens=self._tokens, limit=self._limit)
 
     def _compacted(self, history: list[Message]) -> list[Message]:
-        """The history after a summary was applied, if one was ready for it as it is."""
-        if self._compaction is None:
+        """The history with a summary, if one was ready for it as it is, and with old results shortened."""
+        if self._compaction is None and self._budgets.results is None:
             return history
         parts = groups(history)
         # By their places: a node whose messages were changed by the host shows it by its digest.
@@ -894,10 +935,15 @@ class Conversation:
         )
         for part in parts[len(self._graph.nodes()) :]:
             self._graph.append(part)
-        try:
-            self._compaction.check()
-        except OSError as problem:  # The process has no descriptor left; at a later turn it may.
-            events.emit_defect("recall_not_begun", problem)
+        if self._compaction is not None:
+            try:
+                self._compaction.check()
+            except OSError as problem:  # The process has no descriptor left; at a later turn it may.
+                events.emit_defect("recall_not_begun", problem)
+        # A summary that is being made rests on the messages as they are.
+        if self._budgets.results is not None and not (self._compaction and self._compaction.is_running):
+            budget, count = self._budgets.results, self._recaller.count
+            self._graph.edit(lambda nodes: results_within(nodes, budget, count))
         return self._graph.messages()
 
     def _begin_anew(self) -> None:

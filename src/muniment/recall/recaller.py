@@ -917,6 +917,15 @@ class Recaller:
             if found["scope"] in roots
         }
 
+    def ids_of(self, keys: Iterable[EntryKey]) -> list[str]:
+        """The ids that name entries, sorted; those of another memory are left out, see `keys_of`."""
+        try:
+            scopes = {root_key(self._state, bound): scope for scope, bound in self._roots.items()}
+        except MunimentError as error:
+            events.emit("memory_retrieval_failed", code=error.code)
+            return []
+        return sorted(f"{scopes[key.root]}/{key.rel}@{key.digest}" for key in keys if key.root in scopes)
+
     def record(self, recalled: Recalled, where: str) -> None:
         """Write to the ledger what was put before a model; what goes wrong is only told in an event.
 

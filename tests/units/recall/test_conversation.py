@@ -180,6 +180,63 @@ def test_what_the_host_and_its_model_say_counts_until_a_memory_told_whole_may_be
         assert len(on_record(stage, later)) == (2 if repeat_after == 300 else 1)
 
 
+def test_a_host_can_ask_what_the_conversation_has_loaded_and_exclude_it_elsewhere(stage):
+    stage.made.put("project/src/style.md", STYLE)
+    budgets, ids = Budgets(system=200, project=0), lambda path: [f"{path}@{stage.made.key(path).digest}"]
+    conversation = stage.conversation(budgets)
+    only_system = {"system": ids("user/editor.md"), "project": [], "just_in_time": [], "recalled": []}
+    assert conversation.loaded() == only_system
+    conversation.on_path("src/main.py")
+    settle(conversation)
+    turned(conversation, STAGING)
+    found = conversation.loaded()
+    recalled, touched = ids("project/database.md"), ids("project/src/style.md")
+    assert found == {**only_system, "just_in_time": touched, "recalled": recalled}
+    assert stage.recaller.keys_of(found["recalled"]) == conversation.session.shown
+    assert stage.conversation(budgets, state=through_json(conversation)).loaded() == found
+    conversation.on_reset()
+    assert conversation.loaded() == only_system
+    tiers = stage.conversation(Budgets(system=0))
+    turned(tiers, "hello")
+    assert len(tiers.loaded()["project"]) == 4
+
+
+def test_old_results_of_tools_are_shortened_where_a_budget_is_set_and_the_newest_never(stage):
+    def history(count):
+        turns = ([calling(n), {**result(n), "content": f"line {n} " * 500}] for n in range(count))
+        return [user("go"), *(message for turn in turns for message in turn)]
+
+    for budget, short in ((None, 0), (10**6, 0), (2_500, 3), (0, 4)):
+        conversation = stage.conversation(Budgets(system=0, project=0, just_in_time=0, results=budget))
+        given = history(5)
+        left = conversation.before_turn([*given, user("and?")])
+        results = [each["content"] for each in left if each["role"] == "tool"]
+        assert [len(each) <= 400 for each in results] == [True] * short + [False] * (5 - short), budget
+        assert all("shortened from" in each for each in results[:short])
+        assert conversation.before_turn(left) == left  # What was shortened stays as it is.
+        assert [each["role"] for each in left] == [each["role"] for each in [*given, user("and?")]]
+
+
+def test_results_stay_as_they_are_while_a_summary_of_them_is_made(stage, told):
+    held = stage.closing(Gate())
+    slow = compacting(lambda _messages, patience: held.wait(patience) or SUMMARY)
+    conversation = stage.conversation(
+        Budgets(system=0, project=0, just_in_time=0, results=0), compacting=slow
+    )
+    history = [
+        *long_history(),
+        calling(1),
+        {**result(1), "content": "x" * 1_000},
+        assistant("ok"),
+        user("go on"),
+    ]
+    assert conversation.before_turn(history) == history
+    held.open()
+    settle(conversation)
+    assert len(conversation.before_turn(history)) < len(history)
+    assert named(told, "compaction_dropped") == []
+
+
 def test_what_is_about_a_touched_file_and_recalled_is_told_by_one_of_them(stage):
     conversation = stage.conversation(TOUCHED_ONLY)
     stage.made.put("project/billing/rounding.md", entry_of("Rounding", "Billing deploys round half to even."))
