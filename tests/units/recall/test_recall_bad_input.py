@@ -233,6 +233,15 @@ def between(monkeypatch, change):
     monkeypatch.setattr(Search, "find", lambda *it: (find(*it), changes and changes.pop()())[0])
 
 
+def test_a_candidate_that_is_edited_in_place_is_ranked_by_what_it_says_now(made, recaller, monkeypatch):
+    monkeypatch.setattr("muniment.store.catalog._RACY_NS", -(10**18))  # So that its row is believed.
+    made.put("user/wine.md", "Riesling from the Mosel, Riesling\n")
+    made.put("user/second.md", "Riesling\n")
+    text = "Mosel Riesling, which Riesling of the Mosel? " * 3
+    between(monkeypatch, lambda: made.file("user/second.md").write_text(f"# Mosel Riesling\n\n{text}\n"))
+    assert paths(recaller.recall("Riesling of the Mosel", limit=1)) == ["user/second.md"]
+
+
 REPLACED = {
     "a link": lambda file, base: file.symlink_to(base / "outside" / "secret.md"),
     "a link inside": lambda file, base: file.symlink_to(base / "user" / "other.md"),
