@@ -47,7 +47,7 @@ from muniment.policy.load import load_policy
 from muniment.recall.recaller import Recaller, Shelf
 from muniment.recall.search import COLUMN_WEIGHTS, Search, Stemmer, Wanted, read_query
 from muniment.store.state import State
-from muniment.store.upkeep import view_of
+from muniment.store.watching import Looks
 
 SIZES = (1_000, 10_000, 100_000)
 FOLDER = 50
@@ -194,7 +194,8 @@ def measure(base: Path, entries: Sequence[Entry], queries: Sequence[Query], open
         opened.callback(root.close)
     recaller = opened.enter_context(closing(Recaller(policy, roots, state)))
     stemmer, patience = opened.enter_context(closing(Stemmer())), Patience(float("inf"))
-    shelf = Shelf(policy, roots, state, Judge(policy), None, patience)
+    looks = opened.enter_context(closing(Looks(state, policy)))
+    shelf = Shelf(policy, roots, state, Judge(policy), looks, None, patience)
     finder = Search(state.catalog, stemmer)
     numbers = {row: number(rel) for row, rel in state.catalog.rows("SELECT id, rel FROM entry")}
 
@@ -215,10 +216,10 @@ def measure(base: Path, entries: Sequence[Entry], queries: Sequence[Query], open
     compare([search, recall, every, same], queries)
     for way in (every, same):
         print(f"  {way.name}: {median(way.cpu) / median(search.cpu):.1f} x the CPU of search")
-    views = [view_of(state, root, policy) for root in roots.values()]
+    views = [looks.view(root, patience) for root in roots.values()]
     folders = sum(len(view.directories()) for view in views)
     fresh = median(
-        [cpu(lambda: [view_of(state, root, policy) for root in roots.values()]) for _ in range(CHANGES)]
+        [cpu(lambda: [looks.view(root, patience) for root in roots.values()]) for _ in range(CHANGES)]
     )
     print(f"  finding that nothing changed in {folders} folders: {fresh:.2f} ms of CPU")
     upserts = []

@@ -240,6 +240,7 @@ class Memory:
         choose: bool = False,
         parent: Cancel | None = None,
         state: Mapping[str, Any] | None = None,
+        repeat_after: int | None = None,
     ) -> Conversation:
         """The memory in a chat loop, see `recall.conversation`; close it before this.
 
@@ -249,8 +250,11 @@ class Memory:
             choose: as of `recall`.
             parent: ends all that runs once cancelled.
             state: of an earlier run of the same conversation, from its `as_json`.
+            repeat_after: tokens of the conversation behind which a memory that was told whole may be told
+                again; None: 30 000.
         """
         from muniment.recall.conversation import Conversation
+        from muniment.recall.session import REPEAT_AFTER
 
         return Conversation(
             self.recaller,
@@ -259,6 +263,7 @@ class Memory:
             choose=self._chooser() if choose else None,
             parent=parent,
             state=state,
+            repeat_after=REPEAT_AFTER if repeat_after is None else repeat_after,
         )
 
     def subagent(self, enqueue: Enqueue | None = None) -> SubagentMemory:

@@ -148,7 +148,7 @@ def test_a_worker_that_someone_else_ends_is_told_with_its_signal(name, at, roots
         assert box.call("ls", {"path": "user"}).verdict == "allow"
 
 
-@pytest.mark.parametrize("at", range(0, 20, 5))
+@pytest.mark.parametrize("at", range(0, 13, 4))
 def test_a_job_whose_worker_is_killed_fails_cleanly_at_any_frame(at, roots, tmp_path, zygote):
     before = photograph(tmp_path)
     with opened(roots, strict(), in_process=False) as place, Fragile(at).between(zygote):

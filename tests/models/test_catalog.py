@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from kit.store.catalogued import Catalogued, much_later
+from muniment.store.watching import WatchedRoot
 from muniment.testing.race import exchange
 
 SOME = ["a.md", "B.md", "b.md", "t", "u", "u.md", "note.txt", ".dot", "index", "MEMORY.md", "bad:.md", "ü.md"]
@@ -113,5 +114,36 @@ class Edits(RuleBasedStateMachine):
             shutil.rmtree(self.base)
 
 
-TestEdits = Edits.TestCase
-TestEdits.settings = settings(stateful_step_count=20)
+class WatchedEdits(Edits):
+    """The same behind a watch, which tells of edits in place as well, also once it lost count."""
+
+    @initialize()
+    def begin(self):
+        super().begin()
+        self.watched = WatchedRoot(self.kept.bound.root)
+        self.kept.refresh(look=self.watched)
+
+    @rule()
+    def lose_count(self):
+        self.watched._is_whole = False
+
+    @rule(rel=PATHS, text=TEXTS)
+    def append(self, rel, text):
+        if self.path(rel).is_file():
+            with self.path(rel).open("a") as file:
+                file.write(text)
+
+    @rule(sweep=st.just(True))
+    def look(self, sweep):  # noqa: ARG002  as above
+        self.view = self.kept.refresh(look=self.watched)
+        assert self.watched.is_watched
+        assert self.watched.pending == set()
+        self.compare()
+
+    def teardown(self):
+        super().teardown()
+        self.watched.close()
+
+
+TestEdits, TestWatchedEdits = Edits.TestCase, WatchedEdits.TestCase
+TestEdits.settings = TestWatchedEdits.settings = settings(stateful_step_count=20)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import threading
 import time
-from contextlib import closing
+from collections.abc import Callable, Collection, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from muniment.cli.inspect import MemoryArguments
@@ -22,13 +25,21 @@ from muniment.cli.terminal import (
 )
 from muniment.content.gates import visible
 from muniment.errors import InvalidScope, MunimentError
+from muniment.jobs.place import Place
 from muniment.kernel.cancel import Patience
+from muniment.kernel.names import Digest, RelPath
 from muniment.opening import find_place
 from muniment.recall.recaller import Recalled, Recaller
+from muniment.recall.search import EntryKey
 from muniment.settings import parse_roots, read_settings
+from muniment.store.ledger import RootKey
+from muniment.store.told import HookSession, ToldEntry
 
 HOOK_SECONDS: Final = 4.0
 """Seconds until a hook answers, whatever goes on; with the start of the program fewer than 5."""
+
+AFTER_SECONDS: Final = 0.5
+"""Seconds that remain then to keep what was told; it takes milliseconds, unless another process writes."""
 
 MAX_EVENT_BYTES: Final = 4 << 20
 """Bytes of a hook's event that are read."""
@@ -45,6 +56,13 @@ class RecallArguments:
     scope: str | None
 
 
+_ANEW: Final = re.compile(r"compact|compress|^session_?start$", re.IGNORECASE)
+"""In the name of an event: its conversation loses what it was told, or begins."""
+
+_Give = Callable[[dict[str, Any]], bool]
+"""Answers; whether the answer was printed in time."""
+
+
 class _NoEvent(Exception):
     """Standard input holds nothing that can be answered; the text says why."""
 
@@ -53,7 +71,8 @@ def run_recall(where: MemoryArguments, asked: RecallArguments) -> int:
     """Recall, and print what came of it; the exit code."""
     configure_logging()
     try:
-        recalled = _recalled(where, asked, Patience(float("inf")))
+        with _opened(where, asked) as (_, recaller):
+            recalled = _recalled(recaller, asked, Patience(float("inf")))
         if recalled.error is not None:
             raise recalled.error
     except MunimentError as error:
@@ -73,35 +92,70 @@ def run_recall(where: MemoryArguments, asked: RecallArguments) -> int:
 def answer_hook(where: MemoryArguments, asked: RecallArguments) -> int:
     """Answer the event on standard input with what helps with its prompt; 0, whatever happens.
 
-    Why nothing could be recalled is said on standard error.
+    What a session was told is kept once the answer is printed: who is killed before may be told it again, and
+    nobody misses what was never said. Why nothing could be recalled is said on standard error.
     """
     configure_logging()
     answers: list[dict[str, Any]] = []
+    reasons: list[str] = []
+    printed: list[dict[str, Any]] = []
+    ready, over = threading.Event(), threading.Event()
+
+    def give(answer: dict[str, Any]) -> bool:
+        answers.append(answer)
+        ready.set()
+        over.wait()
+        return answer in printed
 
     def work() -> None:
         try:
-            answers.append(_hooked(where, asked, Patience(time.monotonic() + HOOK_SECONDS)))
+            _hooked(where, asked, Patience(end), give)
         except (MunimentError, _NoEvent) as error:
             reasons.append(str(error))
+        finally:
+            ready.set()
 
-    reasons: list[str] = []
+    end = time.monotonic() + HOOK_SECONDS
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
-    thread.join(HOOK_SECONDS)
-    if not answers:
+    is_ready = ready.wait(HOOK_SECONDS)
+    given = answers[:1]
+    if not given:
         if not reasons:
-            reasons.append(f"it took more than {HOOK_SECONDS:g} s" if thread.is_alive() else "a defect")
+            reasons.append("a defect" if is_ready else f"it took more than {HOOK_SECONDS:g} s")
         print(f"nothing was recalled: {on_one_line(reasons[0])}", file=sys.stderr)
-    print_document(answers[0] if answers else _answer(""), indent=None)
+    try:
+        print_document(given[0] if given else _answer(""), indent=None)
+        printed += given
+    finally:
+        over.set()
+    thread.join(max(0.0, end - time.monotonic()) + AFTER_SECONDS)
     return 0
 
 
-def _hooked(where: MemoryArguments, asked: RecallArguments, patience: Patience) -> dict[str, Any]:
+def _hooked(where: MemoryArguments, asked: RecallArguments, patience: Patience, give: _Give) -> None:
+    """Answer an event; raises where nothing can be recalled."""
     event = _event()
-    recalled = _recalled(where, replace(asked, query=event["prompt"]), patience, record="hook")
-    if recalled.error is not None:
-        raise recalled.error
-    return _answer(recalled.text, event.get("hook_event_name"))
+    prompt, name, unsafe_id = (event.get(key) for key in ("prompt", "hook_event_name", "session_id"))
+    begins_anew = isinstance(name, str) and _ANEW.search(name) is not None
+    if not isinstance(prompt, str) and not begins_anew:
+        raise _NoEvent('the event on standard input is no object with a text as "prompt"')
+    with _opened(where, asked) as (place, recaller):
+        session = HookSession(place.state, unsafe_id) if unsafe_id and isinstance(unsafe_id, str) else None
+        if session is not None and begins_anew:
+            session.clear()
+        if not isinstance(prompt, str):
+            give(_answer("", name))
+            return
+        told = () if session is None else session.told(datetime.now(UTC), patience)
+        exclude = [EntryKey(RootKey(each.root), RelPath(each.rel), Digest(each.digest)) for each in told]
+        recalled = _recalled(recaller, replace(asked, query=prompt), patience, exclude)
+        if recalled.error is not None:
+            raise recalled.error
+        if give(_answer(recalled.text, name)) and recalled.entries:
+            if session is not None:
+                session.tell([ToldEntry(*key) for key in recalled.keys], datetime.now(UTC))
+            recaller.record(recalled, "hook")
 
 
 def _event() -> dict[str, Any]:
@@ -114,7 +168,7 @@ def _event() -> dict[str, Any]:
         event = json.loads(_input())
     except (ValueError, RecursionError, OSError):
         raise _NoEvent("there is no JSON on standard input") from None
-    if not isinstance(event, dict) or not isinstance(event.get("prompt"), str):
+    if not isinstance(event, dict):
         raise _NoEvent('the event on standard input is no object with a text as "prompt"')
     return event
 
@@ -139,17 +193,9 @@ def _answer(text: str, event_name: object = None) -> dict[str, Any]:
     return answer
 
 
-def _recalled(
-    where: MemoryArguments, asked: RecallArguments, patience: Patience, *, record: str | None = None
-) -> Recalled:
-    """What is recalled; raises as `find_place`.
-
-    Args:
-        where: the memory.
-        asked: what, and how much.
-        patience: until when to look.
-        record: where it is brought in, for the ledger; None: it is not put before a model.
-    """
+@contextmanager
+def _opened(where: MemoryArguments, asked: RecallArguments) -> Iterator[tuple[Place, Recaller]]:
+    """The memory, and what recalls from it; raises as `find_place`."""
     settings = read_settings(os.environ, policy=where.policy, roots=parse_roots(where.roots))
     with closing(find_place(settings, where.workspace, create=False, reads=True)) as place:
         say_notes(place.notes)
@@ -157,14 +203,25 @@ def _recalled(
             scopes = ", ".join(place.policy.scopes)
             raise InvalidScope(f"there is no scope {asked.scope!r}; there are {scopes}")
         with closing(Recaller(place.policy, place.roots, place.state)) as recaller:
-            recalled = recaller.recall(
-                asked.query,
-                exclude=recaller.keys_of(asked.exclude),
-                scopes=None if asked.scope is None else [asked.scope],
-                limit=asked.limit,
-                budget=asked.budget,
-                patience=patience,
-            )
-            if record is not None and recalled.entries:
-                recaller.record(recalled, record)
-            return recalled
+            yield place, recaller
+
+
+def _recalled(
+    recaller: Recaller, asked: RecallArguments, patience: Patience, told: Collection[EntryKey] = ()
+) -> Recalled:
+    """What is recalled.
+
+    Args:
+        recaller: recalls.
+        asked: what, and how much.
+        patience: until when to look.
+        told: what is left out besides.
+    """
+    return recaller.recall(
+        asked.query,
+        exclude={*recaller.keys_of(asked.exclude), *told},
+        scopes=None if asked.scope is None else [asked.scope],
+        limit=asked.limit,
+        budget=asked.budget,
+        patience=patience,
+    )

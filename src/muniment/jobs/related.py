@@ -24,6 +24,7 @@ from muniment.agent.model import Brief, Related
 from muniment.content.provenance import separate_items
 from muniment.content.words import sayings
 from muniment.jobs.place import Place
+from muniment.kernel.binding import BoundRoot
 from muniment.kernel.cancel import Patience
 from muniment.kernel.decide import Judge, Policy
 from muniment.kernel.names import Trust, Verb
@@ -33,7 +34,9 @@ from muniment.recall.context import PINNED
 from muniment.recall.recaller import ReadEntry, Shelf, age
 from muniment.recall.search import Search, Stemmer, Wanted, read_query
 from muniment.store.audit import timestamp
+from muniment.store.catalog import View
 from muniment.store.trust import entry_id
+from muniment.store.upkeep import view_in_time
 
 MAX_RELATED: Final = 8
 """Entries of a brief."""
@@ -65,7 +68,12 @@ def related_to(
     if brief.context is ContextMode.CLEAN:
         return ()
     judge, now = Judge(policy), datetime.now(UTC)
-    shelf = Shelf(policy, place.roots, place.state, judge, {each.name for each in brief.scopes}, patience)
+
+    def look(root: BoundRoot, patience: Patience) -> View:
+        return view_in_time(place.state, root, policy, patience)
+
+    scopes = {each.name for each in brief.scopes}
+    shelf = Shelf(policy, place.roots, place.state, judge, look, scopes, patience)
     query = read_query(brief.fact, _stemmer(), is_fact=True)
     wanted = Wanted(query, shelf.keys, (), timestamp(now), MAX_RELATED + _BEYOND, shelf.accepts)
     search = Search(place.state.catalog, _stemmer())

@@ -155,6 +155,7 @@ class Budgets:
         system, project, just_in_time: of these tiers, until the conversation is compacted.
         recalled: of each recall.
         share: of what the model can take; where all together are more, an event says so.
+        results: of the results of tools in the history; older ones are shortened. None: none is.
     """
 
     system: int = 1_000
@@ -162,6 +163,7 @@ class Budgets:
     just_in_time: int = 1_000
     recalled: int = MAX_TOKENS
     share: float = 0.25
+    results: int | None = None
 
 
 class StaticContext:

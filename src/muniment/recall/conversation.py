@@ -10,7 +10,8 @@
 - H3. At a user's turn the memory comes first among the reminders, these in a message of their own before the
   user's; at tool results it comes behind the last one.
 - H4. `before_turn` checks in this order: compaction, pending calls, the host's context, the memory.
-- H5. An entry is told once, by whichever part tells it first, until it was edited or the history compacted.
+- H5. An entry is told once, by whichever part tells it first, until it was edited or the history compacted
+  (but see S3 of `session.py` for a memory that was told whole, long ago).
   The system part alone may come to hold what was told before: it is read anew for each turn.
 
 Hooks are called by one thread, or from one event loop. They raise what is wrong with their arguments and what
@@ -55,7 +56,17 @@ from muniment.recall.recaller import (
     keys_in,
 )
 from muniment.recall.search import EntryKey
-from muniment.recall.session import BroughtIn, Handle, Prefetch, Reason, RecallSession, Touched, begun
+from muniment.recall.session import (
+    REPEAT_AFTER,
+    BroughtIn,
+    Handle,
+    Prefetch,
+    Reason,
+    RecallSession,
+    Touched,
+    begun,
+    tokens_in,
+)
 
 # -- graph -------------------------------------------------------------------------------------------
 #
@@ -77,6 +88,9 @@ from muniment.recall.session import BroughtIn, Handle, Prefetch, Reason, RecallS
 
 Message = Mapping[str, Any]
 """A message as JSON has it."""
+
+SHORT_RESULT: Final = 400
+"""Characters that are left of an old tool result: what it was about."""
 
 _UNCLAIMED: Final = Digest("")
 """Stands for the content of a node that nobody claims: to compute it would be for nothing."""
@@ -236,6 +250,23 @@ def truncated(node: ContextNode, limit: int) -> ContextNode:
     One that was shortened before is not changed again.
     """
     return ContextNode(node.id, tuple(_shortened(message, limit) for message in node.messages))
+
+
+def results_within(nodes: Sequence[ContextNode], budget: int, count: Count = estimated) -> list[ContextNode]:
+    """Nodes whose tool results take `budget` tokens, but for `SHORT_RESULT` characters of each older one.
+
+    Those of the newest node that has any are kept whole in any case. What was shortened stays so.
+
+    Cost: a count of every tool result.
+    """
+    found: list[ContextNode] = []
+    left, is_newest = budget, True
+    for node in reversed(nodes):
+        results = [said(message) for message in node.messages if field(message, "role") == "tool"]
+        left -= sum(map(count, results))
+        found.append(truncated(node, SHORT_RESULT) if left < 0 and not is_newest else node)
+        is_newest &= not results
+    return found[::-1]
 
 
 def _shortened(message: Message, limit: int) -> Message:
@@ -453,6 +484,11 @@ class Compaction:
         self._begins_at = 0.0
         self._is_closed = False
 
+    @property
+    def is_running(self) -> bool:
+        """Whether a summary is being made, or waits to be applied."""
+        return self._running is not None
+
     def check(self) -> bool:
         """Apply a summary that is ready, begin one where it is time (M1).
 
@@ -656,6 +692,7 @@ class Conversation:
         parent: ends all that runs once cancelled; stays the caller's.
         clock: monotonic seconds.
         state: of an earlier run of the same conversation, from `as_json`. What is not so is left out.
+        repeat_after: tokens, see S3 of `session.py`.
 
     Attributes:
         session: counts what was brought in.
@@ -676,11 +713,18 @@ class Conversation:
         parent: Cancel | None = None,
         clock: Callable[[], float] = time.monotonic,
         state: Mapping[str, Any] | None = None,
+        repeat_after: int = REPEAT_AFTER,
     ) -> None:
         self._budgets, self._limit = budgets, compacting and compacting.limit
         kept = state if isinstance(state, Mapping) else {}
         self.session = RecallSession(
-            recaller, budget=budgets.recalled, choose=choose, parent=parent, clock=clock, state=kept
+            recaller,
+            budget=budgets.recalled,
+            choose=choose,
+            parent=parent,
+            clock=clock,
+            state=kept,
+            repeat_after=repeat_after,
         )
         told = keys_in(kept["project"]) if isinstance(kept.get("project"), list | tuple) else None
         self._static = StaticContext(recaller, budgets, told)
@@ -690,7 +734,7 @@ class Conversation:
             budgets.just_in_time,
             lambda: self.session.shown | self._static.keys,
             keys_in(kept.get("just_in_time")),
-            _tokens_in(kept.get("just_in_time_tokens")),
+            tokens_in(kept.get("just_in_time_tokens")),
         )
         self._graph = ContextGraph()
         self._compaction: Compaction | None = None
@@ -709,6 +753,8 @@ class Conversation:
         self._tokens, self._is_share_told = 0, False
         self._begun_for: str | None = None
         self._had_results = False
+        self._recaller = recaller
+        self._heard: int | None = None if kept else 0
         self._static.refresh(Patience(time.monotonic() + FIRST_SECONDS, parent))
         self._system, self._system_told = self._static.system, Recalled()
 
@@ -739,29 +785,29 @@ class Conversation:
                 came since; mappings, or objects of an SDK.
             reminders: what the host has to tell besides.
         """
-        history = self._compacted([_as_json(message) for message in messages])
+        history = self._compacted(self._read(messages))
         if has_pending_call(history):
-            return history
+            return self._left(history)
         text = _last_said(history)
         # What was begun for a message that was drained in mid-loop is not what another one needs.
         if self._begun_for is None or (self._had_results and self._begun_for != text):
             self.on_user_turn(text)
         self._begun_for = None
         texts = [told.text for told in self._told_at_turn()]
-        return with_reminders(history, [*texts, *reminders])
+        return self._left(with_reminders(history, [*texts, *reminders]))
 
     def after_tools(self, messages: Sequence[Any]) -> list[Message]:
         """The messages for a call of the model behind tool results (H2, H3); likewise the history then."""
-        history = [_as_json(message) for message in messages]
+        history = self._read(messages)
         if has_pending_call(history):
-            return history
+            return self._left(history)
         self._had_results = True
         parts = (
             self._noted(self.session.take_for_tool_results(self._told_otherwise)),
             self._tier(self._touched.take(), BroughtIn.JUST_IN_TIME),
         )
         texts = [part.text for part in parts if part is not None]
-        return behind_results(history, "\n\n".join(texts)) if texts else history
+        return self._left(behind_results(history, "\n\n".join(texts)) if texts else history)
 
     def abort(self, reason: Reason) -> None:
         """Cancel the recall that is on its way, because the turn ends otherwise."""
@@ -779,6 +825,22 @@ class Conversation:
         self.session.on_reset()
         self._facts.clear()
         self._begin_anew()
+
+    def loaded(self) -> dict[str, list[str]]:
+        """What the conversation has of the memory now: by where it came in, the ids of its entries, sorted.
+
+        The ids are those of `RecalledEntry.id`; `recalled` is what was brought in for messages. All is empty
+        where the ledger cannot be read, which an event tells.
+
+        Cost: a query of the ledger a scope.
+        """
+        parts = {
+            "system": self._system.keys,
+            "project": self._static.told or frozenset(),
+            "just_in_time": self._touched.told,
+            "recalled": self.session.shown,
+        }
+        return {name: self._recaller.ids_of(keys) for name, keys in parts.items()}
 
     def as_json(self) -> dict[str, Any]:
         """What a later run of this conversation must know. It holds text of entries, as the history does."""
@@ -802,6 +864,20 @@ class Conversation:
 
     def __exit__(self, *_exc: object) -> None:
         self.close()
+
+    def _read(self, messages: Sequence[Any]) -> list[Message]:
+        """Messages as JSON has them; what came since a hook last left them was said meanwhile."""
+        history = [_as_json(message) for message in messages]
+        if self._heard is None:  # Of a conversation that goes on, most was counted in its earlier run.
+            self._heard = len(history)
+        if said := history[self._heard :]:
+            self.session.heard(_size(said, self._recaller.count))
+        return history
+
+    def _left(self, history: list[Message]) -> list[Message]:
+        """Messages as a hook leaves them."""
+        self._heard = len(history)
+        return history
 
     def _told_at_turn(self) -> list[Recalled]:
         """What comes in with a message of the user, in order."""
@@ -847,8 +923,8 @@ class Conversation:
             events.emit("memory_share_exceeded", tokens=self._tokens, limit=self._limit)
 
     def _compacted(self, history: list[Message]) -> list[Message]:
-        """The history after a summary was applied, if one was ready for it as it is."""
-        if self._compaction is None:
+        """The history with a summary, if one was ready for it as it is, and with old results shortened."""
+        if self._compaction is None and self._budgets.results is None:
             return history
         parts = groups(history)
         # By their places: a node whose messages were changed by the host shows it by its digest.
@@ -859,10 +935,15 @@ class Conversation:
         )
         for part in parts[len(self._graph.nodes()) :]:
             self._graph.append(part)
-        try:
-            self._compaction.check()
-        except OSError as problem:  # The process has no descriptor left; at a later turn it may.
-            events.emit_defect("recall_not_begun", problem)
+        if self._compaction is not None:
+            try:
+                self._compaction.check()
+            except OSError as problem:  # The process has no descriptor left; at a later turn it may.
+                events.emit_defect("recall_not_begun", problem)
+        # A summary that is being made rests on the messages as they are.
+        if self._budgets.results is not None and not (self._compaction and self._compaction.is_running):
+            budget, count = self._budgets.results, self._recaller.count
+            self._graph.edit(lambda nodes: results_within(nodes, budget, count))
         return self._graph.messages()
 
     def _begin_anew(self) -> None:
@@ -885,10 +966,6 @@ def _facts_in(unsafe_listed: object) -> dict[str, str]:
         for pair in pairs
         if len(pair) == 2 and all(isinstance(part, str) for part in pair)  # noqa: PLR2004  path and fact
     }
-
-
-def _tokens_in(unsafe_number: object) -> int:
-    return max(0, unsafe_number) if isinstance(unsafe_number, int) else 0
 
 
 def _as_json(message: Any) -> Message:

@@ -14,8 +14,9 @@ all in. So:
 - S1. No method but `close` waits, for a recall or for the disk, and none raises for want of a thread or a
   descriptor: the recall failed then.
 - S2. At most one recall is brought in a turn, whatever number of times the model is called.
-- S3. What was brought in is not recalled again until it was edited, the conversation was compacted, or there
-  is nothing else to be recalled: then all may come again, at once.
+- S3. What was brought in is not recalled again until it was edited, or the conversation was compacted or
+  reset, however many turns stay with it. Only where all of the memory that may be shown was told, and
+  `repeat_after` tokens were said since then, it may come again, all at once.
 - S4. Of a recall only that is brought in which the conversation has not had since the recall began; where
   that is nothing, nothing is.
 - S5. Every recall that is not brought in is told with its reason (`Reason`), once.
@@ -42,7 +43,7 @@ from muniment import events
 from muniment.cancelling import Cancel
 from muniment.kernel.cancel import Patience
 from muniment.recall.context import StaticContext
-from muniment.recall.recaller import MAX_TOKENS, Chooser, Recalled, Recaller, keys_as_json, keys_in
+from muniment.recall.recaller import MAX_TOKENS, Chooser, Recalled, Recaller, keys_as_json, keys_in, latest
 from muniment.recall.search import EntryKey
 
 # -- prefetch ----------------------------------------------------------------------------------------
@@ -235,6 +236,9 @@ class BroughtIn(StrEnum):
     JUST_IN_TIME = "just_in_time"
 
 
+REPEAT_AFTER: Final = 30_000
+"""Tokens of a conversation behind which a model may have lost sight of what it was told (S3)."""
+
 _RECORD_SECONDS: Final = 5.0
 """Seconds that records may take when a session ends; they take milliseconds, a busy disk longer."""
 
@@ -249,6 +253,7 @@ class RecallSession:
         parent: ends all that runs once cancelled; stays the caller's.
         clock: monotonic seconds.
         state: of an earlier session of the same conversation, from `as_json`. What is not so is left out.
+        repeat_after: tokens, see S3.
 
     Attributes:
         prefetch: carries out what runs beside the conversation; ends with the session.
@@ -267,11 +272,14 @@ class RecallSession:
         parent: Cancel | None = None,
         clock: Callable[[], float] = time.monotonic,
         state: Mapping[str, Any] | None = None,
+        repeat_after: int = REPEAT_AFTER,
     ) -> None:
         self._recaller, self._budget, self._choose = recaller, budget, choose
+        self._repeat_after = repeat_after
         self.prefetch = Prefetch(clock=clock, parent=parent)
         self._handle: Handle[Recalled] | None = None
-        self._shown = keys_in(state.get("shown") if isinstance(state, Mapping) else None)
+        kept = state if isinstance(state, Mapping) else {}
+        self._shown, self._since = keys_in(kept.get("shown")), tokens_in(kept.get("since"))
         self._records = _Records(recaller.record)
         self.outcomes: Counter[str] = Counter()
 
@@ -279,6 +287,10 @@ class RecallSession:
     def shown(self) -> frozenset[EntryKey]:
         """What was brought in."""
         return frozenset(self._shown)
+
+    def heard(self, tokens: int) -> None:
+        """So much was said in the conversation, by anybody, beside what was brought in (S3)."""
+        self._since += tokens
 
     def on_user_turn(self, text: str, *, told: Collection[EntryKey] = ()) -> None:
         """Begin the recall of a turn; that of the turn before ends. Also for a message drained in mid-loop.
@@ -289,7 +301,12 @@ class RecallSession:
         """
         self._drop(Reason.SUPERSEDED)
         shown, known = self.shown, frozenset(told)
-        self._handle = begun(self.prefetch, lambda patience: self._recall(text, shown, known, patience))
+        may_repeat = bool(shown) and self._since >= self._repeat_after
+
+        def work(patience: Patience) -> Recalled:
+            return self._recall(text, shown, known, patience, may_repeat=may_repeat)
+
+        self._handle = begun(self.prefetch, work)
         if self._handle is None:
             self._discard(Reason.FAILED)
 
@@ -315,15 +332,16 @@ class RecallSession:
     def on_compaction(self) -> None:
         """The history was replaced by a summary: what was brought in may be needed again (S3)."""
         self._shown.clear()
+        self._since = 0
 
     def on_reset(self) -> None:
         """The conversation begins anew."""
         self._drop(Reason.RESET)
-        self._shown.clear()
+        self.on_compaction()
 
     def as_json(self) -> dict[str, Any]:
         """What a later session of this conversation must know."""
-        return {"shown": keys_as_json(self._shown)}
+        return {"shown": keys_as_json(self._shown), "since": self._since}
 
     def record(self, recalled: Recalled, where: BroughtIn) -> None:
         """Count what was brought in, and have it written to the ledger (S6), beside the caller (S1)."""
@@ -348,7 +366,13 @@ class RecallSession:
         self.close()
 
     def _recall(
-        self, text: str, shown: frozenset[EntryKey], told: frozenset[EntryKey], patience: Patience
+        self,
+        text: str,
+        shown: frozenset[EntryKey],
+        told: frozenset[EntryKey],
+        patience: Patience,
+        *,
+        may_repeat: bool,
     ) -> Recalled:
         """On the thread of the handle."""
 
@@ -358,7 +382,7 @@ class RecallSession:
             )
 
         recalled = ask(shown | told)
-        if shown and recalled.abstained:
+        if may_repeat and recalled.abstained and self._recaller.has_told_all(shown | told, patience):
             again = ask(told)
             return replace(again, is_repeat=True) if again.entries else recalled
         return recalled
@@ -379,7 +403,8 @@ class RecallSession:
         if not new.entries:
             self._discard(_why_empty(recalled, new))
             return None
-        self._shown = {*before, *new.keys}
+        self._shown = latest(before, new.keys)
+        self._since = 0
         self.record(new, where)
         return new
 
@@ -444,6 +469,11 @@ class _Records:
                     return
                 recalled, where = self._waiting.popleft()
             self._write(recalled, where)
+
+
+def tokens_in(unsafe_number: object) -> int:
+    """A number of tokens out of a saved state; what is none is 0."""
+    return max(0, unsafe_number) if isinstance(unsafe_number, int) else 0
 
 
 def begun(prefetch: Prefetch, work: Work[T]) -> Handle[T] | None:

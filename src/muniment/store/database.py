@@ -187,14 +187,15 @@ class Database:
     Args:
         path: made empty if it is missing.
         synchronous: SQLite's word for what a commit waits for: `FULL`, the disk; `NORMAL`, nothing.
+        cache_kib: KiB of it that are held in memory at most.
 
     Raises:
         ManagedMemoryUnavailable: it cannot be used, with the reason.
     """
 
-    def __init__(self, path: Path, *, synchronous: str) -> None:
+    def __init__(self, path: Path, *, synchronous: str, cache_kib: int = 2_000) -> None:
         self.path = path
-        self._synchronous = synchronous
+        self._synchronous, self._cache_kib = synchronous, cache_kib
         self._lock = threading.RLock()
         self._is_open = False
         connected(path.parent)  # Before it has any locks that could be lost.
@@ -214,6 +215,7 @@ class Database:
             try:
                 (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
                 connection.execute(f"PRAGMA synchronous = {self._synchronous}")
+                connection.execute(f"PRAGMA cache_size = -{self._cache_kib}")
                 connection.execute("PRAGMA foreign_keys = ON")
             except BaseException:
                 connection.close()

@@ -8,7 +8,8 @@ Steps of `erase`; a process that is killed between any two leaves a state in whi
    go, with the provenance, the pending reviews and the records that name them; likewise the versions of
    *other* files that hold a piece of the same text which no file holds any more, and what tasks of lanes hold
    of it (`tasks.py`). A record names the records whose bodies went. Keyed digests stay in `forgotten`, so
-   that no dream writes the text again. Before, transcripts that hold some of it are deleted.
+   that no dream writes the text again. What sessions of hosts were told goes whole (`told.py`). Before,
+   transcripts that hold some of it are deleted.
 3. The ledger is written anew without its free pages, its log emptied; copies from upgrades go.
 4. The catalog is deleted, and made again with the indexes.
 
@@ -67,6 +68,7 @@ from muniment.store.tasks import (
     strings,
     telling,
 )
+from muniment.store.told import forget_all
 from muniment.store.trust import constant, new_ulid
 from muniment.store.upkeep import rebuild, recover_all, view_of
 
@@ -389,6 +391,7 @@ def drop(state: State, target: EraseTarget, found: TargetTraces, run: Run) -> No
         facts = [_Forgotten(fact, run.at, run.task) for fact in found.facts]
         _FORGOTTEN.insert(connection, facts, "INSERT OR IGNORE")
         clear(state, found.lane_tasks, run.at)
+        forget_all(state)
         body = {
             "records": list(found.records),
             "versions": found.versions,

@@ -9,8 +9,9 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from muniment.content.entry import parse
@@ -154,6 +155,12 @@ def _in_pairs(run: re.Match[str]) -> str:
 # -- rows --------------------------------------------------------------------------------------------
 
 
+_NAMED: Final = re.compile("[0-9A-Za-z]{1,64}")
+"""An id or a digest."""
+
+_MAX_NAMED: Final = 8
+
+
 class Assessed(NamedTuple):
     """What somebody who knows the ledger and the gates makes of a file.
 
@@ -186,6 +193,8 @@ class Row(NamedTuple):
     keywords: str
     trust: str
     expires: str | None
+    ident: str | None
+    sees: str
     readable: int
     held: str | None
     note: str
@@ -217,6 +226,7 @@ def row_of(rel: RelPath, data: bytes, digest: Digest, assessed: Assessed) -> tup
         entry.type,
         entry.keywords,
         "; ".join(entry.notes),
+        entry.muniment or {},
     )
     words = columns(rel, titles.name, titles.description, entry.body, entry.keywords)
     return row, Text(words, tuple(map(saying_digest, sayings(entry.body))))
@@ -225,6 +235,12 @@ def row_of(rel: RelPath, data: bytes, digest: Digest, assessed: Assessed) -> tup
 def unreadable_row(rel: RelPath, note: str) -> Row:
     """The row of an entry that cannot be read; nobody knows who it comes from, so it is trusted least."""
     return _bare(rel, None, Assessed(Trust.EXTERNAL), note)
+
+
+def _names(said: object) -> Iterator[str]:
+    """The names of entries that a value of a provenance line is, or lists; what is none is left out."""
+    listed = said[:_MAX_NAMED] if isinstance(said, list | tuple) else [said]
+    return (each for each in listed if isinstance(each, str) and _NAMED.fullmatch(each))
 
 
 def _bare(rel: RelPath, digest: Digest | None, assessed: Assessed, note: str) -> Row:
@@ -242,6 +258,7 @@ def _row(
     type_: str | None,
     keywords: tuple[str, ...],
     note: str,
+    provenance: Mapping[str, object] = MappingProxyType({}),
 ) -> Row:
     line = entry_line(index)
     return Row(
@@ -256,6 +273,8 @@ def _row(
         keywords=json.dumps(keywords),
         trust=assessed.trust,
         expires=assessed.expires,
+        ident=next(_names(provenance.get("id")), None),
+        sees=" ".join(name for key in ("supersedes", "see") for name in _names(provenance.get(key))),
         readable=int(index.readable),
         held=assessed.held,
         note=note,

@@ -218,16 +218,32 @@ LEDGER_MIGRATIONS: Final = (
     DROP VIEW old;
     DROP TABLE review_before;
     """,
+    """
+    CREATE TABLE session (           -- a conversation of a host that only calls a hook
+        id TEXT PRIMARY KEY,         -- keyed digest of what its host calls it
+        at TEXT NOT NULL             -- when it was told something last
+    ) STRICT, WITHOUT ROWID;
+    CREATE INDEX session_in_time ON session (at);
+    CREATE TABLE told (              -- what it was told
+        number INTEGER PRIMARY KEY,  -- in this order
+        session TEXT NOT NULL REFERENCES session ON DELETE CASCADE,
+        root TEXT NOT NULL,
+        rel TEXT NOT NULL,
+        digest TEXT NOT NULL,
+        UNIQUE (session, root, rel) ON CONFLICT REPLACE
+    ) STRICT;
+    """,
 )
 """Each leads from the version of its index to the next."""
 
-CATALOG_VERSION: Final = 5
+CATALOG_VERSION: Final = 6
 """Another version of the catalog is deleted, not migrated."""
 
 CATALOG_SCHEMA: Final = """
     CREATE TABLE root (
         id TEXT PRIMARY KEY,         -- as in the ledger
-        basis TEXT NOT NULL          -- what rows depend on besides their files
+        basis TEXT NOT NULL,         -- what rows depend on besides their files
+        swept INTEGER NOT NULL DEFAULT 0  -- second since 1970 at which every file was asked last
     ) STRICT, WITHOUT ROWID;
     CREATE TABLE directory (
         root TEXT NOT NULL,
@@ -241,6 +257,7 @@ CATALOG_SCHEMA: Final = """
         missed INTEGER NOT NULL,     -- 1: there may be entries in it that nobody saw
         PRIMARY KEY (root, path)
     ) STRICT, WITHOUT ROWID;
+    CREATE INDEX directory_unproven ON directory (root, path) WHERE racy;
     CREATE TABLE name (              -- what is in a directory and no entry
         root TEXT NOT NULL,
         directory TEXT NOT NULL,
@@ -267,6 +284,8 @@ CATALOG_SCHEMA: Final = """
         keywords TEXT NOT NULL,      -- JSON
         trust TEXT NOT NULL,
         expires TEXT,
+        ident TEXT,                  -- by its own provenance, which anybody may write
+        sees TEXT NOT NULL DEFAULT '',  -- likewise: what it replaces or is about too, with spaces between
         readable INTEGER NOT NULL,
         held TEXT,                   -- the gate that holds its text back
         note TEXT NOT NULL,

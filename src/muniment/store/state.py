@@ -189,6 +189,9 @@ CATALOG_NAME: Final = "catalog.db"
 KEY_NAME: Final = "audit.key"
 KEY_BYTES: Final = 32
 
+CATALOG_CACHE_KIB: Final = 32_000
+"""KiB of the catalog that are held in memory: what searches go through again and again in a large one."""
+
 _MAGIC: Final = b"SQLite format 3\0"
 _VERSION_AT: Final = 60
 _OTHERS_MAY_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
@@ -340,14 +343,14 @@ def open_catalog(path: Path) -> Database:
         ManagedMemoryUnavailable: the directory cannot be used.
     """
     try:
-        database = Database(path, synchronous="NORMAL")
+        database = Database(path, synchronous="NORMAL", cache_kib=CATALOG_CACHE_KIB)
     except ManagedMemoryUnavailable as error:
         if not is_corrupt(error):
             raise
         with reporting(path):
             for companion in COMPANIONS:
                 path.with_name(path.name + companion).unlink(missing_ok=True)
-        database = Database(path, synchronous="NORMAL")
+        database = Database(path, synchronous="NORMAL", cache_kib=CATALOG_CACHE_KIB)
     try:
         if not _is_current(database):
             _begin_anew(database)

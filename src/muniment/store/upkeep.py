@@ -45,7 +45,7 @@ from muniment.kernel.path import FILE_SUFFIX, CanonicalPath, fold
 from muniment.kernel.write import Recovered, clear_index, new_token, recover, temporary_of_index
 from muniment.policy.grammar import check_creatable
 from muniment.store.audit import timestamp
-from muniment.store.catalog import View, refresh
+from muniment.store.catalog import Look, View, refresh
 from muniment.store.database import Database
 from muniment.store.index import IndexRow, entry_line, is_page_name, lay_out, says_nothing_else
 from muniment.store.journal import CatalogFacts, LedgerJournal
@@ -561,6 +561,7 @@ def view_of(
     *,
     sweep: bool = False,
     patience: Patience | None = None,
+    look: Look | None = None,
 ) -> View:
     """What is in a root now; a catalog that turns out to be damaged is begun anew.
 
@@ -571,6 +572,7 @@ def view_of(
         sweep: look at every file, so that edits in place are found.
         patience: looked at first, and at each file that is read; it ends no wait for another thread that
             writes rows. None: however long it takes.
+        look: says where to look instead of everywhere.
 
     Raises:
         ManagedMemoryUnavailable: the state cannot be used.
@@ -583,15 +585,17 @@ def view_of(
     if patience is not None:
         assess = _patiently(assess, patience)
     try:
-        return refresh(state.catalog, key, root, assess, basis=depends_on, sweep=sweep)
+        return refresh(state.catalog, key, root, assess, basis=depends_on, sweep=sweep, look=look)
     except ManagedMemoryUnavailable as error:
         if not state.catalog.is_damaged(error):
             raise
     state.renew_catalog()
-    return refresh(state.catalog, key, root, assess, basis=depends_on, sweep=sweep)
+    return refresh(state.catalog, key, root, assess, basis=depends_on, sweep=sweep, look=look)
 
 
-def view_in_time(state: State, root: BoundRoot, policy: Policy, patience: Patience) -> View:
+def view_in_time(
+    state: State, root: BoundRoot, policy: Policy, patience: Patience, look: Look | None = None
+) -> View:
     """As `view_of`, but what takes more than `LOOK_SHARE` of the patience is left to the next look.
 
     Then the view says what is known until then, and `memory_not_read_yet` tells.
@@ -599,10 +603,19 @@ def view_in_time(state: State, root: BoundRoot, policy: Policy, patience: Patien
     now = time.monotonic()
     sooner = Patience(now + LOOK_SHARE * (patience.deadline - now), patience.cancel)
     try:
-        return view_of(state, root, policy, patience=sooner)
+        return view_of(state, root, policy, patience=sooner, look=look)
     except DeadlineExceeded:
         patience.check()
     events.emit("memory_not_read_yet", scope=root.scope)
+    return view_as_it_is(state, root, policy)
+
+
+def view_as_it_is(state: State, root: BoundRoot, policy: Policy) -> View:
+    """What the rows say, whatever stands there by now.
+
+    Raises:
+        ManagedMemoryUnavailable: the state cannot be used.
+    """
     key = root_key(state, root)
     return View(state.catalog, key, root, assessing(state, key, root.scope, policy), clock=time.time_ns)
 

@@ -52,10 +52,10 @@ class Catalogued:
         self.asked.append(rel)
         return self.answers.get(rel, Assessed(Trust.OWNER))
 
-    def refresh(self, *, sweep=False):
+    def refresh(self, *, sweep=False, look=None):
         """A view, after noting in `asked` only what was read for it."""
         self.asked.clear()
-        terms = {"basis": self.basis, "sweep": sweep, "clock": self.clock}
+        terms = {"basis": self.basis, "sweep": sweep, "look": look, "clock": self.clock}
         view = refresh(self.catalog, KEY, self.bound, self.assess, **terms)
         self.let_time_pass()
         return view

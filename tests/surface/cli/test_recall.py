@@ -3,7 +3,11 @@
 import json
 import os
 import re
+import sqlite3
+import subprocess
 import threading
+from contextlib import closing
+from datetime import UTC, timedelta
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -12,10 +16,11 @@ import pytest
 from kit.cli.launched import launch
 from kit.memories import make_roots, put
 from muniment.cli import recall
-from muniment.errors import DeadlineExceeded
+from muniment.errors import DeadlineExceeded, ManagedMemoryUnavailable
+from muniment.kernel.cancel import Patience
 from muniment.kernel.root import OpenDirectory
 from muniment.recall.recaller import Recalled
-from muniment.store import catalog, upkeep
+from muniment.store import catalog, told, upkeep, watching
 from muniment.store.audit import records
 from muniment.store.state import State
 
@@ -114,6 +119,25 @@ def test_who_reads_a_tree_first_makes_its_catalog(muniment, hook, roots, home, r
     assert len(reads) == 3
 
 
+@pytest.mark.usefixtures("settled")
+@pytest.mark.parametrize("few", [2_000, 0])
+def test_an_append_of_another_process_is_found_by_the_next_recall_of_a_new_process(
+    muniment, roots, monkeypatch, few
+):
+    monkeypatch.setattr(watching, "FEW_FILES", few)
+    muniment("recall", "dark mode editor")
+    file = roots["user"] / "editor" / "dark.md"
+    inode = file.stat().st_ino
+    subprocess.run(["/bin/sh", "-c", 'echo "Light mode outdoors" >> "$0"', str(file)], check=True, timeout=20)
+    assert file.stat().st_ino == inode
+    assert "Light mode outdoors" in muniment("recall", "dark mode editor").stdout
+    if few:  # Among many files by what it had said before, and by new words in a minute at most.
+        subprocess.run(
+            ["/bin/sh", "-c", 'echo "and in zeppelins" >> "$0"', str(file)], check=True, timeout=20
+        )
+        assert "zeppelins" in muniment("recall", "what in zeppelins, outdoors?").stdout
+
+
 def test_where_no_state_can_be_kept_it_is_said_once_and_recalled_all_the_same(muniment, hook, roots, home):
     before = tree_of(roots)
     home.mkdir()
@@ -180,13 +204,13 @@ def test_a_hook_answers_an_event_below_its_name_and_puts_it_on_record(hook, home
 def test_whatever_a_host_sends_and_whatever_breaks_it_gets_an_answer_and_zero(hook, monkeypatch):
     no_json, no_prompt = "there is no JSON on standard input", 'no object with a text as "prompt"'
     dark = '{"prompt": "dark mode editor"}'
-    for told, event, *flags in (
+    for why, event, *flags in (
         *((no_json, given) for given in ("", "{", "[" * 100_000)),
         *((no_prompt, given) for given in ("[]", '{"prompt": 7}', '{"message": "x"}')),
         *(("", dark, flag) for flag in ("--policy=nowhere", "--root=nix=/nowhere/at/all")),
     ):
         line, said = hook(event, *flags)
-        assert (line, said.startswith("nothing was recalled: "), told in said) == (NOTHING, True, True)
+        assert (line, said.startswith("nothing was recalled: "), why in said) == (NOTHING, True, True)
     release = threading.Event()
     with monkeypatch.context() as patch:
         patch.setattr(recall, "_recalled", lambda *_, **__: release.wait(30) and Recalled())
@@ -196,6 +220,157 @@ def test_whatever_a_host_sends_and_whatever_breaks_it_gets_an_answer_and_zero(ho
     monkeypatch.setattr(threading, "excepthook", lambda _: None)
     monkeypatch.setattr(recall, "find_place", lambda *_args, **_named: 1 / 0)
     assert hook() == (NOTHING, "nothing was recalled: a defect\n")
+
+
+# -- what a session was told ---------------------------------------------------------------------------
+
+DARK, STAGING = "dark mode editor", "Which Postgres does staging run?"
+
+
+@pytest.fixture
+def prompt(hook):
+    """What a prompt of a session is answered with."""
+
+    def prompt(session, text=DARK, **more):
+        event = json.dumps({"prompt": text, "session_id": session, **more})
+        return json.loads(hook(event)[0])["additionalContext"]
+
+    return prompt
+
+
+def kept(home):
+    """Rows of sessions and of what they were told."""
+    with State(home / "state") as state:
+        return tuple(
+            state.ledger.rows(f"SELECT count(*) FROM {table}")[0][0] for table in ("session", "told")
+        )
+
+
+def test_the_second_prompt_of_a_session_gets_nothing_new_until_an_edit_or_another_session(prompt, roots):
+    assert "dark mode in the editor" in prompt("one")
+    assert prompt("one") == prompt("one", "which dark font, which mode in the editor?") == ""
+    assert "Staging" in prompt("one", STAGING)
+    with (roots["user"] / "editor" / "dark.md").open("a") as file:  # In place: its directory does not tell.
+        file.write("But light mode outdoors\n")
+    edited = prompt("one")
+    assert ("light mode outdoors" in edited, "serif" in edited) == (True, False)
+    assert prompt("one") == ""
+    assert "dark mode in the editor" in prompt("two")
+    assert prompt(None)
+    assert prompt(None)  # Whoever names no session is told each time.
+
+
+@pytest.mark.parametrize(
+    "event", ["SessionStart", "PreCompact", "PostCompact", "PreCompress", "sessionStart", "session_start"]
+)
+def test_a_host_that_compacts_or_begins_a_session_is_told_again(prompt, hook, home, event):
+    assert prompt("one") != prompt("one") == ""
+    line, said = hook(json.dumps({"session_id": "one", "hook_event_name": event, "source": "compact"}))
+    named = {"hookEventName": event, "additionalContext": ""}
+    assert json.loads(line) == {"additionalContext": "", "hookSpecificOutput": named}
+    assert (said, kept(home)) == ("", (0, 0))
+    assert prompt("one", hook_event_name="UserPromptSubmit") != ""
+    assert prompt("one", hook_event_name="Stop") == ""
+    assert prompt("one", hook_event_name=event) != ""  # Of an event that has a prompt, too.
+
+
+def test_what_a_session_was_told_ends_with_its_days_and_a_clock_that_goes_back_hides_nothing(
+    prompt, home, monkeypatch
+):
+    now = Mock(wraps=recall.datetime)
+    monkeypatch.setattr(recall, "datetime", now)
+    began = recall.datetime.now(UTC)
+    for days, is_told in (
+        (0, True),
+        (29, False),
+        (-0.9, False),
+        (31, True),
+        (31, False),
+        (-5, True),
+        (-5, False),
+    ):
+        now.now = lambda _zone, days=days: began + timedelta(days=days)
+        assert (prompt("one") != "") == is_told, days
+    assert kept(home)[0] == 1
+
+
+def test_of_sessions_and_what_they_were_told_the_oldest_go(prompt, home, monkeypatch):
+    monkeypatch.setattr(told, "MAX_SESSIONS", 3)
+    monkeypatch.setattr(told, "MAX_TOLD", 2)
+    for number in range(6):
+        prompt(f"s{number}")
+        prompt(f"s{number}", STAGING)
+    assert kept(home) == (3, 6)
+    assert prompt("s5", STAGING) == ""
+    assert "editor" in prompt("s5")  # Of its three entries the first ones told had to go.
+    assert prompt("s0") != ""
+
+
+def test_a_hostile_session_id_is_a_session_like_any_other_and_stands_nowhere(prompt, hook, home):
+    ids = [
+        "\0",
+        "\ud800",
+        "' OR 1=1 --",
+        "\x1b[2J\n",
+        "../../x",
+        "x" * 3_000_000,
+        "CANARY-5e1f",
+        " ",
+        "é",
+        "e\u0301",
+    ]
+    for unsafe in ids:
+        assert (prompt(unsafe) != "", prompt(unsafe)) == (True, ""), unsafe[:20]
+    assert kept(home)[0] == len(ids)
+    for unsafe in (None, 7, "", [], {"a": 1}, True):
+        assert all(prompt(unsafe) for _ in range(2)), unsafe
+    assert kept(home)[0] == len(ids)
+    assert not any(b"CANARY" in path.read_bytes() for path in (home / "state").iterdir())
+    assert hook(json.dumps({"prompt": DARK, "session_id": "x" * 10_000_000}))[0] == NOTHING
+
+
+def test_what_was_not_answered_in_time_was_not_told(prompt, monkeypatch):
+    release, real = threading.Event(), recall._recalled
+    threads = set(threading.enumerate())
+
+    def slow(*asked):
+        release.wait(30)
+        return real(*asked)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(recall, "_recalled", slow)
+        patch.setattr(recall, "HOOK_SECONDS", 0.05)
+        patch.setattr(recall, "Patience", lambda _: Patience(float("inf")))  # It does not notice.
+        patch.setattr(recall, "AFTER_SECONDS", 0.0)
+        assert prompt("one") == ""
+        release.set()
+        for thread in set(threading.enumerate()) - threads:
+            thread.join(30)
+    assert prompt("one") != ""
+
+
+def test_a_ledger_that_cannot_be_written_takes_no_answer_away_and_one_that_is_busy_neither(
+    prompt, home, monkeypatch
+):
+    refused = Mock(side_effect=ManagedMemoryUnavailable("ledger.db", "full"))
+    with monkeypatch.context() as patch:
+        patch.setattr(told.HookSession, "tell", refused)
+        assert prompt("one") != ""
+    with closing(sqlite3.connect(home / "state" / "ledger.db")) as other, monkeypatch.context() as patch:
+        patch.setattr(recall, "AFTER_SECONDS", 0.0)
+        patch.setattr(recall, "HOOK_SECONDS", 3.0)
+        patch.setattr("muniment.store.database.BUSY_SECONDS", 0.05)
+        other.execute("BEGIN IMMEDIATE")
+        assert prompt("one") != ""
+        other.rollback()
+    assert (prompt("one") != "", prompt("one")) == (True, "")
+
+
+def test_an_erased_entry_leaves_no_session_that_was_told_of_it(muniment, prompt, home):
+    prompt("one")
+    assert kept(home) == (1, 2)
+    muniment("erase", "user/editor/dark.md", "--yes")
+    assert kept(home) == (0, 0)
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -67,6 +68,23 @@ def test_what_was_remembered_is_recalled_by_every_token_and_excluded_by_its_id_a
     wrong = ["", "@", "user/x.md@", "\0", "galaxy/x.md@0", "' OR 1=1 --", "x" * 1200, entry["path"]]
     wrong += [f"@{entry['id'].partition('@')[2]}", f"{harpsichord.path}@{'0' * 64}"]
     assert paths(recalled(harpsichord, exclude=wrong)) == [harpsichord.path]
+
+
+def test_an_append_of_another_process_is_found_by_the_next_recall_of_a_running_daemon(alone):
+    (path,) = alone.done("remember", {"content": FACT, "scope": "user"})["result"]["filesTouched"]
+    file, found = alone.base / "home" / path, [recalled(alone)]
+    inode = file.stat().st_ino
+    for number in range(3):
+        said = f"On day{number} the theremin was tuned to pitch{number}"
+        subprocess.run(
+            ["/bin/sh", "-c", 'echo "$1" >> "$0"', str(file), said], check=True, timeout=STOP_SECONDS
+        )
+        (entry,) = recalled(alone, f"theremin of day{number}, pitch{number}?")["entries"]
+        assert (entry["path"], said in entry["text"]) == (path, True)
+        again = recalled(alone, QUERY, exclude=[each["id"] for each in found[-1]["entries"]])
+        assert paths(again) == [path]  # What was told was another text.
+        found.append(again)
+    assert file.stat().st_ino == inode
 
 
 # -- what is no recall -----------------------------------------------------------------------------------

@@ -81,7 +81,7 @@ def test_a_chat_with_memory_brings_in_what_it_was_told_before(tmp_path):
     assert [message["role"] for message in first] == ["system", "user"]
     (brought_in,) = (each for each in last if str(each.get("content")).startswith("## Relevant Memory"))
     assert fact in brought_in["content"]
-    assert "(trust: agent, today)" in brought_in["content"]
+    assert re.search(r"\(trust: agent, \d{4}-\d\d-\d\d, today\)", brought_in["content"])
     assert last.index(brought_in) in {5, 8}, "before the second message, or behind its tool results"
 
 

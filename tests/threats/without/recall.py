@@ -7,6 +7,8 @@ from threats.switches import instead, none, table, true
 # fmt: off
 table({
     "external_cap": ("Entries of strangers may be all of an answer.", {"recall.recaller:MAX_EXTERNAL": 1000}),
+    "newer_of_less_trust": ("What was written later stands before what is trusted more.", {
+        "recall.search:_may_precede": lambda *_: True}),
     "recall_gates": ("What is read for a recall is shown, whatever it says and to whom.", {
         "recall.recaller:_gate": none}),
     "related_policy": ("A run is shown what its policy hides, if it is like the fact.", {

@@ -135,6 +135,108 @@ def test_an_edited_entry_returns_and_after_a_compaction_or_a_reset_all_do(stage)
     assert turned(conversation, f"{DEPLOY} {STAGING}")[0]["content"].count("\n- project/") == 1
 
 
+def test_one_matching_entry_is_told_once_in_sixteen_turns_once_more_when_edited_and_when_compacted(stage):
+    conversation, history = stage.conversation(), []
+    for _ in range(16):
+        history = [*turned(conversation, DEPLOY, history), assistant("On Tuesdays.")]
+    assert [told for _, told in on_record(stage, conversation)] == [["project/deploy.md"]]
+    stage.made.put("project/deploy.md", FRIDAYS)
+    for _ in range(3):
+        history = [*turned(conversation, DEPLOY, history), assistant("On Fridays.")]
+    assert len(on_record(stage, conversation)) == 2
+    conversation.on_compaction()
+    for _ in range(3):
+        history = turned(conversation, DEPLOY, [user("summary"), assistant("Understood.")])
+    assert len(on_record(stage, conversation)) == 3
+
+
+def test_one_question_asked_in_seventy_two_turns_of_two_calls_is_answered_once(tmp_path):
+    with staged(tmp_path, {"project/deploy.md": ENTRIES["project/deploy.md"]}) as stage:
+        conversation, history, calls = stage.conversation(), [], 0
+        for number in range(72):
+            history = turned(conversation, DEPLOY, history)
+            history += [calling(number), result(number)]
+            history = conversation.after_tools(history)
+            history.append(assistant("On Tuesdays."))
+            calls += 2
+        assert calls == 144
+        assert len(on_record(stage, conversation)) == 1
+        assert str(history).count("Deploys the billing service on Tuesdays") == 1
+
+
+@pytest.mark.parametrize("repeat_after", [300, 10**6])
+def test_what_the_host_and_its_model_say_counts_until_a_memory_told_whole_may_be_told_again(
+    tmp_path, repeat_after
+):
+    with staged(tmp_path, {"project/deploy.md": ENTRIES["project/deploy.md"]}) as stage:
+        conversation = stage.conversation(repeat_after=repeat_after)
+        history = turned(conversation, DEPLOY)
+        history = turned(conversation, DEPLOY, [*history, assistant("On Tuesdays.")])
+        history = conversation.before_turn([*history, assistant("A long answer. " * 100), user("Thanks.")])
+        settle(conversation)
+        later = stage.conversation(repeat_after=repeat_after, state=through_json(conversation))
+        turned(later, "hello", history)  # The history of before is not counted twice.
+        turned(later, DEPLOY, history)
+        assert len(on_record(stage, later)) == (2 if repeat_after == 300 else 1)
+
+
+def test_a_host_can_ask_what_the_conversation_has_loaded_and_exclude_it_elsewhere(stage):
+    stage.made.put("project/src/style.md", STYLE)
+    budgets, ids = Budgets(system=200, project=0), lambda path: [f"{path}@{stage.made.key(path).digest}"]
+    conversation = stage.conversation(budgets)
+    only_system = {"system": ids("user/editor.md"), "project": [], "just_in_time": [], "recalled": []}
+    assert conversation.loaded() == only_system
+    conversation.on_path("src/main.py")
+    settle(conversation)
+    turned(conversation, STAGING)
+    found = conversation.loaded()
+    recalled, touched = ids("project/database.md"), ids("project/src/style.md")
+    assert found == {**only_system, "just_in_time": touched, "recalled": recalled}
+    assert stage.recaller.keys_of(found["recalled"]) == conversation.session.shown
+    assert stage.conversation(budgets, state=through_json(conversation)).loaded() == found
+    conversation.on_reset()
+    assert conversation.loaded() == only_system
+    tiers = stage.conversation(Budgets(system=0))
+    turned(tiers, "hello")
+    assert len(tiers.loaded()["project"]) == 4
+
+
+def test_old_results_of_tools_are_shortened_where_a_budget_is_set_and_the_newest_never(stage):
+    def history(count):
+        turns = ([calling(n), {**result(n), "content": f"line {n} " * 500}] for n in range(count))
+        return [user("go"), *(message for turn in turns for message in turn)]
+
+    for budget, short in ((None, 0), (10**6, 0), (2_500, 3), (0, 4)):
+        conversation = stage.conversation(Budgets(system=0, project=0, just_in_time=0, results=budget))
+        given = history(5)
+        left = conversation.before_turn([*given, user("and?")])
+        results = [each["content"] for each in left if each["role"] == "tool"]
+        assert [len(each) <= 400 for each in results] == [True] * short + [False] * (5 - short), budget
+        assert all("shortened from" in each for each in results[:short])
+        assert conversation.before_turn(left) == left  # What was shortened stays as it is.
+        assert [each["role"] for each in left] == [each["role"] for each in [*given, user("and?")]]
+
+
+def test_results_stay_as_they_are_while_a_summary_of_them_is_made(stage, told):
+    held = stage.closing(Gate())
+    slow = compacting(lambda _messages, patience: held.wait(patience) or SUMMARY)
+    conversation = stage.conversation(
+        Budgets(system=0, project=0, just_in_time=0, results=0), compacting=slow
+    )
+    history = [
+        *long_history(),
+        calling(1),
+        {**result(1), "content": "x" * 1_000},
+        assistant("ok"),
+        user("go on"),
+    ]
+    assert conversation.before_turn(history) == history
+    held.open()
+    settle(conversation)
+    assert len(conversation.before_turn(history)) < len(history)
+    assert named(told, "compaction_dropped") == []
+
+
 def test_what_is_about_a_touched_file_and_recalled_is_told_by_one_of_them(stage):
     conversation = stage.conversation(TOUCHED_ONLY)
     stage.made.put("project/billing/rounding.md", entry_of("Rounding", "Billing deploys round half to even."))
@@ -378,12 +480,20 @@ def test_without_a_descriptor_left_a_conversation_goes_on_uncompacted(stage, tol
 
 # -- state
 
-NO_STATE = {"shown": [], "project": None, "just_in_time": [], "just_in_time_tokens": 0, "facts": []}
+NO_STATE = {
+    "shown": [],
+    "since": 0,
+    "project": None,
+    "just_in_time": [],
+    "just_in_time_tokens": 0,
+    "facts": [],
+}
 NO_FACTS = ["ab", ["a"], ["a", 7], [["a"], "b"], ["a", "b", "c"], None]
 HOSTILE = [
     *(None, 7, "state", [], [["shown", []]], {"facts": NO_FACTS, "just_in_time_tokens": None}),
     {"shown": 7, "project": 7, "just_in_time": 7, "just_in_time_tokens": "7", "facts": 7},
-    {"facts": {"a": "b"}, "just_in_time": {"a": "b"}, "just_in_time_tokens": -5},
+    {"facts": {"a": "b"}, "just_in_time": {"a": "b"}, "just_in_time_tokens": -5, "since": -5},
+    {"since": "7"},
 ]
 
 

@@ -112,8 +112,8 @@ def test_a_catalog_that_was_damaged_before_is_made_anew(made, recaller, told, da
 @pytest.mark.parametrize("where", [(Search, "find"), (Shelf, "look_again")])
 def test_a_catalog_found_damaged_by_a_search_is_made_anew(made, recaller, told, monkeypatch, where):
     recaller.recall(WINE)
-    made.execute("UPDATE directory SET racy = 0")
-    made.file("user/wine.md").write_text(ENTRY + "More.\n")  # So that it is looked at again.
+    wine = made.file("user/wine.md")
+    between(monkeypatch, lambda: wine.write_text(ENTRY + "More.\n"))  # So that it is looked at again.
     working, left, damage = getattr(*where), [1], sqlite3.DatabaseError("database disk image is malformed")
     damage.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
 
@@ -194,7 +194,8 @@ DISK = [
 ]
 PARTS = [
     *((Search, "find"), (Shelf, "read"), (Database, "rows")),
-    *((f"muniment.recall.recaller.{name}",) for name in ("view_in_time", "read_query", "block_of")),
+    *((f"muniment.recall.recaller.{name}",) for name in ("read_query", "block_of")),
+    ("muniment.store.watching.view_in_time",),
 ]
 
 
@@ -230,6 +231,15 @@ def between(monkeypatch, change):
     """Have a tree changed behind the first search, before anything is read."""
     find, changes = Search.find, [change]
     monkeypatch.setattr(Search, "find", lambda *it: (find(*it), changes and changes.pop()())[0])
+
+
+def test_a_candidate_that_is_edited_in_place_is_ranked_by_what_it_says_now(made, recaller, monkeypatch):
+    monkeypatch.setattr("muniment.store.catalog._RACY_NS", -(10**18))  # So that its row is believed.
+    made.put("user/wine.md", "Riesling from the Mosel, Riesling\n")
+    made.put("user/second.md", "Riesling\n")
+    text = "Mosel Riesling, which Riesling of the Mosel? " * 3
+    between(monkeypatch, lambda: made.file("user/second.md").write_text(f"# Mosel Riesling\n\n{text}\n"))
+    assert paths(recaller.recall("Riesling of the Mosel", limit=1)) == ["user/second.md"]
 
 
 REPLACED = {

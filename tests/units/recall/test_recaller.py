@@ -47,7 +47,10 @@ def test_what_is_about_the_message_comes_with_its_text_and_what_the_ledger_knows
         (found,) = recalled.entries
         assert (found.path, found.name, found.trust) == ("user/wine.md", "Bottle 1", trust)
         assert (found.text, timestamp(found.at)) == (RIESLING, at)
-        assert f"- user/wine.md (trust: {trust}, 10 days ago): Bottle 1\n  {RIESLING}" in recalled.text
+        assert (
+            f"- user/wine.md (trust: {trust}, 2026-11-12, 10 days ago): Bottle 1\n  {RIESLING}"
+            in recalled.text
+        )
         assert (recalled.abstained, recalled.error, recalled.withheld) == (False, None, 0)
         assert found.id == f"user/wine.md@{made.key('user/wine.md').digest}"
         assert recaller.keys_of([found.id]) == {found.key} == {made.key("user/wine.md")}

@@ -131,7 +131,8 @@ def test_the_best_comes_first_and_no_more_than_asked_for_of_the_roots_that_are_m
     hits = shelves.hits("rollback", limit=3)
     assert [shelves.path(hit) for hit in hits] == ["user/r8.md", "user/r7.md", "user/r6.md"]
     assert hits[0].score > hits[1].score > hits[2].score > 0
-    assert shelves.hits("rollback", limit=3) == hits
+    again = shelves.hits("rollback", limit=3)
+    assert [(hit.key, hit.score) for hit in again] == [(hit.key, hit.score) for hit in hits]
     assert hits[0].mtime_ns == shelves.file("user/r8.md").stat().st_mtime_ns
     counts = [len(shelves.ask("rollback", scopes=scopes)) for scopes in ({"user"}, {"project"}, set())]
     assert counts == [5, 0, 0]
@@ -307,9 +308,9 @@ def test_what_was_said_beside_the_best_entry_comes_before_what_holds_as_much(she
     nothing, lines = ["Nothing new"] * 9, ["Do you paint in watercolour?", "Ruth: lakes, mostly", "Fine"]
     conversation(shelves, "Ruth, hello", *nothing, *lines, *nothing, "Ruth, goodbye")
     assert shelves.ask(QUESTION)[:2] == ["user/talk/10.md", "user/talk/11.md"]
-    os.utime(shelves.file("user/talk/11.md"), ns=(0, 9_000_000 * 1_000_000_000))
+    os.utime(shelves.file("user/talk/11.md"), ns=(0, 1_000 * 1_000_000_000))
     shelves.refresh(sweep=True)
-    assert shelves.ask(QUESTION)[1] != "user/talk/11.md"  # It was written months later.
+    assert shelves.ask(QUESTION)[1] != "user/talk/11.md"  # It was written days before.
 
 
 def test_a_neighbour_that_holds_no_word_or_may_not_be_shown_does_not_come(shelves):
@@ -321,6 +322,106 @@ def test_a_neighbour_that_holds_no_word_or_may_not_be_shown_does_not_come(shelve
     assert refused == ["user/talk/1.md", "user/talk/0.md"]
     shelves.update("user/talk/2.md", expires=NOW)
     assert shelves.ask(QUESTION, as_it_is=True) == refused
+
+
+# -- the newer first
+
+OLD, NEW = "We deploy the billing service on Tuesdays", "We now deploy the billing service on Mondays"
+WHEN, DAYS = "When do we deploy the billing service?", ("user/old.md", "user/new.md")
+PAIRS = [
+    (OLD, NEW, WHEN),
+    (
+        OLD,
+        "We no longer deploy billing on Tuesdays: the service is deployed on Mondays",
+        "deploy billing service",
+    ),
+    ("The office is in Berlin", "The office moved to Munich", "where is the office?"),
+    ("Staging runs on Postgres 15", "Staging runs on Postgres 16", "which Postgres does staging run?"),
+    ("例会は毎週火曜日の午前です", "例会は毎週金曜日の午前です", "例会はいつですか"),
+]
+
+
+def two(shelves, old, new, *, seconds=60, old_line="", new_line="", paths=DAYS):
+    """Two entries, the second written so much later, with lines of provenance."""
+    for at, path, text, line in ((0, paths[0], old, old_line), (seconds, paths[1], new, new_line)):
+        front = f"---\nmuniment: {line}\n---\n\n" if line else ""
+        shelves.put(path, f"{front}{text}\n")
+        os.utime(shelves.file(path), ns=(0, (1_000_000 + at) * 1_000_000_000))
+    shelves.refresh(sweep=True)
+
+
+def order(shelves, asked):
+    """Those of the two that are found, best first."""
+    found = shelves.ask(asked, as_it_is=True)
+    return [path for path in found if path.rpartition("/")[2] in {"old.md", "new.md"}]
+
+
+@pytest.mark.parametrize(("old", "new", "asked"), PAIRS)
+def test_of_two_that_are_about_the_same_the_newer_comes_first_whichever_ranks_better(
+    shelves, old, new, asked
+):
+    for paths in (DAYS, ("user/new.md", "user/old.md")):
+        two(shelves, old, new, paths=paths)
+        assert order(shelves, asked) == [*reversed(paths)]
+    shelves.put(numbered(40, "the garden needs water"))  # Whatever else there is.
+    assert order(shelves, asked) == ["user/old.md", "user/new.md"]
+
+
+def test_a_later_entry_about_something_else_or_that_holds_less_stays_behind(shelves):
+    for old, new, asked in (
+        ("The editor font size is 14", "The editor font is Fira Code", "editor font size?"),
+        (
+            "Deploys billing on Tuesdays",
+            "The deploy key of billing is in the vault of Ann",
+            "deploy billing Tuesdays",
+        ),
+        ("Prefers dark mode in all editors", "The office has a dark cellar with wine", "dark editors"),
+    ):
+        two(shelves, old, new)
+        assert order(shelves, asked)[0] == "user/old.md", asked
+
+
+def test_an_entry_that_names_another_comes_right_before_it_and_hides_it_not(shelves):
+    named = '{"id": "01JDOLD"}'
+    for line in ('{"see": "01JDOLD"}', '{"see": ["x", "01JDOLD"]}', '{"supersedes": "01JDOLD"}'):
+        for seconds in (60, -60):  # Times change when files are copied.
+            two(shelves, OLD, "Billing goes out on Mondays", seconds=seconds, old_line=named, new_line=line)
+            assert order(shelves, WHEN) == ["user/new.md", "user/old.md"]
+    two(shelves, OLD, NEW, old_line='{"id": "01JDOLD", "see": "01JDNEW"}', new_line='{"id": "01JDNEW"}')
+    assert order(shelves, WHEN) == ["user/old.md", "user/new.md"]
+    digest = shelves.key("user/old.md").digest
+    two(shelves, OLD, "Billing goes out on Mondays", new_line=f'{{"supersedes": "{digest}"}}', old_line="")
+    digest = shelves.key("user/old.md").digest
+    two(shelves, OLD, "Billing goes out on Mondays", new_line=f'{{"supersedes": "{digest}"}}')
+    assert order(shelves, WHEN) == ["user/new.md", "user/old.md"]
+
+
+@pytest.mark.threat("T-MEM-05", control="newer_of_less_trust")
+def test_what_a_stranger_or_another_scope_writes_later_goes_before_nothing_that_is_trusted_more(shelves):
+    line = '{"id": "01JDOLD"}'
+    for new in (NEW, "Billing goes out on Mondays"):
+        two(shelves, f"{OLD}, deploy it, deploy", new, old_line=line, new_line='{"see": "01JDOLD"}')
+        assert order(shelves, WHEN) == ["user/new.md", "user/old.md"]
+        shelves.update("user/new.md", trust="external")
+        assert order(shelves, WHEN) == ["user/old.md", "user/new.md"]
+    two(shelves, OLD, OLD, paths=("user/old.md", "project/new.md"))
+    first, *_ = order(shelves, WHEN)
+    two(shelves, OLD, OLD, seconds=-60, paths=("user/old.md", "project/new.md"))
+    assert order(shelves, WHEN)[0] == first
+
+
+def test_a_provenance_line_that_is_none_names_nothing(shelves):
+    odd = [
+        '{"see": 7}',
+        '{"see": [[1], null]}',
+        '{"id": {"a": 1}, "see": "a b"}',
+        '{"see": "' + "x" * 70 + '"}',
+    ]
+    for line in odd:
+        two(shelves, OLD, "Billing goes out on Mondays", old_line=line, new_line=line)
+        assert order(shelves, WHEN) == ["user/old.md", "user/new.md"]
+    two(shelves, OLD, NEW, new_line='{"see": ' + str([f"a{n}" for n in range(5_000)]).replace("'", '"') + "}")
+    assert len(shelves.catalog.rows("SELECT max(length(sees)) FROM entry")) == 1
 
 
 # -- endings

@@ -11,12 +11,12 @@ from unittest.mock import Mock
 
 import pytest
 
-from kit.recall.places import CANARY, DARK, DEPLOY, WAIT, entry_of, paths, settle, staged
+from kit.recall.places import CANARY, DARK, DEPLOY, STAGING, WAIT, entry_of, paths, settle, staged
 from muniment.cancelling import Cancel
 from muniment.errors import RecallFailed
 from muniment.recall import session as subject
-from muniment.recall.recaller import MAX_KEYS, Recalled
-from muniment.recall.session import BroughtIn, Reason, RecallSession
+from muniment.recall.recaller import MAX_KEYS, Recalled, Shelf
+from muniment.recall.session import REPEAT_AFTER, BroughtIn, Reason, RecallSession
 
 EDITOR, DATABASE, DAY = "user/editor.md", "project/database.md", "project/deploy.md"
 ZEPPELINS, WINE = "what about zeppelins over antarctica?", "which riesling of the mosel?"
@@ -198,15 +198,48 @@ def test_a_cancelled_parent_stays_the_callers_and_makes_no_recall_a_failure(stag
 # -- nothing twice
 
 
-def test_each_turn_brings_what_is_new_until_nothing_else_is_left_and_then_all_may_come(tmp_path):
+def test_each_turn_brings_what_is_new_until_nothing_is_left_and_long_after_all_may_come(tmp_path):
     with staged(tmp_path, themed(12)) as stage:
-        session = stage.session()
-        brought = [paths(asked(session, WINE)) for _ in range(4)]
-        assert [len(each) for each in brought] == [5, 5, 2, 5]
-        assert len(set(chain(*brought[:3]))) == 12
-        # The set begins anew with what came again.
-        assert {f"user/{key.rel}" for key in session.shown} == set(brought[3])
-        assert set(paths(asked(session, WINE))).isdisjoint(brought[3])
+        session = stage.session(repeat_after=1_000)
+        brought = [paths(asked(session, WINE)) for _ in range(3)]
+        assert [len(each) for each in brought] == [5, 5, 2]
+        assert len(set(chain(*brought))) == 12
+        session.heard(999)
+        assert asked(session, WINE) is None
+        resumed = stage.session(repeat_after=1_000, state=json.loads(json.dumps(session.as_json())))
+        resumed.heard(1)
+        again = asked(resumed, WINE)
+        # The set begins anew with what came again, and so does the count.
+        assert {f"user/{key.rel}" for key in resumed.shown} == set(paths(again))
+        assert set(paths(asked(resumed, WINE))).isdisjoint(paths(again))
+
+
+def test_what_was_told_stays_told_as_long_as_anything_that_may_be_shown_was_not(stage, monkeypatch):
+    session = stage.session(repeat_after=0)
+    assert paths(asked(session, DARK)) == [EDITOR]
+    assert asked(session, DARK) is asked(session, DARK) is None
+    asked(session, DEPLOY)
+    asked(session, STAGING)
+    assert paths(asked(session, DARK)) == [EDITOR]  # Now all three were told.
+    stage.made.put("user/new.md", entry_of("Tea", "Likes tea."))
+    asked(session, DEPLOY)
+    asked(session, STAGING)
+    assert asked(session, DARK) is None
+    with monkeypatch.context() as policy:
+        policy.setattr(Shelf, "accepts", lambda _self, _root, rel: rel != "new.md")
+        assert paths(asked(session, DARK)) == [EDITOR]  # What nobody may see is not waited for.
+    broken = stage.session(state={"shown": [list(key) for key in session.shown]}, repeat_after=0)
+    monkeypatch.setattr(subject.Recaller, "has_told_all", lambda *_: False)
+    assert asked(broken, DARK) is None
+
+
+def test_an_entry_that_is_edited_and_edited_back_is_told_each_time(stage):
+    session, before = stage.session(), stage.made.file(EDITOR).read_text()
+    for text in (before, before.replace("dark", "light"), before):
+        stage.made.put(EDITOR, text)
+        assert paths(asked(session, "which mode does the editor want?")) == [EDITOR]
+        assert asked(session, "which mode does the editor want?") is None
+    assert len(session.shown) == 1
 
 
 def test_a_message_about_nothing_or_a_retry_that_fails_leaves_the_set_as_it_was(stage, monkeypatch):
@@ -216,8 +249,14 @@ def test_a_message_about_nothing_or_a_retry_that_fails_leaves_the_set_as_it_was(
     shown = session.shown
     assert shown == {stage.made.key(EDITOR)}
     assert asked(session, ZEPPELINS) is None
-    # One retry, of all, and none where nothing was left out.
-    assert stage.recaller.asked == [(ZEPPELINS, set()), (DARK, set()), (ZEPPELINS, shown), (ZEPPELINS, set())]
+    assert stage.recaller.asked == [(ZEPPELINS, set()), (DARK, set()), (ZEPPELINS, shown)]
+    session.heard(REPEAT_AFTER)
+    asked(session, DEPLOY)
+    asked(session, STAGING)
+    session.heard(REPEAT_AFTER)
+    shown = session.shown
+    assert asked(session, ZEPPELINS) is None
+    assert stage.recaller.asked[-2:] == [(ZEPPELINS, shown), (ZEPPELINS, set())]  # One retry, of all.
 
     def failing(query, *, exclude=(), **more):
         return recall(query, exclude=exclude, **more) if exclude else Recalled(error=RecallFailed("a defect"))
@@ -225,7 +264,7 @@ def test_a_message_about_nothing_or_a_retry_that_fails_leaves_the_set_as_it_was(
     monkeypatch.setattr(stage.recaller, "recall", failing)
     assert asked(session, DARK) is None
     assert session.shown == shown
-    assert session.outcomes == {BroughtIn.USER_TURN: 1, Reason.NOTHING_FOUND: 3}
+    assert session.outcomes == {BroughtIn.USER_TURN: 3, Reason.NOTHING_FOUND: 4}
 
 
 def test_what_was_told_otherwise_since_the_recall_began_is_not_told_again(tmp_path):
@@ -241,14 +280,17 @@ def test_what_was_told_otherwise_since_the_recall_began_is_not_told_again(tmp_pa
 
 
 def test_where_all_was_told_otherwise_nothing_is_brought_in_and_the_set_stays(stage):
-    session, key = stage.session(), stage.made.key(EDITOR)
-    for shown in (frozenset(), {key}):
+    session, key = stage.session(repeat_after=0), stage.made.key(EDITOR)
+    asked(session, DEPLOY)
+    asked(session, STAGING)
+    others = session.shown
+    for shown in (others, {*others, key}):
         session.on_user_turn(DARK)
         settle(session)
         assert session.take_for_user_turn(told={key}) is None
         assert session.shown == shown
         asked(session, DARK)  # And once it is shown, what comes is a repeat.
-    assert session.outcomes == {Reason.NOTHING_NEW: 2, BroughtIn.USER_TURN: 2}
+    assert session.outcomes == {Reason.NOTHING_NEW: 2, BroughtIn.USER_TURN: 4}
     session.on_compaction()
     asked(session, DEPLOY)
     count = len(stage.recaller.asked)

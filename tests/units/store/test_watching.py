@@ -1,0 +1,202 @@
+"""Looks at a root by a process that stays: what they find, and that one that fails loses nothing."""
+
+import errno
+import math
+import os
+import subprocess
+import threading
+from contextlib import closing
+from itertools import count
+from unittest.mock import Mock
+
+import pytest
+
+from kit.recall.places import WAIT, ground, nothing_left_behind, telling
+from muniment.errors import Cancelled, ManagedMemoryUnavailable
+from muniment.kernel.cancel import Patience
+from muniment.kernel.root import OpenDirectory
+from muniment.store import catalog
+from muniment.store import watching as subject
+from muniment.store.watching import Looks
+from muniment.testing.minds import FakeClock
+
+told = pytest.fixture(telling)
+FOREVER = Patience(math.inf)
+TREE = {f"user/{topic}/{name}.md": f"About {topic} {name}\n" for topic in "abc" for name in ("one", "two")}
+
+
+@pytest.fixture
+def made(tmp_path, monkeypatch):
+    monkeypatch.setattr(catalog, "_RACY_NS", -(10**18))  # What was just written counts as written long ago.
+    with nothing_left_behind(), ground(tmp_path, entries=TREE) as made:
+        yield made
+
+
+@pytest.fixture
+def clock():
+    return FakeClock(100.0)
+
+
+@pytest.fixture
+def look(made, clock):
+    """Looks at the root `user` and tells what words stand in its rows."""
+    with closing(Looks(made.state, made.place.policy, clock=clock)) as looks:
+
+        def look(word=None, patience=FOREVER):
+            view = looks.view(made.place.roots["user"], patience)
+            found = made.state.catalog.rows(
+                "SELECT rel FROM text JOIN entry ON entry.id = text.rowid WHERE text MATCH ? ORDER BY rel",
+                (word or "about",),
+            )
+            assert view.complete
+            return [rel for (rel,) in found]
+
+        look.looks = looks
+        yield look
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """How often a file or directory was asked by name."""
+    real, calls = OpenDirectory.status_of, []
+    monkeypatch.setattr(OpenDirectory, "status_of", lambda self, name: calls.append(name) or real(self, name))
+    return calls
+
+
+def append(file, text):
+    """By another process, into the same file."""
+    inode = file.stat().st_ino
+    subprocess.run(["/bin/sh", "-c", 'printf %s "$1" >> "$0"', str(file), text], check=True, timeout=WAIT)
+    assert file.stat().st_ino == inode
+
+
+def test_each_look_of_one_that_stays_finds_an_append_of_another_process_and_asks_nothing_when_idle(
+    made, look, asked
+):
+    for number in range(5):
+        append(made.file("user/b/two.md"), f" zebra{number}")
+        assert look(f"zebra{number}") == ["b/two.md"]
+    asked.clear()
+    assert len(look()) == 6
+    assert asked == []
+
+
+def test_new_deep_directories_and_what_comes_into_them_meanwhile_are_found(made, look, monkeypatch):
+    look()
+    look()
+    made.put("user/d/e/f/new.md", "A walrus\n")
+    real, late = subject.Watch.follow, [lambda: made.put("user/d/e/late.md", "A late walrus\n")]
+
+    def follow(self, root, directories):
+        if late:
+            late.pop()()  # Behind the listing of its directory, before that is watched.
+        return real(self, root, directories)
+
+    monkeypatch.setattr(subject.Watch, "follow", follow)
+    assert look("walrus") == ["d/e/f/new.md", "d/e/late.md"]
+    made.file("user/d").rename(made.file("user/g"))
+    assert look("walrus") == ["g/e/f/new.md", "g/e/late.md"]
+    append(made.file("user/g/e/f/new.md"), " and a narwhal")
+    assert look("narwhal") == ["g/e/f/new.md"]
+
+
+def test_a_look_that_fails_loses_nothing_that_the_system_told(made, look, monkeypatch):
+    look()
+    look()
+    append(made.file("user/a/one.md"), " zebra")
+    with monkeypatch.context() as broken:
+        broken.setattr(catalog.Visit, "run", Mock(side_effect=Cancelled("given up")))
+        with pytest.raises(Cancelled):
+            look()
+    assert look("zebra") == ["a/one.md"]
+
+
+@pytest.mark.parametrize("lost", ["count", "instance", "watches"])
+def test_where_the_system_loses_count_or_has_no_watch_left_all_directories_are_asked(
+    made, look, told, monkeypatch, lost
+):
+    if lost == "instance":
+        monkeypatch.setattr(subject.Watch, "__init__", Mock(side_effect=OSError(errno.EMFILE, "none left")))
+    look()
+    look()
+    if lost == "count":
+        monkeypatch.setattr(subject, "_LOST_COUNT", 0x2)
+        append(made.file("user/a/one.md"), " zebra")
+    if lost == "watches":
+        monkeypatch.setattr(subject, "MAX_WATCHED", 3)
+    made.put("user/h/new.md", "A zebra\n")
+    assert look("zebra") == [*(["a/one.md"] if lost == "count" else []), "h/new.md"]
+    made.put("user/i/new.md", "A walrus\n")
+    assert look("walrus") == ["i/new.md"]
+    events = [each["event"] for each in told() if each["event"] == "memory_not_watched"]
+    assert len(events) == (lost != "count")
+
+
+def test_without_a_watch_every_file_is_asked_once_a_minute_beside_the_caller(made, look, clock, monkeypatch):
+    monkeypatch.setattr(subject.Watch, "__init__", Mock(side_effect=OSError(errno.EMFILE, "none left")))
+    look()
+    append(made.file("user/c/one.md"), " zebra")
+    clock.advance(subject.SWEEP_SECONDS - 1)
+    assert look("zebra") == []
+    gate, real = threading.Event(), catalog.View.edited
+    monkeypatch.setattr(catalog.View, "edited", lambda *it: gate.wait(WAIT) and real(*it))
+    clock.advance(1)
+    assert look("zebra") == []  # It waits for nothing.
+    gate.set()
+    look.looks._sweeping.join(WAIT)
+    assert look("zebra") == ["c/one.md"]
+
+
+def test_a_sweep_ends_when_it_is_closed_and_one_that_fails_is_told_and_hinders_nobody(
+    look, clock, monkeypatch, told
+):
+    look()
+    look()
+    begun, failed = threading.Event(), Mock(side_effect=ManagedMemoryUnavailable("catalog.db", "full"))
+
+    def endless(_view, patience):
+        begun.set()
+        for _ in count():
+            patience.check()
+
+    for edited in (failed, endless):
+        monkeypatch.setattr(catalog.View, "edited", edited)
+        clock.advance(subject.SWEEP_SECONDS)
+        assert len(look()) == 6
+        if edited is failed:
+            look.looks._sweeping.join(WAIT)
+    assert begun.wait(WAIT)
+    look.looks.close()
+    assert [each["event"] for each in told()] == ["memory_not_swept"]
+    assert len(look()) == 6  # One that was closed still looks, everywhere.
+
+
+def test_of_many_files_a_new_process_asks_each_once_a_minute_whatever_the_clock_does(
+    made, asked, monkeypatch
+):
+    monkeypatch.setattr(subject, "FEW_FILES", 3)
+    root = made.place.roots["user"]
+
+    def first():
+        asked.clear()
+        with closing(Looks(made.state, made.place.policy)) as looks:
+            looks.view(root, FOREVER)
+        return sum(name.endswith(".md") for name in asked)
+
+    assert (first(), first(), first()) == (0, 6, 0)
+    for seconds, is_due in ((-subject.SWEEP_SECONDS, True), (3_600, True), (0, False)):
+        if seconds:
+            with made.state.catalog.transaction() as connection:
+                connection.execute("UPDATE root SET swept = swept + ?", (seconds,))
+        assert first() == (6 if is_due else 0), seconds
+
+
+def test_a_link_in_place_of_a_directory_is_not_watched(made, look, tmp_path):
+    look()
+    look()
+    outside = tmp_path / "elsewhere"
+    made.file("user/a").rename(outside)
+    made.file("user/a").symlink_to(outside)
+    assert [rel for rel in look() if rel.startswith("a/")] == []
+    os.truncate(outside / "one.md", 0)
+    assert look.looks._watched[next(iter(look.looks._watched))]._watch.changed() == set()
