@@ -42,7 +42,9 @@ deny = [
 
 
 def facts():
-    return Mock(**{"names.return_value": None, "usage.return_value": (0, 0), "is_index.return_value": True})
+    return Mock(
+        **{"alike.return_value": frozenset(), "usage.return_value": (0, 0), "is_index.return_value": True}
+    )
 
 
 def judged(roots, *changes, policy=None):

@@ -108,9 +108,9 @@ class Facts:
     """Says what it was told to, however wrong."""
 
     def __init__(self, *kept):
-        self.kept = kept or (None, (0, 0), False)
+        self.kept = kept or (frozenset(), (0, 0), False)
 
-    def names(self, _directory):
+    def alike(self, _directory, _name):
         return said(self.kept[0])
 
     def usage(self, _scope, _counts):
@@ -277,7 +277,7 @@ ERROR = some.sampled_from(ERRORS)
 BODY = some.sampled_from(BODIES)
 SIDE = some.none() | BODY
 ANY_PATH = some.sampled_from([*OPEN, *OPEN, *SHUT])
-NAMES = some.sampled_from([None, frozenset(), frozenset({"A.MD", "a.md", "Topic", "secret.md", "NEW"})])
+NAMES = some.sampled_from([frozenset(), frozenset({"A.MD", "a.md", "Topic", "secret.md", "NEW"})])
 USAGE = some.sampled_from([(0, 0), (-(10**12), -(10**12)), (10**12, 10**12), (0, 0)])
 FACTS = some.builds(Facts, NAMES, USAGE, some.booleans())
 WRONG_FACTS = some.builds(Facts, NAMES | ERROR, USAGE | ERROR, some.booleans() | ERROR)

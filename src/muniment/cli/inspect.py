@@ -29,8 +29,9 @@ from muniment.kernel.names import RelPath, Scope
 from muniment.kernel.path import FILE_SUFFIX, canonicalise
 from muniment.opening import find_place
 from muniment.settings import parse_roots, read_settings
-from muniment.store.catalog import CatalogEntry, Odd
+from muniment.store.catalog import CatalogEntry
 from muniment.store.upkeep import rebuild, verify, view_of
+from muniment.store.visit import Odd
 
 REBUILD_SECONDS: Final = 60.0
 """Seconds that a rebuild waits for the lock of a root."""

@@ -51,8 +51,8 @@ _UNREADABLE: Final = Digest("unreadable")
 class Facts(Protocol):
     """What is known of the locked roots besides what the broker looks at itself."""
 
-    def names(self, directory: CanonicalPath) -> frozenset[str] | None:
-        """All names in a directory; None: there is none, or it could not be listed."""
+    def alike(self, directory: CanonicalPath, name: str) -> frozenset[str]:
+        """The names in a directory that are `name`, but for case and normalisation."""
 
     def usage(self, scope: Scope, counts: Callable[[RelPath], bool] | None) -> tuple[int, int]:
         """Files and bytes of the entries of a scope that `counts` is true of; None: all of them."""
@@ -226,14 +226,12 @@ def _coming(change_set: ChangeSet) -> Mapping[CanonicalPath, set[str]]:
 def _check_alias(path: CanonicalPath, facts: Facts, coming: Mapping[CanonicalPath, set[str]]) -> None:
     """A new path may differ from every existing one, and from the others proposed, by more than case."""
     for directory, segment in _steps(path):
-        existing = facts.names(directory) or frozenset()
+        existing = facts.alike(directory, segment)
         if segment in existing:
             continue
-        names, folded = existing | coming[directory], fold(segment)
-        aliases = {name for name in names if name != segment and fold(name) == folded}
-        if aliases.intersection(existing):
+        if existing:
             raise StoreConflict((path.text,))
-        if aliases:
+        if any(name != segment and fold(name) == fold(segment) for name in coming[directory]):
             raise _refused("two proposed names differ only by case or normalisation")
 
 

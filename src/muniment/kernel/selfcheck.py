@@ -59,7 +59,9 @@ def written(
     base: Path, *changes: FileChange, follow: Callable[[Landed, str], Sequence[str]] = lambda *_: ()
 ) -> None:
     """Judge changes and write them, with a journal that keeps and facts that know nothing."""
-    ports = Mock(**{"names.return_value": None, "usage.return_value": (0, 0), "knows.return_value": False})
+    ports = Mock(
+        **{"alike.return_value": frozenset(), "usage.return_value": (0, 0), "knows.return_value": False}
+    )
     ports.begin.return_value, ports.unfinished.return_value = 1, [Intent(1, new_token(), {}, ())]
     with locked(base) as held:
         found = look([ChangeSet(changes)], held, Patience(time.monotonic() + 10))

@@ -44,10 +44,10 @@ from typing import Any, Final, NamedTuple, TypeVar
 from muniment.content.words import STOP_WORDS, comparable
 from muniment.kernel.cancel import Patience
 from muniment.kernel.names import Digest, RelPath, Trust
-from muniment.store.catalog import Stamp
 from muniment.store.database import Database
 from muniment.store.ledger import RootKey
 from muniment.store.rows import folded, saying_digest
+from muniment.store.visit import Stamp
 
 # -- stems -------------------------------------------------------------------------------------------
 #

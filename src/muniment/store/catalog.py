@@ -34,581 +34,29 @@ from __future__ import annotations
 
 import os
 import re
-import sqlite3
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol
 
-from muniment.errors import MunimentError, NotAFile, NotFound, PathEscape, TooLarge, printable
+from muniment.errors import MunimentError
 from muniment.kernel.binding import BoundRoot
 from muniment.kernel.cancel import Patience
-from muniment.kernel.change import digest
 from muniment.kernel.names import (
-    MAX_DEPTH,
-    MAX_FILE_BYTES,
-    MAX_PATH_BYTES,
     Digest,
     RelPath,
     Scope,
     Trust,
     joined,
 )
-from muniment.kernel.path import FILE_SUFFIX, CanonicalPath, segment_problem
-from muniment.kernel.root import Kind, OpenDirectory, Root, Sighted
-from muniment.store.index import is_index_path
-from muniment.store.rows import Assess, Assessed, Columns, Row, Text, folded, row_of, unreadable_row
+from muniment.kernel.path import fold
+from muniment.kernel.root import Root
+from muniment.store.rows import Assess, folded
 from muniment.store.state import Database, State
 from muniment.store.table import Table
-
-# -- looking -----------------------------------------------------------------------------------------
-#
-# What a name in a memory is, by its path and kind; and whether what stands there is what was seen before.
-#
-# - N1. Everything is reached by handle; no link is followed, and nothing but regular `.md` files is read.
-# - N2. No entry is dropped silently: one that cannot be read is listed as unreadable, a name that is no
-#   entry's
-#   (outside the grammar, a link, a FIFO, a file with a second name, too deep) is odd, with the reason. Dot
-#   names, files without `.md`, and the index are no entries and passed over, and nothing is seen of what is
-#   in
-#   dot directories, odd directories and `index/`.
-
-MAX_NAMES: Final = 100_000
-"""Names of one root that are looked at: five times the files that the default policy allows."""
-
-Stamp = tuple[int, int, int, int]
-"""By what a file is known to be the one that was read: inode, size, `mtime_ns`, `ctime_ns`."""
-
-_SECOND: Final = 1_000_000_000
-_RACY_NS: Final = 50_000_000
-"""Within so many nanoseconds two changes may bear one time: a kernel takes it from a clock that ticks every 1
-to 10 ms; the rest is for that clock's lag."""
-_RACY_COARSE_NS: Final = 2 * _SECOND + _RACY_NS
-"""Likewise where times are whole seconds: FAT counts in steps of two."""
-_MASK: Final = (1 << 63) - 1
-
-
-@dataclass(frozen=True, slots=True)
-class Odd:
-    """A name on disk that is no entry's though it may look like one.
-
-    Attributes:
-        path: the path inside the scope in printable form; not a path to open.
-        reason: why, in a few words.
-    """
-
-    path: str
-    reason: str
-
-
-def odd(path: str, reason: str) -> Odd:
-    """What is odd at `path`, any text inside a scope; "" is the root."""
-    return Odd(printable(path or "."), reason)
-
-
-@dataclass(frozen=True, slots=True)
-class NamedFile:
-    """What a name is, judged without opening it.
-
-    Attributes:
-        is_entry: its file is an entry, if it can be opened as one.
-        is_directory: it is to be walked.
-        odd: why it is neither though it may look like it; None also for what is passed over.
-    """
-
-    is_entry: bool = False
-    is_directory: bool = False
-    odd: str | None = None
-
-
-_PASSED_OVER: Final = NamedFile()
-_ENTRY_FILE: Final = NamedFile(is_entry=True)
-_DIRECTORY: Final = NamedFile(is_directory=True)
-_SPECIAL: Final = NamedFile(odd="a link or special file")
-
-
-def named(scope: Scope, directory: str, name: str, kind: Kind) -> NamedFile:
-    """What `name` in `directory` is (N2)."""
-    path = joined(directory, name)
-    if name.startswith(".") or is_index_path(path):
-        return _PASSED_OVER
-    if problem := _path_problem(scope, path, name):
-        return NamedFile(odd=problem)
-    if kind == "directory":
-        return _DIRECTORY
-    if kind == "other":
-        return _SPECIAL
-    return _ENTRY_FILE if name.endswith(FILE_SUFFIX) else _PASSED_OVER
-
-
-def stamp(status: os.stat_result) -> Stamp:
-    """What of a status is recorded, as integers that a database takes: times may lie in any year."""
-    return (
-        status.st_ino & _MASK,
-        status.st_size,
-        status.st_mtime_ns & _MASK,
-        status.st_ctime_ns & _MASK,
-    )
-
-
-def is_racy(status: os.stat_result, now_ns: int) -> bool:
-    """Whether what was looked at may still change without its times telling.
-
-    Args:
-        status: as it was just before it was looked at.
-        now_ns: the wall clock, no later than `status`.
-
-    Does not hold for a file system whose clock is not this machine's and runs behind it.
-    """
-    newest = max(status.st_mtime_ns, status.st_ctime_ns)
-    return newest > now_ns - (_RACY_NS if newest % _SECOND else _RACY_COARSE_NS)
-
-
-def _path_problem(scope: Scope, path: str, name: str) -> str | None:
-    if problem := segment_problem(name):
-        return problem
-    if path.count("/") + 2 > MAX_DEPTH:
-        return f"deeper than {MAX_DEPTH} levels"
-    if len(f"{scope}/{path}".encode()) > MAX_PATH_BYTES:
-        return f"a path longer than {MAX_PATH_BYTES} bytes"
-    return None
-
-
-# -- visit -------------------------------------------------------------------------------------------
-#
-# Brings the catalog's rows of directories up to date, within a transaction, or several one after the other.
-#
-# A visit lists a directory, asks what stands at each name that may be an entry's, reads what is not as
-# recorded, and drops what is gone, with everything beneath. Directories that are new are visited as well.
-#
-# Holds, whatever other processes do to the tree meanwhile:
-#
-# - V1. What is recorded of a directory or file was asked before its names or bytes were read (L2 of
-#   `muniment.kernel.root`), and is recorded as proving nothing where it is too new for that. So what
-#   changes meanwhile, or within the same tick of the clock, is found by the next visit.
-# - V2. Each directory is visited once at most. Nothing but the database and `assess` raises.
-# - V3. Rows are handed to the database as they come: some megabytes of text wait at a time, however large
-#   the
-#   memory is.
-# - V4. With `save`, what was found is committed each time that `BATCH` files were read. A directory that is
-#   not
-#   done by then stays as it was recorded, or is recorded as missed, so that the next visit takes it up
-#   again.
-
-PENDING_CHARS: Final = 4 << 20
-"""Characters that wait for the database (V3)."""
-
-BATCH: Final = 500
-"""Files that are read between two commits (V4): some 0.2 s."""
-
-_ROW_CHARS: Final = 1_000  # what a row counts for besides its text
-
-
-class _Directory(NamedTuple):
-    """The row of a directory."""
-
-    root: str
-    path: str
-    inode: int
-    mtime_ns: int
-    ctime_ns: int
-    racy: int
-    names: int
-    odd: str | None
-    missed: int
-
-
-class _Name(NamedTuple):
-    """The row of a name that is no entry's."""
-
-    root: str
-    directory: str
-    name: bytes
-    odd: str | None
-    walked: int
-
-
-class _Entry(NamedTuple):
-    """The row of an entry."""
-
-    id: int
-    root: str
-    inode: int
-    size: int
-    mtime_ns: int
-    ctime_ns: int
-    row: Row
-
-
-class _Words(NamedTuple):
-    """The full-text row of an entry."""
-
-    rowid: int
-    words: Columns
-
-
-class _Saying(NamedTuple):
-    """What an entry says by itself."""
-
-    digest: str
-    entry: int
-
-
-class _ReadRow(NamedTuple):
-    """How a file stood when it was read last, and what was thought of it."""
-
-    inode: int
-    size: int
-    mtime_ns: int
-    ctime_ns: int
-    digest: Digest
-    assessed: Assessed
-
-
-class _Relisted(NamedTuple):
-    """An entry whose line is not in the index as it is."""
-
-    root: str
-    topic: str
-    key: str
-
-
-_READ_ROWS: Final = Table("entry", _ReadRow)
-_DIRECTORIES: Final = Table("directory", _Directory)
-_NAMES: Final = Table("name", _Name)
-_ENTRIES: Final = Table("entry", _Entry)
-_TEXTS: Final = Table("text", _Words)
-_SAYINGS: Final = Table("saying", _Saying)
-_RELISTED: Final = Table("relisted", _Relisted)
-
-_NO_STAMP: Final[Stamp] = (0, 0, 0, 0)
-
-_STAMP: Final = ("inode", "size", "mtime_ns", "ctime_ns")
-_LASTING: Final = Row._fields.index("digest")  # The columns before it follow from the path.
-_UPDATED: Final = (*_STAMP, *Row._fields[_LASTING:])
-_UPDATE: Final = f"UPDATE entry SET {', '.join(f'{name} = ?' for name in _UPDATED)} WHERE id = ?"  # noqa: S608
-
-_RESTAMP: Final = f"UPDATE entry SET {', '.join(f'{name} = ?' for name in _STAMP)} WHERE id = ?"  # noqa: S608
-
-_ENTRIES_OF: Final = "FROM entry WHERE root = ? AND topic >= ? AND topic < ?"
-_DROP: Final = (
-    f"INSERT INTO relisted (root, topic, key) SELECT root, topic, key {_ENTRIES_OF}",
-    f"DELETE FROM text WHERE rowid IN (SELECT id {_ENTRIES_OF})",  # noqa: S608
-    f"DELETE {_ENTRIES_OF}",
-    "DELETE FROM name WHERE root = ? AND directory >= ? AND directory < ?",
-    "DELETE FROM directory WHERE root = ? AND path >= ? AND path < ?",
-)
-
-
-class Overtaken(Exception):
-    """Another process wrote between two of our transactions: what was asked of the rows may not hold."""
-
-
-@dataclass(slots=True)
-class _Seen:
-    """A directory as it is found to be.
-
-    Attributes:
-        path: inside the scope.
-        racy: whether its times prove nothing.
-        others: names that are no entry's, by their bytes: why they are odd if they are, and whether they are
-            directories to be visited.
-        missed: whether there may be entries in it that were not seen.
-    """
-
-    path: str
-    racy: bool
-    others: dict[bytes, tuple[str | None, int]]
-    missed: bool = False
-
-
-class Visit:
-    """One visit of a root under way.
-
-    Args:
-        connection: inside a write transaction.
-        key: of the root in the catalog.
-        root: its handle.
-        assess: asked for each file that is read.
-        now_ns: the wall clock before the first look.
-        save: commits, and begins the next transaction (V4); whether nobody else wrote in between. None: all
-            is one transaction, the caller's.
-    """
-
-    def __init__(
-        self,
-        connection: sqlite3.Connection,
-        key: str,
-        root: Root,
-        assess: Assess,
-        *,
-        now_ns: int,
-        save: Callable[[], bool] | None = None,
-    ) -> None:
-        self._database = connection
-        self._key = key
-        self._root = root
-        self._assess = assess
-        self._now_ns = now_ns
-        self._save = save
-        self._unsaved = 0
-        self._unvisited: dict[str, None] = {}
-        self._unrecorded: list[str] = []
-        self._next_id = 0
-        self._pending = 0
-        self._inserts: list[_Entry] = []
-        self._updates: list[tuple[Any, ...]] = []
-        self._removals: list[tuple[int]] = []
-        self._stamps: list[tuple[int, ...]] = []
-        self._stale_texts: list[tuple[int]] = []
-        self._texts: list[_Words] = []
-        self._sayings: list[_Saying] = []
-        self._relisted: list[_Relisted] = []
-
-    def run(self, directories: Iterable[str]) -> None:
-        """Visit `directories`, as far as they are known or the root, and what is new beneath them.
-
-        Raises:
-            Overtaken: by another process, at a commit; what was committed stays.
-        """
-        for path in sorted(directories):  # What holds others stands before them, and may drop them.
-            recorded = self._recorded(path)
-            if path not in self._unvisited and (recorded is not None or not path):
-                self._visit(path, recorded)
-        while self._unvisited:
-            self._visit(self._unvisited.popitem()[0], None)
-        self._flush()
-
-    def _visit(self, path: str, recorded: _Directory | None) -> None:
-        with ExitStack() as stack:
-            try:
-                opened = stack.enter_context(_opened(self._root, path))
-                listed = opened.entries()
-            except PathEscape as escape:
-                # A mount, or a link that took the directory's place: not part of this memory.
-                reason = f"leads outside the memory ({escape.via})"
-                self._pass_over(path, recorded, reason, missed=False)
-                return
-            except (MunimentError, OSError):
-                self._pass_over(path, recorded, "this directory could not be listed", missed=True)
-                return
-            if self._is_too_much(path, recorded, len(listed)):
-                reason = f"the memory holds more than {MAX_NAMES} names"
-                self._pass_over(path, recorded, reason, missed=True)
-                return
-            seen = _Seen(path, is_racy(opened.status, self._now_ns), {})
-            self._compare_entries(opened, listed, seen)
-        self._compare_others(seen)
-        inode, _, mtime_ns, ctime_ns = stamp(opened.status)
-        racy, missed = int(seen.racy), int(seen.missed)
-        found = _Directory(self._key, path, inode, mtime_ns, ctime_ns, racy, len(listed), None, missed)
-        self._record(recorded, found)
-
-    # -- entries
-
-    def _compare_entries(self, opened: OpenDirectory, listed: Sequence[Sighted], seen: _Seen) -> None:
-        known: dict[str, tuple[int, Stamp]] = {
-            rel: (number, (inode, size, mtime_ns, ctime_ns))
-            for rel, number, inode, size, mtime_ns, ctime_ns in self._database.execute(
-                "SELECT rel, id, inode, size, mtime_ns, ctime_ns FROM entry WHERE root = ? AND topic = ?",
-                (self._key, seen.path),
-            )
-        }
-        for item in listed:
-            rel = joined(seen.path, item.name)
-            if item.kind == "file" and rel in known:
-                number, recorded = known.pop(rel)  # Its name is an entry's, as when it was read.
-            else:
-                what = named(self._root.scope, seen.path, item.name, item.kind)
-                if not what.is_entry:
-                    seen.others[item.raw] = (what.odd, int(what.is_directory))
-                    continue
-                number, recorded = 0, _NO_STAMP
-            found = _NO_STAMP if item.status is None else stamp(item.status)
-            if found != recorded or not number:
-                self._read(opened, item, number, found, seen)
-                self._unsaved += 1
-                if self._save is not None and self._unsaved >= BATCH:
-                    self._commit(self._save, seen.path)
-        for number, _ in known.values():
-            self._remove(number)
-
-    def _read(self, opened: OpenDirectory, item: Sighted, number: int, found: Stamp, seen: _Seen) -> None:
-        """Read the file `item`, an entry if it can be; `found` is what stood there just before."""
-        rel = joined(seen.path, item.name)
-        text: Text | None = None
-        try:
-            data, status = opened.read(item.name)
-        except TooLarge:
-            row = unreadable_row(rel, f"the file is larger than {MAX_FILE_BYTES} bytes")
-        except (PathEscape, NotFound, NotAFile) as problem:
-            self._judge_missing(item.raw, number, problem, seen)
-            return
-        except (MunimentError, OSError):
-            row, found = unreadable_row(rel, "the file cannot be read"), (*found[:3], 0)
-        else:
-            found = stamp(status)
-            if is_racy(status, self._now_ns):
-                found = (*found[:3], 0)
-            of = digest(data)
-            assessed = self._assess(rel, of, data)
-            if number and self._says_the_same(number, found, of, assessed):
-                return
-            row, text = row_of(rel, data, of, assessed)
-        if number:
-            self._update(number, found, row, text)
-        else:
-            self._insert(found, row, text)
-
-    def _judge_missing(self, raw: bytes, number: int, problem: MunimentError, seen: _Seen) -> None:
-        """Take a name for what it was found to be when it was opened: no entry."""
-        odd = None  # Where nothing is there any more, it is as if it had gone before.
-        if isinstance(problem, PathEscape):
-            odd = f"leads outside the memory ({problem.via})"
-        elif isinstance(problem, NotAFile):
-            odd = "became a directory while it was looked at"
-            seen.missed = seen.racy = True
-        seen.others[raw] = (odd, 0)
-        if number:
-            self._remove(number)
-
-    def _says_the_same(self, number: int, found: Stamp, of: Digest, assessed: Assessed) -> bool:
-        """Whether a row stays but for its stamp: the bytes are the same, and what is thought of them."""
-        (known,) = _READ_ROWS.each(self._database, "WHERE id = ?", (number,))
-        if (known.digest, known.assessed) != (of, assessed):
-            return False
-        if known != (*found, of, assessed):
-            self._stamps.append((*found, number))
-        return True
-
-    def _insert(self, found: Stamp, row: Row, text: Text | None) -> None:
-        if not self._next_id:
-            ((self._next_id,),) = self._database.execute("SELECT coalesce(max(id), 0) + 1 FROM entry")
-        number = self._next_id
-        self._next_id += 1
-        self._inserts.append(_Entry(number, self._key, *found, row))
-        self._relist(row.topic, row.key)
-        self._put_text(number, text)
-
-    def _update(self, number: int, found: Stamp, row: Row, text: Text | None) -> None:
-        ((digest, held, line),) = self._database.execute(
-            "SELECT digest, held, line FROM entry WHERE id = ?", (number,)
-        )
-        self._updates.append((*found, *row[_LASTING:], number))
-        if line != row.line:
-            self._relist(row.topic, row.key)
-        if (digest, held) != (row.digest, row.held):
-            self._stale_texts.append((number,))
-            self._put_text(number, text)
-
-    def _put_text(self, number: int, text: Text | None) -> None:
-        self._pending += _ROW_CHARS
-        if text is not None:
-            self._texts.append(_Words(number, text.words))
-            self._sayings += [_Saying(digest, number) for digest in text.sayings]
-            self._pending += sum(map(len, text.words))
-        if self._pending > PENDING_CHARS:
-            self._flush()
-
-    def _remove(self, number: int) -> None:
-        ((topic, key),) = self._database.execute("SELECT topic, key FROM entry WHERE id = ?", (number,))
-        self._relist(topic, key)
-        self._removals.append((number,))
-        self._stale_texts.append((number,))
-
-    def _relist(self, topic: str, key: str) -> None:
-        self._relisted.append(_Relisted(self._key, topic, key))
-
-    def _flush(self) -> None:
-        """Hand over what waits: first what goes, so that nothing stands in the way of what comes."""
-        execute = self._database.executemany
-        execute("DELETE FROM text WHERE rowid = ?", self._stale_texts)
-        execute("DELETE FROM saying WHERE entry = ?", self._stale_texts)
-        execute("DELETE FROM entry WHERE id = ?", self._removals)
-        execute(_UPDATE, self._updates)
-        execute(_RESTAMP, self._stamps)
-        _ENTRIES.insert(self._database, self._inserts)
-        _TEXTS.insert(self._database, self._texts)
-        _SAYINGS.insert(self._database, self._sayings)
-        _RELISTED.insert(self._database, self._relisted)
-        for waiting in (self._stale_texts, self._removals, self._updates, self._stamps):
-            waiting.clear()
-        self._inserts.clear()
-        self._texts.clear()
-        self._sayings.clear()
-        self._relisted.clear()
-        self._pending = 0
-
-    def _commit(self, save: Callable[[], bool], path: str) -> None:
-        """Commit what was found up to the middle of a directory (V4)."""
-        self._flush()
-        missed = [self._not_listed(each, None, missed=True) for each in (path, *self._unrecorded)]
-        _DIRECTORIES.insert(self._database, missed, "INSERT OR IGNORE")
-        self._unrecorded.clear()
-        self._unsaved = self._next_id = 0
-        if not save():
-            raise Overtaken
-
-    # -- names and directories
-
-    def _compare_others(self, seen: _Seen) -> None:
-        where = (self._key, seen.path)
-        known = {
-            name: (odd, walked)
-            for name, odd, walked in self._database.execute(
-                "SELECT name, odd, walked FROM name WHERE root = ? AND directory = ?", where
-            )
-        }
-        walked_before = {name for name, (_, walked) in known.items() if walked}
-        walked_now = {name for name, (_, walked) in seen.others.items() if walked}
-        for name in walked_before - walked_now:
-            self._drop(joined(seen.path, name.decode()))
-        new = [joined(seen.path, name.decode()) for name in walked_now - walked_before]
-        self._unvisited.update(dict.fromkeys(new))
-        self._unrecorded += new
-        self._database.executemany(
-            "DELETE FROM name WHERE root = ? AND directory = ? AND name = ?",
-            [(*where, name) for name in known.keys() - seen.others.keys()],
-        )
-        new_or_other = [_Name(*where, name, *what) for name, what in seen.others.items() - known.items()]
-        _NAMES.insert(self._database, new_or_other, "INSERT OR REPLACE")
-
-    def _is_too_much(self, path: str, recorded: _Directory | None, count: int) -> bool:
-        if recorded is not None and count <= recorded.names:
-            return False
-        ((others,),) = self._database.execute(
-            "SELECT coalesce(sum(names), 0) FROM directory WHERE root = ? AND path <> ?", (self._key, path)
-        )
-        return bool(others + count > MAX_NAMES)
-
-    def _not_listed(self, path: str, reason: str | None, *, missed: bool) -> _Directory:
-        return _Directory(self._key, path, 0, 0, 0, 1, 0, reason, int(missed))
-
-    def _pass_over(self, path: str, recorded: _Directory | None, reason: str, *, missed: bool) -> None:
-        """Record that a directory was not listed; it is tried again at each look."""
-        record = self._not_listed(path, reason, missed=missed)
-        if record != recorded:
-            self._drop(path)
-            self._record(recorded, record)
-
-    def _drop(self, path: str) -> None:
-        """Drop a directory and all beneath it."""
-        for first, beyond in (
-            ((path, f"{path}\0"), (f"{path}/", f"{path}0")) if path else (("", "\U0010ffff"),)
-        ):
-            span = (self._key, first, beyond)
-            for statement in _DROP:
-                self._database.execute(statement, span)
-
-    def _recorded(self, path: str) -> _Directory | None:
-        return next(_DIRECTORIES.each(self._database, "WHERE root = ? AND path = ?", (self._key, path)), None)
-
-    def _record(self, recorded: _Directory | None, record: _Directory) -> None:
-        if record != recorded:
-            _DIRECTORIES.insert(self._database, [record], "INSERT OR REPLACE")
-
+from muniment.store.visit import SECOND_NS, Odd, Overtaken, Visit, odd, opened_directory, stamp
 
 # -- catalog -----------------------------------------------------------------------------------------
 
@@ -728,6 +176,22 @@ class View:
         above = len(joined(directory, ""))
         return frozenset([rel[above:] for (rel,) in entries] + [_text(name) for (name,) in others])
 
+    def alike(self, directory: str, name: str) -> frozenset[str]:
+        """The names in a directory that are `name`, but for case and normalisation.
+
+        Cost: that of the names in it which are no entry's.
+        """
+        folded = fold(name)
+        entries = self._rows(
+            "SELECT rel FROM entry WHERE root = ? AND sort = ? AND topic = ?",
+            fold(joined(directory, name)),
+            directory,
+        )
+        others = self._rows("SELECT name FROM name WHERE root = ? AND directory = ?", directory)
+        found = [rel.rpartition("/")[2] for (rel,) in entries]
+        found += [other for (raw,) in others if fold(other := _text(raw)) == folded]
+        return frozenset(found)
+
     def usage(self, accepts: Callable[[RelPath], bool] | None = None) -> ScopeUsage:
         """How much the entries take that `accepts` is true of; None: all of them."""
         if accepts is None:
@@ -819,7 +283,7 @@ class View:
         for directory, names in of.items():
             patience.check()
             try:
-                with _opened(self._bound.root, directory) as opened:
+                with opened_directory(self._bound.root, directory) as opened:
                     is_same = all(_is_stamped(opened.status_of(name), mark) for name, mark in names)
             except MunimentError:
                 is_same = False
@@ -830,7 +294,7 @@ class View:
     def is_swept(self, seconds: int) -> bool:
         """Whether every file was asked in the last `seconds`, by any process."""
         rows = self._rows("SELECT swept FROM root WHERE id = ?")
-        return bool(rows and 0 <= self._clock() // _SECOND - rows[0][0] < seconds)
+        return bool(rows and 0 <= self._clock() // SECOND_NS - rows[0][0] < seconds)
 
     def note_sweep(self) -> None:
         """Keep that every file was asked just now.
@@ -839,7 +303,9 @@ class View:
             ManagedMemoryUnavailable: the catalog cannot be written.
         """
         with self._catalog.transaction() as connection:
-            connection.execute("UPDATE root SET swept = ? WHERE id = ?", (self._clock() // _SECOND, self.key))
+            connection.execute(
+                "UPDATE root SET swept = ? WHERE id = ?", (self._clock() // SECOND_NS, self.key)
+            )
 
     def all_known(self) -> Collection[str]:
         """Every directory that is recorded, and the root."""
@@ -973,7 +439,7 @@ def _stale(root: Root, known: Mapping[str, _Recorded]) -> list[str]:
     stale: list[str] = []
     for parent, names in children.items():
         try:
-            opened = _opened(root, parent)
+            opened = opened_directory(root, parent)
         except MunimentError:
             stale += [parent, *(joined(parent, name) for name in names)]
             continue
@@ -986,10 +452,6 @@ def _stale(root: Root, known: Mapping[str, _Recorded]) -> list[str]:
                 if not _is_as_recorded(opened.status_of(name), known[path := joined(parent, name)])
             ]
     return stale
-
-
-def _opened(root: Root, directory: str) -> OpenDirectory:
-    return OpenDirectory(root, CanonicalPath(root.scope, RelPath(directory)))
 
 
 def _is_as_recorded(status: os.stat_result | None, recorded: _Recorded) -> bool:

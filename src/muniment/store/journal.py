@@ -128,9 +128,9 @@ class CatalogFacts:
             self._views[scope] = self._view_of(scope)
         return self._views[scope]
 
-    def names(self, directory: CanonicalPath) -> frozenset[str] | None:
+    def alike(self, directory: CanonicalPath, name: str) -> frozenset[str]:
         """See `Facts`."""
-        return self.view(directory.scope).names(directory.rel)
+        return self.view(directory.scope).alike(directory.rel, name)
 
     def usage(self, scope: Scope, counts: Callable[[RelPath], bool] | None) -> tuple[int, int]:
         """See `Facts`."""

@@ -210,7 +210,7 @@ class State:
     Attributes:
         directory: where it is.
         ledger: the truth.
-        catalog: derived; only `store/catalog.py` and the readers of its rows use it.
+        catalog: derived; only `store/catalog.py`, `store/visit.py` and the readers of its rows use it.
 
     Raises:
         StateTooNew: a newer version of Muniment wrote it.

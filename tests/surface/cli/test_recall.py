@@ -20,7 +20,7 @@ from muniment.errors import DeadlineExceeded, ManagedMemoryUnavailable
 from muniment.kernel.cancel import Patience
 from muniment.kernel.root import OpenDirectory
 from muniment.recall.recaller import Recalled
-from muniment.store import catalog, told, upkeep, watching
+from muniment.store import told, upkeep, visit, watching
 from muniment.store.audit import records
 from muniment.store.state import State
 
@@ -98,8 +98,8 @@ def reads(monkeypatch):
 @pytest.fixture
 def settled(monkeypatch):
     """What was just written counts as written long ago: its row is believed without a tick."""
-    monkeypatch.setattr(catalog, "_RACY_NS", -(10**18))
-    monkeypatch.setattr(catalog, "_RACY_COARSE_NS", -(10**18))
+    monkeypatch.setattr(visit, "_RACY_NS", -(10**18))
+    monkeypatch.setattr(visit, "_RACY_COARSE_NS", -(10**18))
 
 
 @pytest.mark.usefixtures("settled")
@@ -174,7 +174,7 @@ def test_a_hook_that_has_no_time_to_read_everything_answers_and_gets_further(hoo
         return real(one, patience)
 
     real = upkeep._patiently
-    monkeypatch.setattr(catalog, "BATCH", 1)
+    monkeypatch.setattr(visit, "BATCH", 1)
     monkeypatch.setattr(upkeep, "_patiently", one_at_a_time)
     answers = [hook()[0] for _ in range(5)]
     assert "in the editor" in answers[0]

@@ -62,7 +62,7 @@ def ledger_trust(*_):
     return lambda _rel, _digest, data: Assessed(Trust((parse(data).muniment or {}).get("trust", "owner")))
 
 
-@around("store.catalog:row_of")
+@around("store.visit:row_of")
 def held_rows(real, rel, data, digest, assessed):
     """What is held is told like anything else."""
     row, words = real(rel, data, digest, assessed._replace(held=None))

@@ -234,7 +234,7 @@ def between(monkeypatch, change):
 
 
 def test_a_candidate_that_is_edited_in_place_is_ranked_by_what_it_says_now(made, recaller, monkeypatch):
-    monkeypatch.setattr("muniment.store.catalog._RACY_NS", -(10**18))  # So that its row is believed.
+    monkeypatch.setattr("muniment.store.visit._RACY_NS", -(10**18))  # So that its row is believed.
     made.put("user/wine.md", "Riesling from the Mosel, Riesling\n")
     made.put("user/second.md", "Riesling\n")
     text = "Mosel Riesling, which Riesling of the Mosel? " * 3

@@ -19,12 +19,13 @@ from kit.store.ground import STRICT, patience, sha
 from muniment.errors import Cancelled, DeadlineExceeded, ManagedMemoryUnavailable, NotFound
 from muniment.kernel.names import MAX_DEPTH, MAX_FILE_BYTES, Trust
 from muniment.kernel.root import OpenDirectory
-from muniment.store import catalog, upkeep
 from muniment.store import catalog as subject
-from muniment.store.catalog import Odd, refresh
+from muniment.store import upkeep, visit
+from muniment.store.catalog import refresh
 from muniment.store.rows import Assessed
 from muniment.store.state import open_catalog
 from muniment.store.upkeep import view_in_time, view_of
+from muniment.store.visit import Odd
 from muniment.testing.race import exchange
 
 CANARY = "zqcanaryzq"
@@ -115,7 +116,7 @@ def test_nothing_of_a_held_entry_is_in_any_row_until_it_is_released(root):
 
 def test_names_beyond_the_limit_make_the_view_incomplete_until_they_are_gone(root, monkeypatch):
     def limited(limit):
-        monkeypatch.setattr(catalog, "MAX_NAMES", limit)
+        monkeypatch.setattr(visit, "MAX_NAMES", limit)
         return root.refresh(sweep=True)
 
     for rel in ("a/1.md", "a/2.md", "b.md", "c.md"):
@@ -139,7 +140,7 @@ def test_names_beyond_the_limit_make_the_view_incomplete_until_they_are_gone(roo
 
 
 def test_rows_are_handed_over_in_pieces_and_a_failure_leaves_them_as_they_were(root, monkeypatch):
-    monkeypatch.setattr(catalog, "PENDING_CHARS", 0)
+    monkeypatch.setattr(visit, "PENDING_CHARS", 0)
     for again, numbers in (("", range(20)), ("again", range(0, 20, 2))):
         for number in numbers:
             root.put(f"t{number % 3}/{number}.md", f"# Entry {number} {again}\nword{number}{again}\n")
@@ -255,7 +256,7 @@ def test_what_could_not_be_listed_is_tried_again_and_not_taken_for_unchanged(set
         return OpenDirectory(root, path)
 
     settled.put("one/two/new.md")
-    monkeypatch.setattr(subject, "OpenDirectory", once)
+    monkeypatch.setattr(visit, "OpenDirectory", once)
     assert agree(settled).entry("one/two/new.md")
     assert not fails
 
@@ -297,7 +298,7 @@ FILES = [f"{topic}{number}.md" for topic in ("", "one/", "one/deep/", "two/") fo
 
 @pytest.fixture
 def batched(root, monkeypatch):
-    monkeypatch.setattr(subject, "BATCH", 3)
+    monkeypatch.setattr(visit, "BATCH", 3)
     root.clock = much_later
     for rel in FILES:
         root.put(rel, f"# Entry {rel}\n")
@@ -383,7 +384,7 @@ def test_what_there_is_no_time_for_is_left_to_the_next_look(ground, monkeypatch)
     late = Mock(**{"check.side_effect": [None, None, Cancelled("enough")]})
     raised(Cancelled, view_of, ground.state, user, STRICT, patience=late)
     assert ground.state.catalog.rows("SELECT * FROM entry") == []
-    monkeypatch.setattr(subject, "BATCH", 1)
+    monkeypatch.setattr(visit, "BATCH", 1)
 
     def slow(assess, patience):
         calls = chain([assess], repeat(ends))

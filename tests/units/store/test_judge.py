@@ -48,7 +48,7 @@ def drafted(ground, *changes):
 
 def judged(ground, *changes, policy=STRICT, gates=lambda _: None):
     """What the judge makes of `changes`, with facts of nothing."""
-    facts = Mock(**{"names.return_value": None, "usage.return_value": (0, 0)})
+    facts = Mock(**{"alike.return_value": frozenset(), "usage.return_value": (0, 0)})
     known = lambda *_: False  # noqa: E731
     return judge(drafted(ground, *changes), policy, ground.roots, gates=gates, facts=facts, known=known)
 

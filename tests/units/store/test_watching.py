@@ -15,7 +15,7 @@ from kit.recall.places import WAIT, ground, nothing_left_behind, telling
 from muniment.errors import Cancelled, ManagedMemoryUnavailable
 from muniment.kernel.cancel import Patience
 from muniment.kernel.root import OpenDirectory
-from muniment.store import catalog
+from muniment.store import catalog, visit
 from muniment.store import watching as subject
 from muniment.store.watching import Looks
 from muniment.testing.minds import FakeClock
@@ -27,7 +27,7 @@ TREE = {f"user/{topic}/{name}.md": f"About {topic} {name}\n" for topic in "abc" 
 
 @pytest.fixture
 def made(tmp_path, monkeypatch):
-    monkeypatch.setattr(catalog, "_RACY_NS", -(10**18))  # What was just written counts as written long ago.
+    monkeypatch.setattr(visit, "_RACY_NS", -(10**18))  # What was just written counts as written long ago.
     with nothing_left_behind(), ground(tmp_path, entries=TREE) as made:
         yield made
 
@@ -105,7 +105,7 @@ def test_a_look_that_fails_loses_nothing_that_the_system_told(made, look, monkey
     look()
     append(made.file("user/a/one.md"), " zebra")
     with monkeypatch.context() as broken:
-        broken.setattr(catalog.Visit, "run", Mock(side_effect=Cancelled("given up")))
+        broken.setattr(visit.Visit, "run", Mock(side_effect=Cancelled("given up")))
         with pytest.raises(Cancelled):
             look()
     assert look("zebra") == ["a/one.md"]
