@@ -194,7 +194,7 @@ def measure(base: Path, entries: Sequence[Entry], queries: Sequence[Query], open
         opened.callback(root.close)
     recaller = opened.enter_context(closing(Recaller(policy, roots, state)))
     stemmer, patience = opened.enter_context(closing(Stemmer())), Patience(float("inf"))
-    looks = opened.enter_context(closing(Looks(state, policy)))
+    looks = opened.enter_context(closing(Looks(state)))
     shelf = Shelf(policy, roots, state, Judge(policy), looks, None, patience)
     finder = Search(state.catalog, stemmer)
     numbers = {row: number(rel) for row, rel in state.catalog.rows("SELECT id, rel FROM entry")}
@@ -216,10 +216,10 @@ def measure(base: Path, entries: Sequence[Entry], queries: Sequence[Query], open
     compare([search, recall, every, same], queries)
     for way in (every, same):
         print(f"  {way.name}: {median(way.cpu) / median(search.cpu):.1f} x the CPU of search")
-    views = [looks.view(root, patience) for root in roots.values()]
+    views = [looks.view(root, policy, patience) for root in roots.values()]
     folders = sum(len(view.directories()) for view in views)
     fresh = median(
-        [cpu(lambda: [looks.view(root, patience) for root in roots.values()]) for _ in range(CHANGES)]
+        [cpu(lambda: [looks.view(root, policy, patience) for root in roots.values()]) for _ in range(CHANGES)]
     )
     print(f"  finding that nothing changed in {folders} folders: {fresh:.2f} ms of CPU")
     upserts = []

@@ -120,7 +120,7 @@ class WatchedEdits(Edits):
     @initialize()
     def begin(self):
         super().begin()
-        self.watched = WatchedRoot(self.kept.bound.root)
+        self.watched = WatchedRoot()
         self.kept.refresh(look=self.watched)
 
     @rule()
@@ -137,7 +137,7 @@ class WatchedEdits(Edits):
     def look(self, sweep):  # noqa: ARG002  as above
         self.view = self.kept.refresh(look=self.watched)
         assert self.watched.is_watched
-        assert self.watched.pending == set()
+        assert self.watched.pending == {}
         self.compare()
 
     def teardown(self):

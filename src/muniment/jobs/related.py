@@ -36,7 +36,7 @@ from muniment.recall.search import Search, Stemmer, Wanted, read_query
 from muniment.store.audit import timestamp
 from muniment.store.catalog import View
 from muniment.store.trust import entry_id
-from muniment.store.upkeep import view_in_time
+from muniment.store.watching import looks_of
 
 MAX_RELATED: Final = 8
 """Entries of a brief."""
@@ -70,7 +70,7 @@ def related_to(
     judge, now = Judge(policy), datetime.now(UTC)
 
     def look(root: BoundRoot, patience: Patience) -> View:
-        return view_in_time(place.state, root, policy, patience)
+        return looks_of(place.state).view(root, place.policy, patience)
 
     scopes = {each.name for each in brief.scopes}
     shelf = Shelf(policy, place.roots, place.state, judge, look, scopes, patience)

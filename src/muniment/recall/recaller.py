@@ -68,7 +68,7 @@ from muniment.store.index import shown_path
 from muniment.store.ledger import RootKey, root_key, source_of
 from muniment.store.rows import folded
 from muniment.store.state import State
-from muniment.store.watching import Looks
+from muniment.store.watching import looks_of
 
 # -- excerpt -----------------------------------------------------------------------------------------
 #
@@ -829,7 +829,7 @@ class Recaller:
         self._policy, self._roots, self._state = policy, roots, state
         self._clock = clock
         self._judge = Judge(policy)
-        self._looks = Looks(state, policy)
+        self._looks = looks_of(state)
         self.count = count
         self.stemmer = Stemmer()
         self._search = Search(state.catalog, self.stemmer)
@@ -949,7 +949,6 @@ class Recaller:
 
     def close(self) -> None:
         """Give back what a recaller holds by itself."""
-        self._looks.close()
         self.stemmer.close()
 
     @property
@@ -1019,7 +1018,10 @@ class Recaller:
         return block_of(notes, budget, secrets.token_hex(_TOKEN_BYTES), self._clock(), self.count)
 
     def _shelf(self, scopes: Collection[str] | None, patience: Patience) -> Shelf:
-        look = self._looks.view
+
+        def look(root: BoundRoot, until: Patience) -> View:
+            return self._looks.view(root, self._policy, until)
+
         return Shelf(self._policy, self._roots, self._state, self._judge, look, scopes, patience)
 
     def _found(self, asked: _Asked, shelf: Shelf, patience: Patience) -> Recalled:

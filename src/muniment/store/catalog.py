@@ -37,7 +37,7 @@ import re
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -56,7 +56,7 @@ from muniment.kernel.root import Root
 from muniment.store.rows import Assess, folded
 from muniment.store.state import Database, State
 from muniment.store.table import Table
-from muniment.store.visit import SECOND_NS, Odd, Overtaken, Visit, odd, opened_directory, stamp
+from muniment.store.visit import SECOND_NS, Odd, Overtaken, Stale, Visit, odd, opened_directory, stamp
 
 # -- catalog -----------------------------------------------------------------------------------------
 
@@ -69,7 +69,8 @@ _Recorded = tuple[int, ...]
 _UNKNOWN: Final[_Recorded] = (0, 0, 0, 1)
 
 _UNPROVEN: Final = """
-    SELECT path FROM directory INDEXED BY directory_unproven WHERE root = ? AND racy UNION ALL
+    SELECT path FROM directory INDEXED BY directory_unproven
+    WHERE root = ? AND racy AND (missed OR odd IS NOT NULL) UNION ALL
     SELECT '' WHERE NOT EXISTS (SELECT 1 FROM directory WHERE root = ? AND path = '')
 """
 _STAMPS_BEHIND: Final = """
@@ -138,6 +139,7 @@ class View:
 
     Attributes:
         scope: whose root it is.
+        root: its handle.
         key: of the root in the catalog.
     """
 
@@ -145,11 +147,13 @@ class View:
         self, catalog: Database, key: str, bound: BoundRoot, assess: Assess, *, clock: Clock
     ) -> None:
         self.scope: Scope = bound.scope
+        self.root = bound.root
         self.key = key
         self._catalog = catalog
         self._bound = bound
         self._assess = assess
         self._clock = clock
+        self._told: tuple[str, Look] | None = None  # How it was brought up to date.
 
     @property
     def complete(self) -> bool:
@@ -244,7 +248,20 @@ class View:
             known = self._known(f"AND path IN ({', '.join('?' * len(above))})", *above)
             stale = _stale(self._bound.root, known)
             visit = Visit(connection, self.key, self._bound.root, self._assess, now_ns=now_ns)
-            visit.run({*stale, *wanted})
+            visit.run(dict.fromkeys({*stale, *wanted}))
+
+    def follow(self, directories: Iterable[str]) -> None:
+        """Bring the rows up to date after the caller's own writes in some directories.
+
+        Raises:
+            ManagedMemoryUnavailable: the catalog cannot be written.
+
+        Cost: that of `look_again`; where the system tells what changed, that of the names alone.
+        """
+        if self._told is not None and self._told[1].is_told:
+            self.bring_up_to_date(*self._told)
+        else:
+            self.look_again(directories)
 
     def stale(self) -> Collection[str]:
         """The directories that are not as recorded, or were recorded when nothing proved anything.
@@ -254,7 +271,7 @@ class View:
         return _stale(self._bound.root, self._known())
 
     def unproven(self) -> Collection[str]:
-        """Those alone of which the record proves nothing, whatever stands there now."""
+        """Those alone that could not be listed: the system may tell of no change there."""
         rows = self._catalog.rows(_UNPROVEN, (self.key, self.key))
         return [path for (path,) in rows]
 
@@ -313,17 +330,20 @@ class View:
 
     def bring_up_to_date(self, basis: str, look: Look) -> None:
         """What `refresh` does."""
+        self._told = basis, look
         left = _TRIES
-        while True:
-            if self._basis() != basis:
-                self._begin_anew(basis)
-            stale = look.stale(self)
-            if stale and not self._visited(stale, self._catalog.save if left > 1 else None):
-                left -= 1
-            elif look.has_done(self, stale):
-                return
+        with look.lock:
+            while True:
+                if self._basis() != basis:
+                    self._begin_anew(basis)
+                    look.begin_anew()
+                stale = look.stale(self)
+                if stale and not self._visited(stale, self._catalog.save if left > 1 else None):
+                    left -= 1
+                elif look.has_done(self, stale):
+                    return
 
-    def _visited(self, stale: Iterable[str], save: Callable[[], bool] | None) -> bool:
+    def _visited(self, stale: Stale, save: Callable[[], bool] | None) -> bool:
         """Whether directories were visited, without being overtaken."""
         with suppress(Overtaken), self._catalog.transaction() as connection:
             now_ns = self._clock()
@@ -361,27 +381,46 @@ class View:
 class Look(Protocol):
     """Says where to look."""
 
-    def stale(self, view: View) -> Collection[str]:
-        """The directories that are to be listed."""
+    @property
+    def lock(self) -> AbstractContextManager[object]:
+        """Held meanwhile."""
 
-    def has_done(self, view: View, listed: Collection[str]) -> bool:
+    @property
+    def is_told(self) -> bool:
+        """Whether it is told of all that changes."""
+
+    def begin_anew(self) -> None:
+        """Told that every file is to be read again."""
+
+    def stale(self, view: View) -> Stale:
+        """The directories that are to be looked at."""
+
+    def has_done(self, view: View, listed: Stale) -> bool:
         """Told that these were; whether nothing is left."""
 
 
-class _Everywhere:
+class Everywhere:
     """Looks at every directory, and lists those that changed.
 
     Args:
         sweep: lists all of them, so that every file is asked.
     """
 
-    def __init__(self, *, sweep: bool) -> None:
+    is_told = False
+    lock = nullcontext()
+
+    def __init__(self, *, sweep: bool = False) -> None:
         self._sweep = sweep
 
-    def stale(self, view: View) -> Collection[str]:
-        return view.all_known() if self._sweep else view.stale()
+    def begin_anew(self) -> None:
+        """See `Look`."""
 
-    def has_done(self, _view: View, _listed: Collection[str]) -> bool:
+    def stale(self, view: View) -> Stale:
+        """See `Look`."""
+        return dict.fromkeys(view.all_known() if self._sweep else view.stale())
+
+    def has_done(self, _view: View, _listed: Stale) -> bool:
+        """See `Look`."""
         return True
 
 
@@ -418,7 +457,7 @@ def refresh(
     Cost: with nothing changed, a `newfstatat` a directory and one query, nothing written.
     """
     view = View(catalog, key, bound, assess, clock=clock)
-    view.bring_up_to_date(basis, look or _Everywhere(sweep=sweep))
+    view.bring_up_to_date(basis, look or Everywhere(sweep=sweep))
     return view
 
 

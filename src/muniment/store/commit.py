@@ -23,6 +23,7 @@ from muniment.kernel.land import Landed, LockedRoots
 from muniment.kernel.names import Scope, Trust
 from muniment.kernel.path import CanonicalPath
 from muniment.kernel.write import Recovered, temporary_of_index
+from muniment.store.catalog import View
 from muniment.store.journal import CatalogFacts, LedgerJournal, gates_of
 from muniment.store.ledger import (
     Change,
@@ -45,8 +46,8 @@ from muniment.store.upkeep import (
     settle_names,
     tell_degraded,
     told_of,
-    view_of,
 )
+from muniment.store.watching import looks_of
 
 Stamp = Callable[[bytes, bytes | None, CanonicalPath, Run], bytes]
 """Final bytes from (proposed bytes, bytes before or None, path, the run with the trust of these bytes)."""
@@ -142,11 +143,14 @@ class _Work:
     def __init__(self, parts: Sequence[ChangeSet], terms: Terms) -> None:
         self.parts = parts
         self.journal = LedgerJournal(terms.state, terms.roots, terms.run)
-        self.facts = CatalogFacts(lambda scope: view_of(terms.state, terms.roots[scope], terms.policy))
+        self.facts = CatalogFacts(self._looked)
         self._terms, self._state = terms, terms.state
         self._repeats: CommitRow | None = None
         self._drafts: list[TrustedDraft] = []
         self._notes: list[str] = []
+
+    def _looked(self, scope: Scope) -> View:
+        return looks_of(self._state).whole_view(self._terms.roots[scope], self._terms.policy)
 
     def recovered(self, done: Sequence[Recovered], held: LockedRoots) -> None:
         """See `Proposal`."""

@@ -32,13 +32,14 @@ import re
 import secrets
 import sqlite3
 import stat
+import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from secrets import token_hex
 from tempfile import TemporaryDirectory
-from typing import Final, NamedTuple, Self
+from typing import Final, NamedTuple, Protocol, Self
 
 from muniment.errors import ManagedMemoryUnavailable, StateTooNew, printable
 from muniment.ownership import create_private_directory
@@ -201,6 +202,13 @@ _PAUSE: Final = 0.01
 """Seconds between two looks whether another process has done opening."""
 
 
+class Closable(Protocol):
+    """What a state closes."""
+
+    def close(self) -> None:
+        """Give back what it holds."""
+
+
 class State:
     """The open state directory. Close it, or use it in a `with` statement.
 
@@ -220,6 +228,7 @@ class State:
     def __init__(self, directory: Path | None) -> None:
         self._temporary = TemporaryDirectory(prefix="muniment-state-") if directory is None else None
         self.directory = Path(self._temporary.name) if self._temporary else Path(directory or "")
+        self._lock, self._beside = threading.Lock(), dict[str, Closable]()
         try:
             create_private_directory(self.directory)
             with _alone(self.directory):
@@ -289,8 +298,15 @@ class State:
                 yield before + block
                 before = (before + block)[-overlap:]
 
+    def beside(self, name: str, make: Callable[[], Closable]) -> Closable:
+        """What is kept open beside the databases under a name, made when it is first asked for."""
+        with self._lock:
+            return self._beside.setdefault(name, make()) if name not in self._beside else self._beside[name]
+
     def close(self) -> None:
-        """Close the databases; harmless when repeated."""
+        """Close what is beside the databases, and these; harmless when repeated."""
+        while self._beside:
+            self._beside.popitem()[1].close()
         self.catalog.close()
         self.ledger.close()
         self._remove()

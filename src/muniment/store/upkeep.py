@@ -711,7 +711,7 @@ def write_index(
         notes += plan.notes
         if not plan.saves:
             break
-        view.look_again({""})  # What was saved has become an entry.
+        view.follow({""})  # What was saved has become an entry.
     return tuple(dict.fromkeys(notes))
 
 
@@ -735,7 +735,7 @@ def follow_or_tell(
     `changed` are directories in which the caller wrote since the view was made.
     """
     try:
-        view.look_again(changed)
+        view.follow(changed)
         return write_index(state, held, view, temporary, whole=whole)
     except MunimentError as error:
         events.emit("index_behind", scope=view.scope, code=error.code)

@@ -5,11 +5,13 @@ Apart from `catalog.py`, which decides where to look and answers from the rows: 
 
 from __future__ import annotations
 
+import json
 import os
 import sqlite3
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from stat import S_ISDIR, S_ISREG
 from typing import Any, Final, NamedTuple
 
 from muniment.errors import MunimentError, NotAFile, NotFound, PathEscape, TooLarge, printable
@@ -158,6 +160,8 @@ def _path_problem(scope: Scope, path: str, name: str) -> str | None:
 # - V3. Rows are handed to the database as they come: some megabytes of text wait at a time, however large
 #   the
 #   memory is.
+# - V5. Where some names alone are looked at, the directory is recorded as proving nothing: who was not told
+#   lists it.
 # - V4. With `save`, what was found is committed each time that `BATCH` files were read. A directory that is
 #   not
 #   done by then stays as it was recorded, or is recorded as missed, so that the next visit takes it up
@@ -268,6 +272,13 @@ _DROP: Final = (
 )
 
 
+Stale = Mapping[str, Collection[str] | None]
+"""Directories to be looked at: the names that changed there, or None: it is to be listed whole."""
+
+_Others = dict[bytes, tuple[str | None, int]]
+"""Names that are no entry's: why they are odd if they are, and whether they are directories to be visited."""
+
+
 class Overtaken(Exception):
     """Another process wrote between two of our transactions: what was asked of the rows may not hold."""
 
@@ -286,7 +297,7 @@ class _Seen:
 
     path: str
     racy: bool
-    others: dict[bytes, tuple[str | None, int]]
+    others: _Others
     missed: bool = False
 
 
@@ -333,15 +344,17 @@ class Visit:
         self._sayings: list[_Saying] = []
         self._relisted: list[_Relisted] = []
 
-    def run(self, directories: Iterable[str]) -> None:
-        """Visit `directories`, as far as they are known or the root, and what is new beneath them.
+    def run(self, stale: Stale) -> None:
+        """Visit directories, as far as they are known or the root, and what is new beneath them.
 
         Raises:
             Overtaken: by another process, at a commit; what was committed stays.
         """
-        for path in sorted(directories):  # What holds others stands before them, and may drop them.
+        for path, names in sorted(stale.items()):  # What holds others stands before them, and may drop them.
             recorded = self._recorded(path)
-            if path not in self._unvisited and (recorded is not None or not path):
+            if path in self._unvisited or (recorded is None and path):
+                continue
+            if names is None or recorded is None or not self._visit_names(path, recorded, names):
                 self._visit(path, recorded)
         while self._unvisited:
             self._visit(self._unvisited.popitem()[0], None)
@@ -365,23 +378,67 @@ class Visit:
                 self._pass_over(path, recorded, reason, missed=True)
                 return
             seen = _Seen(path, is_racy(opened.status, self._now_ns), {})
-            self._compare_entries(opened, listed, seen)
-        self._compare_others(seen)
+            self._compare_entries(opened, listed, self._entries_of(path), seen)
+        self._compare_others(seen, self._others_of(path))
         inode, _, mtime_ns, ctime_ns = stamp(opened.status)
         racy, missed = int(seen.racy), int(seen.missed)
         found = _Directory(self._key, path, inode, mtime_ns, ctime_ns, racy, len(listed), None, missed)
         self._record(recorded, found)
 
+    def _visit_names(self, path: str, recorded: _Directory, names: Collection[str]) -> bool:
+        """Look at some names of a directory alone (V5); False: it has to be listed."""
+        try:
+            opened = opened_directory(self._root, path)
+        except (MunimentError, OSError):
+            return False
+        with opened:
+            if recorded.odd is not None or recorded.missed or opened.status.st_ino & _MASK != recorded.inode:
+                return False
+            listed = [item for item in (_sighted(opened, name) for name in names) if item is not None]
+            entries, others = self._entries_of(path, names), self._others_of(path, names)
+            before = len(entries) + len(others)
+            is_of_files = all(item.kind != "directory" for item in listed)
+            if not is_of_files or any(walked for _, walked in others.values()):
+                return False
+            count = recorded.names + len(listed) - before
+            if self._is_too_much(path, recorded, count):
+                return False
+            seen = _Seen(path, racy=True, others={})
+            self._compare_entries(opened, listed, entries, seen)
+        self._compare_others(seen, others)
+        self._record(recorded, recorded._replace(racy=1, names=count, missed=int(seen.missed)))
+        return True
+
+    def _entries_of(self, path: str, names: Collection[str] | None = None) -> dict[str, tuple[int, Stamp]]:
+        """What is recorded of the entries of a directory, of some names or all."""
+        query = "SELECT rel, id, inode, size, mtime_ns, ctime_ns FROM entry WHERE root = ? AND topic = ?"
+        values: tuple[str, ...] = (self._key, path)
+        if names is not None:
+            query += " AND rel IN (SELECT value FROM json_each(?))"
+            values = (*values, json.dumps([joined(path, name) for name in names if _is_text(name)]))
+        return {
+            rel: (number, (inode, size, mtime_ns, ctime_ns))
+            for rel, number, inode, size, mtime_ns, ctime_ns in self._database.execute(query, values)
+        }
+
+    def _others_of(self, path: str, names: Collection[str] | None = None) -> _Others:
+        """What is recorded of the other names of a directory, of some or all."""
+        query = "SELECT name, odd, walked FROM name WHERE root = ? AND directory = ?"
+        found = {
+            name: (odd, walked) for name, odd, walked in self._database.execute(query, (self._key, path))
+        }
+        wanted = None if names is None else {name.encode("utf-8", "surrogateescape") for name in names}
+        return {name: what for name, what in found.items() if wanted is None or name in wanted}
+
     # -- entries
 
-    def _compare_entries(self, opened: OpenDirectory, listed: Sequence[Sighted], seen: _Seen) -> None:
-        known: dict[str, tuple[int, Stamp]] = {
-            rel: (number, (inode, size, mtime_ns, ctime_ns))
-            for rel, number, inode, size, mtime_ns, ctime_ns in self._database.execute(
-                "SELECT rel, id, inode, size, mtime_ns, ctime_ns FROM entry WHERE root = ? AND topic = ?",
-                (self._key, seen.path),
-            )
-        }
+    def _compare_entries(
+        self,
+        opened: OpenDirectory,
+        listed: Sequence[Sighted],
+        known: dict[str, tuple[int, Stamp]],
+        seen: _Seen,
+    ) -> None:
         for item in listed:
             rel = joined(seen.path, item.name)
             if item.kind == "file" and rel in known:
@@ -519,14 +576,8 @@ class Visit:
 
     # -- names and directories
 
-    def _compare_others(self, seen: _Seen) -> None:
+    def _compare_others(self, seen: _Seen, known: _Others) -> None:
         where = (self._key, seen.path)
-        known = {
-            name: (odd, walked)
-            for name, odd, walked in self._database.execute(
-                "SELECT name, odd, walked FROM name WHERE root = ? AND directory = ?", where
-            )
-        }
         walked_before = {name for name, (_, walked) in known.items() if walked}
         walked_now = {name for name, (_, walked) in seen.others.items() if walked}
         for name in walked_before - walked_now:
@@ -579,3 +630,18 @@ class Visit:
 def opened_directory(root: Root, directory: str) -> OpenDirectory:
     """A directory of a root, by its path inside the scope; raises as `OpenDirectory`."""
     return OpenDirectory(root, CanonicalPath(root.scope, RelPath(directory)))
+
+
+def _sighted(opened: OpenDirectory, name: str) -> Sighted | None:
+    """What stands at a name; None: nothing does."""
+    status = opened.status_of(name)
+    if status is None:
+        return None
+    kind: Kind = "file" if S_ISREG(status.st_mode) else "directory" if S_ISDIR(status.st_mode) else "other"
+    raw = name.encode("utf-8", "surrogateescape")
+    return Sighted(raw, name, kind, status if kind == "file" else None)
+
+
+def _is_text(name: str) -> bool:
+    """Whether a name is UTF-8; no other is an entry's."""
+    return name.isprintable() or not any("\ud800" <= char <= "\udfff" for char in name)

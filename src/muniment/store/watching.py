@@ -25,7 +25,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
-from typing import Final
+from typing import Final, Protocol, cast
 
 from muniment import events
 from muniment.cancelling import Cancel
@@ -36,10 +36,11 @@ from muniment.kernel.decide import Policy
 from muniment.kernel.names import RelPath
 from muniment.kernel.path import CanonicalPath
 from muniment.kernel.root import OpenDirectory, Root
-from muniment.store.catalog import View
+from muniment.store.catalog import Everywhere, View
 from muniment.store.ledger import root_key
 from muniment.store.state import State
-from muniment.store.upkeep import view_as_it_is, view_in_time
+from muniment.store.upkeep import view_as_it_is, view_in_time, view_of
+from muniment.store.visit import Stale
 
 SWEEP_SECONDS: Final = 60
 """Seconds between two looks at every file; each costs some 5 µs of CPU a file."""
@@ -57,6 +58,13 @@ _CHANGES: Final = 0x2 | 0x4 | 0x40 | 0x80 | 0x100 | 0x200 | 0x400 | 0x800
 """IN_MODIFY, ATTRIB, MOVED_FROM, MOVED_TO, CREATE, DELETE, DELETE_SELF, MOVE_SELF."""
 _ONLY_DIRECTORIES: Final = 0x01000000
 _LOST_COUNT: Final = 0x4000  # IN_Q_OVERFLOW
+_OF_DIRECTORY: Final = 0x40000000  # IN_ISDIR
+
+WATCHED_FROM: Final = 6
+"""Looks from which on those who write are told what changed: whoever commits thrice stays."""
+
+_Id = tuple[str, int, int]
+"""Of a directory that is watched: the key of its root, device and inode."""
 
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)
 
@@ -98,9 +106,13 @@ class Watch:
                 self._paths[number], self._numbers[path] = path, number
         return new
 
-    def changed(self) -> set[str] | None:
-        """The directories in which anything changed since the last time; None: the system lost count."""
-        found: set[str] = set()
+    def changed(self) -> dict[str, set[str] | None] | None:
+        """What changed since the last time; None: the system lost count.
+
+        Returns:
+            The names that changed in a directory; None where it changed itself, or a directory in it.
+        """
+        found: dict[str, set[str] | None] = {}
         while True:
             try:
                 data = os.read(self._fd, _READ_BYTES)
@@ -109,11 +121,14 @@ class Watch:
             at = 0
             while at < len(data):
                 number, mask, _, length = _EVENT.unpack_from(data, at)
+                name = data[at + _EVENT.size : at + _EVENT.size + length].rstrip(b"\0")
                 at += _EVENT.size + length
                 if mask & _LOST_COUNT:
                     return None
                 if number in self._paths:
-                    found.add(self._paths[number])
+                    is_whole = mask & _OF_DIRECTORY or not name
+                    told = None if is_whole else {name.decode("utf-8", "surrogateescape")}
+                    _add(found, self._paths[number], told)
 
     def close(self) -> None:
         """Watch nothing; harmless when repeated."""
@@ -122,31 +137,31 @@ class Watch:
             self._fd = -1
 
 
+def _add(found: dict[str, set[str] | None], directory: str, names: set[str] | None) -> None:
+    """Put names with those of a directory that are there already; None: it is to be listed whole."""
+    before = found.get(directory, set())
+    found[directory] = None if before is None or names is None else before | names
+
+
 class WatchedRoot:
     """Says where to look in a root (a `catalog.Look`): by a watch if the system gives one, else everywhere.
-
-    Belongs to one thread at a time, see `lock`; close it when done.
-
-    Args:
-        root: its handle.
 
     Attributes:
         lock: held while the root is looked at.
         looks: how many there were.
         patience: of the look that is under way.
-        pending: directories that are to be listed (W2).
+        pending: directories that are to be looked at (W2).
         swept: second at which every file was asked last; None: not yet.
     """
 
-    def __init__(self, root: Root) -> None:
-        self._root = root
+    def __init__(self) -> None:
         self._watch: Watch | None = None
         self._is_unwatchable = False
         self._is_whole = False  # All are watched, and were looked at since (W1).
-        self.lock = threading.Lock()
+        self.lock = threading.RLock()
         self.looks = 0
         self.patience = Patience(float("inf"))
-        self.pending: set[str] = set()
+        self.pending: dict[str, set[str] | None] = {}
         self.swept: float | None = None
 
     @property
@@ -154,7 +169,16 @@ class WatchedRoot:
         """Whether the system tells what changes."""
         return self._watch is not None
 
-    def stale(self, view: View) -> Collection[str]:
+    @property
+    def is_told(self) -> bool:
+        """See `Look`."""
+        return self._is_whole
+
+    def begin_anew(self) -> None:
+        """See `Look`."""
+        self._is_whole = False
+
+    def stale(self, view: View) -> Stale:
         """Where something changed since the last look, by the watch or by a look everywhere."""
         try:
             if self._watch is None and not self._is_unwatchable:
@@ -162,17 +186,23 @@ class WatchedRoot:
             if self._watch is not None:
                 self._ask(self._watch, view)
         except OSError:
-            self._give_up()
-        return self.pending | set(view.unproven() if self._is_whole else view.stale())
+            self._give_up(view)
+        self.add(view.unproven() if self._is_whole else view.stale())
+        return dict(self.pending)
 
-    def has_done(self, view: View, listed: Collection[str]) -> bool:
-        """Told what was listed; False: there are new directories, which were not watched meanwhile."""
-        self.pending -= set(listed)
-        if self._watch is not None and listed:
+    def add(self, directories: Collection[str]) -> None:
+        """Have directories listed at the next look."""
+        self.pending |= dict.fromkeys(directories)
+
+    def has_done(self, view: View, listed: Stale) -> bool:
+        """Told what was looked at; False: there are new directories, which were not watched meanwhile."""
+        for directory in listed:
+            self.pending.pop(directory, None)
+        if self._watch is not None and None in listed.values():
             try:
-                self.pending.update(self._watch.follow(self._root, {"", *view.directories()}))
+                self.add(self._watch.follow(view.root, {"", *view.directories()}))
             except OSError:
-                self._give_up()
+                self._give_up(view)
         return not self.pending
 
     def close(self) -> None:
@@ -181,41 +211,46 @@ class WatchedRoot:
             self._watch.close()
         self._watch, self._is_unwatchable, self._is_whole = None, True, False
 
-    def _give_up(self) -> None:
+    def _give_up(self, view: View) -> None:
         """Look everywhere from now on (W3)."""
         self.close()
-        events.emit("memory_not_watched", scope=self._root.scope)
+        events.emit("memory_not_watched", scope=view.scope)
 
     def _ask(self, watch: Watch, view: View) -> None:
-        """What is to be listed, by what the system tells; once it lost count, by a look at all (W1)."""
+        """What is to be looked at, by what the system tells; once it lost count, by a look at all (W1)."""
         changed = watch.changed()
         self._is_whole &= changed is not None
-        self.pending |= changed or set()
+        for directory, names in (changed or {}).items():
+            _add(self.pending, directory, names)
         if not self._is_whole:
-            watch.follow(self._root, {"", *view.directories()})
-            self.pending.update(view.stale(), view.edited(self.patience))
+            watch.follow(view.root, {"", *view.directories()})
+            self.add({*view.stale(), *view.edited(self.patience)})
             self._is_whole = True
 
 
 class Looks:
-    """Looks at roots. Close it when done.
+    """Looks at the roots of a state, for all in a process. Threads may share it; the state closes it.
 
     Args:
         state: whose catalog; stays the caller's, as the roots do.
-        policy: says how files are trusted and kept.
         clock: monotonic seconds.
     """
 
-    def __init__(self, state: State, policy: Policy, *, clock: Callable[[], float] = time.monotonic) -> None:
-        self._state, self._policy, self._clock = state, policy, clock
+    def __init__(self, state: State, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._state, self._clock = state, clock
         self._lock = threading.Lock()
-        self._watched: dict[str, WatchedRoot] = {}
+        self._watched: dict[_Id, WatchedRoot] = {}
         self._sweeping: threading.Thread | None = None
         self._cancel: Cancel | None = None
         self._is_closed = False
 
-    def view(self, root: BoundRoot, patience: Patience) -> View:
+    def view(self, root: BoundRoot, policy: Policy, patience: Patience) -> View:
         """The rows of a root, brought up to date as far as there was time (`upkeep.view_in_time`).
+
+        Args:
+            root: which.
+            policy: says how files are trusted and kept.
+            patience: until when to look.
 
         Raises:
             ManagedMemoryUnavailable: the state cannot be used.
@@ -223,19 +258,37 @@ class Looks:
 
         Cost: watched, some 50 µs where nothing changed; else a `newfstatat` a directory.
         """
-        with self._lock:
-            watched = self._watched.setdefault(root_key(self._state, root), WatchedRoot(root.root))
+        watched = self._watched_of(root)
         with _held(watched.lock, patience):
             if self._is_closed:
                 watched.close()
             watched.looks += 1
             is_first = watched.looks == 1
-            view = self._looked(watched, root, patience, is_first=is_first)
+            view = self._looked(watched, root, policy, patience, is_first=is_first)
             if watched.swept is None or self._clock() - watched.swept >= SWEEP_SECONDS:
                 if not is_first:
-                    self._sweep_beside(watched, root)
+                    self._sweep_beside(watched, root, policy)
                 watched.swept = self._clock()
         return view
+
+    def whole_view(self, root: BoundRoot, policy: Policy) -> View:
+        """The rows of a root, brought up to date whole (`upkeep.view_of`), for who is about to write.
+
+        Raises:
+            ManagedMemoryUnavailable: the state cannot be used.
+        """
+        watched = self._watched_of(root)
+        with watched.lock:
+            watched.looks += 1
+            watched.patience = Patience(float("inf"))
+            is_told = watched.looks > WATCHED_FROM and not self._is_closed
+            return view_of(self._state, root, policy, look=watched if is_told else None)
+
+    def _watched_of(self, root: BoundRoot) -> WatchedRoot:
+        status = os.fstat(root.root.fd)
+        of = (root_key(self._state, root), status.st_dev, status.st_ino)
+        with self._lock:
+            return self._watched.setdefault(of, WatchedRoot())
 
     def close(self) -> None:
         """Watch nothing any more, and end a sweep that runs; harmless when repeated."""
@@ -253,12 +306,14 @@ class Looks:
             with watched.lock:
                 watched.close()
 
-    def _looked(self, watched: WatchedRoot, root: BoundRoot, patience: Patience, *, is_first: bool) -> View:
+    def _looked(
+        self, watched: WatchedRoot, root: BoundRoot, policy: Policy, patience: Patience, *, is_first: bool
+    ) -> View:
         watched.patience = patience
         look = _FirstLook(patience) if is_first else watched
-        return view_in_time(self._state, root, self._policy, patience, look)
+        return view_in_time(self._state, root, policy, patience, look)
 
-    def _sweep_beside(self, watched: WatchedRoot, root: BoundRoot) -> None:
+    def _sweep_beside(self, watched: WatchedRoot, root: BoundRoot, policy: Policy) -> None:
         """Begin a sweep, unless one runs; where the system has no thread for it, later."""
         with self._lock:
             if self._is_closed or (self._sweeping is not None and self._sweeping.is_alive()):
@@ -267,49 +322,64 @@ class Looks:
                 self._cancel = self._cancel or Cancel()
                 patience = Patience(float("inf"), self._cancel)
                 self._sweeping = threading.Thread(
-                    target=self._sweep, args=(watched, root, patience), name="recall-sweep", daemon=True
+                    target=self._sweep,
+                    args=(watched, root, policy, patience),
+                    name="recall-sweep",
+                    daemon=True,
                 )
                 self._sweeping.start()
             except (OSError, RuntimeError):
                 self._sweeping = None
 
-    def _sweep(self, watched: WatchedRoot, root: BoundRoot, patience: Patience) -> None:
+    def _sweep(self, watched: WatchedRoot, root: BoundRoot, policy: Policy, patience: Patience) -> None:
         """Ask every directory and file (W4), while others look; then have done with what was found."""
         try:
-            view = view_as_it_is(self._state, root, self._policy)
+            view = view_as_it_is(self._state, root, policy)
             found = {*view.stale(), *view.edited(patience)}
             if found:
                 with _held(watched.lock, patience):
-                    watched.pending |= found
-                    self._looked(watched, root, patience, is_first=False)
+                    watched.add(found)
+                    self._looked(watched, root, policy, patience, is_first=False)
             view.note_sweep()
         except MunimentError as error:
             if not isinstance(error, Cancelled):
                 events.emit("memory_not_swept", scope=root.scope, code=error.code)
 
 
-class _FirstLook:
+class _FirstLook(Everywhere):
     """At every directory; at every file, where these are few or nobody did so lately."""
 
     def __init__(self, patience: Patience) -> None:
+        super().__init__()
         self._patience = patience
         self._is_sweep = False
 
-    def stale(self, view: View) -> Collection[str]:
+    def stale(self, view: View) -> Stale:
         stale, is_large = view.stale(), view.usage().files > FEW_FILES
         if is_large and view.is_swept(SWEEP_SECONDS):
-            return stale
+            return dict.fromkeys(stale)
         self._is_sweep = is_large
-        return {*stale, *view.edited(self._patience)}
+        return dict.fromkeys({*stale, *view.edited(self._patience)})
 
-    def has_done(self, view: View, _listed: Collection[str]) -> bool:
+    def has_done(self, view: View, _listed: Stale) -> bool:
         if self._is_sweep:
             view.note_sweep()
         return True
 
 
+def looks_of(state: State) -> Looks:
+    """Those that all in this process share who use a state; closed with it."""
+    return cast("Looks", state.beside("looks", lambda: Looks(state)))
+
+
+class _Lock(Protocol):
+    def acquire(self, *, timeout: float) -> bool: ...
+
+    def release(self) -> None: ...
+
+
 @contextmanager
-def _held(lock: threading.Lock, patience: Patience) -> Iterator[None]:
+def _held(lock: _Lock, patience: Patience) -> Iterator[None]:
     """Hold a lock; raises what the patience does."""
     while not lock.acquire(timeout=_PAUSE):
         patience.check()

@@ -17,6 +17,7 @@ from muniment.kernel.cancel import Patience
 from muniment.kernel.root import OpenDirectory
 from muniment.store import catalog, visit
 from muniment.store import watching as subject
+from muniment.store.upkeep import view_of
 from muniment.store.watching import Looks
 from muniment.testing.minds import FakeClock
 
@@ -40,10 +41,10 @@ def clock():
 @pytest.fixture
 def look(made, clock):
     """Looks at the root `user` and tells what words stand in its rows."""
-    with closing(Looks(made.state, made.place.policy, clock=clock)) as looks:
+    with closing(Looks(made.state, clock=clock)) as looks:
 
         def look(word=None, patience=FOREVER):
-            view = looks.view(made.place.roots["user"], patience)
+            view = looks.view(made.place.roots["user"], made.place.policy, patience)
             found = made.state.catalog.rows(
                 "SELECT rel FROM text JOIN entry ON entry.id = text.rowid WHERE text MATCH ? ORDER BY rel",
                 (word or "about",),
@@ -79,6 +80,27 @@ def test_each_look_of_one_that_stays_finds_an_append_of_another_process_and_asks
     asked.clear()
     assert len(look()) == 6
     assert asked == []
+
+
+def test_a_name_is_looked_at_alone_and_who_is_not_told_lists_its_directory(made, look, monkeypatch):
+    listed, real = [], OpenDirectory.entries
+    monkeypatch.setattr(OpenDirectory, "entries", lambda self: listed.append(1) or real(self))
+    for _ in range(2):
+        look()
+    listed.clear()
+    made.put("user/b/three.md", "About b three\n")
+    made.file("user/b/one.md").unlink()
+    made.file("user/a/two.md").rename(made.file("user/c/three.md"))
+    (made.file("user/b/one.md").parent / "odd name?.md").write_text("About nothing\n")
+    assert look() == ["a/one.md", "b/three.md", "b/two.md", "c/one.md", "c/three.md", "c/two.md"]
+    assert listed == []
+    view = view_of(made.state, made.place.roots["user"], made.place.policy)
+    assert listed == [1, 1, 1]
+    assert view.names("b") == {"three.md", "two.md", "odd name?.md"}
+    (made.file("user/b/two.md").parent / "new").mkdir()
+    made.put("user/b/new/four.md", "About b four\n")
+    assert "b/new/four.md" in look()
+    assert listed[3:] != []
 
 
 def test_new_deep_directories_and_what_comes_into_them_meanwhile_are_found(made, look, monkeypatch):
@@ -179,8 +201,8 @@ def test_of_many_files_a_new_process_asks_each_once_a_minute_whatever_the_clock_
 
     def first():
         asked.clear()
-        with closing(Looks(made.state, made.place.policy)) as looks:
-            looks.view(root, FOREVER)
+        with closing(Looks(made.state)) as looks:
+            looks.view(root, made.place.policy, FOREVER)
         return sum(name.endswith(".md") for name in asked)
 
     assert (first(), first(), first()) == (0, 6, 0)
@@ -199,4 +221,4 @@ def test_a_link_in_place_of_a_directory_is_not_watched(made, look, tmp_path):
     made.file("user/a").symlink_to(outside)
     assert [rel for rel in look() if rel.startswith("a/")] == []
     os.truncate(outside / "one.md", 0)
-    assert look.looks._watched[next(iter(look.looks._watched))]._watch.changed() == set()
+    assert look.looks._watched[next(iter(look.looks._watched))]._watch.changed() == {}
