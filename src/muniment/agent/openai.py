@@ -52,8 +52,6 @@ from muniment.agent.chat import (
     DECISION_TOKENS,
     Document,
     Form,
-    acted_on,
-    action_question,
     action_schema,
     answer_tokens,
     body,
@@ -66,6 +64,8 @@ from muniment.agent.chat import (
     offered_tools,
     question,
     sure,
+    update_question,
+    updated,
     with_actions,
 )
 from muniment.agent.filing import RuleWriter
@@ -361,9 +361,9 @@ class OpenAIModel:
         if not decisions:
             answer, _ = self._answer(request, patience)
             decisions, usage = decision_in(answer.text, request.brief), answer.usage
-        if entries := near(decisions, request.brief):
-            answer, _ = self._answer(action_question(request, entries), patience)
-            decisions, decided_by = (acted_on(decisions[0], answer.text, entries),), ""
+        if (entry := near(decisions, request.brief)) is not None:
+            answer, _ = self._answer(update_question(request, entry), patience)
+            decisions, decided_by = (updated(decisions[0], answer.text, entry),), ""
             usage = usage.plus(answer.usage)
         reply = first_reply(decisions, request) if decisions else Reply()
         return self._without_key(replace(reply, usage=usage, decided_by=decided_by))

@@ -60,8 +60,8 @@ def bodies():
         yield f"text-{name}", chat.body(chat.with_actions(each), "text", "model", None)
     near = request(related=RELATED)
     yield "tools-related", chat.body(near, "tools", "model", None)
-    asked = chat.action_question(near, RELATED)
-    yield "decide-action", chat.body(asked, "json", "model", asked.schema)
+    asked = chat.update_question(near, RELATED[0])
+    yield "decide-update", chat.body(asked, "json", "model", asked.schema)
     for name in ("first", "clean"):
         each = requests[name]
         schema = chat.decision_schema(each.brief)

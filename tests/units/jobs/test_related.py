@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import time
+from dataclasses import replace
 
 import pytest
 
@@ -20,6 +22,7 @@ from muniment.kernel.change import digest
 from muniment.kernel.names import Trust
 from muniment.testing.chat_server import tool_call, tool_calls, words
 from muniment.testing.minds import ScriptedModel, call, calls, say
+from muniment.tools.workbench import Workbench
 
 __all__ = ["hasty"]
 place, some = places.place, places.some
@@ -132,6 +135,33 @@ def test_a_commit_rests_on_what_was_shown_before_it(place):
     assert "Seldom." in model.requests[2].messages[1].text
 
 
+def test_a_worker_that_tells_nothing_of_what_was_shown_changes_nothing_of_that(place, monkeypatch):
+    real, path = Workbench.change_set, put(user(place), "a.md", f"{WAS} Often.\n")
+    monkeypatch.setattr(Workbench, "change_set", lambda self: replace(real(self), claims=()))
+
+    def meddle(_request):
+        path.write_text(f"{WAS} {time.monotonic_ns()}\n")
+        return say("Saved.")
+
+    writing = calls(call("write_file", path="user/b.md", content=f"{NOW}\n"))
+    result = remembering(place, NOW, ScriptedModel([writing, meddle, writing, meddle]))
+    assert (result.error.code, result.error.paths) == ("store_conflict", ("user/a.md",))
+
+
+def test_what_is_said_already_is_known_whatever_its_words_weigh(place):
+    for fact in ("It is so, and it was", "🙏", "to be or not to be", "42"):
+        assert not done(remembering(place, fact)).unchanged, fact
+        assert done(remembering(place, f" {fact}. ")).unchanged, fact
+
+
+def test_an_agents_words_are_not_the_owners(place):
+    done(remembering(place, "I like green tea", trust=Trust.AGENT))
+    assert done(remembering(place, "I like green tea", trust=Trust.AGENT)).unchanged
+    result = done(remembering(place, "I like green tea"))
+    assert (result.trust, len(memory(place))) == (Trust.OWNER, 2)
+    assert done(remembering(place, "I like green tea", trust=Trust.AGENT)).unchanged
+
+
 # -- updates ---------------------------------------------------------------------------------------------
 
 
@@ -143,8 +173,8 @@ def updates():
 def mind(request):
     """A model that takes the first entry of its job for what no longer holds."""
     said = [message["content"] for message in request.body["messages"] if message["content"]]
-    if said[-1].startswith("Entries:"):
-        return words('{"action": "update", "entry": "c1"}')
+    if said[-1].startswith("Old: "):
+        return words('{"both": "no"}')
     job = next((each for each in said if "Entries that are like the fact:" in each), None)
     if job is None:
         return words(json.dumps({"scope": read(said[-1]).scope, "type": "user"}))
