@@ -25,11 +25,12 @@ from muniment.cli.terminal import (
     say,
     say_notes,
 )
-from muniment.errors import ConfigInvalid, MunimentError
+from muniment.errors import ConfigInvalid, Erased, MunimentError, NotFound, ToolError
 from muniment.jobs.place import Place
 from muniment.jobs.review import Decided, approve, history_of, reject, show, undo, why_of
 from muniment.kernel.cancel import Patience
 from muniment.kernel.names import MAX_FILE_BYTES
+from muniment.kernel.path import FILE_SUFFIX
 from muniment.settings import read_settings
 from muniment.store import erase as erasing
 from muniment.store.audit import Head, head, records, verify
@@ -57,9 +58,13 @@ def show_history(where: MemoryArguments, unsafe_path: str) -> int:
 
     def body(place: Place) -> int:
         steps = history_of(place, unsafe_path or None)
+        is_edited = unsafe_path.endswith(FILE_SUFFIX) and _is_edited(place, unsafe_path)
         if where.json:
-            print_document({"steps": [asdict(step) for step in steps], "complete": len(steps) < MAX_STEPS})
+            told = {"steps": [asdict(step) for step in steps], "complete": len(steps) < MAX_STEPS}
+            print_document(told | ({"edited_by_hand": True} if is_edited else {}))
             return 0
+        if is_edited:
+            say(on_one_line(f"{unsafe_path} {_STATES['edited']}"))
         for step in steps:
             say(_line(step))
         if not steps:
@@ -69,6 +74,14 @@ def show_history(where: MemoryArguments, unsafe_path: str) -> int:
         return 0
 
     return with_place(where, body, "no history")
+
+
+def _is_edited(place: Place, unsafe_path: str) -> bool:
+    """Whether an entry was edited by hand since its last task; not of one that is gone or erased."""
+    try:
+        return why_of(place, unsafe_path).state == "edited"
+    except (NotFound, Erased, ToolError):
+        return False
 
 
 def show_why(where: MemoryArguments, unsafe_path: str) -> int:

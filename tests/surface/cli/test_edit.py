@@ -81,6 +81,8 @@ def test_a_correction_by_hand_reaches_index_and_recall_and_a_name_that_a_person_
 ):
     path = at(roots, saved)
     path.write_text(path.read_text().replace(f"---\n{WAS}", f"---\n{NOW}"))
+    assert muniment.lines("history", saved)[0] == f"{saved} was edited by hand since this task"
+    assert muniment.document("history", saved)["edited_by_hand"] is True
     muniment.lines("index", "rebuild")
     index = at(roots, f"{saved.partition('/')[0]}/MEMORY.md").read_text()
     assert ("light mode" in index, "dark mode" in index) == (True, False)
