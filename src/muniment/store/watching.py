@@ -60,6 +60,9 @@ _ONLY_DIRECTORIES: Final = 0x01000000
 _LOST_COUNT: Final = 0x4000  # IN_Q_OVERFLOW
 _OF_DIRECTORY: Final = 0x40000000  # IN_ISDIR
 
+MAX_ROOTS: Final = 16
+"""Roots of a process that are watched: a system lets all programs of a user together have some 128."""
+
 WATCHED_FROM: Final = 6
 """Looks from which on those who write are told what changed: whoever commits thrice stays."""
 
@@ -288,7 +291,11 @@ class Looks:
         status = os.fstat(root.root.fd)
         of = (root_key(self._state, root), status.st_dev, status.st_ino)
         with self._lock:
-            return self._watched.setdefault(of, WatchedRoot())
+            if of not in self._watched:
+                self._watched[of] = WatchedRoot()
+                if len(self._watched) > MAX_ROOTS:
+                    self._watched[of].close()
+            return self._watched[of]
 
     def close(self) -> None:
         """Watch nothing any more, and end a sweep that runs; harmless when repeated."""
