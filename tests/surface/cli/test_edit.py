@@ -94,3 +94,15 @@ def test_a_correction_by_hand_reaches_index_and_recall_and_a_name_that_a_person_
     index = at(roots, f"{saved.partition('/')[0]}/MEMORY.md").read_text()
     assert "[Looks]" in index
     assert ("sepia mode" in index, "light mode" in index) == (True, False)
+
+
+def test_an_update_says_what_no_longer_holds(muniment):
+    was, now = "We deploy on Tuesdays", "We now deploy on Mondays, no longer on Tuesdays"
+    path = muniment.document("remember", was)["files_touched"][0]
+    assert muniment.lines("remember", now, "--dry-run")[0] == f'would be updated: {path} (was: "{was}")'
+    assert muniment.lines("remember", now)[0] == f'updated: {path} (was: "{was}")'
+    done = [line.split()[2:4] for line in muniment.lines("history", path)]
+    assert done == [["changed", path], ["new", path]]
+    assert muniment.lines("remember", "thanks!") == [
+        "nothing to keep: it is only thanks, a greeting, or a yes or no"
+    ]

@@ -16,7 +16,7 @@ from muniment.agent.decision import Decision, cue_table, folded, is_unspaced
 from muniment.agent.filing import RuleWriter, next_reply, read, route
 from muniment.agent.model import ModelRequest, ScopeBrief
 from muniment.content import titles as subject
-from muniment.content.entry import EntryType
+from muniment.content.entry import EntryType, Titled
 from muniment.content.titles import anonymous, slug
 from muniment.kernel.decide import Allow, Judge
 from muniment.kernel.names import Scope, Verb
@@ -59,6 +59,16 @@ def test_the_file_is_named_after_the_words_of_the_fact():
     assert re.fullmatch(r"note-[0-9a-f]{8}\.md", route(brief("🙏", BOTH))[0].file)
     for word in ("con", "AUX", "nul", "Com1", "memory", "Claude", "AGENTS", "qwen", "gemini", "SKILL"):
         assert slug(word, word) == f"note-{word.lower()}"  # A device, or a file of instructions.
+
+
+def test_titles_and_descriptions_hold_no_scheme_and_no_emphasis():
+    for fact, title in (
+        ("The docs are at https://www.docs.example.com/x_y", "The docs are at docs.example.com/x_y"),
+        ("**Never** push to `main`, see ftp://a.b", "Never push to main, see a.b"),
+        ("Use snake_case_names and 2 * 3 * 4, __always__", "Use snake_case_names and 2 * 3 * 4, always"),
+        ("http:// is no address", "http:// is no address"),
+    ):
+        assert subject.titles_of(fact) == Titled(title, title), fact
 
 
 def test_a_cut_never_parts_a_letter_from_its_marks():
