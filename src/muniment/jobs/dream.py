@@ -25,12 +25,14 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal
+from itertools import chain
 from typing import Any, Final
 
 from muniment import events
 from muniment.agent.filing import RuleWriter
 from muniment.agent.model import Budget, Model, ModelError
 from muniment.agent.runner import MAX_TEXT_CHARS, Asker, Merge, UnusableAnswer
+from muniment.agent.updates import says_change, supersedes
 from muniment.cancelling import Cancel
 from muniment.content.admission import addressed_to_agent, check_entry
 from muniment.content.entry import MAX_DESCRIPTION_CHARS, Entry, completed, parse, shortened
@@ -59,6 +61,7 @@ from muniment.kernel.cancel import Patience
 from muniment.kernel.change import ChangeSet, Claim, FileChange
 from muniment.kernel.decide import Judge, Policy
 from muniment.kernel.names import RelPath, Scope, Trust
+from muniment.kernel.path import CanonicalPath
 from muniment.store.audit import timestamp
 from muniment.store.catalog import View
 from muniment.store.commit import Commit, Terms, commit
@@ -77,7 +80,11 @@ from muniment.store.upkeep import view_of
 # then one that may not be removed, then one that this memory did not write, then the oldest, then the first
 # by path. None goes that ends later than it. D3 Entries are alike, or not, among those of one trust. D4
 # What is held back from models is counted as an entry and otherwise left alone, and so is what changes
-# while it is looked at.
+# while it is looked at. D5 An entry that this memory wrote goes for a later one of its type, trusted as far,
+# that says by its form that it is no longer so (`agent/updates.py`).
+
+MAX_SHARING: Final = 50
+"""Entries that share a word, above which it tells nothing of what they are about."""
 
 TELLING_WORDS: Final = 4
 """Words from which on a body tells what it is about: "use port 5432" may be true of many things."""
@@ -85,7 +92,7 @@ TELLING_WORDS: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class Same:
-    """Entries that say the same.
+    """Entries that say the same, or of which one says that the others are no longer so.
 
     Attributes:
         stays: the one that stands for all.
@@ -178,7 +185,10 @@ class _Look:
         expired = sorted(filter(self._may_go, past), key=lambda each: (each.row.expires or "", each.path))
         groups = [self._same(group) for group in facts.values()]
         going = {each.path for group in groups for each in group.going}
-        others = [each for group in facts.values() for each in group if each.path not in going]
+        standing = [each for group in facts.values() for each in group if each.path not in going]
+        outdated = tuple(self._outdated(standing))
+        going = {each.path for group in outdated for each in group.going}
+        others = [each for each in standing if each.path not in going]
         return Findings(
             self._scope,
             len(rows),
@@ -186,7 +196,7 @@ class _Look:
             broken,
             tuple(expired),
             len(past),
-            tuple(group for group in groups if group.going),
+            (*(group for group in groups if group.going), *outdated),
             sum(len(group) - 1 for group in facts.values()),
             tuple(self._alike(others)),
             tuple(self._kept),
@@ -209,6 +219,34 @@ class _Look:
             ),
         )
         return Same(stays, tuple(each for each in others if not each.outlasts(stays) and self._may_go(each)))
+
+    def _outdated(self, holdings: Sequence[Holding]) -> Iterator[Same]:
+        """What later entries say is no longer so (D5)."""
+        ours = [each for each in holdings if each.at and each.row.expires is None]
+        words = {each.path: features(self._bodies[each.path.text]) for each in ours}
+        sharing: defaultdict[str, list[Holding]] = defaultdict(list)
+        for each in ours:
+            for word in words[each.path]:
+                sharing[word].append(each)
+        gone: set[CanonicalPath] = set()
+        for new in sorted(ours, key=lambda each: (each.at, each.path), reverse=True):
+            body = self._bodies[new.path.text]
+            if new.path in gone or not says_change(body):
+                continue
+            lists = (sharing[word] for word in words[new.path] if len(sharing[word]) <= MAX_SHARING)
+            near = {each.path: each for each in chain.from_iterable(lists) if each.path not in gone}
+            going = tuple(
+                old
+                for old in near.values()
+                if old.at < new.at
+                and old.row.type == new.row.type
+                and new.trust.satisfies(old.trust)
+                and supersedes(body, self._bodies[old.path.text])
+                and self._may_go(old)
+            )
+            gone.update(old.path for old in going)
+            if going:
+                yield Same(new, going)
 
     def _alike(self, holdings: Iterable[Holding]) -> Iterator[tuple[Holding, ...]]:
         """Groups of entries that are alike (D3)."""

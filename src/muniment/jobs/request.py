@@ -406,7 +406,7 @@ class Counts:
         expired: whose time is over.
         unreadable: that cannot be read.
         broken_links: relative links to nothing, in numbers of links.
-        merged: removed because another one says it; of a preview, that would be.
+        merged: removed because another one says it, or that it is no longer so; of a preview, that would be.
         removed_expired: removed because their time is over; likewise.
         rewritten: that were given a new text, which stands for others as well; likewise.
         left: that one dream may not change any more; the next one may.

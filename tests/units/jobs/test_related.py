@@ -14,9 +14,10 @@ from kit.jobs import places
 from kit.jobs.places import base, done, lay, made, memory, remembering, user
 from kit.memories import CANARY, IN_A_WORKER, put, strict
 from kit.where import FACTS
-from muniment.agent.filing import read
+from muniment.agent.filing import RuleWriter, read
 from muniment.content.entry import parse
-from muniment.jobs.request import RememberRequest
+from muniment.jobs.dream import dream
+from muniment.jobs.request import DreamRequest, RememberRequest
 from muniment.jobs.review import content_of, history_of, undo
 from muniment.kernel.change import digest
 from muniment.kernel.names import Trust
@@ -246,6 +247,19 @@ def test_a_new_entry_names_the_one_that_is_about_the_same(place):
     assert parse(memory(place)[path]).muniment["see"] == "user/a.md"
     (path,) = done(remembering(place, "We deploy on Mondays, never on Tuesdays")).files_touched
     assert len(parse(memory(place)[path]).muniment["see"]) == 26
+
+
+def test_a_dream_removes_what_a_later_entry_says_is_no_longer_so_and_nothing_else(place, monkeypatch):
+    monkeypatch.setattr("muniment.agent.filing.supersedes", lambda *_: False)  # So that facts pile up.
+    facts = (WAS, "The API listens on port 8080.", "I like green tea.", NOW, "I also like black tea.")
+    paths = {fact: done(remembering(place, fact)).files_touched[0] for fact in facts}
+    stays = done(remembering(place, "The API now listens on port 9090.", trust=Trust.AGENT)).files_touched[0]
+    before = memory(place)
+    dreamt = dream(DreamRequest(yes=True), place, RuleWriter())
+    assert before.keys() - memory(place).keys() == {paths[WAS]}
+    assert stays in memory(place)
+    undo(dreamt.task_id, place)
+    assert memory(place) == before
 
 
 # -- lists and talk -------------------------------------------------------------------------------------
