@@ -38,6 +38,8 @@ from urllib.parse import quote, unquote
 
 from muniment.content.entry import MAX_DESCRIPTION_CHARS, MAX_NAME_CHARS
 from muniment.content.gates import one_line
+from muniment.content.titles import title_of
+from muniment.content.words import comparable
 from muniment.errors import PathEscape, Refusal
 from muniment.kernel.names import INDEX_DIRECTORY, INDEX_NAME, RelPath, Scope, Trust, joined
 from muniment.kernel.path import FILE_SUFFIX, canonicalise, fold
@@ -70,6 +72,7 @@ _MIN_NAME_BYTES: Final = 40  # what a name keeps, however long the path is
 _CLOSING_BYTES: Final = len("- []()\n")
 _DASH: Final = " — "
 _NO_TOPIC: Final = "(no topic)"  # no folder can be called so: the grammar has no parentheses
+_CUT: Final = "…"
 _STAND_IN: Final = "entry.md"
 _WORD: Final = re.compile(r"[^\W_]+")
 MAX_SHOWN_CHARS: Final = 40
@@ -127,17 +130,22 @@ def is_index_path(rel: str) -> bool:
 def entry_line(row: IndexRow) -> str:
     """The line of an entry in `MEMORY.md`, with its line break (I1, I2, I4, I5).
 
-    Cost: about 6 µs where name and description are plain ASCII without markup.
+    What name and description both say stands there once: a description that says the same is left out, and
+    stands in the place of a name that is only its cut beginning.
+
+    Cost: about 6 µs where name and description are plain ASCII without markup; twice that where they are
+    alike.
     """
-    target = quote(row.rel, safe="/")
-    room = MAX_LINE_BYTES - _CLOSING_BYTES - len(target)
+    if _label(row):
+        return lengthy_line(row)
+    name, description = _said_once(row.name, row.description)
+    return _line(row.rel, name, description, MAX_NAME_CHARS if description else MAX_DESCRIPTION_CHARS)
+
+
+def lengthy_line(row: IndexRow) -> str:
+    """The line of an entry as it once was made: with a description that says what the name says."""
     label = _label(row)
-    name = "" if label else _escaped(row.name, MAX_NAME_CHARS, max(_MIN_NAME_BYTES, room))
-    if not name:
-        name = _escaped(row.rel, MAX_NAME_CHARS, max(_MIN_NAME_BYTES, room))
-    room -= _size(name) + len(_DASH.encode())
-    description = _escaped(label or row.description, MAX_DESCRIPTION_CHARS, room)
-    return f"- [{name}]({target}){_DASH if description else ''}{description}\n"
+    return _line(row.rel, "" if label else row.name, label or row.description, MAX_NAME_CHARS)
 
 
 def page_link(topic: str, prefix: str, entries: int, target: str) -> str:
@@ -414,6 +422,33 @@ def _shown_scope(scope: Scope) -> str:
 
 def _counted(entries: int) -> str:
     return f"{entries} {'entry' if entries == 1 else 'entries'}"
+
+
+def _line(rel: RelPath, name: str, description: str, chars: int) -> str:
+    """The line of an entry; its path stands for a name of which nothing can be shown."""
+    target = quote(rel, safe="/")
+    room = MAX_LINE_BYTES - _CLOSING_BYTES - len(target)
+    shown = _escaped(name, chars, max(_MIN_NAME_BYTES, room))
+    if not shown:
+        shown = _escaped(rel, MAX_NAME_CHARS, max(_MIN_NAME_BYTES, room))
+    room -= _size(shown) + len(_DASH.encode())
+    more = _escaped(description, MAX_DESCRIPTION_CHARS, room)
+    return f"- [{shown}]({target}){_DASH if more else ''}{more}\n"
+
+
+def _said_once(name: str, description: str) -> tuple[str, str]:
+    """Name and description; if the one says what the other says, the longer as name, and no description."""
+    said, told = comparable(name), comparable(description)
+    is_cut = name.rstrip().endswith(_CUT)
+    if not is_cut and said == told:
+        return name, ""
+    if said.partition(" ")[0] not in told:  # Without its first word it is no title of it.
+        return name, description
+    title = title_of(one_line(description))
+    is_titled = said == comparable(title)
+    if is_cut and (is_titled or told.startswith(said)):
+        return description, ""
+    return name, "" if is_titled and not title.endswith(_CUT) else description
 
 
 def _label(row: IndexRow) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 from contextlib import ExitStack, closing, contextmanager
 from functools import cache
@@ -19,6 +20,7 @@ from kit.raising import raised
 from kit.store.ground import STRICT, claim, new, patience, photograph, sha
 from kit.store.shelf import Limits, Shelf, expected
 from kit.store.shelf import sha as digest_of
+from muniment.content.titles import title_of
 from muniment.errors import StoreConflict, Unreadable
 from muniment.kernel.names import MAX_FILE_BYTES
 from muniment.kernel.root import Root
@@ -276,6 +278,22 @@ def test_an_index_that_says_what_entries_say_or_said_is_not_saved_though_nobody_
     index.write_bytes(ours.replace(line, "- [a.md](a.md) — agent".encode()))
     assert rebuilt(ground) == ()
     assert index.read_bytes() == ours
+
+
+def test_an_index_of_a_version_that_said_things_twice_is_replaced_and_not_saved(ground, index):
+    """Its catalog went with that version: what it wrote is known by what the entries say."""
+    facts = [*(f"The fact number {at}" for at in range(200)), "The user prefers a long title, " * 4]
+    for at, fact in enumerate(facts):
+        put(ground.user, f"t/{at}.md", f"---\nname: {title_of(fact)}\ndescription: {fact}\n---\n{fact}\n")
+    assert rebuilt(ground) == ()
+    ours = {path: path.read_text() for path in (index, *(ground.user / "index").iterdir())}
+    for path, text in ours.items():
+        twice = re.sub(r"\[(The fact .*)\](.*)", r"[\1]\2 — \1", text)
+        path.write_text(re.sub(r"\[(The user .*)\](.*)", rf"[{title_of(facts[-1])}]\2 — \1", twice))
+    assert "[The fact number 7](t/7.md) — The fact number 7\n" in index.read_text()
+    assert forgetful(ground) == ()
+    assert {path: path.read_text() for path in ours} == ours
+    assert problems(ground) == ()
 
 
 @pytest.mark.parametrize("entries", [3, pytest.param(240, marks=pytest.mark.slow)])
