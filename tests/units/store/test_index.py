@@ -264,6 +264,21 @@ def test_an_excerpt_asks_for_the_decoded_path_and_drops_a_link_that_leads_nowher
     assert index.excerpt(b"- [All](MEMORY.md)", lambda _: True) == "- [All](MEMORY.md)"
 
 
+def test_an_excerpt_has_neither_entries_nor_pages_of_a_folder_that_is_not_to_be_shown():
+    topics = ("secret", "open")
+    links = [index.page_link(topic, "", 200, rel_of(topic)) for topic in topics]
+    lines = [
+        line
+        for topic in topics
+        for line in lines_in(topic, name=f"{topic} that…", description=f"{topic} that is")
+    ]
+    data = index.render_index(USER, 400, lines, links)
+    assert index_targets(data)[:2] == ["secret/a.md", "secret/b.md"]
+    told = index.excerpt(data, lambda rel: not rel.startswith("secret/"))
+    assert "secret" not in told
+    assert index_targets(told.encode()) == ["open/a.md", "open/b.md", rel_of("open")]
+
+
 def is_shown(topic, shows=lambda _: True, rel=None, prefix=""):
     rel = rel or f"index/{digest(topic)}{prefix and '-'}{prefix}.md"
     link = index.page_link(topic, prefix, 3, rel)
