@@ -55,6 +55,7 @@ class Memory:
         self.path.mkdir(mode=0o700, parents=True)
         self.root: BoundRoot = next(iter(bind_all({Scope("user"): self.path}).values()))
         self.database = Database(base / "catalog.db", synchronous="NORMAL")
+        self.second = 0
         with self.database.bare() as connection:
             connection.executescript(CATALOG_SCHEMA)
         with self.database.transaction():
@@ -69,14 +70,16 @@ class Memory:
         topic = rel.rpartition("/")[0]
         key = hashlib.sha256(rel.encode()).hexdigest()
         name = " ".join(WORDS[int(digit, 16) % len(WORDS)] for digit in key[:6])
+        self.second += 1
+        updated = f"2026-11-22T{self.second // 3600:02}:{self.second // 60 % 60:02}:{self.second % 60:02}Z"
         line = entry_line(IndexRow(RelPath(rel), name, f"About {name}", Trust.OWNER))
         with self.database.transaction() as connection:
             connection.execute("DELETE FROM entry WHERE root = 'root' AND rel = ?", (rel,))
             connection.execute(
                 "INSERT INTO entry (root, rel, topic, key, sort, inode, size, mtime_ns, ctime_ns, digest,"
-                " name, description, keywords, trust, readable, note, line, line_bytes)"
-                " VALUES ('root', ?, ?, ?, ?, 0, 0, 0, 0, '', ?, '', '[]', 'owner', 1, '', ?, ?)",
-                (rel, topic, key, fold(rel), name, line, len(line.encode())),
+                " name, description, keywords, trust, updated, readable, note, line, line_bytes)"
+                " VALUES ('root', ?, ?, ?, ?, 0, 0, 0, 0, '', ?, '', '[]', 'owner', ?, 1, '', ?, ?)",
+                (rel, topic, key, fold(rel), name, updated, line, len(line.encode())),
             )
             connection.execute("INSERT INTO relisted (root, topic, key) VALUES ('root', ?, ?)", (topic, key))
 

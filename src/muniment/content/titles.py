@@ -143,6 +143,8 @@ def anonymous(fact: str) -> str:
 
 def in_one_line(text: str) -> str:
     """`text` with white space folded and controls and format characters removed, joiners apart."""
+    if text.isascii() and text.isprintable():
+        return " ".join(text.split())
     spaced = "".join(" " if char.isspace() else char for char in text)
     kept = (
         char for char in spaced if char in _JOINERS or unicodedata.category(char) not in {"Cc", "Cf", "Cs"}

@@ -38,6 +38,8 @@ from urllib.parse import quote, unquote
 
 from muniment.content.entry import MAX_DESCRIPTION_CHARS, MAX_NAME_CHARS
 from muniment.content.gates import one_line
+from muniment.content.titles import title_of
+from muniment.content.words import comparable
 from muniment.errors import PathEscape, Refusal
 from muniment.kernel.names import INDEX_DIRECTORY, INDEX_NAME, RelPath, Scope, Trust, joined
 from muniment.kernel.path import FILE_SUFFIX, canonicalise, fold
@@ -70,6 +72,7 @@ _MIN_NAME_BYTES: Final = 40  # what a name keeps, however long the path is
 _CLOSING_BYTES: Final = len("- []()\n")
 _DASH: Final = " — "
 _NO_TOPIC: Final = "(no topic)"  # no folder can be called so: the grammar has no parentheses
+_CUT: Final = "…"
 _STAND_IN: Final = "entry.md"
 _WORD: Final = re.compile(r"[^\W_]+")
 MAX_SHOWN_CHARS: Final = 40
@@ -77,7 +80,8 @@ MAX_SHOWN_CHARS: Final = 40
 
 _NOTICE: Final = re.compile(
     r"Generated from (?:the )?[0-9]+ (?:of the )?entr(?:y|ies) of \S{1,400}; changes made here are lost\."
-    r"(?: [0-9]+ more entr(?:y|ies) (?:is|are) (?:not listed here|only on the pages linked first)\.)?"
+    r"(?: [0-9]+ more entr(?:y|ies) (?:is|are)"
+    r" (?:not listed here|only on the pages linked (?:first|last))\.)?"  # once they were linked first
 )
 _LINK_LINE: Final = re.compile(r"[ \t]*[-*+][ \t]+\[((?:[^\]\\]|\\.)*)\]\(([^)]+)\).*")
 _TARGET: Final = re.compile(r"^- \[(?:[^\]\\]|\\.)*\]\(", re.MULTILINE)
@@ -127,17 +131,22 @@ def is_index_path(rel: str) -> bool:
 def entry_line(row: IndexRow) -> str:
     """The line of an entry in `MEMORY.md`, with its line break (I1, I2, I4, I5).
 
-    Cost: about 6 µs where name and description are plain ASCII without markup.
+    What name and description both say stands there once: a description that says the same is left out, and
+    stands in the place of a name that is only its cut beginning.
+
+    Cost: about 6 µs where name and description are plain ASCII without markup; twice that where they are
+    alike.
     """
-    target = quote(row.rel, safe="/")
-    room = MAX_LINE_BYTES - _CLOSING_BYTES - len(target)
+    if _label(row):
+        return lengthy_line(row)
+    name, description = _said_once(row.name, row.description)
+    return _line(row.rel, name, description, MAX_NAME_CHARS if description else MAX_DESCRIPTION_CHARS)
+
+
+def lengthy_line(row: IndexRow) -> str:
+    """The line of an entry as it once was made: with a description that says what the name says."""
     label = _label(row)
-    name = "" if label else _escaped(row.name, MAX_NAME_CHARS, max(_MIN_NAME_BYTES, room))
-    if not name:
-        name = _escaped(row.rel, MAX_NAME_CHARS, max(_MIN_NAME_BYTES, room))
-    room -= _size(name) + len(_DASH.encode())
-    description = _escaped(label or row.description, MAX_DESCRIPTION_CHARS, room)
-    return f"- [{name}]({target}){_DASH if description else ''}{description}\n"
+    return _line(row.rel, "" if label else row.name, label or row.description, MAX_NAME_CHARS)
 
 
 def page_link(topic: str, prefix: str, entries: int, target: str) -> str:
@@ -179,25 +188,25 @@ def fits_half(lines: int, size: int) -> bool:
 
 
 def render_index(scope: Scope, entries: int, lines: Iterable[str], links: Sequence[str] = ()) -> bytes:
-    """`MEMORY.md` (I1 to I5): links to pages, then as many entries as fit, then none.
+    """`MEMORY.md` (I1 to I5): as many entries as fit beside the links to pages, then these.
 
     Args:
         scope: the name of the scope, for the notice.
         entries: how many there are.
-        lines: of the entries, in order; at least as many as can fit, or all.
+        lines: of the entries, what matters most first; at least as many as can fit, or all.
         links: lines that lead to pages with every entry; at most half a page. Empty: there are no pages, and
             what does not fit is only counted.
     """
     # The count of those left out has at most as many digits as that of all.
-    where = "only on the pages linked first" if links else "not listed here"
-    above = [*links, "\n"] if links else []
+    where = "only on the pages linked last" if links else "not listed here"
+    below = ["\n", *links] if links else []
     rows = list(lines)
     if not links and len(rows) == entries and fits_index(scope, entries, _size("".join(rows))):
         return "".join([_head(scope, entries), *rows]).encode()
-    room = MAX_BYTES - _size("".join([_head(scope, entries, entries, where), *above]))
-    listed = _fitting(rows, MAX_LINES - HEAD_LINES - len(above), room)
+    room = MAX_BYTES - _size("".join([_head(scope, entries, entries, where), *below]))
+    listed = _fitting(rows, MAX_LINES - HEAD_LINES - len(below), room)
     head = _head(scope, entries, entries - len(listed), where)
-    return "".join([head, *(above if listed else links), *listed]).encode()
+    return "".join([head, *listed, *(below if listed else links)]).encode()
 
 
 def render_page(scope: Scope, topic: str, prefix: str, lines: Sequence[str]) -> bytes:
@@ -416,6 +425,33 @@ def _counted(entries: int) -> str:
     return f"{entries} {'entry' if entries == 1 else 'entries'}"
 
 
+def _line(rel: RelPath, name: str, description: str, chars: int) -> str:
+    """The line of an entry; its path stands for a name of which nothing can be shown."""
+    target = quote(rel, safe="/")
+    room = MAX_LINE_BYTES - _CLOSING_BYTES - len(target)
+    shown = _escaped(name, chars, max(_MIN_NAME_BYTES, room))
+    if not shown:
+        shown = _escaped(rel, MAX_NAME_CHARS, max(_MIN_NAME_BYTES, room))
+    room -= _size(shown) + len(_DASH.encode())
+    more = _escaped(description, MAX_DESCRIPTION_CHARS, room)
+    return f"- [{shown}]({target}){_DASH if more else ''}{more}\n"
+
+
+def _said_once(name: str, description: str) -> tuple[str, str]:
+    """Name and description; if the one says what the other says, the longer as name, and no description."""
+    said, told = comparable(name), comparable(description)
+    is_cut = name.rstrip().endswith(_CUT)
+    if not is_cut and said == told:
+        return name, ""
+    if said.partition(" ")[0] not in told:  # Without its first word it is no title of it.
+        return name, description
+    title = title_of(one_line(description))
+    is_titled = said == comparable(title)
+    if is_cut and (is_titled or told.startswith(said)):
+        return description, ""
+    return name, "" if is_titled and not title.endswith(_CUT) else description
+
+
 def _label(row: IndexRow) -> str:
     """What stands in the place of an entry's own words; empty if they may be shown."""
     if not row.readable:
@@ -479,6 +515,10 @@ TOPIC_DIGITS: Final = 12
 
 _IS_LISTED: Final = "line_bytes > 0"
 """Of an entry that has not expired, see `expire`."""
+
+BY_PATH: Final = "sort, rel"
+BY_WEIGHT: Final = f"trust <> '{Trust.OWNER}', updated DESC, {BY_PATH}"
+"""In what order entries stand in `MEMORY.md` (L3, L4); the catalog has an index for each."""
 
 _LAST: Final = "~"  # sorts behind every text of digits, dashes and dots
 
@@ -590,10 +630,10 @@ class Rows:
         """Whether the last index had more files than `MEMORY.md`."""
         return bool(self.rows("SELECT 1 FROM written WHERE root = ? AND rel > ? LIMIT 1", PAGES))
 
-    def first_lines(self, count: int) -> list[str]:
-        """The lines of the first entries, in order."""
+    def first_lines(self, order: str, count: int) -> list[str]:
+        """The lines of the first entries in an order: `BY_PATH`, `BY_WEIGHT`."""
         found = self.rows(
-            f"SELECT line FROM entry WHERE root = ? AND {_IS_LISTED} ORDER BY sort, rel LIMIT ?",  # noqa: S608
+            f"SELECT line FROM entry WHERE root = ? AND {_IS_LISTED} ORDER BY {order} LIMIT ?",  # noqa: S608
             count,
         )
         return [line for (line,) in found]
@@ -752,14 +792,20 @@ def _begin(topic: str) -> str:
 # Which index files a root has and what each holds: a function of the set of its entries alone.
 #
 # - L1 If the lines of all entries fit in `MEMORY.md`, that is the only file.
-# - L2 Else every entry is on exactly one page (`pages.py`). `MEMORY.md` links all pages, and lists entries
-#   behind them while there is room. If the links would take more than half of it, it links pages of links,
+# - L2 Else every entry is on exactly one page (`pages.py`). `MEMORY.md` links all pages at its end, and lists
+#   entries before them while there is room. If the links would take more than half of it, it links pages of
+#   links,
 #   `index/_pages-<prefix>.md`: one for each first digit of a slot, SHA-256 of a page's file name. A page of
 #   links that would pass a limit links such pages itself, by one digit more. So whoever follows the links
 #   from
 #   `MEMORY.md` meets every entry once on a page of entries.
-# - L3 Entries stand in the order of their paths, folded; pages in that of their topics, then of their
-#   prefixes.
+# - L3 Where one file lists all, and on a page, entries stand in the order of their paths, folded: one change
+#   moves one line, so that merges stay small and a reader finds what they know the name of. Pages stand in
+#   the order of their topics, then of their prefixes.
+# - L4 Where `MEMORY.md` cannot list all, it begins with what matters, since other tools load its beginning
+#   and look no further: entries of trust `owner` before others, of each the newest first, by what their
+#   provenance says (`updated`, which proves nothing); then those that say nothing of it, by path. No time of
+#   a file counts, so that every machine that trusts the entries alike makes the same index.
 #
 # Cost: after one change, one page, its pages of links and `MEMORY.md` are rendered, and each page is
 # counted.
@@ -825,7 +871,8 @@ def lay_out(
         elif pages:
             tree = _Tree(rows, scope, changes)
             links, files, gone = tree.links(), tree.files, tree.gone()
-        lines = rows.first_lines(MAX_LINES - HEAD_LINES - len(links))
+        order = BY_WEIGHT if paged else BY_PATH
+        lines = rows.first_lines(order, MAX_LINES - HEAD_LINES - len(links))
         files[RelPath(INDEX_NAME)] = render_index(scope, entries, lines, links)
         return Layout(files, tuple(sorted(gone)), entries, paged, upto)
 
@@ -846,7 +893,7 @@ class _Tree:
         self._rows, self._scope = rows, scope
         self._everything = changes is None
         self._above = rows.written(_PAGES_OF_LINKS)
-        self._kept: set[RelPath] = set()
+        self._kept: list[str] = []  # how the pages of links begin that stay as they are
         self._gone: set[RelPath] = set()
         self._slots: list[str] = []  # of all pages that came, went or changed
         self.files: dict[RelPath, bytes] = {}
@@ -868,7 +915,8 @@ class _Tree:
 
     def gone(self) -> set[RelPath]:
         """Files of the last index that are none any more; to be asked after `links`."""
-        return self._gone | self._above.difference(self._kept, self.files)
+        kept = tuple(self._kept)
+        return self._gone | {rel for rel in self._above.difference(self.files) if not rel.startswith(kept)}
 
     def _direct(self, prefix: str, way: str, fits: Callable[[int, int], bool]) -> list[str] | None:
         """Links to all pages whose slots begin so, in order (L3); None if they do not fit.
@@ -902,7 +950,7 @@ class _Tree:
                 under = self._divided(below, "") if direct is None else direct
                 self.files[rel] = render_links(self._scope, below, entries, under)
             else:
-                self._kept.update(each for each in self._above if each.startswith(begin))
+                self._kept.append(begin)
         return links
 
     def _is_touched(self, prefix: str) -> bool:

@@ -160,6 +160,8 @@ _NAMED: Final = re.compile("[0-9A-Za-z]{1,64}")
 
 _MAX_NAMED: Final = 8
 
+_TIME: Final = re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z")
+
 
 class Assessed(NamedTuple):
     """What somebody who knows the ledger and the gates makes of a file.
@@ -194,6 +196,7 @@ class Row(NamedTuple):
     trust: str
     expires: str | None
     ident: str | None
+    updated: str
     sees: str
     readable: int
     held: str | None
@@ -243,6 +246,11 @@ def _names(said: object) -> Iterator[str]:
     return (each for each in listed if isinstance(each, str) and _NAMED.fullmatch(each))
 
 
+def _time(said: object) -> str:
+    """A time as it stands in a provenance line; empty: none of the form in which the store writes it."""
+    return said if isinstance(said, str) and _TIME.fullmatch(said) else ""
+
+
 def _bare(rel: RelPath, digest: Digest | None, assessed: Assessed, note: str) -> Row:
     stem = rel.rpartition("/")[2].removesuffix(FILE_SUFFIX)
     index = IndexRow(
@@ -274,6 +282,7 @@ def _row(
         trust=assessed.trust,
         expires=assessed.expires,
         ident=next(_names(provenance.get("id")), None),
+        updated=_time(provenance.get("updated")),
         sees=" ".join(name for key in ("supersedes", "see") for name in _names(provenance.get(key))),
         readable=int(index.readable),
         held=assessed.held,

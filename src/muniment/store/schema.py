@@ -285,6 +285,7 @@ CATALOG_SCHEMA: Final = """
         trust TEXT NOT NULL,
         expires TEXT,
         ident TEXT,                  -- by its own provenance, which anybody may write
+        updated TEXT NOT NULL DEFAULT '',  -- likewise, to the second; '' if it does not say
         sees TEXT NOT NULL DEFAULT '',  -- likewise: what it replaces or is about too, with spaces between
         readable INTEGER NOT NULL,
         held TEXT,                   -- the gate that holds its text back
@@ -294,6 +295,8 @@ CATALOG_SCHEMA: Final = """
         UNIQUE (root, rel)
     ) STRICT;
     CREATE INDEX entry_in_order ON entry (root, sort, rel);
+    CREATE INDEX entry_by_weight ON entry (root, trust <> 'owner', updated DESC, sort, rel)
+        WHERE line_bytes > 0;
     CREATE INDEX entry_of_page ON entry (root, topic, key, line_bytes);
     CREATE INDEX entry_that_ends ON entry (root, expires) WHERE expires > '' AND line_bytes > 0;
     CREATE INDEX entry_seen ON entry (root, topic, rel, inode, size, mtime_ns, ctime_ns);

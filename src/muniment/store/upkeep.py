@@ -47,7 +47,14 @@ from muniment.policy.grammar import check_creatable
 from muniment.store.audit import timestamp
 from muniment.store.catalog import Look, View, refresh
 from muniment.store.database import Database
-from muniment.store.index import IndexRow, entry_line, is_page_name, lay_out, says_nothing_else
+from muniment.store.index import (
+    IndexRow,
+    entry_line,
+    is_page_name,
+    lay_out,
+    lengthy_line,
+    says_nothing_else,
+)
 from muniment.store.journal import CatalogFacts, LedgerJournal
 from muniment.store.ledger import root_key
 from muniment.store.rows import Assess, Assessed
@@ -485,7 +492,7 @@ class _Planning:
         if rows:
             rows += [IndexRow(rel, "", "", trust) for trust in (Trust.AGENT, Trust.EXTERNAL)]
             rows += [replace(rows[0], readable=False), replace(rows[0], held=True)]
-        return {*(line for *_, line in found), *map(entry_line, rows)}
+        return {*(line for *_, line in found), *map(entry_line, rows), *map(lengthy_line, rows)}
 
     def _was_written(self, rel: RelPath) -> bool:
         return bool(

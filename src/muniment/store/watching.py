@@ -107,7 +107,7 @@ class Watch:
                 name = f"/proc/self/fd/{opened.fd}".encode()
                 number = _checked(_LIBC.inotify_add_watch(self._fd, name, _CHANGES | _ONLY_DIRECTORIES))
                 self._paths[number], self._numbers[path] = path, number
-        return new
+        return [path for path in new if path in self._numbers]
 
     def changed(self) -> dict[str, set[str] | None] | None:
         """What changed since the last time; None: the system lost count.
@@ -288,8 +288,7 @@ class Looks:
             return view_of(self._state, root, policy, look=watched if is_told else None)
 
     def _watched_of(self, root: BoundRoot) -> WatchedRoot:
-        status = os.fstat(root.root.fd)
-        of = (root_key(self._state, root), status.st_dev, status.st_ino)
+        of = (root_key(self._state, root), root.device, root.inode)
         with self._lock:
             if of not in self._watched:
                 self._watched[of] = WatchedRoot()

@@ -58,22 +58,24 @@ class Shelf:
         self.root = bind("user", self.top)
         self.catalog = open_catalog(Path(base, "catalog.db"))
         self.lines = {}
+        self.weights = {}  # Trust of each path, and when it was updated.
         self.ever = defaultdict(set)  # What a ledger knows of each path.
 
     def close(self):
         self.catalog.close()
         self.root.close()
 
-    def put(self, rel, description=""):
+    def put(self, rel, description="", trust="owner", updated=""):
         """An entry that came or changed."""
+        self.weights[rel] = trust, updated
         line, (topic, key) = line_of(rel, description), self._gone(rel)
         self.lines[rel] = line
         self.ever[rel].add(data_of(rel, description))
         self.catalog.rows(
             "INSERT INTO entry (root, rel, topic, key, sort, inode, size, mtime_ns, ctime_ns, digest,"
-            " name, description, keywords, trust, readable, note, line, line_bytes)"
-            " VALUES (?, ?, ?, ?, ?, 0, 0, 0, 0, '', '', '', '[]', 'owner', 1, '', ?, ?)",
-            (KEY, rel, topic, key, folded(rel), line, len(line.encode())),
+            " name, description, keywords, trust, updated, readable, note, line, line_bytes)"
+            " VALUES (?, ?, ?, ?, ?, 0, 0, 0, 0, '', '', '', '[]', ?, ?, 1, '', ?, ?)",
+            (KEY, rel, topic, key, folded(rel), trust, updated, line, len(line.encode())),
         )
 
     def drop(self, rel):
@@ -142,8 +144,14 @@ class Limits:
     digits: int = 12
 
 
-def expected(lines, limits=None):
-    """The files of an index for entries, {path: line}."""
+def by_weight(rels, weights):
+    """The owner's before others', then the newest first, then by path."""
+    newest = sorted(in_order(rels), key=lambda rel: weights[rel][1], reverse=True)
+    return sorted(newest, key=lambda rel: weights[rel][0] != "owner")
+
+
+def expected(lines, limits=None, weights=None):
+    """The files of an index for entries, {path: line}; without weights all are the same in that."""
     limits, order = limits or Limits(), in_order(lines)
     notice = f"Generated from the {_many(len(lines))} of user; changes made here are lost."
     head = f"# Memory index\n\n{notice}\n" + ("\n" if lines else "")
@@ -156,24 +164,25 @@ def expected(lines, limits=None):
         for name, (topic, prefix, rels) in pages.items()
     }
     links = _links(pages, "", "index/", limits.half, limits, files)
+    order = by_weight(lines, weights) if weights else order
     files["MEMORY.md"] = _memory(lines, order, links, notice)
     return files
 
 
 def _memory(lines, order, links, notice):
     kept = []
-    room = 25_000 - len("".join([_with_rest(notice, len(order)), *links, "\n"]).encode())
+    room = 25_000 - len("".join([_with_rest(notice, len(order)), "\n", *links]).encode())
     for rel in order[: 200 - 4 - len(links) - 1]:
         room -= len(lines[rel].encode())
         if room < 0:
             break
         kept.append(lines[rel])
-    return "".join([_with_rest(notice, len(order) - len(kept)), *links, "\n" if kept else "", *kept])
+    return "".join([_with_rest(notice, len(order) - len(kept)), *kept, "\n" if kept else "", *links])
 
 
 def _with_rest(notice, count):
     more = "entry is" if count == 1 else "entries are"
-    rest = f" {count} more {more} only on the pages linked first." if count else ""
+    rest = f" {count} more {more} only on the pages linked last." if count else ""
     return f"# Memory index\n\n{notice}{rest}\n\n"
 
 

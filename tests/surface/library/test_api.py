@@ -27,6 +27,7 @@ from muniment.jobs.request import RememberRequest
 from muniment.settings import read_settings
 from muniment.store.ledger import of_task
 from muniment.store.state import State
+from muniment.store.watching import looks_of
 from muniment.testing.minds import ScriptedModel, call, calls, say
 
 DARK = "The user prefers dark mode in all editors"
@@ -255,6 +256,7 @@ def test_places_share_the_callers_state_and_ones_own_is_closed_with_it(home, tmp
             for terms, words in bad:
                 with pytest.raises(errors.MunimentError, match=words):
                     opening.find_place(settings(**terms), tmp_path, state=state)
+        looks_of(state).close()  # Which watch the root that both have, as long as the state is open.
         assert (descriptors(), of_task(state, "task-1") is None) == (before, False)
     before, place = descriptors(), opening.find_place(settings(), tmp_path)
     assert of_task(place.state, "task-1")

@@ -106,6 +106,34 @@ def test_no_field_or_topic_can_forge_a_line_a_link_or_a_heading():
         assert line == "- [a.md](a.md) — held"
 
 
+CUT = "Prefers a fact that is so long that no title has room for all of it, whatever…"
+WHOLE = "The user prefers a fact that is so long that no title has room for all of it, whatever it says"
+
+
+def test_what_name_and_description_both_say_stands_in_a_line_once():
+    for name, description, told in (
+        *(("Dark mode", each, "Dark mode") for each in ("Dark mode", "dark  mode.", "Dark\nmode", "")),
+        ("Prefers dark mode", "The user prefers dark mode.", "Prefers dark mode"),
+        ("Prefers dark mode", "Remember: The user prefers **dark** mode", "Prefers dark mode"),
+        ("設定は暗い", "設定は暗い。", "設定は暗い"),
+        ("Dark mode", "The user prefers dark mode", "Dark mode — The user prefers dark mode"),
+        ("Dark mode", "Dark mode at night", "Dark mode — Dark mode at night"),
+        ("Dark mode", "Dark mode\nbut never at night", "Dark mode — Dark mode but never at night"),
+        ("Dark mode?", "Dark mode", "Dark mode? — Dark mode"),
+        (CUT, WHOLE, WHOLE),
+        (CUT, CUT, CUT),
+        (CUT.rstrip("…"), WHOLE, f"{CUT.rstrip('…')} — {WHOLE}"),
+        ("A fact that…", "A fact that is told", "A fact that is told"),
+        ("A fact that…", "Another fact that is told", "A fact that… — Another fact that is told"),
+        ("n" * 100, "n" * 100, "n" * 100),
+    ):
+        line = index.entry_line(row("a.md", name, description))
+        assert shown(line) == told, (name, description)
+        assert links_of(index.render_index(USER, 1, [line])) == ["a.md"]
+    for trust in (Trust.AGENT, Trust.EXTERNAL):
+        assert shown(index.entry_line(row("a.md", CUT, WHOLE, trust))) == f"a.md — {trust}"
+
+
 def test_name_and_description_give_way_to_the_path():
     called = [("n", "d"), *((char * 500, other * 500) for char, other in ("xy", "éü", "\U0001f600[", "*_"))]
     for (name, description), path_bytes in product(called, (4, 100, 400, 440, 480)):
@@ -234,6 +262,21 @@ def test_an_excerpt_asks_for_the_decoded_path_and_drops_a_link_that_leads_nowher
     assert told == "# Memory index\n* [A](t/%C3%89%20x.md) - hook"
     assert asked == ["t/É x.md", "c.md"]
     assert index.excerpt(b"- [All](MEMORY.md)", lambda _: True) == "- [All](MEMORY.md)"
+
+
+def test_an_excerpt_has_neither_entries_nor_pages_of_a_folder_that_is_not_to_be_shown():
+    topics = ("secret", "open")
+    links = [index.page_link(topic, "", 200, rel_of(topic)) for topic in topics]
+    lines = [
+        line
+        for topic in topics
+        for line in lines_in(topic, name=f"{topic} that…", description=f"{topic} that is")
+    ]
+    data = index.render_index(USER, 400, lines, links)
+    assert index_targets(data)[:2] == ["secret/a.md", "secret/b.md"]
+    told = index.excerpt(data, lambda rel: not rel.startswith("secret/"))
+    assert "secret" not in told
+    assert index_targets(told.encode()) == ["open/a.md", "open/b.md", rel_of("open")]
 
 
 def is_shown(topic, shows=lambda _: True, rel=None, prefix=""):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import tempfile
 from contextlib import ExitStack, closing, contextmanager
 from functools import cache
@@ -16,9 +18,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from kit.memories import put
 from kit.raising import raised
-from kit.store.ground import STRICT, claim, new, patience, photograph, sha
+from kit.store.ground import STRICT, claim, lay, new, opened, patience, photograph, sha
 from kit.store.shelf import Limits, Shelf, expected
 from kit.store.shelf import sha as digest_of
+from muniment.content.titles import title_of
 from muniment.errors import StoreConflict, Unreadable
 from muniment.kernel.names import MAX_FILE_BYTES
 from muniment.kernel.root import Root
@@ -36,6 +39,7 @@ TOPICS = ("", "a", "A", "b_c", "d/e", "f", "g", "h", "i & j", "é")
 NAMES = tuple(f"{name}.md" for name in ("1", "2", "3", "4", "5", "6", "x y", "ü", "Z", "z"))
 
 parts = st.tuples(st.sampled_from(TOPICS), st.sampled_from(NAMES))
+weights = st.tuples(st.sampled_from(["owner", "workspace", "agent"]), st.sampled_from(["", "2026", "2027"]))
 rels = parts.map(lambda each: "/".join(each).lstrip("/"))
 
 
@@ -86,10 +90,10 @@ class Following(RuleBasedStateMachine):
         self.put(some, 0)
         self.shelf.index()
 
-    @rule(some=st.lists(rels, min_size=1, max_size=20), length=st.sampled_from([0, 10, 150]))
-    def put(self, some, length):
+    @rule(some=st.lists(rels, min_size=1, max_size=20), length=st.sampled_from([0, 10, 150]), weight=weights)
+    def put(self, some, length, weight=("owner", "")):
         for rel in some:
-            self.shelf.put(rel, "w" * length)
+            self.shelf.put(rel, "w" * length, *weight)
 
     @rule(data=st.data())
     def drop(self, data):
@@ -129,7 +133,7 @@ class Following(RuleBasedStateMachine):
     def is_right(self):
         files = self.shelf.files()
         if files or self.shelf.lines:  # an empty memory that never had an index needs none
-            assert files == expected(self.shelf.lines, SMALL)
+            assert files == expected(self.shelf.lines, SMALL, self.shelf.weights)
         assert self.shelf.rows("relisted") == []
 
     def teardown(self):
@@ -165,6 +169,32 @@ def test_one_change_writes_its_page_the_links_to_it_and_memory_md(empty):
         assert sorted(empty.index()) == written
         assert empty.files() == expected(empty.lines)
     assert empty.index() == []
+
+
+@pytest.mark.threat("T-IDX-04", control="index_size")
+@pytest.mark.parametrize("entries", [400, pytest.param(10_000, marks=pytest.mark.slow)])
+def test_the_newest_facts_of_the_owner_stand_in_the_first_lines_however_many_entries_there_are(
+    empty, entries
+):
+    """Others load 200 lines of it, and no page."""
+    with empty.catalog.transaction():
+        for at in range(entries):
+            updated = f"2026-{at * 7 % 12 + 1:02}-01T10:{at % 60:02}:00Z" if at % 5 else ""
+            empty.put(f"topic {at % 70}/{at}.md", "d" * 60, ("workspace", "owner")[at % 2], updated)
+        for at in range(50):
+            empty.put(f"z/mine-{at}.md", "d" * 60, "owner", f"2027-01-01T10:00:{at:02}Z")
+            empty.put(f"a/theirs-{at}.md", "d" * 60, "agent", f"2028-01-01T10:00:{at:02}Z")
+    empty.index()
+    assert empty.files() == expected(empty.lines, weights=empty.weights)
+    data = (empty.top / "MEMORY.md").read_bytes()
+    assert (data.count(b"\n") <= 200, len(data) <= 25_000) == (True, True)
+    targets = index_targets(data)
+    assert targets[:50] == [f"z/mine-{at}.md" for at in reversed(range(50))]
+    links = [target.startswith("index/") for target in targets]
+    assert links == sorted(links)  # What leads to all others comes last.
+    empty.put("z/mine-7.md", "d" * 60, "owner", "2027-01-01T10:01:00Z")
+    assert empty.index() == ["MEMORY.md"]  # Its line is the same.
+    assert index_targets((empty.top / "MEMORY.md").read_bytes())[:2] == ["z/mine-7.md", "z/mine-49.md"]
 
 
 def test_a_page_that_would_pass_a_limit_is_split_by_the_next_digit(empty):
@@ -278,6 +308,22 @@ def test_an_index_that_says_what_entries_say_or_said_is_not_saved_though_nobody_
     assert index.read_bytes() == ours
 
 
+def test_an_index_of_a_version_that_said_things_twice_is_replaced_and_not_saved(ground, index):
+    """Its catalog went with that version: what it wrote is known by what the entries say."""
+    facts = [*(f"The fact number {at}" for at in range(200)), "The user prefers a long title, " * 4]
+    for at, fact in enumerate(facts):
+        put(ground.user, f"t/{at}.md", f"---\nname: {title_of(fact)}\ndescription: {fact}\n---\n{fact}\n")
+    assert rebuilt(ground) == ()
+    ours = {path: path.read_text() for path in (index, *(ground.user / "index").iterdir())}
+    for path, text in ours.items():
+        twice = re.sub(r"\[(The fact .*)\](.*)", r"[\1]\2 — \1", text)
+        path.write_text(re.sub(r"\[(The user .*)\](.*)", rf"[{title_of(facts[-1])}]\2 — \1", twice))
+    assert "[The fact number 7](t/7.md) — The fact number 7\n" in index.read_text()
+    assert forgetful(ground) == ()
+    assert {path: path.read_text() for path in ours} == ours
+    assert problems(ground) == ()
+
+
 @pytest.mark.parametrize("entries", [3, pytest.param(240, marks=pytest.mark.slow)])
 def test_two_homes_that_share_a_root_save_no_index_of_each_other(ground, tmp_path, entries):
     """Each knows nothing of what the other wrote, changed and removed: only the files are shared."""
@@ -297,6 +343,29 @@ def test_two_homes_that_share_a_root_save_no_index_of_each_other(ground, tmp_pat
             done(ground.edit(kept, b"# Other words\n\ny\n"), state=one)
         assert not list(ground.user.glob("memory-before-muniment*"))
         assert problems(ground) == problems(ground, other) == ()
+
+
+def test_another_machine_makes_the_same_index_of_the_same_files_whatever_their_times(ground, index, tmp_path):
+    """By what provenance says of them; what says nothing of it, or nonsense, comes last, by path."""
+    days = [f"2026-11-{day}T10:00:00Z" for day in (12, 11, 13)]
+    others = ["2026-13", "~", "2026-11-22", "2026-11-22 10:00:00", 5, None, "2026-11-22T10:00:00+01:00"]
+    for at, time in enumerate([*days, *others, *[""] * 196]):
+        text = f"---\nmuniment: {json.dumps({'updated': time})}\n---\n# Fact\n"
+        os.utime(put(ground.user, f"{'u' if at < 3 else 't'}/{at:03}.md", text), ns=(0, 10**18 - at))
+    assert rebuilt(ground) == ()
+    first = ["u/002.md", "u/000.md", "u/001.md", "a.md", "t/003.md", "t/004.md", "t/005.md"]
+    assert index_targets(index.read_bytes())[:7] == first
+    files = {str(path.relative_to(ground.base)): path for path in ground.base.rglob("*.md")}
+    made = {
+        rel: path.read_bytes() for rel, path in files.items() if rel.startswith(("user/M", "user/index/"))
+    }
+    base = tmp_path / "other"
+    lay(base, {rel: files[rel].read_bytes() for rel in sorted(files, reverse=True) if rel not in made})
+    for number, path in enumerate(base.rglob("*.md")):
+        os.utime(path, ns=(number, 10**18 - number * 10**15))
+    with opened(base, tmp_path / "other-state") as other:
+        rebuilt(other)
+        assert {rel: (base / rel).read_bytes() for rel in made} == made
 
 
 def test_an_index_that_becomes_a_persons_own_meanwhile_is_saved_or_left(ground, index, monkeypatch):

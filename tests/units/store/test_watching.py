@@ -82,6 +82,20 @@ def test_each_look_of_one_that_stays_finds_an_append_of_another_process_and_asks
     assert asked == []
 
 
+def looks_at_closed(made, look):
+    """What is seen of the root `user` after somebody closed it."""
+    made.put("user/b/three.md", "About b three\n")
+    return look.looks.view(made.place.roots["user"], made.place.policy, FOREVER)
+
+
+def test_a_root_that_cannot_be_opened_holds_nobody_up(made, look):
+    for _ in range(2):
+        look()
+    made.place.roots["user"].close()
+    view = looks_at_closed(made, look)
+    assert not view.complete
+
+
 def test_a_name_is_looked_at_alone_and_who_is_not_told_lists_its_directory(made, look, monkeypatch):
     listed, real = [], OpenDirectory.entries
     monkeypatch.setattr(OpenDirectory, "entries", lambda self: listed.append(1) or real(self))
