@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from datetime import UTC, datetime
 
-from muniment.errors import NotFound, Refusal, RememberRefused, ToolError
+from muniment.errors import Refusal, RememberRefused, ToolError
 from muniment.jobs.place import Place
 from muniment.kernel.cancel import Patience
 from muniment.kernel.change import ChangeSet, FileChange, digest
@@ -28,19 +28,16 @@ def edited(place: Place, path: CanonicalPath, before: bytes, after: bytes) -> tu
 
     Args:
         place: the memory; stays the caller's.
-        path: of the entry.
+        path: of the entry, in a scope that is bound.
         before: what was read there.
         after: what it is to say.
 
     Raises:
-        NotFound: nothing is remembered in that scope.
         RememberRefused: a gate or the policy does not let it be so.
         StoreConflict: the entry changed meanwhile.
         PendingReview: the policy wants a review of every change.
         ManagedMemoryUnavailable, DeadlineExceeded, PathEscape: as `commit`.
     """
-    if path.scope not in place.roots:
-        raise NotFound(f"nothing is remembered in {path.scope} yet")
     run = Run(
         f"{KIND}-{new_ulid()}", timestamp(datetime.now(UTC)), Trust.OWNER, "owner", place.policy.label, KIND
     )

@@ -70,6 +70,13 @@ def test_nothing_is_saved_where_nothing_changed_or_the_editor_fails(
     lines = muniment.lines("edit", saved, code=1)
     assert lines[0].startswith("note: what you wrote is kept in ")
     assert "[remember_refused]" in lines[1]
+    monkeypatch.setenv("EDITOR", "/nowhere/editor")
+    (line,) = muniment.lines("edit", saved, code=1)
+    assert "cannot be used: No such file or directory; nothing was saved" in line
+    assert muniment.failure("edit", "user/nothing.md") == "not_found"
+    editor(WAS, NOW)
+    assert muniment.document("edit", saved)["path"] == saved
+    muniment.lines("undo", muniment.document("history", saved)["steps"][0]["task"])
     monkeypatch.delenv("EDITOR")
     (line,) = muniment.lines("edit", saved, code=1)
     assert line.startswith("not saved: no editor is named; set VISUAL or EDITOR")

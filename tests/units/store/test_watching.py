@@ -3,6 +3,7 @@
 import errno
 import math
 import os
+import shutil
 import subprocess
 import threading
 from contextlib import closing
@@ -17,6 +18,7 @@ from muniment.kernel.cancel import Patience
 from muniment.kernel.root import OpenDirectory
 from muniment.store import catalog, visit
 from muniment.store import watching as subject
+from muniment.store.catalog import Everywhere
 from muniment.store.upkeep import view_of
 from muniment.store.watching import Looks
 from muniment.testing.minds import FakeClock
@@ -236,3 +238,47 @@ def test_a_link_in_place_of_a_directory_is_not_watched(made, look, tmp_path):
     assert [rel for rel in look() if rel.startswith("a/")] == []
     os.truncate(outside / "one.md", 0)
     assert look.looks._watched[next(iter(look.looks._watched))]._watch.changed() == {}
+
+
+class Told(Everywhere):
+    """A look that is told of some names, once."""
+
+    def __init__(self, stale):
+        super().__init__()
+        self.told = [stale]
+
+    def stale(self, _view):
+        return self.told.pop() if self.told else {}
+
+
+def test_where_names_alone_do_not_tell_enough_the_directory_is_listed(made, monkeypatch):
+    root, policy = made.place.roots["user"], made.place.policy
+    view_of(made.state, root, policy)
+
+    def look(names):
+        return view_of(made.state, root, policy, look=Told({"b": names}))
+
+    made.file("user/b/one.md").unlink()
+    made.put("user/b/one.md/deep.md", "About a folder\n")
+    assert look({"one.md"}).names("b/one.md") == {"deep.md"}
+    shutil.rmtree(made.file("user/b/one.md"))
+    made.put("user/b/one.md", "About b again\n")
+    assert look({"one.md"}).names("b/one.md") is None
+    made.file("user/b").rename(made.file("user/old"))
+    made.put("user/b/other.md", "About another\n")
+    assert look({"two.md"}).names("b") == {"other.md"}
+    with monkeypatch.context() as few:
+        few.setattr(visit, "MAX_NAMES", 5)
+        made.put("user/b/more.md", "About more\n")
+        assert not look({"more.md"}).complete
+    assert look({"more.md"}).names("b") == {"more.md", "other.md"}
+    shutil.rmtree(made.file("user/b"))
+    assert look({"more.md"}).names("b") is None
+
+
+def test_no_more_roots_are_watched_than_leave_others_some(made, look, monkeypatch):
+    monkeypatch.setattr(subject, "MAX_ROOTS", 0)
+    for number in range(3):
+        made.put(f"user/b/{number}.md", f"About b {number}\n")
+        assert f"b/{number}.md" in look()
+    assert not any(each.is_watched for each in look.looks._watched.values())
