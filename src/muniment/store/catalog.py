@@ -10,7 +10,7 @@ On success of `refresh`, and of `View.look_again` for the directories that it is
   its directory: its mode, its times, a second name.
 - G3. Every entry whose line in the index came, went or changed is in `relisted`.
 - G4. Text, name and description of a held entry are in no row. The full-text rows are those of the entries
-  that can be read and are not held.
+  that can be read and are not held; no others have a vector.
 - G5. A refresh commits what it found each time that it has read `visit.BATCH` files, and the rest at its
   end. One that fails or is given up leaves rows that are right of their files, and of the directories that it
   did not end with what has the next one look at them, so that each gets further. `look_again` commits
@@ -33,7 +33,6 @@ Attacked in tests/units/store/test_catalog*.py.
 from __future__ import annotations
 
 import os
-import re
 import sqlite3
 import time
 from collections import defaultdict
@@ -59,8 +58,18 @@ from muniment.kernel.names import (
 from muniment.kernel.path import FILE_SUFFIX, CanonicalPath, segment_problem
 from muniment.kernel.root import Kind, OpenDirectory, Root, Sighted
 from muniment.store.index import is_index_path
-from muniment.store.rows import Assess, Assessed, Columns, Row, Text, folded, row_of, unreadable_row
-from muniment.store.state import Database, State
+from muniment.store.rows import (
+    Assess,
+    Assessed,
+    Embedder,
+    Row,
+    Text,
+    drop_texts,
+    put_texts,
+    row_of,
+    unreadable_row,
+)
+from muniment.store.state import Database
 from muniment.store.table import Table
 
 # -- looking -----------------------------------------------------------------------------------------
@@ -242,20 +251,6 @@ class _Entry(NamedTuple):
     row: Row
 
 
-class _Words(NamedTuple):
-    """The full-text row of an entry."""
-
-    rowid: int
-    words: Columns
-
-
-class _Saying(NamedTuple):
-    """What an entry says by itself."""
-
-    digest: str
-    entry: int
-
-
 class _ReadRow(NamedTuple):
     """How a file stood when it was read last, and what was thought of it."""
 
@@ -279,8 +274,6 @@ _READ_ROWS: Final = Table("entry", _ReadRow)
 _DIRECTORIES: Final = Table("directory", _Directory)
 _NAMES: Final = Table("name", _Name)
 _ENTRIES: Final = Table("entry", _Entry)
-_TEXTS: Final = Table("text", _Words)
-_SAYINGS: Final = Table("saying", _Saying)
 _RELISTED: Final = Table("relisted", _Relisted)
 
 _NO_STAMP: Final[Stamp] = (0, 0, 0, 0)
@@ -332,6 +325,7 @@ class Visit:
         key: of the root in the catalog.
         root: its handle.
         assess: asked for each file that is read.
+        embedder: makes the vectors of those that may be told; None: nobody does.
         now_ns: the wall clock before the first look.
         save: commits, and begins the next transaction (V4); whether nobody else wrote in between. None: all
             is one transaction, the caller's.
@@ -344,6 +338,7 @@ class Visit:
         root: Root,
         assess: Assess,
         *,
+        embedder: Embedder | None,
         now_ns: int,
         save: Callable[[], bool] | None = None,
     ) -> None:
@@ -351,6 +346,7 @@ class Visit:
         self._key = key
         self._root = root
         self._assess = assess
+        self._embedder = embedder
         self._now_ns = now_ns
         self._save = save
         self._unsaved = 0
@@ -363,8 +359,7 @@ class Visit:
         self._removals: list[tuple[int]] = []
         self._stamps: list[tuple[int, ...]] = []
         self._stale_texts: list[tuple[int]] = []
-        self._texts: list[_Words] = []
-        self._sayings: list[_Saying] = []
+        self._texts: list[tuple[int, Text]] = []
         self._relisted: list[_Relisted] = []
 
     def run(self, directories: Iterable[str]) -> None:
@@ -456,7 +451,7 @@ class Visit:
             assessed = self._assess(rel, of, data)
             if number and self._says_the_same(number, found, of, assessed):
                 return
-            row, text = row_of(rel, data, of, assessed)
+            row, text = row_of(rel, data, of, assessed, self._embedder)
         if number:
             self._update(number, found, row, text)
         else:
@@ -477,11 +472,16 @@ class Visit:
     def _says_the_same(self, number: int, found: Stamp, of: Digest, assessed: Assessed) -> bool:
         """Whether a row stays but for its stamp: the bytes are the same, and what is thought of them."""
         (known,) = _READ_ROWS.each(self._database, "WHERE id = ?", (number,))
-        if (known.digest, known.assessed) != (of, assessed):
+        if (known.digest, known.assessed) != (of, assessed) or self._lacks_vector(number):
             return False
         if known != (*found, of, assessed):
             self._stamps.append((*found, number))
         return True
+
+    def _lacks_vector(self, number: int) -> bool:
+        """Whether an entry has none that may have one: what it had was of another model."""
+        query = "SELECT 1 FROM vector WHERE entry = ?"
+        return self._embedder is not None and self._database.execute(query, (number,)).fetchone() is None
 
     def _insert(self, found: Stamp, row: Row, text: Text | None) -> None:
         if not self._next_id:
@@ -499,15 +499,14 @@ class Visit:
         self._updates.append((*found, *row[_LASTING:], number))
         if line != row.line:
             self._relist(row.topic, row.key)
-        if (digest, held) != (row.digest, row.held):
+        if (digest, held) != (row.digest, row.held) or self._lacks_vector(number):
             self._stale_texts.append((number,))
             self._put_text(number, text)
 
     def _put_text(self, number: int, text: Text | None) -> None:
         self._pending += _ROW_CHARS
         if text is not None:
-            self._texts.append(_Words(number, text.words))
-            self._sayings += [_Saying(digest, number) for digest in text.sayings]
+            self._texts.append((number, text))
             self._pending += sum(map(len, text.words))
         if self._pending > PENDING_CHARS:
             self._flush()
@@ -524,20 +523,17 @@ class Visit:
     def _flush(self) -> None:
         """Hand over what waits: first what goes, so that nothing stands in the way of what comes."""
         execute = self._database.executemany
-        execute("DELETE FROM text WHERE rowid = ?", self._stale_texts)
-        execute("DELETE FROM saying WHERE entry = ?", self._stale_texts)
+        drop_texts(self._database, self._stale_texts)
         execute("DELETE FROM entry WHERE id = ?", self._removals)
         execute(_UPDATE, self._updates)
         execute(_RESTAMP, self._stamps)
         _ENTRIES.insert(self._database, self._inserts)
-        _TEXTS.insert(self._database, self._texts)
-        _SAYINGS.insert(self._database, self._sayings)
+        put_texts(self._database, self._texts)
         _RELISTED.insert(self._database, self._relisted)
         for waiting in (self._stale_texts, self._removals, self._updates, self._stamps):
             waiting.clear()
         self._inserts.clear()
         self._texts.clear()
-        self._sayings.clear()
         self._relisted.clear()
         self._pending = 0
 
@@ -694,13 +690,21 @@ class View:
     """
 
     def __init__(
-        self, catalog: Database, key: str, bound: BoundRoot, assess: Assess, *, clock: Clock
+        self,
+        catalog: Database,
+        key: str,
+        bound: BoundRoot,
+        assess: Assess,
+        *,
+        embedder: Embedder | None = None,
+        clock: Clock,
     ) -> None:
         self.scope: Scope = bound.scope
         self.key = key
         self._catalog = catalog
         self._bound = bound
         self._assess = assess
+        self._embedder = embedder
         self._clock = clock
 
     @property
@@ -779,7 +783,7 @@ class View:
             now_ns = self._clock()
             known = self._known(f"AND path IN ({', '.join('?' * len(above))})", *above)
             stale = _stale(self._bound.root, known)
-            visit = Visit(connection, self.key, self._bound.root, self._assess, now_ns=now_ns)
+            visit = self._visit(connection, now_ns)
             visit.run({*stale, *wanted})
 
     def stale(self) -> Collection[str]:
@@ -861,10 +865,18 @@ class View:
         """Whether directories were visited, without being overtaken."""
         with suppress(Overtaken), self._catalog.transaction() as connection:
             now_ns = self._clock()
-            visit = Visit(connection, self.key, self._bound.root, self._assess, now_ns=now_ns, save=save)
+            visit = self._visit(connection, now_ns, save)
             visit.run(stale)
             return True
         return False
+
+    def _visit(
+        self, connection: sqlite3.Connection, now_ns: int, save: Callable[[], bool] | None = None
+    ) -> Visit:
+        root = self._bound.root
+        return Visit(
+            connection, self.key, root, self._assess, embedder=self._embedder, now_ns=now_ns, save=save
+        )
 
     def _begin_anew(self, basis: str) -> None:
         """Have every file read again: nothing that is recorded proves anything on another basis.
@@ -876,6 +888,8 @@ class View:
                 return  # Somebody else was first, and may have read everything by now.
             connection.execute("UPDATE entry SET ctime_ns = 0, expires = '' WHERE root = ?", (self.key,))
             connection.execute("UPDATE directory SET racy = 1 WHERE root = ?", (self.key,))
+            vectors = "DELETE FROM vector WHERE entry IN (SELECT id FROM entry WHERE root = ?)"
+            connection.execute(vectors, (self.key,))
             _ROOTS.insert(connection, [_Root(self.key, basis)], "INSERT OR REPLACE")
 
     def _basis(self) -> str | None:
@@ -919,13 +933,14 @@ class _Everywhere:
         return True
 
 
-def refresh(
+def refresh(  # noqa: PLR0913  by keyword
     catalog: Database,
     key: str,
     bound: BoundRoot,
     assess: Assess,
     *,
     basis: str,
+    embedder: Embedder | None = None,
     sweep: bool = False,
     look: Look | None = None,
     clock: Clock = time.time_ns,
@@ -941,6 +956,7 @@ def refresh(
         assess: asked for each file that is read, inside the catalog's transaction.
         basis: what rows depend on besides their files, such as a policy's digest; where it is not the one of
             the refresh before, every file is read again.
+        embedder: makes the vectors of entries; the basis names its model. None: there are none.
         sweep: look at every file (G2).
         look: says where to look instead; None: everywhere.
         clock: the wall clock.
@@ -951,7 +967,7 @@ def refresh(
 
     Cost: with nothing changed, a `newfstatat` a directory and one query, nothing written.
     """
-    view = View(catalog, key, bound, assess, clock=clock)
+    view = View(catalog, key, bound, assess, embedder=embedder, clock=clock)
     view.bring_up_to_date(basis, look or _Everywhere(sweep=sweep))
     return view
 
@@ -1006,45 +1022,3 @@ def _is_stamped(status: os.stat_result | None, recorded: Sequence[int]) -> bool:
 
 def _text(name: bytes) -> str:
     return name.decode("utf-8", "surrogateescape")
-
-
-# -- finding -----------------------------------------------------------------------------------------
-#
-# Which entries may hold certain words, by the full-text rows of the catalog; who asks reads the files.
-#
-# An entry that holds all the words (`content.words`) is among those that are named, if its row is up to
-# date and it is not held; others may be too. Words that the table's tokenizer cuts otherwise narrow
-# nothing.
-
-_FINDABLE: Final = re.compile(
-    "[0-9a-z\u00c0-\u024f\u0370-\u0527]+"
-    "|[\u1100-\u11ff\u3041-\u3096\u309d-\u309f\u30a1-\u30fa\u30fc-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff"
-    "\uac00-\ud7a3\uf900-\ufaff\U00020000-\U0003fffd]+"
-)
-"""Words that SQLite's tokenizer, whose tables are of Unicode 6.1, and `fulltext` cut as `content.words` does:
-those of Latin, Greek and Cyrillic letters, and pairs of Han, kana and Hangul."""
-
-_MAX_WORD_CHARS: Final = 100
-
-
-def may_hold(state: State, view: View, words: Collection[str]) -> frozenset[RelPath] | None:
-    """The entries of a view that may hold all of `words`; None: any may.
-
-    Args:
-        state: whose catalog.
-        view: of a root, up to date.
-        words: as `significant` gives them.
-
-    Raises:
-        ManagedMemoryUnavailable: the catalog cannot be read.
-    """
-    pieces = {piece for word in words if len(word) <= _MAX_WORD_CHARS for piece in folded(word).split()}
-    wanted = sorted(filter(_FINDABLE.fullmatch, pieces))
-    if not wanted:
-        return None
-    rows = state.catalog.rows(
-        "SELECT entry.rel FROM text JOIN entry ON entry.id = text.rowid "
-        "WHERE text MATCH ? AND entry.root = ?",
-        (" ".join(f'"{piece}"' for piece in wanted), view.key),
-    )
-    return frozenset(RelPath(rel) for (rel,) in rows)
