@@ -92,8 +92,7 @@ _MARKS: Final = (
     "\u0120",
     "",
 )  # with which a token begins a word, in SentencePiece, byte BPE, others
-_BLOCK: Final = 4_096
-_TEXTS: Final = len(Columns._fields)
+_BLOCK: Final = 1_024
 _MOST: Final = 127.0
 _WORD: Final = re.compile(r"[^\W_]+")
 
@@ -224,6 +223,7 @@ class KeptVectors:
         self._ids: Array = None
         self._roots: Array = None
         self._vectors: Array = None
+        self._lengths: Array = None
         self._numbers: dict[str, int] = {}
 
     def nearest(
@@ -241,16 +241,18 @@ class KeptVectors:
 
         with self._lock:
             self._look(catalog, len(to), patience)
-            ids, of, vectors = self._ids, self._roots, self._vectors
+            ids, of, vectors, lengths = self._ids, self._roots, self._vectors, self._lengths
             wanted = [self._numbers[root] for root in roots if root in self._numbers]
         if not len(ids):
             return {}
         near = np.empty(len(ids), np.float32)
         for at in range(0, len(ids), _BLOCK):
             block = vectors[at : at + _BLOCK].astype(np.float32)
-            near[at : at + _BLOCK] = (block @ to) / np.linalg.norm(block, axis=1)
+            near[at : at + _BLOCK] = np.einsum("ij,j->i", block, to)  # `@` would start threads for it.
+        near /= lengths
         near[~np.isin(of, wanted)] = -1
-        best = np.argsort(-near)[:MAX_NEAR]
+        best = np.argpartition(-near, min(MAX_NEAR, len(near)) - 1)[:MAX_NEAR]
+        best = best[np.argsort(-near[best])]
         return {int(ids[at]): unit(vectors[at]) for at in best if near[at] >= NEAR}
 
     def _look(self, catalog: Database, dimensions: int, patience: Patience) -> None:
@@ -262,7 +264,7 @@ class KeptVectors:
             return
         if self._seen[0] != series:
             self._ids, self._roots = np.empty(0, np.int64), np.empty(0, np.int32)
-            self._vectors = np.empty((0, dimensions), np.int8)
+            self._vectors, self._lengths = np.empty((0, dimensions), np.int8), np.empty(0, np.float32)
         live = np.array([number for (number,) in catalog.rows(_LIVE, patience=patience)], np.int64)
         is_live = np.isin(self._ids, live)
         last = int(self._ids[-1]) if len(self._ids) else 0
@@ -275,6 +277,8 @@ class KeptVectors:
         of = np.array([self._numbers[row[1]] for row in new], np.int32)
         self._roots = np.concatenate([self._roots[is_live], of])
         self._vectors = np.concatenate([self._vectors[is_live], values])
+        of_new = np.linalg.norm(values.astype(np.float32), axis=1)
+        self._lengths = np.concatenate([self._lengths[is_live], of_new])
         self._seen = (series, changes)
 
 
@@ -322,26 +326,25 @@ class JointSearch(Search):
         rows = self._catalog.rows(_MEANT, (json.dumps(list(nearest)), *shown(wanted)), patience=patience)
         order = {number: at for at, number in enumerate(nearest)}
         rows.sort(key=lambda row: order[row[0]])
-        rows = [row for row in rows if wanted.accepts(*_place(row))][:PAGE]
-        if not is_answered and not any(
-            self._is_about(words, nearest[row[0]], row[1 : 1 + _TEXTS]) for row in rows
-        ):
+        rows = [row for row in rows if wanted.accepts(RootKey(row[2]), RelPath(row[3]))][:PAGE]
+        numbers = [number for _, number, *_ in rows]
+        texts = dict(self._texts(numbers, patience))
+        rows = [row for row in rows if row[1] in texts]
+        if not is_answered and not any(self._is_about(words, nearest[row[0]], texts[row[1]]) for row in rows):
             return []
-        scores = ranking.scores([row[1 : 1 + _TEXTS] for row in rows])
-        hits = [hit_of(row[1 + _TEXTS :], score.score) for row, score in zip(rows, scores, strict=True)]
-        return list(zip(hits, scores, strict=True))
+        scores = ranking.scores([texts[number] for _, number, *_ in rows])
+        return [(hit_of(hit, score.score), score) for (_, _, *hit), score in zip(rows, scores, strict=True)]
 
     def _is_about(self, words: Sequence[str], vector: Array, columns: Sequence[str]) -> bool:
         """Whether an entry is near enough to the words of a query that it does not hold (M3)."""
-        held = {
-            word[:_BEGINNING] for word in telling_words(self._stemmer.without_accents("\n".join(columns)))
-        }
-        left = self._model.mean([word for word in words if word[:_BEGINNING] not in held])
+        text = self._stemmer.without_accents("\n".join(columns))
+        left = self._model.mean([word for word in words if not _holds(text, word)])
         return left is not None and float(vector @ left) >= ENOUGH
 
 
-def _place(row: Sequence[Any]) -> tuple[RootKey, RelPath]:
-    return RootKey(row[1 + _TEXTS]), RelPath(row[2 + _TEXTS])
+def _holds(text: str, word: str) -> bool:
+    """Whether a word of a text begins as another one does, so that endings do not count."""
+    return re.search(rf"(?<![^\W_]){re.escape(word[:_BEGINNING])}", text) is not None
 
 
 def _joined(found: Sequence[tuple[Hit, Score]], near: Sequence[tuple[Hit, Score]]) -> list[tuple[Hit, Score]]:
@@ -360,8 +363,6 @@ _NEW: Final = """
     WHERE vector.id > ? ORDER BY vector.id LIMIT ?
 """
 _MEANT: Final = f"""
-    SELECT vector.id, text.name, text.description, substr(text.body, 1, {RANKED_CHARS}), text.context,
-        {HIT_COLUMNS}
-    FROM vector CROSS JOIN entry ON entry.id = vector.entry CROSS JOIN text ON text.rowid = entry.id
+    SELECT vector.id, entry.id, {HIT_COLUMNS} FROM vector CROSS JOIN entry ON entry.id = vector.entry
     WHERE vector.id IN (SELECT value FROM json_each(?)) {MAY_BE_SHOWN}
 """  # noqa: S608  constants of this package

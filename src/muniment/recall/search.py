@@ -828,9 +828,14 @@ class Search:
         return rows
 
     def _scores(self, rows: Collection[int], ranking: Ranking, patience: Patience) -> dict[int, Score]:
-        texts = self._catalog.rows(_TEXTS, (json.dumps(list(rows)),), patience=patience)
-        scored = ranking.scores([columns for _, *columns in texts])
-        return {row[0]: score for row, score in zip(texts, scored, strict=True)}
+        texts = self._texts(rows, patience)
+        scored = ranking.scores([columns for _, columns in texts])
+        return {number: score for (number, _), score in zip(texts, scored, strict=True)}
+
+    def _texts(self, numbers: Collection[int], patience: Patience) -> list[tuple[int, list[str]]]:
+        """The full-text rows with some numbers, each with its number."""
+        rows = self._catalog.rows(_TEXTS, (json.dumps(list(numbers)),), patience=patience)
+        return [(number, columns) for number, *columns in rows]
 
     def _ranked(
         self, rows: _Rows, scores: Mapping[int, Score], wanted: Wanted, ranking: Ranking, patience: Patience

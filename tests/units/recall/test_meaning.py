@@ -183,6 +183,28 @@ def test_the_words_of_a_model_are_those_that_it_knows_whole_in_each_kind_of_voca
         assert model.mean(["volvo"]).tolist() == [1, 0, 0, 0]
 
 
+# -- by its name in the settings
+
+
+def test_the_library_finds_by_the_model_that_the_environment_or_the_configuration_names(
+    memory, tmp_path, monkeypatch
+):
+    directory = write_model(tmp_path / "model")
+    with memory() as plain:
+        plain.remember("The family drives a Volvo, leased")
+        assert plain.recall(ASKED).abstained
+    with monkeypatch.context() as patched:
+        patched.setenv("MUNIMENT_EMBEDDINGS", str(directory))
+        assert [each.name for each in memory().recall(ASKED).entries] == ["The family drives a Volvo, leased"]
+    assert memory().recall(ASKED).abstained
+    (tmp_path / "home" / "config.toml").write_text(f"embeddings = '{directory}'\n")
+    (found,) = memory().recall(ASKED).entries
+    assert found.text == "The family drives a Volvo, leased"
+    (directory / "model.safetensors").unlink()
+    with pytest.raises(ConfigInvalid, match="has no model"):
+        memory()
+
+
 # -- a model that is none
 
 
