@@ -1,4 +1,4 @@
-"""How often meaning finds what words alone cannot, whether recall stays silent where nothing helps, and the cost.
+"""How often meaning finds what words cannot, whether recall is silent where nothing helps, and the cost.
 
     python benchmarks/meaning.py MODEL [ENTRIES ...]
 
@@ -22,17 +22,17 @@ import tempfile
 import time
 import tomllib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 sys.path[:0] = [str(Path(__file__).parent.parent / "tests")]
 
-from kit.recall.library import QUALITY
-from kit.recall.places import entry_of, ground
-from muniment.recall.meaning import StaticModel
-from muniment.recall.recaller import Recaller
+from kit.recall.library import QUALITY  # noqa: E402
+from kit.recall.places import entry_of, ground  # noqa: E402
+from muniment.recall.meaning import StaticModel  # noqa: E402
+from muniment.recall.recaller import Recaller  # noqa: E402
 
 SIZES = (1_000, 10_000)
 QUERIES, WORDS = 200, 40
@@ -74,11 +74,11 @@ def asking(
     entries: dict[str, str], model: StaticModel | None
 ) -> Iterator[tuple[Recaller, Callable[[str], Sequence[str]]]]:
     """A memory, and what asks it: a recaller, and a function from a message to the paths of its answer."""
-    with tempfile.TemporaryDirectory() as directory:
-        with ground(Path(directory).resolve(), entries=entries, embedder=model) as made:
-            place = made.place
-            with closing(Recaller(place.policy, place.roots, place.state)) as recaller:
-                yield recaller, lambda text: [each.path for each in recaller.recall(text).entries]
+    with ExitStack() as opened:
+        base = Path(opened.enter_context(tempfile.TemporaryDirectory())).resolve()
+        place = opened.enter_context(ground(base, entries=entries, embedder=model)).place
+        recaller = opened.enter_context(closing(Recaller(place.policy, place.roots, place.state)))
+        yield recaller, lambda text: [each.path for each in recaller.recall(text).entries]
 
 
 def cost(size: int, model: StaticModel | None, words: Sequence[str]) -> None:

@@ -38,6 +38,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from operator import mul
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -380,6 +381,7 @@ def _tells(term: Term) -> bool:
     return term.word.isdigit() or not _says_nothing(term.word)
 
 
+@lru_cache(MAX_KEPT)
 def is_telling(word: str) -> bool:
     """Whether a word finds something and tells a subject by itself (Q2, Q3, Q5); a number does not."""
     return not (_says_nothing(word) or _is_weak(word) or word in _COMMON or word.isdigit())
