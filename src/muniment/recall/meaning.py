@@ -74,7 +74,7 @@ NEAR: Final = 0.25
 """Cosine from which on an entry may follow one that is."""
 
 MAX_VECTORS: Final = 100_000
-"""Vectors that are held in memory; of 256 dimensions 26 MB."""
+"""Vectors that are held in memory; of 272 dimensions 27 MB."""
 
 MAX_NEAR: Final = 192
 """Nearest entries whose rows are asked whether they may be shown."""
@@ -124,7 +124,7 @@ class StaticModel:
         ConfigInvalid: it does not, somebody else may write it, or the extra is not installed.
 
     Cost: to open, none but some `stat`s; to know which it is (`identity`), its bytes read once; at the first
-    vector, that it is loaded: 0.1 s and 31 MB for 30 000 words of 256 dimensions.
+    vector, that it is loaded: in all 0.3 s and 46 MB for 90 000 words of 272 dimensions at half precision.
     """
 
     def __init__(self, directory: Path) -> None:
