@@ -163,6 +163,8 @@ MAY_OPEN = {
     "signatures": {"shutil.which", "tempfile.TemporaryDirectory", "path.write_bytes"},
     # Locks and signatures that a person asked for.
     "cli.policy": {"os.open", "os.fdopen", "os.replace", "unfinished.unlink", "folder.glob"},
+    # The embedding model that a person named.
+    "recall.meaning": {"(self._directory / name).open", "(directory / _FILES[0]).read_text"},
     "settings": {"path.open"},  # config.toml, and the key file that a person named
     "cli.entry": {"os.open", "os.fdopen"},  # /dev/null, in place of a closed standard stream
     "cli.terminal": {"os.open", "path.open"},  # /dev/null, likewise, an existing one
@@ -305,7 +307,8 @@ def test_the_store_fills_columns_by_their_names_and_takes_no_row_apart_by_place(
 # The driver tells whatever a subject raises as the result of its case; a runner ends the task with it, and a
 # writer the future; a recall is empty, and an event tells.
 MAY_CATCH_ALL = of(
-    "muniment", "fence.zygote daemon.acp lane recall.session recall.recaller testing.corpus.driver"
+    "muniment",
+    "fence.zygote daemon.acp lane recall.session recall.recaller recall.meaning testing.corpus.driver",
 )
 
 

@@ -26,6 +26,7 @@ from muniment.store.upkeep import recover_all
 if TYPE_CHECKING:
     from muniment.agent.model import Model
     from muniment.recall.recaller import Chooser, Recaller
+    from muniment.store.rows import Embedder
 
 RECOVERY_SECONDS: Final = 60.0
 """Seconds that an open waits for the locks of roots in which a commit was interrupted."""
@@ -96,7 +97,7 @@ def find_place(
             opened.callback(root.close)
         notes: tuple[str, ...] = ()
         if state is None:
-            state, notes = _opened_state(settings.state, is_needed=create, is_used=reads and bool(roots))
+            state, notes = _opened_state(settings, is_needed=create, is_used=reads and bool(roots))
             opened.callback(state.close)
         notes += recover_all(state, roots, policy, Patience(time.monotonic() + RECOVERY_SECONDS))
         opened.pop_all()
@@ -111,16 +112,40 @@ def find_place(
     )
 
 
-def _opened_state(directory: Path, *, is_needed: bool, is_used: bool) -> tuple[State, tuple[str, ...]]:
+def embedder_of(settings: Settings) -> Embedder | None:
+    """What makes vectors of entries by the model that `settings` name; None: they name none.
+
+    Raises:
+        ConfigInvalid: it cannot be used, see `recall.meaning.StaticModel`.
+    """
+    if settings.embeddings is None:
+        return None
+    from muniment.recall.meaning import StaticModel
+
+    return StaticModel(settings.embeddings)
+
+
+def open_state(settings: Settings) -> State:
+    """The state of `settings`, for as long as a program runs; close it when done.
+
+    Raises:
+        ConfigInvalid: as `embedder_of`.
+        StateTooNew, ManagedMemoryUnavailable: as `State`.
+    """
+    return State(settings.state, embedder=embedder_of(settings))
+
+
+def _opened_state(settings: Settings, *, is_needed: bool, is_used: bool) -> tuple[State, tuple[str, ...]]:
     """The state of whoever keeps a history, or only reads; and what a person should know of it."""
+    directory, embedder = settings.state, embedder_of(settings)
     if not (is_needed or is_used or directory.is_dir()):
-        return State(None), ()
+        return State(None, embedder=embedder), ()
     try:
-        return State(directory), ()
+        return State(directory, embedder=embedder), ()
     except ManagedMemoryUnavailable as error:
         if is_needed or _may_hold_history(directory):
             raise
-        return State(None), (f"{error}; so the memory is read anew each time",)
+        return State(None, embedder=embedder), (f"{error}; so the memory is read anew each time",)
 
 
 def _may_hold_history(directory: Path) -> bool:

@@ -44,12 +44,13 @@ _VARIABLES: Final = MappingProxyType(
         "api_key_file": "MUNIMENT_API_KEY_FILE",
         "protocol": "MUNIMENT_PROTOCOL",
         "on_model_failure": "MUNIMENT_ON_MODEL_FAILURE",
+        "embeddings": "MUNIMENT_EMBEDDINGS",
         "policy_signers": "MUNIMENT_POLICY_SIGNERS",
     }
 )
 """The settings that the environment may give."""
 
-_FILES: Final = frozenset({"api_key_file", "policy_signers"})
+_FILES: Final = frozenset({"api_key_file", "embeddings", "policy_signers"})
 """Those of them that are paths."""
 
 RULES: Final = "rules"
@@ -82,6 +83,7 @@ class Settings:
         key_in_variable: the key is the value of `MUNIMENT_API_KEY`, whatever `api_key_file` says.
         protocol: one of `agent.model.PROTOCOLS`.
         on_model_failure: `rules` or `fail`, see `Place`.
+        embeddings: the directory of a static embedding model, see `recall.meaning`; None: words alone find.
         policy_signers: the file of those who may sign policies; None: nobody need sign, see `signatures`.
     """
 
@@ -95,6 +97,7 @@ class Settings:
     key_in_variable: bool = False
     protocol: str = "auto"
     on_model_failure: OnModelFailure = "rules"
+    embeddings: Path | None = None
     policy_signers: Path | None = None
 
     @property
@@ -111,7 +114,7 @@ class Settings:
     def apart(self) -> tuple[Path, ...]:
         """What no root may be, lie in or lie around."""
         ours = (self.state, self.policies, self.home / "config.toml")
-        return (*ours, *filter(None, (self.api_key_file, self.policy_signers)))
+        return (*ours, *filter(None, (self.api_key_file, self.embeddings, self.policy_signers)))
 
 
 def read_settings(environment: Mapping[str, str], **flags: Any) -> Settings:

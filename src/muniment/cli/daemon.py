@@ -37,7 +37,7 @@ from muniment.errors import Cancelled, ConfigInvalid, DeadlineExceeded, Muniment
 from muniment.fence.pool import shared_zygote
 from muniment.kernel.cancel import Patience
 from muniment.kernel.names import Trust
-from muniment.opening import open_model
+from muniment.opening import open_model, open_state
 from muniment.settings import Settings, parse_roots, read_settings
 from muniment.store.state import State
 
@@ -363,7 +363,7 @@ class _Output:
 @contextmanager
 def _session(settings: Settings, directory: Path, send: _Output, stop: Cancel) -> Iterator[HostSession]:
     with open_model(settings, os.environ) as model, ExitStack() as opened:
-        state = opened.enter_context(State(settings.state))
+        state = opened.enter_context(open_state(settings))
         forget_key()
         workspace = opened.enter_context(closing(Workspace(directory, settings, state, in_process=False)))
         if (error := workspace.problem()) is not None:

@@ -40,9 +40,9 @@ from muniment.fence.pool import shared_zygote
 from muniment.jobs.place import Place
 from muniment.kernel.cancel import Patience
 from muniment.lane import NewTask, Originator, Submitted, Task, Writer
+from muniment.opening import open_state
 from muniment.settings import Settings
 from muniment.store.database import Database
-from muniment.store.state import State
 
 if TYPE_CHECKING:
     from muniment.recall.recaller import Recalled
@@ -251,7 +251,7 @@ class DaemonCore:
             self._loop = asyncio.get_running_loop()
             self.recalls = Recalls(self.metrics)
             opened.push_async_callback(self._end_threads)
-            self.state = opened.enter_context(await asyncio.to_thread(State, self._settings.state))
+            self.state = opened.enter_context(await asyncio.to_thread(open_state, self._settings))
             self._reads = Database(self.state.ledger.path, synchronous="FULL")
             opened.callback(self._reads.close)
             self.tokens = Tokens(self.state, self._reads)

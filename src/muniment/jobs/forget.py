@@ -73,10 +73,10 @@ from muniment.kernel.change import ChangeSet, FileChange, digest
 from muniment.kernel.decide import Judge
 from muniment.kernel.names import RelPath, Scope, Trust
 from muniment.kernel.path import FILE_SUFFIX, CanonicalPath, canonicalise
-from muniment.recall.nearest import Description
+from muniment.recall.nearest import Description, may_hold
 from muniment.recall.search import Stemmer
 from muniment.store.audit import timestamp
-from muniment.store.catalog import View, may_hold
+from muniment.store.catalog import View
 from muniment.store.commit import Commit, Terms, commit
 from muniment.store.ledger import ChangeRow, CommitRow, RootKey, Run, source_of
 from muniment.store.trust import Ruling, assessing

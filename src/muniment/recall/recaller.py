@@ -832,7 +832,7 @@ class Recaller:
         self._looks = looks_of(state)
         self.count = count
         self.stemmer = Stemmer()
-        self._search = Search(state.catalog, self.stemmer)
+        self._search = _search_of(state, self.stemmer)
 
     def recall(
         self,
@@ -1086,6 +1086,16 @@ class Recaller:
         _, others = self._picked(ours, shelf, enough - len(external), patience)
         readings = sorted([*external, *others.readings], key=lambda each: -each.hit.score)
         return Picked(readings, withheld=max(picked.withheld, others.withheld))
+
+
+def _search_of(state: State, stemmer: Stemmer) -> Search:
+    """By words; where the state has a model for that, by meaning as well."""
+    if state.embedder is not None:
+        from muniment.recall.meaning import JointSearch, StaticModel
+
+        if isinstance(state.embedder, StaticModel):
+            return JointSearch(state.catalog, stemmer, state.embedder)
+    return Search(state.catalog, stemmer)
 
 
 def _chosen(asked: _Asked, readings: list[ReadEntry], patience: Patience) -> list[ReadEntry]:

@@ -9,7 +9,7 @@
 4. These are ranked again, by weights that hold in a small memory too: SQLite gives words that stand in every
    second entry none at all. What was written just before or after the best ones, by the times of their files,
    is ranked with them, and has a share of what its neighbour holds: an answer seldom repeats the question.
-   Of two that are about the same the newer comes right before the other (`_newer_first`); none is left out
+   Of two that are about the same the newer comes right before the other (`newer_first`); none is left out
    for that, and none goes before what is trusted more.
 5. Abstain, once for a query: one entry must hold two of the words, or the only one, some of what they weigh
    together, and a word that tells a subject. If one does, all that hold any word are the answer, the best
@@ -38,6 +38,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from operator import mul
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -137,12 +138,14 @@ class Stemmer:
 
         Cost: linear; the first text that is not ASCII takes 1 ms more.
         """
-        if folded.isascii():
-            return folded
+        return folded if folded.isascii() else folded.translate(self.bases())
+
+    def bases(self) -> dict[int, str]:
+        """What the tokenizer takes letters with accents for, as `str.translate` takes it."""
         with self._lock:
             if self._bases is None:
                 self._bases = self._find_bases()
-        return folded.translate(self._bases)
+            return self._bases
 
     def close(self) -> None:
         """Give the table back."""
@@ -378,6 +381,12 @@ def _tells(term: Term) -> bool:
     return term.word.isdigit() or not _says_nothing(term.word)
 
 
+@lru_cache(MAX_KEPT)
+def is_telling(word: str) -> bool:
+    """Whether a word finds something and tells a subject by itself (Q2, Q3, Q5); a number does not."""
+    return not (_says_nothing(word) or _is_weak(word) or word in _COMMON or word.isdigit())
+
+
 def _overlap(first: str, second: str) -> bool:
     """Whether two words are neighbouring pairs of one run of characters."""
     return len(first) == len(second) == _PAIR and first[1] == second[0] and not second.isascii()
@@ -595,7 +604,7 @@ _RAREST_SHARE: Final = 0.01
 _GATE_FROM: Final = 2_000
 """Entries from which on the gate is quicker than what it saves."""
 
-_RANKED_CHARS: Final = 32_768
+RANKED_CHARS: Final = 32_768
 """Characters of a body that are looked at; all of what people write, and the beginning of what they paste."""
 
 _PRIOR_ROWS: Final = 20
@@ -729,7 +738,8 @@ class Search:
 
         Cost: some 2 ms of CPU in a memory of 1 000 entries, 7 ms in one of 100 000.
         """
-        return self._searched(wanted, patience, abstains=True)
+        found, ranking = self._searched(wanted, patience, abstains=True)
+        return SearchResult(newer_first(found), ranking)
 
     def nearest(self, texts: Sequence[str], wanted: Wanted, patience: Patience) -> tuple[Hit, ...]:
         """The entries that are most like some texts, best first, whether or not they are about them.
@@ -747,25 +757,28 @@ class Search:
         Cost: that of `find`.
         """
         said = json.dumps([saying_digest(comparable(text)) for text in texts])
-        rows = self._catalog.rows(_SAYING, (said, *_shown(wanted), wanted.limit), patience=patience)
+        rows = self._catalog.rows(_SAYING, (said, *shown(wanted), wanted.limit), patience=patience)
         same = [hit for row in rows if wanted.accepts((hit := hit_of(row)).key.root, hit.key.rel)]
-        found = self._searched(wanted, patience, abstains=False).hits
+        found = newer_first(self._searched(wanted, patience, abstains=False)[0])
         return tuple({hit.key: hit for hit in (*same, *found)}.values())[: wanted.limit]
 
-    def _searched(self, wanted: Wanted, patience: Patience, *, abstains: bool) -> SearchResult:
+    def _searched(
+        self, wanted: Wanted, patience: Patience, *, abstains: bool
+    ) -> tuple[list[tuple[Hit, Score]], Ranking]:
+        """What is found, best first, with what it says of the query; and what ranked it."""
         total = self._total(patience)
         every = self._weighed(wanted.query, total, patience)
         words = [each for each in every if each.rows]
         ranking = Ranking(every, self._stemmer)
         if not any(not each.word.is_weak for each in words):
-            return SearchResult((), ranking)
+            return [], ranking
         is_meant = _judge_of(every, total) if abstains else _anything
         for gate in _gates(words, total):
             rows = self._page(gate, wanted, patience)
             scores = self._scores(rows, ranking, patience)
             if any(map(is_meant, scores.values())):
-                return SearchResult(self._ranked(rows, scores, wanted, ranking, patience), ranking)
-        return SearchResult((), ranking)
+                return self._ranked(rows, scores, wanted, ranking, patience), ranking
+        return [], ranking
 
     def _weighed(self, query: Query, total: int, patience: Patience) -> list[Weighed]:
         """The words of a query with their weights (1), those in no row too."""
@@ -809,7 +822,7 @@ class Search:
         """The best rows behind a gate that may be shown (3)."""
         rows: _Rows = {}  # Another thread may change what stands on which page.
         for page in range(_MAX_PAGES):
-            values = (gate, *_shown(wanted), page * PAGE)
+            values = (gate, *shown(wanted), page * PAGE)
             more = self._catalog.rows(_ROWS, values, patience=patience)
             rows |= {row[0]: row[1:] for row in more if wanted.accepts(RootKey(row[1]), RelPath(row[2]))}
             if len(more) < PAGE or len(rows) >= wanted.limit:
@@ -817,19 +830,24 @@ class Search:
         return rows
 
     def _scores(self, rows: Collection[int], ranking: Ranking, patience: Patience) -> dict[int, Score]:
-        texts = self._catalog.rows(_TEXTS, (json.dumps(list(rows)),), patience=patience)
-        scored = ranking.scores([columns for _, *columns in texts])
-        return {row[0]: score for row, score in zip(texts, scored, strict=True)}
+        texts = self._texts(rows, patience)
+        scored = ranking.scores([columns for _, columns in texts])
+        return {number: score for (number, _), score in zip(texts, scored, strict=True)}
+
+    def _texts(self, numbers: Collection[int], patience: Patience) -> list[tuple[int, list[str]]]:
+        """The full-text rows with some numbers, each with its number."""
+        rows = self._catalog.rows(_TEXTS, (json.dumps(list(numbers)),), patience=patience)
+        return [(number, columns) for number, *columns in rows]
 
     def _ranked(
         self, rows: _Rows, scores: Mapping[int, Score], wanted: Wanted, ranking: Ranking, patience: Patience
-    ) -> tuple[Hit, ...]:
+    ) -> list[tuple[Hit, Score]]:
         """Some rows and the neighbours of the best of them, ranked again (4)."""
         best = sorted(scores, key=lambda number: -scores[number].score)[:_WITH_NEIGHBOURS]
         sides = self._catalog.rows(_NEIGHBOURS, (json.dumps(best),), patience=patience)
         beside = {one: {*json.loads(before), *json.loads(after)} for one, before, after in sides}
         unknown = set[int]().union(*beside.values()) - rows.keys()
-        others = self._catalog.rows(_OTHERS, (json.dumps(list(unknown)), *_shown(wanted)), patience=patience)
+        others = self._catalog.rows(_OTHERS, (json.dumps(list(unknown)), *shown(wanted)), patience=patience)
         near: _Rows = {row[0]: row[1:] for row in others}
         scores = {**scores, **self._scores(near, ranking, patience)}
         ranks = {number: score.score for number, score in scores.items() if score.units}
@@ -844,10 +862,10 @@ class Search:
                 found.append((hit, scores[number]))
             if len(found) == wanted.limit:
                 break
-        return _newer_first(found)
+        return found
 
 
-def _newer_first(found: Sequence[tuple[Hit, Score]]) -> tuple[Hit, ...]:
+def newer_first(found: Sequence[tuple[Hit, Score]]) -> tuple[Hit, ...]:
     """Some hits, the best first, but each before the first of which it says something newer (4).
 
     So does one whose provenance names the other, and one that was written later, is nearly as good, holds the
@@ -913,8 +931,8 @@ def left_over(
         last = rows[-1][0]
 
 
-def _shown(wanted: Wanted) -> tuple[str, ...]:
-    """The values of `_MAY_BE_SHOWN`."""
+def shown(wanted: Wanted) -> tuple[str, ...]:
+    """The values of `MAY_BE_SHOWN`."""
     return _values(wanted.roots, wanted.now, wanted.exclude)
 
 
@@ -923,7 +941,7 @@ def _values(roots: Sequence[RootKey], now: str, exclude: Collection[EntryKey]) -
     return json.dumps(list(roots)), now, json.dumps(shown)
 
 
-_MAY_BE_SHOWN: Final = """
+MAY_BE_SHOWN: Final = """
         AND entry.root IN (SELECT value FROM json_each(?))
         AND entry.readable AND entry.held IS NULL AND (entry.expires IS NULL OR entry.expires > ?)
         AND entry.root || entry.digest || entry.rel NOT IN (SELECT value FROM json_each(?))
@@ -933,23 +951,23 @@ _ROWS: Final = f"""
     SELECT entry.id, {HIT_COLUMNS}
     FROM text CROSS JOIN entry ON entry.id = text.rowid
     WHERE text MATCH ? AND rank MATCH 'bm25({", ".join(map(str, COLUMN_WEIGHTS))})'
-        {_MAY_BE_SHOWN}
+        {MAY_BE_SHOWN}
     ORDER BY rank LIMIT {PAGE} OFFSET ?
 """  # noqa: S608  constants of this package
 
 _LEFT: Final = f"""
-    SELECT entry.id, {HIT_COLUMNS} FROM entry WHERE entry.id > ? {_MAY_BE_SHOWN} ORDER BY entry.id LIMIT 100
+    SELECT entry.id, {HIT_COLUMNS} FROM entry WHERE entry.id > ? {MAY_BE_SHOWN} ORDER BY entry.id LIMIT 100
 """  # noqa: S608  likewise
 
 _OTHERS: Final = f"""
     SELECT entry.id, {HIT_COLUMNS} FROM entry WHERE entry.id IN (SELECT value FROM json_each(?))
-        {_MAY_BE_SHOWN}
+        {MAY_BE_SHOWN}
 """  # noqa: S608  likewise
 
 _SAYING: Final = f"""
     SELECT {HIT_COLUMNS} FROM saying CROSS JOIN entry ON entry.id = saying.entry
     WHERE saying.digest IN (SELECT value FROM json_each(?))
-        {_MAY_BE_SHOWN}
+        {MAY_BE_SHOWN}
     ORDER BY entry.root, entry.rel LIMIT ?
 """  # noqa: S608  likewise
 
@@ -973,7 +991,7 @@ _NEIGHBOURS: Final = f"""
 """  # noqa: S608  likewise
 
 _TEXTS: Final = f"""
-    SELECT rowid, name, description, substr(body, 1, {_RANKED_CHARS}), context
+    SELECT rowid, name, description, substr(body, 1, {RANKED_CHARS}), context
     FROM text WHERE rowid IN (SELECT value FROM json_each(?))
 """  # noqa: S608  likewise
 

@@ -10,7 +10,7 @@ On success of `refresh`, and of `View.look_again` for the directories that it is
   its directory: its mode, its times, a second name.
 - G3. Every entry whose line in the index came, went or changed is in `relisted`.
 - G4. Text, name and description of a held entry are in no row. The full-text rows are those of the entries
-  that can be read and are not held.
+  that can be read and are not held; no others have a vector.
 - G5. A refresh commits what it found each time that it has read `visit.BATCH` files, and the rest at its
   end. One that fails or is given up leaves rows that are right of their files, and of the directories that it
   did not end with what has the next one look at them, so that each gets further. `look_again` commits
@@ -33,7 +33,7 @@ Attacked in tests/units/store/test_catalog*.py.
 from __future__ import annotations
 
 import os
-import re
+import sqlite3
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -53,8 +53,8 @@ from muniment.kernel.names import (
 )
 from muniment.kernel.path import fold
 from muniment.kernel.root import Root
-from muniment.store.rows import Assess, folded
-from muniment.store.state import Database, State
+from muniment.store.rows import Assess, Embedder
+from muniment.store.state import Database
 from muniment.store.table import Table
 from muniment.store.visit import SECOND_NS, Odd, Overtaken, Stale, Visit, odd, opened_directory, stamp
 
@@ -144,7 +144,14 @@ class View:
     """
 
     def __init__(
-        self, catalog: Database, key: str, bound: BoundRoot, assess: Assess, *, clock: Clock
+        self,
+        catalog: Database,
+        key: str,
+        bound: BoundRoot,
+        assess: Assess,
+        *,
+        embedder: Embedder | None = None,
+        clock: Clock,
     ) -> None:
         self.scope: Scope = bound.scope
         self.root = bound.root
@@ -152,6 +159,7 @@ class View:
         self._catalog = catalog
         self._bound = bound
         self._assess = assess
+        self._embedder = embedder
         self._clock = clock
         self._told: tuple[str, Look] | None = None  # How it was brought up to date.
 
@@ -247,7 +255,7 @@ class View:
             now_ns = self._clock()
             known = self._known(f"AND path IN ({', '.join('?' * len(above))})", *above)
             stale = _stale(self._bound.root, known)
-            visit = Visit(connection, self.key, self._bound.root, self._assess, now_ns=now_ns)
+            visit = self._visit(connection, now_ns)
             visit.run(dict.fromkeys({*stale, *wanted}))
 
     def follow(self, directories: Iterable[str]) -> None:
@@ -347,10 +355,18 @@ class View:
         """Whether directories were visited, without being overtaken."""
         with suppress(Overtaken), self._catalog.transaction() as connection:
             now_ns = self._clock()
-            visit = Visit(connection, self.key, self._bound.root, self._assess, now_ns=now_ns, save=save)
+            visit = self._visit(connection, now_ns, save)
             visit.run(stale)
             return True
         return False
+
+    def _visit(
+        self, connection: sqlite3.Connection, now_ns: int, save: Callable[[], bool] | None = None
+    ) -> Visit:
+        root = self._bound.root
+        return Visit(
+            connection, self.key, root, self._assess, embedder=self._embedder, now_ns=now_ns, save=save
+        )
 
     def _begin_anew(self, basis: str) -> None:
         """Have every file read again: nothing that is recorded proves anything on another basis.
@@ -362,6 +378,8 @@ class View:
                 return  # Somebody else was first, and may have read everything by now.
             connection.execute("UPDATE entry SET ctime_ns = 0, expires = '' WHERE root = ?", (self.key,))
             connection.execute("UPDATE directory SET racy = 1 WHERE root = ?", (self.key,))
+            vectors = "DELETE FROM vector WHERE entry IN (SELECT id FROM entry WHERE root = ?)"
+            connection.execute(vectors, (self.key,))
             _ROOTS.insert(connection, [_Root(self.key, basis)], "INSERT OR REPLACE")
 
     def _basis(self) -> str | None:
@@ -424,13 +442,14 @@ class Everywhere:
         return True
 
 
-def refresh(
+def refresh(  # noqa: PLR0913  by keyword
     catalog: Database,
     key: str,
     bound: BoundRoot,
     assess: Assess,
     *,
     basis: str,
+    embedder: Embedder | None = None,
     sweep: bool = False,
     look: Look | None = None,
     clock: Clock = time.time_ns,
@@ -446,6 +465,7 @@ def refresh(
         assess: asked for each file that is read, inside the catalog's transaction.
         basis: what rows depend on besides their files, such as a policy's digest; where it is not the one of
             the refresh before, every file is read again.
+        embedder: makes the vectors of entries; the basis names its model. None: there are none.
         sweep: look at every file (G2).
         look: says where to look instead; None: everywhere.
         clock: the wall clock.
@@ -456,7 +476,7 @@ def refresh(
 
     Cost: with nothing changed, a `newfstatat` a directory and one query, nothing written.
     """
-    view = View(catalog, key, bound, assess, clock=clock)
+    view = View(catalog, key, bound, assess, embedder=embedder, clock=clock)
     view.bring_up_to_date(basis, look or Everywhere(sweep=sweep))
     return view
 
@@ -507,45 +527,3 @@ def _is_stamped(status: os.stat_result | None, recorded: Sequence[int]) -> bool:
 
 def _text(name: bytes) -> str:
     return name.decode("utf-8", "surrogateescape")
-
-
-# -- finding -----------------------------------------------------------------------------------------
-#
-# Which entries may hold certain words, by the full-text rows of the catalog; who asks reads the files.
-#
-# An entry that holds all the words (`content.words`) is among those that are named, if its row is up to
-# date and it is not held; others may be too. Words that the table's tokenizer cuts otherwise narrow
-# nothing.
-
-_FINDABLE: Final = re.compile(
-    "[0-9a-z\u00c0-\u024f\u0370-\u0527]+"
-    "|[\u1100-\u11ff\u3041-\u3096\u309d-\u309f\u30a1-\u30fa\u30fc-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff"
-    "\uac00-\ud7a3\uf900-\ufaff\U00020000-\U0003fffd]+"
-)
-"""Words that SQLite's tokenizer, whose tables are of Unicode 6.1, and `fulltext` cut as `content.words` does:
-those of Latin, Greek and Cyrillic letters, and pairs of Han, kana and Hangul."""
-
-_MAX_WORD_CHARS: Final = 100
-
-
-def may_hold(state: State, view: View, words: Collection[str]) -> frozenset[RelPath] | None:
-    """The entries of a view that may hold all of `words`; None: any may.
-
-    Args:
-        state: whose catalog.
-        view: of a root, up to date.
-        words: as `significant` gives them.
-
-    Raises:
-        ManagedMemoryUnavailable: the catalog cannot be read.
-    """
-    pieces = {piece for word in words if len(word) <= _MAX_WORD_CHARS for piece in folded(word).split()}
-    wanted = sorted(filter(_FINDABLE.fullmatch, pieces))
-    if not wanted:
-        return None
-    rows = state.catalog.rows(
-        "SELECT entry.rel FROM text JOIN entry ON entry.id = text.rowid "
-        "WHERE text MATCH ? AND entry.root = ?",
-        (" ".join(f'"{piece}"' for piece in wanted), view.key),
-    )
-    return frozenset(RelPath(rel) for (rel,) in rows)

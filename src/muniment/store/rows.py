@@ -1,4 +1,6 @@
-"""The row of an entry in the catalog, made of its bytes and of what the caller makes of them. Pure.
+"""The row of an entry in the catalog, made of its bytes and of what the caller makes of them.
+
+Pure, but for `put_texts` and `drop_texts`.
 
 Of an entry that is held, and of one that cannot be read, nothing is kept but path, size and digest: its text,
 name, description and keywords stand in no column, so that nobody who reads rows can let them out.
@@ -9,10 +11,11 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import sqlite3
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import pairwise
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from muniment.content.entry import parse
 from muniment.content.gates import one_line
@@ -21,6 +24,7 @@ from muniment.content.words import apart, sayings
 from muniment.kernel.names import Digest, RelPath, Trust
 from muniment.kernel.path import FILE_SUFFIX, fold
 from muniment.store.index import IndexRow, entry_line
+from muniment.store.table import Table
 
 # -- irregular ---------------------------------------------------------------------------------------
 #
@@ -181,6 +185,17 @@ Assess = Callable[[RelPath, Digest, bytes], Assessed]
 """Asked once for each file that is read: its path inside the scope, its digest, its bytes."""
 
 
+class Embedder(Protocol):
+    """Makes vectors, by which entries are found that share no word with a question (`recall.meaning`)."""
+
+    @property
+    def identity(self) -> str:
+        """Which model it is: another one makes other vectors."""
+
+    def vector(self, words: Columns) -> bytes | None:
+        """The vector of an entry; None if the model knows none of its words."""
+
+
 class Row(NamedTuple):
     """Columns of an entry, in the order of the table, without what identifies its file."""
 
@@ -210,14 +225,18 @@ class Text(NamedTuple):
 
     Attributes:
         sayings: digests of what it says by itself.
+        vector: what it means; None where nobody makes vectors, or of these words none.
     """
 
     words: Columns
     sayings: tuple[str, ...]
+    vector: bytes | None
 
 
-def row_of(rel: RelPath, data: bytes, digest: Digest, assessed: Assessed) -> tuple[Row, Text | None]:
-    """The row of an entry that was read, and its text unless it is held."""
+def row_of(
+    rel: RelPath, data: bytes, digest: Digest, assessed: Assessed, embedder: Embedder | None
+) -> tuple[Row, Text | None]:
+    """The row of an entry that was read, and its text, with its vector, unless it is held."""
     if assessed.held is not None:
         return _bare(rel, digest, assessed, ""), None
     entry = parse(data)
@@ -232,7 +251,53 @@ def row_of(rel: RelPath, data: bytes, digest: Digest, assessed: Assessed) -> tup
         entry.muniment or {},
     )
     words = columns(rel, titles.name, titles.description, entry.body, entry.keywords)
-    return row, Text(words, tuple(map(saying_digest, sayings(entry.body))))
+    vector = None if embedder is None else embedder.vector(words)
+    return row, Text(words, tuple(map(saying_digest, sayings(entry.body))), vector)
+
+
+class _Words(NamedTuple):
+    """The full-text row of an entry."""
+
+    rowid: int
+    words: Columns
+
+
+class _Saying(NamedTuple):
+    """What an entry says by itself."""
+
+    digest: str
+    entry: int
+
+
+class _Vector(NamedTuple):
+    """What an entry means."""
+
+    entry: int
+    value: bytes
+
+
+_WORDS: Final = Table("text", _Words)
+_SAYINGS: Final = Table("saying", _Saying)
+_VECTORS: Final = Table("vector", _Vector)
+_DROP: Final = (
+    "DELETE FROM text WHERE rowid = ?",
+    "DELETE FROM saying WHERE entry = ?",
+    "DELETE FROM vector WHERE entry = ?",
+)
+
+
+def put_texts(connection: sqlite3.Connection, texts: Collection[tuple[int, Text]]) -> None:
+    """Keep what is kept of texts, each with the number of its entry."""
+    _WORDS.insert(connection, [_Words(number, text.words) for number, text in texts])
+    _SAYINGS.insert(connection, [_Saying(each, number) for number, text in texts for each in text.sayings])
+    vectors = [(number, text.vector) for number, text in texts]
+    _VECTORS.insert(connection, [_Vector(number, each) for number, each in vectors if each is not None])
+
+
+def drop_texts(connection: sqlite3.Connection, entries: Collection[tuple[int]]) -> None:
+    """Drop what was kept of the texts of entries, by their numbers."""
+    for statement in _DROP:
+        connection.executemany(statement, entries)
 
 
 def unreadable_row(rel: RelPath, note: str) -> Row:

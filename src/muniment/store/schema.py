@@ -307,6 +307,23 @@ CATALOG_SCHEMA: Final = """
         PRIMARY KEY (digest, entry)
     ) STRICT, WITHOUT ROWID;
     CREATE INDEX saying_of ON saying (entry);
+    CREATE TABLE vector (            -- what an entry means, where there is a model for that
+        id INTEGER PRIMARY KEY AUTOINCREMENT,  -- never used again: another vector gets a new one
+        entry INTEGER NOT NULL UNIQUE,
+        value BLOB NOT NULL          -- one signed byte for each dimension
+    ) STRICT;
+    CREATE TABLE meant (             -- by which is known whether vectors came or went
+        one INTEGER PRIMARY KEY CHECK (one = 1),
+        series TEXT NOT NULL,        -- of which catalog
+        changes INTEGER NOT NULL     -- counted by the triggers below
+    ) STRICT;
+    INSERT INTO meant VALUES (1, hex(randomblob(16)), 0);
+    CREATE TRIGGER vector_came AFTER INSERT ON vector BEGIN
+        UPDATE meant SET changes = changes + 1;
+    END;
+    CREATE TRIGGER vector_went AFTER DELETE ON vector BEGIN
+        UPDATE meant SET changes = changes + 1;
+    END;
     CREATE TABLE total (             -- kept by the triggers below
         root TEXT PRIMARY KEY,
         files INTEGER NOT NULL,
@@ -322,6 +339,7 @@ CATALOG_SCHEMA: Final = """
     CREATE TRIGGER entry_went AFTER DELETE ON entry BEGIN
         UPDATE total SET files = files - 1, bytes = bytes - old.size WHERE root = old.root;
         DELETE FROM saying WHERE entry = old.id;
+        DELETE FROM vector WHERE entry = old.id;
     END;
     CREATE TABLE page (
         root TEXT NOT NULL,

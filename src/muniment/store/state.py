@@ -54,6 +54,7 @@ from muniment.store.database import (
     statements,
     unavailable,
 )
+from muniment.store.rows import Embedder
 from muniment.store.schema import CATALOG_SCHEMA, CATALOG_VERSION, LEDGER_MIGRATIONS
 from muniment.store.table import Table
 
@@ -214,6 +215,7 @@ class State:
 
     Args:
         directory: made 0700 if it is missing. None: a private temporary one, removed on `close`.
+        embedder: makes the vectors of entries; None: there are none.
 
     Attributes:
         directory: where it is.
@@ -225,7 +227,8 @@ class State:
         ManagedMemoryUnavailable: it cannot be used, with the reason.
     """
 
-    def __init__(self, directory: Path | None) -> None:
+    def __init__(self, directory: Path | None, *, embedder: Embedder | None = None) -> None:
+        self.embedder = embedder
         self._temporary = TemporaryDirectory(prefix="muniment-state-") if directory is None else None
         self.directory = Path(self._temporary.name) if self._temporary else Path(directory or "")
         self._lock, self._beside = threading.Lock(), dict[str, Closable]()

@@ -588,16 +588,18 @@ def view_of(
     if patience is not None:
         patience.check()
     key, scope = root_key(state, root), root.scope
-    assess, depends_on = assessing(state, key, scope, policy), basis(policy, scope)
+    assess, embedder = assessing(state, key, scope, policy), state.embedder
+    depends_on = basis(policy, scope, embedder)
     if patience is not None:
         assess = _patiently(assess, patience)
+    looked = partial(refresh, basis=depends_on, embedder=embedder, sweep=sweep, look=look)
     try:
-        return refresh(state.catalog, key, root, assess, basis=depends_on, sweep=sweep, look=look)
+        return looked(state.catalog, key, root, assess)
     except ManagedMemoryUnavailable as error:
         if not state.catalog.is_damaged(error):
             raise
     state.renew_catalog()
-    return refresh(state.catalog, key, root, assess, basis=depends_on, sweep=sweep, look=look)
+    return looked(state.catalog, key, root, assess)
 
 
 def view_in_time(
@@ -624,7 +626,8 @@ def view_as_it_is(state: State, root: BoundRoot, policy: Policy) -> View:
         ManagedMemoryUnavailable: the state cannot be used.
     """
     key = root_key(state, root)
-    return View(state.catalog, key, root, assessing(state, key, root.scope, policy), clock=time.time_ns)
+    assess = assessing(state, key, root.scope, policy)
+    return View(state.catalog, key, root, assess, embedder=state.embedder, clock=time.time_ns)
 
 
 def trusts_shown(state: State, root: BoundRoot, policy: Policy) -> list[Trust]:

@@ -28,7 +28,17 @@ from muniment.kernel.names import (
 from muniment.kernel.path import FILE_SUFFIX, CanonicalPath, segment_problem
 from muniment.kernel.root import Kind, OpenDirectory, Root, Sighted
 from muniment.store.index import is_index_path
-from muniment.store.rows import Assess, Assessed, Columns, Row, Text, row_of, unreadable_row
+from muniment.store.rows import (
+    Assess,
+    Assessed,
+    Embedder,
+    Row,
+    Text,
+    drop_texts,
+    put_texts,
+    row_of,
+    unreadable_row,
+)
 from muniment.store.table import Table
 
 # -- looking -----------------------------------------------------------------------------------------
@@ -212,20 +222,6 @@ class _Entry(NamedTuple):
     row: Row
 
 
-class _Words(NamedTuple):
-    """The full-text row of an entry."""
-
-    rowid: int
-    words: Columns
-
-
-class _Saying(NamedTuple):
-    """What an entry says by itself."""
-
-    digest: str
-    entry: int
-
-
 class _ReadRow(NamedTuple):
     """How a file stood when it was read last, and what was thought of it."""
 
@@ -249,8 +245,6 @@ _READ_ROWS: Final = Table("entry", _ReadRow)
 _DIRECTORIES: Final = Table("directory", _Directory)
 _NAMES: Final = Table("name", _Name)
 _ENTRIES: Final = Table("entry", _Entry)
-_TEXTS: Final = Table("text", _Words)
-_SAYINGS: Final = Table("saying", _Saying)
 _RELISTED: Final = Table("relisted", _Relisted)
 
 _NO_STAMP: Final[Stamp] = (0, 0, 0, 0)
@@ -309,6 +303,7 @@ class Visit:
         key: of the root in the catalog.
         root: its handle.
         assess: asked for each file that is read.
+        embedder: makes the vectors of those that may be told; None: nobody does.
         now_ns: the wall clock before the first look.
         save: commits, and begins the next transaction (V4); whether nobody else wrote in between. None: all
             is one transaction, the caller's.
@@ -321,6 +316,7 @@ class Visit:
         root: Root,
         assess: Assess,
         *,
+        embedder: Embedder | None,
         now_ns: int,
         save: Callable[[], bool] | None = None,
     ) -> None:
@@ -328,6 +324,7 @@ class Visit:
         self._key = key
         self._root = root
         self._assess = assess
+        self._embedder = embedder
         self._now_ns = now_ns
         self._save = save
         self._unsaved = 0
@@ -340,8 +337,7 @@ class Visit:
         self._removals: list[tuple[int]] = []
         self._stamps: list[tuple[int, ...]] = []
         self._stale_texts: list[tuple[int]] = []
-        self._texts: list[_Words] = []
-        self._sayings: list[_Saying] = []
+        self._texts: list[tuple[int, Text]] = []
         self._relisted: list[_Relisted] = []
 
     def run(self, stale: Stale) -> None:
@@ -479,7 +475,7 @@ class Visit:
             assessed = self._assess(rel, of, data)
             if number and self._says_the_same(number, found, of, assessed):
                 return
-            row, text = row_of(rel, data, of, assessed)
+            row, text = row_of(rel, data, of, assessed, self._embedder)
         if number:
             self._update(number, found, row, text)
         else:
@@ -500,11 +496,16 @@ class Visit:
     def _says_the_same(self, number: int, found: Stamp, of: Digest, assessed: Assessed) -> bool:
         """Whether a row stays but for its stamp: the bytes are the same, and what is thought of them."""
         (known,) = _READ_ROWS.each(self._database, "WHERE id = ?", (number,))
-        if (known.digest, known.assessed) != (of, assessed):
+        if (known.digest, known.assessed) != (of, assessed) or self._lacks_vector(number):
             return False
         if known != (*found, of, assessed):
             self._stamps.append((*found, number))
         return True
+
+    def _lacks_vector(self, number: int) -> bool:
+        """Whether an entry has none that may have one: what it had was of another model."""
+        query = "SELECT 1 FROM vector WHERE entry = ?"
+        return self._embedder is not None and self._database.execute(query, (number,)).fetchone() is None
 
     def _insert(self, found: Stamp, row: Row, text: Text | None) -> None:
         if not self._next_id:
@@ -522,15 +523,14 @@ class Visit:
         self._updates.append((*found, *row[_LASTING:], number))
         if line != row.line:
             self._relist(row.topic, row.key)
-        if (digest, held) != (row.digest, row.held):
+        if (digest, held) != (row.digest, row.held) or self._lacks_vector(number):
             self._stale_texts.append((number,))
             self._put_text(number, text)
 
     def _put_text(self, number: int, text: Text | None) -> None:
         self._pending += _ROW_CHARS
         if text is not None:
-            self._texts.append(_Words(number, text.words))
-            self._sayings += [_Saying(digest, number) for digest in text.sayings]
+            self._texts.append((number, text))
             self._pending += sum(map(len, text.words))
         if self._pending > PENDING_CHARS:
             self._flush()
@@ -547,20 +547,17 @@ class Visit:
     def _flush(self) -> None:
         """Hand over what waits: first what goes, so that nothing stands in the way of what comes."""
         execute = self._database.executemany
-        execute("DELETE FROM text WHERE rowid = ?", self._stale_texts)
-        execute("DELETE FROM saying WHERE entry = ?", self._stale_texts)
+        drop_texts(self._database, self._stale_texts)
         execute("DELETE FROM entry WHERE id = ?", self._removals)
         execute(_UPDATE, self._updates)
         execute(_RESTAMP, self._stamps)
         _ENTRIES.insert(self._database, self._inserts)
-        _TEXTS.insert(self._database, self._texts)
-        _SAYINGS.insert(self._database, self._sayings)
+        put_texts(self._database, self._texts)
         _RELISTED.insert(self._database, self._relisted)
         for waiting in (self._stale_texts, self._removals, self._updates, self._stamps):
             waiting.clear()
         self._inserts.clear()
         self._texts.clear()
-        self._sayings.clear()
         self._relisted.clear()
         self._pending = 0
 

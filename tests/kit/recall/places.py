@@ -145,10 +145,12 @@ class Ground:
 
 
 @contextmanager
-def ground(base, policy=None, entries=(), kind=Ground):
+def ground(base, policy=None, entries=(), kind=Ground, embedder=None):
     """A place below `base` with files of unknown origin, {logical path: text}."""
     roots = bind_all(make_roots(base))
-    place = Place(policy or strict(require="none"), roots, State(base / "state"), in_process=True)
+    place = Place(
+        policy or strict(require="none"), roots, State(base / "state", embedder=embedder), in_process=True
+    )
     with closing(place):
         made = kind(place)
         made.put(dict(entries))

@@ -416,7 +416,7 @@ with muniment.open(*sys.argv[1:2], home=sys.argv[2]) as memory:
     memory.recall("dark mode")
     memory.subagent()
     memory.conversation().close()
-print(loaded("openai httpx httpx2 starlette uvicorn jinja2"))
+print(loaded("openai httpx httpx2 starlette uvicorn jinja2 numpy safetensors"))
 """
 
 

@@ -52,6 +52,7 @@ def test_without_anything_there_are_defaults_and_nothing_is_created(tmp_path, mo
     settings, home = read_settings({"HOME": str(tmp_path)}), tmp_path / ".muniment"
     assert (settings.home, settings.policy, settings.on_model_failure) == (home, "strict", "rules")
     assert (dict(settings.roots), settings.symlinks, settings.policy_signers) == ({}, "refuse", None)
+    assert settings.embeddings is None
     assert (settings.model, settings.base_url, settings.protocol) == ("rules", None, "auto")
     assert (settings.api_key_file, settings.key_in_variable) == (None, False)
     assert settings.apart == (home / "state", home / "policies", home / "config.toml")
@@ -68,7 +69,7 @@ SOURCES = {
     "model": ("flag", "environment", "file", "rules"),
     "base_url": ("flag", "environment", "file", None),
     "protocol": ("json", "text", "tools", "auto"),
-    **dict.fromkeys(("api_key_file", "policy_signers"), PATHS),
+    **dict.fromkeys(("api_key_file", "embeddings", "policy_signers"), PATHS),
     "on_model_failure": ("fail", "rules", "fail", "rules"),
 }
 
@@ -101,11 +102,12 @@ def test_the_key_of_the_server_in_the_file_is_for_no_other(home, configure):
     assert read(home, base_url=b).api_key_file == key
 
 
-def test_a_root_has_to_lie_apart_from_the_key_file_and_from_the_file_of_those_who_sign(home):
+def test_a_root_has_to_lie_apart_from_the_key_file_the_model_and_the_file_of_those_who_sign(home):
     own = (home / "state", home / "policies", home / "config.toml")
     for environment in ({}, {"MUNIMENT_API_KEY": "k"}):  # Whatever the key is taken from.
         assert read(home, {"MUNIMENT_API_KEY_FILE": "/key", **environment}).apart == (*own, Path("/key"))
     assert read(home, {"MUNIMENT_POLICY_SIGNERS": "/etc/signers"}).apart[-1] == Path("/etc/signers")
+    assert read(home, {"MUNIMENT_EMBEDDINGS": "/model"}).apart[-1] == Path("/model")
 
 
 def test_a_tilde_is_home_and_a_path_of_the_file_is_not_taken_from_here(home, configure, monkeypatch):
@@ -201,6 +203,7 @@ FILES = {
     "api_key_file = ''": RELATIVE,
     'api_key_file = "/a\\u0000b"': "is no path",
     "policy_signers = 'signers'": "policy_signers is relative",
+    "embeddings = 'model'": "embeddings is relative",
     **dict.fromkeys(("roots = 'x'", "[roots]\nuser = 1"), "roots must be a table"),
     "[roots]\nuser = 'memory'": "the root of 'user' is relative",
     "[roots]\nuser = '~nobody-of-this-name/x'": "no home directory",

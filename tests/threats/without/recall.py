@@ -11,6 +11,12 @@ table({
         "recall.search:_may_precede": lambda *_: True}),
     "recall_gates": ("What is read for a recall is shown, whatever it says and to whom.", {
         "recall.recaller:_gate": none}),
+    "meaning_policy": ("What the policy hides comes, if it means what is asked.", {
+        "recall.recaller:Shelf.accepts": true}),
+    "meaning_gates": ("What is held has a vector, and comes if it means what is asked.", {
+        "*content.admission:held_for": none, "recall.recaller:_gate": none}),
+    "meaning_expiry": ("What has expired comes, if it means what is asked.", {
+        "recall.meaning:shown": lambda wanted: (json.dumps(list(wanted.roots)), "", "[]")}),
     "related_policy": ("A run is shown what its policy hides, if it is like the fact.", {
         "recall.recaller:Shelf.accepts": true}),
     "related_gates": ("A run is shown what addresses it, or holds what nobody sees.", {
@@ -21,7 +27,7 @@ table({
         "tools.overlay:Overlay.claim": none,
         "sandbox:Sandbox._change_set": lambda self: self._bench.change_set()}),
     "related_expiry": ("A run is shown what has expired.", {
-        "recall.search:_shown": lambda wanted: (json.dumps(list(wanted.roots)), "", "[]")}),
+        "recall.search:shown": lambda wanted: (json.dumps(list(wanted.roots)), "", "[]")}),
 })
 # fmt: on
 

@@ -63,9 +63,9 @@ def ledger_trust(*_):
 
 
 @around("store.visit:row_of")
-def held_rows(real, rel, data, digest, assessed):
+def held_rows(real, rel, data, digest, assessed, embedder):
     """What is held is told like anything else."""
-    row, words = real(rel, data, digest, assessed._replace(held=None))
+    row, words = real(rel, data, digest, assessed._replace(held=None), embedder)
     return row._replace(held=assessed.held), words
 
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from kit.jobs.places import made
 from kit.memories import put
 from muniment.content.words import significant, vocabulary
+from muniment.recall.nearest import may_hold
 from muniment.store import rows
-from muniment.store.catalog import may_hold
 from muniment.store.rows import folded
 from muniment.store.upkeep import view_of
 

@@ -1,0 +1,126 @@
+"""How often meaning finds what words cannot, whether recall is silent where nothing helps, and the cost.
+
+    python benchmarks/meaning.py MODEL [ENTRIES ...]
+
+MODEL is the directory of a static embedding model, which this repository does not have; see docs/recall.md.
+The sets are those of the tests (`tests/kit/recall/quality`): the entries of a year with what is asked of them
+and what is not, and beside these the facts of `paraphrases.toml`, each asked for without one of its words.
+The thresholds of `muniment.recall.meaning` were chosen by every other one of these; the rest stands apart.
+
+For the cost a memory of each size is generated with a fixed seed, of forty words that the model knows each.
+CPU is milliseconds of one recall of three words, median.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import resource
+import sys
+import tempfile
+import time
+import tomllib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+sys.path[:0] = [str(Path(__file__).parent.parent / "tests")]
+
+from kit.recall.library import QUALITY  # noqa: E402
+from kit.recall.places import entry_of, ground  # noqa: E402
+from muniment.recall.meaning import StaticModel  # noqa: E402
+from muniment.recall.recaller import Recaller  # noqa: E402
+
+SIZES = (1_000, 10_000)
+QUERIES, WORDS = 200, 40
+FOLDER, SHORT = 50, 3
+
+
+def tables(name: str) -> dict[str, Any]:
+    """One of the sets."""
+    return tomllib.loads((QUALITY / f"{name}.toml").read_text(encoding="utf-8"))
+
+
+def silence(answered: Callable[[str], Sequence[str]], messages: Sequence[str]) -> str:
+    """How many of some messages nothing is said to."""
+    return f"{sum(not answered(each) for each in messages)} of {len(messages)}"
+
+
+def quality(model: StaticModel | None) -> None:
+    """Print what is found, by words alone or by meaning too."""
+    year = {each.pop("path"): entry_of(**each) for each in tables("entries")["entry"]}
+    asked, facts = tables("queries")["query"], tables("paraphrases")["fact"]
+    nothing = [each["text"] for each in asked if not each["right"]]
+    right = [each for each in asked if each["right"]]
+    told = {f"user/{at:04}.md": entry_of(each["text"], each["text"]) for at, each in enumerate(facts)}
+    for name, entries in (("the year", year), ("with the facts", year | told)):
+        with asking(entries, model) as (_, answered):
+            first = sum(answered(each["text"])[:1] in [[path] for path in each["right"]] for each in right)
+            print(f"  {name}: silent where nothing helps: {silence(answered, nothing)}", end="")
+            print(f", and off topic: {silence(answered, tables('off_topic')['messages'])}", end="")
+            print(f"; right one first: {first} of {len(right)}")
+            if entries is not year:
+                found = [path in answered(fact["question"]) for path, fact in zip(told, facts, strict=True)]
+                parts = {"chose by": found[::2], "held out": found[1::2], "all": found}
+                shares = (f"{name} {sum(part)} of {len(part)}" for name, part in parts.items())
+                print(f"  paraphrases: {', '.join(shares)}")
+
+
+@contextmanager
+def asking(
+    entries: dict[str, str], model: StaticModel | None
+) -> Iterator[tuple[Recaller, Callable[[str], Sequence[str]]]]:
+    """A memory, and what asks it: a recaller, and a function from a message to the paths of its answer."""
+    with ExitStack() as opened:
+        base = Path(opened.enter_context(tempfile.TemporaryDirectory())).resolve()
+        place = opened.enter_context(ground(base, entries=entries, embedder=model)).place
+        recaller = opened.enter_context(closing(Recaller(place.policy, place.roots, place.state)))
+        yield recaller, lambda text: [each.path for each in recaller.recall(text).entries]
+
+
+def cost(size: int, model: StaticModel | None, words: Sequence[str]) -> None:
+    """Print what a recall costs in a memory of so many entries."""
+    dice = random.Random(20_261_126)
+    entries = {
+        f"user/topic-{at // FOLDER}/{at:06}.md": entry_of(
+            f"Entry {at}", " ".join(dice.choices(words, k=WORDS))
+        )
+        for at in range(size)
+    }
+    queries = [" ".join(dice.choices(words, k=3)) for _ in range(QUERIES)]
+    with asking(entries, model) as (recaller, answered):
+        began = time.process_time()
+        answered(queries[0])
+        made = time.process_time() - began
+        times = []
+        for query in queries:
+            began = time.process_time()
+            recaller.recall(query)
+            times.append((time.process_time() - began) * 1e3)
+    resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+    print(
+        f"  {size} entries: CPU p50 {median(times):.2f} ms; rows made in {made:.1f} s; at most {resident} MB"
+    )
+
+
+def main() -> None:
+    """Print the figures, by words alone and by meaning too."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("model", type=Path)
+    parser.add_argument("entries", type=int, nargs="*", default=SIZES, help="sizes of a memory")
+    asked = parser.parse_args()
+    model = json.loads((asked.model / "tokenizer.json").read_text(encoding="utf-8"))["model"]
+    tokens = (token.strip("\u2581\u0120") for token in model["vocab"])
+    known = sorted({token for token in tokens if token.isascii() and token.isalpha() and len(token) > SHORT})
+    for name in ("words alone", "meaning too"):
+        print(name)
+        quality(StaticModel(asked.model) if name == "meaning too" else None)
+        for size in asked.entries:
+            cost(size, StaticModel(asked.model) if name == "meaning too" else None, known)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,368 @@
+"""Meaning: entries that are about what a query asks, also where they share no word with it.
+
+A static embedding model says of each word that it knows where it stands among all others; an entry or a query
+is where its words are on average. No model runs: a vector is looked up and added, in some 50 µs. The model is
+a directory in the format of model2vec (https://github.com/MinishLab/model2vec), `tokenizer.json` and
+`model.safetensors`, that the owner put there. Nothing is ever fetched: no code that could is imported.
+
+- M1. A vector gives a candidate and nothing else. What it finds is asked of the same rows, by the same
+  conditions, as what words find, and is read and judged by whoever shows it (`recaller.py`, E2).
+- M2. Only words that the model knows whole count, without case and accents, and of these those that tell a
+  subject (`search.py`, Q2 to Q5): what a name in pieces means is mere chance.
+- M3. Abstain, once for a query: one entry must be near enough by the words alone that it does not hold, as
+  those that it holds were judged already (`search.py`, 5). If one is, those that are near at all follow it.
+- M4. Both orders are joined by reciprocal rank: an entry counts `1 / (RANK_OFFSET + rank)` for each.
+- M5. Vectors in memory are those of the catalog: what went from it is gone at the next look.
+- M6. A model that cannot be read makes no vectors, which an event tells; the rest goes on without.
+
+What does not hold: that anything is found among more than `MAX_VECTORS` entries, or behind the `MAX_NEAR`
+nearest of the roots that are asked; nor that a model knows the languages of a memory.
+
+Attacked in tests/units/recall/test_meaning.py; how often the right entry comes, in test_paraphrases.py.
+
+Source: Cormack, Clarke and Büttcher, Reciprocal Rank Fusion Outperforms Condorcet and Individual Rank
+Learning Methods (2009), for M4 and its constant.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import replace
+from functools import cached_property
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from muniment import events
+from muniment.errors import ConfigInvalid, printable
+from muniment.kernel.cancel import Patience
+from muniment.kernel.names import RelPath
+from muniment.ownership import require_ours
+from muniment.recall.search import (
+    HIT_COLUMNS,
+    MAY_BE_SHOWN,
+    PAGE,
+    RANKED_CHARS,
+    Hit,
+    Ranking,
+    Score,
+    Search,
+    SearchResult,
+    Stemmer,
+    Wanted,
+    hit_of,
+    is_telling,
+    newer_first,
+    shown,
+)
+from muniment.store.database import Database
+from muniment.store.ledger import RootKey
+from muniment.store.rows import Columns
+
+RANK_OFFSET: Final = 60
+"""The constant of reciprocal rank fusion; see the source."""
+
+ENOUGH: Final = 0.38
+"""Cosine from which on an entry is about a query; chosen by half of `quality/paraphrases.toml`."""
+
+NEAR: Final = 0.25
+"""Cosine from which on an entry may follow one that is."""
+
+MAX_VECTORS: Final = 100_000
+"""Vectors that are held in memory; of 272 dimensions 27 MB."""
+
+MAX_NEAR: Final = 192
+"""Nearest entries whose rows are asked whether they may be shown."""
+
+MAX_WORDS: Final = 256
+"""Words of an entry that count, the first ones; more of them mean everything and nothing."""
+
+_FILES: Final = ("tokenizer.json", "model.safetensors")
+_NEEDED: Final = ("numpy", "safetensors")
+_BEGINNING: Final = 5
+"""Characters by which a word of a query and one of an entry are one, as in `search.py`."""
+
+_MARKS: Final = (
+    "\u2581",
+    "\u0120",
+    "",
+)  # with which a token begins a word, in SentencePiece, byte BPE, others
+_BLOCK: Final = 1_024
+_MOST: Final = 127.0
+_WORD: Final = re.compile(r"[^\W_]+")
+
+Array = Any
+"""One of numpy, which is imported only where there is a model."""
+
+
+class _Tables(NamedTuple):
+    """A model: the vector of the word with the number `n` is `vectors[places[n]] * weights[n]`.
+
+    Attributes:
+        bases: of letters with accents, as `str.translate` takes them.
+    """
+
+    bases: Mapping[int, str]
+    numbers: Mapping[str, int]
+    vectors: Array
+    places: Array | None
+    weights: Array | None
+
+
+class StaticModel:
+    """A static embedding model in a directory (`store.rows.Embedder`). Threads may share one.
+
+    Args:
+        directory: holds `tokenizer.json` and `model.safetensors`.
+
+    Raises:
+        ConfigInvalid: it does not, somebody else may write it, or the extra is not installed.
+
+    Cost: to open, none but some `stat`s; to know which it is (`identity`), its bytes read once; at the first
+    vector, that it is loaded: in all 0.3 s and 46 MB for 90 000 words of 272 dimensions at half precision.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._lock = threading.Lock()
+        self._tables: _Tables | None = None
+        self._is_loaded = False
+        self.kept = KeptVectors()
+        shown_path = printable(str(directory))
+        if missing := [name for name in _FILES if not (directory / name).is_file()]:
+            raise ConfigInvalid(f"the embedding model {shown_path} has no {missing[0]}")
+        for each in (directory, *(directory / name for name in _FILES)):
+            require_ours(each)
+        if missing := [name for name in _NEEDED if find_spec(name) is None]:
+            raise ConfigInvalid(
+                f"the embedding model {shown_path} needs {missing[0]}: pip install 'muniment[semantic]'"
+            )
+
+    @cached_property
+    def identity(self) -> str:
+        """A digest of its files: names, sizes, bytes."""
+        found = hashlib.sha256()
+        for name in _FILES:
+            with (self._directory / name).open("rb") as file:
+                of_file = hashlib.file_digest(file, "sha256").hexdigest()
+                found.update(f"{name} {file.tell()} {of_file}\n".encode())
+        return found.hexdigest()
+
+    def vector(self, columns: Columns) -> bytes | None:
+        """The vector of an entry, see `store.rows.Embedder`: a signed byte for each dimension."""
+        whole = "\n".join([columns.name, columns.description, columns.context, columns.body[:RANKED_CHARS]])
+        tables = self._load()
+        words = [] if tables is None else telling_words(whole.translate(tables.bases))
+        found = self.mean(words[:MAX_WORDS])
+        if found is None:
+            return None
+        import numpy as np
+
+        return bytes(np.rint(found * (_MOST / np.abs(found).max())).astype(np.int8).tobytes())
+
+    def mean(self, words: Sequence[str]) -> Array | None:
+        """Where some words are on average, of length 1; None if the model knows none of them (M2)."""
+        tables = self._load()
+        if tables is None or not (numbers := list(filter(None, map(tables.numbers.get, words)))):
+            return None
+        import numpy as np
+
+        rows = tables.vectors[numbers if tables.places is None else tables.places[numbers]].astype(np.float32)
+        if tables.weights is not None:
+            rows *= tables.weights[numbers][:, None]
+        found = rows.mean(axis=0)
+        length = float(np.linalg.norm(found))
+        return found / length if length > 0 else None
+
+    def _load(self) -> _Tables | None:
+        with self._lock:
+            if not self._is_loaded:
+                self._is_loaded = True
+                try:
+                    self._tables = _read_tables(self._directory)
+                except Exception as defect:  # noqa: BLE001  whatever stands in the files (M6)
+                    events.emit_defect("embeddings_not_loaded", defect)
+            return self._tables
+
+
+def telling_words(plain: str) -> list[str]:
+    """The words of a folded text without accents that tell a subject, each once."""
+    return list(dict.fromkeys(filter(is_telling, _WORD.findall(plain))))
+
+
+def _read_tables(directory: Path) -> _Tables:
+    from safetensors.numpy import load_file
+
+    vocabulary = json.loads((directory / _FILES[0]).read_text(encoding="utf-8"))["model"]["vocab"]
+    if isinstance(vocabulary, list):  # Of a unigram model: tokens with their likelihoods.
+        vocabulary = {token: number for number, (token, _) in enumerate(vocabulary)}
+    begins = next(mark for mark in _MARKS if any(token.startswith(mark) for token in vocabulary))
+    numbers = {
+        token.removeprefix(begins): number
+        for token, number in vocabulary.items()
+        if token.startswith(begins) and token.removeprefix(begins).isalnum()
+    }
+    tensors = load_file(directory / _FILES[1])
+    vectors = tensors["embeddings" if "embeddings" in tensors else "embedding.weight"]
+    with closing(Stemmer()) as stemmer:
+        bases = stemmer.bases()
+    return _Tables(bases, numbers, vectors, tensors.get("mapping"), tensors.get("weights"))
+
+
+class KeptVectors:
+    """The vectors of a catalog, in memory (M5). Threads may share one."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._seen: tuple[str, int] = ("", -1)
+        self._ids: Array = None
+        self._roots: Array = None
+        self._vectors: Array = None
+        self._lengths: Array = None
+        self._numbers: dict[str, int] = {}
+
+    def nearest(
+        self, catalog: Database, roots: Iterable[RootKey], to: Array, patience: Patience
+    ) -> dict[int, Array]:
+        """The vectors of some roots that are nearest, by their numbers, at most `MAX_NEAR`.
+
+        Raises:
+            ManagedMemoryUnavailable: the catalog cannot be read.
+            Cancelled, DeadlineExceeded: the patience ended.
+
+        Cost: linear; 1 ms for 10 000 of 256 dimensions, and what changed since the last time.
+        """
+        import numpy as np
+
+        with self._lock:
+            self._look(catalog, len(to), patience)
+            ids, of, vectors, lengths = self._ids, self._roots, self._vectors, self._lengths
+            wanted = [self._numbers[root] for root in roots if root in self._numbers]
+        if not len(ids):
+            return {}
+        near = np.empty(len(ids), np.float32)
+        for at in range(0, len(ids), _BLOCK):
+            block = vectors[at : at + _BLOCK].astype(np.float32)
+            near[at : at + _BLOCK] = np.einsum("ij,j->i", block, to)  # `@` would start threads for it.
+        near /= lengths
+        near[~np.isin(of, wanted)] = -1
+        best = np.argpartition(-near, min(MAX_NEAR, len(near)) - 1)[:MAX_NEAR]
+        best = best[np.argsort(-near[best])]
+        return {int(ids[at]): unit(vectors[at]) for at in best if near[at] >= NEAR}
+
+    def _look(self, catalog: Database, dimensions: int, patience: Patience) -> None:
+        """Have what the catalog has."""
+        import numpy as np
+
+        ((series, changes),) = catalog.rows("SELECT series, changes FROM meant", patience=patience)
+        if self._seen == (series, changes):
+            return
+        if self._seen[0] != series:
+            self._ids, self._roots = np.empty(0, np.int64), np.empty(0, np.int32)
+            self._vectors, self._lengths = np.empty((0, dimensions), np.int8), np.empty(0, np.float32)
+        live = np.array([number for (number,) in catalog.rows(_LIVE, patience=patience)], np.int64)
+        is_live = np.isin(self._ids, live)
+        last = int(self._ids[-1]) if len(self._ids) else 0
+        new = catalog.rows(_NEW, (last, MAX_VECTORS - int(is_live.sum())), patience=patience)
+        new = [row for row in new if len(row[2]) == dimensions]
+        for _, root, _ in new:
+            self._numbers.setdefault(root, len(self._numbers))
+        values = np.frombuffer(b"".join(row[2] for row in new), np.int8).reshape(-1, dimensions)
+        self._ids = np.concatenate([self._ids[is_live], np.array([row[0] for row in new], np.int64)])
+        of = np.array([self._numbers[row[1]] for row in new], np.int32)
+        self._roots = np.concatenate([self._roots[is_live], of])
+        self._vectors = np.concatenate([self._vectors[is_live], values])
+        of_new = np.linalg.norm(values.astype(np.float32), axis=1)
+        self._lengths = np.concatenate([self._lengths[is_live], of_new])
+        self._seen = (series, changes)
+
+
+def unit(vector: Array) -> Array:
+    """A vector of length 1 with the direction of another one."""
+    import numpy as np
+
+    floats = vector.astype(np.float32)
+    return floats / np.linalg.norm(floats)
+
+
+class JointSearch(Search):
+    """Searches by words and by meaning. Threads may share one.
+
+    Args:
+        catalog: up to date, with vectors by `model`; stays the caller's.
+        stemmer: likewise.
+        model: likewise.
+    """
+
+    def __init__(self, catalog: Database, stemmer: Stemmer, model: StaticModel) -> None:
+        super().__init__(catalog, stemmer)
+        self._model = model
+
+    def find(self, wanted: Wanted, patience: Patience) -> SearchResult:
+        """As `Search.find`, by both (M3, M4); scores are those of the joined order.
+
+        Cost: that of `Search.find` and `KeptVectors.nearest`, and 1 ms.
+        """
+        found, ranking = self._searched(wanted, patience, abstains=True)
+        near = self._near(wanted, ranking, patience, is_answered=bool(found))
+        hits = newer_first(_joined(found, near)[: wanted.limit])
+        ranked = (replace(hit, score=1 / (RANK_OFFSET + at)) for at, hit in enumerate(hits, 1))
+        return SearchResult(tuple(ranked), ranking)
+
+    def _near(
+        self, wanted: Wanted, ranking: Ranking, patience: Patience, *, is_answered: bool
+    ) -> list[tuple[Hit, Score]]:
+        """What is near enough in meaning, the nearest first (M1, M3)."""
+        words = [each.text for each in wanted.query.words if not each.is_phrase and is_telling(each.text)]
+        meant = self._model.mean(words)
+        if meant is None:
+            return []
+        nearest = self._model.kept.nearest(self._catalog, wanted.roots, meant, patience)
+        rows = self._catalog.rows(_MEANT, (json.dumps(list(nearest)), *shown(wanted)), patience=patience)
+        order = {number: at for at, number in enumerate(nearest)}
+        rows.sort(key=lambda row: order[row[0]])
+        rows = [row for row in rows if wanted.accepts(RootKey(row[2]), RelPath(row[3]))][:PAGE]
+        numbers = [number for _, number, *_ in rows]
+        texts = dict(self._texts(numbers, patience))
+        rows = [row for row in rows if row[1] in texts]
+        if not is_answered and not any(self._is_about(words, nearest[row[0]], texts[row[1]]) for row in rows):
+            return []
+        scores = ranking.scores([texts[number] for _, number, *_ in rows])
+        return [(hit_of(hit, score.score), score) for (_, _, *hit), score in zip(rows, scores, strict=True)]
+
+    def _is_about(self, words: Sequence[str], vector: Array, columns: Sequence[str]) -> bool:
+        """Whether an entry is near enough to the words of a query that it does not hold (M3)."""
+        text = self._stemmer.without_accents("\n".join(columns))
+        left = self._model.mean([word for word in words if not _holds(text, word)])
+        return left is not None and float(vector @ left) >= ENOUGH
+
+
+def _holds(text: str, word: str) -> bool:
+    """Whether a word of a text begins as another one does, so that endings do not count."""
+    return re.search(rf"(?<![^\W_]){re.escape(word[:_BEGINNING])}", text) is not None
+
+
+def _joined(found: Sequence[tuple[Hit, Score]], near: Sequence[tuple[Hit, Score]]) -> list[tuple[Hit, Score]]:
+    """Two orders as one (M4); of what stands equal, what words find comes first."""
+    ranks: dict[Any, float] = {}
+    for order in (found, near):
+        for at, (hit, _) in enumerate(order, 1):
+            ranks[hit.key] = ranks.get(hit.key, 0.0) + 1 / (RANK_OFFSET + at)
+    every = {hit.key: (hit, score) for hit, score in (*near, *found)}
+    return [every[key] for key in sorted(ranks, key=lambda key: -ranks[key])]
+
+
+_LIVE: Final = f"SELECT id FROM vector ORDER BY id LIMIT {MAX_VECTORS}"  # noqa: S608  a constant
+_NEW: Final = """
+    SELECT vector.id, entry.root, vector.value FROM vector JOIN entry ON entry.id = vector.entry
+    WHERE vector.id > ? ORDER BY vector.id LIMIT ?
+"""
+_MEANT: Final = f"""
+    SELECT vector.id, entry.id, {HIT_COLUMNS} FROM vector CROSS JOIN entry ON entry.id = vector.entry
+    WHERE vector.id IN (SELECT value FROM json_each(?)) {MAY_BE_SHOWN}
+"""  # noqa: S608  constants of this package
