@@ -114,7 +114,7 @@ class Cues:
 
     Attributes:
         updates: the tables of `updates.py`, as they are written.
-        chatter: likewise, what says nothing to keep.
+        chatter: likewise, what says nothing to keep, by language.
     """
 
     classes: tuple[CueClass, ...]
@@ -123,7 +123,7 @@ class Cues:
     opening: frozenset[str]
     topics: tuple[tuple[str, CueTable], ...]
     updates: Mapping[str, tuple[str, ...]]
-    chatter: tuple[str, ...]
+    chatter: tuple[tuple[str, ...], ...]
 
 
 @cache
@@ -141,7 +141,7 @@ def cues() -> Cues:
         opening=frozenset(folded(word).strip() for word in _languages(tables["opening"])),
         topics=tuple((topic, cue_table(_split(line))) for topic, line in tables["topic"].items()),
         updates={name: tuple(_languages(table)) for name, table in tables["update"].items()},
-        chatter=tuple(_languages(tables["chatter"])),
+        chatter=tuple(tuple(_split(line)) for line in tables["chatter"].values()),
     )
 
 

@@ -237,8 +237,15 @@ def route(brief: Brief, decided: tuple[Scope, EntryType] | None = None) -> tuple
         The decisions in order; none where the run may write nowhere.
     """
     writable = [each.name for each in brief.scopes if each.writable]
-    texts = separate_items(brief.fact) or (brief.fact,)
-    return tuple(_routed(text, brief, writable, decided) for text in texts) if writable else ()
+    if not writable:
+        return ()
+    texts = () if brief.is_one else separate_items(brief.fact)
+    found = tuple(_routed(text, brief, writable, decided) for text in texts)
+    places = [fold(f"{each.scope}/{each.file}") for each in found]
+    places += [each.updates.text for each in found if each.updates is not None]
+    if found and len(set(places)) == len(places):
+        return found
+    return (_routed(brief.fact, brief, writable, decided),)
 
 
 def _routed(

@@ -126,6 +126,7 @@ class Brief:
         context: what the run may see.
         related: entries that are like the fact, the nearest first; the run counts as having read them.
         ends: the day on which the fact is no longer told; None: never.
+        is_one: the fact is filed as one, also if it is a list of facts.
     """
 
     fact: str
@@ -133,6 +134,7 @@ class Brief:
     context: ContextMode
     related: tuple[Related, ...] = ()
     ends: date | None = None
+    is_one: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -148,7 +148,7 @@ class Runner:
     def run(self, brief: Brief, indexes: tuple[IndexExcerpt, ...] = ()) -> RunOutcome:
         """Drive the model until the run ends; never raises for what a model or worker does."""
         outcome = self._outcome
-        outcome.read.update(each.path for each in brief.related)
+        outcome.read.update(each.path for each in brief.related if each.is_shown or each.sayings)
         self._add(system_message(brief))
         self._add(job_message(brief, indexes, self._token))
         try:

@@ -8,6 +8,7 @@ U3  *Changed*: word for word the two differ in one place, behind what they tell 
     is given for the same thing (`is`, `:`).
 U4  What differs is a word, not its relation to the rest (`on`, `for`), and not of a kind of which there may
     be several (`also speaks`).
+U5  What the old one says of its own past is left out (`now`, `no longer on Tuesdays`, `instead of pip`).
 
 What does not hold: that every update is found. One that is not becomes an entry beside the old one.
 
@@ -40,6 +41,7 @@ _MAX_CHARS: Final = 1_000
 _CLAUSES: Final = re.compile(
     r"([:=])(?=\s)|[,;](?=\s)|[\u3001\uff0c\uff1b\u2014\u2013]|(?<!\d)[.!](?=\s|\Z)|[\u3002\uff01\n]"
 )
+_CLAUSE_ENDS: Final = re.compile(r"[,;.!\u3001\u3002\uff0c\uff01\u2026\n]")
 _SENTENCES: Final = re.compile(r"(?<!\d)[.!]\s+(?=\S)|[\u3002\uff01](?=.)|\n\s*(?=\S)")
 _QUESTION: Final = re.compile(r"[?\uff1f\u061f]")
 _MARKER: Final = re.compile(r"\A\s*[-*+>]\s+")
@@ -59,35 +61,46 @@ def supersedes(new: str, old: str) -> bool:
 
     Cost: linear in the texts up to `_MAX_CHARS`, and the square of `MAX_WORDS`.
     """
-    told, was = _statement(new, sentences=2), _statement(old, sentences=1)
-    if told is None or was is None or _has("blocked", told) != _has("blocked", was):
+    told, said = _statement(new, sentences=2), _statement(old, sentences=1)
+    if told is None or said is None or _has("blocked", told) != _has("blocked", said):
         return False
-    return _is_denied(told, was) or _is_changed(told, was)
+    was = said.as_it_holds()
+    return _is_denied(told, was) or _is_replaced(told, was) or _is_changed(told, was)
 
 
 def says_change(fact: str) -> bool:
     """Whether a fact says itself that something is otherwise than it was."""
     told = _statement(fact, sentences=2)
-    return told is not None and any(_has(name, told) for name in ("changed", "former", "replaced"))
+    return told is not None and any(_has(name, told) for name in ("changed", "replaced"))
 
 
 def takes_the_place(fact: str, body: str) -> bool:
     """Whether a fact may take the place of a body where somebody says so: by its form, or its words."""
-    return supersedes(fact, body) or may_stand_for(fact, body, is_change=says_change(fact))
+    is_change = says_change(fact) and _statement(body, sentences=1) is not None
+    return supersedes(fact, body) or may_stand_for(fact, body, is_change=is_change)
 
 
 def is_chatter(text: str) -> bool:
-    """Whether a text says nothing to keep: thanks, greetings, yes and no."""
-    if len(text) > _MAX_CHARS:
+    """Whether a text says nothing to keep: thanks, greetings, yes or no, all of it in one language."""
+    if len(text) > _MAX_CHARS or _QUESTION.search(text):
         return False
-    words = [word for _, clause in _clauses(text) for word in clause]
+    clauses = [clause for each in _CLAUSE_ENDS.split(text) if (clause := folded(each).strip())]
+    return bool(clauses) and any(all(_is_talk(each, cues) for each in clauses) for cues in _chatter())
+
+
+def _is_talk(clause: str, said: frozenset[str]) -> bool:
+    """Whether a clause is one of some cues, or of several; a denial is one by itself alone."""
+    if clause in said:
+        return True
+    words = clause.split()
     at = 0
     while at < len(words):
-        size = max((len(cue) for cue in _chatter() if tuple(words[at : at + len(cue)]) == cue), default=0)
+        sizes = range(len(words) - at, 0, -1)
+        size = next((size for size in sizes if " ".join(words[at : at + size]) in said - _denials()), 0)
         if not size:
             return False
         at += size
-    return bool(words)
+    return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +118,23 @@ class _Statement:
     def without(self, dropped: Collection[int]) -> tuple[str, ...]:
         """The words but for those at some places."""
         return tuple(word for at, word in enumerate(self.words) if at not in dropped)
+
+    def as_it_holds(self) -> _Statement:
+        """Without what it says of its own past: words of change, and a clause of what was before (U5)."""
+        dropped = set(_covered("changed", self.words))
+        for start, _ in _places("ended", self.words):
+            if start and self.clauses[start] != self.clauses[start - 1]:
+                dropped.update(self.rest_of_clause(start))
+        for start, end in _places("replaced", self.words):
+            gone = self.rest_of_clause(end)
+            told = _up_to_target(gone, self)
+            dropped.update((*range(start, end), *gone[: len(told) + 1]) if start and told else ())
+        kept = [at for at in range(len(self.words)) if at not in dropped]
+        return _Statement(tuple(self.words[at] for at in kept), tuple(self.clauses[at] for at in kept))
+
+    def rest_of_clause(self, start: int) -> list[int]:
+        """The places from one to the end of its clause."""
+        return [at for at in range(start, len(self.words)) if self.clauses[at] == self.clauses[start]]
 
 
 def _statement(text: str, *, sentences: int) -> _Statement | None:
@@ -180,7 +210,24 @@ def _up_to_target(places: Sequence[int], told: _Statement) -> list[int]:
 def _opening(words: Sequence[str], content: Collection[str]) -> list[str]:
     """What stands before the first word of a content, without words that say nothing and are no subject."""
     at = next((at for at, word in enumerate(words) if word in content), len(words))
-    return [word for word in words[:at] if (word,) not in _table("article")]
+    return _as_told(words[:at])
+
+
+def _is_replaced(told: _Statement, was: _Statement) -> bool:
+    """U2, where something else stands word for word in the place of what no longer does."""
+    cue, now = _first("replaced", told.words), told.as_it_holds()
+    matched = SequenceMatcher(None, was.words, now.words, autojunk=False).get_opcodes()
+    found = [code for code in matched if code[0] != "equal"]
+    if cue is None or len(found) != 1:
+        return False
+    (_, start, end, come, until), gone = found[0], _up_to_target(told.rest_of_clause(cue[1]), told)
+    old, new = was.words[start:end], now.words[come:until]
+    return _as_told(old) == _as_told([told.words[at] for at in gone]) and _may_be_slot(new)
+
+
+def _as_told(words: Sequence[str]) -> list[str]:
+    """Words but for those that say nothing and are no subject."""
+    return [word for word in words if (word,) not in _table("article")]
 
 
 # -- changed -------------------------------------------------------------------------------------------
@@ -209,8 +256,8 @@ def _is_changed(told: _Statement, was: _Statement) -> bool:
 
 
 def _may_be_slot(words: Sequence[str]) -> bool:
-    is_denied = _first("former", words) or _first("replaced", words)
-    return 0 < len(words) <= _MAX_SLOT and bool(_content(words)) and not is_denied
+    tells_otherwise = any(_first(name, words) for name in ("former", "replaced", "gathering"))
+    return 0 < len(words) <= _MAX_SLOT and bool(_content(words)) and not tells_otherwise
 
 
 def _relations(words: Sequence[str]) -> list[str]:
@@ -224,6 +271,8 @@ def _is_said_to_change(cue: int, new: Sequence[str], start: int, end: int, *, is
         return False
     if _first("gathering", before) and not is_value:
         return False
+    if is_value and any(map(_is_number, before)) and not any(map(_is_number, new[start:end])):
+        return False  # A day for which something holds, not what holds: at 7 on Sundays.
     return 0 < cue <= start or not _content(behind)
 
 
@@ -236,7 +285,11 @@ def _is_stated(before: Sequence[str], behind: Sequence[str]) -> bool:
 def _is_value(words: Sequence[str]) -> bool:
     """Whether they are a number, day or month, and what belongs to it."""
     told = [word for word in words if (word,) not in _table("light") and (word,) not in _table("relation")]
-    return bool(told) and all(any(map(str.isdigit, word)) or (word,) in _table("calendar") for word in told)
+    return bool(told) and all(_is_number(word) or (word,) in _table("calendar") for word in told)
+
+
+def _is_number(word: str) -> bool:
+    return any(map(str.isdigit, word))
 
 
 # -- tables --------------------------------------------------------------------------------------------
@@ -286,5 +339,10 @@ def _longest(name: str) -> int:
 
 
 @cache
-def _chatter() -> frozenset[tuple[str, ...]]:
-    return frozenset(filter(None, (tuple(_words(cue)) for cue in cues().chatter)))
+def _chatter() -> tuple[frozenset[str], ...]:
+    return tuple(frozenset(folded(cue).strip() for cue in said) for said in cues().chatter)
+
+
+@cache
+def _denials() -> frozenset[str]:
+    return frozenset(folded(cue).strip() for cue in cues().updates["denial"])

@@ -21,9 +21,7 @@ def edit_entry(where: MemoryArguments, unsafe_path: str) -> int:
     """Open one entry in `VISUAL` or `EDITOR`, and commit what was made of it; the exit code."""
 
     def body(place: Place) -> int:
-        editor = shlex.split(os.environ.get("VISUAL") or os.environ.get("EDITOR") or "")
-        if not editor:
-            raise ConfigInvalid("no editor is named; set VISUAL or EDITOR, such as EDITOR=nano")
+        editor = _editor()
         path = canonicalise(unsafe_path, place.policy.scopes)
         if path.scope not in place.roots:
             raise NotFound(f"nothing is remembered in {path.scope} yet")
@@ -51,6 +49,21 @@ def edit_entry(where: MemoryArguments, unsafe_path: str) -> int:
         return 0
 
     return with_place(where, body, "not saved")
+
+
+def _editor() -> list[str]:
+    """The command that the environment names.
+
+    Raises:
+        ConfigInvalid: there is none, or it is no command.
+    """
+    try:
+        editor = shlex.split(os.environ.get("VISUAL") or os.environ.get("EDITOR") or "")
+    except ValueError:
+        editor = []
+    if not editor:
+        raise ConfigInvalid("no editor is named; set VISUAL or EDITOR, such as EDITOR=nano")
+    return editor
 
 
 def _after_editing(editor: list[str], copy: Path) -> bytes:

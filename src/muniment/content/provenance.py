@@ -8,7 +8,7 @@ P2 A text keeps an entry if it is the entry, line by line, with the fact behind 
    stands below them is turned by them.
 P3 A fact takes the place of an entry that is about the same: they share half of the words that say something,
    and no unit of the entry turns a meaning. Of a fact that says itself that something changed, half of the
-   entry's words are enough, and these may turn it. A unit is a sentence, line or list item.
+   entry's words are enough. A unit is a sentence, line or list item.
 P4 A label (title, description, keyword) is a fact's if it is a stretch of a unit from its beginning, small
    words aside, and has every word of the fact that turns a meaning. A name need not begin with the unit.
 P5 A text is made of others if it has all of their units, those of each in order, and no other, and none of
@@ -174,7 +174,19 @@ def separate_items(fact: str) -> tuple[str, ...]:
         return ()
     is_statement = all(is_running(item) or len(item.split()) >= MIN_STATEMENT_WORDS for item in items)
     is_structured = any(map(_MARKUP.search, items)) or any(unit.leads for unit in _units(fact))
-    return tuple(items) if is_statement and not is_structured else ()
+    leans = any(map(_leans, items))
+    return tuple(items) if is_statement and not is_structured and not leans else ()
+
+
+def _leans(item: str) -> bool:
+    """Whether an item may be about others: it begins with who or what was named, or speaks of a list."""
+    words = _WORD.findall(item.casefold())
+    return bool(words) and (
+        words[0] in _OPENS_ON_OTHERS
+        or not _SPEAKS_OF_A_LIST.isdisjoint(words)
+        or item.startswith(_OPENS_RUNNING)
+        or any(word in item for word in _LISTS_RUNNING)
+    )
 
 
 def _items(fact: str) -> list[str]:
@@ -241,6 +253,23 @@ _TURNING: Final = frozenset(f"{_DENIALS}".split()) | {f"{verb}nt" for verb in f"
 _RUNNING_DENIALS: Final = "不 没 沒 未 无 無 非 勿 莫 别 別 否 但 ない なかっ ません なし だけ 않 없 아니 못"
 _TURNING_RUNNING: Final = tuple(f"{_RUNNING_DENIALS}".split())
 """Likewise in scripts where words are not told apart; each is looked for anywhere."""
+
+_PRONOUNS: Final = """
+    he she it they them its his her hers their this that these those such and or but then so also both who
+    which er sie es diese dieser dieses das und oder aber dann il elle ils elles ce cela ces et ou mais ella
+    ellos ellas eso esto estos y pero lei lui loro questo questi ele ela eles elas isso isto on ona ono oni
+    zij hij dit dat deze он она оно они это эти и но
+"""
+_LISTS: Final = """
+    above below following these those them list items rest otherwise former latter foregoing instead except
+    unless oben unten folgende folgenden diese obige obigen liste sonst suivant suivants suivantes sinon
+    siguiente siguientes anteriores lista seguente seguenti seguinte seguintes выше ниже следующие
+"""
+_OPENS_ON_OTHERS: Final = frozenset(f"{_PRONOUNS}".split())
+_SPEAKS_OF_A_LIST: Final = frozenset(f"{_LISTS}".split())
+_OPENS_RUNNING: Final = ("她", "他", "它", "这", "那", "これ", "それ", "彼", "그")
+_LISTS_RUNNING: Final = ("以上", "以下", "上述", "下列", "上記", "下記", "위", "아래")
+"""Words by which an item of a list may be about another one: at its beginning, and anywhere."""
 
 _SMALL: Final = """
 a an the is are was were be been of to in on at for and or with by as that this these those it its
@@ -335,7 +364,7 @@ def may_stand_for(fact: str, body: str, *, is_change: bool = False) -> bool:
     old, new = _features(gone), _features(told)
     size = len(old) if is_change else max(len(old), len(new))
     is_about_it = 2 * len(old & new) >= max(size, 1)
-    return is_about_it and not any(unit.leads or (unit.turns and not is_change) for unit in gone)
+    return is_about_it and not any(unit.leads or unit.turns for unit in gone)
 
 
 def stands_in(label: str, fact: str) -> bool:

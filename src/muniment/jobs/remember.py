@@ -40,7 +40,7 @@ from muniment.content.gates import decode, encode, one_line, visible
 from muniment.content.provenance import Whose, holds, names, separate_items, stands_in, whose
 from muniment.content.secrets import find_secret, redacted
 from muniment.content.titles import slug, titles_of
-from muniment.content.words import comparable, is_running
+from muniment.content.words import comparable, is_running, sayings
 from muniment.errors import (
     Cancelled,
     InvalidContextMode,
@@ -151,10 +151,11 @@ def _filed(
     rule = by_words(words.fact, run.trust, _least_shown(place, box, indexes), takes_the_place)
 
     def stamped(after: bytes, before: bytes | None, path: CanonicalPath, by: Run) -> bytes:
-        labelled = words.labelled(after, before)
-        if before is not None and words.supersedes(labelled, before):
+        of = words.of(after)
+        labelled = of.labelled(after, before)
+        if before is not None and of.supersedes(labelled, before):
             return stamp(labelled, before, path, by, relations={SUPERSEDES: digest(before)})
-        near = None if before is not None else words.near(labelled)
+        near = None if before is not None else of.near(labelled)
         return stamp(labelled, before, path, by, relations=NO_RELATIONS if near is None else {SEE: near})
 
     return box.commit(
@@ -179,12 +180,20 @@ class _FactWords:
     def __init__(self, fact: str, related: Sequence[Related], ends: Callable[[str], date | None]) -> None:
         self.fact = fact
         self._related, self._ends = related, ends
+        self._items = {comparable(each): _FactWords(each, related, ends) for each in separate_items(fact)}
         self._topic = read(fact).topic
         self._titles = titles_of(fact)
         self._stem = slug(self._titles.name, fact)
 
-    def rename(self, path: CanonicalPath, listed: Callable[[str], Collection[str] | None]) -> RelPath:
+    def of(self, content: bytes) -> _FactWords:
+        """Those of the fact in a list that a file says, else those of all."""
+        return self._items.get(comparable(_body(content)), self)
+
+    def rename(self, change: FileChange, listed: Callable[[str], Collection[str] | None]) -> RelPath:
         """Where a new file goes. One word of its path may be anybody's: it says nothing by itself."""
+        return self.of(change.after or b"")._renamed(change.path, listed)  # noqa: SLF001  of this class
+
+    def _renamed(self, path: CanonicalPath, listed: Callable[[str], Collection[str] | None]) -> RelPath:
         *folders, name = path.rel.split("/")
         stem, kept, spare = name.removesuffix(FILE_SUFFIX), "", 1
         if _WITH_DIGEST.fullmatch(stem.removeprefix(self._stem)):
@@ -212,7 +221,8 @@ class _FactWords:
         """
         entry, old = parse(decode(after)), None if before is None else parse(before)
         by, ends = self._whose(after, None if old is None else old.body), self._ends(entry.body)
-        if old is not None and old.expires is None and ends is not None and by is not Whose.SAME:
+        is_other = old is not None and (old.expires is None) != (ends is None)
+        if is_other and by is not Whose.SAME and (ends is not None or by is Whose.FACT):
             raise NotTheirWords
         if old is not None and by is not Whose.FACT:
             kept = (before or b"").decode("utf-8", "replace")
@@ -329,8 +339,9 @@ class _RememberTask:
             if not holds(tuple(texts), fact):
                 raise _Followed("what it wrote or named does not hold the fact")
             return
-        items, said = set(map(comparable, separate_items(fact))), set(map(comparable, texts))
-        if not items <= said and comparable(fact) not in said:
+        items = set(map(comparable, separate_items(fact)))
+        is_whole = any(text.strip() == fact.strip() for text in texts)
+        if not is_whole and not items <= set().union(*map(sayings, texts)):
             raise RememberFailed("a part of the list could not be filed; nothing was written")
 
     def failed(self, error: MunimentError, why: str) -> Exception:
@@ -458,14 +469,25 @@ def _without_secrets(fact: str, policy: Policy) -> str:
 def _carried_out(task: _RememberTask, brief: Brief, policy: Policy, budget: Budget) -> RememberResult:
     """Step 6: by the model, or else by the rules."""
     try:
-        return _attempts(task, brief, policy, budget)
+        return _as_items_or_one(task, brief, policy, budget)
     except _Followed as failure:
         events.emit("remember_by_rules", task_id=task.id, model=task.model.name)
         why = visible(one_line(str(failure)))
         task.notes.append(f"the model {task.model.name} failed: {why}; the rules filed the fact as it is")
     task.model = RuleWriter()
     budget.renew(policy.limits)
-    return _attempts(task, brief, policy, budget)
+    return _as_items_or_one(task, brief, policy, budget)
+
+
+def _as_items_or_one(task: _RememberTask, brief: Brief, policy: Policy, budget: Budget) -> RememberResult:
+    """By the rules a list of facts is filed item by item, or whole where that cannot be."""
+    try:
+        return _attempts(task, brief, policy, budget)
+    except (RememberFailed, RememberRefused, RememberNoUpdate):
+        if not (task.is_by_rules and separate_items(brief.fact)):
+            raise
+    budget.renew(policy.limits)
+    return _attempts(task, replace(brief, is_one=True), policy, budget)
 
 
 def _attempts(task: _RememberTask, brief: Brief, policy: Policy, budget: Budget) -> RememberResult:
@@ -517,7 +539,7 @@ def _attempt(task: _RememberTask, brief: Brief, policy: Policy, budget: Budget) 
         run = Run(*who, fact=state.keyed(fact))
 
         def accept(proposed: ChangeSet) -> None:
-            known = _known_entries(place, box, outcome).values()
+            known = _known_entries(task, box, outcome).values()
             task.require_fact(brief.fact, [*(_body(each.after or b"") for each in proposed.changes), *known])
 
         told = redacted(fact) if place.policy.content.secrets == "redact" else fact
@@ -537,7 +559,7 @@ def _attempt(task: _RememberTask, brief: Brief, policy: Policy, budget: Budget) 
         if done.repeated and (other := done_before(place, KIND, task.id, run.fact)) is not None:
             return _again(task, other)  # An attempt that had been given up was quicker.
         if not done.changes:
-            known = _known_entries(place, box, outcome)
+            known = _known_entries(task, box, outcome)
             if known:
                 task.require_fact(brief.fact, known.values())
             return _without_changes(task, budget, outcome, known)
@@ -654,9 +676,12 @@ def _body(content: bytes) -> str:
         return ""  # The gates say so.
 
 
-def _known_entries(place: Place, box: Sandbox, outcome: RunOutcome) -> dict[str, str]:
-    """The entries that the agent read and that its last words name: text by names without links."""
-    known: dict[str, str] = {}
+def _known_entries(task: _RememberTask, box: Sandbox, outcome: RunOutcome) -> dict[str, str]:
+    """The entries that the agent read and that its last words name: text by names without links.
+
+    No others than whoever asks may rely on: trusted as far as he is, and not to end before the fact does.
+    """
+    place, known = task.place, dict[str, str]()
     for shown in outcome.read:
         try:
             path = box.without_links(shown)
@@ -664,10 +689,20 @@ def _known_entries(place: Place, box: Sandbox, outcome: RunOutcome) -> dict[str,
                 shown.text in outcome.final_text or path.text in outcome.final_text
             )
             if is_named:
-                known[path.text] = _body(place.roots[path.scope].root.read_bytes(path))
+                root = place.roots[path.scope]
+                content = root.root.read_bytes(path)
+                trust = trust_at(place.state, root_key(place.state, root), path, content, place.policy)
+                if trust.satisfies(task.request.trust) and _lasts(content, task.ends):
+                    known[path.text] = _body(content)
         except (PathEscape, Refusal, ToolError):
             continue
     return known
+
+
+def _lasts(content: bytes, ends: date | None) -> bool:
+    """Whether an entry is told as long as a fact."""
+    until = parse(content).expires
+    return until is None or (ends is not None and until.date() >= ends)
 
 
 def _indexes(brief: Brief, place: Place, policy: Policy, reader: Trust) -> tuple[IndexExcerpt, ...]:

@@ -78,6 +78,9 @@ _STAMPS_BEHIND: Final = """
     WHERE root = ? AND (readable OR ctime_ns) AND (topic, rel) > (?, ?) ORDER BY topic, rel LIMIT 2000
 """
 
+_MAX_TURNS: Final = 20
+"""Looks one after the other; what comes later is left to the next."""
+
 _TRIES: Final = 3
 """Refreshes that may be overtaken by another process before one keeps it out to its end."""
 
@@ -341,7 +344,7 @@ class View:
         self._told = basis, look
         left = _TRIES
         with look.lock:
-            while True:
+            for _ in range(_MAX_TURNS):  # Somebody may make directories faster than they are looked at.
                 if self._basis() != basis:
                     self._begin_anew(basis)
                     look.begin_anew()

@@ -71,8 +71,8 @@ MAX_SUFFIX: Final = 999
 """Highest number that is appended; more files of one name are a loop, not a memory."""
 
 
-Rename = Callable[[CanonicalPath, Callable[[str], Collection[str] | None]], RelPath]
-"""Where a new file goes, from where it was proposed and the names in a folder of its scope, None for none."""
+Rename = Callable[[FileChange, Callable[[str], Collection[str] | None]], RelPath]
+"""Where a new file goes, as it was proposed; given the names in a folder of its scope, None for none."""
 
 
 def renamed(
@@ -87,8 +87,8 @@ def renamed(
         Refused, BadName, QuotaExceeded: as `settle_names`.
     """
 
-    def moved(path: CanonicalPath, names: _DirectoryNames) -> CanonicalPath:
-        rel = rename(path, names)
+    def moved(change: FileChange, names: _DirectoryNames) -> CanonicalPath:
+        path, rel = change.path, rename(change, names)
         directory, _, name = rel.rpartition("/")
         return path if rel == path.rel else _free_file(path.scope, directory, name, names)
 
@@ -102,12 +102,14 @@ def settle_names(change_set: ChangeSet, policy: Policy, views: Mapping[Scope, Vi
         Refused, BadName: the proposed name may not be created.
         QuotaExceeded: as `free_name`.
     """
-    return ChangeSet(tuple(_moved(change_set.changes, _free_path, policy, views)))
+    return ChangeSet(
+        tuple(_moved(change_set.changes, lambda each, names: _free_path(each.path, names), policy, views))
+    )
 
 
 def _moved(
     changes: Iterable[FileChange],
-    move: Callable[[CanonicalPath, _DirectoryNames], CanonicalPath],
+    move: Callable[[FileChange, _DirectoryNames], CanonicalPath],
     policy: Policy,
     views: Mapping[Scope, View],
 ) -> Iterator[FileChange]:
@@ -119,7 +121,7 @@ def _moved(
         if proposed.base is None:
             decider.require(Verb.CREATE, path)
             check_creatable(path)
-            path = move(path, names[path.scope])
+            path = move(proposed, names[path.scope])
         yield replace(proposed, path=path)
 
 

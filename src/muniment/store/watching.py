@@ -58,6 +58,8 @@ _CHANGES: Final = 0x2 | 0x4 | 0x40 | 0x80 | 0x100 | 0x200 | 0x400 | 0x800
 """IN_MODIFY, ATTRIB, MOVED_FROM, MOVED_TO, CREATE, DELETE, DELETE_SELF, MOVE_SELF."""
 _ONLY_DIRECTORIES: Final = 0x01000000
 _LOST_COUNT: Final = 0x4000  # IN_Q_OVERFLOW
+_IGNORED: Final = 0x8000
+_NO_LONGER: Final = 0x400 | 0x800 | _IGNORED  # IN_DELETE_SELF, IN_MOVE_SELF
 _OF_DIRECTORY: Final = 0x40000000  # IN_ISDIR
 
 MAX_ROOTS: Final = 16
@@ -116,10 +118,12 @@ class Watch:
             The names that changed in a directory; None where it changed itself, or a directory in it.
         """
         found: dict[str, set[str] | None] = {}
+        left: set[str] = set()
         while True:
             try:
                 data = os.read(self._fd, _READ_BYTES)
             except BlockingIOError:
+                self._forget(left)
                 return found
             at = 0
             while at < len(data):
@@ -128,16 +132,32 @@ class Watch:
                 at += _EVENT.size + length
                 if mask & _LOST_COUNT:
                     return None
-                if number in self._paths:
-                    is_whole = mask & _OF_DIRECTORY or not name
-                    told = None if is_whole else {name.decode("utf-8", "surrogateescape")}
-                    _add(found, self._paths[number], told)
+                if number not in self._paths:
+                    continue
+                is_whole = mask & _OF_DIRECTORY or not name
+                told = None if is_whole else {name.decode("utf-8", "surrogateescape")}
+                _add(found, self._paths[number], told)
+                if mask & _NO_LONGER:
+                    left.add(self._paths[number])
+
+    def _forget(self, left: set[str]) -> None:
+        """Watch no more what left its path, with all beneath; what stands there by now is watched anew."""
+        for path in [each for each in self._numbers if left and not left.isdisjoint(_path_and_parents(each))]:
+            number = self._numbers.pop(path)
+            del self._paths[number]
+            _LIBC.inotify_rm_watch(self._fd, number)  # Harmless where the system did so itself.
 
     def close(self) -> None:
         """Watch nothing; harmless when repeated."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+
+
+def _path_and_parents(path: str) -> Iterator[str]:
+    while path:
+        yield path
+        path = path.rpartition("/")[0]
 
 
 def _add(found: dict[str, set[str] | None], directory: str, names: set[str] | None) -> None:

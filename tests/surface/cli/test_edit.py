@@ -77,9 +77,10 @@ def test_nothing_is_saved_where_nothing_changed_or_the_editor_fails(
     editor(WAS, NOW)
     assert muniment.document("edit", saved)["path"] == saved
     muniment.lines("undo", muniment.document("history", saved)["steps"][0]["task"])
-    monkeypatch.delenv("EDITOR")
-    (line,) = muniment.lines("edit", saved, code=1)
-    assert line.startswith("not saved: no editor is named; set VISUAL or EDITOR")
+    for named in ("", "vi '"):
+        monkeypatch.setenv("EDITOR", named)
+        (line,) = muniment.lines("edit", saved, code=1)
+        assert line.startswith("not saved: no editor is named; set VISUAL or EDITOR")
     assert at(roots, saved).read_bytes() == before
 
 

@@ -8,7 +8,7 @@ from threats.switches import around, control, instead, none, nothing, table, tru
 table({
     "recovery": ("What an interrupted commit left stays as it is.", {"*kernel.land:_take_back": none}),
     "code_names": ("Titles and names are a run's own words.", {
-        "jobs.remember:_FactWords.rename": lambda _, path, __: path.rel,
+        "jobs.remember:_FactWords.rename": lambda _, change, __: change.path.rel,
         "jobs.remember:_FactWords.labelled": lambda _, after, __: after}),
     "no_write_up": ("Any trust may replace and remove any other.", {
         "store.commit:reasons_for_review": nothing}),

@@ -20,15 +20,16 @@ def found(row):
 
 
 def test_of_100_updates_70_are_found_and_of_100_others_none_is_taken_for_one():
-    # The second batch was written after the tables were done, and they were not changed for it.
-    for batch, share in ((1, 0.9), (2, 0.9)):
+    # The second batch was written after the tables were done, and they were not changed for it. In the third
+    # what was changed once changes again.
+    for batch, share in ((1, 0.9), (2, 0.9), (3, 0.85)):
         rows = pairs(batch)
         updates = [row for row in rows if row["update"]]
         wrong = [row for row in rows if not row["update"] and found(row)]
         assert sum(map(found, updates)) >= share * len(updates), batch
         assert len(wrong) <= 0.01 * len(rows), wrong
         languages = Counter(row["lang"] for row in rows)
-        assert len([each for each, count in languages.items() if count >= 4]) >= 8
+        assert len([each for each, count in languages.items() if count >= 4]) >= 8 or batch == 3
     assert len(pairs(1)) >= 120
 
 
@@ -46,6 +47,15 @@ def test_a_question_a_text_a_list_and_two_statements_take_no_place():
         assert not supersedes(new, was), new
     for old in (f"{was}\nWe test on Fridays.", f"{was} Never on Fridays.", f"- {was}\n- x", "", "…", "🙏"):
         assert not supersedes(now, old), old
+
+
+def test_what_denies_something_is_not_given_up_for_what_says_that_something_changed():
+    was = "Never deploy to production on Fridays."
+    for new in (
+        "I do not deploy to production myself, Anna does it, mostly on Fridays.",
+        "We now deploy to production on Fridays from the new pipeline.",
+    ):
+        assert not takes_the_place(new, was), new
 
 
 def test_what_adds_limits_or_is_of_one_day_takes_no_place():
@@ -71,7 +81,7 @@ def test_talk_is_told_from_facts():
             "ありがとう",
             "спасибо!",
             "lol",
-            "yes please",
+            "Yes, please!",
             "Sounds good, thanks.",
         ),
     ):
@@ -86,6 +96,7 @@ def test_talk_is_told_from_facts():
             "🙏",
             "",
         ),
+        *("No tests.", "Continue testing, please.", "不可以", "Danke, thanks for the tests"),
         *("谢谢小王帮忙", "Ja zu Tabs", "never push to main", "42", "Hi is my cat", "Good coffee at Rossi"),
     ):
         assert not is_chatter(text), text

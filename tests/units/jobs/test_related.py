@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import replace
+from datetime import date
 
 import pytest
 
@@ -163,6 +164,16 @@ def test_an_agents_words_are_not_the_owners(place):
     assert done(remembering(place, "I like green tea", trust=Trust.AGENT)).unchanged
 
 
+@pytest.mark.parametrize("kept", [{"trust": Trust.AGENT}, {"expires": "2099-01-01"}])
+def test_what_one_may_not_rely_on_is_no_reason_to_keep_nothing(place, kept):
+    (path,) = done(remembering(place, "I like green tea", **kept)).files_touched
+    known = [calls(call("read_file", path=path)), say(f"Already known: {path}")]
+    following = replace(place, on_model_failure="rules")
+    result = done(remembering(following, "I like green tea", ScriptedModel([*known, *known])))
+    assert (result.unchanged, result.trust, len(memory(place))) == (False, Trust.OWNER, 2)
+    assert done(remembering(place, "I like green tea", ScriptedModel(known), **kept)).unchanged
+
+
 # -- updates ---------------------------------------------------------------------------------------------
 
 
@@ -245,7 +256,8 @@ def test_a_new_entry_names_the_one_that_is_about_the_same(place):
     lay(place, {"user/a.md": entry(WAS, type="project"), "user/c.md": "Tea is fine.\n"})
     (path,) = done(remembering(place, NOW)).files_touched
     assert parse(memory(place)[path]).muniment["see"] == "user/a.md"
-    (path,) = done(remembering(place, "We deploy on Mondays, never on Tuesdays")).files_touched
+    done(remembering(place, "The staging server runs Debian"))
+    (path,) = done(remembering(place, "The staging server runs Debian and Ubuntu")).files_touched
     assert len(parse(memory(place)[path]).muniment["see"]) == 26
 
 
@@ -290,10 +302,36 @@ def test_a_list_that_is_no_list_of_facts_is_one_entry(place):
         assert len(done(remembering(place, text)).files_touched) == 1, text
 
 
-def test_a_list_of_which_a_part_may_not_be_filed_is_not_filed(tmp_path):
+def test_a_list_of_which_a_part_cannot_be_filed_is_filed_as_it_is(tmp_path):
+    told = "- I like green tea\n- The API listens on port 8080"
     with made(tmp_path, strict(require="none", limits={"files_written": 1})) as place:
-        result = remembering(place, "- I like green tea\n- The API listens on port 8080")
-        assert (result.error.code, memory(place)) == ("remember_failed", {})
+        (path,) = done(remembering(place, told)).files_touched
+        assert parse(memory(place)[path]).body.strip() == told
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        "- Anna leads the release team\n- She is allergic to peanuts",
+        "- Deploy from the main branch\n- The above holds for production only",
+        "- Wir deployen immer montags\n- Sonst bleibt alles wie bisher",
+        "- 我们在周一部署\n- 以上只适用于生产环境",
+        "- I like green tea\n- I like green tea!",
+    ],
+)
+def test_a_list_whose_items_lean_on_one_another_stays_one(place, told):
+    (path,) = done(remembering(place, told)).files_touched
+    assert parse(memory(place)[path]).body.strip() == told
+
+
+def test_facts_in_a_list_are_named_and_end_each_by_itself(place):
+    tea, office = "I like green tea", "The office stays closed until 2099-05-01"
+    paths = done(remembering(place, f"- {tea}\n- {office}")).files_touched
+    by_body = {(found := parse(memory(place)[path])).body.strip(): found for path in paths}
+    assert by_body.keys() == {tea, office}
+    assert (by_body[tea].expires, by_body[office].expires.date()) == (None, date(2099, 5, 1))
+    assert "office" not in by_body[tea].name.casefold()
+    assert "tea" not in by_body[office].name.casefold()
 
 
 def test_talk_is_not_kept(place):

@@ -138,6 +138,38 @@ def test_new_deep_directories_and_what_comes_into_them_meanwhile_are_found(made,
     assert look("narwhal") == ["g/e/f/new.md"]
 
 
+def test_directories_that_others_took_the_place_of_between_two_looks_are_watched(made, look, tmp_path):
+    made.put("user/d/e/one.md", "An old walrus\n")
+    new, away = tmp_path / "new", tmp_path / "away"
+    (new / "e").mkdir(parents=True)
+    (new / "e/one.md").write_text("A new walrus\n")
+    for _ in range(3):
+        assert look("walrus") == ["d/e/one.md"]
+    made.file("user/d").rename(away)
+    new.rename(made.file("user/d"))
+    assert look("new") == ["d/e/one.md"]
+    append(made.file("user/d/e/one.md"), " and a narwhal")
+    append(away / "e/one.md", " and a zebra")
+    assert (look("narwhal"), look("zebra")) == (["d/e/one.md"], [])
+
+
+def test_a_look_ends_while_somebody_makes_one_directory_after_another(made, look, monkeypatch):
+    look()
+    look()
+    real, number = subject.Watch.follow, count()
+
+    def follow(self, root, directories):
+        made.put(f"user/{next(number)}/new.md", "A walrus\n")
+        return real(self, root, directories)
+
+    with monkeypatch.context() as storm:
+        storm.setattr(subject.Watch, "follow", follow)
+        made.put("user/first/new.md", "A walrus\n")
+        assert "first/new.md" in look("walrus")
+        assert next(number) < 30
+    assert len(look("walrus")) == next(number)
+
+
 def test_a_look_that_fails_loses_nothing_that_the_system_told(made, look, monkeypatch):
     look()
     look()
