@@ -142,7 +142,9 @@ class Watch:
 
     def _forget(self, left: set[str]) -> None:
         """Watch no more what left its path, with all beneath; what stands there by now is watched anew."""
-        for path in [each for each in self._numbers if left and not left.isdisjoint(_path_and_parents(each))]:
+        if not left:
+            return
+        for path in [each for each in self._numbers if not left.isdisjoint(_path_and_parents(each))]:
             number = self._numbers.pop(path)
             del self._paths[number]
             _LIBC.inotify_rm_watch(self._fd, number)  # Harmless where the system did so itself.
