@@ -193,6 +193,7 @@ MAY_OPEN = {
     "agent.decision": data_of("agent", "cues"),
     "content.admission": data_of("content", "instructions"),
     "content.expiry": data_of("content", "expiry"),
+    "content.leaning": data_of("content", "leaning"),
     "content.secrets": data_of("content", "secrets", "typed_secrets"),
     "policy.grammar": data_of("policy", "lookalikes"),
 }

@@ -134,6 +134,8 @@ def cues() -> Cues:
         CueClass(name, table["scope"], table["weight"], cue_table(_languages(table)))
         for name, table in tables["class"].items()
     )
+    chatter = {language: _split(line) for language, line in tables["chatter"].items()}
+    shared = chatter.pop("every")
     return Cues(
         classes=classes,
         pointer=cue_table(_languages(tables["pointer"])),
@@ -141,7 +143,7 @@ def cues() -> Cues:
         opening=frozenset(folded(word).strip() for word in _languages(tables["opening"])),
         topics=tuple((topic, cue_table(_split(line))) for topic, line in tables["topic"].items()),
         updates={name: tuple(_languages(table)) for name, table in tables["update"].items()},
-        chatter=tuple(tuple(_split(line)) for line in tables["chatter"].values()),
+        chatter=tuple((*shared, *said) for said in chatter.values()),
     )
 
 

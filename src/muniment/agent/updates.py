@@ -8,7 +8,9 @@ U3  *Changed*: word for word the two differ in one place, behind what they tell 
     is given for the same thing (`is`, `:`).
 U4  What differs is a word, not its relation to the rest (`on`, `for`), and not of a kind of which there may
     be several (`also speaks`).
-U5  What the old one says of its own past is left out (`now`, `no longer on Tuesdays`, `instead of pip`).
+U5  What the old one says of its own past is left out: `now`, `no longer on Tuesdays` beside another day, and
+    `instead of pip` at its end. If it says `now` itself, what differs is a value, or of what one has one
+    (`live in`).
 
 What does not hold: that every update is found. One that is not becomes an entry beside the old one.
 
@@ -22,6 +24,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from functools import cache
+from itertools import pairwise
 from typing import Final
 
 from muniment.agent.decision import cues, folded, is_unspaced
@@ -57,7 +60,7 @@ _SPEAKERS: Final = (
 
 
 def supersedes(new: str, old: str) -> bool:
-    """Whether the fact `new` takes the place of `old` (U1 to U4).
+    """Whether the fact `new` takes the place of `old` (U1 to U5).
 
     Cost: linear in the texts up to `_MAX_CHARS`, and the square of `MAX_WORDS`.
     """
@@ -65,7 +68,8 @@ def supersedes(new: str, old: str) -> bool:
     if told is None or said is None or _has("blocked", told) != _has("blocked", said):
         return False
     was = said.as_it_holds()
-    return _is_denied(told, was) or _is_replaced(told, was) or _is_changed(told, was)
+    is_again = _has("now", said)
+    return _is_denied(told, was) or _is_replaced(told, was) or _is_changed(told, was, is_again=is_again)
 
 
 def says_change(fact: str) -> bool:
@@ -120,17 +124,32 @@ class _Statement:
         return tuple(word for at, word in enumerate(self.words) if at not in dropped)
 
     def as_it_holds(self) -> _Statement:
-        """Without what it says of its own past: words of change, and a clause of what was before (U5)."""
-        dropped = set(_covered("changed", self.words))
-        for start, _ in _places("ended", self.words):
-            if start and self.clauses[start] != self.clauses[start - 1]:
-                dropped.update(self.rest_of_clause(start))
-        for start, end in _places("replaced", self.words):
-            gone = self.rest_of_clause(end)
-            told = _up_to_target(gone, self)
-            dropped.update((*range(start, end), *gone[: len(told) + 1]) if start and told else ())
-        kept = [at for at in range(len(self.words)) if at not in dropped]
+        """Without what it says of its own past (U5)."""
+        gone = {*_covered("now", self.words), *self._former_clause(), *self._instead()}
+        kept = [at for at in range(len(self.words)) if at not in gone]
         return _Statement(tuple(self.words[at] for at in kept), tuple(self.clauses[at] for at in kept))
+
+    def _former_clause(self) -> list[int]:
+        """A clause that says with a relation of the clause before it, of what it is no longer so."""
+        for start, end in _places("ended", self.words):
+            clause, before = self.rest_of_clause(start), self.clause_of(start - 1) if start else ()
+            relation = _relations(self.words[end : end + 1])
+            is_last = clause[-1] == len(self.words) - 1
+            if is_last and relation and relation[0] in {self.words[at] for at in before}:
+                return clause
+        return []
+
+    def _instead(self) -> list[int]:
+        """The end of a statement that names nothing but what something else took the place of."""
+        for start, end in _places("instead", self.words):
+            named = self.words[end:]
+            if start and len(_as_told(named)) == len(_content(named)) == 1:
+                return list(range(start, len(self.words)))
+        return []
+
+    def clause_of(self, place: int) -> list[int]:
+        """The places of a clause."""
+        return [at for at, number in enumerate(self.clauses) if number == self.clauses[place]]
 
     def rest_of_clause(self, start: int) -> list[int]:
         """The places from one to the end of its clause."""
@@ -190,12 +209,18 @@ def _is_denied(told: _Statement, was: _Statement) -> bool:
     if not end or _first("former", was.words) or _first("replaced", was.words):
         return False
     cues_at = {at for name in ("changed", "former", "replaced") for at in _covered(name, told.words)}
-    clause = [at for at, number in enumerate(told.clauses) if number == told.clauses[end - 1]]
+    clause = told.clause_of(end - 1)
     gone = _up_to_target([at for at in clause if at >= end], told) or [at for at in clause if at < start]
     content, left = _content(was.words), told.without(cues_at)
     denied = _content([told.words[at] for at in (gone if replaced else clause) if at not in cues_at])
     is_of_it = bool(denied) and denied <= content <= _content(left)
+    if replaced and not _has_target(gone, told):
+        is_of_it &= _relations(told.without({*cues_at, *gone})) == _relations(was.words)
     return is_of_it and _opening(left, content) == _opening(was.words, content)
+
+
+def _has_target(gone: Sequence[int], told: _Statement) -> bool:
+    return bool(gone) and (told.words[gone[-1] + 1 : gone[-1] + 2]) in _table("target")
 
 
 def _up_to_target(places: Sequence[int], told: _Statement) -> list[int]:
@@ -214,15 +239,14 @@ def _opening(words: Sequence[str], content: Collection[str]) -> list[str]:
 
 
 def _is_replaced(told: _Statement, was: _Statement) -> bool:
-    """U2, where something else stands word for word in the place of what no longer does."""
-    cue, now = _first("replaced", told.words), told.as_it_holds()
-    matched = SequenceMatcher(None, was.words, now.words, autojunk=False).get_opcodes()
-    found = [code for code in matched if code[0] != "equal"]
-    if cue is None or len(found) != 1:
+    """U2, where something else stands word for word in the place of what is named."""
+    cue = _first("instead", told.words)
+    places = _differing(was.words, told.as_it_holds().words)
+    if cue is None or len(places) != 1:
         return False
-    (_, start, end, come, until), gone = found[0], _up_to_target(told.rest_of_clause(cue[1]), told)
-    old, new = was.words[start:end], now.words[come:until]
-    return _as_told(old) == _as_told([told.words[at] for at in gone]) and _may_be_slot(new)
+    ((old, new, _),) = places
+    is_named = _as_told(old) == _as_told(told.words[cue[1] :])
+    return is_named and _may_be_slot(new) and _relations(old) == _relations(new)
 
 
 def _as_told(words: Sequence[str]) -> list[str]:
@@ -233,31 +257,39 @@ def _as_told(words: Sequence[str]) -> list[str]:
 # -- changed -------------------------------------------------------------------------------------------
 
 
-def _is_changed(told: _Statement, was: _Statement) -> bool:
-    """U3 and U4."""
+def _is_changed(told: _Statement, was: _Statement, *, is_again: bool) -> bool:
+    """U3 and U4; `is_again`: the old one says itself that it is otherwise from some time on."""
     cue = _first("changed", told.words)
     new, old = told.without(_covered("changed", told.words)), was.words
     new = new[1:] if new[:1] == (":",) else new
-    matched = SequenceMatcher(None, old, new, autojunk=False).get_opcodes()
-    found = [code for code in matched if code[0] != "equal"]
-    if not found or any(kind != "replace" for kind, *_ in found):
+    found = _differing(old, new)
+    if not found or not all(one and other for one, other, _ in found):
         return False
-    pairs = [(old[a:b], new[c:d]) for _, a, b, c, d in found]
-    if len(found) > 1 and not all(_is_value(one) and _is_value(other) for one, other in pairs):
+    if len(found) > 1 and not all(_is_value(one) and _is_value(other) for one, other, _ in found):
         return False
-    start, end = found[0][3], found[-1][4]
-    gone, come = old[found[0][1] : found[-1][2]], new[start:end]
+    start, end = found[0][2].start, found[-1][2].stop
+    come, gone = new[start:end], old[start : len(old) - len(new) + end]
     if not (_may_be_slot(gone) and _may_be_slot(come)) or _relations(gone) != _relations(come):
         return False
     is_value = all(map(_is_value, (gone, come)))
+    if any(map(_is_number, gone)) != any(map(_is_number, come)):
+        return False
+    if is_again and not (is_value or _ends("single", new[:start])):
+        return False
     if cue is not None:
         return _is_said_to_change(cue[0], new, start, end, is_value=is_value)
     return is_value and _is_stated(new[:start], new[end:])
 
 
+def _differing(old: Sequence[str], new: Sequence[str]) -> list[tuple[Sequence[str], Sequence[str], range]]:
+    """Where two texts differ: the words of either, and the places of those of the new one."""
+    matched = SequenceMatcher(None, old, new, autojunk=False).get_opcodes()
+    return [(old[a:b], new[c:d], range(c, d)) for kind, a, b, c, d in matched if kind != "equal"]
+
+
 def _may_be_slot(words: Sequence[str]) -> bool:
-    tells_otherwise = any(_first(name, words) for name in ("former", "replaced", "gathering"))
-    return 0 < len(words) <= _MAX_SLOT and bool(_content(words)) and not tells_otherwise
+    is_denied = _first("former", words) or _first("replaced", words)
+    return 0 < len(words) <= _MAX_SLOT and bool(_content(words)) and not is_denied
 
 
 def _relations(words: Sequence[str]) -> list[str]:
@@ -271,9 +303,14 @@ def _is_said_to_change(cue: int, new: Sequence[str], start: int, end: int, *, is
         return False
     if _first("gathering", before) and not is_value:
         return False
-    if is_value and any(map(_is_number, before)) and not any(map(_is_number, new[start:end])):
+    if is_value and _tells_a_number(before) and not any(map(_is_number, new[start:end])):
         return False  # A day for which something holds, not what holds: at 7 on Sundays.
     return 0 < cue <= start or not _content(behind)
+
+
+def _tells_a_number(words: Sequence[str]) -> bool:
+    """Whether a number stands right behind a word that tells a relation."""
+    return any(_relations([word]) and _is_number(after) for word, after in pairwise(words))
 
 
 def _is_stated(before: Sequence[str], behind: Sequence[str]) -> bool:
@@ -315,6 +352,11 @@ def _first(name: str, words: Sequence[str]) -> tuple[int, int] | None:
 def _covered(name: str, words: Sequence[str]) -> frozenset[int]:
     """The places of all words that belong to cues of a table."""
     return frozenset(at for start, end in _places(name, words) for at in range(start, end))
+
+
+def _ends(name: str, words: Sequence[str]) -> bool:
+    """Whether words end with a cue of a table."""
+    return any(tuple(words[-size:]) in _table(name) for size in range(1, _longest(name) + 1))
 
 
 def _places(name: str, words: Sequence[str]) -> Iterator[tuple[int, int]]:

@@ -28,6 +28,7 @@ from enum import Enum
 from itertools import chain
 from typing import Final
 
+from muniment.content.leaning import lean_on_one_another
 from muniment.content.words import STOP_WORDS, features, is_running
 from muniment.kernel.path import normalised
 
@@ -166,7 +167,7 @@ def separate_items(fact: str) -> tuple[str, ...]:
     """The items of a list of facts that may be filed each by itself; none where it is no such list.
 
     It is flat, of `-`, `*` or `+`, nothing else stands in it, and every item is a statement of three words or
-    more, and introduces nothing. Steps that are numbered stay together.
+    more, introduces nothing, and speaks of no other one. Steps that are numbered stay together.
     """
     items = [match[1] for line in fact.splitlines() if line.strip() and (match := _BULLET.fullmatch(line))]
     count = sum(1 for line in fact.splitlines() if line.strip())
@@ -174,19 +175,8 @@ def separate_items(fact: str) -> tuple[str, ...]:
         return ()
     is_statement = all(is_running(item) or len(item.split()) >= MIN_STATEMENT_WORDS for item in items)
     is_structured = any(map(_MARKUP.search, items)) or any(unit.leads for unit in _units(fact))
-    leans = any(map(_leans, items))
-    return tuple(items) if is_statement and not is_structured and not leans else ()
-
-
-def _leans(item: str) -> bool:
-    """Whether an item may be about others: it begins with who or what was named, or speaks of a list."""
-    words = _WORD.findall(item.casefold())
-    return bool(words) and (
-        words[0] in _OPENS_ON_OTHERS
-        or not _SPEAKS_OF_A_LIST.isdisjoint(words)
-        or item.startswith(_OPENS_RUNNING)
-        or any(word in item for word in _LISTS_RUNNING)
-    )
+    may_be_told_alone = is_statement and not is_structured and not lean_on_one_another(items)
+    return tuple(items) if may_be_told_alone else ()
 
 
 def _items(fact: str) -> list[str]:
@@ -253,23 +243,6 @@ _TURNING: Final = frozenset(f"{_DENIALS}".split()) | {f"{verb}nt" for verb in f"
 _RUNNING_DENIALS: Final = "不 没 沒 未 无 無 非 勿 莫 别 別 否 但 ない なかっ ません なし だけ 않 없 아니 못"
 _TURNING_RUNNING: Final = tuple(f"{_RUNNING_DENIALS}".split())
 """Likewise in scripts where words are not told apart; each is looked for anywhere."""
-
-_PRONOUNS: Final = """
-    he she it they them its his her hers their this that these those such and or but then so also both who
-    which er sie es diese dieser dieses das und oder aber dann il elle ils elles ce cela ces et ou mais ella
-    ellos ellas eso esto estos y pero lei lui loro questo questi ele ela eles elas isso isto on ona ono oni
-    zij hij dit dat deze он она оно они это эти и но
-"""
-_LISTS: Final = """
-    above below following these those them list items rest otherwise former latter foregoing instead except
-    unless oben unten folgende folgenden diese obige obigen liste sonst suivant suivants suivantes sinon
-    siguiente siguientes anteriores lista seguente seguenti seguinte seguintes выше ниже следующие
-"""
-_OPENS_ON_OTHERS: Final = frozenset(f"{_PRONOUNS}".split())
-_SPEAKS_OF_A_LIST: Final = frozenset(f"{_LISTS}".split())
-_OPENS_RUNNING: Final = ("她", "他", "它", "这", "那", "これ", "それ", "彼", "그")
-_LISTS_RUNNING: Final = ("以上", "以下", "上述", "下列", "上記", "下記", "위", "아래")
-"""Words by which an item of a list may be about another one: at its beginning, and anywhere."""
 
 _SMALL: Final = """
 a an the is are was were be been of to in on at for and or with by as that this these those it its

@@ -486,6 +486,7 @@ def _as_items_or_one(task: _RememberTask, brief: Brief, policy: Policy, budget: 
     except (RememberFailed, RememberRefused, RememberNoUpdate):
         if not (task.is_by_rules and separate_items(brief.fact)):
             raise
+        task.notes.append("the facts of the list could not be filed each by itself; they are one entry")
     budget.renew(policy.limits)
     return _attempts(task, replace(brief, is_one=True), policy, budget)
 

@@ -23,7 +23,7 @@ import os
 import struct
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Final, Protocol, cast
 
@@ -94,11 +94,7 @@ class Watch:
         Raises:
             OSError: the system watches no more.
         """
-        for path in self._numbers.keys() - directories:
-            number = self._numbers.pop(path)
-            if self._paths.get(number) == path:
-                del self._paths[number]
-                _LIBC.inotify_rm_watch(self._fd, number)
+        self._drop(self._numbers.keys() - directories)
         new = sorted(directories - self._numbers.keys())
         if len(self._numbers) + len(new) > MAX_WATCHED:
             raise OSError("more directories than are watched")
@@ -108,11 +104,15 @@ class Watch:
                 # By its descriptor: a name could lead elsewhere by now.
                 name = f"/proc/self/fd/{opened.fd}".encode()
                 number = _checked(_LIBC.inotify_add_watch(self._fd, name, _CHANGES | _ONLY_DIRECTORIES))
+                if number in self._paths:  # It was moved here, and has its number still.
+                    del self._numbers[self._paths[number]]
                 self._paths[number], self._numbers[path] = path, number
         return [path for path in new if path in self._numbers]
 
     def changed(self) -> dict[str, set[str] | None] | None:
         """What changed since the last time; None: the system lost count.
+
+        What left its path is watched no more, with all beneath; likewise everything where count was lost.
 
         Returns:
             The names that changed in a directory; None where it changed itself, or a directory in it.
@@ -123,7 +123,8 @@ class Watch:
             try:
                 data = os.read(self._fd, _READ_BYTES)
             except BlockingIOError:
-                self._forget(left)
+                if left:
+                    self._drop(path for path in self._numbers if not left.isdisjoint(_path_and_parents(path)))
                 return found
             at = 0
             while at < len(data):
@@ -131,6 +132,7 @@ class Watch:
                 name = data[at + _EVENT.size : at + _EVENT.size + length].rstrip(b"\0")
                 at += _EVENT.size + length
                 if mask & _LOST_COUNT:
+                    self._drop(self._numbers)
                     return None
                 if number not in self._paths:
                     continue
@@ -140,11 +142,9 @@ class Watch:
                 if mask & _NO_LONGER:
                     left.add(self._paths[number])
 
-    def _forget(self, left: set[str]) -> None:
-        """Watch no more what left its path, with all beneath; what stands there by now is watched anew."""
-        if not left:
-            return
-        for path in [each for each in self._numbers if not left.isdisjoint(_path_and_parents(each))]:
+    def _drop(self, paths: Iterable[str]) -> None:
+        """Watch some directories no more; what stands at their paths is watched anew by the next `follow`."""
+        for path in list(paths):
             number = self._numbers.pop(path)
             del self._paths[number]
             _LIBC.inotify_rm_watch(self._fd, number)  # Harmless where the system did so itself.

@@ -20,16 +20,18 @@ def found(row):
 
 
 def test_of_100_updates_70_are_found_and_of_100_others_none_is_taken_for_one():
-    # The second batch was written after the tables were done, and they were not changed for it. In the third
-    # what was changed once changes again.
-    for batch, share in ((1, 0.9), (2, 0.9), (3, 0.85)):
-        rows = pairs(batch)
-        updates = [row for row in rows if row["update"]]
-        wrong = [row for row in rows if not row["update"] and found(row)]
+    # The second batch and the fifth were written after the tables were done, and these were not changed for
+    # them. In the third what was changed once changes again; the fourth was written to be taken wrongly.
+    rows = [row for batch in range(1, 6) for row in pairs(batch)]
+    for batch, share in ((1, 0.9), (2, 0.9), (3, 0.85), (5, 0.9)):
+        updates = [row for row in pairs(batch) if row["update"]]
         assert sum(map(found, updates)) >= share * len(updates), batch
-        assert len(wrong) <= 0.01 * len(rows), wrong
-        languages = Counter(row["lang"] for row in rows)
-        assert len([each for each, count in languages.items() if count >= 4]) >= 8 or batch == 3
+    others = [row for row in rows if not row["update"]]
+    wrong = [row for row in others if found(row)]
+    assert len(wrong) <= 0.005 * len(others), wrong
+    assert {row["batch"] for row in wrong} <= {5}, wrong
+    languages = Counter(row["lang"] for row in rows)
+    assert len([each for each, count in languages.items() if count >= 9]) >= 8
     assert len(pairs(1)) >= 120
 
 
@@ -82,6 +84,10 @@ def test_talk_is_told_from_facts():
             "спасибо!",
             "lol",
             "Yes, please!",
+            "ok danke",
+            "No thanks",
+            "nein, danke",
+            "OK grazie",
             "Sounds good, thanks.",
         ),
     ):

@@ -305,14 +305,21 @@ def test_a_list_that_is_no_list_of_facts_is_one_entry(place):
 def test_a_list_of_which_a_part_cannot_be_filed_is_filed_as_it_is(tmp_path):
     told = "- I like green tea\n- The API listens on port 8080"
     with made(tmp_path, strict(require="none", limits={"files_written": 1})) as place:
-        (path,) = done(remembering(place, told)).files_touched
-        assert parse(memory(place)[path]).body.strip() == told
+        result = done(remembering(place, told))
+        assert parse(memory(place)[result.files_touched[0]]).body.strip() == told
+        assert "they are one entry" in result.notes[-1]
 
 
 @pytest.mark.parametrize(
     "told",
     [
         "- Anna leads the release team\n- She is allergic to peanuts",
+        "- Run the migration script first\n- Never do this on production",
+        "- Force pushes are forbidden\n- The previous rule is lifted for bots",
+        "- We deploy on Fridays\n- Not in December though",
+        "- First stop the server\n- Second run the migration",
+        "- Anna hat zwei Kinder\n- Ihr Mann heißt Bob",
+        "- Anna est notre chef\n- Leur bureau est au premier étage",
         "- Deploy from the main branch\n- The above holds for production only",
         "- Wir deployen immer montags\n- Sonst bleibt alles wie bisher",
         "- 我们在周一部署\n- 以上只适用于生产环境",
@@ -322,6 +329,20 @@ def test_a_list_of_which_a_part_cannot_be_filed_is_filed_as_it_is(tmp_path):
 def test_a_list_whose_items_lean_on_one_another_stays_one(place, told):
     (path,) = done(remembering(place, told)).files_touched
     assert parse(memory(place)[path]).body.strip() == told
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        "- This project uses uv\n- On Fridays we deploy\n- The REST API uses JSON",
+        "- Il server usa Postgres\n- Il deploy avviene ogni venerdì",
+        "- Ich mag grünen Tee\n- Im Büro gilt Rauchverbot",
+        "- The list view shows ten rows\n- Coverage must stay above 90 percent",
+        "- 我们在周一部署\n- 覆盖率必须达到90以上",
+    ],
+)
+def test_a_list_of_plain_facts_is_filed_item_by_item(place, told):
+    assert len(done(remembering(place, told)).files_touched) == told.count("\n") + 1
 
 
 def test_facts_in_a_list_are_named_and_end_each_by_itself(place):

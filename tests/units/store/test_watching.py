@@ -138,19 +138,46 @@ def test_new_deep_directories_and_what_comes_into_them_meanwhile_are_found(made,
     assert look("narwhal") == ["g/e/f/new.md"]
 
 
-def test_directories_that_others_took_the_place_of_between_two_looks_are_watched(made, look, tmp_path):
+@pytest.mark.parametrize("lost", [False, True])
+def test_directories_that_others_took_the_place_of_between_two_looks_are_watched(
+    made, look, tmp_path, monkeypatch, lost
+):
     made.put("user/d/e/one.md", "An old walrus\n")
     new, away = tmp_path / "new", tmp_path / "away"
     (new / "e").mkdir(parents=True)
     (new / "e/one.md").write_text("A new walrus\n")
     for _ in range(3):
         assert look("walrus") == ["d/e/one.md"]
+    if lost:
+        monkeypatch.setattr(subject, "_LOST_COUNT", 0x800)  # With the move itself.
     made.file("user/d").rename(away)
     new.rename(made.file("user/d"))
     assert look("new") == ["d/e/one.md"]
+    monkeypatch.setattr(subject, "_LOST_COUNT", 0x4000)
     append(made.file("user/d/e/one.md"), " and a narwhal")
     append(away / "e/one.md", " and a zebra")
     assert (look("narwhal"), look("zebra")) == (["d/e/one.md"], [])
+
+
+def test_a_directory_that_is_met_at_its_new_path_first_is_watched_there_alone(made):
+    for name in "xy":
+        made.put(f"user/p/{name}/a/one.md", "A walrus\n")
+    made.file("user/p/y/a/one.md").unlink()
+    made.file("user/p/y/a").rmdir()
+    root, watched = made.place.roots["user"].root, {"", "p", "p/x", "p/x/a", "p/y"}
+    with closing(subject.Watch()) as watch:
+        watch.follow(root, watched)
+        made.file("user/p/x/a").rename(made.file("user/p/y/a"))
+        assert watch.follow(root, {*watched, "p/y/a"}) == ["p/y/a"]
+        made.file("user/p").rename(made.file("user/q"))
+        assert {"", "p", "p/x", "p/y/a"} <= watch.changed().keys()
+        assert watch.follow(root, {"", "q/y/a"}) == ["q/y/a"]
+        append(made.file("user/q/y/a/one.md"), " and a narwhal")
+        assert watch.changed() == {"q/y/a": {"one.md"}}
+        watch.follow(root, {""})
+        append(made.file("user/q/y/a/one.md"), " and a zebra")
+        assert watch.changed() == {}
+        watch.close()
 
 
 def test_a_look_ends_while_somebody_makes_one_directory_after_another(made, look, monkeypatch):
@@ -186,7 +213,7 @@ def test_where_the_system_loses_count_or_has_no_watch_left_all_directories_are_a
     made, look, told, monkeypatch, lost
 ):
     if lost == "instance":
-        monkeypatch.setattr(subject.Watch, "__init__", Mock(side_effect=OSError(errno.EMFILE, "none left")))
+        monkeypatch.setattr(subject, "_LIBC", Mock(inotify_init1=Mock(return_value=-1)))
     look()
     look()
     if lost == "count":
@@ -208,6 +235,11 @@ def test_without_a_watch_every_file_is_asked_once_a_minute_beside_the_caller(mad
     append(made.file("user/c/one.md"), " zebra")
     clock.advance(subject.SWEEP_SECONDS - 1)
     assert look("zebra") == []
+    with monkeypatch.context() as none_left:
+        none_left.setattr(subject.threading.Thread, "start", Mock(side_effect=RuntimeError("none left")))
+        clock.advance(1)
+        assert (look("zebra"), look.looks._sweeping) == ([], None)
+    clock.advance(subject.SWEEP_SECONDS - 1)
     gate, real = threading.Event(), catalog.View.edited
     monkeypatch.setattr(catalog.View, "edited", lambda *it: gate.wait(WAIT) and real(*it))
     clock.advance(1)
