@@ -546,12 +546,12 @@ class Lane:
                 f"SELECT count(*) FROM task WHERE workspace = ? AND ({_LAPSED} OR NOT {_OVER})",  # noqa: S608  constants
                 (self.workspace, until),
             )
-            for _ in range(kept - most):
+            if kept > most:  # The oldest of whoever has the most, again and again: who stands furthest back.
                 connection.execute(
-                    "DELETE FROM task WHERE seq = (SELECT min(seq) FROM task INDEXED BY task_over "  # noqa: S608
-                    f"WHERE workspace = ? AND {_LAPSED} AND {_OVER} "
-                    "GROUP BY token ORDER BY count(*) DESC, min(seq) LIMIT 1)",
-                    (self.workspace, until),
+                    "DELETE FROM task WHERE seq IN (SELECT seq FROM ("  # noqa: S608  constants
+                    "SELECT seq, row_number() OVER (PARTITION BY token ORDER BY seq DESC) AS place FROM task "
+                    f"WHERE workspace = ? AND {_LAPSED} AND {_OVER}) ORDER BY place DESC, seq LIMIT ?)",
+                    (self.workspace, until, kept - most),
                 )
 
     def _repeat_of(self, asked: NewTask) -> tuple[str | None, str | None]:

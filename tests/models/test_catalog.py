@@ -136,7 +136,7 @@ class WatchedEdits(Edits):
     @rule(sweep=st.just(True))
     def look(self, sweep):  # noqa: ARG002  as above
         self.view = self.kept.refresh(look=self.watched)
-        assert self.watched.is_watched
+        assert self.watched._watch
         assert self.watched.pending == {}
         self.compare()
 

@@ -48,7 +48,7 @@ from muniment.client.results import (
     Review,
     ReviewShown,
     Status,
-    Superseded,
+    SupersededEntry,
     Task,
     TaskError,
     Undone,
@@ -471,8 +471,8 @@ def _read(kind: type[R], document: object, what: str) -> R:
         "str | None": wire.maybe,
         "tuple[str, ...]": wire.texts,
         "int": wire.count,
-        "tuple[Superseded, ...]": lambda name: tuple(
-            _read(Superseded, each, "what was superseded") for each in wire.items(name)
+        "tuple[SupersededEntry, ...]": lambda name: tuple(
+            _read(SupersededEntry, each, "what was superseded") for each in wire.items(name)
         ),
         "int | None": wire.count,  # Read where it is there.
     }

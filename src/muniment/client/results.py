@@ -23,7 +23,7 @@ _OVER: Final = frozenset({"completed", "failed", "cancelled"})
 
 
 @dataclass(frozen=True, slots=True)
-class Superseded:
+class SupersededEntry:
     """An entry that no longer holds: the fact stands in its place.
 
     Attributes:
@@ -57,7 +57,7 @@ class RememberResult:
     decided_by: str | None = None
     trust: str | None = None
     notes: tuple[str, ...] = ()
-    superseded: tuple[Superseded, ...] = ()
+    superseded: tuple[SupersededEntry, ...] = ()
     expires: str | None = None
 
 

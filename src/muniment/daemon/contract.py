@@ -149,7 +149,7 @@ class RejectBody(_Request):
     """Nothing: which review it is stands in the path."""
 
 
-class Superseded(_Model):
+class SupersededEntry(_Model):
     """An entry that no longer holds: the fact stands in its place, under its path and id."""
 
     path: str
@@ -167,7 +167,7 @@ class RememberResult(_Model):
     trust: Annotated[Trust, Field(strict=False)] | None = Field(
         None, description="Of what was written; below the request's where a model used words of its own."
     )
-    superseded: list[Superseded] = Field(default_factory=list, description="What no longer holds.")
+    superseded: list[SupersededEntry] = Field(default_factory=list, description="What no longer holds.")
     notes: list[str] = Field(default_factory=list, description="What a person should know.")
     expires: str | None = Field(None, description="The day on which it is no longer told; null: it lasts.")
 

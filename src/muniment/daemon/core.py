@@ -43,6 +43,7 @@ from muniment.lane import NewTask, Originator, Submitted, Task, Writer
 from muniment.opening import open_state
 from muniment.settings import Settings
 from muniment.store.database import Database
+from muniment.store.watching import looks_of
 
 if TYPE_CHECKING:
     from muniment.recall.recaller import Recalled
@@ -261,6 +262,7 @@ class DaemonCore:
             opened.callback(self.writer.close)
             for directory in directories:
                 await self._add(directory, opened)
+            opened.callback(looks_of(self.state).close)  # Before the roots that it looks at.
             for task in (self.stream.watch(), self._rest()):
                 running = asyncio.create_task(task)
                 opened.callback(running.cancel)

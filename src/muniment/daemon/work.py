@@ -359,7 +359,8 @@ def _answer(result: _Result) -> BaseModel:
                 decided_by=result.decided_by,
                 trust=result.trust,
                 superseded=[
-                    contract.Superseded(path=path, id=each.id) for path, each in result.superseded.items()
+                    contract.SupersededEntry(path=path, id=each.id)
+                    for path, each in result.superseded.items()
                 ],
                 notes=list(result.notes),
                 expires=result.expires,

@@ -71,12 +71,12 @@ class Place:
         return tuple(self.roots) if scope is None else (Scope(scope),)
 
     def close(self) -> None:
-        """Close the roots and the state."""
-        self.close_roots()
+        """Close the state, with what looks at the roots beside others, and the roots."""
         self.state.close()
+        self.close_roots()
 
     def close_roots(self) -> None:
-        """Close the roots alone, where the state is shared with other places."""
+        """Close the roots alone, where the state is shared with other places, once nothing looks at them."""
         for root in self.roots.values():
             root.close()
 

@@ -94,13 +94,16 @@ _MARKS: Final = (
 )  # with which a token begins a word, in SentencePiece, byte BPE, others
 _BLOCK: Final = 1_024
 _MOST: Final = 127.0
+_HUGE: Final = 1e9  # Such a number is damage, and would become none that is finite.
+_WORD_CHARS: Final = 100
+_MATRIX: Final = 2
 _WORD: Final = re.compile(r"[^\W_]+")
 
 Array = Any
 """One of numpy, which is imported only where there is a model."""
 
 
-class _Tables(NamedTuple):
+class _Loaded(NamedTuple):
     """A model: the vector of the word with the number `n` is `vectors[places[n]] * weights[n]`.
 
     Attributes:
@@ -130,7 +133,7 @@ class StaticModel:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._lock = threading.Lock()
-        self._tables: _Tables | None = None
+        self._loaded: _Loaded | None = None
         self._is_loaded = False
         self.kept = KeptVectors()
         shown_path = printable(str(directory))
@@ -168,7 +171,9 @@ class StaticModel:
     def mean(self, words: Sequence[str]) -> Array | None:
         """Where some words are on average, of length 1; None if the model knows none of them (M2)."""
         tables = self._load()
-        if tables is None or not (numbers := list(filter(None, map(tables.numbers.get, words)))):
+        if tables is None or not (
+            numbers := [tables.numbers[word] for word in words if word in tables.numbers]
+        ):
             return None
         import numpy as np
 
@@ -179,23 +184,24 @@ class StaticModel:
         length = float(np.linalg.norm(found))
         return found / length if length > 0 else None
 
-    def _load(self) -> _Tables | None:
+    def _load(self) -> _Loaded | None:
         with self._lock:
             if not self._is_loaded:
                 self._is_loaded = True
                 try:
-                    self._tables = _read_tables(self._directory)
+                    self._loaded = _read_model(self._directory)
                 except Exception as defect:  # noqa: BLE001  whatever stands in the files (M6)
                     events.emit_defect("embeddings_not_loaded", defect)
-            return self._tables
+            return self._loaded
 
 
 def telling_words(plain: str) -> list[str]:
-    """The words of a folded text without accents that tell a subject, each once."""
-    return list(dict.fromkeys(filter(is_telling, _WORD.findall(plain))))
+    """The words of a folded text without accents that tell a subject, each once; none that no model knows."""
+    words = dict.fromkeys(_WORD.findall(plain))
+    return [word for word in words if len(word) <= _WORD_CHARS and is_telling(word)]
 
 
-def _read_tables(directory: Path) -> _Tables:
+def _read_model(directory: Path) -> _Loaded:
     from safetensors.numpy import load_file
 
     vocabulary = json.loads((directory / _FILES[0]).read_text(encoding="utf-8"))["model"]["vocab"]
@@ -209,9 +215,28 @@ def _read_tables(directory: Path) -> _Tables:
     }
     tensors = load_file(directory / _FILES[1])
     vectors = tensors["embeddings" if "embeddings" in tensors else "embedding.weight"]
+    places, weights = tensors.get("mapping"), tensors.get("weights")
+    _require_fit(numbers.values(), vectors, places, weights)
     with closing(Stemmer()) as stemmer:
         bases = stemmer.bases()
-    return _Tables(bases, numbers, vectors, tensors.get("mapping"), tensors.get("weights"))
+    return _Loaded(bases, numbers, vectors, places, weights)
+
+
+def _require_fit(
+    numbers: Iterable[object], vectors: Array, places: Array | None, weights: Array | None
+) -> None:
+    """Raise `ValueError` unless every number of a word leads to a vector that can be reckoned with (M6)."""
+    import numpy as np
+
+    known = range(len(vectors) if places is None else len(places))
+    fits = [len(vectors.shape) == _MATRIX and vectors.shape[1] > 0, (np.abs(vectors) < _HUGE).all()]
+    if weights is not None:
+        fits += [weights.ndim == 1, len(weights) >= len(known), (np.abs(weights) < _HUGE).all()]
+    if places is not None:
+        fits += [places.ndim == 1, places.dtype.kind in "iu", np.isin(places, range(len(vectors))).all()]
+    fits += (type(number) is int and number in known for number in numbers)
+    if not all(fits):
+        raise ValueError("its tokenizer and its vectors do not fit")
 
 
 class KeptVectors:

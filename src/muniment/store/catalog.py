@@ -122,7 +122,13 @@ class _Root(NamedTuple):
     """What the rows of a root depend on besides its files."""
 
     id: str
-    basis: str
+    basis: str = ""
+    model: str = ""
+    lacks: int = 0
+
+    def is_meant(self, embedder: Embedder) -> bool:
+        """Whether a model made the vectors of all entries that may have one."""
+        return (self.model, self.lacks) == (embedder.identity, 0)
 
 
 _LISTED: Final = Table("entry", CatalogEntry, digest="nullif(digest, '')")
@@ -345,8 +351,12 @@ class View:
         left = _TRIES
         with look.lock:
             for _ in range(_MAX_TURNS):  # Somebody may make directories faster than they are looked at.
-                if self._basis() != basis:
+                of_root = self._of_root()
+                if of_root.basis != basis:
                     self._begin_anew(basis)
+                    look.begin_anew()
+                if self._embedder is not None and not of_root.is_meant(self._embedder):
+                    self._have_vectors_made(self._embedder)
                     look.begin_anew()
                 stale = look.stale(self)
                 if stale and not self._visited(stale, self._catalog.save if left > 1 else None):
@@ -377,17 +387,29 @@ class View:
         Until then nobody is told of an entry: it might have expired.
         """
         with self._catalog.transaction() as connection:
-            if self._basis() == basis:
+            if (of_root := self._of_root()).basis == basis:
                 return  # Somebody else was first, and may have read everything by now.
             connection.execute("UPDATE entry SET ctime_ns = 0, expires = '' WHERE root = ?", (self.key,))
             connection.execute("UPDATE directory SET racy = 1 WHERE root = ?", (self.key,))
-            vectors = "DELETE FROM vector WHERE entry IN (SELECT id FROM entry WHERE root = ?)"
-            connection.execute(vectors, (self.key,))
-            _ROOTS.insert(connection, [_Root(self.key, basis)], "INSERT OR REPLACE")
+            _ROOTS.insert(connection, [of_root._replace(basis=basis)], "INSERT OR REPLACE")
 
-    def _basis(self) -> str | None:
-        found = self._rows("SELECT basis FROM root WHERE id = ?")
-        return found[0][0] if found else None
+    def _have_vectors_made(self, embedder: Embedder) -> None:
+        """Have each file read again whose entry has no vector of a model; until then it is found by words."""
+        with self._catalog.transaction() as connection:
+            of_root = self._of_root()
+            if of_root.model != embedder.identity:
+                vectors = "DELETE FROM vector WHERE entry IN (SELECT id FROM entry WHERE root = ?)"
+                connection.execute(vectors, (self.key,))
+            lacking = "root = ? AND id NOT IN (SELECT entry FROM vector)"
+            topics = f"SELECT topic FROM entry WHERE {lacking}"  # noqa: S608
+            again = f"UPDATE directory SET racy = 1 WHERE root = ? AND path IN ({topics})"  # noqa: S608
+            connection.execute(again, (self.key, self.key))
+            connection.execute(f"UPDATE entry SET ctime_ns = 0 WHERE {lacking}", (self.key,))  # noqa: S608
+            made = of_root._replace(model=embedder.identity, lacks=0)
+            _ROOTS.insert(connection, [made], "INSERT OR REPLACE")
+
+    def _of_root(self) -> _Root:
+        return next(iter(_ROOTS.read(self._catalog, "WHERE id = ?", (self.key,))), _Root(self.key))
 
     def _known(self, condition: str = "", *values: str) -> dict[str, _Recorded]:
         """What is recorded of the directories that meet the condition, and of the root in any case."""
@@ -411,7 +433,7 @@ class Look(Protocol):
         """Whether it is told of all that changes."""
 
     def begin_anew(self) -> None:
-        """Told that every file is to be read again."""
+        """Told that files are to be read again which did not change."""
 
     def stale(self, view: View) -> Stale:
         """The directories that are to be looked at."""
@@ -468,7 +490,7 @@ def refresh(  # noqa: PLR0913  by keyword
         assess: asked for each file that is read, inside the catalog's transaction.
         basis: what rows depend on besides their files, such as a policy's digest; where it is not the one of
             the refresh before, every file is read again.
-        embedder: makes the vectors of entries; the basis names its model. None: there are none.
+        embedder: makes the vectors of entries, once for each model. None: those that there are stay.
         sweep: look at every file (G2).
         look: says where to look instead; None: everywhere.
         clock: the wall clock.

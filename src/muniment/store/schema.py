@@ -236,13 +236,15 @@ LEDGER_MIGRATIONS: Final = (
 )
 """Each leads from the version of its index to the next."""
 
-CATALOG_VERSION: Final = 6
+CATALOG_VERSION: Final = 7
 """Another version of the catalog is deleted, not migrated."""
 
 CATALOG_SCHEMA: Final = """
     CREATE TABLE root (
         id TEXT PRIMARY KEY,         -- as in the ledger
-        basis TEXT NOT NULL,         -- what rows depend on besides their files
+        basis TEXT NOT NULL,         -- what rows but for vectors depend on besides their files
+        model TEXT NOT NULL DEFAULT '',  -- which made its vectors; '' before there are any
+        lacks INTEGER NOT NULL DEFAULT 0,  -- 1: entries came or changed meanwhile without one
         swept INTEGER NOT NULL DEFAULT 0  -- second since 1970 at which every file was asked last
     ) STRICT, WITHOUT ROWID;
     CREATE TABLE directory (

@@ -45,14 +45,14 @@ class _Session(NamedTuple):
     at: str
 
 
-class _Told(NamedTuple):
+class _ToldRow(NamedTuple):
     session: str
     entry: ToldEntry
 
 
 _SESSIONS: Final = Table("session", _Session)
 _ENTRIES: Final = Table("told JOIN session ON session.id = told.session", ToldEntry)
-_TOLD: Final = Table("told", _Told)
+_TOLD: Final = Table("told", _ToldRow)
 
 
 class HookSession:
@@ -93,7 +93,7 @@ class HookSession:
                 [_Session(self._id, timestamp(now))],
                 more="ON CONFLICT (id) DO UPDATE SET at = excluded.at",
             )
-            _TOLD.insert(connection, [_Told(self._id, entry) for entry in entries])
+            _TOLD.insert(connection, [_ToldRow(self._id, entry) for entry in entries])
             connection.execute(
                 "DELETE FROM told WHERE session = ?1 AND number NOT IN "
                 "(SELECT number FROM told WHERE session = ?1 ORDER BY number DESC LIMIT ?2)",

@@ -34,7 +34,7 @@ from muniment.kernel.path import CanonicalPath
 from muniment.names import __version__
 from muniment.store.audit import timestamp
 from muniment.store.ledger import RootKey, Run, source_of
-from muniment.store.rows import Assess, Assessed, Embedder
+from muniment.store.rows import Assess, Assessed
 from muniment.store.state import State
 
 # -- stamp -------------------------------------------------------------------------------------------
@@ -212,11 +212,10 @@ def trust_at(state: State, key: RootKey, path: CanonicalPath, content: bytes, po
     return policy.trust_of(path.scope) if source is None else source.trust
 
 
-def basis(policy: Policy, scope: Scope, embedder: Embedder | None = None) -> str:
-    """All that rows depend on besides files and ledger: for `assessing`, the gates are the version's."""
+def basis(policy: Policy, scope: Scope) -> str:
+    """All that rows but for vectors depend on besides files and ledger; the gates are the version's."""
     terms = policy.retention
-    found = f"{__version__} {EXPIRY_KEY} {policy.trust_of(scope)} {terms.default} {terms.untrusted}"
-    return found if embedder is None else f"{found} {embedder.identity}"
+    return f"{__version__} {EXPIRY_KEY} {policy.trust_of(scope)} {terms.default} {terms.untrusted}"
 
 
 def constant(trust: Trust) -> TrustRule:

@@ -590,11 +590,10 @@ def view_of(
     if patience is not None:
         patience.check()
     key, scope = root_key(state, root), root.scope
-    assess, embedder = assessing(state, key, scope, policy), state.embedder
-    depends_on = basis(policy, scope, embedder)
+    assess, depends_on = assessing(state, key, scope, policy), basis(policy, scope)
     if patience is not None:
         assess = _patiently(assess, patience)
-    looked = partial(refresh, basis=depends_on, embedder=embedder, sweep=sweep, look=look)
+    looked = partial(refresh, basis=depends_on, embedder=state.embedder, sweep=sweep, look=look)
     try:
         return looked(state.catalog, key, root, assess)
     except ManagedMemoryUnavailable as error:

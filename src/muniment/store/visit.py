@@ -256,6 +256,8 @@ _UPDATE: Final = f"UPDATE entry SET {', '.join(f'{name} = ?' for name in _UPDATE
 
 _RESTAMP: Final = f"UPDATE entry SET {', '.join(f'{name} = ?' for name in _STAMP)} WHERE id = ?"  # noqa: S608
 
+_LACKS: Final = "UPDATE root SET lacks = 1 WHERE id = ? AND model <> '' AND NOT lacks"
+
 _ENTRIES_OF: Final = "FROM entry WHERE root = ? AND topic >= ? AND topic < ?"
 _DROP: Final = (
     f"INSERT INTO relisted (root, topic, key) SELECT root, topic, key {_ENTRIES_OF}",
@@ -503,7 +505,7 @@ class Visit:
         return True
 
     def _lacks_vector(self, number: int) -> bool:
-        """Whether an entry has none that may have one: what it had was of another model."""
+        """Whether an entry has none that may have one."""
         query = "SELECT 1 FROM vector WHERE entry = ?"
         return self._embedder is not None and self._database.execute(query, (number,)).fetchone() is None
 
@@ -547,6 +549,8 @@ class Visit:
     def _flush(self) -> None:
         """Hand over what waits: first what goes, so that nothing stands in the way of what comes."""
         execute = self._database.executemany
+        if self._embedder is None and (self._stamps or self._updates or self._texts):
+            self._database.execute(_LACKS, (self._key,))
         drop_texts(self._database, self._stale_texts)
         execute("DELETE FROM entry WHERE id = ?", self._removals)
         execute(_UPDATE, self._updates)

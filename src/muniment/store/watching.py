@@ -5,13 +5,15 @@ The first look at a root asks every directory, and every file where these are fe
 memory of any size, and finds edits in place too.
 
 - W1. A watched look finds what one at every directory and file would find, for all that this system did to
-  them. Directories are watched before they are looked at, so that nothing falls in between.
+  them by their names here. Directories are watched before they are looked at, so that nothing falls in
+  between.
 - W2. What was told by the system is kept until its rows are right: a look that fails loses nothing.
 - W3. Where the system has no watch left, or lost count, every directory is asked, as at the first look.
 - W4. Behind both, every file is asked at most once in `SWEEP_SECONDS`, beside the caller: what a mapping
-  wrote, or another machine, no watch tells.
+  wrote, another machine, or somebody by another name of the file, no watch tells.
 
-Threads may share one; a look waits for that of another thread.
+Threads may share one; a look waits for that of another thread. It ends before the roots are closed that it
+looks at, and looks in the process that made it: a child would take what its parent is told.
 
 Source: inotify(7), "Limitations and caveats".
 """
@@ -188,11 +190,6 @@ class WatchedRoot:
         self.patience = Patience(float("inf"))
         self.pending: dict[str, set[str] | None] = {}
         self.swept: float | None = None
-
-    @property
-    def is_watched(self) -> bool:
-        """Whether the system tells what changes."""
-        return self._watch is not None
 
     @property
     def is_told(self) -> bool:

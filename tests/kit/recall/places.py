@@ -6,6 +6,7 @@ import logging
 import os
 import select
 import threading
+import time
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -21,6 +22,7 @@ from muniment.recall.conversation import Conversation
 from muniment.recall.recaller import Recalled, Recaller
 from muniment.recall.search import EntryKey
 from muniment.recall.session import RecallSession
+from muniment.store import watching
 from muniment.store.audit import records
 from muniment.store.commit import Terms, commit
 from muniment.store.ledger import root_key
@@ -218,3 +220,33 @@ def nothing_left_behind():
     before = set(map(id, threading.enumerate()))
     yield
     assert [each.name for each in threading.enumerate() if id(each) not in before] == []
+
+
+class EndlessSweep:
+    """Sweeps that begin with every second look at a root, and end only by being cancelled.
+
+    Attributes:
+        begun: set once one runs.
+        held: whether its root was open still when it ended, of each.
+    """
+
+    def __init__(self, monkeypatch):
+        self.begun, self.held = threading.Event(), []
+        monkeypatch.setattr(watching, "SWEEP_SECONDS", 0)
+        monkeypatch.setattr(watching, "view_as_it_is", self._view)
+
+    def _view(self, _state, root, _policy):
+        self._root = root
+        return self
+
+    def stale(self):
+        return {}
+
+    def edited(self, patience):
+        self.begun.set()
+        try:
+            while True:
+                patience.check()
+                time.sleep(0)
+        finally:
+            self.held.append(self._root.root.fd >= 0)

@@ -15,6 +15,7 @@ import pytest
 
 from kit.daemon.process import BASE, STOP_SECONDS
 from kit.daemon.raw import running
+from kit.recall.places import WAIT, EndlessSweep
 from muniment import errors
 from muniment.daemon import contract, core, service
 from muniment.kernel.names import MAX_PATH_BYTES, Digest
@@ -68,6 +69,15 @@ def test_what_was_remembered_is_recalled_by_every_token_and_excluded_by_its_id_a
     wrong = ["", "@", "user/x.md@", "\0", "galaxy/x.md@0", "' OR 1=1 --", "x" * 1200, entry["path"]]
     wrong += [f"@{entry['id'].partition('@')[2]}", f"{harpsichord.path}@{'0' * 64}"]
     assert paths(recalled(harpsichord, exclude=wrong)) == [harpsichord.path]
+
+
+def test_a_sweep_has_ended_when_a_daemon_closes_its_roots(tmp_path, monkeypatch):
+    sweep = EndlessSweep(monkeypatch)
+    with running(tmp_path) as daemon:
+        for _ in range(2):
+            recalled(daemon)
+        assert sweep.begun.wait(WAIT)
+    assert set(sweep.held) == {True}
 
 
 def test_an_append_of_another_process_is_found_by_the_next_recall_of_a_running_daemon(alone):

@@ -139,6 +139,27 @@ def test_a_key_names_its_task_for_a_day_whatever_is_sent_meanwhile_and_over_a_re
         assert first.id not in [task.id for task in reading.tasks(state.ledger, "w")]
 
 
+def test_many_keys_that_lapse_together_go_at_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(reading, "MAX_RECORDS", 8)
+
+    def steps_of_the_next(sent):
+        clock, steps = Clock(), []
+        with State(tmp_path / str(sent)) as state:
+            lane = Lane(state, "w", now=clock)
+            with state.ledger.transaction():
+                for number in range(sent):
+                    lane.cancel(submit(lane, by=BOT, repeat=f"k{number}").id, BOT)
+            clock.now += timedelta(hours=25)
+            with state.ledger.transaction() as connection:
+                connection.set_progress_handler(lambda: steps.append(1), 100)
+                submit(lane, by=BOT)
+                connection.set_progress_handler(None, 0)
+            assert len(reading.tasks(state.ledger, "w")) == 8
+        return len(steps)
+
+    assert steps_of_the_next(400) < 3 * steps_of_the_next(200)
+
+
 def test_so_many_keys_that_no_day_has_them_are_forgotten_first_those_of_whom_sent_most(ledgered, monkeypatch):
     monkeypatch.setattr(reading, "MAX_RECORDS", 2)
     monkeypatch.setattr(reading, "MAX_KEYED", 8)

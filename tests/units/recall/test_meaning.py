@@ -158,10 +158,24 @@ def test_another_model_makes_new_vectors_of_all_and_none_takes_them_away(made, r
         assert paths(second.recall(ASKED)) == ["user/a.md"]
         (after,) = made.catalog.rows("SELECT value FROM vector")
         assert (before, after) == ((b"\x7f\0\0\0",), (b"\0\x7f",))
-    made.state.embedder = None
-    with made.recaller() as plain:
-        assert plain.recall(ASKED).abstained
-    assert meant(made) == []
+
+
+def test_who_has_no_model_neither_hides_nor_takes_what_one_who_has_goes_by(made, model):
+    made.put({"user/a.md": CAR, "user/b.md": entry_of("Teeth", "The dentist is Dr Ott.")})
+    for number in range(3):
+        made.state.embedder = model
+        with made.recaller() as first:
+            assert set(paths(first.recall(ASKED))) == {
+                "user/a.md",
+                *[f"user/c{each}.md" for each in range(number)],
+            }
+        made.put({f"user/c{number}.md": entry_of(f"Of Ann{number}", f"Ann{number} has the old volvo.")})
+        made.state.embedder = None
+        with made.recaller() as second:
+            assert second.recall(ASKED).abstained
+            assert paths(second.recall("who is the dentist?")) == ["user/b.md"]
+            assert made.catalog.rows("SELECT count(*) FROM entry WHERE expires = ''") == [(0,)]
+        assert meant(made) == ["user/a.md", "user/b.md", *[f"user/c{each}.md" for each in range(number)]]
 
 
 def test_the_words_of_a_model_are_those_that_it_knows_whole_in_each_kind_of_vocabulary(tmp_path):
@@ -213,6 +227,43 @@ def test_a_model_that_cannot_be_read_makes_no_vectors_is_told_once_and_words_are
     with ground(tmp_path, embedder=model, entries={"user/a.md": CAR}) as made, made.recaller() as recaller:
         assert recaller.recall(ASKED).abstained
         assert paths(recaller.recall("the volvo of the family")) == ["user/a.md"]
+    assert [each["event"] for each in told() if "embeddings" in each["event"]] == ["embeddings_not_loaded"]
+
+
+MISFITS = {
+    "too few vectors": {"embeddings": [[1.0, 0.0]]},
+    "a vector of no dimension": {"embeddings": [[]] * 20},
+    "one vector": {"embeddings": [1.0] * 20},
+    "no number": {"embeddings": [[float("nan"), 0.0]] * 20},
+    "an endless number": {"embeddings": [[float("inf"), 0.0]] * 20},
+    "a huge number": {"embeddings": [[3e38, 3e38]] * 20},
+    "too few weights": {"weights": [1.0]},
+    "weights that are none": {"weights": [float("inf")] * 20},
+    "places beyond": {"mapping": [0] * 19 + [2**40]},
+    "places before": {"mapping": [0] * 19 + [-1]},
+    "places between": {"mapping": [0.5] * 20},
+    "a word before": {"volvo": -1},
+    "a word beyond": {"volvo": 10**20},
+    "a word nowhere": {"volvo": "2"},
+    "a word that is a truth": {"volvo": True},
+}
+
+
+@pytest.mark.parametrize("parts", MISFITS.values(), ids=MISFITS)
+def test_a_model_whose_parts_do_not_fit_makes_no_vectors_and_all_is_saved_and_found(tmp_path, parts, told):
+    numpy = pytest.importorskip("numpy")
+    words = {name: part for name, part in parts.items() if name == "volvo"}
+    tensors = {name: numpy.array(part) for name, part in parts.items() if name != "volvo"}
+    directory = write_model(tmp_path / "model", **tensors)
+    file = directory / "tokenizer.json"
+    vocabulary = json.loads(file.read_text())["model"]["vocab"] | words
+    file.write_text(json.dumps({"model": {"vocab": vocabulary}}))
+    with ground(tmp_path, embedder=StaticModel(directory), kind=Library) as made, made.recaller() as recaller:
+        made.put({"user/a.md": CAR})
+        assert recaller.recall(ASKED).abstained
+        assert paths(recaller.recall("the volvo of the family")) == ["user/a.md"]
+        assert meant(made) == []
+        made.stemmer.close()
     assert [each["event"] for each in told() if "embeddings" in each["event"]] == ["embeddings_not_loaded"]
 
 

@@ -349,7 +349,7 @@ def test_on_another_basis_nothing_is_told_that_was_not_read_again(batched):
 
 def test_of_two_that_look_first_at_once_the_later_one_takes_nothing_from_the_other(batched):
     told = "SELECT count(*) FROM entry WHERE expires IS NULL OR expires > '2026'"
-    seen, late = [], nth(subject.View, "_basis", 1, lambda: look(batched), after=True)
+    seen, late = [], nth(subject.View, "_of_root", 1, lambda: look(batched), after=True)
     with late, nth(subject, "_stale", 2, lambda: seen.extend(batched.catalog.rows(told))):
         look(batched)
     assert seen == [(len(FILES),)]

@@ -28,6 +28,7 @@ from muniment.kernel.cancel import Patience
 from muniment.store import database, state
 from muniment.store.audit import append, records, verify
 from muniment.store.database import Database
+from muniment.store.schema import CATALOG_VERSION
 from muniment.store.state import LEDGER_MIGRATIONS, State, open_catalog, open_ledger, put
 
 AT = "2026-11-22T10:00:00.000Z"
@@ -268,7 +269,7 @@ def test_a_catalog_of_another_version_or_one_that_is_renewed_is_empty_and_one_of
         opened.renew_catalog()
         assert written(opened) == []
         opened.catalog.rows("INSERT INTO written (root, rel, digest) VALUES ('a', 'b', 'c')")
-        opened.catalog.rows("PRAGMA user_version = 7")
+        opened.catalog.rows(f"PRAGMA user_version = {CATALOG_VERSION + 1}")
     with State(directory) as opened:
         assert written(opened) == []
 

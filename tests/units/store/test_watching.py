@@ -12,7 +12,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from kit.recall.places import WAIT, ground, nothing_left_behind, telling
+from kit.recall.places import WAIT, EndlessSweep, ground, nothing_left_behind, telling
 from muniment.errors import Cancelled, ManagedMemoryUnavailable
 from muniment.kernel.cancel import Patience
 from muniment.kernel.root import OpenDirectory
@@ -20,7 +20,7 @@ from muniment.store import catalog, visit
 from muniment.store import watching as subject
 from muniment.store.catalog import Everywhere
 from muniment.store.upkeep import view_of
-from muniment.store.watching import Looks
+from muniment.store.watching import Looks, looks_of
 from muniment.testing.minds import FakeClock
 
 told = pytest.fixture(telling)
@@ -273,6 +273,15 @@ def test_a_sweep_ends_when_it_is_closed_and_one_that_fails_is_told_and_hinders_n
     assert len(look()) == 6  # One that was closed still looks, everywhere.
 
 
+def test_a_sweep_has_ended_when_the_roots_of_a_place_are_closed(tmp_path, monkeypatch):
+    sweep = EndlessSweep(monkeypatch)
+    with ground(tmp_path, entries=TREE) as made:
+        for _ in range(2):
+            looks_of(made.state).view(made.place.roots["user"], made.place.policy, FOREVER)
+        assert sweep.begun.wait(WAIT)
+    assert sweep.held == [True]
+
+
 def test_of_many_files_a_new_process_asks_each_once_a_minute_whatever_the_clock_does(
     made, asked, monkeypatch
 ):
@@ -345,4 +354,4 @@ def test_no_more_roots_are_watched_than_leave_others_some(made, look, monkeypatc
     for number in range(3):
         made.put(f"user/b/{number}.md", f"About b {number}\n")
         assert f"b/{number}.md" in look()
-    assert not any(each.is_watched for each in look.looks._watched.values())
+    assert not any(each._watch for each in look.looks._watched.values())
