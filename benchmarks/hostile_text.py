@@ -23,6 +23,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from datetime import date
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -32,15 +33,18 @@ from muniment.agent.answer import ShownTexts, holds_tags, spoken_calls
 from muniment.agent.decision import folded as folded_cues
 from muniment.agent.filing import read as read_facts
 from muniment.agent.model import parse_json
+from muniment.agent.updates import is_chatter, takes_the_place
 from muniment.content.admission import addressed_to_agent, held_for
 from muniment.content.entry import completed, parse, titled
+from muniment.content.expiry import expiry_in
 from muniment.content.frontmatter import locate, read_quoted, read_scalar, spelled, unescaped
 from muniment.content.gates import GATES, check_text, one_line, visible
 from muniment.content.markdown import active_markup, outline, read_lines, relative_links, without_code
+from muniment.content.provenance import holds, separate_items
 from muniment.content.secrets import find_secret, redacted
 from muniment.content.titles import in_one_line as one_line_of_model
 from muniment.content.titles import slug, title_of
-from muniment.content.words import alike, apart, comparable, features, significant, vocabulary
+from muniment.content.words import alike, apart, comparable, features, sayings, significant, vocabulary
 from muniment.errors import MunimentError
 from muniment.jobs.forget import meant
 from muniment.kernel.cancel import Patience
@@ -168,6 +172,12 @@ FUNCTIONS: Final[dict[str, Callable[[str], object]]] = {
     "features": features,
     "apart": apart,
     "comparable": comparable,
+    "separate_items": lambda text: separate_items(f"- a b{text}c d\n- d e f"),
+    "holds": lambda text: holds([f"{text} a"], f"{text[:2000]} b"),
+    "takes_the_place": lambda text: takes_the_place(f"a is now {text}", f"a is {text}."),
+    "is_chatter": is_chatter,
+    "expiry_in": lambda text: expiry_in(f"it is closed {text} until Friday", date(2026, 11, 26)),
+    "sayings": lambda text: list(sayings(text)),
     "alike": lambda text: alike({"a": text, "b": f"{text}."}),
     "meant": lambda text: meant(_entry(text), REL, significant(text[:200]) or ("a",)),
     "fold": fold,

@@ -159,8 +159,8 @@ class Sandbox:
             symlinks: what becomes of links beneath the roots.
             context: in `clean` runs the worker gets no root.
             patience: when every wait of the run ends; None: each call or commit has `WAIT_SECONDS`.
-            shown: entries that the run is shown before it begins, with their digests. They count as read,
-                and what it proposes rests on them.
+            shown: entries that the run goes by before it begins, with their digests. They count as read where
+                it replaces them, and what it proposes rests on them.
 
         Raises:
             ConfinementUnavailable: as the constructor.
@@ -190,7 +190,7 @@ class Sandbox:
         self._state, self._owns_all = state, state is None
         self._in_process = in_process
         self._shown = shown
-        self._seen: set[CanonicalPath] = set(shown)
+        self._seen: set[CanonicalPath] = set()
         self._open_scopes = self._scopes_to_open()
         self._bench: Bench | None = None
         self._worker: Worker | None = None

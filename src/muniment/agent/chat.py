@@ -537,8 +537,10 @@ def first_reply(decisions: Sequence[Decision], request: ModelRequest) -> Reply:
     """The first step of filing `decisions`, with them as its words for the turns to come."""
     reply = next_reply(decisions, replace(request, messages=request.messages[:_JOB]))
     updates = "" if decisions[0].updates is None else decisions[0].updates.text
-    decided = {"scope": decisions[0].scope, "type": decisions[0].type, "updates": updates}
-    said = json.dumps(decided if len(decisions) == 1 else {"items": len(decisions)})
+    decided = {"scope": decisions[0].scope, "type": decisions[0].type}
+    is_of_all = len({(each.scope, each.type) for each in decisions}) == 1
+    more = {"updates": updates} if len(decisions) == 1 else {"items": len(decisions)}
+    said = json.dumps((decided if is_of_all else {}) | more)
     return replace(reply, text=said) if reply.calls else reply
 
 
@@ -557,7 +559,7 @@ def _decided(text: str, brief: Brief) -> tuple[Decision, ...]:
     """The decisions that `first_reply` told in the words of a turn."""
     match list(_objects(text))[-1:]:
         case [{"items": _}]:
-            return route(brief)
+            return decision_in(text, brief) or route(brief)
         case [{"updates": str(path)}]:
             decisions = decision_in(text, brief)
             known = [each.path for each in brief.related if each.path.text == path]

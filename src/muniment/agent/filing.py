@@ -46,7 +46,7 @@ from muniment.agent.updates import supersedes, takes_the_place
 from muniment.content.entry import EntryType, completed, parse
 from muniment.content.provenance import separate_items
 from muniment.content.titles import anonymous, slug, title_of
-from muniment.content.words import comparable
+from muniment.content.words import comparable, sayings
 from muniment.kernel.names import Scope
 from muniment.kernel.path import FILE_SUFFIX, CanonicalPath, fold
 
@@ -262,10 +262,15 @@ def _routed(
 
 
 def replaceable(decision: Decision, brief: Brief) -> Iterator[Related]:
-    """The related entries in whose place what is decided may stand: about the same, of its scope and type."""
+    """The related entries in whose place what is decided may stand: about the same, of its scope and type.
+
+    None that says something of the fact itself, which would be gone with it.
+    """
+    said = {comparable(text) for text in (brief.fact, *separate_items(brief.fact))}
     for each in brief.related:
         is_like = each.path.scope == decision.scope and each.type in {decision.type, None}
-        if each.is_ours and is_like and takes_the_place(decision.text, each.body):
+        is_said = not said.isdisjoint(sayings(each.body))
+        if each.is_ours and is_like and not is_said and takes_the_place(decision.text, each.body):
             yield each
 
 

@@ -5,7 +5,7 @@ U2  *Denied*: both begin alike, all words of the old one stand in the new one, a
     something is no longer so (`no longer`, `instead of`, `switched from`) stand some of them and no others.
 U3  *Changed*: word for word the two differ in one place, behind what they tell of. A word of change stands
     before it (`now`), or it is the last thing that is said; or no word says so, and a number, day or month
-    is given for the same thing (`is`, `:`).
+    is given for the same thing (`is`, `:`), and not for one of several (`a meeting is`).
 U4  What differs is a word, not its relation to the rest (`on`, `for`), and not of a kind of which there may
     be several (`also speaks`).
 U5  What the old one says of its own past is left out: `now`, `no longer on Tuesdays` beside another day, and
@@ -204,7 +204,10 @@ def _stem(word: str) -> str:
 
 def _is_denied(told: _Statement, was: _Statement) -> bool:
     """U2."""
-    negated, replaced = _first("former", told.words), _first("replaced", told.words)
+    denials = (
+        (start, end) for start, end in _places("former", told.words) if _denies(told.words, start, end)
+    )
+    negated, replaced = next(denials, None), _first("replaced", told.words)
     start, end = replaced or negated or (0, 0)
     if not end or _first("former", was.words) or _first("replaced", was.words):
         return False
@@ -278,7 +281,8 @@ def _is_changed(told: _Statement, was: _Statement, *, is_again: bool) -> bool:
         return False
     if cue is not None:
         return _is_said_to_change(cue[0], new, start, end, is_value=is_value)
-    return is_value and _is_stated(new[:start], new[end:])
+    is_one = len(found) == 1 or not _relations(come)
+    return is_value and is_one and _is_stated(new[:start], new[end:])
 
 
 def _differing(old: Sequence[str], new: Sequence[str]) -> list[tuple[Sequence[str], Sequence[str], range]]:
@@ -315,7 +319,9 @@ def _tells_a_number(words: Sequence[str]) -> bool:
 
 def _is_stated(before: Sequence[str], behind: Sequence[str]) -> bool:
     """Whether a value between some words is one of what they tell of."""
-    state = _first("state", before)
+    state, opening = _first("state", before), _first("some", before)
+    if opening is not None and opening[0] == 0:
+        return False
     return state is not None and bool(_content(before[: state[0]])) and len(behind) <= _MAX_BEHIND
 
 
@@ -334,10 +340,14 @@ def _is_number(word: str) -> bool:
 
 def _content(words: Sequence[str]) -> frozenset[str]:
     """The words that tell what something is about."""
-    empty = {*_table("light"), *_table("relation")}
     return frozenset(
-        word for word in words if (word,) not in empty and word not in STOP_WORDS and word != ":"
+        word for word in words if (word,) not in _empty() and word not in STOP_WORDS and word != ":"
     )
+
+
+@cache
+def _empty() -> frozenset[tuple[str, ...]]:
+    return _table("light") | _table("relation")
 
 
 def _has(name: str, statement: _Statement) -> bool:
@@ -368,6 +378,12 @@ def _places(name: str, words: Sequence[str]) -> Iterator[tuple[int, int]]:
         if size:
             yield at, at + size
         at += size or 1
+
+
+def _denies(words: Sequence[str], start: int, end: int) -> bool:
+    """Whether a cue of `former` denies: it is no half of one, or another half stands there."""
+    cue, halves = tuple(words[start:end]), _table("half")
+    return cue not in halves or any((word,) in halves and word != cue[0] for word in words)
 
 
 @cache

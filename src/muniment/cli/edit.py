@@ -12,7 +12,7 @@ from pathlib import Path
 from muniment.cli.inspect import MemoryArguments, with_place
 from muniment.cli.terminal import on_one_line, print_document, say, say_notes
 from muniment.errors import ConfigInvalid, MunimentError, NotFound
-from muniment.jobs.edit import edited
+from muniment.jobs.edit import check_editable, edited
 from muniment.jobs.place import Place
 from muniment.kernel.path import canonicalise
 
@@ -25,6 +25,7 @@ def edit_entry(where: MemoryArguments, unsafe_path: str) -> int:
         path = canonicalise(unsafe_path, place.policy.scopes)
         if path.scope not in place.roots:
             raise NotFound(f"nothing is remembered in {path.scope} yet")
+        check_editable(place, path)
         before = place.roots[path.scope].root.read_bytes(path)
         directory = Path(tempfile.mkdtemp(prefix="muniment-edit-"))
         copy = directory / path.name
@@ -32,7 +33,10 @@ def edit_entry(where: MemoryArguments, unsafe_path: str) -> int:
         after = _after_editing(editor, copy)
         if after == before:
             shutil.rmtree(directory)
-            say("nothing was changed")
+            if where.json:
+                print_document({"task_id": None, "path": path.text, "notes": []})
+            else:
+                say("nothing was changed")
             return 0
         try:
             run, done = edited(place, path, before, after)
@@ -79,4 +83,5 @@ def _after_editing(editor: list[str], copy: Path) -> bytes:
         problem = f"ended with {ended}"
     except OSError as error:
         problem = f"cannot be used: {error.strerror}"
-    raise ConfigInvalid(f"the editor {editor[0]!r} {problem}; nothing was saved, the copy is {copy}")
+    where = f", the copy is {copy}" if copy.exists() else ""
+    raise ConfigInvalid(f"the editor {editor[0]!r} {problem}; nothing was saved{where}")

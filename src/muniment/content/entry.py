@@ -26,7 +26,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from enum import StrEnum
 from typing import Final
 
@@ -111,6 +111,10 @@ class Entry:
     notes: tuple[str, ...]
     text: str
     front: FrontMatter | None
+
+    def lasts(self, until: date | None) -> bool:
+        """Whether it is told up to a day; None: for ever."""
+        return self.expires is None or (until is not None and self.expires.date() >= until)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,8 @@
   whole one is told: with its year, or as the next such day (`Friday`, `4 March`, the end of the month).
 - U3. It finds none where there is doubt: where a sentence has no end, or one that is no date ("until the
   release"); where something else follows ("then", "but"), or the thing comes again ("every"); in a range of
-  days or months ("Monday until Friday"); where a date does not exist, may be read in two ways, or has passed.
+  days or months ("Monday until Friday"); where a date does not exist, may be read in two ways, or has passed;
+  where it has no year, and something is told that was ("lived in Rome until June 3").
 
 In doubt an entry lasts. What is found is the day on which it is no longer told. An entry ends as a whole, so
 a text of several sentences ends only if all of them do, with the last of them.
@@ -114,6 +115,7 @@ class _Language:
         days, months: from their words to their numbers, from 0 and from 1.
         named: finds a word for a day or month.
         doubt: finds a word because of which nothing ends.
+        past: finds a word because of which only a whole date is one to come.
     """
 
     ends: re.Pattern[str]
@@ -122,6 +124,7 @@ class _Language:
     months: Mapping[str, int]
     named: re.Pattern[str] | None
     doubt: re.Pattern[str]
+    past: re.Pattern[str]
     day_first: bool
 
 
@@ -157,12 +160,14 @@ def _date(found: re.Match[str], language: _Language, sentence: str, today: date)
     try:
         if "tomorrow" in part:
             return today + timedelta(days=1)
+        if "first" in part:
+            return _of_slashes(int(part["first"]), int(part["second"]), int(part["slash_year"]), language)
+        if not _of(part, "year") and language.past.search(sentence):
+            return None
         if "month_end" in part:
             return today.replace(day=monthrange(today.year, today.month)[1])
         if "year_end" in part:
             return date(today.year, 12, 31)
-        if "first" in part:
-            return _of_slashes(int(part["first"]), int(part["second"]), int(part["slash_year"]), language)
         if "weekday" in part:
             return (
                 None
@@ -239,6 +244,7 @@ def _language(table: Mapping[str, str]) -> _Language:
         months,
         re.compile(_any([*months, *days])) if months or days else None,
         re.compile(_any([*_words(table, "then"), *_words(table, "again")])),
+        re.compile(_any(_words(table, "past"))),
         "day_first" in table,
     )
 

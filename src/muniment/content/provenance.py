@@ -59,7 +59,7 @@ SENTENCE_CHARS: Final = 1_000
 
 _MARKER: Final = re.compile(r"^[ \t]*(?:[-*+>]|#{1,6}|\d{1,9}[.)])[ \t]+", re.MULTILINE)
 _ITEM: Final = re.compile(r"(?:[-*+]|\d{1,9}[.)])[ \t]+\S")
-_BULLET: Final = re.compile(r"[-*+][ \t]+(?!\[[ xX]\])(\S.*?)[ \t]*")
+_BULLET: Final = re.compile(r"[-*+][ \t]+(?!\[[ xX]\])(\S.*)")
 _EMPHASIS: Final = re.compile(r"(?<![\w*_])(\*{1,3}|_{1,3})(?=[^\s*_])([^*_\n]+)(?<=[^\s*_])\1(?![\w*_])")
 _TOKEN: Final = re.compile(
     r"(?<![\w.)\]])[-\u2212+](?=\w)|\d+(?:[.,:]\d+)+|\w+(?:['\u2019]\w+)*"
@@ -169,8 +169,8 @@ def separate_items(fact: str) -> tuple[str, ...]:
     It is flat, of `-`, `*` or `+`, nothing else stands in it, and every item is a statement of three words or
     more, introduces nothing, and speaks of no other one. Steps that are numbered stay together.
     """
-    items = [match[1] for line in fact.splitlines() if line.strip() and (match := _BULLET.fullmatch(line))]
-    count = sum(1 for line in fact.splitlines() if line.strip())
+    lines = [line.rstrip(" \t") for line in fact.splitlines() if line.strip()]
+    items, count = [match[1] for line in lines if (match := _BULLET.fullmatch(line))], len(lines)
     if not 1 < len(items) == count <= MAX_SEPARATE or len(set(items)) < count:
         return ()
     is_statement = all(is_running(item) or len(item.split()) >= MIN_STATEMENT_WORDS for item in items)

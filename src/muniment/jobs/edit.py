@@ -12,7 +12,8 @@ from muniment.errors import Refusal, RememberRefused, ToolError
 from muniment.jobs.place import Place
 from muniment.kernel.cancel import Patience
 from muniment.kernel.change import ChangeSet, FileChange, digest
-from muniment.kernel.names import Trust
+from muniment.kernel.decide import Judge
+from muniment.kernel.names import Trust, Verb
 from muniment.kernel.path import CanonicalPath
 from muniment.sandbox import WAIT_SECONDS
 from muniment.store.audit import timestamp
@@ -21,6 +22,14 @@ from muniment.store.ledger import Run
 from muniment.store.trust import constant, new_ulid, stamp
 
 KIND = "edit"
+
+
+def check_editable(place: Place, path: CanonicalPath) -> None:
+    """Raise `RememberRefused` where the policy lets nobody change what stands at a path."""
+    try:
+        Judge(place.policy).require(Verb.MODIFY, path)
+    except Refusal as error:
+        raise RememberRefused(f"the change was refused: {error}") from error
 
 
 def edited(place: Place, path: CanonicalPath, before: bytes, after: bytes) -> tuple[Run, Commit]:

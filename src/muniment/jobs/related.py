@@ -2,10 +2,10 @@
 
 The candidates come from the search of recall, and are read and judged as there. What the run's policy does
 not let it see, what is held, has expired, speaks to an agent as it may not, or is of another scope, is none
-(E2 of `recall/recaller.py`). Each is a claim of the run, whoever is shown it.
+(E2 of `recall/recaller.py`). Each that a run goes by is a claim of it, whether a model is shown it or not.
 
 R1  Whoever asks relies on what an entry says where it is trusted as far as he is, and ends no sooner than the
-    fact.
+    fact, or the item of a list of facts, that says the same.
 R2  He may put a fact in its place where he is trusted as far as it is, the policy lets the run change it, and
     neither ends.
 R3  A language model is shown what is trusted as far as whoever asks, or as a workspace: what agents and
@@ -16,13 +16,14 @@ Apart from `remember.py`, which commits: this only reads. Attacked in tests/unit
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime
 from functools import cache
 from typing import Final
 
 from muniment.agent.model import Brief, Related
 from muniment.content.provenance import separate_items
-from muniment.content.words import sayings
+from muniment.content.words import comparable, sayings
 from muniment.jobs.place import Place
 from muniment.kernel.binding import BoundRoot
 from muniment.kernel.cancel import Patience
@@ -49,7 +50,12 @@ _BEYOND: Final = 8
 
 
 def related_to(
-    brief: Brief, request: Trust, place: Place, policy: Policy, patience: Patience
+    brief: Brief,
+    request: Trust,
+    place: Place,
+    policy: Policy,
+    patience: Patience,
+    end_of: Callable[[str], date | None],
 ) -> tuple[Related, ...]:
     """The entries that are like the fact of a brief, the nearest first; none in a run that may see nothing.
 
@@ -59,6 +65,7 @@ def related_to(
         place: the memory.
         policy: of the run, which may be narrower than that of the place.
         patience: until when to look.
+        end_of: asked when the fact ends, and each item of a list of facts.
 
     Raises:
         ManagedMemoryUnavailable, PathEscape, Cancelled, DeadlineExceeded: as `Shelf`.
@@ -82,28 +89,29 @@ def related_to(
     if picked.changed:
         shelf.look_again(picked.changed)
         picked = shelf.read(search.nearest(texts, wanted, patience), MAX_RELATED)
+    ends = {comparable(text): end_of(text) for text in texts}
     found: list[Related] = []
     for reading in picked.readings:
         path = CanonicalPath(shelf.scope(reading.hit), reading.hit.key.rel)
         if len(reading.entry.body) <= MAX_BODY_CHARS:
             is_kept = PINNED in path.rel.split("/")[:-1] or not judge.allows(Verb.MODIFY, path)
-            found.append(_related(reading, path, brief.ends, request, now, is_kept=is_kept))
+            is_kept = is_kept or brief.ends is not None  # Nobody would have it back when the fact ends.
+            found.append(_related(reading, path, ends, request, now, is_kept=is_kept))
     return tuple(found)
 
 
 def _related(
     reading: ReadEntry,
     path: CanonicalPath,
-    ends: date | None,
+    ends: Mapping[str, date | None],
     request: Trust,
     now: datetime,
     *,
     is_kept: bool,
 ) -> Related:
     entry = reading.entry
-    lasts = entry.expires is None or (ends is not None and entry.expires.date() >= ends)
-    is_relied_on = reading.trust.satisfies(request) and lasts
-    is_ours = request.satisfies(reading.trust) and entry.expires is None and ends is None
+    says = sayings(entry.body) if reading.trust.satisfies(request) else ()
+    is_ours = request.satisfies(reading.trust) and entry.expires is None
     return Related(
         id=entry_id(entry),
         path=path,
@@ -113,7 +121,7 @@ def _related(
         type=entry.type,
         title=reading.name,
         body=entry.body.strip(),
-        sayings=frozenset(sayings(entry.body)) if is_relied_on else frozenset(),
+        sayings=frozenset(said for said in says if entry.lasts(ends.get(said))),
         is_ours=is_ours and not is_kept,
         is_shown=_may_speak(reading.trust, request),
     )

@@ -148,14 +148,17 @@ def _filed(
         NotTheirWords: see above.
         Whatever `Sandbox.commit` does.
     """
-    rule = by_words(words.fact, run.trust, _least_shown(place, box, indexes), takes_the_place)
+    rule = by_words(words.fact, run.trust, _least_shown(place, box, words, indexes), takes_the_place)
+    replaced: dict[str, CanonicalPath] = {}
 
     def stamped(after: bytes, before: bytes | None, path: CanonicalPath, by: Run) -> bytes:
         of = words.of(after)
         labelled = of.labelled(after, before)
         if before is not None and of.supersedes(labelled, before):
+            if replaced.setdefault(of.fact, path) != path:
+                raise NotTheirWords  # What one fact says is no more than one entry's.
             return stamp(labelled, before, path, by, relations={SUPERSEDES: digest(before)})
-        near = None if before is not None else of.near(labelled)
+        near = None if before is not None else of.near(labelled, path.scope)
         return stamp(labelled, before, path, by, relations=NO_RELATIONS if near is None else {SEE: near})
 
     return box.commit(
@@ -221,7 +224,7 @@ class _FactWords:
         """
         entry, old = parse(decode(after)), None if before is None else parse(before)
         by, ends = self._whose(after, None if old is None else old.body), self._ends(entry.body)
-        is_other = old is not None and (old.expires is None) != (ends is None)
+        is_other = old is not None and (old.expires and old.expires.date()) != ends
         if is_other and by is not Whose.SAME and (ends is not None or by is Whose.FACT):
             raise NotTheirWords
         if old is not None and by is not Whose.FACT:
@@ -246,11 +249,15 @@ class _FactWords:
         """Whether a file says the fact instead of what it said."""
         return self._whose(after, parse(before).body) is Whose.FACT
 
-    def near(self, after: bytes) -> str | None:
-        """The id of an entry, or its path if it has none, that is about the same as a new one."""
+    def near(self, after: bytes, scope: Scope) -> str | None:
+        """The id of an entry of a scope that is about the same as a new one there; None: there is none."""
         body = parse(after).body
-        near = (each for each in self._related if takes_the_place(body, each.body))
-        return next((each.id or each.path.text for each in near), None)
+        ours = (each for each in self._related if each.id and each.path.scope == scope)
+        return next((each.id for each in ours if takes_the_place(body, each.body)), None)
+
+    def shown(self) -> set[CanonicalPath]:
+        """The entries that the model was shown before it was asked anything."""
+        return {each.path for each in self._related if each.is_shown}
 
     def _whose(self, after: bytes, old: str | None) -> Whose:
         return whose(parse(after).body, self.fact, old, takes_the_place)
@@ -281,12 +288,15 @@ def _is_lone_word(name: str) -> bool:
     return is_short and _LONE_WORD.fullmatch(name) is not None
 
 
-def _least_shown(place: Place, box: Sandbox, indexes: Collection[Scope]) -> Callable[[], Trust | None]:
+def _least_shown(
+    place: Place, box: Sandbox, words: _FactWords, indexes: Collection[Scope]
+) -> Callable[[], Trust | None]:
     """Asks for the least trust of all that a run was shown; None: nothing."""
 
     def least() -> Trust | None:
         made = {change.path for change in box.changes() if change.kind == "create"}
-        trusts = [trust for path in box.seen if (trust := _trust_at(place, box, path, made)) is not None]
+        seen = box.seen | words.shown()
+        trusts = [trust for path in seen if (trust := _trust_at(place, box, path, made)) is not None]
         for scope in indexes:
             trusts += trusts_shown(place.state, place.roots[scope], place.policy)
         return trusts[0].capped(*trusts[1:]) if trusts else None
@@ -351,10 +361,17 @@ class _RememberTask:
 
     def end_of(self, text: str) -> date | None:
         """When a text ends: of a fact in a list of such by its own words, unless the caller said when."""
-        items = set(map(comparable, separate_items(self.request.content)))
-        if self.request.expires is None and comparable(text) in items:
+        content = self.request.content
+        content = redacted(content) if self.place.policy.content.secrets == "redact" else content
+        if self.request.expires is None and comparable(text) in map(comparable, separate_items(content)):
             return expiry_in(text.strip(), datetime.now(UTC).date())
         return self.ends
+
+    def lasts(self, content: bytes) -> bool:
+        """Whether an entry is told as long as the fact, or what it says of a list of facts."""
+        entry, items = parse(content), separate_items(self.request.content)
+        said = [item for item in items if comparable(item) in sayings(entry.body)]
+        return all(entry.lasts(self.end_of(each)) for each in said or [self.request.content])
 
     def not_in_its_place(self) -> Exception:
         """What to raise where something would take an entry's place that may not."""
@@ -508,7 +525,9 @@ def _attempts(task: _RememberTask, brief: Brief, policy: Policy, budget: Budget)
 def _attempt(task: _RememberTask, brief: Brief, policy: Policy, budget: Budget) -> RememberResult:
     """Steps 3 and 4, once."""
     place, patience = task.place, Patience(budget.deadline, task.cancel)
-    brief = replace(brief, related=related_to(brief, task.request.trust, place, policy, patience))
+    brief = replace(
+        brief, related=related_to(brief, task.request.trust, place, policy, patience, task.end_of)
+    )
     with Sandbox.for_run(
         policy,
         place.roots,
@@ -517,7 +536,9 @@ def _attempt(task: _RememberTask, brief: Brief, policy: Policy, budget: Budget) 
         symlinks=place.symlinks,
         context=brief.context,
         patience=patience,
-        shown={each.path: each.digest for each in brief.related},
+        shown={
+            each.path: each.digest for each in brief.related if each.is_shown or each.is_ours or each.sayings
+        },
     ) as box:
         task.held = box.held  # Before the model is asked anything.
         runner = Runner(
@@ -540,8 +561,8 @@ def _attempt(task: _RememberTask, brief: Brief, policy: Policy, budget: Budget) 
         run = Run(*who, fact=state.keyed(fact))
 
         def accept(proposed: ChangeSet) -> None:
-            known = _known_entries(task, box, outcome).values()
-            task.require_fact(brief.fact, [*(_body(each.after or b"") for each in proposed.changes), *known])
+            written = {each.path.text: _body(each.after or b"") for each in proposed.changes}
+            task.require_fact(brief.fact, (_known_entries(task, box, outcome) | written).values())
 
         told = redacted(fact) if place.policy.content.secrets == "redact" else fact
         try:
@@ -598,7 +619,7 @@ def _without_changes(
         summary = f"already known: {', '.join(sorted(known))}"
         if task.request.expires is not None:
             task.notes.append(
-                "it was known already, and was given no end: forget it first, or write one into it"
+                "it was known already, and its end stays: forget it first, or write another into it"
             )
         said = _detail(task, outcome)
         return task.result(budget, status="completed", summary=summary, unchanged=True, detail=said)
@@ -693,17 +714,11 @@ def _known_entries(task: _RememberTask, box: Sandbox, outcome: RunOutcome) -> di
                 root = place.roots[path.scope]
                 content = root.root.read_bytes(path)
                 trust = trust_at(place.state, root_key(place.state, root), path, content, place.policy)
-                if trust.satisfies(task.request.trust) and _lasts(content, task.ends):
+                if trust.satisfies(task.request.trust) and task.lasts(content):
                     known[path.text] = _body(content)
         except (PathEscape, Refusal, ToolError):
             continue
     return known
-
-
-def _lasts(content: bytes, ends: date | None) -> bool:
-    """Whether an entry is told as long as a fact."""
-    until = parse(content).expires
-    return until is None or (ends is not None and until.date() >= ends)
 
 
 def _indexes(brief: Brief, place: Place, policy: Policy, reader: Trust) -> tuple[IndexExcerpt, ...]:

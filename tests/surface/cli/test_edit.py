@@ -1,6 +1,7 @@
 """`muniment edit`, and corrections by hand: what code had made of the old text follows."""
 
 import sys
+import tempfile
 
 import pytest
 
@@ -58,11 +59,15 @@ def test_an_entry_is_corrected_in_an_editor_and_title_description_and_index_foll
 
 
 def test_nothing_is_saved_where_nothing_changed_or_the_editor_fails(
-    muniment, saved, editor, roots, monkeypatch
+    muniment, saved, editor, roots, monkeypatch, tmp_path
 ):
+    (tmp_path / "copies").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "copies"))
+    monkeypatch.setattr(tempfile, "tempdir", None)
     before = at(roots, saved).read_bytes()
     editor("no such words", "x")
     assert muniment.lines("edit", saved) == ["nothing was changed"]
+    assert muniment.document("edit", saved) == {"task_id": None, "path": saved, "notes": []}
     editor(WAS, NOW, code=3)
     (line,) = muniment.lines("edit", saved, code=1)
     assert "ended with 3; nothing was saved, the copy is " in line
@@ -70,10 +75,14 @@ def test_nothing_is_saved_where_nothing_changed_or_the_editor_fails(
     lines = muniment.lines("edit", saved, code=1)
     assert lines[0].startswith("note: what you wrote is kept in ")
     assert "[remember_refused]" in lines[1]
+    monkeypatch.setenv("EDITOR", "/bin/rm -r")
+    (line,) = muniment.lines("edit", saved, code=1)
+    assert line.endswith("nothing was saved [config_invalid]")
     monkeypatch.setenv("EDITOR", "/nowhere/editor")
     (line,) = muniment.lines("edit", saved, code=1)
     assert "cannot be used: No such file or directory; nothing was saved" in line
     assert muniment.failure("edit", "user/nothing.md") == "not_found"
+    assert muniment.failure("edit", f"{saved.partition('/')[0]}/MEMORY.md") == "remember_refused"
     editor(WAS, NOW)
     assert muniment.document("edit", saved)["path"] == saved
     muniment.lines("undo", muniment.document("history", saved)["steps"][0]["task"])

@@ -204,6 +204,17 @@ def test_the_decision_of_an_earlier_turn_is_read_back_whatever_was_called_before
     assert later_reply(request(said=(AssistantMessage(answer()),))) is None
 
 
+def test_a_list_is_filed_in_later_turns_as_it_was_decided_in_the_first():
+    listed = brief("- The tests run in CI with pytest\n- I like green tea")
+    decided = decision_in(answer(type="reference"), listed)
+    reply = chat.first_reply(decided, replace(request(), brief=listed))
+    said = (AssistantMessage(reply.text, reply.calls),)
+    later = later_reply(replace(request(said=said), brief=listed))
+    paths = [each.arguments["path"] for each in (*reply.calls, *later.calls)]
+    assert len(decided) == 2
+    assert {path.split("/")[0] for path in paths} == {"user"}
+
+
 def test_where_the_cues_all_say_the_same_and_it_is_writable_nobody_else_is_asked():
     tests = "The tests run in CI with pytest"
     assert [each.scope for each in sure(brief("My daughter has swimming lessons"))] == ["user"]

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from muniment.content.provenance import Whose, holds, is_made_of, stands_in, whose
+from muniment.content.provenance import Whose, holds, is_made_of, separate_items, stands_in, whose
 
 FACT = "Never push to main on Fridays.\nAsk Alice before 3 deploys, but not Bob."
 LIST = "Do these:\n- push to main\n- ask Alice\n\nNever do these:\n- delete a branch\n- skip the review"
@@ -204,3 +204,8 @@ def test_what_still_says_the_fact_holds_it_and_what_says_something_else_does_not
         for fact, texts in (*cases.items(), *((fact, [text]) for fact, text in rows)):
             assert [text for text in texts if holds([text], fact) is not is_held] == [], fact
     assert holds(["Coffee is black.", "Tea is green."], TWO)
+
+
+def test_a_list_with_a_long_gap_is_read_to_its_end():
+    gap = " " * 60_000
+    assert separate_items(f"- a b{gap}c\n- d e f \t") == (f"a b{gap}c", "d e f")
