@@ -16,7 +16,7 @@ Apart from `remember.py`, which commits: this only reads. Attacked in tests/unit
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, date, datetime
 from functools import cache
 from typing import Final
@@ -28,7 +28,7 @@ from muniment.jobs.place import Place
 from muniment.kernel.binding import BoundRoot
 from muniment.kernel.cancel import Patience
 from muniment.kernel.decide import Judge, Policy
-from muniment.kernel.names import Trust, Verb
+from muniment.kernel.names import Digest, Trust, Verb
 from muniment.kernel.path import CanonicalPath
 from muniment.names import ContextMode
 from muniment.recall.context import PINNED
@@ -125,6 +125,11 @@ def _related(
         is_ours=is_ours and not is_kept,
         is_shown=_may_speak(reading.trust, request),
     )
+
+
+def gone_by(related: Iterable[Related]) -> dict[CanonicalPath, Digest]:
+    """Those that a run goes by: shown to a model, known to whoever asks, or his to replace."""
+    return {each.path: each.digest for each in related if each.is_shown or each.is_ours or each.sayings}
 
 
 def _may_speak(trust: Trust, request: Trust) -> bool:

@@ -60,7 +60,7 @@ from muniment.errors import (
 )
 from muniment.fence.evidence import Held
 from muniment.jobs.place import Place
-from muniment.jobs.related import related_to
+from muniment.jobs.related import gone_by, related_to
 from muniment.jobs.request import (
     RememberRequest,
     RememberResult,
@@ -525,9 +525,8 @@ def _attempts(task: _RememberTask, brief: Brief, policy: Policy, budget: Budget)
 def _attempt(task: _RememberTask, brief: Brief, policy: Policy, budget: Budget) -> RememberResult:
     """Steps 3 and 4, once."""
     place, patience = task.place, Patience(budget.deadline, task.cancel)
-    brief = replace(
-        brief, related=related_to(brief, task.request.trust, place, policy, patience, task.end_of)
-    )
+    related = related_to(brief, task.request.trust, place, policy, patience, task.end_of)
+    brief = replace(brief, related=related)
     with Sandbox.for_run(
         policy,
         place.roots,
@@ -536,9 +535,7 @@ def _attempt(task: _RememberTask, brief: Brief, policy: Policy, budget: Budget) 
         symlinks=place.symlinks,
         context=brief.context,
         patience=patience,
-        shown={
-            each.path: each.digest for each in brief.related if each.is_shown or each.is_ours or each.sayings
-        },
+        shown=gone_by(brief.related),
     ) as box:
         task.held = box.held  # Before the model is asked anything.
         runner = Runner(
@@ -556,19 +553,18 @@ def _attempt(task: _RememberTask, brief: Brief, policy: Policy, budget: Budget) 
         _raise_unless_final(task, outcome)
         budget.check()
         fact = check_content(task.request.content)  # As it came, secrets and all: a repeat is known by it.
-        now, state = timestamp(datetime.now(UTC)), place.state
+        now = timestamp(datetime.now(UTC))
         who = (task.id, now, task.request.trust, task.decided_by, place.policy.label, KIND)
-        run = Run(*who, fact=state.keyed(fact))
+        run = Run(*who, fact=place.state.keyed(fact))
 
         def accept(proposed: ChangeSet) -> None:
             written = {each.path.text: _body(each.after or b"") for each in proposed.changes}
             task.require_fact(brief.fact, (_known_entries(task, box, outcome) | written).values())
 
-        told = redacted(fact) if place.policy.content.secrets == "redact" else fact
         try:
             done = _filed(
                 run,
-                _FactWords(told, brief.related, task.end_of),
+                _FactWords(brief.fact, brief.related, task.end_of),
                 box,
                 place,
                 tuple(each.scope for each in indexes),
@@ -619,7 +615,7 @@ def _without_changes(
         summary = f"already known: {', '.join(sorted(known))}"
         if task.request.expires is not None:
             task.notes.append(
-                "it was known already, and its end stays: forget it first, or write another into it"
+                "it was known already, and was given no end by this: forget it first, or write one into it"
             )
         said = _detail(task, outcome)
         return task.result(budget, status="completed", summary=summary, unchanged=True, detail=said)
