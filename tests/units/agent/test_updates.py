@@ -67,26 +67,6 @@ def test_what_adds_limits_or_is_of_one_day_takes_no_place():
         assert not supersedes(f"We now deploy on Mondays {new}.", was), new
 
 
-def test_one_of_several_takes_the_place_of_no_other():
-    for old, new in (
-        ("A known bug is #123.", "A known bug is #456."),
-        ("There is a meeting on Monday.", "There is a meeting on Thursday."),
-        ("Backup is at 3 on Mondays.", "Backup is at 4 on Fridays."),
-        ("A company holiday is May 1.", "A company holiday is December 25."),
-        ("One emergency number is 110.", "One emergency number is 112."),
-        ("A friend's birthday is May 3.", "A friend's birthday is June 9."),
-        ("Ein Feiertag ist der 1. Mai.", "Ein Feiertag ist der 3. Oktober."),
-        ("Un jour férié est le 1 mai.", "Un jour férié est le 14 juillet."),
-        ("I use Disney.", "I use Disney Plus."),
-    ):
-        assert not supersedes(new, old), new
-    for old, new in (
-        ("The standup is at 10:30 on Mondays.", "The standup is at 11:45 on Mondays."),
-        ("Nous utilisons Jenkins.", "Nous n'utilisons plus Jenkins."),
-    ):
-        assert supersedes(new, old), new
-
-
 @given(st.text(max_size=200), st.text(max_size=200))
 def test_no_text_makes_it_raise(new, old):
     assert supersedes(new, old) in {True, False}
