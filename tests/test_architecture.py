@@ -34,7 +34,7 @@ def of(package, names):
 
 ORDER = words(
     "kernel names errors events cancelling ownership fence policy content tools store recall sandbox agent "
-    "jobs lab testing settings signatures opening api lane daemon client cli"
+    "jobs lab testing settings signatures opening api lane adapters daemon client cli"
 )
 
 

@@ -4,77 +4,26 @@ from __future__ import annotations
 
 import gc
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from muniment.cli.options import (
+    ApiKeyFile,
+    BaseUrl,
+    Expires,
+    Json,
+    ModelName,
+    OnModelFailure,
+    PolicyName,
+    ProtocolName,
+    Roots,
+    Symlinks,
+    Workspace,
+    where_of,
+)
+from muniment.cli.policy_app import policy_app
 from muniment.names import __version__
-
-if TYPE_CHECKING:
-    from muniment.cli.inspect import MemoryArguments
-
-# -- options -----------------------------------------------------------------------------------------
-#
-# Options that several commands share.
-
-Workspace = Annotated[
-    Path | None,
-    typer.Option(help="A directory in the workspace.", show_default="the repository around this one"),
-]
-PolicyName = Annotated[str | None, typer.Option("--policy", help="Name or path of a policy.")]
-Roots = Annotated[
-    list[str] | None,
-    typer.Option("--root", metavar="SCOPE=DIR", help="Bind a directory to a scope. May be repeated."),
-]
-Symlinks = Annotated[
-    str | None,
-    typer.Option(
-        metavar="refuse|beneath",
-        help="Links inside roots: refuse them, or resolve those that stay beneath their root.",
-        show_default="refuse",
-    ),
-]
-ModelName = Annotated[
-    str | None,
-    typer.Option(
-        "--model",
-        metavar="NAME",
-        help="rules (no network, no key), or a language model by the name that its server has for it.",
-        show_default="as configured, else rules",
-    ),
-]
-BaseUrl = Annotated[
-    str | None,
-    typer.Option(
-        metavar="URL", help="The model's OpenAI-compatible server, such as http://127.0.0.1:8080/v1."
-    ),
-]
-ApiKeyFile = Annotated[
-    str | None,
-    typer.Option(metavar="FILE", help="Holds the key of that server; else MUNIMENT_API_KEY."),
-]
-ProtocolName = Annotated[
-    str | None,
-    typer.Option(
-        "--protocol",
-        metavar="auto|tools|json|text|decide",
-        help="How to speak with the model; auto: as well as its server can.",
-        show_default="as configured, else auto",
-    ),
-]
-OnModelFailure = Annotated[
-    str | None,
-    typer.Option(
-        metavar="rules|fail",
-        help="What follows a model that comes to nothing: the rules file the fact, or the task fails.",
-        show_default="as configured, else rules",
-    ),
-]
-Expires = Annotated[
-    str | None, typer.Option(metavar="DATE|30d", help="When it ends, if its words do not say so.")
-]
-Json = Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")]
-
 
 # -- conformance app ---------------------------------------------------------------------------------
 #
@@ -158,7 +107,7 @@ def recall(  # noqa: PLR0913, PLR0917  every argument is an option of the comman
     """
     from muniment.cli.recall import RecallArguments, answer_hook, run_recall
 
-    where = _where(workspace, policy, root, json=json)
+    where = where_of(workspace, policy, root, json=json)
     asked = RecallArguments(" ".join(words or []), limit, budget, tuple(exclude or ()), scope)
     if hook:
         if words or json:
@@ -167,14 +116,6 @@ def recall(  # noqa: PLR0913, PLR0917  every argument is an option of the comman
     if not asked.query.strip():
         raise typer.BadParameter("say what to recall", param_hint="WORDS")
     raise typer.Exit(run_recall(where, asked))
-
-
-def _where(
-    workspace: Path | None, policy: str | None, root: list[str] | None, *, json: bool
-) -> MemoryArguments:
-    from muniment.cli.inspect import MemoryArguments
-
-    return MemoryArguments(workspace, policy, root or [], json=json)
 
 
 # -- tidying app -------------------------------------------------------------------------------------
@@ -201,7 +142,7 @@ def forget(  # noqa: PLR0913, PLR0917  every argument is an option of the comman
     from muniment.jobs.request import ForgetRequest
 
     flags = ModelFlags(model=model, base_url=base_url, api_key_file=api_key_file, protocol=protocol)
-    where = _where(workspace, policy, root, json=json)
+    where = where_of(workspace, policy, root, json=json)
     raise typer.Exit(run_forget(where, flags, ForgetRequest(" ".join(words), scope, yes=yes)))
 
 
@@ -223,7 +164,7 @@ def dream(  # noqa: PLR0913, PLR0917  every argument is an option of the command
     from muniment.jobs.request import DreamRequest
 
     flags = ModelFlags(model=model, base_url=base_url, api_key_file=api_key_file, protocol=protocol)
-    where = _where(workspace, policy, root, json=json)
+    where = where_of(workspace, policy, root, json=json)
     raise typer.Exit(run_dream(where, flags, DreamRequest(scope, yes=yes)))
 
 
@@ -381,7 +322,7 @@ def history(
     """List what was committed, the newest first."""
     from muniment.cli.ledger import show_history
 
-    raise typer.Exit(show_history(_where(workspace, policy, root, json=json), path))
+    raise typer.Exit(show_history(where_of(workspace, policy, root, json=json), path))
 
 
 def why(
@@ -394,7 +335,7 @@ def why(
     """Say where an entry comes from, and whether it was edited by hand since."""
     from muniment.cli.ledger import show_why
 
-    raise typer.Exit(show_why(_where(workspace, policy, root, json=json), path))
+    raise typer.Exit(show_why(where_of(workspace, policy, root, json=json), path))
 
 
 def edit(
@@ -407,7 +348,7 @@ def edit(
     """Open an entry in your editor, and commit it as yours when you close it."""
     from muniment.cli.edit import edit_entry
 
-    raise typer.Exit(edit_entry(_where(workspace, policy, root, json=json), path))
+    raise typer.Exit(edit_entry(where_of(workspace, policy, root, json=json), path))
 
 
 def undo(
@@ -420,7 +361,7 @@ def undo(
     """Take back what a task did; refused where its files were changed since."""
     from muniment.cli.ledger import undo_task
 
-    raise typer.Exit(undo_task(_where(workspace, policy, root, json=json), task))
+    raise typer.Exit(undo_task(where_of(workspace, policy, root, json=json), task))
 
 
 def erase(
@@ -444,7 +385,7 @@ def erase(
 
     if bool(target) == (verify is not None) or (verify is not None and yes):
         raise typer.BadParameter("name what to erase, or a text to look for with --verify FILE")
-    where = _where(workspace, policy, root, json=json)
+    where = where_of(workspace, policy, root, json=json)
     raise typer.Exit(look_for(where, verify) if verify is not None else erase_target(where, target, yes=yes))
 
 
@@ -458,7 +399,7 @@ def review_list(
     """List what waits."""
     from muniment.cli.ledger import list_reviews
 
-    raise typer.Exit(list_reviews(_where(workspace, policy, root, json=json)))
+    raise typer.Exit(list_reviews(where_of(workspace, policy, root, json=json)))
 
 
 @review_app.command("show")
@@ -472,7 +413,7 @@ def review_show(
     """Show what waits: the whole text, with everything invisible made visible, and its digest."""
     from muniment.cli.ledger import show_review
 
-    raise typer.Exit(show_review(_where(workspace, policy, root, json=json), review_id))
+    raise typer.Exit(show_review(where_of(workspace, policy, root, json=json), review_id))
 
 
 @review_app.command("approve")
@@ -493,7 +434,7 @@ def review_approve(
 
     if not (digest or yes or is_asked_on_terminal()):
         raise typer.BadParameter("without a terminal it takes --digest, as `review show` shows it, or --yes")
-    where = _where(workspace, policy, root, json=json)
+    where = where_of(workspace, policy, root, json=json)
     raise typer.Exit(approve_review(where, review_id, digest, yes=yes))
 
 
@@ -508,7 +449,7 @@ def review_reject(
     """Decide that what waits is never committed."""
     from muniment.cli.ledger import reject_review
 
-    raise typer.Exit(reject_review(_where(workspace, policy, root, json=json), review_id))
+    raise typer.Exit(reject_review(where_of(workspace, policy, root, json=json), review_id))
 
 
 @audit_app.command("verify")
@@ -542,151 +483,6 @@ def audit_show(
     from muniment.cli.ledger import show_records
 
     raise typer.Exit(show_records(task, as_json=json))
-
-
-# -- policy app --------------------------------------------------------------------------------------
-#
-# The commands of `muniment policy`. Bodies load what they need, so that `--help` stays quick.
-
-policy_app = typer.Typer(help="Review, test, prove, pin and sign policies.", no_args_is_help=True)
-
-Policy = Annotated[str, typer.Argument(metavar="POLICY", help="Name or path of a policy.")]
-Policies = Annotated[list[str], typer.Argument(metavar="POLICY…", help="Names or paths of policies.")]
-
-
-@policy_app.command()
-def lint(policies: Policies, json: Json = False) -> None:
-    """Say what is wrong with policies, or risky.
-
-    Each finding has a line and a fix. Exit 1 if one of the policies is unfit.
-    """
-    from muniment.cli.policy import lint as run
-
-    raise typer.Exit(run(policies, as_json=json))
-
-
-@policy_app.command()
-def explain(
-    policy: Policy,
-    verb: Annotated[str, typer.Argument(help="list, read, create, modify, delete, or removal (by code).")],
-    path: Annotated[str, typer.Argument(help="As a model would write it, such as user/editor.md.")],
-    json: Json = False,
-) -> None:
-    """Say what a policy answers to a request, and why.
-
-    Also which rules were consulted, and what the model and the operator are told.
-    """
-    from muniment.cli.policy import explain as run
-
-    raise typer.Exit(run(policy, verb, path, as_json=json))
-
-
-@policy_app.command()
-def diff(
-    old: Annotated[str, typer.Argument(help="Name or path of a policy.")],
-    new: Annotated[str, typer.Argument(help="Name or path of another one, or of the same as edited.")],
-    accepted: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Where agreed widenings stand, such as WIDENINGS.md.")
-    ] = None,
-    json: Json = False,
-) -> None:
-    """Prove that NEW grants no more than OLD.
-
-    Or show the shortest path on which it does, with the rule. Exit 0 only if it is proved or accepted.
-    """
-    from muniment.cli.policy import diff as run
-
-    raise typer.Exit(run(old, new, accepted, as_json=json))
-
-
-@policy_app.command("test")
-def run_tests(policies: Policies, json: Json = False) -> None:
-    """Run inline tests, and try to fool them.
-
-    Each rule is weakened to see whether they notice. Exit 1 if they fail, or do not notice.
-    """
-    from muniment.cli.policy import test as run
-
-    raise typer.Exit(run(policies, as_json=json))
-
-
-@policy_app.command()
-def prove(
-    invariants: Annotated[
-        str, typer.Argument(help="A file of invariants, such as policies/invariants.toml.")
-    ],
-    policies: Policies,
-    json: Json = False,
-) -> None:
-    """Prove invariants, or refute them by a path.
-
-    Exit 0 only if all are proved for all policies.
-    """
-    from muniment.cli.policy import prove as run
-
-    raise typer.Exit(run(invariants, policies, as_json=json))
-
-
-@policy_app.command("show")
-def show_policy(
-    policy: Policy,
-    effective: Annotated[
-        bool, typer.Option("--effective", help="What it comes to with all that it extends, and who says so.")
-    ] = False,
-    normal: Annotated[
-        bool, typer.Option("--normal", help="What it comes to, as the text whose SHA-256 is its digest.")
-    ] = False,
-    json: Json = False,
-) -> None:
-    """Print a policy."""
-    from muniment.cli.policy import show as run
-
-    if effective and normal:
-        raise typer.BadParameter("choose one of --effective and --normal")
-    raise typer.Exit(run(policy, effective=effective, normal=normal, as_json=json))
-
-
-@policy_app.command()
-def lock(
-    folder: Annotated[Path, typer.Argument(help="Where the policies lie.")] = Path(),
-    check: Annotated[
-        bool, typer.Option("--check", help="Write nothing; exit 1 if the lock is stale.")
-    ] = False,
-    json: Json = False,
-) -> None:
-    """Pin the policies of a folder to their digests."""
-    from muniment.cli.policy import lock as run
-
-    raise typer.Exit(run(folder, check=check, as_json=json))
-
-
-@policy_app.command()
-def sign(
-    policy: Policy,
-    key: Annotated[Path, typer.Option(metavar="FILE", help="A private key for ssh-keygen.")],
-    json: Json = False,
-) -> None:
-    """Sign a policy with ssh-keygen, into a file beside it."""
-    from muniment.cli.policy import sign as run
-
-    raise typer.Exit(run(policy, key, as_json=json))
-
-
-@policy_app.command()
-def verify(
-    policy: Policy,
-    signers: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="Who may sign (ssh-keygen's ALLOWED SIGNERS).", show_default="as configured"
-        ),
-    ] = None,
-    json: Json = False,
-) -> None:
-    """Say who has signed a policy."""
-    from muniment.cli.policy import verify as run
-
-    raise typer.Exit(run(policy, signers, as_json=json))
 
 
 # -- app ---------------------------------------------------------------------------------------------
@@ -786,7 +582,7 @@ def list_entries(
     """List the entries, with whatever cannot be read or named."""
     from muniment.cli.inspect import list_memory
 
-    raise typer.Exit(list_memory(_where(workspace, policy, root, json=json), path))
+    raise typer.Exit(list_memory(where_of(workspace, policy, root, json=json), path))
 
 
 @app.command()
@@ -805,7 +601,7 @@ def show(
     """Print an entry."""
     from muniment.cli.inspect import show_entry
 
-    raise typer.Exit(show_entry(_where(workspace, policy, root, json=json), path))
+    raise typer.Exit(show_entry(where_of(workspace, policy, root, json=json), path))
 
 
 @index_app.command("rebuild")
@@ -818,7 +614,7 @@ def index_rebuild(
     """Write the index of every scope anew from its entries."""
     from muniment.cli.inspect import rebuild_indexes
 
-    raise typer.Exit(rebuild_indexes(_where(workspace, policy, root, json=json)))
+    raise typer.Exit(rebuild_indexes(where_of(workspace, policy, root, json=json)))
 
 
 @index_app.command("verify")
@@ -831,7 +627,7 @@ def index_verify(
     """Compare every index with its entries; exit 1 if one differs."""
     from muniment.cli.inspect import verify_indexes
 
-    raise typer.Exit(verify_indexes(_where(workspace, policy, root, json=json)))
+    raise typer.Exit(verify_indexes(where_of(workspace, policy, root, json=json)))
 
 
 @app.command()

@@ -1,0 +1,1 @@
+"""Muniment behind interfaces that other programs already speak; each file needs an extra of its name."""

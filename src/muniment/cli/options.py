@@ -1,0 +1,78 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from muniment.cli.inspect import MemoryArguments
+
+Workspace = Annotated[
+    Path | None,
+    typer.Option(help="A directory in the workspace.", show_default="the repository around this one"),
+]
+PolicyName = Annotated[str | None, typer.Option("--policy", help="Name or path of a policy.")]
+Roots = Annotated[
+    list[str] | None,
+    typer.Option("--root", metavar="SCOPE=DIR", help="Bind a directory to a scope. May be repeated."),
+]
+Symlinks = Annotated[
+    str | None,
+    typer.Option(
+        metavar="refuse|beneath",
+        help="Links inside roots: refuse them, or resolve those that stay beneath their root.",
+        show_default="refuse",
+    ),
+]
+ModelName = Annotated[
+    str | None,
+    typer.Option(
+        "--model",
+        metavar="NAME",
+        help="rules (no network, no key), or a language model by the name that its server has for it.",
+        show_default="as configured, else rules",
+    ),
+]
+BaseUrl = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URL", help="The model's OpenAI-compatible server, such as http://127.0.0.1:8080/v1."
+    ),
+]
+ApiKeyFile = Annotated[
+    str | None,
+    typer.Option(metavar="FILE", help="Holds the key of that server; else MUNIMENT_API_KEY."),
+]
+ProtocolName = Annotated[
+    str | None,
+    typer.Option(
+        "--protocol",
+        metavar="auto|tools|json|text|decide",
+        help="How to speak with the model; auto: as well as its server can.",
+        show_default="as configured, else auto",
+    ),
+]
+OnModelFailure = Annotated[
+    str | None,
+    typer.Option(
+        metavar="rules|fail",
+        help="What follows a model that comes to nothing: the rules file the fact, or the task fails.",
+        show_default="as configured, else rules",
+    ),
+]
+Expires = Annotated[
+    str | None, typer.Option(metavar="DATE|30d", help="When it ends, if its words do not say so.")
+]
+Json = Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")]
+
+
+def where_of(
+    workspace: Path | None, policy: str | None, root: list[str] | None, *, json: bool
+) -> MemoryArguments:
+    """Which memory a command means."""
+    from muniment.cli.inspect import MemoryArguments
+
+    return MemoryArguments(workspace, policy, root or [], json=json)
