@@ -96,7 +96,7 @@ def recall(  # noqa: PLR0913, PLR0917  every argument is an option of the comman
         bool,
         typer.Option(
             "--hook",
-            help='Answer a JSON event with "prompt" on standard input by one with "additionalContext".',
+            help="Answer a coding tool's JSON event on standard input with what helps with its prompt.",
         ),
     ] = False,
     json: Json = False,
