@@ -1,7 +1,7 @@
 """`muniment recall`: for a person, for a program, and as a hook of a host that cannot import us.
 
-Each host is answered as its own documents say, told apart by what stands in its event, so that one command serves
-all of them. An answer that holds more than they ask for is refused by Codex, and by Claude Code for some events.
+Each host is answered as its own documents say, told apart by what stands in its event, so that one command
+serves all of them. An answer that holds more is refused by Codex, and by Claude Code for some events.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, Final
 
 from muniment.cli.inspect import MemoryArguments
@@ -49,8 +50,8 @@ MAX_EVENT_BYTES: Final = 4 << 20
 """Bytes of a hook's event that are read."""
 
 MAX_HOOK_TOKENS: Final = 3_300
-"""Of a hook's text, whatever budget is asked for: 9 900 bytes. Claude Code and Cursor take 10 000 characters, and
-Codex cuts what is longer than about that (docs/setup.md names their pages)."""
+"""Of a hook's text, whatever budget is asked for: 9 900 bytes. Claude Code and Cursor take 10 000 characters,
+and Codex cuts what is longer than about that (docs/setup.md names their pages)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +159,7 @@ def _hooked(where: MemoryArguments, asked: RecallArguments, patience: Patience, 
     is_turn = isinstance(name, str) and _ANEW.search(name) is not None
     if prompt is None and not is_turn:
         raise _NoEvent('the event on standard input is no object with a text as "prompt"')
-    with _opened(where, asked) as (place, recaller):
+    with _opened(_where(where, event), asked) as (place, recaller):
         session = HookSession(place.state, unsafe_id) if unsafe_id else None
         if session is not None and is_turn and event.get("source") != _AGAIN:
             session.clear()
@@ -175,6 +176,18 @@ def _hooked(where: MemoryArguments, asked: RecallArguments, patience: Patience, 
             if session is not None:
                 session.tell([ToldEntry(*key) for key in recalled.keys], datetime.now(UTC))
             recaller.record(recalled, "hook")
+
+
+def _is_cursors(event: dict[str, Any]) -> bool:
+    return "cursor_version" in event or "conversation_id" in event
+
+
+def _where(where: MemoryArguments, event: dict[str, Any]) -> MemoryArguments:
+    """Which memory an event means: Cursor starts a hook anywhere and names the workspace."""
+    roots = event.get("workspace_roots")
+    if where.workspace is not None or not _is_cursors(event) or not isinstance(roots, list) or not roots:
+        return where
+    return replace(where, workspace=Path(roots[0])) if isinstance(roots[0], str) else where
 
 
 def _first_text(event: dict[str, Any], names: tuple[str, ...]) -> str | None:
@@ -212,15 +225,16 @@ def _input() -> bytes:
 def _answer(text: str, event: dict[str, Any]) -> dict[str, Any]:
     """What the host of an event reads: nothing but what it accepts, and `{}` where there is nothing to tell.
 
-    Codex refuses members that it does not know, and makes a message of a text that is empty; Claude Code refuses
-    `hookSpecificOutput` of events that take no context; Gemini CLI takes standard error where there is no output.
+    Codex refuses members that it does not know, and makes a message of a text that is empty; Claude Code
+    refuses `hookSpecificOutput` of events that take no context; Gemini CLI takes standard error where there
+    is no output.
     """
     name = event.get("hook_event_name")
     if not text:
         return {}
     if not isinstance(name, str):
         return {"additionalContext": text}
-    if "cursor_version" in event or "conversation_id" in event:
+    if _is_cursors(event):
         return {"continue": True, "additional_context": text}
     return {"hookSpecificOutput": {"hookEventName": name, "additionalContext": text}}
 

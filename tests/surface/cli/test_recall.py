@@ -20,6 +20,7 @@ from muniment.errors import DeadlineExceeded, ManagedMemoryUnavailable
 from muniment.kernel.cancel import Patience
 from muniment.kernel.root import OpenDirectory
 from muniment.recall.recaller import Recalled
+from muniment.settings import workspace_key
 from muniment.store import told, upkeep, visit, watching
 from muniment.store.audit import records
 from muniment.store.state import State
@@ -208,7 +209,7 @@ CLAUDE = {
 }
 CODEX = {"session_id": "s", "turn_id": "1", "transcript_path": None, "cwd": "/", "model": "m"}
 QWEN = {"session_id": "s", "transcript_path": "/t", "cwd": "/", "timestamp": "2026-11-26T00:00:00Z"}
-CURSOR = {"conversation_id": "s", "generation_id": "g", "cursor_version": "3.20.17", "workspace_roots": ["/"]}
+CURSOR = {"conversation_id": "s", "generation_id": "g", "cursor_version": "3.20.17"}
 STAGING, OFF_TOPIC = "Which Postgres does staging run?", "capital of France"
 TOOLS = {
     "claude-code": (CLAUDE, "UserPromptSubmit", "SessionStart"),
@@ -244,6 +245,25 @@ def test_each_coding_tool_gets_the_answer_that_it_accepts_and_an_empty_one_where
     assert answer(hook_event_name=prompts, prompt=STAGING) == {}, "the old conversation has it still"
     assert answer(hook_event_name=begins, source="compact") == {}
     assert set(answer(hook_event_name=prompts, prompt=STAGING)) == set(told)
+
+
+def test_a_hook_that_cursor_starts_anywhere_recalls_from_the_workspace_that_it_names(
+    muniment, tmp_path, monkeypatch, home
+):
+    work = tmp_path / "work" / "deep"
+    work.mkdir(parents=True)
+    (work.parent / ".git").mkdir()
+    memory = home / "projects" / workspace_key(work.parent) / "memory"
+    memory.mkdir(parents=True)
+    for directory in (home, *home.rglob("*")):
+        directory.chmod(0o700)
+    put(memory, "staging.md", "Staging runs on Postgres 16 behind pgbouncer\n")
+    monkeypatch.chdir("/")
+    event = CURSOR | {"hook_event_name": "beforeSubmitPrompt", "prompt": STAGING}
+    for roots, found in (([str(work)], True), (["/nowhere/at/all"], False), ([7], False), ("/", False)):
+        sent = json.dumps(event | {"workspace_roots": roots})
+        line = muniment("recall", "--hook", stdin=sent, bound=False).stdout
+        assert ("Postgres 16" in line, line == "{}\n") == (found, not found)
 
 
 def test_a_hook_asks_with_what_the_user_wrote_where_a_tool_tells_it_apart(hook):
