@@ -267,6 +267,7 @@ class Setting:
                 gone = self._kept(part).existed is False and part.form.parse(bare) in ({}, dict(part.head))
                 plain = None if gone else (bom + bare).encode()
             if self.program is None:
+                taken = (Shown(1, text, ""),) if taken and plain is None else taken
                 return Change(part, file, plain, taken, plain) if taken else None
             after, put = _edited(part, text, part.install(document, self.program, self._elsewhere(part)))
         except Broken as error:
@@ -330,13 +331,25 @@ def _edited(part: Part, text: str, edits: Iterable[Edit]) -> tuple[str, tuple[Sh
     pieces = []
     for edit in edits:
         after = edit_text(part.form, text, edit)
-        begin = _alike(text, after)
-        rest = _alike(text[begin:][::-1], after[begin:][::-1])
-        gone, come = (each[begin : len(each) - rest] for each in (text, after))
-        line = text.count("\n", 0, begin) + 1
-        pieces.append(Shown(line, gone.lstrip(",\r\n"), come.lstrip(",\r\n")))
+        pieces.append(_difference(text, after))
         text = after
     return text, tuple(pieces)
+
+
+def _difference(text: str, after: str) -> Shown:
+    """Where two texts differ; if they do so by whole lines, from the beginning of one on."""
+    begin = _alike(text, after)
+    rest = _alike(text[begin:][::-1], after[begin:][::-1])
+    gone, come = (each[begin : len(each) - rest] for each in (text, after))
+    while (
+        begin
+        and not (gone and come)
+        and (gone + come)[:1] not in {",", "\n"}
+        and (gone + come)[-1:] == text[begin - 1]
+    ):
+        begin -= 1  # The same piece, told from one character before.
+        gone, come = (text[begin] + each[:-1] if each else "" for each in (gone, come))
+    return Shown(text.count("\n", 0, begin) + 1, gone.lstrip(",\r\n"), come.lstrip(",\r\n"))
 
 
 def _alike(one: str, other: str) -> int:

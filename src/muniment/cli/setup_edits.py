@@ -108,7 +108,7 @@ def applied(document: dict[str, Any], edit: Edit) -> dict[str, Any]:
         if not isinstance(at, dict | list):
             raise Broken(f"has something at {step!r} that is no object")
     match edit:
-        case Put():
+        case Put() if isinstance(at, dict):
             at[last] = copy.deepcopy(edit.value)
         case Append():
             if not isinstance(at, dict) or not isinstance(at.setdefault(last, []), list):
@@ -116,6 +116,8 @@ def applied(document: dict[str, Any], edit: Edit) -> dict[str, Any]:
             at[last].append(copy.deepcopy(edit.value))
         case Cut():
             del at[last]
+        case _:
+            raise Broken(f"has something around {last!r} that is no object")
     return changed
 
 
@@ -341,8 +343,8 @@ class Toml:
             case Cut():
                 for table in reversed(_tables(text)):
                     if table.path[: len(edit.path)] == edit.path:
-                        begin = table.begin - (text[: table.begin].endswith("\n\n"))
-                        text = text[:begin] + text[table.end :]
+                        above = re.search(r"(?<=\n)\r?\n\Z", text[: table.begin])
+                        text = text[: above.start() if above else table.begin] + text[table.end :]
                 return text
             case Append():
                 return _with_tables(text, _array_lines(edit.path, edit.value))
@@ -374,7 +376,7 @@ def _tables(text: str) -> list[_Table]:
             line = token.end()
         elif mark in "[{":
             if mark == "[" and depth == 0 and not text[line : token.start()].strip(_SPACE):
-                header = text[line:].split("\n", 1)[0]
+                header = text[line:].split("\n", 1)[0].rstrip("\r")
                 found.append((line, _addressed(tomllib.loads(header), header, counts)))
             depth += 1
         elif mark in "]}":
