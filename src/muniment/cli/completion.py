@@ -20,7 +20,7 @@ _CHOICE: Final = re.compile(r"[a-z-]+(?:\|[a-z-]+)+")
 _BASH: Final = """\
 _muniment() {{
   local word="${{COMP_WORDS[COMP_CWORD]}}" last="${{COMP_WORDS[COMP_CWORD-1]}}" at="" each="" words=""
-  for each in "${{COMP_WORDS[@]:1:COMP_CWORD-1}}"; do
+  for each in "${{COMP_WORDS[@]:1:$((COMP_CWORD-1))}}"; do
     case "${{at:+$at }}$each" in
       {commands}) at="${{at:+$at }}$each" ;;
     esac

@@ -56,7 +56,7 @@ _SECRET: Final = re.compile(
 )
 """A member whose name says that its value is nobody's business."""
 
-_TEMPORARY: Final = re.compile(r"/uv/(?:archive|environments|builds)-v\d+/|/pipx/(?:\.cache|cache)/")
+_TEMPORARY: Final = re.compile(r"/uv/(?:archive|environments|builds)-v\d+/|/\.cache/pipx/|/pipx/\.cache/")
 """In the path of an environment that `uvx` or `pipx run` made, and may clear away."""
 
 

@@ -212,8 +212,9 @@ class Json:
         begin, end = len(text[: child.begin].rstrip(_SPACE)), child.end
         if rest:
             end = blanked.index(",", child.end) + 1
-        if "\n" in text[begin : child.begin] and "\n" not in text[end : rest[0].begin if rest else close]:
-            begin = child.begin  # Else what follows would stand in the line above, perhaps behind a comment.
+        is_behind_comment = blanked[begin - 1].isspace()
+        if is_behind_comment and "\n" not in text[end : rest[0].begin if rest else close]:
+            begin = child.begin  # Else what follows would be a part of the comment.
         head = text[:begin]
         if at and not rest:
             comma = blanked.index(",", children[at - 1].end)
@@ -283,7 +284,7 @@ def _inserted(text: str, blanked: str, start: int, key: str | None, value: Any) 
         piece = (" " if children else "") + piece
     else:
         piece = _line_end(text) + indent + piece
-        if "\n" not in text[point:close]:
+        if not children and "\n" not in text[point:close]:
             piece += _line_end(text) + own
     comma = "," if children else ""
     return text[:last] + comma + text[last:point] + piece + text[point:]

@@ -79,10 +79,13 @@ def read_settings_file(named: Path) -> SettingsFile:
             fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         except FileNotFoundError:
             return SettingsFile(named, path, None, None)
-        with os.fdopen(fd, "rb") as file:
+        try:
             status = os.fstat(fd)
             _check_file(shown, status)
-            content = file.read(MAX_SETTINGS_BYTES + 1)
+            with os.fdopen(fd, "rb", closefd=False) as file:
+                content = file.read(MAX_SETTINGS_BYTES + 1)
+        finally:
+            os.close(fd)
     except FileNotFoundError:
         raise ConfigInvalid(f"{shown} is a link that leads to nothing; remove or mend it") from None
     except (OSError, RuntimeError) as error:

@@ -71,14 +71,16 @@ def uninstall(*, yes: bool, erase_memory: bool, as_json: bool) -> int:
             _tell(found, erase_memory=erase_memory)
         if erase_memory:
             _check_erasable(found)
-        is_something = bool(found.tools) or erase_memory
-        agreed = is_something and (yes or (not as_json and _agrees("take it out of these tools? [y/N] ")))
+        agreed = yes or not found.tools or (not as_json and _agrees("take it out of these tools? [y/N] "))
         for setting, _ in found.tools if agreed else ():
             setting.write(setting.changes())
             done.append(setting.name)
-        if agreed and erase_memory and (yes or _agrees(f"erase all memory in {found.settings.home}? [y/N] ")):
-            _erase(found.settings.home)
-            erased = True
+        home = on_one_line(str(found.settings.home))
+        if agreed and erase_memory:
+            erased = yes or (not as_json and _agrees(f"erase all memory in {home}? [y/N] "))
+            agreed = erased
+            if erased:
+                _erase(found.settings.home)
     except MunimentError as error:
         return print_failure(error, as_json=as_json, what="not uninstalled")
     left = None if not found.settings.home.exists() else printable(str(found.settings.home))
@@ -95,7 +97,7 @@ def uninstall(*, yes: bool, erase_memory: bool, as_json: bool) -> int:
         )
     else:
         _say_what_is_left(found, done, erased=erased)
-    return EXIT_FAILED if is_something and not agreed else 0
+    return 0 if agreed else EXIT_FAILED
 
 
 def look() -> Installed:
