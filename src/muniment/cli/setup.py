@@ -14,7 +14,6 @@ import os
 import re
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +21,7 @@ from typing import Any, Final, NamedTuple
 
 from muniment.cli.setup_edits import Broken, Edit, Toml, edit_text
 from muniment.cli.setup_files import (
-    Changed,
+    ChangedMeanwhile,
     Kept,
     SettingsFile,
     read_settings_file,
@@ -60,7 +59,7 @@ _TEMPORARY: Final = re.compile(r"/uv/(?:archive|environments|builds)-v\d+/|/\.ca
 """In the path of an environment that `uvx` or `pipx run` made, and may clear away."""
 
 
-class Shown(NamedTuple):
+class Piece(NamedTuple):
     """A piece of a change: the line at which it is, and what goes and comes there."""
 
     line: int
@@ -69,7 +68,7 @@ class Shown(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class SettingsChange:
     """What is to become of a settings file.
 
     Attributes:
@@ -83,7 +82,7 @@ class Change:
     part: Part
     file: SettingsFile
     after: bytes | None
-    pieces: tuple[Shown, ...]
+    pieces: tuple[Piece, ...]
     before: bytes | None
 
     @property
@@ -179,7 +178,7 @@ class Setting:
     home: Path
     program: Program | None
 
-    def changes(self) -> list[Change]:
+    def changes(self) -> list[SettingsChange]:
         """What is to be done; empty: nothing.
 
         Raises:
@@ -187,7 +186,7 @@ class Setting:
         """
         return [each for part in self._parts() if (each := self._change(part)) is not None]
 
-    def write(self, changes: list[Change]) -> None:
+    def write(self, changes: list[SettingsChange]) -> None:
         """Do it.
 
         Raises:
@@ -205,7 +204,7 @@ class Setting:
         if not directory.is_dir():
             notes.append(f"there is no {directory}: {self.tool.title} was never started here")
         first = self.program.words[0]
-        if _TEMPORARY.search(first) or Path(first).is_relative_to(tempfile.gettempdir()):
+        if _TEMPORARY.search(first):
             notes.append(
                 f"{first} is a temporary environment and may be cleared away; better: uv tool install "
                 f"'{NAME}[mcp]', and run this again with that"
@@ -251,7 +250,7 @@ class Setting:
             f"{file.shown} {error}; nothing was written; mend it and run this again{by_hand}"
         )
 
-    def _change(self, part: Part) -> Change | None:
+    def _change(self, part: Part) -> SettingsChange | None:
         """What is to become of a file; None: nothing."""
         file = read_settings_file(part.file)
         bom, text = _text_of(file)
@@ -267,13 +266,15 @@ class Setting:
                 gone = self._kept(part).existed is False and part.form.parse(bare) in ({}, dict(part.head))
                 plain = None if gone else (bom + bare).encode()
             if self.program is None:
-                taken = (Shown(1, text, ""),) if taken and plain is None else taken
-                return Change(part, file, plain, taken, plain) if taken else None
+                taken = (Piece(1, text, ""),) if taken and plain is None else taken
+                return SettingsChange(part, file, plain, taken, plain) if taken else None
             after, put = _edited(part, text, part.install(document, self.program, self._elsewhere(part)))
         except Broken as error:
             raise self._broken(part, file, error) from None
         return (
-            Change(part, file, (bom + after).encode(), put, plain if taken else file.content) if put else None
+            SettingsChange(part, file, (bom + after).encode(), put, plain if taken else file.content)
+            if put
+            else None
         )
 
     def _before(self, part: Part, text: str) -> Mapping[str, Any]:
@@ -287,20 +288,20 @@ class Setting:
         others = [each for each in self._parts() if each.file != part.file]
         return {event for each in others for event in each.events_in(self._document(each))}
 
-    def _write_as_shown(self, shown: Change) -> None:
-        change: Change | None = shown
+    def _write_as_shown(self, shown: SettingsChange) -> None:
+        change: SettingsChange | None = shown
         for _ in range(_TRIES):
             if change is None or change.words != shown.words:
                 break
             try:
                 self._write(change)
-            except Changed:
+            except ChangedMeanwhile:
                 change = self._change(shown.part)
             else:
                 return
         raise ConfigInvalid(f"{shown.file.shown} was changed meanwhile; run this again and look at it again")
 
-    def _write(self, change: Change) -> None:
+    def _write(self, change: SettingsChange) -> None:
         kept = self._kept(change.part)
         if self.program is not None and change.after is not None:
             kept.keep(change.before, change.after)
@@ -322,7 +323,7 @@ def _text_of(file: SettingsFile) -> tuple[str, str]:
     return (_BOM, text[1:]) if text.startswith(_BOM) else ("", text)
 
 
-def _edited(part: Part, text: str, edits: Iterable[Edit]) -> tuple[str, tuple[Shown, ...]]:
+def _edited(part: Part, text: str, edits: Iterable[Edit]) -> tuple[str, tuple[Piece, ...]]:
     """A text after edits, and what each of them changed.
 
     Raises:
@@ -336,7 +337,7 @@ def _edited(part: Part, text: str, edits: Iterable[Edit]) -> tuple[str, tuple[Sh
     return text, tuple(pieces)
 
 
-def _difference(text: str, after: str) -> Shown:
+def _difference(text: str, after: str) -> Piece:
     """Where two texts differ; if they do so by whole lines, from the beginning of one on."""
     begin = _alike(text, after)
     rest = _alike(text[begin:][::-1], after[begin:][::-1])
@@ -349,7 +350,7 @@ def _difference(text: str, after: str) -> Shown:
     ):
         begin -= 1  # The same piece, told from one character before.
         gone, come = (text[begin] + each[:-1] if each else "" for each in (gone, come))
-    return Shown(text.count("\n", 0, begin) + 1, gone.lstrip(",\r\n"), come.lstrip(",\r\n"))
+    return Piece(text.count("\n", 0, begin) + 1, gone.lstrip(",\r\n"), come.lstrip(",\r\n"))
 
 
 def _alike(one: str, other: str) -> int:
@@ -362,7 +363,7 @@ def _masked(found: re.Match[str]) -> str:
     return f'{found[1]}"…"'
 
 
-def _show(changes: list[Change]) -> None:
+def _show(changes: list[SettingsChange]) -> None:
     """The changes, before anybody is asked."""
     for change in changes:
         what = "new file" if change.file.content is None else "file"

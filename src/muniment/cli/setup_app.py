@@ -1,4 +1,7 @@
-"""What brings Muniment into a person's tools and shell, and out of them; bodies load what they need."""
+"""What brings Muniment into a person's tools and shell, and out again; bodies load what they need.
+
+Apart: options of a group of their own.
+"""
 
 from __future__ import annotations
 

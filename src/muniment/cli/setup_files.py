@@ -35,7 +35,7 @@ _KEPT_MODE: Final = 0o600
 _NEW_DIRECTORY: Final = 0o700
 
 
-class Changed(Exception):
+class ChangedMeanwhile(Exception):
     """A file is no longer what a change was made from; nothing was written."""
 
 
@@ -117,7 +117,7 @@ def write_settings_file(file: SettingsFile, content: bytes | None) -> None:
     """Put this in the place of a file as it was read (F3); None: there shall be none.
 
     Raises:
-        Changed: it is another by now.
+        ChangedMeanwhile: it is another by now.
         ConfigInvalid: the system refuses. Nothing of the file was changed.
     """
     try:
@@ -147,7 +147,7 @@ def _write_whole(file: SettingsFile, content: bytes) -> None:
         else:
             beside.replace(file.path)
     except FileExistsError:
-        raise Changed from None
+        raise ChangedMeanwhile from None
     finally:
         beside.unlink(missing_ok=True)
     directory = os.open(file.path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -178,10 +178,10 @@ def _take_after(fd: int, file: SettingsFile) -> None:
 
 
 def _check_unchanged(file: SettingsFile) -> None:
-    """Raise `Changed` unless a file is what it was."""
+    """Raise `ChangedMeanwhile` unless a file is what it was."""
     now = read_settings_file(file.named)
     if (now.path, now.content) != (file.path, file.content):
-        raise Changed
+        raise ChangedMeanwhile
 
 
 # -- what was there before ---------------------------------------------------------------------------
@@ -234,7 +234,7 @@ class Kept:
             else:
                 _write_whole(read_settings_file(self.original), before)
             _write_whole(read_settings_file(self._note), json.dumps(note).encode())
-        except (OSError, Changed) as error:
+        except (OSError, ChangedMeanwhile) as error:
             problem = getattr(error, "strerror", None) or "another setup runs"
             raise ConfigInvalid(f"{printable(str(self.named))} cannot be kept as it is: {problem}") from None
 
