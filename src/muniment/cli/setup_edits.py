@@ -21,6 +21,9 @@ from typing import Any, Final, Protocol
 
 Path = tuple[str | int, ...]
 
+_TABLE: Final = 2
+"""Steps to a table of tables, such as `mcp_servers.muniment`."""
+
 _SPACE: Final = " \t\r\n"
 _SPACES: Final = re.compile(r"[ \t\r\n]*")
 _DECODER: Final = json.JSONDecoder()
@@ -349,10 +352,13 @@ class Toml:
                 return text
             case Append():
                 return _with_tables(text, _array_lines(edit.path, edit.value))
-            case Put(value=Mapping()):
-                return _with_tables(text, [f"[{_dotted(edit.path)}]", *_lines(edit.value)])
             case Put():
-                return _with_value(text, edit.path, edit.value)
+                around = [each for each in _tables(text) if each.path == edit.path[:-1]]
+                if len(edit.path) > _TABLE and around:
+                    return _with_value(text, around[0], str(edit.path[-1]), edit.value)
+                if not isinstance(edit.value, Mapping):
+                    raise Broken("has no such table")
+                return _with_tables(text, [f"[{_dotted(edit.path)}]", *_lines(edit.value)])
 
     def rendered(self, value: Mapping[str, Any]) -> str:
         """As `Format.rendered`, of tables of tables and arrays of tables."""
@@ -386,7 +392,7 @@ def _tables(text: str) -> list[_Table]:
             line = text.rfind("\n", 0, token.end()) + 1
     ends = [begin for begin, _ in found[1:]] + [len(text)]
     tables = []
-    for (begin, path), end in zip(found, ends, strict=True):
+    for (begin, path), end in zip(found, ends, strict=False):
         lines = text[begin:end].splitlines(keepends=True)
         while lines and (not lines[-1].strip() or lines[-1].lstrip().startswith("#")):
             lines.pop()
@@ -444,7 +450,7 @@ def _lines(table: Mapping[str, Any]) -> list[str]:
 def _inline(value: Any) -> str:
     """A value on one line. A text of JSON is one of TOML, but for DEL, which E2 finds."""
     if isinstance(value, dict):
-        return "{ " + ", ".join(_lines(value)) + " }"
+        return "{ " + ", ".join(_lines(value)) + " }" if value else "{}"
     if isinstance(value, list):
         return "[" + ", ".join(map(_inline, value)) + "]"
     return json.dumps(value, ensure_ascii=False)
@@ -456,13 +462,13 @@ def _dotted(path: Path) -> str:
     return ".".join(each if re.fullmatch(r"[A-Za-z0-9_-]+", each) else json.dumps(each) for each in names)
 
 
-def _with_value(text: str, path: Path, value: Any) -> str:
-    """With another value of a key that has a line of its own in a table of its own."""
-    (table,) = [each for each in _tables(text) if each.path == path[:-1]]
-    key = re.escape(_dotted(path[-1:]))
+def _with_value(text: str, table: _Table, name: str, value: Any) -> str:
+    """With another value of a key that has a line of its own in a table, or with one more such line."""
+    key = re.escape(_dotted((name,)))
     found = re.compile(rf"^[ \t]*{key}[ \t]*=[ \t]*", re.MULTILINE).search(text, table.begin, table.end)
     if found is None:
-        raise Broken("has a key where none is looked for")
+        head = text[: table.end] + ("" if text[: table.end].endswith("\n") else _line_end(text))
+        return head + _lines({name: value})[0] + _line_end(text) + text[table.end :]
     end = found.end()
     while True:
         end = text.index("\n", end + 1) if "\n" in text[end + 1 :] else len(text)

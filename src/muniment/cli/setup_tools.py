@@ -4,7 +4,7 @@ Where each of these files lies and what stands in it comes from the tools' own p
 
 W1 An MCP server is ours if it is called `muniment` and runs `muniment mcp`; a hook, if it runs
    `muniment recall --hook`. Whatever else stands there, also under that name, is left as it is.
-W2 Of an entry that is ours only the program is changed: what a person added to it stays.
+W2 Of an entry that is ours only the program and its home are changed: what a person added to it stays.
 W3 Hooks of ours come last, since Codex knows the ones that a person trusts by their position.
 W4 What is left empty by taking ours out goes too, unless it stood there before.
 """
@@ -20,6 +20,7 @@ from typing import Any, Final
 
 from muniment.cli import setup_edits as edits
 from muniment.cli.setup_edits import Append, Cut, Edit, Format, Json, Put, Toml, applied
+from muniment.settings import HOME_VARIABLE
 
 NAME: Final = "muniment"
 
@@ -48,7 +49,7 @@ class Program:
     @property
     def hook(self) -> str:
         """The hook, as a line for a shell; the same for every tool, or Cursor would run two of them."""
-        home = f"MUNIMENT_HOME={shlex.quote(self.home)} " if self.home else ""
+        home = f"{HOME_VARIABLE}={shlex.quote(self.home)} " if self.home else ""
         return home + shlex.join((*self.words, "recall", "--hook"))
 
 
@@ -150,7 +151,7 @@ class Part:
         found = self.server_in(document)
         first, rest = program.words[0], [*program.words[1:], "mcp"]
         if found is None:
-            env = {"env": {"MUNIMENT_HOME": program.home}} if program.home else {}
+            env = {"env": {HOME_VARIABLE: program.home}} if program.home else {}
             command = {"command": first, "args": rest}
             yield Put(path, {**self.kind, **command, **self.server, **env})
         elif _is_our_server(found):
@@ -159,6 +160,11 @@ class Part:
                 yield Put((*path, "command"), first)
             if found["args"] != args:
                 yield Put((*path, "args"), args)
+            env = found["env"] if isinstance(found.get("env"), dict) else {}
+            others = {name: value for name, value in env.items() if name != HOME_VARIABLE}
+            wanted = {**others, HOME_VARIABLE: program.home} if program.home else others
+            if env != wanted:
+                yield Put((*path, "env"), wanted)
 
     def _install_hook(self, document: dict[str, Any], event: str, program: Program) -> Iterator[Edit]:
         mine = [(path, hook) for path, hook in self._hooks_in(document) if path[1] == event]
@@ -225,8 +231,7 @@ def _is_our_hook(hook: Mapping[str, Any]) -> bool:
         words = shlex.split(command) if isinstance(command, str) else []
     except ValueError:
         return False
-    while words and words[0].startswith("MUNIMENT_"):
-        words = words[1:]
+    words = words[1:] if words and words[0].startswith(f"{HOME_VARIABLE}=") else words
     return _runs(words, "recall") and "--hook" in words
 
 

@@ -674,7 +674,17 @@ def test_another_home_is_told_to_server_and_hook(run, user, monkeypatch):
             '\\"', '"'
         )
         assert "is set up already" in run("setup", tool, "--yes").stdout
+    for other, env in (("/other", {"MUNIMENT_HOME": "/other"}), (None, {})):
+        monkeypatch.setattr(setup, "find_program", lambda _, other=other: Program(WORDS, other))
+        for tool in TOOLS:
+            assert run("setup", tool, "--yes").exit_code == 0
+            name, member, _ = SERVERS[tool]
+            assert meant(user / name)[member]["muniment"]["env"] == env
+            assert "/my home" not in (user / HOOKS[tool][0]).read_text()
+            assert "is set up already" in run("setup", tool, "--yes").stdout
+    for tool in TOOLS:
         assert run("setup", tool, "--remove", "--yes").exit_code == 0
+        assert not any((user / name).exists() for name in FILES[tool])
 
 
 @pytest.mark.parametrize(
