@@ -260,6 +260,8 @@ def test_nothing_is_written_without_a_yes(run, placed, home, monkeypatch, reques
     assert "trust the hooks with /hooks" in done.stdout
 
 
+@pytest.mark.threat("T-LEAK-25", control="own_lines")
+@pytest.mark.threat("T-LEAK-25", control="kept_privately")
 @pytest.mark.parametrize("tool", TOOLS)
 def test_no_secret_of_a_settings_file_is_shown_or_kept_where_others_read(run, placed, home, tool):
     before = placed(tool, mode=0o644)
@@ -275,6 +277,7 @@ def test_no_secret_of_a_settings_file_is_shown_or_kept_where_others_read(run, pl
     assert sorted(path.read_bytes() for path in kept if path.suffix == ".original") == sorted(before.values())
 
 
+@pytest.mark.threat("T-LEAK-25", control="masked_keys")
 def test_a_key_that_a_person_gave_our_server_is_not_shown_when_it_goes(run, placed, user):
     placed("gemini-cli")
     run("setup", "gemini-cli", "--yes")
@@ -319,6 +322,7 @@ def test_a_link_is_followed_and_stays_a_link_to_the_file_that_was_changed(run, p
     assert "lead in a circle" in run("setup", "gemini-cli", "--yes").stderr
 
 
+@pytest.mark.threat("T-HUM-15", control="own_settings")
 def test_a_file_that_is_not_this_persons_alone_is_neither_read_nor_written(
     run, placed, tmp_path, monkeypatch
 ):
@@ -530,6 +534,7 @@ def test_what_keeps_hooks_or_servers_from_running_is_said(run, placed, user):
 # -- at the same time --------------------------------------------------------------------------------
 
 
+@pytest.mark.threat("T-HUM-15", control="settings_as_read")
 @pytest.mark.usefixtures("terminal")
 def test_what_a_tool_writes_while_a_person_looks_is_kept_and_ours_comes_to_it(run, placed, user, monkeypatch):
     placed("claude-code")
