@@ -291,7 +291,9 @@ class Setting:
     def _write_as_shown(self, shown: SettingsChange) -> None:
         change: SettingsChange | None = shown
         for _ in range(_TRIES):
-            if change is None or change.words != shown.words:
+            if change is None:
+                return  # Somebody else has done it.
+            if change.words != shown.words:
                 break
             try:
                 self._write(change)
@@ -350,13 +352,25 @@ def _difference(text: str, after: str) -> Piece:
     ):
         begin -= 1  # The same piece, told from one character before.
         gone, come = (text[begin] + each[:-1] if each else "" for each in (gone, come))
+    while gone and come and begin and text[begin - 1] not in '"\n':
+        begin -= 1  # A value that takes the place of another is shown whole.
+        gone, come = text[begin] + gone, text[begin] + come
+    while gone and come and rest and text[len(text) - rest] not in '"\n':
+        gone, come = gone + text[len(text) - rest], come + text[len(text) - rest]
+        rest -= 1
     return Piece(text.count("\n", 0, begin) + 1, gone.lstrip(",\r\n"), come.lstrip(",\r\n"))
 
 
 def _alike(one: str, other: str) -> int:
-    """Characters with which both begin."""
-    pairs = enumerate(zip(one, other, strict=False))
-    return next((at for at, (mine, its) in pairs if mine != its), min(len(one), len(other)))
+    """Characters with which both begin. Cost: some comparisons of slices, no step for each character."""
+    low, high = 0, min(len(one), len(other))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if one[low:middle] == other[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
 
 
 def _masked(found: re.Match[str]) -> str:

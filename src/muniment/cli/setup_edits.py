@@ -11,7 +11,6 @@ Attacked by `tests/units/cli/test_setup_edits.py`.
 
 from __future__ import annotations
 
-import copy
 import json
 import re
 import tomllib
@@ -86,13 +85,13 @@ def edit_text(form: Format, text: str, edit: Edit) -> str:
     Raises:
         Broken: as E1 and E2 say.
     """
-    wanted = applied(form.parse(text), edit)
+    meant = applied(form.parse(text), edit)
     try:
         after = form.edited(text, edit)
-        found = form.parse(after)
+        is_right = json.dumps(form.parse(after), default=str) == json.dumps(meant, default=str)
     except (Broken, LookupError, ValueError, RecursionError):
-        found = None
-    if json.dumps(found, default=str) != json.dumps(wanted, default=str):
+        is_right = False
+    if not is_right:
         raise Broken("is laid out in a way that is not edited here")
     return after
 
@@ -103,20 +102,24 @@ def applied(document: dict[str, Any], edit: Edit) -> dict[str, Any]:
     Raises:
         Broken: on the way to the path stands no object, or at it no array.
     """
-    changed = copy.deepcopy(document)
+    changed = dict(document)
     at: Any = changed
     *way, last = edit.path
     for step in way:
-        at = at.setdefault(step, {}) if isinstance(at, dict) else at[step]
-        if not isinstance(at, dict | list):
+        found = at.get(step, {}) if isinstance(at, dict) else at[step]
+        if not isinstance(found, dict | list):
             raise Broken(f"has something at {step!r} that is no object")
+        copied = found.copy()
+        at[step] = copied
+        at = copied
     match edit:
         case Put() if isinstance(at, dict):
-            at[last] = copy.deepcopy(edit.value)
+            at[last] = edit.value
         case Append():
-            if not isinstance(at, dict) or not isinstance(at.setdefault(last, []), list):
+            before = at.get(last, []) if isinstance(at, dict) else None
+            if not isinstance(before, list):
                 raise Broken(f"has something at {last!r} that is no array")
-            at[last].append(copy.deepcopy(edit.value))
+            at[last] = [*before, edit.value]
         case Cut():
             del at[last]
         case _:

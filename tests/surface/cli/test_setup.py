@@ -441,7 +441,10 @@ def test_a_program_that_moved_is_corrected_and_what_a_person_added_to_the_entrie
     codex.write_text(codex.read_text().replace('["mcp"]', '["mcp"] # mine\nenabled = true'))
     monkeypatch.setattr(setup, "find_program", lambda _: Program(("/new/python", "-m", "muniment")))
     for tool in ("gemini-cli", "codex"):
-        assert run("setup", tool, "--yes").exit_code == 0
+        done = run("setup", tool, "--yes")
+        assert done.exit_code == 0
+        lines = done.stdout.splitlines()
+        assert [f"-{WORDS[0]}", "+/new/python"] == lines[2:4], "what was replaced, and by what"
     found = meant(gemini)
     args = ["-m", "muniment", "mcp", "--trust", "owner"]
     assert found["mcpServers"]["muniment"] == {"command": "/new/python", "timeout": 7, "args": args}
@@ -566,6 +569,20 @@ def test_what_would_be_another_change_by_now_is_not_made(run, placed, user, monk
     done = run("setup", "claude-code")
     assert (done.exit_code, "was changed meanwhile; run this again" in done.stderr) == (1, True)
     assert "/evil" in path.read_text()
+
+
+@pytest.mark.usefixtures("terminal")
+def test_what_another_setup_did_meanwhile_is_done(run, placed, monkeypatch):
+    before = placed("codex")
+
+    def says_yes(_):
+        run("setup", "codex", "--yes")
+        return True
+
+    monkeypatch.setattr(setup, "says_yes", says_yes)
+    assert run("setup", "codex").exit_code == 0
+    run("setup", "codex", "--remove", "--yes")
+    assert now(before) == before
 
 
 def test_a_file_that_comes_into_being_meanwhile_is_not_written_over(run, user, monkeypatch):
