@@ -12,10 +12,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
+from muniment.cli.setup_app import ShellName, ToolName
 from muniment.cli.terminal import say
 
 _CHOICE: Final = re.compile(r"[a-z-]+(?:\|[a-z-]+)+")
 """What stands for the value of an option or argument where there are only these."""
+
+_ENUMS: Final[dict[str, list[str]]] = {"TOOL": list(ToolName), "SHELL": list(ShellName)}
+"""The values of arguments that are called so."""
 
 _BASH: Final = """\
 _muniment() {{
@@ -92,7 +96,7 @@ def _commands(command: Any, words: str) -> Iterator[_Command]:
     others = {name: _first_line(each.help) for name, each in below.items() if not each.hidden}
     for parameter in command.params:
         metavar = parameter.metavar or ""
-        values = metavar.split("|") if _CHOICE.fullmatch(metavar) else None
+        values = metavar.split("|") if _CHOICE.fullmatch(metavar) else _ENUMS.get(metavar)
         if parameter.param_type_name == "argument":
             others |= dict.fromkeys(values or (), "")
         else:

@@ -14,7 +14,7 @@ from muniment.cli.options import Json
 
 setup_app = typer.Typer()
 
-Yes = Annotated[bool, typer.Option("--yes", help="Do it without being asked; else it takes a terminal.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Do it without asking; needed where there is no terminal.")]
 
 
 class ToolName(StrEnum):
@@ -37,7 +37,7 @@ class ShellName(StrEnum):
 
 @setup_app.command()
 def setup(
-    tool: Annotated[ToolName, typer.Argument(metavar="|".join(ToolName), show_default=False)],
+    tool: Annotated[ToolName, typer.Argument(metavar="TOOL")],
     remove: Annotated[bool, typer.Option("--remove", help="Take out what an earlier setup put in.")] = False,
     yes: Yes = False,
     json: Json = False,
@@ -53,7 +53,8 @@ def setup(
 
 @setup_app.command()
 def completion(
-    context: typer.Context, shell: Annotated[ShellName, typer.Argument(metavar="|".join(ShellName))]
+    context: typer.Context,
+    shell: Annotated[ShellName, typer.Argument(metavar="SHELL")],
 ) -> None:
     """Print what lets a shell complete commands and options.
 
@@ -70,13 +71,13 @@ def uninstall(
     yes: Yes = False,
     erase_memory: Annotated[
         bool,
-        typer.Option("--erase-memory", help="Erase the memory too, for good; it is asked for by itself."),
+        typer.Option("--erase-memory", help="Erase the memory too, for good; you are asked a second time."),
     ] = False,
     json: Json = False,
 ) -> None:
-    """Take Muniment out of the coding tools, and say what is left of it and how that goes.
+    """Take Muniment out of the coding tools; the memory stays.
 
-    The memory stays, unless you say --erase-memory.
+    What there is, what goes and what stays is shown first.
     """
     from muniment.cli.uninstall import uninstall as run
 
