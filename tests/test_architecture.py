@@ -170,6 +170,23 @@ MAY_OPEN = {
     "cli.terminal": {"os.open", "path.open"},  # /dev/null, likewise, an existing one
     # A private copy of one entry, for its owner's editor.
     "cli.edit": {"tempfile.mkdtemp", "copy.write_bytes", "copy.read_bytes", "shutil.rmtree"},
+    # Settings of other programs, at a person's yes, and what they held before.
+    "cli.setup_files": {
+        *("os.open", "os.fdopen", "os.link", "beside.unlink", "directory.glob", "path.unlink"),
+        *("file.path.parent.mkdir", "file.path.unlink", "self.original.unlink"),
+    },
+    # The home as a whole, which a person says is to go.
+    "cli.uninstall": {
+        *(
+            "os.open",
+            "directory.iterdir",
+            "directory.rmdir",
+            "each.rglob",
+            "home.iterdir",
+            "projects.iterdir",
+        ),
+        *("path.unlink", "shutil.rmtree"),
+    },
     # The library, and a new file that a person named.
     "cli.remember": {"api.open", "os.open", "os.fdopen", "path.unlink"},
     # The state directory, which a person configured.

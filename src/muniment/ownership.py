@@ -113,15 +113,7 @@ def require_ours(trusted_path: Path, *, inside: bool = False) -> None:
     Cost: a `stat` for each directory on the way.
     """
     try:
-        for directory in _directories_on_the_way(trusted_path):
-            found = directory.stat()
-            is_moved_by_owners = bool(found.st_mode & stat.S_ISVTX)
-            others = stat.S_IWOTH if found.st_gid in {os.getegid(), 0} else _OTHERS_MAY_WRITE
-            # The overflow user is whom a user namespace does not know; outside of one nobody is he.
-            if found.st_uid not in {os.geteuid(), 0} and found.st_uid != _overflow_user():
-                raise _not_ours(directory, found)
-            if found.st_mode & others and not is_moved_by_owners:
-                raise _writable(directory, found)
+        require_way_ours(trusted_path)
         check_ours(trusted_path, trusted_path.stat())
         for each in sorted(trusted_path.iterdir()) if inside else ():
             require_ours(each)
@@ -129,6 +121,24 @@ def require_ours(trusted_path: Path, *, inside: bool = False) -> None:
         return
     except OSError as error:
         raise ConfigInvalid(f"{printable(str(trusted_path))} cannot be read: {error.strerror}") from None
+
+
+def require_way_ours(trusted_path: Path) -> None:
+    """Raise where somebody else may put something else at a path: what `require_ours` asks of directories.
+
+    Raises:
+        ConfigInvalid: as `require_ours`.
+        OSError: one of them is missing or cannot be looked at.
+    """
+    for directory in _directories_on_the_way(trusted_path):
+        found = directory.stat()
+        is_moved_by_owners = bool(found.st_mode & stat.S_ISVTX)
+        others = stat.S_IWOTH if found.st_gid in {os.getegid(), 0} else _OTHERS_MAY_WRITE
+        # The overflow user is whom a user namespace does not know; outside of one nobody is he.
+        if found.st_uid not in {os.geteuid(), 0} and found.st_uid != _overflow_user():
+            raise _not_ours(directory, found)
+        if found.st_mode & others and not is_moved_by_owners:
+            raise _writable(directory, found)
 
 
 def check_ours(path: Path, found: os.stat_result) -> None:
@@ -147,7 +157,7 @@ def _not_ours(path: Path, found: os.stat_result) -> ConfigInvalid:
     shown = printable(str(path))
     return ConfigInvalid(
         f"{shown} belongs to user {found.st_uid}, who could have written what is obeyed; look at it and "
-        f"run as root: chown {os.geteuid()} {shlex.quote(shown)}; or set MUNIMENT_HOME to another one"
+        f"run as root: chown {os.geteuid()} {shlex.quote(shown)}; or keep it elsewhere"
     )
 
 

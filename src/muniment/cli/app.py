@@ -23,6 +23,7 @@ from muniment.cli.options import (
     where_of,
 )
 from muniment.cli.policy_app import policy_app
+from muniment.cli.setup_app import setup_app
 from muniment.names import __version__
 
 # -- conformance app ---------------------------------------------------------------------------------
@@ -96,7 +97,7 @@ def recall(  # noqa: PLR0913, PLR0917  every argument is an option of the comman
         bool,
         typer.Option(
             "--hook",
-            help='Answer a JSON event with "prompt" on standard input by one with "additionalContext".',
+            help="Answer a coding tool's JSON event on standard input with what helps with its prompt.",
         ),
     ] = False,
     json: Json = False,
@@ -430,7 +431,8 @@ def review_approve(
     json: Json = False,
 ) -> None:
     """Commit what waits; on a terminal it is shown first, and you are asked."""
-    from muniment.cli.ledger import approve_review, is_asked_on_terminal
+    from muniment.cli.ledger import approve_review
+    from muniment.cli.terminal import is_asked_on_terminal
 
     if not (digest or yes or is_asked_on_terminal()):
         raise typer.BadParameter("without a terminal it takes --digest, as `review show` shows it, or --yes")
@@ -501,6 +503,7 @@ app.add_typer(review_app, name="review")
 app.add_typer(audit_app, name="audit")
 app.add_typer(policy_app, name="policy")
 app.add_typer(token_app, name="token")
+app.add_typer(setup_app)
 
 
 @app.callback(invoke_without_command=True)

@@ -24,6 +24,7 @@ from muniment.cli.terminal import (
     read_named,
     say,
     say_notes,
+    says_yes,
 )
 from muniment.errors import ConfigInvalid, Erased, MunimentError, NotFound, ToolError
 from muniment.jobs.place import Place
@@ -149,11 +150,6 @@ def _print_why(found: Why) -> None:
 _DONE = {"create": "new", "modify": "changed", "delete": "removed"}
 
 
-def is_asked_on_terminal() -> bool:
-    """Whether somebody is there to look and to answer."""
-    return sys.stdin.isatty() and sys.stdout.isatty()
-
-
 def list_reviews(where: MemoryArguments) -> int:
     """Print what waits; the exit code."""
 
@@ -202,7 +198,7 @@ def approve_review(where: MemoryArguments, review_id: str, digest: str | None, *
             bound_to = shown.digest
             if not yes:
                 say(shown.text.removesuffix("\n"))
-                if not _says_yes("approve this? [y/N] "):
+                if not says_yes("approve this? [y/N] "):
                     print("not approved; it still waits", file=sys.stderr)
                     return EXIT_CANCELLED
         return _decide(where, lambda cancel: approve(review_id, bound_to, place, cancel=cancel))
@@ -217,14 +213,6 @@ def reject_review(where: MemoryArguments, review_id: str) -> int:
         return _decide(where, lambda cancel: reject(review_id, place, cancel=cancel))
 
     return with_place(where, body, "not rejected")
-
-
-def _says_yes(question: str) -> bool:
-    print(question, end="", flush=True)  # `input` would write it to standard error.
-    try:
-        return input().strip().casefold() in {"y", "yes"}
-    except EOFError:
-        return False
 
 
 def _decide(where: MemoryArguments, decision: Callable[[Cancel], Decided]) -> int:

@@ -1,4 +1,8 @@
-"""`muniment recall`: for a person, for a program, and as a hook of a host that cannot import us."""
+"""`muniment recall`: for a person, for a program, and as a hook of a host that cannot import us.
+
+Each host is answered as its own documents say, told apart by what stands in its event, so that one command
+serves all of them. An answer that holds more is refused by Codex, and by Claude Code for some events.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +16,7 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, Final
 
 from muniment.cli.inspect import MemoryArguments
@@ -44,6 +49,10 @@ AFTER_SECONDS: Final = 0.5
 MAX_EVENT_BYTES: Final = 4 << 20
 """Bytes of a hook's event that are read."""
 
+MAX_HOOK_TOKENS: Final = 3_300
+"""Of a hook's text, whatever budget is asked for: 9 900 bytes. Claude Code and Cursor take 10 000 characters,
+and Codex cuts what is longer than about that (docs/setup.md names their pages)."""
+
 
 @dataclass(frozen=True, slots=True)
 class RecallArguments:
@@ -58,6 +67,15 @@ class RecallArguments:
 
 _ANEW: Final = re.compile(r"compact|compress|^session_?start$", re.IGNORECASE)
 """In the name of an event: its conversation loses what it was told, or begins."""
+
+_AGAIN: Final = "resume"
+"""The `source` of a session's start that brings the old conversation back, with what it was told."""
+
+_PROMPTS: Final = ("submitted_prompt", "prompt")
+"""Where an event has the words of the user, the best first: Qwen Code's `prompt` may hold what it added."""
+
+_SESSIONS: Final = ("session_id", "conversation_id")
+"""Where an event names its conversation; Cursor has the second."""
 
 _Give = Callable[[dict[str, Any]], bool]
 """Answers; whether the answer was printed in time."""
@@ -125,7 +143,7 @@ def answer_hook(where: MemoryArguments, asked: RecallArguments) -> int:
             reasons.append("a defect" if is_ready else f"it took more than {HOOK_SECONDS:g} s")
         print(f"nothing was recalled: {on_one_line(reasons[0])}", file=sys.stderr)
     try:
-        print_document(given[0] if given else _answer(""), indent=None)
+        print_document(given[0] if given else {}, indent=None)
         printed += given
     finally:
         over.set()
@@ -136,26 +154,45 @@ def answer_hook(where: MemoryArguments, asked: RecallArguments) -> int:
 def _hooked(where: MemoryArguments, asked: RecallArguments, patience: Patience, give: _Give) -> None:
     """Answer an event; raises where nothing can be recalled."""
     event = _event()
-    prompt, name, unsafe_id = (event.get(key) for key in ("prompt", "hook_event_name", "session_id"))
-    begins_anew = isinstance(name, str) and _ANEW.search(name) is not None
-    if not isinstance(prompt, str) and not begins_anew:
+    prompt, unsafe_id = _first_text(event, _PROMPTS), _first_text(event, _SESSIONS)
+    name = event.get("hook_event_name")
+    is_turn = isinstance(name, str) and _ANEW.search(name) is not None
+    if prompt is None and not is_turn:
         raise _NoEvent('the event on standard input is no object with a text as "prompt"')
-    with _opened(where, asked) as (place, recaller):
-        session = HookSession(place.state, unsafe_id) if unsafe_id and isinstance(unsafe_id, str) else None
-        if session is not None and begins_anew:
+    with _opened(_where(where, event), asked) as (place, recaller):
+        session = HookSession(place.state, unsafe_id) if unsafe_id else None
+        if session is not None and is_turn and event.get("source") != _AGAIN:
             session.clear()
-        if not isinstance(prompt, str):
-            give(_answer("", name))
+        if prompt is None:
+            give({})
             return
         told = () if session is None else session.told(datetime.now(UTC), patience)
         exclude = [EntryKey(RootKey(each.root), RelPath(each.rel), Digest(each.digest)) for each in told]
-        recalled = _recalled(recaller, replace(asked, query=prompt), patience, exclude)
+        within = replace(asked, query=prompt, budget=min(asked.budget, MAX_HOOK_TOKENS))
+        recalled = _recalled(recaller, within, patience, exclude)
         if recalled.error is not None:
             raise recalled.error
-        if give(_answer(recalled.text, name)) and recalled.entries:
+        if give(_answer(recalled.text, event)) and recalled.entries:
             if session is not None:
                 session.tell([ToldEntry(*key) for key in recalled.keys], datetime.now(UTC))
             recaller.record(recalled, "hook")
+
+
+def _is_cursors(event: dict[str, Any]) -> bool:
+    return "cursor_version" in event or "conversation_id" in event
+
+
+def _where(where: MemoryArguments, event: dict[str, Any]) -> MemoryArguments:
+    """Which memory an event means: Cursor starts a hook anywhere and names the workspace."""
+    roots = event.get("workspace_roots")
+    if where.workspace is not None or not _is_cursors(event) or not isinstance(roots, list) or not roots:
+        return where
+    return replace(where, workspace=Path(roots[0])) if isinstance(roots[0], str) else where
+
+
+def _first_text(event: dict[str, Any], names: tuple[str, ...]) -> str | None:
+    """The first of these members that is a text."""
+    return next((text for name in names if isinstance(text := event.get(name), str)), None)
 
 
 def _event() -> dict[str, Any]:
@@ -185,12 +222,21 @@ def _input() -> bytes:
     return bytes(data)
 
 
-def _answer(text: str, event_name: object = None) -> dict[str, Any]:
-    """What a host reads; some look for it below the name of the event."""
-    answer: dict[str, Any] = {"additionalContext": text}
-    if isinstance(event_name, str):
-        answer["hookSpecificOutput"] = {"hookEventName": event_name, "additionalContext": text}
-    return answer
+def _answer(text: str, event: dict[str, Any]) -> dict[str, Any]:
+    """What the host of an event reads: nothing but what it accepts, and `{}` where there is nothing to tell.
+
+    Codex refuses members that it does not know, and makes a message of a text that is empty; Claude Code
+    refuses `hookSpecificOutput` of events that take no context; Gemini CLI takes standard error where there
+    is no output.
+    """
+    name = event.get("hook_event_name")
+    if not text:
+        return {}
+    if not isinstance(name, str):
+        return {"additionalContext": text}
+    if _is_cursors(event):
+        return {"continue": True, "additional_context": text}
+    return {"hookSpecificOutput": {"hookEventName": name, "additionalContext": text}}
 
 
 @contextmanager

@@ -130,6 +130,25 @@ def print_failure(
     return EXIT_CANCELLED if is_cancelled else EXIT_FAILED
 
 
+# -- questions ---------------------------------------------------------------------------------------
+#
+# What a person is asked.
+
+
+def is_asked_on_terminal() -> bool:
+    """Whether somebody is there to look and to answer."""
+    return sys.stdin.isatty() and sys.stdout.isatty()
+
+
+def says_yes(question: str) -> bool:
+    """Whether the answer is yes."""
+    print(question, end="", flush=True)  # `input` would write it to standard error.
+    try:
+        return input().strip().casefold() in {"y", "yes"}
+    except EOFError:
+        return False
+
+
 # -- named file --------------------------------------------------------------------------------------
 #
 # A file that a person named on the command line, or standard input for `-`.

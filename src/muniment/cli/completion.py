@@ -1,0 +1,149 @@
+"""`muniment completion`: scripts that hold all commands and options, so that a key press starts no program.
+
+They are made of the commands as they are, when somebody calls for them; a new version may have others, so a
+shell asks anew when it starts.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from muniment.cli.setup_app import ShellName, ToolName
+from muniment.cli.terminal import say
+
+_CHOICE: Final = re.compile(r"[a-z-]+(?:\|[a-z-]+)+")
+"""What stands for the value of an option or argument where there are only these."""
+
+_ENUMS: Final[dict[str, list[str]]] = {"TOOL": list(ToolName), "SHELL": list(ShellName)}
+"""The values of arguments that are called so."""
+
+_BASH: Final = """\
+_muniment() {{
+  local word="${{COMP_WORDS[COMP_CWORD]}}" last="${{COMP_WORDS[COMP_CWORD-1]}}" at="" each="" words=""
+  for each in "${{COMP_WORDS[@]:1:$((COMP_CWORD-1))}}"; do
+    case "${{at:+$at }}$each" in
+      {commands}) at="${{at:+$at }}$each" ;;
+    esac
+  done
+  case "$at $last" in
+{values}
+    *)
+      if [[ "$word" == -* ]]; then
+        case "$at" in
+{options}
+        esac
+      else
+        case "$at" in
+{others}
+        esac
+      fi ;;
+  esac
+  COMPREPLY=( $(compgen -W "$words" -- "$word") )
+}}
+complete -o default -F _muniment muniment
+"""
+
+_FISH: Final = """\
+function __muniment_at
+  set -l at
+  for each in (commandline -opc)[2..-1]
+    set -l next (string trim -- "$at $each")
+    contains -- $next {commands}; and set at $next
+  end
+  test "$at" = "$argv"
+end
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class _Command:
+    """A command, or the program.
+
+    Attributes:
+        words: such as `policy lint`; of the program: none.
+        options: by their long names, each with its help, the values that there are (None: any), and if it
+            takes one.
+        others: what may stand there else, with its help: commands below, and values of arguments.
+    """
+
+    words: str
+    options: dict[str, tuple[str, list[str] | None, bool]]
+    others: dict[str, str]
+
+
+def print_completion(program: Any, shell: str) -> int:
+    """Print the script for a shell; 0.
+
+    Args:
+        program: the command that holds all others.
+        shell: `bash`, `zsh` or `fish`.
+    """
+    commands = list(_commands(program, ""))
+    script = _fish(commands) if shell == "fish" else _bash(commands)
+    begin = "autoload -U +X bashcompinit && bashcompinit\n" if shell == "zsh" else ""
+    say((begin + script).rstrip("\n"))
+    return 0
+
+
+def _commands(command: Any, words: str) -> Iterator[_Command]:
+    """A command, and those below it."""
+    below = dict(getattr(command, "commands", {}))
+    options: dict[str, tuple[str, list[str] | None, bool]] = {"--help": ("Show help.", None, False)}
+    others = {name: _first_line(each.help) for name, each in below.items() if not each.hidden}
+    for parameter in command.params:
+        metavar = parameter.metavar or ""
+        values = metavar.split("|") if _CHOICE.fullmatch(metavar) else _ENUMS.get(metavar)
+        if parameter.param_type_name == "argument":
+            others |= dict.fromkeys(values or (), "")
+        else:
+            takes = not parameter.is_flag
+            told = _first_line(parameter.help)
+            options |= {name: (told, values, takes) for name in parameter.opts if name.startswith("--")}
+    yield _Command(words, options, others)
+    for name, each in below.items():
+        yield from _commands(each, f"{words} {name}".strip())
+
+
+def _first_line(text: str | None) -> str:
+    return (text or "").strip().partition("\n")[0]
+
+
+def _bash(commands: list[_Command]) -> str:
+    def case(pattern: str, words: list[str]) -> str:
+        return f"    {pattern}) words={shlex.quote(' '.join(words))} ;;"
+
+    values = [
+        case(shlex.quote(f"{each.words} {name}"), found)
+        for each in commands
+        for name, (_, found, _) in each.options.items()
+        if found
+    ]
+    options = [case(f'"{each.words}"', list(each.options)) for each in commands]
+    others = [case(f'"{each.words}"', list(each.others)) for each in commands if each.others]
+    return _BASH.format(
+        commands=" | ".join(f'"{each.words}"' for each in commands if each.words),
+        values="\n".join(values),
+        options="\n".join(f"      {line}" for line in options),
+        others="\n".join(f"      {line}" for line in others),
+    )
+
+
+def _fish(commands: list[_Command]) -> str:
+    lines = [_FISH.format(commands=" ".join(shlex.quote(each.words) for each in commands if each.words))]
+    for each in commands:
+        begin = f"complete -c muniment -n {_fished(f'__muniment_at {each.words}'.strip())}"
+        lines += [f"{begin} -f -a {name} -d {_fished(told)}" for name, told in each.others.items()]
+        for name, (told, values, takes) in each.options.items():
+            value = f" -x -a {_fished(' '.join(values))}" if values else " -r" if takes else ""
+            lines.append(f"{begin} -l {name.removeprefix('--')}{value} -d {_fished(told)}")
+    return "\n".join(lines)
+
+
+def _fished(text: str) -> str:
+    """A text in fish's quotes, in which a backslash and a quote alone are marked."""
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"

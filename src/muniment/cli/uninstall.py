@@ -1,0 +1,239 @@
+"""`muniment uninstall`: out of the coding tools, and nothing else without a word of its own.
+
+U1 What there is is shown first; nothing is done without a `yes`.
+U2 The memory goes only if that is asked for by itself: by `--erase-memory`, and at a terminal by a second
+   answer. Then only what Muniment makes in its home goes; other files there, and memory in directories that
+   were bound from elsewhere, stay, and are named.
+U3 A daemon is never ended; while one runs no memory is erased.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from muniment.cli.setup import Setting
+from muniment.cli.setup_files import kept_files
+from muniment.cli.setup_tools import NAME, TOOLS
+from muniment.cli.terminal import (
+    EXIT_FAILED,
+    configure_logging,
+    is_asked_on_terminal,
+    on_one_line,
+    print_document,
+    print_failure,
+    say,
+    says_yes,
+)
+from muniment.errors import ConfigInvalid, MunimentError, printable
+from muniment.settings import Settings, read_settings
+
+_OURS: Final = ("user", "projects", "state", "policies", "setup", "config.toml")
+"""What Muniment makes in its home."""
+
+_PROJECT: Final = re.compile(r"[a-z0-9-]{1,40}-[0-9a-f]{32}", re.ASCII)
+"""The directory of a project's memory, see `settings.workspace_key`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Installed:
+    """What there is of Muniment on this machine, for this user.
+
+    Attributes:
+        settings: where home is, and what is bound.
+        tools: what has entries of ours, with the files.
+        runs: a daemon does.
+        entries: markdown files of the memory in the home.
+        stays: what of the home would not go with the memory, or lies elsewhere, and why.
+        notes: what could not be looked at, or was set up otherwise.
+    """
+
+    settings: Settings
+    tools: tuple[tuple[Setting, tuple[Path, ...]], ...]
+    runs: bool
+    entries: int
+    stays: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+def uninstall(*, yes: bool, erase_memory: bool, as_json: bool) -> int:
+    """Take Muniment out of the coding tools, and, if that is said, erase its home; the exit code."""
+    configure_logging()
+    done: list[str] = []
+    erased = False
+    try:
+        found = look()
+        if not as_json:
+            _tell(found, erase_memory=erase_memory)
+        if erase_memory:
+            _check_erasable(found)
+        agreed = yes or not found.tools or (not as_json and _agrees("take it out of these tools? [y/N] "))
+        for setting, _ in found.tools if agreed else ():
+            setting.write(setting.changes())
+            done.append(setting.name)
+        home = on_one_line(str(found.settings.home))
+        if agreed and erase_memory:
+            erased = yes or (not as_json and _agrees(f"erase all memory in {home}? [y/N] "))
+            agreed = erased
+            if erased:
+                _erase(found.settings.home)
+    except MunimentError as error:
+        return print_failure(error, as_json=as_json, what="not uninstalled")
+    left = None if not found.settings.home.exists() else printable(str(found.settings.home))
+    if as_json:
+        print_document(
+            {
+                "taken_out_of": done,
+                "in_tools": [each.name for each, _ in found.tools if each.name not in done],
+                "daemon_runs": found.runs,
+                "home": left,
+                "entries": 0 if erased else found.entries,
+                "erased": erased,
+            }
+        )
+    else:
+        _say_what_is_left(found, done, erased=erased)
+    return 0 if agreed else EXIT_FAILED
+
+
+def look() -> Installed:
+    """What there is.
+
+    Raises:
+        ConfigInvalid: the home cannot be used.
+    """
+    settings = read_settings(os.environ)
+    tools: list[tuple[Setting, tuple[Path, ...]]] = []
+    notes: list[str] = []
+    usual: set[Path] = set()
+    for name, tool in TOOLS.items():
+        setting = Setting(name, tool, settings.home, None)
+        usual.update(setting.files())
+        try:
+            files = tuple(setting.is_there())
+        except ConfigInvalid as error:
+            notes.append(str(error))
+            continue
+        tools += [(setting, files)] if files else []
+    notes += [
+        f"{each.named} was set up with other variables; set them, then: {NAME} setup {each.tool} --remove"
+        for each in kept_files(settings.home / "setup")
+        if each.named not in usual and each.named.exists()
+    ]
+    memory = (settings.home / "user", settings.home / "projects")
+    entries = sum(1 for each in memory for path in each.rglob("*.md") if path.name != "MEMORY.md")
+    stays = [f"{path} (bound to {scope})" for scope, path in settings.roots.items()]
+    stays += [f"{path} (not made by {NAME}, or a link)" for path in _foreign(settings.home)]
+    return Installed(
+        settings, tuple(tools), _daemon_runs(settings.state), entries, tuple(stays), tuple(notes)
+    )
+
+
+def _foreign(home: Path) -> list[Path]:
+    """What lies in a home and is not ours to erase."""
+    here = list(home.iterdir()) if home.is_dir() else []
+    projects = home / "projects"
+    inside = list(projects.iterdir()) if projects in here and not projects.is_symlink() else []
+    kept = [each for each in here if each.name not in _OURS or each.is_symlink()]
+    return sorted([*kept, *(each for each in inside if not _is_project(each))])
+
+
+def _is_project(path: Path) -> bool:
+    return _PROJECT.fullmatch(path.name) is not None and path.is_dir() and not path.is_symlink()
+
+
+def _daemon_runs(state: Path) -> bool:
+    """Whether a daemon holds the lock of a state directory."""
+    import fcntl
+
+    try:
+        fd = os.open(state / "daemon.lock", os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(fd)
+    return False
+
+
+def _check_erasable(found: Installed) -> None:
+    """Raise unless the home may be erased (U2, U3).
+
+    Raises:
+        ConfigInvalid: a daemon runs, or the home is not one of ours.
+    """
+    home = found.settings.home
+    if found.runs:
+        raise ConfigInvalid(f"a daemon runs for {home}; end it first, then run this again; nothing was done")
+    if not (found.settings.state / "ledger.db").is_file():
+        raise ConfigInvalid(f"{home} holds no ledger of {NAME}; nothing was erased")
+    if Path.home().resolve().is_relative_to(home.resolve()):
+        raise ConfigInvalid(f"{home} is or holds your home directory; erase what you mean by hand")
+
+
+def _erase(home: Path) -> None:
+    """Erase what Muniment makes in its home; the state last, by which it is known as a home.
+
+    Raises:
+        ConfigInvalid: something cannot be removed; what is left can be erased by asking again.
+    """
+    foreign = set(_foreign(home))
+    targets = [each for each in (home / name for name in _OURS) if each not in foreign]
+    projects = home / "projects"
+    inside = [each for each in projects.iterdir() if each not in foreign] if projects in targets else []
+    try:
+        for path in (*inside, *sorted(targets, key=lambda each: each.name == "state")):
+            if path.is_dir():
+                if path != projects:
+                    shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
+        for directory in (projects, home):
+            if directory.is_dir() and not directory.is_symlink() and not any(directory.iterdir()):
+                directory.rmdir()
+    except OSError as error:
+        raise ConfigInvalid(f"{error.filename} cannot be removed: {error.strerror}; run this again") from None
+
+
+def _agrees(question: str) -> bool:
+    return is_asked_on_terminal() and says_yes(question)
+
+
+def _tell(found: Installed, *, erase_memory: bool) -> None:
+    """What there is, and what is about to become of it (U1)."""
+    for setting, files in found.tools:
+        say(on_one_line(f"goes: the entries in {setting.tool.title} ({', '.join(map(str, files))})"))
+    if not found.tools:
+        say("no coding tool has entries of Muniment")
+    if found.runs:
+        say("stays: the daemon that runs; end it where it was started")
+    if found.settings.home.exists():
+        what = "goes for good, if you say yes again" if erase_memory else "stays"
+        say(
+            on_one_line(
+                f"{what}: {found.settings.home}, with {found.entries} entries, their history and settings"
+            )
+        )
+    for each in found.stays:
+        say(on_one_line(f"stays: {each}"))
+    for note in found.notes:
+        say(on_one_line(f"note: {note}"))
+
+
+def _say_what_is_left(found: Installed, done: list[str], *, erased: bool) -> None:
+    if done:
+        say(f"taken out of {', '.join(done)}")
+    elif found.tools:
+        say("nothing was changed; answer yes at a terminal, or give --yes")
+    if erased:
+        say(on_one_line(f"erased: the memory in {found.settings.home}"))
+    elif found.settings.home.exists():
+        say(f"to erase the memory too: {NAME} uninstall --erase-memory")
+    say(f"to remove the program: pip uninstall {NAME}, or uv tool uninstall {NAME}, as you installed it")

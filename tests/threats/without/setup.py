@@ -1,0 +1,22 @@
+"""Setup of coding tools, without what keeps it to the owner's files and to its own lines."""
+
+from threats.switches import around, none, table
+
+# fmt: off
+table({
+    "own_settings": ("Whatever stands at the path of a settings file is read and replaced.", {
+        "cli.setup_files:_check_file": none, "cli.setup_files:require_way_ours": none}),
+    "settings_as_read": ("Nobody looks whether a settings file changed meanwhile.", {
+        "cli.setup_files:_check_unchanged": none}),
+    "masked_keys": ("Values of our own entries are shown whatever they are called.", {
+        "cli.setup:_masked": lambda found: found[0]}),
+    "kept_privately": ("What is kept of a settings file is for everybody to read.", {
+        "cli.setup_files:_KEPT_MODE": 0o644}),
+})
+# fmt: on
+
+
+@around("cli.setup:_difference")
+def own_lines(real, text, after):
+    """A change is shown with the lines around it."""
+    return real(text, after)._replace(gone=text, come=after)

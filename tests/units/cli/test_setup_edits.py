@@ -1,0 +1,195 @@
+"""Settings edited as text. Here, since the command reaches only the layouts that its fixtures have."""
+
+import json
+import re
+import shlex
+import tomllib
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from muniment.cli.setup_edits import Append, Broken, Cut, Json, Put, Toml, edit_text
+from muniment.cli.setup_tools import TOOLS, Program
+
+PROGRAM = Program(("/opt/it's here/muniment",))
+HOME = Path("/home/me")
+ENTRY = {"command": "x", "args": ["mcp"]}
+
+
+def put(text, *, comments=True):
+    return edit_text(Json(comments=comments), text, Put(("mcpServers", "muniment"), ENTRY))
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("", '{\n  "mcpServers": {\n    "muniment": {\n'),
+        ("{}", '{\n  "mcpServers": {\n    "muniment": {\n'),
+        ('{"a":1}', '{"a":1, "mcpServers": {"muniment": {"command": "x", "args": ["mcp"]}}}'),
+        ('{\n\t"a": 1\n}\n', '{\n\t"a": 1,\n\t"mcpServers": {\n\t\t"muniment": {\n\t\t\t"command"'),
+        ('{\r\n    "a": 1\r\n}', '{\r\n    "a": 1,\r\n    "mcpServers": {\r\n        "muniment": {\r\n'),
+        ('{\n  "a": 1 // one, "two"\n}', '{\n  "a": 1, // one, "two"\n  "mcpServers": {\n'),
+        ('{\n  "a": 1 /* } */\n  // last\n}', '{\n  "a": 1, /* } */\n  // last\n  "mcpServers": {\n'),
+        ('{ "a": 1 // x\n}', '{ "a": 1, // x\n'),
+        ('{"mcpServers": {\n  "b": {}\n}}', '{"mcpServers": {\n  "b": {},\n  "muniment": {\n    "command"'),
+        ('{\n  "mcpServers": {}\n}', '{\n  "mcpServers": {\n    "muniment": {\n      "command": "x"'),
+        ('{"u": "http://x//y", "v": "/*"}', '{"u": "http://x//y", "v": "/*", "mcpServers": {'),
+    ],
+)
+def test_an_entry_comes_last_laid_out_as_its_neighbours_are(before, after):
+    assert put(before).startswith(after)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *('{"a": 1,}', "{", "[]", "7", '{"a": NaN}', '{"a": "\n"}', "{" * 100_000, '{"a": 1} x', "{'a': 1}"),
+        *('{"mcpServers": []}', '{"mcpServers": {}, "mcpServers": {"a": 1}}', '{"mcpServers": 7}'),
+    ],
+)
+def test_what_a_tool_could_not_read_or_would_read_otherwise_is_not_edited(text):
+    with pytest.raises(Broken):
+        put(text)
+
+
+def test_a_comment_is_broken_where_the_tool_takes_none():
+    text = '{\n  // no\n  "a": 1\n}'
+    assert put(text).startswith('{\n  // no\n  "a": 1,')
+    with pytest.raises(Broken, match="in line 2"):
+        put(text, comments=False)
+
+
+SCALARS = st.none() | st.booleans() | st.integers() | st.text(max_size=8)
+VALUES = st.recursive(
+    SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner)
+)
+GROUPS = st.lists(
+    st.fixed_dictionaries({"hooks": st.lists(st.fixed_dictionaries({"command": st.text()}))}), max_size=2
+)
+SETTINGS = st.fixed_dictionaries(
+    {},
+    optional={
+        "model": VALUES,
+        "mcpServers": st.dictionaries(st.sampled_from(["a", "b", "é\u2028"]), VALUES, max_size=2),
+        "hooks": st.dictionaries(
+            st.sampled_from(["Stop", "UserPromptSubmit", "BeforeAgent"]), GROUPS, max_size=2
+        ),
+        'last "one"': VALUES,
+    },
+)
+NOTES = [" // a, note }", " /* {\n // [ */", '\n// "x": 1,\n', ""]
+
+
+@st.composite
+def commented(draw):
+    """A settings file in some layout, with notes after some of its lines."""
+    layout = draw(
+        st.sampled_from([{"indent": 2}, {"indent": "\t"}, {"indent": 4}, {}, {"separators": (",", ":")}])
+    )
+    text = json.dumps(draw(SETTINGS), ensure_ascii=False, **layout)
+    if "indent" in layout:
+        notes = draw(st.lists(st.sampled_from(NOTES), min_size=text.count("\n"), max_size=text.count("\n")))
+        first, *lines = text.split("\n")
+        text = first + "".join(f"{note}\n{line}" for note, line in zip(notes, lines, strict=True))
+    text += draw(st.sampled_from(["", "\n", "\n\n// end\n"]) if "indent" in layout else st.just(""))
+    return text.replace("\n", draw(st.sampled_from(["\n", "\r\n"])))
+
+
+@given(text=commented())
+def test_what_was_put_in_goes_again_and_every_byte_is_as_it_was(text):
+    (part,) = TOOLS["qwen-code"].parts({}, HOME)
+    form, after = part.form, text
+    before = form.parse(text)
+    for edit in part.install(before, PROGRAM):
+        after = edit_text(form, after, edit)
+    found = form.parse(after)
+    assert list(part.install(found, PROGRAM)) == [], "a second time changes nothing"
+    assert {**found, "hooks": 0, "mcpServers": 0} == {**before, "hooks": 0, "mcpServers": 0}
+    assert all(after.count(note) == text.count(note) for note in ("// a, note }", "/* {", '// "x": 1,'))
+    for edit in part.remove(found, before):
+        after = edit_text(form, after, edit)
+    assert form.parse(after) == before
+    assert list(form.parse(after)) == list(before)
+    assert after == text
+
+
+CODEX = """\
+# Core
+model = "m"              # my [default]
+text = \"\"\"
+[no.table]
+# no comment
+\"\"\"
+
+[mcp_servers.docs]
+args = [
+  "-y",  # pinned ]
+]
+
+[[hooks.Stop]]
+[[hooks.Stop.hooks]]
+command = 'bell'
+
+[hooks.state."/home/me/.codex/config.toml:stop:0:0"]
+trusted_hash = "sha256:1"
+# the end
+"""
+
+
+@pytest.mark.parametrize("text", ["", CODEX, CODEX.replace("\n", "\r\n"), "a = 1\n", "[mcp_servers]\n"])
+def test_tables_are_put_behind_all_others_and_taken_out_whole(text):
+    (part,) = TOOLS["codex"].parts({}, HOME)
+    after = text
+    for edit in part.install(part.form.parse(text), PROGRAM):
+        after = edit_text(part.form, after, edit)
+    assert after.startswith(text)
+    found = tomllib.loads(after)
+    assert shlex.split(found["hooks"]["SessionStart"][0]["hooks"][0]["command"])[0] == PROGRAM.words[0]
+    assert list(part.install(found, PROGRAM)) == []
+    # The program itself writes on below, and a person between.
+    more = '\n[projects."/p"]\ntrust_level = "trusted"\n'
+    for written, left in ((after, text), (after + more, text + more)):
+        bare = written
+        for edit in part.remove(tomllib.loads(written), {}):
+            bare = edit_text(part.form, bare, edit)
+        # A header with nothing below it goes with what was put there; before and after it means nothing.
+        assert bare == (left.removeprefix(text) if text == "[mcp_servers]\n" else left)
+
+
+def test_of_an_entry_the_program_alone_is_replaced_and_comments_stay():
+    text = (
+        '[mcp_servers.muniment]\ncommand = "old"  # here\nargs = [\n  "mcp", # first\n]\n'
+        'default_tools_approval_mode = "approve"\n'
+    )
+    new = edit_text(Toml(), text, Put(("mcp_servers", "muniment", "command"), "ne#w"))
+    assert new == text.replace('"old"', '"ne#w"')
+    new = edit_text(Toml(), new, Put(("mcp_servers", "muniment", "args"), ["-m", "muniment", "mcp"]))
+    assert tomllib.loads(new)["mcp_servers"]["muniment"]["args"] == ["-m", "muniment", "mcp"]
+    assert new.endswith('default_tools_approval_mode = "approve"\n')
+
+
+@pytest.mark.parametrize(
+    ("text", "edit"),
+    [
+        ('mcp_servers = { a = { command = "x" } }\n', Put(("mcp_servers", "muniment"), ENTRY)),
+        ("hooks.Stop = []\n", Append(("hooks", "Stop"), {"hooks": [{"command": "x"}]})),
+        ("mcp_servers.muniment.command = 'x'\n", Put(("mcp_servers", "muniment", "command"), "y")),
+        ("mcp_servers.muniment.command = 'x'\n", Cut(("mcp_servers", "muniment"))),
+        ("a = 1\n", Put(("mcp_servers", "muniment"), {"command": "\x7f"})),
+        ("a = \n", Put(("mcp_servers", "muniment"), ENTRY)),
+        ("a = 1\na = 2\n", Put(("mcp_servers", "muniment"), ENTRY)),
+    ],
+)
+def test_a_layout_of_toml_that_would_not_come_out_right_is_left_alone(text, edit):
+    with pytest.raises(Broken):
+        edit_text(Toml(), text, edit)
+
+
+def test_what_is_to_be_pasted_is_what_would_be_written():
+    for tool in TOOLS.values():
+        for part in tool.parts({}, HOME):
+            text = part.pasted(PROGRAM)
+            assert list(part.install(part.form.parse(text), PROGRAM)) == []
+            assert not re.search(r"[ \t]\n", text)
