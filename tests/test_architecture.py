@@ -33,8 +33,8 @@ def of(package, names):
 
 
 ORDER = words(
-    "kernel names errors events cancelling ownership fence policy content tools store recall sandbox agent "
-    "jobs lab testing settings signatures opening api lane adapters daemon client cli"
+    "kernel names errors events tracing cancelling ownership fence policy content tools store recall sandbox "
+    "agent jobs lab testing settings signatures opening api lane adapters daemon client cli"
 )
 
 
