@@ -28,6 +28,7 @@ from muniment.errors import ConfigInvalid
 from muniment.names import __version__
 
 if TYPE_CHECKING:
+    import requests
     from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
     from opentelemetry.sdk.trace.export import SpanExportResult
 
@@ -106,8 +107,16 @@ def _provider(counted: _Counts) -> TracerProvider | None:
         raise ConfigInvalid(f"OpenTelemetry says {error}") from error
 
 
-def _built(counted: _Counts) -> TracerProvider:
+def _session() -> requests.Session:
+    """What speaks HTTP with the collector (X1)."""
     import requests
+
+    session = requests.Session()
+    session.trust_env, session.max_redirects = False, 0
+    return session
+
+
+def _built(counted: _Counts) -> TracerProvider:
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
     from opentelemetry.sdk.resources import OTELResourceDetector, Resource
     from opentelemetry.sdk.trace import TracerProvider
@@ -128,9 +137,7 @@ def _built(counted: _Counts) -> TracerProvider:
     logger = logging.getLogger("opentelemetry")
     logger.addHandler(logging.NullHandler())
     logger.propagate = False
-    session = requests.Session()
-    session.trust_env, session.max_redirects = False, 0
     named = Resource({"service.name": "muniment", "service.version": __version__})
     provider = TracerProvider(resource=named.merge(OTELResourceDetector().detect()), shutdown_on_exit=False)
-    provider.add_span_processor(CountingProcessor(CountingExporter(session=session)))
+    provider.add_span_processor(CountingProcessor(CountingExporter(session=_session())))
     return provider
