@@ -309,7 +309,8 @@ def test_the_store_fills_columns_by_their_names_and_takes_no_row_apart_by_place(
 # writer the future; a recall is empty, and an event tells; so it does of a span that a foreign tracer breaks.
 MAY_CATCH_ALL = of(
     "muniment",
-    "fence.zygote daemon.acp lane recall.session recall.recaller recall.meaning testing.corpus.driver tracing",
+    "fence.zygote daemon.acp lane recall.session recall.recaller recall.meaning testing.corpus.driver "
+    "tracing",
 )
 
 
