@@ -227,6 +227,7 @@ def test_where_there_is_no_openat2_seccomp_is_not_said_to_stop_what_it_has_to_le
         assert [each.why for each in old] == ["landlock should stop it", "only landlock stops it"]
         assert [each.verdict for each in old] == [Verdict.NOT_HELD, Verdict.OPEN]
         assert [each.verdict for each in new] == [Verdict.NOT_HELD] * 2
+        assert judge(ATTEMPTS[name], DONE, seccomp, 0, has_openat2=False).why == "only landlock stops it"
 
 
 # -- a worker's end, and the stage -----------------------------------------------------------------------

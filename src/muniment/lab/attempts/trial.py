@@ -247,12 +247,8 @@ def judge(
             return AttemptFinding(attempt, outcome, Verdict.OPEN, why)
         if not attempt.stopped_by:
             return AttemptFinding(attempt, outcome, Verdict.NOT_HELD, "a clean process should not have it")
-        return AttemptFinding(
-            attempt,
-            outcome,
-            Verdict.OPEN,
-            f"only {' or '.join(sorted(stopped_by or attempt.stopped_by))} stops it",
-        )
+        could = attempt.stopped_with(attempt.landlock_abi, has_openat2=has_openat2)
+        return AttemptFinding(attempt, outcome, Verdict.OPEN, f"only {' or '.join(sorted(could))} stops it")
     if outcome == attempt.expected or outcome in REFUSALS:
         stopping = stopped_by | attempt.ordinary
         if attempt.stopped_by and stopping.isdisjoint(holding):
