@@ -33,8 +33,8 @@ def of(package, names):
 
 
 ORDER = words(
-    "kernel names errors events cancelling ownership fence policy content tools store recall sandbox agent "
-    "jobs lab testing settings signatures opening api lane adapters daemon client cli"
+    "kernel names errors events tracing cancelling ownership fence policy content tools store recall sandbox "
+    "agent jobs lab testing settings signatures opening api lane adapters daemon client cli"
 )
 
 
@@ -130,13 +130,13 @@ def test_one_adapter_alone_talks_to_a_model_and_daemon_and_client_alone_to_each_
             if module != "urllib.parse" and (part(name) not in {"daemon", "client"} or module == "openai"):
                 found[module.partition(".")[0]].add(name)
     adapter, server = "muniment.agent.openai", "muniment.testing.chat_server"
-    network = ("openai", "httpx", "httpx2", "asyncio", "ssl", "socket", "http", "urllib")
+    network = ("openai", "httpx", "httpx2", "requests", "asyncio", "ssl", "socket", "http", "urllib")
     found["socket"] = {name for name in found["socket"] if part(name) != "fence"}
     allowed = {"openai": {adapter}, "httpx2": {adapter}, "asyncio": {adapter, "muniment.cli.daemon"}}
     # A worker's service is handed its end of a pair; among the files of a case there may be a socket.
     found["socket"] = {name for name in found["socket"] if "attempts" not in name}
     allowed["socket"] = {adapter, server, "muniment.tools.service", "muniment.testing.corpus.stage"}
-    allowed |= {"ssl": {adapter, server}, "http": {server}}
+    allowed |= {"ssl": {adapter, server}, "http": {server}, "requests": {"muniment.cli.traces"}}
     assert {module: found[module] for module in network if found[module]} == allowed
 
 
@@ -323,10 +323,11 @@ def test_the_store_fills_columns_by_their_names_and_takes_no_row_apart_by_place(
 
 
 # The driver tells whatever a subject raises as the result of its case; a runner ends the task with it, and a
-# writer the future; a recall is empty, and an event tells.
+# writer the future; a recall is empty, and an event tells; so it does of a span that a foreign tracer breaks.
 MAY_CATCH_ALL = of(
     "muniment",
-    "fence.zygote daemon.acp lane recall.session recall.recaller recall.meaning testing.corpus.driver",
+    "fence.zygote daemon.acp lane recall.session recall.recaller recall.meaning testing.corpus.driver "
+    "tracing",
 )
 
 

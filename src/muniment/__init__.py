@@ -4,17 +4,18 @@ Start with `muniment.open`; `muniment.Sandbox` is the confined tools alone. Name
 so that importing this package costs nothing and does nothing.
 """
 
-from __future__ import annotations
-
 import sys
+
+if sys.version_info < (3, 11):  # noqa: UP036  it says what an old one needs, before anything that it lacks
+    _HERE = ".".join(map(str, sys.version_info[:2]))
+    _NEEDED = f"muniment needs Python 3.11 or later, and this is Python {_HERE}"
+    # While `python -m muniment` looks for the package, its first argument is just that.
+    raise SystemExit(_NEEDED) if sys.argv[:1] == ["-m"] else ImportError(_NEEDED)
+
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from muniment.names import __version__
-
-if sys.version_info < (3, 11):  # noqa: UP036  it says what an old one needs
-    _HERE = ".".join(map(str, sys.version_info[:2]))
-    raise ImportError(f"muniment needs Python 3.11 or later, and this is Python {_HERE}")
 
 if TYPE_CHECKING:
     from muniment.api import Memory, open  # noqa: A004

@@ -50,7 +50,8 @@ from muniment.errors import Cancelled, DeadlineExceeded, MunimentError, PathEsca
 from muniment.kernel.names import Via
 from muniment.kernel.path import CanonicalPath, canonicalise
 from muniment.names import ContextMode
-from muniment.tools.calls import WRITING_TOOLS, Outcome, path_of
+from muniment.tools.calls import TOOLS, WRITING_TOOLS, Outcome, path_of
+from muniment.tracing import Span, span
 
 # -- runner ------------------------------------------------------------------------------------------
 
@@ -147,13 +148,21 @@ class Runner:
 
     def run(self, brief: Brief, indexes: tuple[IndexExcerpt, ...] = ()) -> RunOutcome:
         """Drive the model until the run ends; never raises for what a model or worker does."""
+        with span("run") as told:
+            outcome = self._run(brief, indexes)
+            told.tell(ended_by=outcome.ended_by, calls=len(outcome.decisions))
+        return outcome
+
+    def _run(self, brief: Brief, indexes: tuple[IndexExcerpt, ...]) -> RunOutcome:
         outcome = self._outcome
         outcome.read.update(each.path for each in brief.related if each.is_shown or each.sayings)
         self._add(system_message(brief))
         self._add(job_message(brief, indexes, self._token))
         try:
             while self._budget.spend_turn():
-                if (ended_by := self._turn(brief)) is not None:
+                with span("turn", turn=self._budget.turns) as told:
+                    ended_by = self._turn(brief, told)
+                if ended_by is not None:
                     outcome.ended_by = ended_by
                     break
         except DeadlineExceeded:
@@ -166,11 +175,12 @@ class Runner:
             outcome.ended_by, outcome.detail = "worker_lost", str(error)
         return outcome
 
-    def _turn(self, brief: Brief) -> EndedBy | None:
+    def _turn(self, brief: Brief, told: Span) -> EndedBy | None:
         """One model call and its tool calls; why the run ended, or None to go on."""
         self._budget.check()
         last = self._budget.turns_left == 0
         reply = self._ask(brief, () if last else offered_tools(brief.context))
+        told.tell(input_tokens=reply.usage.input_tokens, output_tokens=reply.usage.output_tokens)
         self._note(reply)
         self._outcome.decided_by = self._outcome.decided_by or reply.decided_by
         if reply.calls and not last:
@@ -261,7 +271,9 @@ class Runner:
             if earlier and earlier.verdict == "allow" and call.tool in WRITING_TOOLS:
                 return "final_text"  # The model repeats a write that was done: it is finished.
             is_repeated = earlier is not None and earlier.code != "unknown_tool"
-            outcome = _REPEATED if is_repeated else self._execute(call, brief)
+            with span("tool", tool=call.tool if call.tool in TOOLS else "unknown") as told:
+                outcome = _REPEATED if is_repeated else self._execute(call, brief)
+                told.tell(verdict=outcome.verdict, code=outcome.code)
             self._seen[key] = outcome
             decision = ToolDecision(self._budget.turns, call.tool, outcome)
             self._outcome.decisions.append(decision)
@@ -541,11 +553,13 @@ class Asker:
             schema=schema,
         )
         started, usage = budget.seconds, Usage()
-        try:
-            reply = _reply(self._model, request)
-            usage = reply.usage
-        finally:
-            budget.timeline.append(Turn(budget.seconds - started, usage))
+        with span("turn", turn=budget.turns) as of_turn:
+            try:
+                reply = _reply(self._model, request)
+                usage = reply.usage
+            finally:
+                budget.timeline.append(Turn(budget.seconds - started, usage))
+            of_turn.tell(input_tokens=usage.input_tokens, output_tokens=usage.output_tokens)
         budget.check()
         return _object_in(reply)
 

@@ -94,6 +94,18 @@ class _Report:
         if self.system.is_root and self.holds(FenceLayer.LIMITS):
             yield _UNBOUND_ROOT
 
+    def to_do(self) -> Iterator[str]:
+        """What a person does about what was found, besides what stands beside each layer."""
+        if not self.is_met:
+            yield (
+                f"with the policy {self.policy} nothing runs here: mend what is MISSING, or take a policy "
+                f'that requires "{self.trial.held.enforcement}"'
+            )
+        if self.not_held:
+            yield "something passed that should not: report it as SECURITY.md says, with what --json prints"
+        if self.untried and len(self.untried) == len(self.trial.findings):
+            yield "nothing could be tried: the reasons stand beside the attempts, in brackets"
+
     def last_line(self) -> str:
         held = self.trial.held
         missing = f" (missing: {', '.join(held.missing)})" if held.missing else ""
@@ -238,6 +250,8 @@ def _draw(report: _Report) -> None:
 def _print_end(report: _Report) -> None:
     for note in report.notes():
         say(f"open: {note}")
+    for what in report.to_do():
+        say(visible(f"to do: {what}"))
     say(visible(report.last_line()))
 
 

@@ -9,10 +9,12 @@ from __future__ import annotations
 import io
 import os
 import sys
+from contextlib import AbstractContextManager, nullcontext
 
 from muniment.errors import MunimentError, PlatformUnsupported
 
 _AGENT_COMMANDS = frozenset({"remember", "tool", "acp"})
+_TRACED_COMMANDS = frozenset({"remember", "forget", "dream", "undo", "review", "serve", "acp", "mcp"})
 _NO_RUN = frozenset({"--help", "--in-process"})
 
 
@@ -29,7 +31,8 @@ def main() -> None:
             _start_zygote()
         from muniment.cli.app import app
 
-        app()
+        with _traced(arguments):
+            app()
     except KeyboardInterrupt:
         print("cancelled: nothing was written", file=sys.stderr)
         sys.exit(130)
@@ -37,6 +40,15 @@ def main() -> None:
         from muniment.cli.terminal import print_failure
 
         sys.exit(print_failure(error, as_json="--json" in arguments, what="not started"))
+
+
+def _traced(arguments: list[str]) -> AbstractContextManager[None]:
+    """What exports the spans of a command that carries out tasks, where somebody asks for that."""
+    if not arguments or arguments[0] not in _TRACED_COMMANDS or "OTEL_TRACES_EXPORTER" not in os.environ:
+        return nullcontext()
+    from muniment.cli.traces import exported
+
+    return exported()
 
 
 def _open_missing_streams() -> None:

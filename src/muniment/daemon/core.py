@@ -14,7 +14,7 @@ import asyncio
 import functools
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
@@ -44,6 +44,7 @@ from muniment.opening import open_state
 from muniment.settings import Settings
 from muniment.store.database import Database
 from muniment.store.watching import looks_of
+from muniment.tracing import TraceParents
 
 if TYPE_CHECKING:
     from muniment.recall.recaller import Recalled
@@ -237,6 +238,7 @@ class DaemonCore:
         self._threads = ThreadPoolExecutor(_THREADS, "core")
         self._owner_threads = ThreadPoolExecutor(MAX_OWNER, "owner")
         self._owners: dict[asyncio.Future[Any], Cancel] = {}
+        self._parents = TraceParents()
         self.metrics = Metrics()
         self.workspaces: dict[str, Workspace] = {}
         self.is_draining = False
@@ -366,8 +368,15 @@ class DaemonCore:
             raise HttpProblem("workspace_draining", headers={"Retry-After": "1"})
         return await self.recalls.recall(workspace, token, body)
 
-    async def submit(self, workspace: Workspace, asked: NewTask) -> Submitted:
+    async def submit(
+        self, workspace: Workspace, asked: NewTask, traceparent: Sequence[str] = ()
+    ) -> Submitted:
         """Accept a task (C1, C2).
+
+        Args:
+            workspace: where.
+            asked: the task.
+            traceparent: the headers of that name.
 
         Raises:
             Problem: it is not accepted.
@@ -376,7 +385,7 @@ class DaemonCore:
             raise HttpProblem("workspace_draining", headers={"Retry-After": "1"})
         self._last_task = time.monotonic()
         try:
-            submitted = self.writer.submit(lambda: workspace.lane.submit(asked))
+            submitted = self.writer.submit(lambda: self._submitted(workspace, asked, traceparent))
             # Also where the client has gone by then: its task is accepted all the same.
             submitted.add_done_callback(lambda _: self._runners[workspace.key].wake())
             return await asyncio.wrap_future(submitted)
@@ -384,6 +393,12 @@ class DaemonCore:
             raise HttpProblem("remember_queue_full", headers={"Retry-After": str(RETRY_SECONDS)}) from None
         except MunimentError as error:
             raise problem_of(error) from None
+
+    def _submitted(self, workspace: Workspace, asked: NewTask, traceparent: Sequence[str]) -> Submitted:
+        submitted = workspace.lane.submit(asked)
+        if not submitted.repeated:
+            self._parents.keep(submitted.task.id, traceparent)  # Before a runner can see the task.
+        return submitted
 
     async def cancel(self, workspace: Workspace, task_id: str, by: Originator) -> Task:
         """Cancel a task; the task as it is once it is over, or after a few seconds.
@@ -427,7 +442,7 @@ class DaemonCore:
         opened.callback(workspace.close)
         await self._in_thread(workspace.problem)  # What cannot be opened now is tried again for each task.
         await asyncio.wrap_future(self.writer.submit(workspace.lane.recover))
-        work = Work(workspace, self._model, self.metrics)
+        work = Work(workspace, self._model, self.metrics, self._parents)
         self._runners[workspace.key] = lanes.LaneRunner(workspace.lane, self.writer, work)
         self.workspaces[workspace.key] = workspace
         self.metrics.watch_pending(

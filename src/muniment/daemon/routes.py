@@ -190,7 +190,8 @@ async def _accepted(call: Call, kind: Kind, wanted: asking.WantedTask) -> Respon
         wanted.ref,
         keys[0] if keys else None,
     )
-    submitted = await call.core.submit(workspace, asked)
+    traceparent = call.request.headers.getlist("traceparent")
+    submitted = await call.core.submit(workspace, asked, traceparent)
     task = submitted.task
     path = call.request.scope["raw_path"].decode("ascii")
     headers = {"Location": f"{path}/{task.id}", "Retry-After": "1"}

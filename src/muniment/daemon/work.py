@@ -44,6 +44,7 @@ from muniment.settings import Settings, find_workspace, workspace_key
 from muniment.store.ledger import root_key
 from muniment.store.state import State
 from muniment.tools.calls import TOOLS
+from muniment.tracing import TraceParents
 
 if TYPE_CHECKING:
     from muniment.recall.recaller import Recaller
@@ -254,10 +255,14 @@ class Work:
         workspace: whose tasks.
         model: what files the facts.
         metrics: told of each task.
+        parents: the spans of callers that tasks are parts of.
     """
 
-    def __init__(self, workspace: Workspace, model: Model, metrics: Metrics) -> None:
+    def __init__(
+        self, workspace: Workspace, model: Model, metrics: Metrics, parents: TraceParents | None = None
+    ) -> None:
         self._workspace, self._model, self._metrics = workspace, model, metrics
+        self._parents = TraceParents() if parents is None else parents
 
     def __call__(self, task: Task, cancel: Cancel, tell: Tell) -> Ended:
         """Carry out a task; see `lane.runner.Work`."""
@@ -271,7 +276,7 @@ class Work:
             "client": task.originator.client,
             "workspace": self._workspace.key,
         }
-        with structlog.contextvars.bound_contextvars(**context):
+        with structlog.contextvars.bound_contextvars(**context), self._parents.above(task.id):
             ended, error, timeline = self._carried_out(task, cancel, tell)
         code = "" if ended.error is None else ended.error["code"]
         self._metrics.ended(task.kind, ended.status, code, time.monotonic() - started)

@@ -56,6 +56,7 @@ from muniment.jobs.request import (
     once_more,
     put_on_record,
     spent,
+    traced,
 )
 from muniment.kernel.cancel import Patience
 from muniment.kernel.change import ChangeSet, Claim, FileChange
@@ -461,6 +462,7 @@ class _DreamTask:
         )
 
 
+@traced(KIND)
 def dream(request: DreamRequest, place: Place, model: Model, *, cancel: Cancel | None = None) -> DreamResult:
     """Carry out one request; what goes wrong is in the result's `error`, never raised.
 

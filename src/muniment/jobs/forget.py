@@ -67,6 +67,7 @@ from muniment.jobs.request import (
     once_more,
     put_on_record,
     spent,
+    traced,
 )
 from muniment.kernel.cancel import Patience
 from muniment.kernel.change import ChangeSet, FileChange, digest
@@ -349,6 +350,7 @@ class _ForgetTask:
         )
 
 
+@traced(KIND)
 def forget(
     request: ForgetRequest, place: Place, model: Model, *, cancel: Cancel | None = None
 ) -> ForgetResult:

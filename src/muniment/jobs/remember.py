@@ -72,6 +72,7 @@ from muniment.jobs.request import (
     id_of_task,
     put_on_record,
     spent,
+    traced,
 )
 from muniment.kernel.cancel import Patience
 from muniment.kernel.change import ChangeSet, FileChange, digest
@@ -392,6 +393,7 @@ class _RememberTask:
         )
 
 
+@traced(KIND)
 def remember(
     request: RememberRequest,
     place: Place,

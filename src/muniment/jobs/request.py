@@ -6,7 +6,8 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, ParamSpec, Protocol, TypeVar
 
 from muniment import events
 from muniment.agent.model import Budget, ModelError, Turn
@@ -29,6 +30,7 @@ from muniment.store.ledger import Change, ChangeRow, CommitRow, Run, Superseded,
 from muniment.store.review import waiting_of
 from muniment.store.state import State
 from muniment.store.trust import new_ulid
+from muniment.tracing import span
 
 if TYPE_CHECKING:
     from muniment.jobs.place import Place
@@ -38,6 +40,38 @@ if TYPE_CHECKING:
 # How a job ends: as which error, on record, and as part of a JSON document; and when it is tried again.
 
 T = TypeVar("T")
+P = ParamSpec("P")
+
+
+class _Ended(Protocol):
+    """What every job answers."""
+
+    @property
+    def task_id(self) -> str: ...
+    @property
+    def status(self) -> str: ...
+    @property
+    def error(self) -> MunimentError | None: ...
+
+
+E = TypeVar("E", bound=_Ended)
+
+
+def traced(kind: str) -> Callable[[Callable[P, E]], Callable[P, E]]:
+    """Put a job of a kind into a span, which says how it ended."""
+
+    def wrapped(job: Callable[P, E]) -> Callable[P, E]:
+        @wraps(job)
+        def in_span(*args: P.args, **more: P.kwargs) -> E:
+            with span("task", kind=kind) as told:
+                result = job(*args, **more)
+                code = None if result.error is None else result.error.code
+                told.tell(task_id=result.task_id, status=result.status, error=code)
+            return result
+
+        return in_span
+
+    return wrapped
 
 
 def as_job_error(

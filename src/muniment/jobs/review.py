@@ -36,7 +36,7 @@ from muniment.errors import (
     printable,
 )
 from muniment.jobs.place import Place
-from muniment.jobs.request import error_json
+from muniment.jobs.request import error_json, traced
 from muniment.kernel.cancel import Patience
 from muniment.kernel.change import ChangeSet, FileChange, digest
 from muniment.kernel.names import Scope, Trust
@@ -321,6 +321,7 @@ class UndoResult:
         }
 
 
+@traced("undo")
 def undo(task: str, place: Place, *, trust: Trust = Trust.OWNER, cancel: Cancel | None = None) -> UndoResult:
     """Take back what `task` did; what goes wrong is in the result's `error`, never raised.
 

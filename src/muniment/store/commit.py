@@ -48,6 +48,7 @@ from muniment.store.upkeep import (
     told_of,
 )
 from muniment.store.watching import looks_of
+from muniment.tracing import span
 
 Stamp = Callable[[bytes, bytes | None, CanonicalPath, Run], bytes]
 """Final bytes from (proposed bytes, bytes before or None, path, the run with the trust of these bytes)."""
@@ -125,16 +126,19 @@ def commit(parts: Sequence[ChangeSet], terms: Terms) -> Commit:
     if not joint(parts).changes:
         return Commit()
     work = _Work(parts, terms)
-    done = kernel.commit(
-        work,
-        rules=terms.policy,
-        roots=terms.roots,
-        journal=work.journal,
-        gates=gates_of(terms.state, terms.policy, terms.roots),
-        facts=work.facts,
-        patience=terms.patience,
-    )
-    return work.result(done)
+    with span("commit", task_id=terms.run.task, dry_run=terms.dry_run) as told:
+        done = kernel.commit(
+            work,
+            rules=terms.policy,
+            roots=terms.roots,
+            journal=work.journal,
+            gates=gates_of(terms.state, terms.policy, terms.roots),
+            facts=work.facts,
+            patience=terms.patience,
+        )
+        result = work.result(done)
+        told.tell(files=len(result.changes), rejected=result.rejected, repeated=result.repeated)
+    return result
 
 
 class _Work:

@@ -84,6 +84,8 @@ def test_where_a_layer_is_missing_it_is_said_what_is_open_and_what_to_do(doctor,
             only = rf"open: a worker can {opened}.*: only {layer} stops it"
             assert any(re.fullmatch(only, line) for line in lines)
             assert lines[-1] == f"enforcement partial (missing: {layer}); policy {policy} requires {met}"
+            told = 'nothing runs here: mend what is MISSING, or take a policy that requires "partial"'
+            assert (f"to do: with the policy hardened {told}" in lines) == (code == 1)
     request.getfixturevalue("terminal")
     text = re.sub(r"\x1b\[[0-9;]*m", "", "\n".join(doctor()))
     assert re.search(r"│ limits +│ yes +│ MISSING", text)
@@ -121,6 +123,10 @@ def test_what_succeeds_against_a_layer_that_holds_fails_and_what_is_untried_coun
     told = r"  NOT HELD +done +read a file .* \(landlock should stop it\)"
     assert any(re.fullmatch(told, line) for line in lines)
     assert lines[-1] == "enforcement full; policy strict requires partial: met; 1 of 4 attempts NOT held"
+    assert (
+        lines[-2]
+        == "to do: something passed that should not: report it as SECURITY.md says, with what --json prints"
+    )
     for number, code in ((3, 0), (4, 1)):  # Where nothing at all was tried it fails.
         found(change=skipping)
         assert doctor(code=code)[-1].endswith(f": met; {number} of 4 not tried")

@@ -260,8 +260,8 @@ def test_nothing_is_written_without_a_yes(run, placed, home, monkeypatch, reques
     assert "trust the hooks with /hooks" in done.stdout
 
 
-@pytest.mark.threat("T-LEAK-25", control="own_lines")
-@pytest.mark.threat("T-LEAK-25", control="kept_privately")
+@pytest.mark.threat("T-LEAK-17", control="own_lines")
+@pytest.mark.threat("T-LEAK-17", control="kept_privately")
 @pytest.mark.parametrize("tool", TOOLS)
 def test_no_secret_of_a_settings_file_is_shown_or_kept_where_others_read(run, placed, home, tool):
     before = placed(tool, mode=0o644)
@@ -277,7 +277,7 @@ def test_no_secret_of_a_settings_file_is_shown_or_kept_where_others_read(run, pl
     assert sorted(path.read_bytes() for path in kept if path.suffix == ".original") == sorted(before.values())
 
 
-@pytest.mark.threat("T-LEAK-25", control="masked_keys")
+@pytest.mark.threat("T-LEAK-17", control="masked_keys")
 def test_a_key_that_a_person_gave_our_server_is_not_shown_when_it_goes(run, placed, user):
     placed("gemini-cli")
     run("setup", "gemini-cli", "--yes")

@@ -1,5 +1,6 @@
 """The wheel, built here: what people install is the package, its policies, and nothing else."""
 
+import ast
 import hashlib
 import json
 import sys
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import muniment
-from kit.shell import printed
+from kit.shell import printed, run
 from kit.where import REPOSITORY
 
 SOURCES = REPOSITORY / "src"
@@ -48,6 +49,8 @@ def test_its_metadata_say_what_it_is_and_needs(wheel):
     (name,) = (name for name in wheel.namelist() if name.endswith("/METADATA"))
     lines = wheel.read(name).decode().splitlines()
     assert {f"Version: {muniment.__version__}", "Requires-Python: >=3.11"} <= set(lines)
+    urls = [line.split()[1] for line in lines if line.startswith("Project-URL: ")]
+    assert urls == ["Homepage,", "Documentation,", "Changelog,", "Issues,", "Security,"]
     wanted = [line.split()[1] for line in lines if line.startswith("Requires-Dist: ") and "extra" not in line]
     assert " ".join(sorted(each.split(">")[0].split("<")[0] for each in wanted)) == (
         "google-re2 httpcore2 httpx2 openai pathspec prometheus-client pydantic rich starlette structlog "
@@ -90,3 +93,22 @@ def test_it_and_its_corpus_work_from_the_archive_alone_and_without_the_extra(whe
     assert int(count) > 265
     assert failures == "[]"
     assert where.startswith(str(site))
+
+
+OLD = f"""
+import sys
+sys.path[:0], sys.version_info, sys.argv[0] = [{str(SOURCES)!r}], (3, 9, 18), sys.argv[1]
+import muniment
+"""
+
+
+def test_an_old_python_is_told_what_is_needed_in_a_line_or_by_an_import_error():
+    needed = "muniment needs Python 3.11 or later, and this is Python 3.9"
+    for begun_as, first, last in (("-m", needed, needed), ("", "Traceback", f"ImportError: {needed}")):
+        done = run(sys.executable, "-I", "-S", "-c", OLD, begun_as, home=REPOSITORY)
+        lines = done.stderr.splitlines()
+        assert (done.returncode, lines[0].startswith(first), lines[-1]) == (1, True, last)
+
+
+def test_the_first_module_that_is_loaded_is_one_that_old_pythons_can_parse():
+    ast.parse((SOURCES / "muniment" / "__init__.py").read_text(), feature_version=(3, 7))

@@ -21,6 +21,8 @@ table({
         "lane:_LAPSED": "(1 OR created <= ?)"}),
     "redaction": ("A record holds whatever it was given.", {
         "events:_redact": lambda _logger, _method, event: event}),
+    "bare_spans": ("A span says whatever it was given.", {
+        "tracing:_bare": lambda fields: [each for each in fields.items() if each[1] is not None]}),
     "foreign_logs": ("What other libraries log is passed on.", {
         "daemon.service:_Lines.format": logging.Formatter.format}),
     "fresh_nonces": ("A client asks for the same proof each time.", {
@@ -80,6 +82,14 @@ def quiet_defects(event, error, **fields):
     from muniment import events
 
     events.emit(event, problem=str(error), **fields)
+
+
+@control()
+def named_collector(off):
+    """What sends spans heeds proxies, redirects and a netrc."""
+    import requests
+
+    off.put("cli.traces:_session", requests.Session)
 
 
 @control()

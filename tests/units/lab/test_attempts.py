@@ -88,7 +88,9 @@ def succeeding(configuration):
 
 def must_fail(attempt, stand):
     """Whether an attempt has to fail behind these layers; None: nothing is said of it."""
-    if attempt.stopped_with(landlock_abi()) & stand or (attempt.ordinary & stand and not IS_ROOT):
+    if attempt.stopped_with(landlock_abi(), has_openat2=True) & stand or (
+        attempt.ordinary & stand and not IS_ROOT
+    ):
         return True
     loses_privilege = IS_ROOT and FenceLayer.CAPABILITIES in stand
     # Broker and zygote keep their capabilities then, which alone keep out whoever has less.
@@ -215,6 +217,17 @@ def test_what_an_outcome_means():
         finding = judge(what, outcome, holding, 5)
         assert finding.verdict is verdict, (what, outcome, holding)
         assert bool(finding.why) == (verdict is not Verdict.HELD)
+
+
+def test_where_there_is_no_openat2_seccomp_is_not_said_to_stop_what_it_has_to_let_through():
+    both, seccomp = {FenceLayer.LANDLOCK, FenceLayer.SECCOMP}, {FenceLayer.SECCOMP}
+    for name in ("read-outside", "read-dotdot", "read-link", "create"):
+        old, new = ([judge(ATTEMPTS[name], DONE, each, 5, has_openat2=has) for each in (both, seccomp)]
+                    for has in (False, True))  # fmt: skip
+        assert [each.why for each in old] == ["landlock should stop it", "only landlock stops it"]
+        assert [each.verdict for each in old] == [Verdict.NOT_HELD, Verdict.OPEN]
+        assert [each.verdict for each in new] == [Verdict.NOT_HELD] * 2
+        assert judge(ATTEMPTS[name], DONE, seccomp, 0, has_openat2=False).why == "only landlock stops it"
 
 
 # -- a worker's end, and the stage -----------------------------------------------------------------------

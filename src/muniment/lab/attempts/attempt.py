@@ -108,6 +108,7 @@ class Attempt:
         ordinary: further layers that stop it alone where the worker's user is not root.
         privileged: the kernel itself refuses it to whoever is not root with all capabilities.
         landlock_abi: Landlock stops it from this one on, where it is said to.
+        by_openat: it opens by that call, which seccomp has to let through where a system has no `openat2`.
         consequence: for people, what follows where it succeeds, if `what` does not say it already.
     """
 
@@ -119,11 +120,13 @@ class Attempt:
     ordinary: frozenset[FenceLayer] = frozenset()
     privileged: bool = False
     landlock_abi: int = 1
+    by_openat: bool = False
     consequence: str = ""
 
-    def stopped_with(self, abi: int) -> frozenset[FenceLayer]:
+    def stopped_with(self, abi: int, *, has_openat2: bool) -> frozenset[FenceLayer]:
         """`stopped_by`, where Landlock has this ABI."""
-        return self.stopped_by if abi >= self.landlock_abi else self.stopped_by - {FenceLayer.LANDLOCK}
+        stopped = self.stopped_by if abi >= self.landlock_abi else self.stopped_by - {FenceLayer.LANDLOCK}
+        return stopped if has_openat2 or not self.by_openat else stopped - {FenceLayer.SECCOMP}
 
     @property
     def is_residual(self) -> bool:
@@ -288,6 +291,7 @@ _READING: Final = (
         lambda on: _read_secret(on, openat(AT_FDCWD, on.secret, os.O_RDONLY)),
         "EPERM",
         _EITHER,
+        by_openat=True,
     ),
     Attempt(
         "read-outside-openat2",
@@ -302,6 +306,7 @@ _READING: Final = (
         lambda on: _read_secret(on, openat(on.root, b"../outside/secret", os.O_RDONLY)),
         "EPERM",
         _EITHER,
+        by_openat=True,
     ),
     Attempt(
         "read-dotdot-openat2",
@@ -316,6 +321,7 @@ _READING: Final = (
         lambda on: _read_secret(on, openat(on.root, b"link", os.O_RDONLY)),
         "EPERM",
         _EITHER,
+        by_openat=True,
     ),
     Attempt(
         "read-link-openat2",
@@ -397,6 +403,7 @@ _WRITING: Final = (
         lambda on: _write(openat(on.root, b"written.md", os.O_WRONLY)),
         "EPERM",
         _EITHER | _LIMITS,
+        by_openat=True,
     ),
     Attempt(
         "write-openat2",
@@ -434,6 +441,7 @@ _WRITING: Final = (
         lambda on: openat(on.root, b"new.md", _NEW, _PRIVATE),
         "EPERM",
         _EITHER,
+        by_openat=True,
     ),
     Attempt(
         "create-openat2",

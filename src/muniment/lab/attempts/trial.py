@@ -32,6 +32,7 @@ from muniment.fence.layers import offered_abi
 from muniment.fence.pool import Worker, ZygoteProcess, describe, import_directories
 from muniment.kernel.cancel import Patience
 from muniment.kernel.names import Scope
+from muniment.kernel.syscalls import available
 from muniment.lab.attempts.attempt import AT_FDCWD, DONE, MACHINE, UNTRIED, Attempt, call
 from muniment.lab.attempts.system import ATTEMPTS, EXECUTED, ROOT, program
 from muniment.names import FenceLayer
@@ -225,11 +226,18 @@ class Trial:
 
 
 def judge(
-    attempt: Attempt, outcome: str, holding: Collection[FenceLayer], abi: int, why: str = ""
+    attempt: Attempt,
+    outcome: str,
+    holding: Collection[FenceLayer],
+    abi: int,
+    why: str = "",
+    *,
+    has_openat2: bool = True,
 ) -> AttemptFinding:
     """What an outcome means where these layers hold, with this ABI of Landlock (R1, R2)."""
+    stopped_by = attempt.stopped_with(abi, has_openat2=has_openat2)
     if outcome == DONE:
-        should = sorted(attempt.stopped_with(abi).intersection(holding))
+        should = sorted(stopped_by.intersection(holding))
         if should:
             return AttemptFinding(
                 attempt, outcome, Verdict.NOT_HELD, f"{' and '.join(should)} should stop it"
@@ -239,11 +247,10 @@ def judge(
             return AttemptFinding(attempt, outcome, Verdict.OPEN, why)
         if not attempt.stopped_by:
             return AttemptFinding(attempt, outcome, Verdict.NOT_HELD, "a clean process should not have it")
-        return AttemptFinding(
-            attempt, outcome, Verdict.OPEN, f"only {' or '.join(sorted(attempt.stopped_by))} stops it"
-        )
+        could = attempt.stopped_with(attempt.landlock_abi, has_openat2=has_openat2)
+        return AttemptFinding(attempt, outcome, Verdict.OPEN, f"only {' or '.join(sorted(could))} stops it")
     if outcome == attempt.expected or outcome in REFUSALS:
-        stopping = attempt.stopped_with(abi) | attempt.ordinary
+        stopping = stopped_by | attempt.ordinary
         if attempt.stopped_by and stopping.isdisjoint(holding):
             why = "it failed, although no layer that holds is said to stop it"
             return AttemptFinding(attempt, outcome, Verdict.UNTRIED, why)
@@ -301,7 +308,7 @@ class _Trial:
             findings: list[AttemptFinding] = []
             for attempt in attempts:
                 outcome, why = self._outcome(attempt, targets)
-                findings.append(judge(attempt, outcome, holding, abi, why))
+                findings.append(judge(attempt, outcome, holding, abi, why, has_openat2=available()))
         return Trial(held, reported, findings)
 
     def _outcome(self, attempt: Attempt, targets: Mapping[str, object]) -> tuple[str, str]:

@@ -1,0 +1,177 @@
+"""Traces that a command or the daemon sends to a collector: only when asked, only there, never in the way."""
+
+import importlib
+import json
+import signal
+import sys
+import threading
+
+import pytest
+
+from kit.cli.launched import SECONDS, launch
+from kit.collector import PATH, attributes, collecting
+from kit.daemon.process import serving
+from muniment.cli.entry import main
+
+REMEMBER = ("remember", "The user prefers dark mode in all editors")
+PROXIES = ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy")
+
+
+def asked(url, **more):
+    return {"OTEL_TRACES_EXPORTER": "otlp", "OTEL_EXPORTER_OTLP_ENDPOINT": url, **more}
+
+
+@pytest.fixture
+def program(tmp_path, monkeypatch, capsys):
+    """Runs the program in this process, in a home of its own: exit code, and the lines of both streams."""
+    (tmp_path / "work" / ".git").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "work")
+    for name in (*PROXIES, "NO_PROXY", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    before = signal.getsignal(signal.SIGINT)
+
+    def run(*arguments, **environment):
+        for name, value in {
+            "HOME": str(tmp_path),
+            "MUNIMENT_HOME": str(tmp_path / "home"),
+            **environment,
+        }.items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.setattr(sys, "argv", ["muniment", *arguments])
+        with pytest.raises(SystemExit) as end:
+            main()
+        out, err = capsys.readouterr()
+        return end.value.code or 0, out.splitlines(), err.splitlines()
+
+    yield run
+    signal.signal(signal.SIGINT, before)
+
+
+def names(collected):
+    return sorted(span["name"] for span in collected.spans)
+
+
+def test_a_command_sends_its_spans_to_the_collector_that_the_operator_names(program):
+    headers = {"OTEL_EXPORTER_OTLP_HEADERS": "x-tenant=one", "OTEL_RESOURCE_ATTRIBUTES": "env=test"}
+    with collecting() as collected:
+        code, out, err = program(*REMEMBER, "--json", **asked(collected.url, **headers))
+    done = json.loads("".join(out))
+    assert (code, done["status"], err) == (0, "completed", [])
+    spans = "commit run task tool turn turn"
+    assert names(collected) == [f"muniment.{name}" for name in spans.split()]
+    (task,) = (span for span in collected.spans if span["name"] == "muniment.task")
+    assert attributes(task)["muniment.task_id"] == done["task_id"]
+    assert {name.partition(".")[0] for name in collected.resource} == {"service", "env"}
+    assert collected.resource["service.name"] == "muniment"
+    path, sent, _ = collected.requests[0]
+    assert (path, sent["x-tenant"]) == (PATH, "one")
+
+
+@pytest.mark.slow
+def test_the_daemon_sends_the_spans_of_its_tasks_and_what_is_left_when_it_stops(tmp_path):
+    with collecting() as collected, serving(tmp_path, **asked(collected.url)) as daemon:
+        daemon.wait(daemon.remember(REMEMBER[1]))
+        daemon.done("forget", {"query": "dark mode"})
+        assert daemon.stop() == 0
+        assert names(collected).count("muniment.task") == 2
+
+
+def test_an_endpoint_alone_sends_nothing_nor_what_is_switched_off_nor_a_command_without_a_task(program):
+    with collecting() as collected:
+        endpoint = {"OTEL_EXPORTER_OTLP_ENDPOINT": collected.url}
+        for more in ({}, {"OTEL_TRACES_EXPORTER": "none"}, {"OTEL_TRACES_EXPORTER": " "}):
+            assert program(*REMEMBER, **endpoint, **more)[::2] == (0, [])
+        assert program(*REMEMBER, **asked(collected.url, OTEL_SDK_DISABLED="TRUE"))[::2] == (0, [])
+        assert program("ls", **asked(collected.url, OTEL_SDK_DISABLED=""))[::2] == (0, [])
+    assert collected.requests == []
+
+
+def test_traces_that_cannot_be_sent_are_told_in_a_line_and_the_fact_is_saved(program, monkeypatch):
+    nobody = asked("http://127.0.0.1:1", OTEL_EXPORTER_OTLP_TIMEOUT="0.2")
+    for environment, said in (
+        ({"OTEL_TRACES_EXPORTER": "console"}, "no traces are sent: OTEL_TRACES_EXPORTER may be otlp or none"),
+        ({"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, "OTEL_EXPORTER_OTLP_PROTOCOL may be http/protobuf"),
+        ({"OTEL_BSP_MAX_QUEUE_SIZE": "1"}, "no traces are sent: OpenTelemetry says"),
+        ({"OTEL_EXPORTER_OTLP_CERTIFICATE": "/nowhere/ca.pem"}, "6 of 6 spans were not sent"),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "not a url"}, "6 of 6 spans were not sent"),
+    ):
+        with monkeypatch.context() as context:
+            for name in ("EXPORTER_OTLP_PROTOCOL", "EXPORTER_OTLP_CERTIFICATE", "BSP_MAX_QUEUE_SIZE"):
+                context.delenv(f"OTEL_{name}", raising=False)
+            code, out, err = program("remember", f"{REMEMBER[1]} {environment}", **(nobody | environment))
+        assert (code, out[0].startswith("saved"), len(err)) == (0, True, 1), err
+        assert (err[0].startswith("note: "), said in err[0]) == (True, True), err
+
+
+def test_without_the_extra_a_line_says_what_to_install_and_the_fact_is_saved(program, monkeypatch):
+    for name in ("opentelemetry.exporter.otlp.proto.http.trace_exporter", "requests"):
+        with monkeypatch.context() as context:
+            importlib.import_module(name)
+            context.setitem(sys.modules, name, None)  # Importing it fails.
+            code, out, err = program("remember", f"{REMEMBER[1]} {name}", **asked("http://127.0.0.1:1"))
+        assert (code, out[0].startswith("saved")) == (0, True)
+        assert err == ["note: no traces are sent: they need an extra: pip install 'muniment[otel]'"]
+
+
+@pytest.mark.threat("T-LEAK-16", control="named_collector")
+def test_spans_follow_no_proxy_no_redirect_and_take_no_password_along(program, tmp_path):
+    (tmp_path / ".netrc").write_text("machine 127.0.0.1 login me password canary-7f3a\n")
+    (tmp_path / ".netrc").chmod(0o600)
+    with collecting() as other, collecting(lambda: (307, {"Location": f"{other.url}{PATH}"})) as collected:
+        assert program(*REMEMBER, **asked(collected.url))[0] == 0
+        assert program("forget", "mode", **asked(collected.url), **dict.fromkeys(PROXIES, other.url))[0] == 0
+    assert (len(collected.requests), other.requests) == (2, [])
+    assert not [name for _, sent, _ in collected.requests for name in sent if name.lower() == "authorization"]
+
+
+def test_what_other_libraries_trace_in_this_process_is_not_sent(program, monkeypatch):
+    from opentelemetry import trace
+
+    from muniment.jobs import remember
+
+    def emit(*_, **__):
+        with trace.get_tracer("other").start_as_current_span(
+            "POST /chat", attributes={"prompt": "canary-7f3a"}
+        ):
+            pass
+
+    monkeypatch.setattr(remember, "_log", emit)
+    with collecting() as collected:
+        assert program(*REMEMBER, **asked(collected.url))[0] == 0
+    assert (len(collected.spans), "canary" in str(collected.requests)) == (6, False)
+
+
+@pytest.mark.slow
+def test_a_collector_that_never_answers_delays_only_the_end_and_ctrl_c_ends_that_wait(tmp_path):
+    hangs, came = threading.Event(), threading.Event()
+
+    def answer():
+        came.set()
+        hangs.wait(SECONDS)
+        return 200, {}
+
+    with collecting(answer) as collected:
+        process = launch(tmp_path, "forget", "dark mode", **asked(collected.url))
+        said = process.stdout.readline()  # What it says does not wait for the collector.
+        assert came.wait(SECONDS)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=SECONDS)
+        assert (process.returncode, b"nothing" in said) == (0, True)
+        assert err.startswith(b"note: 1 of 1 spans were not sent: the collector did not take them")
+        process = launch(tmp_path, *REMEMBER, **asked(collected.url))
+        out, err = process.communicate(timeout=SECONDS)
+        assert (process.returncode, out.startswith(b"saved")) == (0, True)
+        assert b"6 of 6 spans were not sent" in err
+        hangs.set()
+
+
+@pytest.mark.slow
+def test_the_daemon_says_once_in_its_log_that_no_collector_takes_its_spans(tmp_path):
+    soon = {"OTEL_BSP_SCHEDULE_DELAY": "10", "OTEL_EXPORTER_OTLP_TIMEOUT": "0.2"}
+    with serving(tmp_path, **asked("http://127.0.0.1:1", **soon)) as daemon:
+        for _ in range(3):
+            daemon.wait(daemon.remember(REMEMBER[1]))
+        assert daemon.stop() == 0
+        lines = daemon.log.splitlines()
+        assert sum("traces_not_sent" in line for line in lines) == 1
+        assert not [line for line in lines if "foreign_log" in line]
