@@ -309,11 +309,12 @@ class MemoriesDirectory:
 
     def _file(self, shown: str) -> HeldEntry:
         """The file that is to be edited."""
-        where = self._at(shown, Verb.MODIFY) if posixpath.normpath(shown) != ROOT else None
+        where = self._at(shown)
         if where is None or where[1] == "directory":
             raise NotDone(f"The path {shown} is not a file.")
         if where[1] is None:
             raise _missing(shown)
+        self._at(shown, Verb.MODIFY)
         return self._read(where[0])
 
     def _meant(self, shown: str, verb: str, most: int) -> tuple[CanonicalPath, list[CanonicalPath]]:

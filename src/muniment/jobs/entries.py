@@ -151,9 +151,14 @@ class Entries:
     def listed(self, scope: Scope) -> Iterator[tuple[CanonicalPath, CatalogEntry]]:
         """The entries of a scope that may be listed, by path; generated files are none.
 
+        Raises:
+            ManagedMemoryUnavailable, PathEscape: the root cannot be used, or is not where it was.
+
         Cost: a look at each known directory, and at files of those that changed.
         """
-        view = view_of(self._place.state, self._place.roots[scope], self._place.policy)
+        bound = self._place.roots[scope]
+        bound.verify()
+        view = view_of(self._place.state, bound, self._place.policy)
         for row in view.entries():
             path = CanonicalPath(scope, row.rel)
             if self._judge.allows(Verb.LIST, path):
