@@ -13,15 +13,16 @@ other exception its runner shows the model the `repr`.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from muniment.adapters.memories import MemoriesDirectory, NotDone
+from muniment.adapters.threads import in_thread
 from muniment.api import Memory
 from muniment.cancelling import Cancel
 from muniment.kernel.names import Trust
 
 try:
-    import anyio
     from anthropic.tools import BetaAbstractMemoryTool, BetaAsyncAbstractMemoryTool, ToolError
     from anthropic.types.beta import (
         BetaCacheControlEphemeralParam,
@@ -119,22 +120,7 @@ class AsyncMunimentMemoryTool(BetaAsyncAbstractMemoryTool):
         Raises:
             ToolError: it was not carried out; the model is told why.
         """
-        cancel, begun = Cancel(), list[bool]()
-
-        def work() -> str:
-            begun.append(True)
-            try:
-                return _answered(self._directory, input, cancel)
-            finally:
-                cancel.close()
-
-        try:
-            return await anyio.to_thread.run_sync(work, abandon_on_cancel=True)
-        except anyio.get_cancelled_exc_class():
-            cancel.set()
-            if not begun:  # Nor will it wait on the token, should it begin now.
-                cancel.close()
-            raise
+        return await in_thread(partial(_answered, self._directory, input))
 
     async def view(self, command: BetaMemoryTool20250818ViewCommand) -> str:
         """As `call`."""
