@@ -15,6 +15,7 @@ A text that somebody else wrote goes through `write`: a tool call in a worker, a
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -30,7 +31,7 @@ from muniment.jobs.place import Place
 from muniment.kernel.cancel import Patience
 from muniment.kernel.change import ChangeSet, FileChange, digest
 from muniment.kernel.decide import Judge
-from muniment.kernel.names import Digest, Scope, Trust, Verb
+from muniment.kernel.names import MAX_FILE_BYTES, Digest, Scope, Trust, Verb
 from muniment.kernel.path import CanonicalPath
 from muniment.kernel.root import Kind
 from muniment.names import Symlinks
@@ -59,12 +60,14 @@ class HeldEntry:
         data: the file.
         trust: of these bytes.
         entry: what they say.
+        at: when the file was written.
     """
 
     path: CanonicalPath
     data: bytes
     trust: Trust
     entry: Entry
+    at: datetime
 
     @property
     def digest(self) -> Digest:
@@ -133,7 +136,8 @@ class Entries:
         """
         self._judge.require(Verb.READ, path)
         place, bound = self._place, self._place.roots[path.scope]
-        data = bound.root.read_bytes(path)
+        with bound.root.open_file(path) as file:
+            data, written = file.read_whole(MAX_FILE_BYTES), os.fstat(file.fd).st_mtime
         assess = assessing(place.state, root_key(place.state, bound), path.scope, place.policy)
         found = assess(path.rel, digest(data), data)
         if found.held is not None:
@@ -142,7 +146,7 @@ class Entries:
         if found.expires is not None and found.expires <= timestamp(datetime.now(UTC)):
             told = f"{path.text} expired on {found.expires[:10]}, and is told to nobody any more"
             raise Refused(told, rule="expires", layer="retention")
-        return HeldEntry(path, data, found.trust, parse(decode(data)))
+        return HeldEntry(path, data, found.trust, parse(decode(data)), datetime.fromtimestamp(written, UTC))
 
     def digest_of(self, path: CanonicalPath) -> Digest:
         """Of the file at a path, of which nothing is told; raises as a read of it."""
