@@ -68,6 +68,9 @@ MAX_RANKED: Final = 100
 RANKED_TOKENS: Final = 1_000_000
 """Of the text of these, which is not shown: more than any recall has."""
 
+ULID_TIME_CHARS: Final = 10
+"""Characters of an id that are its time, in milliseconds; source: github.com/ulid/spec."""
+
 Namespace = tuple[str, ...]
 
 
@@ -212,7 +215,7 @@ class MunimentStore(BaseStore):
             each for item in self._listed(op.namespace_prefix) if (each := self._found(*item)) is not None
         ]
         found = [each for each in found if matches(each.value, op.filter or {})]
-        found.sort(key=lambda each: (entry_id(each.held.entry), each.held.path))
+        found.sort(key=lambda each: (entry_id(each.held.entry)[:ULID_TIME_CHARS], each.held.path))
         scores = self._scores(op.query) if op.query else {}
         found.sort(key=lambda each: -scores.get(each.held.path.text, 0.0))
         return [
