@@ -29,6 +29,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 from muniment import events
 from muniment.api import Memory
 from muniment.cancelling import Cancel
+from muniment.content.gates import encode
 from muniment.errors import (
     InvalidScope,
     MunimentError,
@@ -220,8 +221,8 @@ class MemoriesDirectory:
         where = self._at(command.path, Verb.CREATE, Verb.MODIFY)
         if where is None or where[1] is not None:
             raise NotDone(f"File {command.path} already exists")
-        self._entries.write(where[0], with_front(command.file_text), None, self._trust, patience)
-        return f"File created successfully at: {command.path}"
+        left_out = self._written(where[0], with_front(command.file_text), None, patience)
+        return f"File created successfully at: {command.path}{left_out}"
 
     def _replace(self, command: StrReplaceCommand, patience: Patience) -> str:
         held = self._file(command.path)
@@ -235,7 +236,9 @@ class MemoriesDirectory:
             told = f"Multiple occurrences of old_str `{old}` in lines: {lines}. Please ensure it is unique"
             raise NotDone(f"No replacement was performed. {told}")
         after = body[:at] + command.new_str + body[at + len(old) :]
-        self._entries.write(held.path, held.with_body(after), held, self._trust, patience)
+        left_out = self._written(held.path, held.with_body(after), held, patience)
+        if left_out:
+            return f"The memory file has been edited.{left_out}"  # What stands there is not `after`.
         changed = body.count("\n", 0, at) + 1
         shown = _numbered(after.split("\n"), max(1, changed - SNIPPET_LINES), changed + SNIPPET_LINES)
         told = "The memory file has been edited. Here is the snippet showing the change (with line numbers):"
@@ -250,8 +253,8 @@ class MemoriesDirectory:
         lines.insert(command.insert_line, command.insert_text.rstrip("\n"))
         after = "\n".join(lines)
         after = after if after.endswith("\n") else f"{after}\n"
-        self._entries.write(held.path, held.with_body(after), held, self._trust, patience)
-        return f"The file {command.path} has been edited."
+        left_out = self._written(held.path, held.with_body(after), held, patience)
+        return f"The file {command.path} has been edited.{left_out}"
 
     def _delete(self, shown: str, patience: Patience) -> str:
         _, paths = self._meant(shown, "delete", self._changes.max_forget)
@@ -306,6 +309,13 @@ class MemoriesDirectory:
         held = self._entries.read(path)
         self._trust = self._trust.capped(held.trust)
         return held
+
+    def _written(self, path: CanonicalPath, text: str, held: HeldEntry | None, patience: Patience) -> str:
+        """Write a file; what is to be told besides: nothing, or that a secret was left out."""
+        self._entries.write(path, text, held, self._trust, patience)
+        return (
+            "" if self._entries.encoded(text) == encode(text) else "\nWhat looked like a secret was left out."
+        )
 
     def _file(self, shown: str) -> HeldEntry:
         """The file that is to be edited."""

@@ -146,7 +146,7 @@ class _Does:
         return recalled.text or "Nothing in the memory is about that."
 
     def show(self, asked: _Show, _cancel: Cancel) -> str:
-        path, kind = self._entries.at(asked.path.removeprefix("/memories/"), Verb.READ)
+        path, kind = self._entries.at(asked.path, Verb.READ)
         if kind is None:
             raise _NotDone(f"there is no entry at {path.text}")
         held = self._entries.read(path)

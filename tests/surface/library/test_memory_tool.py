@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kit.raising import raised
+from kit.where import REPOSITORY
 from muniment.adapters.anthropic import AsyncMunimentMemoryTool, MunimentMemoryTool
 from muniment.content.entry import parse
 from muniment.errors import InvalidScope
@@ -167,6 +168,24 @@ def test_any_text_that_is_taken_is_viewed_again_as_it_was(memory, text):
     finally_shown = asked(tool, "view")
     asked(tool, "delete")
     assert finally_shown == shown(text)
+
+
+def test_a_policy_that_leaves_secrets_out_has_the_model_told(memory, tmp_path):
+    text = (
+        (REPOSITORY / "policies" / "strict.toml")
+        .read_text()
+        .replace('secrets = "reject"', 'secrets = "redact"')
+        .replace('name = "strict"', 'name = "redacting"')
+    )
+    (tmp_path / "redacting.toml").write_text(text)
+    tool = MunimentMemoryTool(memory(policy=tmp_path / "redacting.toml"))
+    told = "\nWhat looked like a secret was left out."
+    assert asked(tool, "create", file_text="the password is hunter2hunter2").endswith(told)
+    assert "hunter2" not in asked(tool, "view")
+    assert asked(tool, "str_replace", old_str="the", new_str="hunter2hunter2 was my password; the").endswith(
+        told
+    )
+    assert "hunter2" not in asked(tool, "view")
 
 
 FRONT = ("---\nname: mine\n---\nbody\n", "---\n---\n", "", "a\r\nb\r\n", "---\nmuniment: {}\n---\n")
