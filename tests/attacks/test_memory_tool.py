@@ -38,12 +38,12 @@ def renamed(tool, old, new):
 
 
 def some():
-    """The first case of every fifth class, without a race."""
+    """The first case of every tenth class, without a race."""
     first = {}
     for case_id, case in CORPUS.cases.items():
         if all(operation["op"] != "swap" for operation in case["setup"]):
             first.setdefault(case["class"], case_id)
-    return list(first.values())[::5]
+    return list(first.values())[::10]
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,8 @@ def hostile_paths():
     return sorted(f"/memories/{text}" for text in texts)
 
 
-def test_no_path_of_the_corpus_removes_moves_or_edits_anything_outside(memory, tmp_path):
+@pytest.mark.parametrize("step", [4, pytest.param(1, marks=pytest.mark.slow)])
+def test_no_path_of_the_corpus_removes_moves_or_edits_anything_outside(memory, tmp_path, step):
     opened, outside = memory(), tmp_path / "outside"
     put(outside, "secret.md", f"{CANARY}\n")
     user = opened.place.roots["user"].trusted_path
@@ -82,9 +83,8 @@ def test_no_path_of_the_corpus_removes_moves_or_edits_anything_outside(memory, t
     (user / "folder").symlink_to(outside)
     before, tool = photograph(outside), MunimentMemoryTool(opened)
     others = [f"/memories/user/{name}" for name in ("folder", "folder/secret.md", "link.md", "folder/new.md")]
-    for path in (*hostile_paths(), *others):
+    for path in (*hostile_paths()[::step], *others):
         for said in (
-            asked(tool, "view", path),
             asked(tool, "delete", path),
             asked(tool, "insert", path, insert_line=0, insert_text="x"),
             renamed(tool, path, "/memories/user/new.md"),
