@@ -169,7 +169,7 @@ class MunimentStore(BaseStore):
         places = [(tuple(map(name_of, labels)), name_of(key)), (labels, key)]
         texts = [joined(scope, joined(".".join(folder), f"{name}{FILE_SUFFIX}")) for folder, name in places]
         ours = self._entries.at(texts[0], *verbs)
-        if ours[1] is None and texts[1] != texts[0] and "/" not in key:
+        if ours[1] is None and texts[1] != texts[0] and "/" not in "".join((*labels, key)):
             try:
                 theirs = self._entries.at(texts[1], *verbs)
             except (PathEscape, Refusal, ToolError):

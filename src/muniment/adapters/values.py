@@ -36,6 +36,9 @@ _ESCAPED: Final = re.compile("=([0-9a-f]{2}(?:=[0-9a-f]{2})*)")
 _MAX_DEPTH: Final = 64
 """Values within one another; far below what the parser takes."""
 
+_MAX_BITS: Final = 8_192
+"""Of a whole number; beyond some 14 000 Python refuses to read its digits again."""
+
 # -- names -------------------------------------------------------------------------------------------
 
 
@@ -167,7 +170,10 @@ def _require_plain(value: object, where: str) -> None:
     elif isinstance(value, float):
         if not math.isfinite(value):
             raise BadArguments(f"{where} is no number that JSON knows")
-    elif value is not None and not isinstance(value, int):
+    elif isinstance(value, int):
+        if value.bit_length() > _MAX_BITS:
+            raise BadArguments(f"{where} is a number of more than {_MAX_BITS} bits")
+    elif value is not None:
         raise BadArguments(f"{where} is a {type(value).__name__}, which JSON does not know")
 
 

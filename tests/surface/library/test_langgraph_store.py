@@ -82,7 +82,16 @@ def test_a_text_in_a_value_is_plain_text_of_the_entry_and_the_rest_stands_below_
 
 
 @pytest.mark.parametrize(
-    "value", [{"a": (1, 2)}, {"a": {1}}, {1: "a"}, {"a": float("nan")}, {"a": "\ud800"}, {"a": b""}]
+    "value",
+    [
+        {"a": (1, 2)},
+        {"a": {1}},
+        {1: "a"},
+        {"a": float("nan")},
+        {"a": "\ud800"},
+        {"a": b""},
+        {"a": 1 << 20_000},
+    ],
 )
 def test_a_value_that_json_does_not_keep_is_refused_and_said_which(value):
     assert "value" in str(raised(BadArguments, file_of, value))
@@ -263,6 +272,7 @@ def test_without_a_scope_the_first_label_names_one_and_entries_of_people_are_ite
     assert store.get(("user", "Drinks"), "Green Tea").value == {"content": "Likes it.\n"}
     assert store.get(("user",), "held") is store.get(("user",), "old") is store.get(("team",), "x") is None
     assert store.list_namespaces() == [("project", "build"), ("user",), ("user", "Drinks")]
+    assert store.get(("user", "a/b"), "deep") is None
     assert store.search(("project",)) != store.search(("team",)) == []
 
 
