@@ -148,11 +148,7 @@ class MemoriesDirectory:
         if scope is not None and scope not in place.roots:
             raise InvalidScope(f"there is no scope {scope!r}; there are {', '.join(place.roots)}")
         self._scopes = tuple(place.roots) if scope is None else (Scope(scope),)
-        self._is_one, self._limits, self._changes = (
-            scope is not None,
-            place.policy.limits,
-            place.policy.changes,
-        )
+        self._is_one, self._policy = scope is not None, place.policy
         self._entries, self._trust = Entries(place), Trust(trust)
         self._lock = threading.Lock()
 
@@ -257,7 +253,7 @@ class MemoriesDirectory:
         return f"The file {command.path} has been edited.{left_out}"
 
     def _delete(self, shown: str, patience: Patience) -> str:
-        _, paths = self._meant(shown, "delete", self._changes.max_forget)
+        _, paths = self._meant(shown, "delete", self._policy.changes.max_forget)
         removals = [FileChange(path, self._entries.digest_of(path), None) for path in paths]
         self._entries.change(removals, self._trust, patience)
         return f"Successfully deleted {shown}"
@@ -270,14 +266,13 @@ class MemoriesDirectory:
             raise NotDone(f"The destination {new} already exists")
         if old.endswith(FILE_SUFFIX):
             _require_suffix(new)
-        top, paths = self._meant(old, "rename", self._limits.files_written)
+        top, paths = self._meant(old, "rename", self._policy.limits.files_written)
         if top not in paths and f"{to[0].text}/".startswith(f"{top.text}/"):
             raise NotDone(f"{old} cannot be moved into itself")
+        held = [self._entries.read(path) for path in paths]
         moved = {
-            CanonicalPath(to[0].scope, RelPath(to[0].rel + path.rel[len(top.rel) :])): self._entries.read(
-                path
-            )
-            for path in paths
+            CanonicalPath(to[0].scope, RelPath(to[0].rel + each.path.rel[len(top.rel) :])): each
+            for each in held
         }
         self._entries.move(moved, self._trust, patience)
         return f"Successfully renamed {old} to {new}"
@@ -313,9 +308,8 @@ class MemoriesDirectory:
     def _written(self, path: CanonicalPath, text: str, held: HeldEntry | None, patience: Patience) -> str:
         """Write a file; what is to be told besides: nothing, or that a secret was left out."""
         self._entries.write(path, text, held, self._trust, patience)
-        return (
-            "" if self._entries.encoded(text) == encode(text) else "\nWhat looked like a secret was left out."
-        )
+        is_whole = self._entries.encoded(text) == encode(text)
+        return "" if is_whole else "\nWhat looked like a secret was left out."
 
     def _file(self, shown: str) -> HeldEntry:
         """The file that is to be edited."""
@@ -336,9 +330,8 @@ class MemoriesDirectory:
         if not paths:
             raise _missing(shown)
         if len(paths) > most:
-            raise NotDone(
-                f"{shown} holds {len(paths)} files, and one call may {verb} {most}; take them apart"
-            )
+            told = f"{shown} holds {len(paths)} files, and one call may {verb} {most}; take them apart"
+            raise NotDone(told)
         return where[0], paths
 
     def _below(self, directory: CanonicalPath) -> list[tuple[CanonicalPath, int]]:
@@ -376,7 +369,7 @@ class MemoriesDirectory:
         return "\n".join([f"{head}excluding hidden items and node_modules:", *lines])
 
     def _within_limits(self, answer: str) -> str:
-        if len(answer.encode()) > self._limits.read_bytes:
+        if len(answer.encode()) > self._policy.limits.read_bytes:
             raise NotDone("Not done: this is more than may be shown at once; use view_range")
         return answer
 
@@ -389,9 +382,8 @@ def _parsed(asked: object) -> _Command:
         first = invalid.errors(include_url=False, include_input=False, include_context=False)[0]
         where = ".".join(str(part)[:_NAME_CHARS] for part in first["loc"]) or "command"
         told = "is none of view, create, str_replace, insert, delete, rename"
-        problem = (
-            told if first["type"].startswith("union_tag") else first["msg"][:1].lower() + first["msg"][1:]
-        )
+        said = first["msg"][:1].lower() + first["msg"][1:]
+        problem = told if first["type"].startswith("union_tag") else said
     raise NotDone(f"Invalid arguments: {printable(where)}: {problem}")
 
 

@@ -40,6 +40,7 @@ from muniment.sandbox import Sandbox
 from muniment.store.audit import timestamp
 from muniment.store.catalog import CatalogEntry
 from muniment.store.commit import Commit, Stamp, Terms, commit
+from muniment.store.index import is_index_path
 from muniment.store.ledger import Run, root_key
 from muniment.store.trust import Ruling, TrustRule, assessing, new_ulid, stamp
 from muniment.store.upkeep import view_of
@@ -129,12 +130,15 @@ class Entries:
         """The entry at a path.
 
         Raises:
-            Refused: the policy does not grant it, a gate holds it back, or it has expired (D5).
+            Refused: the policy does not grant it, it is held back or has expired (D5), or is an index.
             PathEscape, ToolError: it cannot be read.
 
         Cost: an open, a read, a query of the ledger, and the gates where we did not write it.
         """
         self._judge.require(Verb.READ, path)
+        if is_index_path(path.rel):  # It quotes whoever wrote what it lists.
+            told = f"{path.text} is made from the entries; read these"
+            raise Refused(told, rule="index", layer="content")
         place, bound = self._place, self._place.roots[path.scope]
         with bound.root.open_file(path) as file:
             data, written = file.read_whole(MAX_FILE_BYTES), os.fstat(file.fd).st_mtime
