@@ -1,5 +1,7 @@
 """The memory tool of the anthropic SDK over a memory: what a model asks and is told, and what stands then."""
 
+import threading
+
 import anyio
 import httpx2
 import pytest
@@ -263,4 +265,7 @@ def test_the_asynchronous_tool_lets_the_loop_run_and_writes_nothing_once_it_is_c
         assert await tool.call({"command": "view", "path": NOTES}) == shown(TEXT)
 
     anyio.run(play)
+    for thread in threading.enumerate():
+        if thread.name.startswith("AnyIO"):
+            thread.join()  # Also that of the command that was cancelled.
     assert len(turns) == 10
