@@ -148,6 +148,24 @@ def by_remember(base: Path, size: int) -> Iterator[Way]:
 
 
 @contextmanager
+def by_memory_tool(base: Path, size: int) -> Iterator[Way]:
+    """The same command, of our memory tool for that SDK."""
+    from muniment.adapters.anthropic import MunimentMemoryTool
+
+    root = lay_out(base / "tool", size)
+    with muniment.open(base, home=base / "tool-home", roots={"user": root}) as memory:
+        tool = MunimentMemoryTool(memory)
+
+        def store(number: int) -> None:
+            path = f"/memories/user/{place(number, size)}"
+            tool.call({"command": "create", "path": path, "file_text": entry(number).decode()})
+
+        store(0)
+        name = f"muniment: create for anthropic {version('anthropic')}"
+        yield Way(name, ("yes", "yes", "yes", "fence"), store, shared_zygote().pid)
+
+
+@contextmanager
 def by_anthropic(base: Path, size: int) -> Iterator[Way]:
     """The local memory tool of that SDK, in this process."""
     from anthropic.tools import BetaLocalFilesystemMemoryTool
@@ -240,7 +258,7 @@ def main() -> None:
     asked = parser.parse_args()
     openers: list[Opener] = [by_bare, by_commit, by_sandbox, by_remember]
     if find_spec("anthropic"):
-        openers.append(by_anthropic)
+        openers += [by_memory_tool, by_anthropic]
     if asked.mcp_memory:
         openers.append(mcp_memory(asked.mcp_memory))
     if asked.mcp_filesystem:

@@ -157,13 +157,17 @@ class Memory:
             PendingReview: the owner has to approve it first.
             ManagedMemoryUnavailable: a root or the state cannot be used. In all cases nothing was removed.
         """
-        from muniment.jobs.forget import forget
-
         request = ForgetRequest(query, scope, yes=yes, task_id=task_id)
-        result = forget(request, self.place, self._model, cancel=cancel)
+        result = self.attempt_forget(request, cancel=cancel)
         if result.error is not None:
             raise result.error
         return result
+
+    def attempt_forget(self, request: ForgetRequest, *, cancel: Cancel | None = None) -> ForgetResult:
+        """As `forget`, also for somebody else, with failure told in the result's `error`."""
+        from muniment.jobs.forget import forget
+
+        return forget(request, self.place, self._model, cancel=cancel)
 
     def dream(
         self,

@@ -135,6 +135,12 @@ def entry_id(entry: Entry) -> str:
     return _identity(entry.muniment or {})[0] or ""
 
 
+def entry_created(entry: Entry) -> datetime | None:
+    """When the provenance of an entry tells that it was made, which proves nothing; None: it does not."""
+    created = _identity(entry.muniment or {})[1]
+    return None if created is None else datetime.fromisoformat(created)
+
+
 def _identity(muniment: Mapping[str, object]) -> tuple[str | None, str | None]:
     """Id and time of creation as a provenance line has them; None for what has not the right form."""
     identity, created = muniment.get("id"), muniment.get("created")

@@ -120,6 +120,36 @@ def test_review_a_policy_shows_the_shortest_path_with_its_rule_and_line(tmp_path
     ]
 
 
+@pytest.mark.slow
+def test_the_memory_tool_is_viewed_written_refused_an_escape_and_undone(tmp_path):
+    _, *lines = run_example("anthropic_memory_tool.py", tmp_path).splitlines()
+    assert lines == [
+        "told: File created successfully at: /memories/user/editor.md",
+        "told: Path /memories/user/../../.bashrc would escape /memories directory",
+        *("said: Noted.", "remembered: user/editor.md, trust agent", "after undo: 0"),
+    ]
+
+
+@pytest.mark.slow
+def test_the_agents_sdk_remembers_recalls_previews_and_is_refused_an_escape(tmp_path):
+    saved, recalled, preview, refused, said = run_example("openai_agents_tools.py", tmp_path).split("--- ")[
+        1:
+    ]
+    assert saved == f"remember\nsaved {DARK}\n"
+    assert f"{DARK} (trust: agent" in recalled
+    assert "call again with digest" in preview
+    assert refused.endswith("[path_escape]\n")
+    assert said == "said: Noted.\n"
+
+
+@pytest.mark.slow
+def test_the_store_of_langgraph_finds_what_a_node_put_and_a_put_is_undone(tmp_path):
+    assert run_example("langgraph_store.py", tmp_path).splitlines() == [
+        "('memories', 'ann') drinks: {'text': 'Ann drinks green tea.', 'confidence': 0.9}",
+        *("user/memories.ann/drinks.md", "left: ['drinks']"),
+    ]
+
+
 def test_every_example_has_a_test_here_and_two_are_short():
     tested = set(re.findall(r'run_example\("(\w+\.py)"', Path(__file__).read_text()))
     assert {path.name for path in EXAMPLES.glob("*.py")} == tested
@@ -127,7 +157,11 @@ def test_every_example_has_a_test_here_and_two_are_short():
     assert len((EXAMPLES / "chat_with_memory.py").read_text().splitlines()) < 100
 
 
-SNIPPETS = [each for page in ("README.md", "docs/models.md") for each in blocks_of(text_of(page), "python")]
+SNIPPETS = [
+    each
+    for page in ("README.md", "docs/adapters.md", "docs/models.md")
+    for each in blocks_of(text_of(page), "python")
+]
 
 
 @pytest.mark.sweep(1)
@@ -152,7 +186,7 @@ def test_the_first_screen_of_the_readme_shows_what_really_happens(tmp_path):
 
 def test_pages_name_only_files_that_exist():
     names = "README CONTRIBUTING SECURITY threat-model/README policies/README"
-    docs = "docs/confinement docs/conformance docs/models docs/policies"
+    docs = "docs/adapters docs/confinement docs/conformance docs/models docs/policies"
     for page in f"{names} {docs}".split():
         text = re.sub(r"```.*?```", "", text_of(f"{page}.md"), flags=re.DOTALL)
         for target in re.findall(r"\]\(([^)#]+?)\)", text):

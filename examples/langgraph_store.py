@@ -1,0 +1,48 @@
+"""The memory as a store of LangGraph.
+
+Run it with `python examples/langgraph_store.py`; it needs `pip install 'muniment[langgraph]'`. The nodes are
+plain functions, called here one after the other; `builder.compile(store=store)` gives them the same store.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from langgraph.store.base import BaseStore
+
+import muniment
+from muniment.adapters.langgraph import MunimentStore
+
+NAMESPACE = ("memories", "ann")
+
+
+def learn(store: BaseStore) -> None:
+    """A node that keeps what it was told."""
+    store.put(NAMESPACE, "drinks", {"text": "Ann drinks green tea.", "confidence": 0.9})
+    store.put(NAMESPACE, "city", {"text": "Ann lives in Lisbon."})
+
+
+def answer(store: BaseStore) -> None:
+    """A node that looks something up."""
+    for item in store.search(NAMESPACE, query="what does Ann drink?", limit=1):
+        print(f"{item.namespace} {item.key}: {item.value}")
+
+
+def main() -> None:
+    """Two nodes, the entry that stands in the memory then, and how a put is taken back."""
+    with (
+        tempfile.TemporaryDirectory() as scratch,
+        muniment.open(scratch, home=Path(scratch, "home")) as memory,
+    ):
+        store = MunimentStore(memory, scope="user")
+        learn(store)
+        answer(store)
+        (path,) = (step.path for step in memory.history() if "drinks" in step.path)
+        print(path)
+        memory.undo(memory.history()[0].task)
+        print("left:", [item.key for item in store.search(NAMESPACE)])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,50 @@
+"""The memory as function tools of the OpenAI Agents SDK.
+
+Run it with `python examples/openai_agents_tools.py`; it needs `pip install 'muniment[openai-agents]'`. The
+model is scripted, and no network is used: for a real one leave `model=` out. Tracing is off, since it would
+send what the tools answer to OpenAI.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from pathlib import Path
+
+from agents import Agent, RunConfig, Runner
+from agents.testing import ScriptedModel, assistant_message, function_call
+
+import muniment
+from muniment.adapters.openai_agents import tools
+
+CALLS = (
+    ("remember", {"fact": "The user prefers dark mode in all editors", "scope": None}),
+    ("recall", {"query": "which mode in editors?", "limit": None}),
+    ("forget", {"description": "dark mode", "digest": None}),
+    ("show", {"path": "user/../../.bashrc"}),
+)
+
+
+def main() -> None:
+    """A run, and what each of its calls was answered."""
+    model = ScriptedModel(
+        [
+            *([function_call(name, given, call_id=name)] for name, given in CALLS),
+            [assistant_message("Noted.")],
+        ]
+    )
+    with (
+        tempfile.TemporaryDirectory() as scratch,
+        muniment.open(scratch, home=Path(scratch, "home")) as memory,
+    ):
+        agent = Agent(name="assistant", model=model, tools=tools(memory))
+        off = RunConfig(tracing_disabled=True)
+        result = asyncio.run(Runner.run(agent, "I like dark mode.", run_config=off))
+        for item in model.last_call.input:
+            if item.get("type") == "function_call_output":
+                print(f"--- {item['call_id']}\n{item['output']}")
+        print("--- said:", result.final_output)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,282 @@
+"""The memory as a store of LangGraph: `muniment[langgraph]`.
+
+    from muniment.adapters.langgraph import MunimentStore
+
+    with muniment.open(".") as memory:
+        graph = builder.compile(store=MunimentStore(memory, scope="user"))
+
+L1 Each item is an entry that recall finds, in a folder of its own scope: `("memories", "ann")` and `k1` are
+   `user/memories.ann/k1.md`. See `values.py` for what a name and a value become.
+L2 A batch is one commit, all of its puts or none, which `history` tells of and `undo` takes back. Its reads
+   see what was there before. Where `put` returns, the item is stored; what is refused is raised.
+L3 What is put has the trust that the caller names at most; what the owner wrote is replaced by nobody else.
+   A graph that handles the words of strangers has a store of its own, with `trust="external"`.
+L4 Entries that people and other programs wrote are items as well, `{"content": text}`; those that a gate
+   holds back, and expired ones, are none.
+
+Attacked in tests/surface/library/test_langgraph_store.py, beside `InMemoryStore`.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+from muniment.adapters.threads import in_thread
+from muniment.adapters.values import file_of, matches, name_of, strings_of, text_of, value_of
+from muniment.api import Memory
+from muniment.cancelling import Cancel
+from muniment.content.admission import check_entry
+from muniment.content.gates import encode
+from muniment.errors import BadName, InvalidScope, PathEscape, Refusal, ToolError
+from muniment.jobs.entries import Entries, HeldEntry
+from muniment.jobs.request import once_more
+from muniment.kernel.cancel import Patience
+from muniment.kernel.change import FileChange
+from muniment.kernel.names import Scope, Trust, Verb, joined
+from muniment.kernel.path import FILE_SUFFIX, CanonicalPath
+from muniment.kernel.root import Kind
+from muniment.sandbox import WAIT_SECONDS
+from muniment.store.trust import entry_created, entry_id
+
+try:
+    from langgraph.store.base import (
+        BaseStore,
+        GetOp,
+        InvalidNamespaceError,
+        Item,
+        ListNamespacesOp,
+        MatchCondition,
+        Op,
+        PutOp,
+        Result,
+        SearchItem,
+        SearchOp,
+        validate_op_namespace,
+    )
+except ImportError:
+    raise ImportError(
+        "this needs langgraph-checkpoint 4.3 or later of its 4.x: pip install 'muniment[langgraph]'"
+    ) from None
+
+MAX_RANKED: Final = 100
+"""Items that a query puts in order; the others follow as they are."""
+
+RANKED_TOKENS: Final = 1_000_000
+"""Of the text of these, which is not shown: more than any recall has."""
+
+ULID_TIME_CHARS: Final = 10
+"""Characters of an id that are its time, in milliseconds; source: github.com/ulid/spec."""
+
+Namespace = tuple[str, ...]
+
+
+class _Found(NamedTuple):
+    namespace: Namespace
+    key: str
+    held: HeldEntry
+    value: dict[str, Any]
+
+    @property
+    def terms(self) -> dict[str, Any]:
+        """The fields of an item."""
+        return {
+            "namespace": self.namespace,
+            "key": self.key,
+            "value": self.value,
+            "created_at": entry_created(self.held.entry) or self.held.at,
+            "updated_at": self.held.at,
+        }
+
+
+class MunimentStore(BaseStore):
+    """A store over a memory; threads may share one.
+
+    Args:
+        memory: stays the caller's, who closes it after the last graph.
+        scope: where everything stands; None: the first label of each namespace names the scope.
+        trust: of what is put (L3).
+
+    Raises:
+        InvalidScope: no such scope is bound.
+        ValueError: there is no such trust.
+
+    Cost: a get is a read; a search reads every entry below its prefix; a put is a commit.
+    """
+
+    def __init__(self, memory: Memory, *, scope: str | None = None, trust: Trust | str = Trust.AGENT) -> None:
+        place = memory.place
+        if scope is not None and scope not in place.roots:
+            raise InvalidScope(f"there is no scope {scope!r}; there are {', '.join(place.roots)}")
+        self._memory, self._place, self._trust = memory, place, Trust(trust)
+        self._scope = None if scope is None else Scope(scope)
+        self._entries = Entries(place, "program")
+        self._lock = threading.Lock()
+
+    def batch(self, ops: Iterable[Op]) -> list[Result]:
+        """Carry out some operations (L2).
+
+        Raises:
+            InvalidNamespaceError: a namespace is none.
+            InvalidScope: a put names no scope that is bound.
+            BadArguments: a value is no object of JSON.
+            NotImplementedError: a put has a time to live; entries of this memory end on a day.
+            PendingReview: the owner has to approve a put or delete first.
+            MunimentError: gates, quotas or the policy refuse it, or the memory cannot be used.
+        """
+        return self._done(list(ops))
+
+    async def abatch(self, ops: Iterable[Op]) -> list[Result]:
+        """As `batch`, in a thread; where its task is cancelled nothing is put unless it was by then."""
+        return await in_thread(partial(self._done, list(ops)))
+
+    def _done(self, ops: Sequence[Op], cancel: Cancel | None = None) -> list[Result]:
+        for op in ops:
+            _check(op)
+        with self._lock:
+            patience = Patience(time.monotonic() + WAIT_SECONDS, cancel)
+            patience.check()
+            results = [self._read(op) for op in ops]
+            puts = {(op.namespace, str(op.key)): op for op in ops if isinstance(op, PutOp)}
+            if puts:
+                once_more(self._place.policy, "store", "", partial(self._put, list(puts.values()), patience))
+        return results
+
+    def _read(self, op: Op) -> Result:
+        match op:
+            case GetOp():
+                found = self._get(op.namespace, str(op.key))
+                return None if found is None else Item(**found.terms)
+            case SearchOp():
+                return self._search(op)
+            case ListNamespacesOp():
+                return self._namespaces(op)
+            case _:
+                return None
+
+    # -- places
+
+    def _at(self, namespace: Namespace, key: str, *verbs: Verb) -> tuple[CanonicalPath, Kind | None]:
+        """Where an item stands, or would: by the name of its key, or the key itself if that is a file."""
+        scope, labels = (self._scope, namespace) if self._scope else (Scope(namespace[0]), namespace[1:])
+        if scope not in self._place.roots:
+            choice = " or ".join(self._place.roots)
+            told = f"there is no scope {scope!r}; begin the namespace with {choice}, or name one to the store"
+            raise InvalidScope(told)
+        places = [(tuple(map(name_of, labels)), name_of(key)), (labels, key)]
+        texts = [joined(scope, joined(".".join(folder), f"{name}{FILE_SUFFIX}")) for folder, name in places]
+        ours = self._entries.at(texts[0], *verbs)
+        if ours[1] is None and texts[1] != texts[0] and "/" not in "".join((*labels, key)):
+            try:
+                theirs = self._entries.at(texts[1], *verbs)
+            except (PathEscape, Refusal, ToolError):
+                return ours
+            return ours if theirs[1] is None else theirs
+        return ours
+
+    def _named(self, path: CanonicalPath) -> tuple[Namespace, str] | None:
+        """The namespace and key of an entry; None: it stands where no item does."""
+        folder, _, name = path.rel.rpartition("/")
+        labels = tuple(map(text_of, folder.split("."))) if folder else ()
+        namespace = labels if self._scope else (path.scope, *labels)
+        if "/" in folder or not namespace or not all(labels) or any("." in label for label in labels):
+            return None
+        return namespace, text_of(name.removesuffix(FILE_SUFFIX))
+
+    def _listed(self, prefix: Namespace = ()) -> Iterator[tuple[Namespace, str, CanonicalPath]]:
+        for scope in (self._scope,) if self._scope else self._place.roots:
+            if self._scope or not prefix or prefix[0] == scope:
+                for path, row in self._entries.listed(scope):
+                    named = self._named(path)
+                    if named is not None and row.held is None and named[0][: len(prefix)] == prefix:
+                        yield *named, path
+
+    # -- reading
+
+    def _found(self, namespace: Namespace, key: str, path: CanonicalPath) -> _Found | None:
+        try:
+            held = self._entries.read(path)
+        except (PathEscape, Refusal, ToolError):
+            return None  # Held back, expired, or gone by now (L4).
+        return _Found(namespace, key, held, value_of(held.entry))
+
+    def _get(self, namespace: Namespace, key: str) -> _Found | None:
+        try:
+            path, kind = self._at(namespace, key, Verb.READ)
+        except (InvalidScope, PathEscape, Refusal, ToolError):
+            return None
+        return self._found(namespace, key, path) if kind == "file" else None
+
+    def _search(self, op: SearchOp) -> list[SearchItem]:
+        found = [
+            each for item in self._listed(op.namespace_prefix) if (each := self._found(*item)) is not None
+        ]
+        found = [each for each in found if matches(each.value, op.filter or {})]
+        found.sort(key=lambda each: (entry_id(each.held.entry)[:ULID_TIME_CHARS], each.held.path))
+        scores = self._scores(op.query) if op.query else {}
+        found.sort(key=lambda each: -scores.get(each.held.path.text, 0.0))
+        return [
+            SearchItem(**each.terms, score=scores.get(each.held.path.text))
+            for each in found[op.offset : op.offset + op.limit]
+        ]
+
+    def _scores(self, query: str) -> dict[str, float]:
+        """What recall finds, the best first: 1, a half, a third, …, since it has an order and no measure."""
+        recalled = self._memory.recall(query, scope=self._scope, limit=MAX_RANKED, budget=RANKED_TOKENS)
+        if recalled.error is not None:
+            raise recalled.error
+        return {each.path: 1 / number for number, each in enumerate(recalled.entries, 1)}
+
+    def _namespaces(self, op: ListNamespacesOp) -> list[Namespace]:
+        conditions = op.match_conditions or ()
+        found = {namespace for namespace, _, _ in self._listed()}
+        fitting = {each[: op.max_depth] for each in found if all(_fits(each, one) for one in conditions)}
+        return sorted(fitting)[op.offset : op.offset + op.limit]
+
+    # -- writing
+
+    def _put(self, puts: Sequence[PutOp], patience: Patience) -> None:
+        changes = [change for op in puts if (change := self._change(op)) is not None]
+        if changes:
+            self._entries.change(changes, self._trust, patience)
+
+    def _change(self, op: PutOp) -> FileChange | None:
+        try:
+            path, kind = self._at(op.namespace, str(op.key), *([] if op.value is None else _WRITING))
+        except (BadName, InvalidScope):
+            if op.value is None:
+                return None  # There can be no such item.
+            raise
+        base = None if kind is None else self._entries.digest_of(path)
+        if op.value is None:
+            return None if base is None else FileChange(path, base, None)
+        after = self._entries.encoded(file_of(op.value))
+        check_entry(encode(strings_of(op.value)), path.rel, self._place.policy.content)
+        return FileChange(path, base, after)
+
+
+_WRITING: Final = (Verb.CREATE, Verb.MODIFY)
+
+
+def _check(op: Op) -> None:
+    """Refuse what is no operation on a store, also where it did not come by `put`, which looks itself."""
+    validate_op_namespace(op)
+    if not isinstance(op, GetOp | SearchOp | PutOp | ListNamespacesOp):
+        raise ValueError(f"Unknown operation type: {type(op)}")  # noqa: TRY004  as other stores do
+    if isinstance(op, GetOp | PutOp) and not op.namespace:
+        raise InvalidNamespaceError("Namespace cannot be empty.")
+    if isinstance(op, PutOp) and op.ttl is not None:
+        raise NotImplementedError("a time to live is not kept; entries of this memory end on a day")
+
+
+def _fits(namespace: Namespace, condition: MatchCondition) -> bool:
+    size = len(condition.path)
+    if condition.match_type not in {"prefix", "suffix"}:
+        raise ValueError(f"Unsupported match type: {condition.match_type}")
+    part = namespace[:size] if condition.match_type == "prefix" else namespace[len(namespace) - size :]
+    return len(namespace) >= size and all(
+        wanted in {"*", label} for wanted, label in zip(condition.path, part, strict=True)
+    )

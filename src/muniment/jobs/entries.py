@@ -1,0 +1,297 @@
+"""Entries by path, as a program reads and changes them itself: no agent decides where anything belongs.
+
+D1 A path is judged by the policy as written and, where links are resolved, as resolved, before anything is
+   opened; what is opened is opened beneath its root.
+D2 A text is the body of its entry. Front matter is code's: it is kept, completed and stamped at every change,
+   and no text becomes any of it.
+D3 Each change is one commit, made whole or not at all, that `history` tells of and `undo` takes back.
+D4 New bytes have the trust that the caller names, at most; of a text that is kept in part, or only goes to
+   another name, at most its own. What takes the place of a higher trust waits for the owner, as anywhere.
+D5 What a gate holds back and what has expired is not told.
+
+A text that somebody else wrote goes through `write`: a tool call in a worker, and the commit of its sandbox.
+`change` is for what code does: removals, moves, several entries at once.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from types import MappingProxyType
+from typing import Final
+
+from muniment.content.entry import Entry, parse
+from muniment.content.frontmatter import BYTE_ORDER_MARK, line_break, opens
+from muniment.content.gates import decode, encode
+from muniment.content.secrets import redacted
+from muniment.errors import PathEscape, Refusal, Refused, RememberRefused, StoreConflict, ToolError
+from muniment.jobs.place import Place
+from muniment.kernel.cancel import Patience
+from muniment.kernel.change import ChangeSet, FileChange, digest
+from muniment.kernel.decide import Judge
+from muniment.kernel.names import MAX_FILE_BYTES, Digest, Scope, Trust, Verb
+from muniment.kernel.path import CanonicalPath
+from muniment.kernel.root import Kind
+from muniment.names import Symlinks
+from muniment.policy.grammar import NO_LINKS, check_creatable
+from muniment.sandbox import Sandbox
+from muniment.store.audit import timestamp
+from muniment.store.catalog import CatalogEntry
+from muniment.store.commit import Commit, Stamp, Terms, commit
+from muniment.store.index import is_index_path
+from muniment.store.ledger import Run, root_key
+from muniment.store.trust import Ruling, TrustRule, assessing, new_ulid, stamp
+from muniment.store.upkeep import view_of
+from muniment.tools.calls import Outcome
+from muniment.tools.links import read_links
+from muniment.tools.workbench import Reach
+
+KIND: Final = "edit"
+
+NO_TRUST: Final[Mapping[CanonicalPath, Trust]] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class HeldEntry:
+    """An entry that was read.
+
+    Attributes:
+        data: the file.
+        trust: of these bytes.
+        entry: what they say.
+        at: when the file was written.
+    """
+
+    path: CanonicalPath
+    data: bytes
+    trust: Trust
+    entry: Entry
+    at: datetime
+
+    @property
+    def digest(self) -> Digest:
+        """Of the file, as a claim."""
+        return digest(self.data)
+
+    def with_body(self, body: str) -> str:
+        """The file's text with another body (D2)."""
+        if self.entry.front is None:
+            return with_front(body)
+        return self.entry.text[: self.entry.front.body] + body
+
+
+def with_front(body: str, keys: Mapping[str, str] | None = None) -> str:
+    """A file's text whose body is exactly `body`, and whose front matter has `keys` (D2)."""
+    if not keys and not opens(body) and not body.startswith(BYTE_ORDER_MARK):
+        return body
+    end = line_break(body)
+    lines = [f"{key}: {value}" for key, value in (keys or {}).items()]
+    return "".join(f"{line}{end}" for line in ("---", *lines, "---")) + body
+
+
+class Entries:
+    """The entries of a memory, by path.
+
+    Args:
+        place: policy, roots and state; stays the caller's.
+        decided_by: who the changes are recorded to be decided by.
+
+    Threads may share one.
+    """
+
+    def __init__(self, place: Place, decided_by: str = "agent") -> None:
+        self._place, self._decided_by = place, decided_by
+        self._judge = Judge(place.policy)
+
+    # -- reading
+
+    def at(self, unsafe_path: str, *verbs: Verb) -> tuple[CanonicalPath, Kind | None]:
+        """Where a path leads, and what stands there; None: nothing does (D1).
+
+        Args:
+            unsafe_path: of a scope, folder or file, without `/memories/`.
+            verbs: of which one is granted, where it is a file or nothing; none: it may be anything that the
+                policy does not hide.
+
+        Raises:
+            PathEscape, BadName, Refused, NotAFile: it leads to nothing that may be asked for.
+            ManagedMemoryUnavailable: a root cannot be used.
+        """
+        for root in self._place.roots.values():
+            root.verify()
+        reach = self._reach
+        reached = reach.file(unsafe_path, *verbs) if verbs else reach.file_or_directory(unsafe_path)
+        found = self._place.roots[reached.path.scope].root.examine(reached.path)
+        return reached.path, None if found is None else found.kind
+
+    def read(self, path: CanonicalPath) -> HeldEntry:
+        """The entry at a path.
+
+        Raises:
+            Refused: the policy does not grant it, it is held back or has expired (D5), or is an index.
+            PathEscape, ToolError: it cannot be read.
+
+        Cost: an open, a read, a query of the ledger, and the gates where we did not write it.
+        """
+        self._judge.require(Verb.READ, path)
+        if is_index_path(path.rel):  # It quotes whoever wrote what it lists.
+            told = f"{path.text} is made from the entries; read these"
+            raise Refused(told, rule="index", layer="content")
+        place, bound = self._place, self._place.roots[path.scope]
+        with bound.root.open_file(path) as file:
+            data, written = file.read_whole(MAX_FILE_BYTES), os.fstat(file.fd).st_mtime
+        assess = assessing(place.state, root_key(place.state, bound), path.scope, place.policy)
+        found = assess(path.rel, digest(data), data)
+        if found.held is not None:
+            told = f"the text of {path.text} is held back from models ({found.held}); its owner can see it"
+            raise Refused(told, rule=found.held, layer="content")
+        if found.expires is not None and found.expires <= timestamp(datetime.now(UTC)):
+            told = f"{path.text} expired on {found.expires[:10]}, and is told to nobody any more"
+            raise Refused(told, rule="expires", layer="retention")
+        return HeldEntry(path, data, found.trust, parse(decode(data)), datetime.fromtimestamp(written, UTC))
+
+    def digest_of(self, path: CanonicalPath) -> Digest:
+        """Of the file at a path, of which nothing is told; raises as a read of it."""
+        return digest(self._place.roots[path.scope].root.read_bytes(path))
+
+    def listed(self, scope: Scope) -> Iterator[tuple[CanonicalPath, CatalogEntry]]:
+        """The entries of a scope that may be listed, by path; generated files are none.
+
+        Raises:
+            ManagedMemoryUnavailable, PathEscape: the root cannot be used, or is not where it was.
+
+        Cost: a look at each known directory, and at files of those that changed.
+        """
+        bound = self._place.roots[scope]
+        bound.verify()
+        view = view_of(self._place.state, bound, self._place.policy)
+        for row in view.entries():
+            path = CanonicalPath(scope, row.rel)
+            if self._judge.allows(Verb.LIST, path):
+                yield path, row
+
+    # -- changing
+
+    def write(
+        self, path: CanonicalPath, text: str, before: HeldEntry | None, trust: Trust, patience: Patience
+    ) -> Commit:
+        """Write one file, by `write_file` in a worker, and commit it.
+
+        Args:
+            path: without links, as `at` has it.
+            text: the whole file, see `with_front` and `HeldEntry.with_body`.
+            before: what it was made from and takes the place of; None: there must be no such file.
+            trust: of the words.
+            patience: when it ends.
+
+        Raises:
+            RememberRefused: gates, quotas or the policy do not let it be so; the message may be told a model.
+            StoreConflict: the file is there, or is another than `before`.
+            MunimentError: as `Sandbox.commit`.
+
+        Cost: the start of a worker, and a commit.
+        """
+        place = self._place
+        with Sandbox.for_run(
+            place.policy,
+            place.roots,
+            place.state,
+            in_process=place.in_process,
+            symlinks=place.symlinks,
+            patience=patience,
+            shown={} if before is None else {path: before.digest},
+        ) as box:
+            _require(box.call("write_file", {"path": path.text, "content": text}), path)
+            rule = _ruling(trust, {} if before is None else {path: before.trust})
+            return box.commit(self._run(trust), trust=rule, stamp=stamp)
+
+    def change(
+        self,
+        changes: Sequence[FileChange],
+        trust: Trust,
+        patience: Patience,
+        *,
+        kept: Mapping[CanonicalPath, Trust] = NO_TRUST,
+        stamped: Stamp = stamp,
+    ) -> Commit:
+        """Commit what code does to some files.
+
+        Args:
+            changes: with the digest of what each rests on; texts as of `write`.
+            trust: of whoever asks, and of new words.
+            patience: when it ends.
+            kept: the trust of text that stays in a file, by path.
+            stamped: completes the new bytes.
+
+        Raises:
+            RememberRefused: as `write`.
+            MunimentError: as `store.commit`.
+        """
+        place = self._place
+        terms = Terms(
+            place.policy,
+            place.roots,
+            patience,
+            place.state,
+            self._run(trust),
+            _ruling(trust, kept),
+            stamp=stamped,
+        )
+        try:
+            for each in changes:
+                if each.base is None:
+                    check_creatable(each.path)
+            return commit([ChangeSet(tuple(changes))], terms)
+        except (Refusal, ToolError) as error:
+            raise RememberRefused(f"the change was refused: {error}") from error
+
+    def move(self, moved: Mapping[CanonicalPath, HeldEntry], trust: Trust, patience: Patience) -> Commit:
+        """Put entries to other names, by the new path of each; they keep their ids. Raises as `change`."""
+        changes = [
+            change
+            for path, held in moved.items()
+            for change in (FileChange(held.path, held.digest, None), FileChange(path, None, held.data))
+        ]
+
+        def stamped(data: bytes, _base: bytes | None, path: CanonicalPath, run: Run) -> bytes:
+            return stamp(data, moved[path].data, path, run)
+
+        kept = {path: held.trust for path, held in moved.items()}
+        return self.change(changes, trust, patience, kept=kept, stamped=stamped)
+
+    def encoded(self, text: str) -> bytes:
+        """The bytes of a text that `change` takes: where the policy says so, without what looks secret.
+
+        Raises:
+            NotText: it holds half a character.
+        """
+        return encode(redacted(text) if self._place.policy.content.secrets == "redact" else text)
+
+    def _run(self, trust: Trust) -> Run:
+        now, policy = timestamp(datetime.now(UTC)), self._place.policy.label
+        return Run(f"{KIND}-{new_ulid()}", now, trust, self._decided_by, policy, KIND)
+
+    @property
+    def _reach(self) -> Reach:
+        """By the links of now, where they are resolved."""
+        roots, are_resolved = self._place.roots, self._place.symlinks is Symlinks.BENEATH
+        links = {scope: read_links(each.root) for scope, each in roots.items()} if are_resolved else NO_LINKS
+        return Reach(self._judge, tuple(roots), links)
+
+
+def _ruling(trust: Trust, kept: Mapping[CanonicalPath, Trust]) -> TrustRule:
+    """D4."""
+    return lambda draft, _held: Ruling(trust.capped(*filter(None, [kept.get(draft.path)])), by=trust)
+
+
+def _require(outcome: Outcome, path: CanonicalPath) -> None:
+    """Go on only with what was allowed."""
+    if outcome.verdict == "allow":
+        return
+    if outcome.via is not None:
+        raise PathEscape(outcome.via, path.text)
+    if outcome.code == "not_read":
+        raise StoreConflict((path.text,))
+    raise RememberRefused(outcome.text)

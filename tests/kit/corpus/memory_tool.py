@@ -1,0 +1,31 @@
+"""Our memory tool for the anthropic SDK as a subject of the corpus, spoken to as theirs is."""
+
+from contextlib import ExitStack
+
+import muniment
+from muniment.adapters.anthropic import MunimentMemoryTool
+from muniment.testing.conformance.targets import AnthropicSubject
+from muniment.testing.corpus.stage import ROOTS
+from muniment.testing.corpus.subjects import symlinks, write_policy
+
+
+class MemoryToolSubject(AnthropicSubject):
+    """A tool for each scope, over one memory; `about` says nothing, since it is ours."""
+
+    def __init__(self, stage, case):
+        self.about, self._stage, self._case = "", stage, case
+        self.opened = ExitStack()
+        self.memory = self.opened.enter_context(
+            muniment.open(
+                stage.outside,
+                home=stage.state / "home",
+                policy=write_policy(stage, case, require="partial", on_escape="abort"),
+                roots={scope: stage.scope(scope) for scope in ROOTS},
+                symlinks=symlinks(case),
+            )
+        )
+        self._tools = {scope: MunimentMemoryTool(self.memory, scope=scope) for scope in ROOTS}
+
+    def close(self):
+        self.opened.close()
+        return super().close()

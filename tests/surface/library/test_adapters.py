@@ -1,0 +1,36 @@
+"""Adapters without what they need, and a memory that nothing of them slows down."""
+
+import importlib
+import sys
+
+import pytest
+
+from kit.raising import raised
+from kit.shell import printed
+
+NEEDS = {
+    "anthropic": ("anthropic", "anthropic.tools"),
+    "openai_agents": ("agents",),
+    "langgraph": ("langgraph", "langgraph.store", "langgraph.store.base"),
+}
+
+
+@pytest.mark.parametrize("name", NEEDS)
+def test_an_adapter_without_its_extra_says_in_one_line_what_to_install(name, monkeypatch):
+    module = f"muniment.adapters.{name}"
+    for absent in NEEDS[name]:
+        monkeypatch.setitem(sys.modules, absent, None)
+    monkeypatch.delitem(sys.modules, module, raising=False)
+    error = raised(ImportError, importlib.import_module, module)
+    assert str(error).endswith(f": pip install 'muniment[{name.replace('_', '-')}]'")
+    assert str(error).isprintable()
+    assert error.__suppress_context__
+
+
+@pytest.mark.slow
+def test_opening_a_memory_loads_none_of_what_adapters_need(tmp_path):
+    code = (
+        "import sys, muniment.jobs.entries, muniment.adapters.memories, muniment.adapters.values\n"
+        "print(sorted({'anthropic', 'agents', 'openai', 'langgraph', 'anyio'} & set(sys.modules)))"
+    )
+    assert printed(sys.executable, "-c", code, home=tmp_path) == "[]\n"
