@@ -13,6 +13,9 @@ from kit.daemon.process import HeldModel, serving
 from kit.daemon.raw import running
 from kit.memories import descriptors
 
+PAGES = ("https://app.example", "HTTP://Pages.Example:8080", "https://usual.example:443", "http://[::1]:3000")
+"""Origins of pages that may call `quiet`, as an operator wrote them."""
+
 
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory):
@@ -22,7 +25,9 @@ def daemon(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def _quiet_daemon(tmp_path_factory):
-    with running(tmp_path_factory.mktemp("quiet"), allow_hosts=("memory.example",)) as served:
+    with running(
+        tmp_path_factory.mktemp("quiet"), allow_hosts=("memory.example",), allow_origins=PAGES
+    ) as served:
         assert served.client
         yield served
 
