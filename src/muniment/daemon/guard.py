@@ -8,7 +8,8 @@ G2 No Origin but the daemon's own and those that its operator allowed, letter by
 G3 A path is taken as it was sent: no segment that is empty, dotted or encoded leads anywhere (404). The long
    forms `/workspaces/{workspace}/…` and `/session/{id}/events` become the short ones here, and nowhere else.
 G4 A bearer token, exactly one; on the Unix socket, where none is sent, the peer's user, who has to be this
-   one, and never the overflow user, whom the kernel names where it knows none (401). Only `HELLO` needs none:
+   one, and never the overflow user, whom the kernel names where it knows none (401); a page that a proxy
+   brings there is nobody. Only `HELLO` needs none:
    by it the daemon proves to a client that it is one, before that sends its token (ADR 0026).
 G5 At most `MAX_REQUESTS` at once, besides `MAX_WAITING` that wait and `MAX_FOLLOWERS` that follow events
    (503); of each, no client's token has more than half, and all of them leave some to the owner.
@@ -395,8 +396,8 @@ class Guard:
             raise HttpProblem("busy", headers={"Retry-After": "1"})
 
     def _principal(self, scope: Scope) -> Principal:
-        sent = _values(scope, b"authorization")
-        if not sent and scope["state"][PEER] is not None and scope["state"][PEER] == self._us:
+        sent, state = _values(scope, b"authorization"), scope["state"]
+        if not sent and PAGE not in state and state[PEER] is not None and state[PEER] == self._us:
             return THE_OWNER
         found = None
         if len(sent) == 1:

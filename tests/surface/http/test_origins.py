@@ -95,6 +95,11 @@ def test_a_preflight_is_all_that_needs_no_token_and_cookies_are_none(quiet):
     for method, asks in ("OPTIONS", ()), ("OPTIONS", ASKS[1:]), ("GET", ASKS), ("HEAD", ASKS), ("POST", ASKS):
         answer = quiet.ask(method, "/capabilities", page, *asks, "Cookie: token=x", token="")
         assert answer.status == 401, (method, asks)
+    # By the Unix socket, where a proxy of the owner may stand, a page is not the owner.
+    assert quiet.ask("GET", "/health", page, token="", address=quiet.unix).code == NOBODY
+    assert quiet.ask("GET", "/health", token="", address=quiet.unix).status == 200
+    with_body = quiet.ask("OPTIONS", REMEMBER, page, *ASKS, token="", body=b"x" * 100)
+    assert (with_body.status, with_body.values("connection")) == (204, ["close"])
     granted = {quiet.ask("OPTIONS", path, page, *ASKS, token="").status for path in ("/", "//x", "/nowhere")}
     assert granted == {204}  # What there is cannot be told by it.
     for path, token in ("/health", None), ("/health", ""), ("/metrics", quiet.client), ("/nowhere", None):
