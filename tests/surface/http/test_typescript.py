@@ -75,6 +75,11 @@ def test_it_remembers_forgets_and_dreams_in_each_scope_and_mode(start_daemon, sd
     assert (task["contextMode"], "scope" in task) == ("workspace", False)
     query = "prefers workspace tabs to spaces"
     task = over(sdk.getWorkspaceMemoryForgetTask, sdk.forgetWorkspaceMemory(query, {"scope": "project"}))
+    topics = {"user", "feedback", "project", "reference"}
+    assert {
+        *task["result"]["touchedTopics"],
+        *(each["topic"] for each in task["result"]["removedEntries"]),
+    } <= topics
     gone = task["result"]["removedEntries"]
     assert (
         {each["filePath"].partition("/")[0] for each in gone}
