@@ -176,6 +176,14 @@ def dream(  # noqa: PLR0913, PLR0917  every argument is an option of the command
 token_app = typer.Typer(help="The tokens with which clients call the daemon.", no_args_is_help=True)
 
 TokenName = Annotated[str, typer.Argument(metavar="NAME", help="Of the token, such as editor.")]
+AllowHosts = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAME", help="A name by which other machines call. May be repeated."),
+]
+AllowOrigins = Annotated[
+    list[str] | None,
+    typer.Option(metavar="ORIGIN", help="Of web pages that may call with a token. May be repeated."),
+]
 
 
 def serve(  # noqa: PLR0913, PLR0917  every argument is an option of the command
@@ -193,10 +201,8 @@ def serve(  # noqa: PLR0913, PLR0917  every argument is an option of the command
             show_default="daemon.sock in the home",
         ),
     ] = None,
-    allow_host: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME", help="A name by which other machines call. May be repeated."),
-    ] = None,
+    allow_host: AllowHosts = None,
+    allow_origin: AllowOrigins = None,
     policy: PolicyName = None,
     root: Roots = None,
     symlinks: Symlinks = None,
@@ -229,6 +235,7 @@ def serve(  # noqa: PLR0913, PLR0917  every argument is an option of the command
         port,
         socket,
         allow_host or [],
+        allow_origin or [],
         policy,
         root or [],
         symlinks,

@@ -71,6 +71,7 @@ class ServeArguments:
     port: int
     socket: Path | None
     allow_hosts: list[str]
+    allow_origins: list[str]
     policy: str | None
     roots: list[str]
     symlinks: str | None
@@ -105,6 +106,7 @@ def serve(asked: ServeArguments) -> int:
             port=asked.port,
             socket=_socket(asked, settings),
             allow_hosts=tuple(map(_name, asked.allow_hosts)),
+            allow_origins=tuple(asked.allow_origins),
             grace=asked.grace,
         )
         with end_on_interrupt(), open_model(settings, os.environ) as model:

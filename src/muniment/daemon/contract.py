@@ -1,7 +1,8 @@
 """What goes over the wire: the models of requests and answers, in the words of the contract.
 
 Requests are closed: a field that is not known is refused, since a misspelt `dryRun` would delete. Answers are
-built from these models, and so is the OpenAPI document.
+built from these models, and so is the OpenAPI document. A member of an answer that has no value is left out,
+and never null, as the types of the original contract have it.
 """
 
 from __future__ import annotations
@@ -60,6 +61,20 @@ MAX_ID_CHARS: Final = 1_200
 """Characters of the id of an entry: its path, and 65 more."""
 
 
+def _leave_out(schema: dict[str, Any]) -> None:
+    """Have a schema say that what may be None is left out."""
+    members, required = schema.get("properties", {}), schema.get("required", [])
+    for name, member in members.items():
+        kinds = member.get("anyOf", [])
+        others = [each for each in kinds if each != {"type": "null"}]
+        if len(others) == len(kinds):
+            continue
+        rest = {word: value for word, value in member.items() if word not in {"anyOf", "default"}}
+        members[name] = rest | (others[0] if len(others) == 1 else {"anyOf": others})
+        if name in required:
+            required.remove(name)
+
+
 class _Model(BaseModel):
     model_config = ConfigDict(
         extra="forbid",
@@ -67,6 +82,7 @@ class _Model(BaseModel):
         strict=True,
         defer_build=True,  # A daemon starts without them.
         json_schema_serialization_defaults_required=True,
+        json_schema_extra=_leave_out,
         alias_generator=to_camel,
         validate_by_name=True,
         validate_by_alias=True,
@@ -74,7 +90,8 @@ class _Model(BaseModel):
 
 
 class _Request(_Model):
-    model_config = ConfigDict(validate_by_name=False)  # No second spelling of a field.
+    # No second spelling of a field; and null may be sent.
+    model_config = ConfigDict(validate_by_name=False, json_schema_extra=None)
 
 
 class Source(_Request):
@@ -162,14 +179,16 @@ class RememberResult(_Model):
     summary: str
     files_touched: list[str]
     touched_scopes: list[str]
-    enforcement: Annotated[Enforcement, Field(strict=False)] | None
+    enforcement: Annotated[Enforcement, Field(strict=False)] | None = None
     decided_by: str
     trust: Annotated[Trust, Field(strict=False)] | None = Field(
         None, description="Of what was written; below the request's where a model used words of its own."
     )
     superseded: list[SupersededEntry] = Field(default_factory=list, description="What no longer holds.")
     notes: list[str] = Field(default_factory=list, description="What a person should know.")
-    expires: str | None = Field(None, description="The day on which it is no longer told; null: it lasts.")
+    expires: str | None = Field(
+        None, description="The day on which it is no longer told; without one it lasts."
+    )
 
 
 class RemovedEntry(_Model):
@@ -178,8 +197,10 @@ class RemovedEntry(_Model):
     topic: str
     summary: str
     file_path: str
-    line: int | None = Field(None, description="Where in the file what goes begins; null: all of it goes.")
-    text: str | None = Field(None, description="The lines that go; null: all of the file.")
+    line: int | None = Field(
+        None, description="Where in the file what goes begins; without it all of it goes."
+    )
+    text: str | None = Field(None, description="The lines that go; without them all of the file.")
 
 
 class KeptEntry(_Model):
@@ -271,7 +292,7 @@ class TaskList(_Model):
     """Tasks, the newest first."""
 
     tasks: list[Annotated[RememberTask | ForgetTask | DreamTask, Field(discriminator="kind")]]
-    next_cursor: str | None = Field(None, description="For the next request; null: there are no more.")
+    next_cursor: str | None = Field(None, description="For the next request, if there are more.")
 
 
 class RecalledEntry(_Model):
@@ -295,7 +316,7 @@ class Recalled(_Model):
     tokens: int = Field(description="Of the text, about.")
     abstained: bool = Field(description="Nothing in the memory is about it but what was excluded.")
     error: Literal["managed_memory_unavailable", "deadline", "recall_failed"] | None = Field(
-        description="Why it is empty; null: nothing went wrong."
+        None, description="Why it is empty; without it nothing went wrong."
     )
 
 
@@ -328,7 +349,7 @@ class Decided(_Model):
 
     review_id: str
     status: Literal["approved", "rejected"]
-    task_id: str | None
+    task_id: str | None = Field(None, description="As which it was committed, where it was approved.")
     files_touched: list[str]
     touched_scopes: list[str]
     notes: list[str]
@@ -417,13 +438,27 @@ class Limits(_Model):
     task_seconds: float
 
 
+class ProtocolVersions(_Model):
+    """Which versions of the contract are spoken."""
+
+    current: Literal["v1"] = "v1"
+    supported: list[str] = Field(default_factory=lambda: ["v1"])
+
+
 class Capabilities(_Model):
     """What this daemon can do in a workspace, and its limits."""
 
     v: Literal[1] = 1
+    protocol_versions: ProtocolVersions = ProtocolVersions()
+    mode: Literal["http-bridge"] = Field("http-bridge", description="Means nothing here; ask `features`.")
     version: str
     workspace: str = Field(description="Its key, as in `/workspaces/{workspace}/memory/…`.")
-    features: dict[str, Feature]
+    features: list[str] = Field(description="The names of what it can do.")
+    feature_details: dict[str, Feature] = Field(description="More about some of them.")
+    transports: list[str] = Field(default_factory=lambda: ["rest"])
+    model_services: list[str] = Field(
+        default_factory=list, description="None: a client needs no model of the daemon."
+    )
     limits: Limits
 
 
@@ -461,8 +496,8 @@ class Problem(_Model):
 
 
 def as_wire(model: BaseModel) -> dict[str, Any]:
-    """A model as the JSON document that is sent."""
-    return model.model_dump(mode="json", by_alias=True)
+    """A model as the JSON document that is sent, without what has no value."""
+    return model.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
 # -- problems ----------------------------------------------------------------------------------------

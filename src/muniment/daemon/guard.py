@@ -2,12 +2,14 @@
 
 G1 Exactly one Host header, one of the daemon's names: a page that had its own name rebound to this address
    has another (421). On the Unix socket, which no page reaches, any one name.
-G2 No Origin but the daemon's own; `null` is foreign, and so is what a browser says comes from another site
-   (403).
+G2 No Origin but the daemon's own and those that its operator allowed, letter by letter; `null` is foreign,
+   and so is what a browser says comes from another site (403). A page of an allowed one may read the answers,
+   and its preflight is granted before a token is asked for; the call itself needs one, and no cookie is one.
 G3 A path is taken as it was sent: no segment that is empty, dotted or encoded leads anywhere (404). The long
    forms `/workspaces/{workspace}/…` and `/session/{id}/events` become the short ones here, and nowhere else.
 G4 A bearer token, exactly one; on the Unix socket, where none is sent, the peer's user, who has to be this
-   one, and never the overflow user, whom the kernel names where it knows none (401). Only `HELLO` needs none:
+   one, and never the overflow user, whom the kernel names where it knows none (401); a page that a proxy
+   brings there is nobody. Only `HELLO` needs none:
    by it the daemon proves to a client that it is one, before that sends its token (ADR 0026).
 G5 At most `MAX_REQUESTS` at once, besides `MAX_WAITING` that wait and `MAX_FOLLOWERS` that follow events
    (503); of each, no client's token has more than half, and all of them leave some to the owner.
@@ -22,6 +24,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import resource
 import socket
 import struct
@@ -39,7 +42,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from muniment import events
 from muniment.daemon.contract import HttpProblem, problem_of
 from muniment.daemon.tokens import THE_OWNER, Principal, Shares
-from muniment.errors import MunimentError
+from muniment.errors import ConfigInvalid, MunimentError, printable
 from muniment.kernel.names import Trust
 
 # -- protocol ----------------------------------------------------------------------------------------
@@ -201,10 +204,32 @@ MAX_WAITING: Final = 128
 MAX_FOLLOWERS: Final = 256
 """Followers of events at once."""
 
+ALLOWED_METHODS: Final = "GET, POST, DELETE"
+ALLOWED_HEADERS: Final = (
+    "Authorization, Content-Type, Idempotency-Key, If-None-Match, Last-Event-ID, Prefer, "
+    "X-Muniment-Client-Id, X-Qwen-Client-Id, X-Qwen-Event-Epoch"
+)
+EXPOSED_HEADERS: Final = "ETag, Idempotency-Replayed, Location, Retry-After, X-Qwen-Event-Epoch"
+"""What a page of an allowed origin may use, send and read, besides what every page may."""
+
+_GRANT: Final = (
+    (b"access-control-allow-methods", ALLOWED_METHODS.encode()),
+    (b"access-control-allow-headers", ALLOWED_HEADERS.encode()),
+    (b"access-control-max-age", b"600"),
+)
+_ORIGIN: Final = re.compile(
+    r"([a-z][a-z0-9+.-]*)://([a-z0-9._-]{1,253}|\[[0-9a-f:.]{2,45}\])(?::([1-9][0-9]{0,4}))?",
+    re.ASCII | re.IGNORECASE,
+)
+_USUAL_PORTS: Final = frozenset({("http", "80"), ("https", "443")})
+_MAX_PORT: Final = 65_535
+
 PRINCIPAL: Final = "principal"
 WORKSPACE: Final = "workspace"
 SLOT: Final = "slot"
-"""Keys of a request's state: who sent it, the workspace that it names (None: the first), and its place."""
+PAGE: Final = "page"
+"""Keys of a request's state: who sent it, the workspace that it names (None: the first), its place, and the
+headers that let a page read the answer."""
 
 HELLO: Final = "/hello"
 
@@ -264,13 +289,16 @@ class Guard:
         app: what it guards.
         whose: who a token belongs to.
         hosts: what a Host header may say, in lower case.
+        origins: of pages that may call besides the daemon's own, as `as_origin` writes them.
 
     Attributes:
         answering, waiting, following: the requests that are being answered, that wait, that follow events.
     """
 
-    def __init__(self, app: ASGIApp, whose: WhoseToken, hosts: frozenset[str]) -> None:
-        self._app, self._whose, self.hosts = app, whose, hosts
+    def __init__(
+        self, app: ASGIApp, whose: WhoseToken, hosts: frozenset[str], origins: frozenset[str] = frozenset()
+    ) -> None:
+        self._app, self._whose, self.hosts, self._origins = app, whose, hosts, origins
         self.answering, self.waiting = Shares(MAX_REQUESTS, 1), Shares(MAX_WAITING, 1)
         self.following = Shares(MAX_FOLLOWERS, 5)
         self._us = _this_user()
@@ -292,11 +320,16 @@ class Guard:
             if message["type"] == "http.response.start":
                 started = True
                 closing = [] if is_read else [_CLOSE]
-                message = {**message, "headers": [*message["headers"], *HEADERS, *closing]}
+                more = (*HEADERS, *scope["state"].get(PAGE, ()), *closing)
+                message = {**message, "headers": [*message["headers"], *more]}
             await send(message)
 
         try:
             state = self._admit(scope)
+            if state is None:
+                await guarded({"type": "http.response.start", "status": 204, "headers": [*_GRANT]})
+                await guarded({"type": "http.response.body"})
+                return
             slot = Slot(self, state[PRINCIPAL].name)
             slot.answer()
             scope["state"] |= {**state, SLOT: slot}
@@ -312,13 +345,20 @@ class Guard:
             if slot is not None:
                 slot.leave()
 
-    def _admit(self, scope: Scope) -> dict[str, Any]:
-        """G1 to G4; what the request's state gets. The path becomes the one that routes know."""
+    def _admit(self, scope: Scope) -> dict[str, Any] | None:
+        """G1 to G4; what the request's state gets. The path becomes the one that routes know.
+
+        None: it is the preflight of a page that may call.
+        """
         is_local = scope["state"][PEER] is not None
         try:
             _check_header(scope)
             self._check_host(_values(scope, b"host"), is_local=is_local)
-            self._check_origin(scope)
+            origin = self._check_origin(scope)
+            if origin is not None:
+                scope["state"][PAGE] = _for_page(origin)
+                if scope["method"] == "OPTIONS" and _values(scope, b"access-control-request-method"):
+                    return None
             workspace, path = _path(scope["raw_path"])
             _check_body(scope)
             if path == HELLO and scope["method"] == "GET":
@@ -336,13 +376,17 @@ class Guard:
         if len(sent) != 1 or not (is_local or sent[0].lower() in self.hosts):
             raise HttpProblem("misdirected_request")
 
-    def _check_origin(self, scope: Scope) -> None:
+    def _check_origin(self, scope: Scope) -> str | None:
+        """The allowed origin that a request comes from; None: the daemon's own, or from no page."""
         origins = _values(scope, b"origin")
+        if len(origins) == 1 and origins[0] in self._origins:
+            return origins[0]
         ours = {f"http://{host}" for host in self.hosts}
         if any(origin.lower() not in ours for origin in origins) or len(origins) > 1:
             raise HttpProblem("foreign_origin")
         if not _OUR_SITES.issuperset(_values(scope, b"sec-fetch-site")):
             raise HttpProblem("foreign_origin")
+        return None
 
     def _count_hello(self) -> None:
         second = int(time.monotonic())
@@ -352,8 +396,8 @@ class Guard:
             raise HttpProblem("busy", headers={"Retry-After": "1"})
 
     def _principal(self, scope: Scope) -> Principal:
-        sent = _values(scope, b"authorization")
-        if not sent and scope["state"][PEER] is not None and scope["state"][PEER] == self._us:
+        sent, state = _values(scope, b"authorization"), scope["state"]
+        if not sent and PAGE not in state and state[PEER] is not None and state[PEER] == self._us:
             return THE_OWNER
         found = None
         if len(sent) == 1:
@@ -362,6 +406,37 @@ class Guard:
         if found is None:
             raise HttpProblem("token_required", headers={"WWW-Authenticate": "Bearer"})
         return found
+
+
+def as_origin(text: str) -> str:
+    """An origin as browsers send it: in lower case, and without the port that its scheme has anyway.
+
+    Args:
+        text: `scheme://host` or `scheme://host:port`, and nothing else.
+
+    Raises:
+        ConfigInvalid: it is none. `*` and `null` are not, since they would be every page.
+
+    Source: RFC 6454, 6.2.
+    """
+    found = _ORIGIN.fullmatch(text)
+    if found is None or int(found[3] or 0) > _MAX_PORT:
+        what = (
+            "this is no origin of a page, such as https://memory.example.org:8443, without a slash at its end"
+        )
+        raise ConfigInvalid(f"--allow-origin {printable(text)}: {what}")
+    scheme, host, port = (part and part.lower() for part in found.groups())
+    is_told = port is not None and (scheme, port) not in _USUAL_PORTS
+    return f"{scheme}://{host}:{port}" if is_told else f"{scheme}://{host}"
+
+
+def _for_page(origin: str) -> tuple[tuple[bytes, bytes], ...]:
+    """Headers that let a page of this origin read an answer; without cookies, which are none of ours."""
+    return (
+        (b"access-control-allow-origin", origin.encode("latin-1")),
+        (b"access-control-expose-headers", EXPOSED_HEADERS.encode()),
+        (b"vary", b"Origin"),
+    )
 
 
 def _problem(error: BaseException, method: str) -> HttpProblem:

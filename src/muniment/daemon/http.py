@@ -81,7 +81,8 @@ async def _read(request: Request) -> bytes:
 #
 # What a route is, as a value: from these the application, the OpenAPI document and its page are made.
 
-CLIENT_HEADERS: Final = ("x-qwen-client-id", "x-muniment-client-id")
+ORIGINAL_CLIENT: Final = "x-qwen-client-id"
+CLIENT_HEADERS: Final = (ORIGINAL_CLIENT, "x-muniment-client-id")
 """Either says which client of a token asks."""
 
 EVERYWHERE: Final = (
@@ -135,6 +136,15 @@ class Call:
         if sent or client not in known:
             raise HttpProblem("invalid_client_id")
         return Originator(self.principal.name, client)
+
+    @property
+    def is_original(self) -> bool:
+        """Whether its client is one of the original contract: it follows a session, or names itself so.
+
+        Such a one knows no task that was `cancelled`, and other words for a cursor that is none.
+        """
+        is_of_session: bool = self.request.scope["raw_path"].startswith(b"/session/")
+        return is_of_session or ORIGINAL_CLIENT in self.request.headers
 
     def is_still_known(self) -> bool:
         """Whether the token that this came with was not revoked since, nor made anew by the same name."""

@@ -88,11 +88,11 @@ _PREFER: Final = Parameter(
 _ETAG: Final = Parameter("If-None-Match", "header", "An ETag: 304 where it still is the answer's.")
 
 
-def rendered(task: Task, viewer: Originator) -> AnyTask:
+def rendered(task: Task, call: Call, viewer: Originator) -> AnyTask:
     """A task as `viewer` is told of it: `cancelled` alone for who did so, as old clients know no such end."""
     error = task.error
     status: Status = task.status
-    if status == "cancelled" and viewer != task.cancelled_by:
+    if status == "cancelled" and (call.is_original or viewer != task.cancelled_by):
         status, error = "failed", {"code": "cancelled"}
     fields: dict[str, Any] = {
         "task_id": task.id,
@@ -139,7 +139,7 @@ async def look(call: Call) -> Response:
         if not call.is_still_known():
             raise HttpProblem("token_required", headers={"WWW-Authenticate": "Bearer"})
     headers = {} if task.is_over else {"Retry-After": "1"}
-    return answered(rendered(task, viewer), headers=headers, etag=call.wanted_etag)
+    return answered(rendered(task, call, viewer), headers=headers, etag=call.wanted_etag)
 
 
 async def cancel(call: Call) -> Response:
@@ -150,7 +150,7 @@ async def cancel(call: Call) -> Response:
         task = await call.core.cancel(call.workspace, task.id, viewer)
     except NotFound:
         raise HttpProblem(f"{task.kind}_task_not_found") from None
-    return answered(rendered(task, viewer))
+    return answered(rendered(task, call, viewer))
 
 
 async def list_tasks(call: Call) -> Response:
@@ -163,7 +163,7 @@ async def list_tasks(call: Call) -> Response:
         raise HttpProblem("invalid_request")
     before = None if cursor is None else int(cursor)
     found = [
-        (task.seq, rendered(task, viewer))
+        (task.seq, rendered(task, call, viewer))
         for task in call.core.tasks(call.workspace, before=before)
         if viewer.sees(task.originator)
     ]
@@ -197,7 +197,7 @@ async def _accepted(call: Call, kind: Kind, wanted: asking.WantedTask) -> Respon
     headers = {"Location": f"{path}/{task.id}", "Retry-After": "1"}
     if submitted.repeated:
         headers["Idempotency-Replayed"] = "true"
-    return answered(rendered(task, originator), status=202, headers=headers)
+    return answered(rendered(task, call, originator), status=202, headers=headers)
 
 
 def _task(call: Call, viewer: Originator) -> Task:
@@ -607,21 +607,32 @@ _NONCE: Final = re.compile("[0-9a-f]{64}")
 
 EVENT_STREAM: Final = "text/event-stream"
 
+EPOCH: Final = "X-Qwen-Event-Epoch"
+"""Header that says of which series the number of an event is."""
+
+ORIGINAL_SCOPES: Final = ("user", "project")
+"""Scopes that a client of the original contract may name, once it sees the feature."""
+
 
 async def capabilities(call: Call) -> Response:
     """Answer what the daemon can do."""
     workspace = call.workspace
     scopes = sorted(workspace.scopes().values())
+    details = {
+        "workspace_memory_remember": contract.Feature(modes=list(ContextMode), scopes=scopes),
+        "workspace_memory_forget": contract.Feature(scopes=scopes),
+        "workspace_memory_dream": contract.Feature(),
+        "workspace_memory_recall": contract.Feature(),
+    }
+    named = [scope for scope in ORIGINAL_SCOPES if scope in scopes]
+    of_scopes = [f"workspace_memory_remember_{scope}_scope" for scope in named]
+    of_scopes += ["workspace_memory_forget_scope"] if named else []
     return answered(
         contract.Capabilities(
             version=__version__,
             workspace=workspace.key,
-            features={
-                "workspace_memory_remember": contract.Feature(modes=list(ContextMode), scopes=scopes),
-                "workspace_memory_forget": contract.Feature(scopes=scopes),
-                "workspace_memory_dream": contract.Feature(),
-                "workspace_memory_recall": contract.Feature(),
-            },
+            features=["health", "capabilities", "session_events", *details, *of_scopes],
+            feature_details=details,
             limits=contract.Limits(
                 content_bytes=MAX_FACT_BYTES,
                 body_bytes=MAX_BODY_BYTES,
@@ -682,10 +693,16 @@ async def follow(call: Call) -> Response:
     """Answer with what happens, as long as the client listens."""
     workspace = call.workspace
     stream = call.core.stream
-    view = StreamView(workspace.key, workspace.scopes, call.originator(), call.is_still_known)
-    cursor = call.request.headers.get("last-event-id")
+    view = StreamView(
+        workspace.key, workspace.scopes, call.originator(), call.is_original, call.is_still_known
+    )
+    headers = call.request.headers
+    cursor, epoch = headers.get("last-event-id"), headers.get(EPOCH)
+    if cursor is not None and epoch is not None and cursor.isdecimal():
+        cursor = f"{epoch}-{cursor}"
     call.follow()
-    return StreamingResponse(stream.follow(view, cursor), media_type=EVENT_STREAM)
+    frames = stream.follow(view, cursor)
+    return StreamingResponse(frames, headers={EPOCH: stream.epoch}, media_type=EVENT_STREAM)
 
 
 async def metrics(call: Call) -> Response:
@@ -708,8 +725,11 @@ ABOUT_OPERATIONS: Final = (
         parameters=(
             CLIENT_ID,
             Parameter(
-                "Last-Event-ID", "header", "The id of the last event that was seen: nothing since is missed."
+                "Last-Event-ID",
+                "header",
+                "The id of the last event that was seen, or its number: nothing since is missed.",
             ),
+            Parameter(EPOCH, "header", "With a number: the epoch that the answer had it from."),
         ),
     ),
     Operation(
@@ -729,6 +749,7 @@ ABOUT_OPERATIONS: Final = (
         is_open=True,
     ),
     Operation("GET", "/healthz", health, "Whether the daemon runs.", contract.Health),
+    Operation("GET", "/health", health, "The same, by the name of the original contract.", contract.Health),
     Operation("GET", "/readyz", ready, "Whether it accepts tasks.", contract.Readiness, ("not_ready",)),
     Operation("GET", "/metrics", metrics, "What was counted, for Prometheus.", MEDIA_TYPE, owner_only=True),
 )

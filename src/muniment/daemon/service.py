@@ -38,7 +38,7 @@ from muniment import events
 from muniment.agent.model import Model
 from muniment.daemon.contract import HttpProblem
 from muniment.daemon.core import DaemonCore
-from muniment.daemon.guard import LOOPBACK, MAX_HEADER_BYTES, Guard, Protocol
+from muniment.daemon.guard import LOOPBACK, MAX_HEADER_BYTES, Guard, Protocol, as_origin
 from muniment.daemon.http import JSON, Call, Operation, document_of
 from muniment.daemon.routes import ABOUT_OPERATIONS, OWNER_OPERATIONS, RECALL_OPERATIONS, TASK_OPERATIONS
 from muniment.errors import ConfigInvalid, ManagedMemoryUnavailable
@@ -297,18 +297,19 @@ OPERATIONS: Final = (
 """Everything that the daemon can be asked."""
 
 
-def application(core: DaemonCore, hosts: frozenset[str]) -> ASGIApp:
+def application(core: DaemonCore, hosts: frozenset[str], origins: frozenset[str]) -> ASGIApp:
     """The daemon's application.
 
     Args:
         core: what it is about.
         hosts: what a Host header may say.
+        origins: of pages that may call besides its own.
     """
     paths: dict[str, dict[str, Operation]] = {}
     for operation in OPERATIONS:
         paths.setdefault(operation.path, {})[operation.method] = operation
     routes = [Route(path, _Resource(methods, core)) for path, methods in paths.items()]
-    return Guard(Router(routes, redirect_slashes=False, default=_nothing), core.whose, hosts)
+    return Guard(Router(routes, redirect_slashes=False, default=_nothing), core.whose, hosts, origins)
 
 
 class _Resource:
@@ -356,6 +357,7 @@ class Options:
         port: its port; 0: any that is free.
         socket: where to listen with a Unix socket as well.
         allow_hosts: what a Host header may say besides the address.
+        allow_origins: of pages that may call besides its own, such as `https://memory.example.org`.
         in_process: run the tools in this process; the policy must say `require = "none"`.
         grace: seconds that a running task is given to end.
     """
@@ -366,6 +368,7 @@ class Options:
     port: int = 0
     socket: Path | None = None
     allow_hosts: tuple[str, ...] = ()
+    allow_origins: tuple[str, ...] = ()
     in_process: bool = False
     grace: float = GRACE_SECONDS
 
@@ -385,6 +388,9 @@ class Daemon:
         options: how.
         model: what files the facts; it stays the caller's.
 
+    Raises:
+        ConfigInvalid: a name or an origin is missing, or is none.
+
     Attributes:
         url: where it listens.
         core: what it does there.
@@ -395,7 +401,7 @@ class Daemon:
             raise ConfigInvalid(
                 f"{options.host} can be reached from other machines; say by which name: --allow-host NAME"
             )
-        self._options = options
+        self._options, self._origins = options, frozenset(map(as_origin, options.allow_origins))
         self._opened = AsyncExitStack()
         self._stopped = asyncio.Event()
         self._stopping: asyncio.Task[None] | None = None
@@ -423,7 +429,7 @@ class Daemon:
             await self.core.open(options.workspaces)
             opened.push_async_callback(self.core.close)
             self.url, hosts = _names(listeners[0], options)
-            self._server = _Server(_config(self.core, hosts))
+            self._server = _Server(_config(self.core, hosts, self._origins))
             serving = asyncio.create_task(self._server.serve(sockets=listeners))
             opened.push_async_callback(self._end, serving)
             self._address = {
@@ -482,9 +488,9 @@ class Daemon:
         await serving
 
 
-def _config(core: DaemonCore, hosts: frozenset[str]) -> uvicorn.Config:
+def _config(core: DaemonCore, hosts: frozenset[str], origins: frozenset[str]) -> uvicorn.Config:
     return uvicorn.Config(
-        application(core, hosts),
+        application(core, hosts, origins),
         http=Protocol,
         loop="asyncio",
         ws="none",

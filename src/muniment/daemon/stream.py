@@ -8,6 +8,9 @@
 - E3 Everybody of a workspace is told that its memory changed; of a task only its originator and the owner. A
   task that was cancelled is `cancelled` for whoever did so, and has `failed` for everybody else.
 - E4 An event is a line of JSON, so that no text in it ends it and begins another one.
+- E5 Where the follower is a client of the original contract, `resync` is `state_resync_required`, after which
+  all that is kept comes again; `replay_complete` follows what was asked for by a cursor; and no task is
+  `cancelled`.
 
 What this process commits is told at once, what others do within `LOOK_SECONDS`.
 
@@ -51,7 +54,8 @@ RING: Final = 2_048
 BATCH: Final = 256
 """Events of one write to a follower."""
 
-_CURSOR: Final = re.compile(r"([0-9a-f]{8})-([0-9]{1,18})", re.ASCII)
+_CURSOR: Final = re.compile(r"(?:([A-Za-z0-9_-]{1,64})-)?([0-9]{1,18})", re.ASCII)
+"""An epoch, of this daemon or another one, and a number; a number alone is of no epoch that can be told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +66,14 @@ class StreamView:
         workspace: key of the workspace.
         scopes: asks for the names of its scopes by the key of their root, as they are by now.
         originator: who asks.
+        is_original: whether its client is one of the original contract (E5).
         may_follow: whether it still may; asked every second in which something happens.
     """
 
     workspace: str
     scopes: Callable[[], Mapping[str, str]]
     originator: Originator
+    is_original: bool = False
     may_follow: Callable[[], bool] = lambda: True
 
 
@@ -148,8 +154,10 @@ class Stream:
             self._look()
             number = self.last if cursor is None else self._number(cursor)
             if number is None:
-                number = self.last
-                yield self._resync(number)
+                number, frame = self._lost(cursor or "", view)
+                yield frame
+            replay_end = self.last if view.is_original and cursor is not None else None
+            replayed = 0
             yield f"retry: {RECONNECT_MS}\n{self._mark(number)}".encode()
             said = checked = time.monotonic()
             while not self.is_closed:
@@ -161,6 +169,10 @@ class Stream:
                 if told := self._after(number):
                     number, frames = self._frames_of(told, number, view)
                     await asyncio.sleep(0)  # Others have their turn, however much there is to catch up with.
+                replayed += len(frames)
+                if replay_end is not None and number >= replay_end:
+                    frames.append(_replay_complete(number, replayed))
+                    replay_end = None
                 left = said + HEARTBEAT_SECONDS - time.monotonic()
                 if frames:
                     yield b"".join(frames)
@@ -224,9 +236,11 @@ class Stream:
 
     def _frames_of(self, told: list[_Told], number: int, view: StreamView) -> tuple[int, list[bytes]]:
         """Where somebody who stood at `number` stands after what is `told`, and the frames of it."""
-        if told[-1].event.number != number + len(told):  # Some between are no longer kept.
-            return self.last, [self._resync(self.last)]
         frames = [frame for each in told if (frame := self._frame_of(each, view)) is not None]
+        if told[-1].event.number != number + len(told):  # Some between are no longer kept.
+            if not view.is_original:
+                return self.last, [self._resync(self.last)]
+            frames.insert(0, _resync_required("ring_evicted", number, told[0].event.number))
         return told[-1].event.number, frames
 
     def _frame_of(self, told: _Told, view: StreamView) -> bytes | None:
@@ -245,16 +259,26 @@ class Stream:
                 return None
             data = {"taskId": event.task, **event.data}
             who = data.pop("cancelled_by", None)
-            did_cancel = who is not None and view.originator == Originator(*who)
+            did_cancel = who is not None and not view.is_original and view.originator == Originator(*who)
             if data["status"] == "cancelled" and not did_cancel:
                 data |= {"status": "failed", "code": "cancelled"}
             key = (view.workspace, did_cancel)
         if key not in told.frames:
-            document: dict[str, Any] = {"v": 1, "type": event.type, "data": data}
+            document: dict[str, Any] = {"id": event.number, "v": 1, "type": event.type, "data": data}
             if event.client is not None:
                 document["originatorClientId"] = event.client
             told.frames[key] = self._frame(event.type, event.number, document)
         return told.frames[key]
+
+    def _lost(self, cursor: str, view: StreamView) -> tuple[int, bytes]:
+        """Where somebody stands who came with a cursor that is none, and the frame that says so."""
+        if not view.is_original:
+            return self.last, self._resync(self.last)
+        found = _CURSOR.fullmatch(cursor)
+        epoch, first, last = tasks.span(self._reads)
+        number = int(found[2]) if found is not None else 0
+        is_of_series = found is not None and found[1] == epoch and number <= last
+        return first, _resync_required("ring_evicted" if is_of_series else "epoch_reset", number, first + 1)
 
     def _resync(self, number: int) -> bytes:
         return self._frame("resync", number, {"v": 1, "type": "resync", "data": {}})
@@ -265,3 +289,28 @@ class Stream:
     def _mark(self, number: int) -> str:
         """Where a follower stands, as an event without data, which no reader tells of."""
         return f": \nid: {self.epoch}-{number}\n\n"
+
+
+def _resync_required(reason: str, delivered: int, earliest: int) -> bytes:
+    """What a client of the original contract is told in place of `resync`.
+
+    Args:
+        reason: `epoch_reset`: the cursor is of another series; `ring_evicted`: what is next is kept no more.
+        delivered: the number that it came with; 0: none can be told.
+        earliest: the lowest number that is still kept, or is to come.
+    """
+    return _control(
+        "state_resync_required",
+        {"reason": reason, "lastDeliveredId": delivered, "earliestAvailableId": earliest},
+    )
+
+
+def _replay_complete(number: int, count: int) -> bytes:
+    return _control(
+        "replay_complete", {"lastReplayedEventId": number, "lastEventId": number, "replayedCount": count}
+    )
+
+
+def _control(kind: str, data: Mapping[str, Any]) -> bytes:
+    """A frame that is no event and moves no cursor."""
+    return f"event: {kind}\ndata: {json.dumps({'v': 1, 'type': kind, 'data': data})}\n\n".encode()

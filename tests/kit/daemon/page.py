@@ -117,9 +117,10 @@ def _schema(name, schema):
             value = of.get("default")
             value = {} if isinstance(value, dict) else value
             shown = value if isinstance(value, str) else json.dumps(value)
-            needed = "default" in of and field not in schema.get("required", ())
-            meaning = f"{of.get('description', '')}{f' Default: `{shown}`.' * needed}".strip()
-            yield f"| `{field}` | {_type(of)} | {meaning} |"
+            is_needed, has_default = field in schema.get("required", ()), "default" in of
+            default = "" if is_needed or not has_default else f" Default: `{shown}`."
+            kind = _type(of) if is_needed or has_default else f"{_type(of)}, optional"
+            yield f"| `{field}` | {kind} | {(of.get('description', '') + default).strip()} |"
 
 
 def _type(schema):

@@ -172,16 +172,18 @@ class Asking:
         return f"{json.loads((self.home / 'state' / 'daemon.json').read_text())['epoch']}-{number}"
 
     @contextmanager
-    def follow(self, cursor=None, *, token=None, client=None, path=f"{BASE}/events", window=None):
+    def follow(self, cursor=None, *, token=None, client=None, path=f"{BASE}/events", window=None, **headers):
         """Follow the events; see `Follower`. `window`: bytes that wait for a reader in the kernel."""
         options = () if window is None else ((socket.SOL_SOCKET, socket.SO_RCVBUF, window),)
-        headers = self._who(token, client) | ({} if cursor is None else {"Last-Event-ID": cursor})
+        headers = {name.replace("_", "-"): value for name, value in headers.items()}
+        headers |= self._who(token, client) | ({} if cursor is None else {"Last-Event-ID": cursor})
         transport = httpx2.HTTPTransport(socket_options=options)
         with (
             httpx2.Client(base_url=self.url, transport=transport, timeout=10) as http,
             http.stream("GET", path, headers=headers) as response,
         ):
             assert response.status_code == 200, response.status_code
+            assert response.headers["x-qwen-event-epoch"] == self.cursor(0).partition("-")[0]
             yield Follower(response)
 
     # -- what is there -------------------------------------------------------------------------------------

@@ -103,7 +103,7 @@ class Line(AbstractContextManager):
             name, _, value = line.partition(b":")
             headers.append((name.decode().lower(), value.strip().decode()))
         found = Answer(int(status), tuple(headers), b"")
-        if found.status in {100, 304}:
+        if found.status in {100, 204, 304}:
             return found
         if sizes := found.values("content-length"):
             return Answer(found.status, found.headers, self._reader.read(int(sizes[0])))

@@ -448,9 +448,10 @@ def test_tokens_are_known_as_they_were_and_see_their_tasks(old, http, recorded, 
         shown = daemon.ask("GET", path_of(task)).json
         assert (shown["status"], shown["createdAt"]) == (row["status"], row["created"])
         result = {} if row["result"] is None else json.loads(row["result"])
-        assert is_in(result, shown["result"] or {})
+        told = {name: value for name, value in result.items() if value is not None}
+        assert is_in(told, shown.get("result", {}))
         error = None if row["error"] is None else json.loads(row["error"])["code"]
-        assert (shown["error"] and shown["error"]["code"]) == error
+        assert shown.get("error", {}).get("code") == error
 
 
 def test_tasks_of_lanes_go_on_and_one_that_had_committed_commits_no_more(old, http, recorded, ask):

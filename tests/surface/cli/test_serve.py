@@ -62,12 +62,15 @@ def ask(url, base, path="/healthz", **more):
 def test_it_says_where_and_what_it_serves_and_a_signal_leaves_nothing_behind(start, tmp_path, number):
     path, state = tmp_path / "d.sock", tmp_path / "home" / "state"
     names = ("memory.test", "memory.test:8443", "10.0.0.1", "[fe80::1]", "a_b-c")
-    process, url, said = start("--socket", str(path), *(f"--allow-host={name}" for name in names))
+    named = (f"--allow-host={name}" for name in names)
+    process, url, said = start("--socket", str(path), *named, "--allow-origin=https://Memory.Test:443")
     token = f"  the owner's token: {state}/token; one for a client: muniment token add NAME"
     assert said == f"  socket {path}\n{token}\n  workspace {tmp_path}/work\n"
     assert [stat.S_IMODE(each.stat().st_mode) for each in (state / "token", path)] == [0o600, 0o600]
     named = (ask(url, tmp_path, Host=host).status_code for host in ("memory.test", "other.test"))
     assert (ask(url, tmp_path).json(), *named) == ({"status": "ok"}, 200, 421)
+    origins = "https://memory.test", "https://other.test"
+    assert [ask(url, tmp_path, "/health", Origin=each).status_code for each in origins] == [200, 403]
     with httpx2.Client(base_url="http://d", transport=httpx2.HTTPTransport(uds=str(path))) as local:
         assert local.get("/healthz").status_code == 200
     told = json.loads((state / "daemon.json").read_text())
@@ -121,6 +124,8 @@ def test_what_cannot_be_served_is_refused_with_the_reason(muniment, at_work, hom
             (f"--host {'x' * 70} --allow-host x", f"cannot listen on {'x' * 70}: this is no name of a"),
             ("--allow-host http://x.y/", "--allow-host http://x.y/: this is no name of a machine, such as"),
             ("--allow-host ok --allow-host ", "--allow-host : this is no name of a machine"),
+            ("--allow-origin null", "--allow-origin null: this is no origin of a page, such as https://"),
+            ("--allow-origin https://a.b/", "--allow-origin https://a.b/: this is no origin of a page"),
             (f"--socket {long}", f"cannot listen at {long}: AF_UNIX path too long; {ANOTHER}"),
             ("--socket no/where", f"cannot listen at no/where: No such file or directory; {ANOTHER}"),
             (f"--socket {plain}", f"cannot listen at {plain}: "),

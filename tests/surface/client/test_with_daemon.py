@@ -71,8 +71,8 @@ def test_a_fact_is_remembered_seen_as_an_event_recalled_until_it_was_shown_and_f
 
 def test_what_a_client_and_the_owner_can_ask_is_answered(daemon, shell):
     with opened(shell, hasty=False, home=daemon.home) as client:
-        features = client.capabilities()["features"]
-        assert set(features["workspace_memory_remember"]["scopes"]) == {"user", "project"}
+        details = client.capabilities()["featureDetails"]
+        assert set(details["workspace_memory_remember"]["scopes"]) == {"user", "project"}
         fact = f"The staging server is named {shell.__name__.lower()}"
         first = client.remember_workspace_memory(fact, context_mode="clean")
         assert first.context_mode == "clean"

@@ -7,11 +7,16 @@ has its own: `alone`, `scripted`, or, where the claim is about a process, `start
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
-from kit.daemon.process import HeldModel, serving
+from kit.daemon.process import HeldModel, policy_file, serving
 from kit.daemon.raw import running
 from kit.memories import descriptors
+
+PAGES = ("https://app.example", "HTTP://Pages.Example:8080", "https://usual.example:443", "http://[::1]:3000")
+"""Origins of pages that may call `quiet`, as an operator wrote them."""
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +27,9 @@ def daemon(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def _quiet_daemon(tmp_path_factory):
-    with running(tmp_path_factory.mktemp("quiet"), allow_hosts=("memory.example",)) as served:
+    with running(
+        tmp_path_factory.mktemp("quiet"), allow_hosts=("memory.example",), allow_origins=PAGES
+    ) as served:
         assert served.client
         yield served
 
@@ -70,3 +77,12 @@ def held(scripted, model):
 def start_daemon(tmp_path_factory, opened):
     """Starts daemons as programs, each in a home of its own: `start_daemon(*flags)`."""
     return lambda *flags: opened.enter_context(serving(tmp_path_factory.mktemp("d"), *flags))
+
+
+@pytest.fixture
+def user_alone(tmp_path):
+    """A policy like `strict` that knows no project."""
+    path = policy_file(tmp_path, require='"none"')
+    text = re.sub(r'(?m)^project = .*\n|,? "/project[^"]*"', "", path.read_text(encoding="utf-8"))
+    path.write_text(text, encoding="utf-8")
+    return path

@@ -46,7 +46,7 @@ DRAINING = (503, "workspace_draining")
 def ended(daemon, task_id):
     """Status and code of a task once it is over."""
     task = daemon.wait(task_id)
-    return task["status"], (task["error"] or {}).get("code")
+    return task["status"], task.get("error", {}).get("code")
 
 
 # -- the lane ------------------------------------------------------------------------------------------

@@ -39,7 +39,7 @@ def test_a_commit_is_told_once_in_its_place_and_only_where_there_was_one(scripte
     (changed,) = [event for event in seen if event.type == "memory_changed"]
     told = {"scope": "managed", "source": "workspace_memory_remember", "taskId": fact}
     told["touchedScopes"] = ["user"]
-    assert changed.document == {"v": 1, "type": "memory_changed", "data": told}
+    assert changed.document == {"id": changed.number, "v": 1, "type": "memory_changed", "data": told}
     told = [each for each in seen if each.type == "task" and each.data["taskId"] == fact]
     assert [each.data["status"] for each in told] == ["queued", *["running"] * 3, "completed"]
     assert told[-2].number < changed.number
@@ -120,7 +120,7 @@ def test_a_cancel_is_told_by_its_name_only_to_who_did_it_by_token_and_id(scripte
             assert (last["status"], last.get("code")) == expected
             assert "cancelled_by" not in last
             looked = scripted.look(task_id, **view)
-            assert (looked["status"], (looked["error"] or {}).get("code")) == expected
+            assert (looked["status"], looked.get("error", {}).get("code")) == expected
 
 
 GARBAGE = f"00000000-1 0 -1 x 1-1-1 é E E- E-x E--1 E-99999999 E-1e3 E-0x1 E-+1 E-{'9' * 19}"

@@ -1,0 +1,122 @@
+"""What pages may do, as a browser sees it: the `chromium` of the system, or the one that is named."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import shutil
+import subprocess
+import threading
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from kit.daemon.raw import running
+
+NAMES = (os.environ.get("MUNIMENT_CHROMIUM"), "chromium", "chromium-headless-shell")
+BROWSER = next(filter(None, (shutil.which(each) for each in NAMES if each)), None)
+FLAGS = (
+    *("--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run", "--no-proxy-server"),
+    *("--remote-debugging-port=0", "--host-resolver-rules=MAP *.test 127.0.0.1"),
+)
+SECONDS = 60
+
+SCRIPT = """<meta charset="utf-8"><script>
+const daemon = %s, headers = {Authorization: "Bearer " + %s}, told = {origin: self.origin};
+const json = {...headers, "Content-Type": "application/json", "Idempotency-Key": "one"};
+const tries = {
+  async health() { return (await fetch(daemon + "/health", {headers})).json(); },
+  async tokenless() { return (await (await fetch(daemon + "/health")).json()).code; },
+  async cookies() { return (await fetch(daemon + "/health", {headers, credentials: "include"})).status; },
+  async other() { return (await fetch(daemon + "/health", {method: "PUT", headers})).status; },
+  async remembered() {
+    const events = (await fetch(daemon + "/workspace/memory/events", {headers})).body.getReader();
+    const body = JSON.stringify({content: "The user reads pages"});
+    const sent = await fetch(daemon + "/workspace/memory/remember", {method: "POST", headers: json, body});
+    for (let seen = ""; !seen.includes('"memory_changed"'); ) {
+      seen += new TextDecoder().decode((await events.read()).value);
+    }
+    const waiting = {headers: {...headers, Prefer: "wait=20"}};
+    return (await (await fetch(daemon + sent.headers.get("Location"), waiting)).json()).status;
+  },
+};
+(async () => {
+  for (const [name, attempt] of Object.entries(tries)) told[name] = await attempt().catch(() => "blocked");
+  top.postMessage(JSON.stringify(told), "*");
+})();
+onmessage = (event) => fetch("/told", {method: "POST", body: event.data});
+</script>"""
+FRAME = """<iframe sandbox="allow-scripts" src="/"></iframe>
+<script>onmessage = (event) => fetch("/told", {method: "POST", body: event.data});</script>"""
+
+
+@contextmanager
+def pages():
+    """A server of pages: its port, what it answers by path, and what its pages have told."""
+    told, answers = queue.Queue(), {}
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.answer(answers.get(self.path, ""))
+
+        def do_POST(self):
+            told.put(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            self.answer("")
+
+        def answer(self, text):
+            self.send_response(200)
+            self.send_header("Content-Type", "text/html")
+            self.send_header("Content-Length", str(len(text)))
+            self.end_headers()
+            self.wfile.write(text.encode())
+
+        def log_message(self, *_):
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield server.server_port, answers, told
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@contextmanager
+def opened_at(url, profile):
+    """A browser that shows a page."""
+    command, quiet = [BROWSER, *FLAGS, f"--user-data-dir={profile}", url], subprocess.DEVNULL
+    with subprocess.Popen(command, env=os.environ | {"HOME": profile}, stdout=quiet, stderr=quiet) as process:
+        try:
+            yield
+        finally:
+            process.terminate()
+            process.wait(SECONDS)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(BROWSER is None, reason="there is no chromium; MUNIMENT_CHROMIUM may name one")
+def test_a_page_of_an_allowed_origin_uses_the_daemon_and_no_other_page_reads_a_word(tmp_path):
+    with pages() as (port, answers, told):
+        allowed = f"http://good.test:{port}"
+        with running(tmp_path, allow_origins=(allowed,)) as daemon:
+            answers |= {"/": SCRIPT % (json.dumps(daemon.url), json.dumps(daemon.token)), "/framed": FRAME}
+            seen = {}
+            places = (
+                ("good.test", ""),
+                ("evil.test", ""),
+                ("good.test.evil.test", ""),
+                ("good.test", "framed"),
+            )
+            for number, (name, path) in enumerate(places):
+                with opened_at(f"http://{name}:{port}/{path}", str(tmp_path / f"profile-{number}")):
+                    found = told.get(timeout=SECONDS)
+                    seen[found.pop("origin")] = found
+        good = seen.pop(allowed)
+        expected = {"health": {"status": "ok"}, "tokenless": "token_required", "remembered": "completed"}
+        assert good == {**expected, "cookies": "blocked", "other": "blocked"}
+        origins = {f"http://{name}:{port}" for name in ("evil.test", "good.test.evil.test")}
+        assert seen == dict.fromkeys((*origins, "null"), dict.fromkeys(good, "blocked"))

@@ -1,0 +1,134 @@
+"""What clients rest on that were written for the original daemon: names, numbers, and ends of tasks."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+
+from kit.daemon.process import BASE, ENDED
+from kit.daemon.raw import running
+from muniment.daemon import stream
+from muniment.daemon.stream import StreamView
+from muniment.lane import OWNER, Originator
+from muniment.store import tasks
+
+SESSION = "/session/any/events"
+NOBODY = (401, "token_required")
+
+
+def over(task_id):
+    """The last event of a task."""
+    return lambda event: event.data.get("taskId") == task_id and event.data.get("status") in ENDED
+
+
+def complete(event):
+    return event.type == "replay_complete"
+
+
+def test_health_is_asked_by_either_name_and_by_neither_without_a_token(daemon):
+    for path in "/health", "/healthz", "/health?deep=1":
+        answer = daemon.get(path)
+        assert (answer.status_code, answer.json()) == (200, {"status": "ok"})
+        assert daemon.ask("GET", path, token="").code == NOBODY
+
+
+def test_a_feature_names_a_scope_only_where_the_policy_has_it(tmp_path, user_alone):
+    with running(tmp_path, policy=user_alone) as daemon:
+        told = daemon.get("/capabilities").json()
+        names = {each for each in told["features"] if each.endswith("_scope")}
+        assert names == {"workspace_memory_remember_user_scope", "workspace_memory_forget_scope"}
+        assert told["featureDetails"]["workspace_memory_remember"]["scopes"] == ["user"]
+        assert str(tmp_path) not in str(told)
+
+
+def test_an_event_is_followed_from_its_number_and_epoch_as_from_its_id(daemon):
+    """And says its number in the JSON, the only place where a client of the original contract looks."""
+    for number in range(3):
+        daemon.done("forget", {"query": f"nothing {number}"})
+    last, (epoch, _, _) = daemon.core.stream.last, daemon.cursor(0).partition("-")
+    for path in f"{BASE}/events", SESSION:
+        for cursor, headers in ((f"{epoch}-{last - 4}", {}), (str(last - 4), {"x_qwen_event_epoch": epoch})):
+            with daemon.follow(cursor, path=path, **headers) as follower:
+                told = [next(follower) for _ in range(4)]
+            assert [each.document["id"] for each in told] == [*range(last - 3, last + 1)]
+            assert [each.id for each in told] == [f"{epoch}-{each.document['id']}" for each in told]
+
+
+def test_who_missed_what_cannot_be_told_is_told_to_look_again_in_the_words_that_it_knows(daemon):
+    daemon.done("forget", {"query": "nothing at all"})
+    last, (epoch, _, _) = daemon.core.stream.last, daemon.cursor(0).partition("-")
+    other = {"x_qwen_event_epoch": "0badcafe"}
+    same = {"x_qwen_event_epoch": epoch}
+    cursors = ("1", {}, 1), ("1", other, 1), (str(last + 1), same, last + 1), ("0", {}, 0), ("x", same, 0)
+    for cursor, headers, number in (*cursors, (f"0badcafe-{last}", {}, last)):
+        with daemon.follow(cursor, **headers) as follower:
+            assert next(follower).document == {"v": 1, "type": "resync", "data": {}}
+        with daemon.follow(cursor, path=SESSION, **headers) as follower:
+            lost, *again, done = follower.until(complete)
+        told = {"reason": "epoch_reset", "lastDeliveredId": number, "earliestAvailableId": 1}
+        assert lost.document == {"v": 1, "type": "state_resync_required", "data": told}, cursor
+        assert [each.document["id"] for each in again] == [*range(1, last + 1)]
+        told = {"lastReplayedEventId": last, "lastEventId": last, "replayedCount": last}
+        assert done.document == {"v": 1, "type": "replay_complete", "data": told}
+        assert (lost.id, done.id) == (None, None)  # Neither moves a cursor.
+
+
+def test_a_replay_ends_where_it_was_when_it_began_and_who_begins_now_has_none(daemon):
+    daemon.done("dream", {})
+    last = daemon.core.stream.last
+    with daemon.follow(daemon.cursor(last), path=SESSION) as follower:
+        assert next(follower).document["data"]["replayedCount"] == 0
+        task_id = daemon.submit("dream", {})
+        told = follower.until(over(task_id))
+    assert not any(map(complete, told))
+    with daemon.follow(path=SESSION) as follower:
+        follower.start()
+        task_id = daemon.submit("dream", {})
+        assert not any(map(complete, follower.until(over(task_id))))
+
+
+def test_where_the_oldest_events_are_gone_those_that_are_kept_come_again(tmp_path, monkeypatch):
+    """At once, and to a follower that reads so slowly that they go meanwhile."""
+    for name, count in ("MAX_EVENTS", 8), ("_SWEEP", 8):
+        monkeypatch.setattr(tasks, name, count)
+    monkeypatch.setattr(stream, "RING", 4)
+    with running(tmp_path) as daemon:
+        daemon.done("dream", {})
+        workspace = daemon.core.workspaces[daemon.key]
+        view = StreamView(workspace.key, workspace.scopes, Originator(OWNER), is_original=True)
+        slow = daemon.core.stream.follow(view, daemon.cursor(0))
+        assert daemon.run(anext(slow)).startswith(b"retry: ")
+        for _ in range(8):
+            daemon.done("dream", {})
+        first = tasks.span(daemon.core.stream._reads)[1] + 1
+        told = {"reason": "ring_evicted", "lastDeliveredId": 0, "earliestAvailableId": first}
+        with daemon.follow(daemon.cursor(0), path=SESSION) as follower:
+            lost, *again, done = follower.until(complete)
+        assert (lost.type, lost.data) == ("state_resync_required", told)
+        numbers = [each.document["id"] for each in again]
+        assert numbers[0] == first > 1
+        assert all(after == before + 1 for before, after in pairwise(numbers))
+        assert done.data["replayedCount"] == len(numbers)
+        frames = daemon.run(anext(slow)).decode()
+        assert frames.startswith("event: state_resync_required\ndata: ")
+        assert f'"earliestAvailableId": {first}' in frames.partition("\n\n")[0]
+        assert f'data: {{"id": {first}, ' in frames
+        daemon.run(slow.aclose())
+
+
+@pytest.mark.parametrize("name", ["x_qwen_client_id", "x_muniment_client_id"])
+def test_a_client_that_names_itself_in_the_words_of_the_original_hears_of_no_other_end(held, name):
+    """Also where it was cancelled in its own name, by a program that knows how to."""
+    who = {"token": held.add("editor", "window"), name: "window"}
+    held.remember("The user comes first")
+    task_id = held.post(f"{BASE}/remember", {"content": "The user is doomed"}, **who).json()["taskId"]
+    ends = {held.cancel(task_id, **who).json()["status"], held.look(task_id, **who)["status"]}
+    ends |= {each["status"] for each in held.get(f"{BASE}/tasks", **who).json()["tasks"]}
+    headers = {"token": who["token"], name: "window"}
+    with held.follow(held.cursor(0), **headers) as follower:
+        (last,) = [each for each in follower.until(over(task_id)) if over(task_id)(each)]
+    with held.follow(held.cursor(0), path=SESSION, **headers) as follower:
+        (known,) = [each for each in follower.until(over(task_id)) if over(task_id)(each)]
+    assert (known.data["status"], known.data["code"]) == ("failed", "cancelled")
+    assert {*ends, last.data["status"]} == ({"failed"} if name == "x_qwen_client_id" else {"cancelled"})

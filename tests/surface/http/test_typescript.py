@@ -1,0 +1,193 @@
+"""The TypeScript client that was written for the original daemon works with this one, unchanged.
+
+Each promise that it rests on has a test of its own in `test_original.py`, which runs without the package.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+
+import pytest
+
+from kit.daemon.process import serving
+from kit.daemon.raw import running
+from kit.daemon.typescript import SdkError, launched, missing
+from kit.raising import raised
+
+pytestmark = pytest.mark.skipif((why := missing()) is not None, reason=str(why))
+
+FACT = "The user prefers tabs to spaces"
+OVER = ("completed", "failed")
+"""All the ends of a task that the client knows."""
+
+
+@pytest.fixture
+def sdk(opened):
+    """The client, which nothing was told so far."""
+    return opened.enter_context(launched())
+
+
+def over(look, task, *more):
+    """A task once it is over, polled as its callers do; what each answer looks like is in the types."""
+    while task["status"] not in OVER:
+        assert task["status"] in {"queued", "running"}
+        assert "result" not in task
+        assert "error" not in task
+        task = look(task["taskId"], *more)
+    assert ("result" in task, "error" in task) == (task["status"] == "completed", task["status"] == "failed")
+    return task
+
+
+def test_it_asks_what_there_is(daemon, sdk):
+    sdk.connect({"baseUrl": f"{daemon.url}/", "token": daemon.token})
+    assert sdk.health() == {"status": "ok"}
+    told = sdk.capabilities()
+    assert (told["v"], told["mode"], told["modelServices"]) == (1, "http-bridge", [])
+    for name in (
+        "remember",
+        "remember_user_scope",
+        "remember_project_scope",
+        "forget",
+        "forget_scope",
+        "dream",
+    ):
+        sdk.requireCapability(f"workspace_memory_{name}")
+    thrown = raised(SdkError, sdk.requireCapability, "permission_vote")
+    assert thrown.name == "DaemonCapabilityMissingError"
+    assert sdk.negotiate(daemon.url, daemon.token) == "rest"
+
+
+def test_it_remembers_forgets_and_dreams_in_each_scope_and_mode(start_daemon, sdk):
+    daemon = start_daemon()
+    sdk.connect({"baseUrl": daemon.url, "token": daemon.token})
+    for scope in "user", "project":
+        for mode in "workspace", "clean":
+            fact = f"The user prefers {scope} {mode} tabs to spaces"
+            terms = {"scope": scope, "contextMode": mode}
+            accepted = sdk.rememberWorkspaceMemory(fact, terms)
+            assert (accepted["contextMode"], accepted["scope"]) == (mode, scope)
+            task = over(sdk.getWorkspaceMemoryRememberTask, accepted)
+            assert (task["status"], task["result"]["touchedScopes"]) == ("completed", [scope])
+            (path,) = task["result"]["filesTouched"]
+            assert path.removeprefix(f"{scope}/") in daemon.files(scope)
+    task = over(sdk.getWorkspaceMemoryRememberTask, sdk.rememberWorkspaceMemory("The user likes tea"))
+    assert (task["contextMode"], "scope" in task) == ("workspace", False)
+    query = "prefers workspace tabs to spaces"
+    task = over(sdk.getWorkspaceMemoryForgetTask, sdk.forgetWorkspaceMemory(query, {"scope": "project"}))
+    topics = {"user", "feedback", "project", "reference"}
+    assert {
+        *task["result"]["touchedTopics"],
+        *(each["topic"] for each in task["result"]["removedEntries"]),
+    } <= topics
+    gone = task["result"]["removedEntries"]
+    assert (
+        {each["filePath"].partition("/")[0] for each in gone}
+        == {"project"}
+        == {*task["result"]["touchedScopes"]}
+    )
+    task = over(sdk.getWorkspaceMemoryForgetTask, sdk.forgetWorkspaceMemory("user workspace tabs"))
+    assert (task["result"]["touchedScopes"], "scope" in task) == (["user"], False)
+    task = over(sdk.getWorkspaceMemoryDreamTask, sdk.dreamWorkspaceMemory())
+    assert (task["status"], task["result"]["dedupedEntries"]) == ("completed", 0)
+
+
+def test_what_goes_wrong_is_an_error_of_its_own_with_status_and_code(daemon, sdk):
+    sdk.connect({"baseUrl": daemon.url, "token": daemon.token})
+    absent = f"remember-{'0' * 36}"
+    for call, args, status, code in (
+        (sdk.rememberWorkspaceMemory, (" ",), 400, "invalid_content"),
+        (sdk.rememberWorkspaceMemory, (FACT, {"contextMode": "dirty"}), 400, "invalid_context_mode"),
+        (sdk.rememberWorkspaceMemory, (FACT, {"clientId": "client_1"}), 400, "invalid_client_id"),
+        (sdk.forgetWorkspaceMemory, ("",), 400, "invalid_query"),
+        (sdk.getWorkspaceMemoryRememberTask, (absent,), 404, "remember_task_not_found"),
+        (sdk.getWorkspaceMemoryDreamTask, (absent,), 404, "dream_task_not_found"),
+        (sdk.workspaceMemory, (), 404, "not_found"),
+    ):
+        thrown = raised(SdkError, call, *args)
+        assert (thrown.name, thrown.status, thrown.body["code"]) == ("DaemonHttpError", status, code)
+        assert thrown.message.endswith(f": {thrown.body['error']}")
+    for token in "x" * 43, None:
+        sdk.connect({"baseUrl": daemon.url} | ({} if token is None else {"token": token}))
+        thrown = raised(SdkError, sdk.dreamWorkspaceMemory)
+        assert (thrown.status, thrown.body["code"]) == (401, "token_required")
+
+
+def test_one_of_several_clients_sees_its_own_tasks_and_no_end_that_it_does_not_know(held, model, sdk):
+    token, me = held.add("editor", "window-1", "window-2"), {"clientId": "window-1"}
+    sdk.connect({"baseUrl": held.url, "token": token})
+    first = sdk.rememberWorkspaceMemory(FACT, me)
+    second = sdk.rememberWorkspaceMemory("The user is doomed", me)
+    thrown = raised(SdkError, sdk.getWorkspaceMemoryRememberTask, first["taskId"], {"clientId": "window-2"})
+    assert (thrown.status, thrown.body["code"]) == (404, "remember_task_not_found")
+    # Another program that goes by the same id knows how to cancel.
+    assert held.cancel(second["taskId"], token=token, client="window-1").json()["status"] == "cancelled"
+    task = over(sdk.getWorkspaceMemoryRememberTask, second, me)
+    assert (task["status"], task["error"]["code"]) == ("failed", "cancelled")
+    model.release()
+    assert over(sdk.getWorkspaceMemoryRememberTask, first, me)["status"] == "completed"
+
+
+def test_it_resumes_by_the_number_of_the_last_event_and_misses_none(tmp_path, sdk):
+    """Across a connection that ended, a daemon that was killed, and one whose series of events is another."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with serving(tmp_path, "--port", str(port)) as daemon:
+        sdk.connect({"baseUrl": daemon.url, "token": daemon.token})
+
+        def remembered(number):
+            task = sdk.rememberWorkspaceMemory(f"The user prefers {number} tabs to {number} spaces")
+            assert over(sdk.getWorkspaceMemoryRememberTask, task)["status"] == "completed"
+            return task["taskId"]
+
+        epoch, first = sdk.follow(), remembered("seven")
+        (*_, changed) = seen = sdk.until("memory_changed", first)
+        assert (changed["known"], changed["data"]["touchedScopes"]) == (True, ["user"])
+        assert changed["data"]["source"] == "workspace_memory_remember"
+        tasks = [each for each in seen if each["type"] == "task"]
+        assert {each["data"]["taskId"] for each in tasks} == {first}
+        seen += sdk.leave()["left"]
+        away = remembered("eight")
+        assert sdk.follow() == epoch
+        seen += sdk.until("memory_changed", away)
+        seen += sdk.until("replay_complete")
+        seen += sdk.leave()["left"]
+        other = remembered("nine")
+        daemon.kill()
+        daemon.start()
+        assert sdk.follow() == epoch
+        last = remembered("ten")
+        seen += sdk.until("memory_changed", last)
+        seen += sdk.leave()["left"]
+        assert "state_resync_required" not in {each["type"] for each in seen}
+        numbers = [each["id"] for each in seen if "id" in each]
+        assert numbers == [*range(1, len(numbers) + 1)]  # None is missed, and none told twice.
+        changes = [each["data"]["taskId"] for each in seen if each["type"] == "memory_changed"]
+        assert changes == [first, away, other, last]
+
+        daemon.stop()
+        (daemon.home / "state" / "ledger.db-series").unlink()
+        daemon.start()
+        assert sdk.follow() not in {None, epoch}
+        again = sdk.until("replay_complete")
+        told = {"reason": "epoch_reset", "lastDeliveredId": numbers[-1], "earliestAvailableId": 1}
+        assert (again[0]["type"], again[0]["data"], again[0]["known"]) == (
+            "state_resync_required",
+            told,
+            True,
+        )
+        assert [each["id"] for each in again if "id" in each][: len(numbers)] == numbers
+        after = remembered("eleven")
+        assert sdk.until("memory_changed", after)[-1]["known"]
+        sdk.leave()
+        assert sdk.once("replay_complete", {"lastEventId": 3})[0]["data"] == told | {"lastDeliveredId": 3}
+
+
+def test_it_asks_for_no_scope_that_the_policy_does_not_have(tmp_path, sdk, user_alone):
+    with running(tmp_path, policy=user_alone) as daemon:
+        sdk.connect({"baseUrl": daemon.url, "token": daemon.token})
+        task = sdk.rememberWorkspaceMemory(FACT, {"scope": "user"})
+        assert over(sdk.getWorkspaceMemoryRememberTask, task)["result"]["touchedScopes"] == ["user"]
+        thrown = raised(SdkError, sdk.rememberWorkspaceMemory, FACT, {"scope": "project"})
+        assert thrown.name == "DaemonCapabilityMissingError"
+        assert json.dumps("project") not in daemon.get("/capabilities").text
