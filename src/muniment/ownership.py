@@ -18,6 +18,7 @@ from typing import Final
 from muniment.errors import ConfigInvalid, ManagedMemoryUnavailable, PolicyInvalid, printable
 from muniment.kernel.binding import BoundRoot, bind_all
 from muniment.kernel.names import Scope
+from muniment.portable import IS_WINDOWS, SYSTEM, is_in_own_folder
 
 _OTHERS_MAY_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
 _PRIVATE: Final = 0o700
@@ -110,9 +111,14 @@ def require_ours(trusted_path: Path, *, inside: bool = False) -> None:
     Raises:
         ConfigInvalid: which path it is, and the command that mends it.
 
+    Where a system tells no owner, it lies in this user's folder instead (`portable.is_in_own_folder`).
+
     Cost: a `stat` for each directory on the way.
     """
     try:
+        if IS_WINDOWS:
+            _require_in_own_folder(trusted_path)
+            return
         for directory in _directories_on_the_way(trusted_path):
             found = directory.stat()
             is_moved_by_owners = bool(found.st_mode & stat.S_ISVTX)
@@ -137,10 +143,21 @@ def check_ours(path: Path, found: os.stat_result) -> None:
     Raises:
         ConfigInvalid: as `require_ours`.
     """
+    if IS_WINDOWS:
+        _require_in_own_folder(path)
+        return
     if found.st_uid not in {os.geteuid(), 0}:
         raise _not_ours(path, found)
     if found.st_mode & _OTHERS_MAY_WRITE:
         raise _writable(path, found)
+
+
+def _require_in_own_folder(path: Path) -> None:
+    if path.exists() and not is_in_own_folder(path):
+        raise ConfigInvalid(
+            f"{printable(str(path))} lies outside your own folder, where others may write; on {SYSTEM} what "
+            f"is obeyed has to lie in it: move it below {printable(str(Path.home()))}"
+        )
 
 
 def _not_ours(path: Path, found: os.stat_result) -> ConfigInvalid:
@@ -168,7 +185,8 @@ def _overflow_user() -> int:
 
 def _directories_on_the_way(path: Path) -> Iterator[Path]:
     """Every directory in which a name is looked up to open `path`; those by which links lead, too."""
-    here, *waiting = [Path("/"), *path.absolute().parts[1:]]
+    top, *parts = path.absolute().parts
+    here, *waiting = [Path(top), *parts]
     links = 0
     while waiting:
         yield here
@@ -177,8 +195,8 @@ def _directories_on_the_way(path: Path) -> Iterator[Path]:
         if links < _MAX_LINKS and step.is_symlink():
             links += 1
             target = step.readlink()
-            here = Path("/") if target.is_absolute() else here
-            waiting = [*(part for part in target.parts if part != "/"), *waiting]
+            here = Path(target.anchor) if target.is_absolute() else here
+            waiting = [*(part for part in target.parts if part != target.anchor), *waiting]
         else:
             here = step
 
