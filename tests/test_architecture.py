@@ -89,7 +89,7 @@ RESTS_ON = {"kernel": {"kernel"}, "fence": {"kernel", "names", "errors", "fence"
 """What may stand in these, besides the standard library."""
 
 ELSEWHERE = {"muniment.kernel", "muniment.fence"}
-"""Who loads `portable` where `sys.platform != "linux"`: the system calls that stand in there, and the words."""
+"""Who loads `portable` where `sys.platform != "linux"`: the system calls that stand in, and the words."""
 
 
 def test_kernel_and_fence_rest_on_the_standard_library_and_what_is_named_here():

@@ -294,7 +294,12 @@ class _Stream(httpcore2.NetworkStream):
                 pass
 
     def get_extra_info(self, info: str) -> Any:
-        return self._inner.get_extra_info(info)
+        try:
+            return self._inner.get_extra_info(info)
+        except OSError:  # Of select(), where there is no poll(2): another thread has closed it meanwhile.
+            if info != "is_readable":
+                raise
+            return True
 
     def close(self) -> None:
         with suppress(OSError):  # It is closed already.

@@ -110,6 +110,12 @@ class _Os(LatchingOs):
             before = _os.lstat(where)
             if flags & self.O_NOFOLLOW and _is_link(before):
                 _refuse(errno.ELOOP)
+            if (
+                not _stat.S_ISREG(before.st_mode)
+                and not _stat.S_ISDIR(before.st_mode)
+                and not _is_link(before)
+            ):
+                _refuse(errno.ENXIO)  # It could be waited for.
             if _stat.S_ISDIR(before.st_mode):
                 if flags & (_os.O_WRONLY | _os.O_RDWR):
                     _refuse(errno.EISDIR)
