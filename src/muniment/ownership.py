@@ -18,7 +18,7 @@ from typing import Final
 from muniment.errors import ConfigInvalid, ManagedMemoryUnavailable, PolicyInvalid, printable
 from muniment.kernel.binding import BoundRoot, bind_all
 from muniment.kernel.names import Scope
-from muniment.portable import IS_WINDOWS, SYSTEM, is_in_own_folder
+from muniment.portable import IS_LINUX, IS_WINDOWS, SYSTEM, is_in_own_folder
 
 _OTHERS_MAY_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
 _PRIVATE: Final = 0o700
@@ -102,7 +102,8 @@ def require_ours(trusted_path: Path, *, inside: bool = False) -> None:
     """Raise where somebody else may write what stands at a path, or put something else there.
 
     What is missing is nobody's. Of the directories on the way, links included, others may write those where
-    only its owner moves a name, like /tmp, and our own group may write any: it is often this user's alone.
+    only its owner moves a name, like /tmp, and on Linux our own group may write any: it is often
+    this user's alone.
 
     Args:
         trusted_path: what is obeyed.
@@ -122,7 +123,9 @@ def require_ours(trusted_path: Path, *, inside: bool = False) -> None:
         for directory in _directories_on_the_way(trusted_path):
             found = directory.stat()
             is_moved_by_owners = bool(found.st_mode & stat.S_ISVTX)
-            others = stat.S_IWOTH if found.st_gid in {os.getegid(), 0} else _OTHERS_MAY_WRITE
+            # On macOS the group of one user is that of all.
+            own_groups = {os.getegid(), 0} if IS_LINUX else {0}
+            others = stat.S_IWOTH if found.st_gid in own_groups else _OTHERS_MAY_WRITE
             # The overflow user is whom a user namespace does not know; outside of one nobody is he.
             if found.st_uid not in {os.geteuid(), 0} and found.st_uid != _overflow_user():
                 raise _not_ours(directory, found)

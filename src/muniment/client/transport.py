@@ -242,7 +242,9 @@ def _peer_is_us(connection: socket.socket) -> None:
         _pid, uid, _gid = _CREDENTIALS.unpack(data)
     else:
         data = connection.getsockopt(_SOL_LOCAL, _LOCAL_PEERCRED, _XUCRED_BYTES)
-        _version, uid = _XUCRED.unpack_from(data)
+        version, uid = _XUCRED.unpack_from(data)
+        if version:
+            raise Stranger("this system does not say who listens on the socket")
     if uid != os.geteuid():
         raise Stranger("another user listens on the socket")
 

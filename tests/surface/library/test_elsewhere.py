@@ -6,9 +6,11 @@ gone, calls refuse what they refuse there, and nothing of `muniment.fence` can b
 
 import json
 import os
+import struct
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -16,6 +18,7 @@ import muniment
 from kit.daemon.raw import running
 from kit.memories import make_roots, put
 from kit.where import REPOSITORY
+from muniment.client import transport
 
 SYSTEMS = ["darwin", "win32"]
 NAMES = {"darwin": "macOS", "win32": "Windows"}
@@ -94,14 +97,15 @@ def test_recall_ls_show_and_the_hook_read_a_memory_and_nothing_of_the_fence_is_l
     program = PROGRAM + (
         'said = [run("recall", "dark mode", *roots), run("ls", *roots)]\n'
         'said += [run("show", "user/editor.md", *roots)]\n'
+        'past = [run("history", *roots), run("why", "user/editor.md", *roots)]\n'
         'event = json.dumps({"prompt": "which Postgres?", "session_id": "s"})\n'
         'said += [run("recall", "--hook", *roots, given=event) for _ in range(2)]\n'
         'said += [run("index", "verify", *roots), run("--version"), run("--help")]\n'
         'loaded = [name for name in sys.modules if name.startswith("muniment.fence") or name == "fcntl"]\n'
-        "result = said, loaded"
+        "result = said, past, loaded"
     )
     before = tree_of(roots)
-    (recalled, listed, shown, hook, again, _, version, helped), loaded = elsewhere(
+    (recalled, listed, shown, hook, again, _, version, helped), past, loaded = elsewhere(
         program, roots=bound(roots)
     )
     assert (recalled[0], "Prefers dark mode in the editor" in recalled[1], recalled[2]) == (0, True, "")
@@ -110,6 +114,7 @@ def test_recall_ls_show_and_the_hook_read_a_memory_and_nothing_of_the_fence_is_l
     assert "Postgres 16" in json.loads(hook[1])["additionalContext"]
     assert json.loads(again[1])["additionalContext"] == "", "what a session was told is kept"
     assert (version[0], helped[0], "remember" in helped[1]) == (0, 0, True)
+    assert [code for code, _, _ in past] == [0, 0]
     assert set(loaded) <= {"fcntl"}
     assert tree_of(roots) == before
 
@@ -213,6 +218,34 @@ def test_a_home_that_others_may_write_is_refused(elsewhere, system, tmp_path, tm
     assert (code, told.count("\n")) == (1, 1)
     said = "can be written by others" if system == "darwin" else "lies outside your own folder"
     assert said in told
+
+
+@pytest.mark.slow
+def test_on_macos_a_folder_that_the_own_group_may_write_is_refused_since_everybody_is_in_it(
+    system, elsewhere, tmp_path
+):
+    if system != "darwin" or os.geteuid():
+        pytest.skip("to be of another group than 0, and of macOS")
+    shared = tmp_path / "shared"
+    (shared / "home").mkdir(parents=True, mode=0o700)
+    os.chown(shared, -1, 20)
+    shared.chmod(0o775)
+    program = (
+        "import os\nos.setegid(20)\n" + PROGRAM + 'os.environ["MUNIMENT_HOME"] = home\nresult = run("ls")'
+    )
+    code, _, told = elsewhere(program, home=str(shared / "home"))
+    assert (code, "can be written by others" in told) == (1, True)
+
+
+def test_a_client_on_macos_talks_to_nobody_else_on_a_socket(monkeypatch):
+    monkeypatch.setattr(transport, "IS_LINUX", False)
+    for version, user in ((0, os.geteuid() + 1), (1, os.geteuid())):
+        listener = Mock(getsockopt=Mock(return_value=struct.pack("2Ih", version, user, 1) + bytes(66)))
+        with pytest.raises(transport.Stranger):
+            transport._peer_is_us(listener)
+    honest = Mock(getsockopt=Mock(return_value=struct.pack("2Ih", 0, os.geteuid(), 1) + bytes(66)))
+    transport._peer_is_us(honest)
+    honest.getsockopt.assert_called_once_with(0, 1, 76)
 
 
 @pytest.mark.slow
@@ -334,14 +367,15 @@ OF_COMMANDS = "ls_lists or show_ or breaks_its_line or name_or_title or version_
 
 
 @pytest.mark.slow
-def test_recall_ls_show_the_hook_and_the_client_pass_their_tests(system, tmp_path):
+def test_recall_ls_show_the_hook_and_the_client_pass_their_tests(system, tmp_path_factory):
+    short = tmp_path_factory.mktemp("t")  # The path of a socket has 107 bytes.
     left_out = " or ".join(f"({each})" for each in (*LEFT_OUT["both"], *LEFT_OUT[system]))
     chosen = f"(not test_commands or {OF_COMMANDS}) and not ({left_out})"
     line = [sys.executable, "-m", "pytest", "-q", "-p", "kit.elsewhere", "-p", "no:cacheprovider"]
-    environment = {**os.environ, "FAKED_SYSTEM": system, "HOME": str(tmp_path), "TMPDIR": str(tmp_path)}
+    environment = {**os.environ, "FAKED_SYSTEM": system, "HOME": str(short), "TMPDIR": str(short)}
     environment["PYTHONPATH"] = os.pathsep.join([str(Path(muniment.__file__).parents[1]), "tests"])
     done = subprocess.run(
-        [*line, f"--basetemp={tmp_path / 'base'}", "-k", chosen, *READERS],
+        [*line, f"--basetemp={short / 'b'}", "-k", chosen, *READERS],
         env=environment,
         cwd=REPOSITORY,
         capture_output=True,
