@@ -170,6 +170,7 @@ def test_no_link_is_followed_and_no_name_leads_out_of_a_root(elsewhere, roots, t
     assert listed[1].count("passed over: ") >= 3
 
 
+@pytest.mark.slow
 def test_a_directory_that_another_process_swaps_for_a_link_is_not_walked(elsewhere, roots, tmp_path):
     """The walk has opened `sub`; what takes its name then is not what was opened."""
     (roots["user"] / "sub").mkdir()
@@ -218,6 +219,36 @@ def test_a_home_that_others_may_write_is_refused(elsewhere, system, tmp_path, tm
     assert (code, told.count("\n")) == (1, 1)
     said = "can be written by others" if system == "darwin" else "lies outside your own folder"
     assert said in told
+
+
+@pytest.mark.slow
+def test_a_client_reads_no_token_that_others_may_have_written(elsewhere, system, tmp_path, tmp_path_factory):
+    """By mode, or where there is none by the folder; a link from there to another place is no way round."""
+    program = """
+import os
+from muniment.client import Client
+from muniment.errors import MunimentError
+def asked(place):
+    try:
+        with Client(home=place, timeout=1) as client:
+            client.capabilities()
+    except MunimentError as error:
+        return type(error).__name__, str(error)
+result = [asked(place) for place in places]
+"""
+    places = []
+    for home in (tmp_path / "home", tmp_path_factory.mktemp("shared")):
+        (home / "state").mkdir(parents=True)
+        (home / "state" / "daemon.json").write_text('{"url": "http://127.0.0.1:9"}')
+        (home / "state" / "token").write_text("x" * 43)
+        for file in (home / "state").iterdir():
+            file.chmod(0o600 if system == "win32" else 0o640)
+        places.append(home)
+    (tmp_path / "link").symlink_to(places[1])
+    mine, others, linked = elsewhere(program, places=[*map(str, places), str(tmp_path / "link")])
+    refused = "is no file of yours alone"
+    assert (refused in mine[1]) == (system == "darwin")
+    assert (refused in others[1], refused in linked[1]) == (True, True)
 
 
 @pytest.mark.slow
@@ -284,6 +315,7 @@ def test_what_writes_says_on_one_line_what_works_here_and_writes_nothing(elsewhe
     assert tree_of(roots) == before
 
 
+@pytest.mark.slow
 def test_commands_that_need_the_fence_say_so_on_one_line(elsewhere, system):
     program = PROGRAM + 'result = [run(line) for line in ("serve", "acp", "doctor", "conformance")]'
     for code, _, told in elsewhere(program, refuses=False):

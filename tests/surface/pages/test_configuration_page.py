@@ -124,7 +124,7 @@ def test_the_keys_limits_and_reserved_characters_are_those_of_the_code():
     limits = dict(rows_of(ENTRIES, "## Names, folders, limits"))
     sizes = (MAX_SEGMENT_BYTES, MAX_PATH_BYTES, MAX_FRONT_MATTER_BYTES)
     assert re.findall("[0-9][0-9 ]*", limits["lengths"]) == [f"{size:,} ".replace(",", " ") for size in sizes]
-    assert f"up to {MAX_DEPTH - 1} folders" in limits["file"]
+    assert f"up to {MAX_DEPTH - 2} folders" in limits["file"]
     (quota,) = load_policy("strict").quotas
     assert f"{quota.max_file_bytes:,}".replace(",", " ") in limits["size"]
     shown = limits["name"].split("<code>")[1].split("</code>")[0]
