@@ -132,6 +132,14 @@ def test_the_store_alone_writes_memory_and_the_api_the_sandbox_and_the_program_a
         assert "testing" not in parts or part(name) == "testing" or name == "muniment.cli.conformance"
 
 
+def test_who_takes_the_locks_of_roots_asks_whether_this_system_may_write():
+    takers = {
+        name for name in SOURCES if part(name) != "kernel" and CALLED[name] & {"lock_roots", "kernel.commit"}
+    }
+    silent = {name for name in takers if not CALLED[name] & {"require_writing", "may_write"}}
+    assert silent == {"muniment.store.review"}, "a rejection, which is written into the ledger alone"
+
+
 def test_one_adapter_alone_talks_to_a_model_and_daemon_and_client_alone_to_each_other():
     found = defaultdict(set)
     for name, node in nodes(ast.Import, ast.ImportFrom):

@@ -103,30 +103,33 @@ class _Os(LatchingOs):
 
     def open(self, path: Any, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
         """As `os.open` (D1 to D3)."""
-        where = self._where(path, dir_fd)
+        fd = self._opened(self._where(path, dir_fd), flags, mode, is_beneath=dir_fd is not None)
+        try:
+            if dir_fd is not None:
+                self._path(dir_fd)
+        except BaseException:
+            self.close(fd)
+            raise
+        return fd
+
+    def _opened(self, where: str, flags: int, mode: int, *, is_beneath: bool) -> int:
         if flags & self.O_DIRECTORY:
-            return self._open_directory(where, is_beneath=dir_fd is not None)
+            return self._open_directory(where, is_beneath=is_beneath)
         with contextlib.suppress(FileNotFoundError):
             before = _os.lstat(where)
             if flags & self.O_NOFOLLOW and _is_link(before):
                 _refuse(errno.ELOOP)
-            if (
-                not _stat.S_ISREG(before.st_mode)
-                and not _stat.S_ISDIR(before.st_mode)
-                and not _is_link(before)
-            ):
-                _refuse(errno.ENXIO)  # It could be waited for.
             if _stat.S_ISDIR(before.st_mode):
                 if flags & (_os.O_WRONLY | _os.O_RDWR):
                     _refuse(errno.EISDIR)
-                return self._open_directory(where, is_beneath=dir_fd is not None)
+                return self._open_directory(where, is_beneath=is_beneath)
+            if not _stat.S_ISREG(before.st_mode) and not _is_link(before):
+                _refuse(errno.ENXIO)  # It could be waited for.
         native = flags & ~(self.O_DIRECTORY | self.O_NOFOLLOW) | getattr(_os, "O_BINARY", 0)
         fd = _os.open(where, native, mode)
         try:
             if flags & self.O_NOFOLLOW:
                 self._check_opened(fd, where)
-            if dir_fd is not None:
-                self._path(dir_fd)
         except BaseException:
             _os.close(fd)
             raise
