@@ -6,14 +6,14 @@ import gc
 import logging
 import os
 import signal
+import sys
 from collections import defaultdict
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-from muniment.fence.pool import Zygote
-
-pytest_plugins = ["kit.doors", "threats.gate"]
+# The threats are those of Linux, which `kit.elsewhere` is not.
+pytest_plugins = ["kit.doors", *(["threats.gate"] if sys.platform == "linux" else [])]
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # Of what a shell runs behind `&`; programs inherit it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -31,7 +31,7 @@ def pytest_addoption(parser):
 
 def pytest_ignore_collect(collection_path, config):
     """A red run reads the files that hold proofs alone."""
-    if config.getoption("--red") and collection_path.suffix == ".py":
+    if config.getoption("--red", default=False) and collection_path.suffix == ".py":
         return "mark.threat(" not in collection_path.read_text(encoding="utf-8") or None
     return None
 
@@ -42,7 +42,7 @@ def pytest_collection_modifyitems(config, items):
         return
     sweeps = defaultdict(list)
     for item in items:
-        if item.get_closest_marker("sweep") is not None and not config.getoption("--red"):
+        if item.get_closest_marker("sweep") is not None and not config.getoption("--red", default=False):
             sweeps[item.parent.nodeid, item.originalname].append(item)
     left_out = {item for sweep in sweeps.values() for item in beyond_sample(sweep)}
     left_out |= {item for item in items if item.get_closest_marker("slow") is not None}
@@ -70,6 +70,8 @@ def pytest_collection_finish():
 @pytest.fixture(scope="module")
 def zygote():
     """A zygote that only the tests of one file use; one of them may have brought it down."""
+    from muniment.fence.pool import Zygote  # Here: in `kit.elsewhere` there is none.
+
     with Zygote() as zygote:
         zygote.start()
         yield zygote

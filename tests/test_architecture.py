@@ -33,8 +33,9 @@ def of(package, names):
 
 
 ORDER = words(
-    "kernel names errors events tracing cancelling ownership fence policy content tools store recall sandbox "
-    "agent jobs lab testing settings signatures opening api lane adapters daemon client cli"
+    "portable kernel names errors events tracing cancelling elsewhere ownership "
+    "fence policy content tools store recall sandbox agent "
+    "jobs lab testing settings signatures opening api lane adapters daemon client cli"
 )
 
 
@@ -84,13 +85,20 @@ def test_a_package_imports_itself_and_what_stands_left_of_it_as_import_linter_ho
     assert done.returncode == 0, done.stdout
 
 
-RESTS_ON = {"kernel": {"kernel"}, "fence": {"kernel", "names", "errors", "fence"}}
-"""What may stand in the kernel and in the fence, besides the standard library."""
+RESTS_ON = {"kernel": {"kernel"}, "fence": {"kernel", "names", "errors", "fence"}, "portable": {"portable"}}
+"""What may stand in these, besides the standard library."""
+
+ELSEWHERE = {"muniment.kernel", "muniment.fence"}
+"""Who loads `portable` where `sys.platform != "linux"`: the system calls that stand in, and the words."""
 
 
 def test_kernel_and_fence_rest_on_the_standard_library_and_what_is_named_here():
     for name, parts in RESTS_ON.items():
-        ours = {user: set(map(part, IMPORTED[user])) for user in SOURCES if part(user) == name}
+        ours = {
+            user: set(map(part, IMPORTED[user])) - ({"portable"} if user in ELSEWHERE else set())
+            for user in SOURCES
+            if part(user) == name
+        }
         assert {user: more for user, others in ours.items() if (more := others - parts)} == {}
     for name, node in nodes(ast.Import, ast.ImportFrom):
         if part(name) in RESTS_ON:
@@ -105,7 +113,9 @@ def test_kernel_and_fence_are_checked_without_any_and_without_a_cast():
         *((name, node.attr) for name, node in nodes(ast.Attribute)),
         *((name, node.name) for name, node in nodes(ast.alias)),
     ]
-    loose = {(name, word) for name, word in written if word in {"Any", "cast"} and part(name) in RESTS_ON}
+    loose = {
+        (name, word) for name, word in written if word in {"Any", "cast"} and part(name) in MAX_PART_LINES
+    }
     assert loose == set()
 
 
@@ -120,6 +130,14 @@ def test_the_store_alone_writes_memory_and_the_api_the_sandbox_and_the_program_a
         parts = set(map(part, others))
         assert "cli" not in parts or part(name) == "cli"
         assert "testing" not in parts or part(name) == "testing" or name == "muniment.cli.conformance"
+
+
+def test_who_takes_the_locks_of_roots_asks_whether_this_system_may_write():
+    takers = {
+        name for name in SOURCES if part(name) != "kernel" and CALLED[name] & {"lock_roots", "kernel.commit"}
+    }
+    silent = {name for name in takers if not CALLED[name] & {"require_writing", "may_write"}}
+    assert silent == {"muniment.store.review"}, "a rejection, which is written into the ledger alone"
 
 
 def test_one_adapter_alone_talks_to_a_model_and_daemon_and_client_alone_to_each_other():
@@ -235,9 +253,7 @@ def opens(function):
 
 
 def test_files_are_opened_by_the_kernel_and_for_the_fence_alone():
-    others = [
-        name for name in SOURCES if part(name) not in {"kernel", "fence"} and not name.startswith(ATTACK_KIT)
-    ]
+    others = [name for name in SOURCES if part(name) not in RESTS_ON and not name.startswith(ATTACK_KIT)]
     opened = {name.removeprefix("muniment."): set(filter(opens, CALLED[name])) for name in others}
     assert {name: functions for name, functions in opened.items() if functions} == MAY_OPEN
 

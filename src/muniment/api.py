@@ -22,7 +22,6 @@ from muniment.agent.model import Model
 from muniment.agent.runner import Observer, Witness
 from muniment.cancelling import Cancel
 from muniment.errors import ConfigInvalid
-from muniment.fence.pool import shared_zygote
 from muniment.jobs.place import Place
 from muniment.jobs.request import (
     DreamRequest,
@@ -35,6 +34,7 @@ from muniment.jobs.request import (
 from muniment.kernel.cancel import Patience
 from muniment.names import ContextMode
 from muniment.opening import chooser_of, find_place, open_model, recaller_of
+from muniment.portable import IS_LINUX
 from muniment.recall.context import Budgets, Enqueue, SubagentMemory
 from muniment.recall.recaller import MAX_ENTRIES, MAX_TOKENS, Chooser, Recalled, Recaller
 from muniment.settings import HOME_VARIABLE, read_settings
@@ -48,7 +48,8 @@ if TYPE_CHECKING:
 class Memory:
     """An open memory: a policy over bound roots. Threads may share one; close it when done.
 
-    Build one with `open`.
+    Build one with `open`. Elsewhere than on Linux it is read; a method that writes raises there
+    `PlatformUnsupported`, unless the policy says `require = "none"`.
 
     Attributes:
         place: the policy and the bound roots.
@@ -350,6 +351,12 @@ class Memory:
         self.close()
 
 
+def _start_zygote() -> None:
+    from muniment.fence.pool import shared_zygote
+
+    shared_zygote().start()
+
+
 def open(  # noqa: A001, PLR0913  the library's name for it; used as muniment.open, by keyword
     workspace: str | PathLike[str] | None = None,
     *,
@@ -391,8 +398,8 @@ def open(  # noqa: A001, PLR0913  the library's name for it; used as muniment.op
     named = model if model is None or isinstance(model, str) else None
     if named is not model and (base_url or api_key_file or protocol):
         raise ConfigInvalid("base_url, api_key_file and protocol go with a model's name, not with an object")
-    if not in_process:
-        shared_zygote().start()
+    if IS_LINUX and not in_process:
+        _start_zygote()
     environment = dict(os.environ) if home is None else {**os.environ, HOME_VARIABLE: os.fspath(home)}
     settings = read_settings(
         environment,

@@ -10,10 +10,11 @@ Standard library only; attacked by `tests/units/kernel/test_cancel.py`.
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable
 from typing import Self
+
+from muniment.kernel.syscalls import os
 
 
 class Cancel:

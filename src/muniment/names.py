@@ -1,13 +1,16 @@
 """The words that packages beside the kernel share, how a daemon proves itself, and the version.
 
-Standard library only, no I/O, nothing happens on import.
+On the standard library and the words of the kernel; no I/O, nothing happens on import.
 """
 
 from __future__ import annotations
 
 import hmac
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
+
+from muniment.kernel.names import Enforcement
 
 
 class FenceLayer(StrEnum):
@@ -27,6 +30,23 @@ class FenceLayer(StrEnum):
     """Reading beneath its roots is all that it may do with files."""
     SECCOMP = "seccomp"
     """Some two dozen system calls are all that it may make."""
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What holds a worker.
+
+    Attributes:
+        enforcement: as a whole.
+        missing: layers that the kernel does not hold, in the order of the fence.
+    """
+
+    enforcement: Enforcement
+    missing: tuple[FenceLayer, ...]
+
+
+IN_PROCESS: Final = Held(Enforcement.NONE, tuple(FenceLayer))
+"""What holds tools that run in the broker's own process."""
 
 
 class Symlinks(StrEnum):

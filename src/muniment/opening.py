@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from muniment import events
 from muniment.cancelling import Cancel
+from muniment.elsewhere import may_write
 from muniment.errors import ConfigInvalid, ManagedMemoryUnavailable, MunimentError
 from muniment.jobs.place import Place
 from muniment.kernel.cancel import Patience
@@ -81,13 +82,17 @@ def find_place(
         in_process: as `open`.
         create: make default directories that are missing; else their scopes are left out.
         reads: without `create`, make the state directory where there is a root, so that what is read of it
-            need not be read again; where that cannot be, a temporary one is used, and a note says so.
+            need not be read again; where that cannot be, a temporary one is used, and a note says so. So it
+            is where nothing may be written (`elsewhere`).
         state: shared with other places, and stays the caller's; None: that of `settings` is opened.
     """
     symlinks = check_symlinks(settings.symlinks)
     loaded = load_configured(settings)
     policy = loaded.policy
-    check_enforcement(policy, in_process=in_process)
+    if in_process:
+        check_enforcement(policy, in_process=True)
+    if not may_write(policy):
+        create, reads = False, True
     found = find_workspace(Path(workspace or ""))
     is_project = workspace is not None or is_repository(found)
     paths = default_roots(settings, policy.scopes, found, create=create, is_project=is_project)

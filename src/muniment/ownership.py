@@ -18,6 +18,7 @@ from typing import Final
 from muniment.errors import ConfigInvalid, ManagedMemoryUnavailable, PolicyInvalid, printable
 from muniment.kernel.binding import BoundRoot, bind_all
 from muniment.kernel.names import Scope
+from muniment.portable import IS_LINUX, IS_WINDOWS, SYSTEM, is_in_own_folder
 
 _OTHERS_MAY_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
 _PRIVATE: Final = 0o700
@@ -101,7 +102,8 @@ def require_ours(trusted_path: Path, *, inside: bool = False) -> None:
     """Raise where somebody else may write what stands at a path, or put something else there.
 
     What is missing is nobody's. Of the directories on the way, links included, others may write those where
-    only its owner moves a name, like /tmp, and our own group may write any: it is often this user's alone.
+    only its owner moves a name, like /tmp, and on Linux our own group may write any: it is often
+    this user's alone.
 
     Args:
         trusted_path: what is obeyed.
@@ -110,10 +112,14 @@ def require_ours(trusted_path: Path, *, inside: bool = False) -> None:
     Raises:
         ConfigInvalid: which path it is, and the command that mends it.
 
+    Where a system tells no owner, it lies in this user's folder instead (`portable.is_in_own_folder`).
+
     Cost: a `stat` for each directory on the way.
     """
     try:
         require_way_ours(trusted_path)
+        if IS_WINDOWS:
+            return
         check_ours(trusted_path, trusted_path.stat())
         for each in sorted(trusted_path.iterdir()) if inside else ():
             require_ours(each)
@@ -130,10 +136,15 @@ def require_way_ours(trusted_path: Path) -> None:
         ConfigInvalid: as `require_ours`.
         OSError: one of them is missing or cannot be looked at.
     """
+    if IS_WINDOWS:
+        _require_in_own_folder(trusted_path)
+        return
     for directory in _directories_on_the_way(trusted_path):
         found = directory.stat()
         is_moved_by_owners = bool(found.st_mode & stat.S_ISVTX)
-        others = stat.S_IWOTH if found.st_gid in {os.getegid(), 0} else _OTHERS_MAY_WRITE
+        # On macOS the group of one user is that of all.
+        own_groups = {os.getegid(), 0} if IS_LINUX else {0}
+        others = stat.S_IWOTH if found.st_gid in own_groups else _OTHERS_MAY_WRITE
         # The overflow user is whom a user namespace does not know; outside of one nobody is he.
         if found.st_uid not in {os.geteuid(), 0} and found.st_uid != _overflow_user():
             raise _not_ours(directory, found)
@@ -147,10 +158,21 @@ def check_ours(path: Path, found: os.stat_result) -> None:
     Raises:
         ConfigInvalid: as `require_ours`.
     """
+    if IS_WINDOWS:
+        _require_in_own_folder(path)
+        return
     if found.st_uid not in {os.geteuid(), 0}:
         raise _not_ours(path, found)
     if found.st_mode & _OTHERS_MAY_WRITE:
         raise _writable(path, found)
+
+
+def _require_in_own_folder(path: Path) -> None:
+    if path.exists() and not is_in_own_folder(path):
+        raise ConfigInvalid(
+            f"{printable(str(path))} lies outside your own folder, where others may write; on {SYSTEM} what "
+            f"is obeyed has to lie in it: move it below {printable(str(Path.home()))}"
+        )
 
 
 def _not_ours(path: Path, found: os.stat_result) -> ConfigInvalid:
@@ -178,7 +200,8 @@ def _overflow_user() -> int:
 
 def _directories_on_the_way(path: Path) -> Iterator[Path]:
     """Every directory in which a name is looked up to open `path`; those by which links lead, too."""
-    here, *waiting = [Path("/"), *path.absolute().parts[1:]]
+    top, *parts = path.absolute().parts
+    here, *waiting = [Path(top), *parts]
     links = 0
     while waiting:
         yield here
@@ -187,8 +210,8 @@ def _directories_on_the_way(path: Path) -> Iterator[Path]:
         if links < _MAX_LINKS and step.is_symlink():
             links += 1
             target = step.readlink()
-            here = Path("/") if target.is_absolute() else here
-            waiting = [*(part for part in target.parts if part != "/"), *waiting]
+            here = Path(target.anchor) if target.is_absolute() else here
+            waiting = [*(part for part in target.parts if part != target.anchor), *waiting]
         else:
             here = step
 

@@ -22,8 +22,9 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from os import PathLike
 from pathlib import Path
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
+from muniment.elsewhere import require_writing
 from muniment.errors import (
     ConfinementUnavailable,
     InvalidScope,
@@ -33,8 +34,6 @@ from muniment.errors import (
     RememberRefused,
     ToolError,
 )
-from muniment.fence.evidence import IN_PROCESS, Held
-from muniment.fence.pool import Worker, shared_zygote
 from muniment.kernel.binding import BoundRoot
 from muniment.kernel.cancel import Patience
 from muniment.kernel.change import ChangeSet, Claim
@@ -43,10 +42,11 @@ from muniment.kernel.judge import check_budgets
 from muniment.kernel.names import Enforcement, Scope, Trust, Verb
 from muniment.kernel.path import CanonicalPath
 from muniment.kernel.root import Root
-from muniment.names import ContextMode, Symlinks
+from muniment.names import IN_PROCESS, ContextMode, Held, Symlinks
 from muniment.ownership import bind_outside
 from muniment.policy.grammar import NO_LINKS, Links, check_symlinks, resolve
 from muniment.policy.load import Loaded, load_files
+from muniment.portable import IS_LINUX
 from muniment.store.audit import timestamp
 from muniment.store.commit import Commit, Stamp, Terms, commit
 from muniment.store.ledger import Change, Run, change_of
@@ -56,8 +56,11 @@ from muniment.store.upkeep import Rename
 from muniment.tools.calls import WRITING_TOOLS, Outcome, path_of, paths_shown, stopped
 from muniment.tools.links import read_links
 from muniment.tools.overlay import NOTHING_SHOWN, Shown
-from muniment.tools.remote import Bench, RemoteBench, greet
 from muniment.tools.workbench import Workbench
+
+if TYPE_CHECKING:
+    from muniment.fence.pool import Worker
+    from muniment.tools.remote import Bench, RemoteBench
 
 WAIT_SECONDS: Final = 60.0
 """Seconds that a call outside a run may take, or a commit wait for the locks of its roots; a grep over all
@@ -88,9 +91,11 @@ def check_enforcement(policy: Policy, *, in_process: bool) -> None:
 
     Raises:
         ConfinementUnavailable: the tools would run in this process, and the policy requires a worker.
+        PlatformUnsupported: this system has no worker, and the policy requires one.
     """
     if in_process:
         require(policy, IN_PROCESS)
+    require_writing(policy)
 
 
 class Sandbox:
@@ -103,7 +108,8 @@ class Sandbox:
             are when the first call or the first after a commit is made, and judged as written and as
             resolved. A link that is absolute or leaves its root is an escape either way.
         state: directory for ledger and catalog, apart from the roots; None: a private temporary one.
-        in_process: run the tools in this process; the policy must say `require = "none"`.
+        in_process: run the tools in this process; the policy must say `require = "none"`. Elsewhere than on
+            Linux they do in any case.
 
     Raises:
         PolicyInvalid: the policy does not load, or a file of it lies in a root.
@@ -111,6 +117,7 @@ class Sandbox:
         ManagedMemoryUnavailable: a root cannot be used, with the reason.
         ConfinementUnavailable: the policy requires more than this run would have.
         ConfigInvalid: `symlinks` is not one of the values above.
+        PlatformUnsupported: as `check_enforcement`.
     """
 
     def __init__(
@@ -188,14 +195,14 @@ class Sandbox:
         self._is_clean, self._run_patience = context is ContextMode.CLEAN, patience
         self._is_job = state is not None
         self._state, self._owns_all = state, state is None
-        self._in_process = in_process
+        self._in_process = in_process or not IS_LINUX
         self._shown = shown
         self._seen: set[CanonicalPath] = set()
         self._open_scopes = self._scopes_to_open()
         self._bench: Bench | None = None
         self._worker: Worker | None = None
         self._links: Mapping[Scope, Links] = NO_LINKS
-        self._held: Held | None = IN_PROCESS if in_process else None
+        self._held: Held | None = IN_PROCESS if self._in_process else None
         self._escape: RememberPathEscape | None = None
         if policy.confinement.require is Enforcement.FULL:
             try:
@@ -381,6 +388,9 @@ class Sandbox:
 
     def _in_worker(self, handles: Mapping[Scope, Root]) -> RemoteBench:
         patience = self._patience()
+        from muniment.fence.pool import shared_zygote
+        from muniment.tools.remote import RemoteBench, greet
+
         descriptors = {scope: root.fd for scope, root in handles.items()}
         self._worker = shared_zygote().spawn(descriptors, patience)
         try:

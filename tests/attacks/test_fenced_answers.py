@@ -141,7 +141,7 @@ def test_every_call_is_answered_as_without_a_fence(zygote, roots, policy, symlin
 def test_the_guard_notices_an_import_and_a_call_that_is_refused(roots, monkeypatch):
     for service, told in (("importing", "exit code 99"), ("asking", "SIGSYS")):
         with source(f"guarded_service:{service}") as zygote:
-            monkeypatch.setattr("muniment.sandbox.shared_zygote", lambda: zygote)
+            monkeypatch.setattr("muniment.fence.pool.shared_zygote", lambda: zygote)
             with Sandbox(strict(), roots) as box, pytest.raises(WorkerLost, match=told):
                 box.call("ls", {"path": "user"})
 

@@ -46,7 +46,7 @@ zygote = own_zygote("lying_service:serve")
 @pytest.fixture
 def liars(zygote, monkeypatch):
     """All workers lie as the name of their policy says, until this is undone."""
-    monkeypatch.setattr("muniment.sandbox.shared_zygote", lambda: zygote)
+    monkeypatch.setattr("muniment.fence.pool.shared_zygote", lambda: zygote)
     return monkeypatch
 
 

@@ -81,7 +81,7 @@ class Fragile:
         """Here all workers have such an end, and are gone afterwards."""
         self.zygote = zygote
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("muniment.sandbox.shared_zygote", lambda: self)
+            patch.setattr("muniment.fence.pool.shared_zygote", lambda: self)
             yield
         gone = select.select(self.over, [], [], 0)[0] == self.over
         for fd in self.over:
@@ -170,7 +170,7 @@ FAILURES |= {"spin": "SIGKILL", "abort": "SIG(ABRT|SEGV)", "recurse": "70 .bug"}
 @needs_fence
 @pytest.mark.parametrize(("deed", "told"), FAILURES.items())
 def test_what_a_fenced_worker_may_not_do_ends_the_run(deed, told, failing, roots, tmp_path, monkeypatch):
-    monkeypatch.setattr("muniment.sandbox.shared_zygote", lambda: failing)
+    monkeypatch.setattr("muniment.fence.pool.shared_zygote", lambda: failing)
     failing.start()
     photo = photograph(tmp_path)
     with nothing_left_open():  # Of zygotes, too: one that was replaced took its socket along.
@@ -191,10 +191,10 @@ BROKER = f"""
     import sys, threading
     from pathlib import Path
     import muniment.sandbox as sandbox
-    from muniment.fence.pool import Zygote, import_directories
+    from muniment.fence import pool
 
-    zygote = Zygote("failing_service:serve", directories=[*import_directories(), {SERVICES!r}])
-    sandbox.shared_zygote = lambda: zygote
+    zygote = pool.Zygote("failing_service:serve", directories=[*pool.import_directories(), {SERVICES!r}])
+    pool.shared_zygote = lambda: zygote
     idle, busy = (sandbox.Sandbox("strict", {{"user": sys.argv[1]}}) for _ in range(2))
     for box in (idle, busy):
         box.call("write_file", {{"path": "user/new.md", "content": "x"}})

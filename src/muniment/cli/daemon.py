@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+import muniment.fence  # noqa: F401  asks for the system
 from muniment import events
 from muniment.cancelling import Cancel
 from muniment.cli.terminal import (

@@ -27,7 +27,12 @@ def main() -> None:
             stream.reconfigure(errors="backslashreplace")
     arguments = sys.argv[1:]
     try:
-        if arguments[:1] and arguments[0] in _AGENT_COMMANDS and not _NO_RUN & set(arguments):
+        if (
+            sys.platform == "linux"
+            and arguments[:1]
+            and arguments[0] in _AGENT_COMMANDS
+            and not _NO_RUN & set(arguments)
+        ):
             _start_zygote()
         from muniment.cli.app import app
 
@@ -67,7 +72,9 @@ def _open_missing_streams() -> None:
 
 
 def _start_zygote() -> None:
-    """Start it early; if that fails, the command itself will say so."""
+    """Start it early; if that fails, the command itself will say so. Linux alone has one."""
+    if sys.platform != "linux":
+        return
     try:
         from muniment.fence.pool import shared_zygote
 

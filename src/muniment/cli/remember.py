@@ -45,7 +45,10 @@ from muniment.tools.calls import TOOLS
 #
 # `--transcript FILE`: what was said between model and run, one JSON object a line, written as it is said.
 
-_FLAGS: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_FLAGS: Final = (
+    os.O_WRONLY | os.O_CREAT | os.O_EXCL | sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_CLOEXEC"))
+)
+"""Windows has neither of the last."""
 
 
 @contextmanager

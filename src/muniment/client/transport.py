@@ -53,6 +53,7 @@ from muniment.client.errors import BadAnswer, ClientClosed
 from muniment.client.finding import Place, Where
 from muniment.client.results import Event
 from muniment.names import UNIX_ADDRESS, hello_key, hello_name, hello_proof
+from muniment.portable import IS_LINUX
 
 # -- greeting ----------------------------------------------------------------------------------------
 #
@@ -152,6 +153,8 @@ _LIMITS: Final = httpx2.Limits(max_connections=None, max_keepalive_connections=1
 _BEFORE: Final = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
 
 _CREDENTIALS: Final = struct.Struct("3i")
+_SOL_LOCAL, _LOCAL_PEERCRED, _XUCRED, _XUCRED_BYTES = 0, 1, struct.Struct("2I"), 76
+"""How macOS tells who listens: `xucred` of <sys/ucred.h>, whose first fields are its version and the user."""
 _PIECE_BYTES: Final = 4096
 
 C = TypeVar("C")
@@ -234,8 +237,14 @@ class TryPatience:
 
 def _peer_is_us(connection: socket.socket) -> None:
     """Raise `Stranger` where another user listens on a Unix socket."""
-    data = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    _pid, uid, _gid = _CREDENTIALS.unpack(data)
+    if IS_LINUX:
+        data = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        _pid, uid, _gid = _CREDENTIALS.unpack(data)
+    else:
+        data = connection.getsockopt(_SOL_LOCAL, _LOCAL_PEERCRED, _XUCRED_BYTES)
+        version, uid = _XUCRED.unpack_from(data)
+        if version:
+            raise Stranger("this system does not say who listens on the socket")
     if uid != os.geteuid():
         raise Stranger("another user listens on the socket")
 
@@ -287,7 +296,12 @@ class _Stream(httpcore2.NetworkStream):
                 pass
 
     def get_extra_info(self, info: str) -> Any:
-        return self._inner.get_extra_info(info)
+        try:
+            return self._inner.get_extra_info(info)
+        except OSError:  # Of select(), where there is no poll(2): another thread has closed it meanwhile.
+            if info != "is_readable":
+                raise
+            return True
 
     def close(self) -> None:
         with suppress(OSError):  # It is closed already.

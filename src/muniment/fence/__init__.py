@@ -6,4 +6,10 @@ and `wire` (what they say to each other).
 Elsewhere than on Linux importing any of it is `PlatformUnsupported`.
 """
 
-import muniment.kernel.syscalls  # noqa: F401  asks for the system
+import sys
+
+if sys.platform != "linux":
+    from muniment.kernel.refusal import PlatformUnsupported
+    from muniment.portable import NEEDS_LINUX
+
+    raise PlatformUnsupported(NEEDS_LINUX)

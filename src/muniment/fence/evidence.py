@@ -12,12 +12,11 @@ that was taken over. Attacked by `tests/units/fence/test_evidence.py`.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from muniment.kernel.names import Enforcement
-from muniment.names import FenceLayer
+from muniment.names import FenceLayer, Held
 
 DISPENSABLE: Final = frozenset({FenceLayer.MDWE})
 """Layers without which `full` is still full: another one holds the same."""
@@ -30,23 +29,6 @@ _WITNESSED: Final[Mapping[FenceLayer, tuple[str, str]]] = {
 """Field of `/proc/PID/status`, and what it says of a worker that is held."""
 
 _FILTERS: Final = "Seccomp_filters"
-
-
-@dataclass(frozen=True, slots=True)
-class Held:
-    """What holds a worker.
-
-    Attributes:
-        enforcement: as a whole.
-        missing: layers that the kernel does not hold, in the order of the fence.
-    """
-
-    enforcement: Enforcement
-    missing: tuple[FenceLayer, ...]
-
-
-IN_PROCESS: Final = Held(Enforcement.NONE, tuple(FenceLayer))
-"""What holds tools that run in the broker's own process."""
 
 
 def what_holds(reported_missing: Collection[FenceLayer], status: str, ours: str) -> Held:

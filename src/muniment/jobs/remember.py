@@ -58,7 +58,6 @@ from muniment.errors import (
     ToolError,
     WorkerLost,
 )
-from muniment.fence.evidence import Held
 from muniment.jobs.place import Place
 from muniment.jobs.related import gone_by, related_to
 from muniment.jobs.request import (
@@ -79,7 +78,7 @@ from muniment.kernel.change import ChangeSet, FileChange, digest
 from muniment.kernel.decide import Judge, Policy
 from muniment.kernel.names import INDEX_NAME, RelPath, Scope, Trust, Verb, joined
 from muniment.kernel.path import FILE_SUFFIX, CanonicalPath
-from muniment.names import ContextMode
+from muniment.names import ContextMode, Held
 from muniment.policy.load import load_policy
 from muniment.policy.tables import meet, narrow_writes
 from muniment.sandbox import Sandbox

@@ -2,6 +2,12 @@
 
 Standard library only. `threat-model/REVIEW.md` says in which order to read it, and what each file promises.
 
-Elsewhere than on Linux importing what opens anything is `PlatformUnsupported`: `syscalls` names what other
-systems lack.
+Elsewhere than on Linux `portable.calls` stands in for `syscalls`, and what is promised is less: see there.
 """
+
+import sys
+
+if sys.platform != "linux":
+    from muniment.portable import stand_in
+
+    stand_in()

@@ -24,12 +24,10 @@ journal before they exist.
 from __future__ import annotations
 
 import errno
-import os
 import re
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from ctypes import CFUNCTYPE, c_char_p, c_int, c_long, c_uint
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -49,7 +47,8 @@ from muniment.kernel.refusal import (
     printable,
 )
 from muniment.kernel.root import Descriptor, Root, leaf, open_leaf, refusal_of
-from muniment.kernel.syscalls import LIBC, LIST, MACHINE, last_error
+from muniment.kernel.syscalls import LIST, MACHINE, last_error, os
+from muniment.kernel.syscalls import renameat2 as _renameat2
 
 _TEMPORARY: Final = re.compile(r"\.muniment-[0-9a-f]{16}\.tmp", re.ASCII)
 _TOKEN_BYTES: Final = 8
@@ -73,10 +72,6 @@ _REASONS: Final = {
     errno.ENOLCK: "its file system cannot lock directories; bind one on a local disk",
     errno.EOPNOTSUPP: "its file system cannot lock directories; bind one on a local disk",
 }
-
-_renameat2 = CFUNCTYPE(c_long, c_long, c_int, c_char_p, c_int, c_char_p, c_uint, use_errno=True)(
-    ("syscall", LIBC)
-)
 
 
 class Landing(StrEnum):

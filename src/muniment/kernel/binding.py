@@ -16,7 +16,6 @@ Errors here are for the person who configured the root, name host paths, and say
 
 from __future__ import annotations
 
-import os
 import stat
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -28,7 +27,7 @@ from muniment.kernel.change import _SEAL, Sealed
 from muniment.kernel.names import Scope, Via
 from muniment.kernel.refusal import ManagedMemoryUnavailable, PathEscape, printable
 from muniment.kernel.root import Resolver, Root, choose_resolver
-from muniment.kernel.syscalls import LIST
+from muniment.kernel.syscalls import EXAMINE, LIST, os
 
 _OTHERS_MAY_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
 
@@ -115,7 +114,7 @@ def bind(
     given = os.fspath(trusted_path)
     real = _resolved(scope, given)
     try:
-        fd = os.open(real, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        fd = os.open(real, EXAMINE | os.O_DIRECTORY | os.O_NOFOLLOW)
     except OSError as error:
         _refuse_path(scope, given, error)
     try:

@@ -9,12 +9,12 @@ Standard library only; attacked by `tests/units/kernel/test_cancel.py`.
 from __future__ import annotations
 
 import math
-import select
 import time
 from dataclasses import dataclass
 from typing import Final, Protocol
 
 from muniment.kernel.refusal import Cancelled, DeadlineExceeded
+from muniment.kernel.syscalls import select
 
 MAX_POLL_SECONDS: Final = 3600.0
 """Seconds of one poll(2); it takes milliseconds as a C int, a deadline may be later than that or infinite."""

@@ -25,11 +25,8 @@ each file whole: `write.recover` takes it back.
 
 from __future__ import annotations
 
-import fcntl
 import math
-import os
 import re
-import select
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -62,7 +59,7 @@ from muniment.kernel.refusal import (
     ToolError,
 )
 from muniment.kernel.root import Root
-from muniment.kernel.syscalls import LIST
+from muniment.kernel.syscalls import LIST, fcntl, os, select
 
 FIRST_PAUSE: Final = 0.002
 """Seconds before a held lock is tried a second time; a commit holds it for some milliseconds."""

@@ -21,7 +21,6 @@ that is open, `leaf` lets single names through, also such as no path may hold. A
 from __future__ import annotations
 
 import errno
-import os
 import stat
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple, NoReturn, Protocol, Self
@@ -42,12 +41,14 @@ from muniment.kernel.syscalls import (
     EXAMINE,
     LIST,
     READ,
+    STEP,
     Openat2Resolver,
     Purpose,
     Stat,
     available,
     entries,
     fstat,
+    os,
     require_known_machine,
 )
 
@@ -64,8 +65,6 @@ from muniment.kernel.syscalls import (
 #
 # Directories on the way are opened O_PATH, so that nothing but the last component is opened in earnest, and
 # are asked by descriptor what they are: a link is found to be a link, not guessed from ENOTDIR.
-
-_STEP: Final = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class WalkResolver:
@@ -87,7 +86,7 @@ class WalkResolver:
         at = dir_fd
         try:
             for name in names:
-                below = os.open(name, _STEP, dir_fd=at)
+                below = os.open(name, STEP, dir_fd=at)
                 at = _moved(at, below, dir_fd)
                 if not stat.S_ISDIR(_checked(at, device)):
                     raise OSError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))

@@ -13,18 +13,16 @@ from __future__ import annotations
 
 import ctypes
 import errno
-import os
+import fcntl as fcntl  # noqa: PLC0414  the kernel has these three from here, see `portable`
+import os as os  # noqa: PLC0414
+import select as select  # noqa: PLC0414
 import struct
-import sys
 from collections.abc import Iterator
-from ctypes import CFUNCTYPE, byref, c_char_p, c_int, c_long, c_size_t
+from ctypes import CFUNCTYPE, byref, c_char_p, c_int, c_long, c_size_t, c_uint
 from dataclasses import dataclass
 from typing import Final, NewType
 
 from muniment.kernel.refusal import PlatformUnsupported
-
-if sys.platform != "linux":
-    raise PlatformUnsupported(f"Muniment runs on Linux only so far, not on {sys.platform}")
 
 # -- syscalls ----------------------------------------------------------------------------------------
 
@@ -42,6 +40,9 @@ No O_NOFOLLOW: with O_DIRECTORY the kernel would answer ENOTDIR for a link, and 
 
 EXAMINE: Final = Purpose(os.O_PATH | os.O_CLOEXEC)
 """What a name is, without opening what it names."""
+
+STEP: Final = Purpose(EXAMINE | os.O_NOFOLLOW)
+"""A directory on the way, for the walk: a link is found to be one, by its descriptor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +114,10 @@ LIBC: Final = ctypes.CDLL(None, use_errno=True)
 # as a pointer: what these calls take, and all they are given.
 _fstat = CFUNCTYPE(c_long, use_errno=True)(("syscall", LIBC))
 _getdents64 = CFUNCTYPE(c_long, c_long, c_int, c_char_p, c_size_t, use_errno=True)(("syscall", LIBC))
+
+renameat2 = CFUNCTYPE(c_long, c_long, c_int, c_char_p, c_int, c_char_p, c_uint, use_errno=True)(
+    ("syscall", LIBC)
+)
 
 _LISTING_BYTES: Final = 32_768
 """Bytes asked of the kernel at a time; what the C library asks for."""

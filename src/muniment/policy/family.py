@@ -33,6 +33,7 @@ from typing import Any, Final, NamedTuple
 from muniment.errors import PolicyInvalid, printable
 from muniment.kernel.names import Digest
 from muniment.policy.tables import POLICY_NAME, PolicyFile, is_path, read_tables
+from muniment.portable import IS_LINUX
 
 # -- family ------------------------------------------------------------------------------------------
 
@@ -123,11 +124,17 @@ def read_texts(text: str, where: str, lookup: Lookup) -> Member:
     return _Reading(find).member(_Found(where, text, None), None, ())
 
 
+_FLAGS: Final = os.O_RDONLY | sum(
+    getattr(os, name, 0) for name in ("O_NONBLOCK", "O_NOCTTY", "O_CLOEXEC", "O_BINARY")
+)
+"""Windows has none of these but the last."""
+
+
 class Read(NamedTuple):
     """A file as its descriptor was.
 
     Attributes:
-        folder: in which it stood, by the kernel's words, without links.
+        folder: in which it stood, by the kernel's words, without links; elsewhere than on Linux by its name.
     """
 
     text: str
@@ -143,7 +150,7 @@ def read_text(path: Path) -> Read | None:
     """
     shown = printable(str(path))
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+        descriptor = os.open(path, _FLAGS)
     except FileNotFoundError:
         if path.is_symlink():
             raise PolicyInvalid("E100", shown, "is a link that leads nowhere; mend or remove it") from None
@@ -156,7 +163,7 @@ def read_text(path: Path) -> Read | None:
             raise PolicyInvalid("E100", shown, "is no regular file; name the policy file itself")
         with os.fdopen(descriptor, "rb", closefd=False) as file:
             content = file.read(MAX_FILE_BYTES + 1)
-        folder = Path(f"/proc/self/fd/{descriptor}").readlink().parent
+        folder = (Path(f"/proc/self/fd/{descriptor}").readlink() if IS_LINUX else path.resolve()).parent
     finally:
         os.close(descriptor)
     if len(content) > MAX_FILE_BYTES:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from muniment.content.admission import is_cut
+from muniment.elsewhere import require_writing
 from muniment.errors import PendingReview
 from muniment.kernel import commit as kernel
 from muniment.kernel.binding import BoundRoot
@@ -119,12 +120,14 @@ def commit(parts: Sequence[ChangeSet], terms: Terms) -> Commit:
         ManagedMemoryUnavailable: a root or the state cannot be locked or written. Nothing is changed, or what
             is will be taken back before anything else is done.
         DeadlineExceeded, Cancelled: before the first write.
+        PlatformUnsupported: as `elsewhere.require_writing`.
 
     Cost: two durable transactions; an fsync a file and directory; a look at each known directory of the
     touched scopes, and at every file of those that changed.
     """
     if not joint(parts).changes:
         return Commit()
+    require_writing(terms.policy)
     work = _Work(parts, terms)
     with span("commit", task_id=terms.run.task, dry_run=terms.dry_run) as told:
         done = kernel.commit(

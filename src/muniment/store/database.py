@@ -16,7 +16,6 @@ sqlite3_interrupt() would end whichever runs).
 from __future__ import annotations
 
 import errno
-import os
 import sqlite3
 import stat
 import threading
@@ -29,6 +28,7 @@ from typing import Any, Final
 
 from muniment.errors import ManagedMemoryUnavailable, MunimentError, printable
 from muniment.kernel.cancel import Patience
+from muniment.kernel.syscalls import os
 
 # -- beside ------------------------------------------------------------------------------------------
 #

@@ -32,6 +32,7 @@ from datetime import UTC, datetime
 from typing import Any, Final, Literal, NamedTuple, get_args
 
 from muniment.content.entry import parse
+from muniment.elsewhere import require_writing
 from muniment.errors import (
     ConfigInvalid,
     DeadlineExceeded,
@@ -542,6 +543,7 @@ def erase(unsafe_target: str, where: EraseGround) -> Receipt:
 
     Cost: as `search`, and the ledger written anew.
     """
+    require_writing(where.policy)
     state = where.state
     recover_all(state, where.roots, where.policy, where.patience)
     target = _target(unsafe_target, where)

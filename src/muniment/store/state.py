@@ -24,10 +24,8 @@ Source: sqlite.org/fileformat.html, 1.3 (where the version stands).
 from __future__ import annotations
 
 import base64
-import fcntl
 import hashlib
 import hmac
-import os
 import re
 import secrets
 import sqlite3
@@ -42,6 +40,7 @@ from tempfile import TemporaryDirectory
 from typing import Final, NamedTuple, Protocol, Self
 
 from muniment.errors import ManagedMemoryUnavailable, StateTooNew, printable
+from muniment.kernel.syscalls import fcntl, os
 from muniment.ownership import create_private_directory
 from muniment.store import database
 from muniment.store.database import (
@@ -94,7 +93,7 @@ def put(path: Path, content: bytes, *, over: bool) -> None:
         finally:
             os.close(fd)
         if over:
-            unfinished.rename(path)
+            unfinished.replace(path)
         else:
             os.link(unfinished, path)
     finally:

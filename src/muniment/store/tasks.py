@@ -11,13 +11,13 @@ K4 One that runs is not cleared: it has the text in memory, and may be about to 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 from muniment.content.entry import parse
+from muniment.kernel.syscalls import os
 from muniment.store.database import Database, reporting
 from muniment.store.state import State, put
 from muniment.store.table import Table

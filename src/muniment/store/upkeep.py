@@ -11,6 +11,7 @@ from typing import Final, Protocol
 
 from muniment import events
 from muniment.content.entry import parse, titled
+from muniment.elsewhere import may_write, require_writing
 from muniment.errors import (
     DeadlineExceeded,
     ManagedMemoryUnavailable,
@@ -44,6 +45,7 @@ from muniment.kernel.names import (
 from muniment.kernel.path import FILE_SUFFIX, CanonicalPath, fold
 from muniment.kernel.write import Recovered, clear_index, new_token, recover, temporary_of_index
 from muniment.policy.grammar import check_creatable
+from muniment.portable import SYSTEM
 from muniment.store.audit import timestamp
 from muniment.store.catalog import Look, View, refresh
 from muniment.store.database import Database
@@ -759,7 +761,9 @@ def rebuild(state: State, root: BoundRoot, policy: Policy, patience: Patience) -
     Raises:
         StoreConflict, ManagedMemoryUnavailable: as `write_index`.
         DeadlineExceeded, Cancelled: before anything is written.
+        PlatformUnsupported: as `elsewhere.require_writing`.
     """
+    require_writing(policy)
     with lock_roots([root], patience) as held:
         notes = _recover(state, held, policy)
         facts = CatalogFacts(lambda _: view_of(state, root, policy, sweep=True))
@@ -793,6 +797,8 @@ def recover_all(
     found = LedgerJournal(state, roots).unfinished(roots)
     scopes = {path.scope for intent in found for path in (each.path for each in intent.changes.values())}
     notes: tuple[str, ...] = ()
+    if scopes and not may_write(policy):
+        return (f"a commit in {', '.join(sorted(scopes))} was interrupted and is not taken back on {SYSTEM}",)
     for scope in (scope for scope in roots if scope in scopes):
         with lock_roots([roots[scope]], patience) as held:
             notes += _recover(state, held, policy)

@@ -21,6 +21,7 @@ Source: inotify(7), "Limitations and caveats".
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import struct
 import threading
@@ -38,6 +39,7 @@ from muniment.kernel.decide import Policy
 from muniment.kernel.names import RelPath
 from muniment.kernel.path import CanonicalPath
 from muniment.kernel.root import OpenDirectory, Root
+from muniment.portable import IS_LINUX
 from muniment.store.catalog import Everywhere, View
 from muniment.store.ledger import root_key
 from muniment.store.state import State
@@ -73,18 +75,19 @@ WATCHED_FROM: Final = 6
 _Id = tuple[str, int, int]
 """Of a directory that is watched: the key of its root, device and inode."""
 
-_LIBC: Final = ctypes.CDLL(None, use_errno=True)
-
 
 class Watch:
     """Watched directories of one root. Belongs to one thread at a time; close it when done.
 
     Raises:
-        OSError: the system has none left.
+        OSError: the system has none left, or none at all: Linux alone has inotify.
     """
 
     def __init__(self) -> None:
-        self._fd = _checked(_LIBC.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
+        if not IS_LINUX:
+            raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+        self._libc = ctypes.CDLL(None, use_errno=True)
+        self._fd = _checked(self._libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
         self._paths: dict[int, str] = {}
         self._numbers: dict[str, int] = {}
 
@@ -105,7 +108,7 @@ class Watch:
             with suppress(MunimentError), OpenDirectory(root, where) as opened:
                 # By its descriptor: a name could lead elsewhere by now.
                 name = f"/proc/self/fd/{opened.fd}".encode()
-                number = _checked(_LIBC.inotify_add_watch(self._fd, name, _CHANGES | _ONLY_DIRECTORIES))
+                number = _checked(self._libc.inotify_add_watch(self._fd, name, _CHANGES | _ONLY_DIRECTORIES))
                 if number in self._paths:  # It was moved here, and has its number still.
                     del self._numbers[self._paths[number]]
                 self._paths[number], self._numbers[path] = path, number
@@ -149,7 +152,7 @@ class Watch:
         for path in list(paths):
             number = self._numbers.pop(path)
             del self._paths[number]
-            _LIBC.inotify_rm_watch(self._fd, number)  # Harmless where the system did so itself.
+            self._libc.inotify_rm_watch(self._fd, number)  # Harmless where the system did so itself.
 
     def close(self) -> None:
         """Watch nothing; harmless when repeated."""

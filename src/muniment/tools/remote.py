@@ -22,13 +22,13 @@ from muniment.errors import (
     ToolError,
     WorkerLost,
 )
-from muniment.fence.evidence import Held, read_status, what_holds
+from muniment.fence.evidence import read_status, what_holds
 from muniment.fence.pool import Worker
 from muniment.kernel.cancel import Patience
 from muniment.kernel.change import ChangeSet, read_proposal
 from muniment.kernel.decide import Policy
 from muniment.kernel.names import MAX_FILE_BYTES, MAX_PATH_BYTES, Digest, Scope, Via
-from muniment.names import FenceLayer
+from muniment.names import FenceLayer, Held
 from muniment.policy.frozen import Frozen
 from muniment.policy.grammar import NO_LINKS, Links
 from muniment.tools.calls import Outcome, check_sizes, check_tool, stopped

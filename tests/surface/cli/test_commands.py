@@ -12,7 +12,6 @@ from unittest.mock import Mock
 
 import pytest
 
-from kit.fence.probe import SERVICES
 from kit.memories import CANARY, IN_A_WORKER, photograph, put
 from kit.policy.files import rule, write
 from kit.served import URL, serve
@@ -23,8 +22,6 @@ from muniment.agent.runner import ToolDecision
 from muniment.cli import entry, inspect
 from muniment.cli import remember as command
 from muniment.errors import WorkerLost
-from muniment.fence import pool
-from muniment.fence.pool import Zygote, import_directories
 from muniment.names import MAX_FACT_BYTES
 from muniment.store.upkeep import IndexCheck
 from muniment.testing.minds import ScriptedModel, call, calls, say
@@ -64,8 +61,11 @@ def test_a_fact_is_saved_in_two_lines_and_known_the_next_time(muniment, roots):
 
 
 def test_a_run_that_the_kernel_holds_less_says_what_was_missing(muniment, monkeypatch):
+    from kit.fence.probe import SERVICES  # Here: in `kit.elsewhere` there is no fence.
+    from muniment.fence.pool import Zygote, import_directories
+
     with Zygote("claiming_service:serve", directories=(*import_directories(), SERVICES)) as zygote:
-        monkeypatch.setattr(pool, "_SHARED", zygote)
+        monkeypatch.setattr("muniment.fence.pool._SHARED", zygote)
         how = muniment.lines("remember", FACT)[1]
         assert re.search(r"enforcement partial \(without .*seccomp; see muniment doctor\)", how)
         document = muniment.document("remember", FACT)

@@ -361,7 +361,7 @@ def announce(home, url):
         unfinished = home / "state" / "unfinished"
         unfinished.write_text(text)
         unfinished.chmod(0o600)
-        unfinished.rename(home / "state" / name)
+        unfinished.replace(home / "state" / name)
 
 
 def test_a_wait_goes_on_at_the_address_that_the_next_daemon_says_once_it_comes(shell, tmp_path):

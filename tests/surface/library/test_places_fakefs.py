@@ -1,6 +1,6 @@
 """Where things live on systems that this one is not: workspace, home, configuration in three file systems.
 
-pyfakefs stands in for Linux, macOS and Windows. What opens memory is for Linux alone; elsewhere it says so.
+pyfakefs stands in for Linux, macOS and Windows. What reads memory there: `test_elsewhere.py`.
 """
 
 import json
@@ -8,8 +8,6 @@ import os
 import pwd
 import re
 import stat
-import subprocess
-import sys
 from pathlib import Path, PureWindowsPath
 
 import pytest
@@ -204,56 +202,3 @@ def test_nothing_is_read_from_a_workspace_even_if_it_is_the_current_directory(fs
     assert str(home / "config.toml") in opened  # What is opened is recorded.
     assert all(str(home) in path or "policies" in path for path in opened)
     assert not [path for path in opened if str(workspace) in path or not path.startswith((os.sep, str(at())))]
-
-
-# -- pure parts, and what is for Linux alone -------------------------------------------------------------
-
-
-ELSEWHERE = """
-import asyncio, contextlib, importlib.abc, io, os, sys, sysconfig
-sysconfig.get_config_vars()
-import muniment.cli.app  # Before: what the interpreter, asyncio and typer load elsewhere is not ours.
-
-class Missing(importlib.abc.MetaPathFinder):
-    def find_spec(self, name, path=None, target=None):
-        if name in NAMES:
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-
-NAMES = {"darwin": set(), "win32": {"fcntl", "resource", "pwd", "grp", "termios", "readline"}}[sys.argv[1]]
-for name in NAMES & sys.modules.keys():
-    del sys.modules[name]
-sys.meta_path.insert(0, Missing())
-sys.platform = sys.argv[1]
-for name in ("O_PATH", "pidfd_open", "memfd_create", "sched_getaffinity"):
-    delattr(os, name)
-import muniment
-from muniment.policy.load import load_policy
-from muniment.content.entry import parse
-from muniment.cli.entry import main
-assert load_policy("strict").scopes and parse(b"x").body == "x"
-for use in (lambda: muniment.open("."), lambda: muniment.Sandbox(roots={"user": "."})):
-    try:
-        use()
-    except muniment.MunimentError as error:
-        print(error.code)
-for line in ("remember x", "ls", "doctor", "tool --root user=.", "--version", "--help"):
-    sys.argv, told = ["muniment", *line.split()], io.StringIO()
-    with contextlib.redirect_stdout(told), contextlib.redirect_stderr(told):
-        try:
-            code = main()
-        except SystemExit as end:
-            code = end.code
-    known = ("[platform_unsupported]", "Traceback", "muniment ", "remember")
-    print(code or 0, *(word.strip() for word in known if word in told.getvalue()))
-"""
-
-
-@pytest.mark.parametrize("system", ["darwin", "win32"])
-def test_library_and_program_say_so_where_the_system_lacks_what_they_need(system, tmp_path):
-    environment = {**os.environ, "MUNIMENT_HOME": str(tmp_path / "home")}
-    terms = {"capture_output": True, "text": True, "timeout": 50, "env": environment, "cwd": tmp_path}
-    done = subprocess.run([sys.executable, "-c", ELSEWHERE, system], check=False, **terms)
-    *codes, version, told = done.stdout.splitlines() or [done.stderr] * 2
-    assert codes[:2] == ["platform_unsupported"] * 2, done.stderr
-    assert [line.removesuffix(" remember") for line in codes[2:]] == ["1 [platform_unsupported]"] * 4
-    assert (version, told, list(tmp_path.iterdir())) == ("0 muniment", "0 muniment remember", [])

@@ -213,7 +213,8 @@ def test_where_the_system_loses_count_or_has_no_watch_left_all_directories_are_a
     made, look, told, monkeypatch, lost
 ):
     if lost == "instance":
-        monkeypatch.setattr(subject, "_LIBC", Mock(inotify_init1=Mock(return_value=-1)))
+        libc = Mock(inotify_init1=Mock(return_value=-1))
+        monkeypatch.setattr(subject.ctypes, "CDLL", lambda *_, **__: libc)
     look()
     look()
     if lost == "count":

@@ -4,3 +4,5 @@ Start with `attempt` (what an attempt is), then `table` (all of them; the acts s
 `processes`, `memory` and `kernel`). `service` carries one out in a worker; `trial` sets the `stage`, tries
 them all and judges what came of it.
 """
+
+import muniment.fence  # noqa: F401  asks for the system

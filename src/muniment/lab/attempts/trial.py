@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from muniment.errors import DeadlineExceeded, WorkerLost
-from muniment.fence.evidence import Held, read_status, what_holds
+from muniment.fence.evidence import read_status, what_holds
 from muniment.fence.layers import offered_abi
 from muniment.fence.pool import Worker, ZygoteProcess, describe, import_directories
 from muniment.kernel.cancel import Patience
@@ -35,7 +35,7 @@ from muniment.kernel.names import Scope
 from muniment.kernel.syscalls import available
 from muniment.lab.attempts.attempt import AT_FDCWD, DONE, MACHINE, UNTRIED, Attempt, call
 from muniment.lab.attempts.system import ATTEMPTS, EXECUTED, ROOT, program
-from muniment.names import FenceLayer
+from muniment.names import FenceLayer, Held
 
 # -- stage -------------------------------------------------------------------------------------------
 #

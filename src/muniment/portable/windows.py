@@ -1,0 +1,293 @@
+r"""`os` and `fcntl` for Windows, as far as the kernel and the state directory use them.
+
+Python has no descriptors of directories there. So a directory that is opened is a number of ours, its path,
+and its identity (volume and file number):
+
+- D1. What is opened in a directory has one name, without `\`, `/` or `:`, and no end that Windows would drop.
+  A link is not followed: a symbolic link or a junction (whatever stands for another name) is ELOOP.
+- D2. A directory still is the one that was opened, before a call and after; a file that was opened is what
+  its name then leads to. Else ENOENT or ELOOP, and nothing stays open.
+- D3. A directory that is opened by a path, such as a root, lies in the folder of this user: that is asked in
+  the place of owner and mode, which are then told as his, and his alone (`portable.is_in_own_folder`).
+- D4. A directory is locked by a file of its own in the folder for temporary files, which `msvcrt.locking`
+  locks; Windows ends the lock with the process.
+
+Does not hold: anything in between the two looks of D2; locks against another user of the machine. Names are
+durable where the file system makes them so: a directory cannot be synced.
+
+Apart, since no other system loads it. Source: learn.microsoft.com, "Reparse Point Tags" (the bit of a name
+surrogate), "Naming Files, Paths, and Namespaces".
+"""
+
+from __future__ import annotations
+
+# ruff: noqa: PTH102, PTH105, PTH106, PTH108, PTH115, PTH116
+import contextlib
+import errno
+import importlib
+import os as _os
+import stat as _stat
+import tempfile
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, NoReturn
+
+from muniment.portable import is_in_own_folder
+from muniment.portable.waiting import LatchingOs, numbers
+
+_SURROGATE: Final = 0x20000000
+"""In a reparse tag: the file stands for another name. Placeholders of a cloud do not."""
+
+_READ_ONLY: Final = 1
+
+
+def _refuse(number: int) -> NoReturn:
+    raise OSError(number, _os.strerror(number))
+
+
+def _is_link(found: _os.stat_result) -> bool:
+    return _stat.S_ISLNK(found.st_mode) or bool(getattr(found, "st_reparse_tag", 0) & _SURROGATE)
+
+
+def _identity(found: _os.stat_result) -> tuple[int, int]:
+    return found.st_dev, found.st_ino
+
+
+def _as_his(found: _os.stat_result) -> _os.stat_result:
+    """A status in which this user, as whom everything passes, is the owner, and nobody else has rights."""
+    times = {name: getattr(found, name) for name in ("st_atime_ns", "st_mtime_ns", "st_ctime_ns")}
+    # Of a link that is no symbolic one Windows tells the type of what it stands for.
+    mode = _stat.S_IFLNK if _is_link(found) else found.st_mode & ~0o077
+    fields = (mode, found.st_ino, found.st_dev, max(1, found.st_nlink), 0, 0)
+    seconds = (int(found.st_atime), int(found.st_mtime), int(found.st_ctime))
+    return _os.stat_result((*fields, found.st_size, *seconds), times)
+
+
+@dataclass(slots=True)
+class _Directory:
+    path: str
+    identity: tuple[int, int]
+    lock: int | None = None
+
+
+class _Listed:
+    """A name in a directory, as of `os.scandir`; what that tells on Windows lacks the file number."""
+
+    def __init__(self, name: str, found: _os.stat_result) -> None:
+        self.name, self._found = name, found
+
+    def is_file(self, *, follow_symlinks: bool) -> bool:  # noqa: ARG002  as of os.DirEntry
+        return _stat.S_ISREG(self._found.st_mode)
+
+    def is_dir(self, *, follow_symlinks: bool) -> bool:  # noqa: ARG002
+        return _stat.S_ISDIR(self._found.st_mode)
+
+    def stat(self, *, follow_symlinks: bool) -> _os.stat_result:  # noqa: ARG002
+        return self._found
+
+
+class _Os(LatchingOs):
+    """`os`, where it knows directories by number."""
+
+    O_DIRECTORY: Final = 1 << 28
+    O_NOFOLLOW: Final = 1 << 27
+    O_NONBLOCK = O_NOCTTY = 0
+    O_CLOEXEC: Final = getattr(_os, "O_NOINHERIT", 0)
+    ST_RDONLY: Final = _READ_ONLY
+
+    def __init__(self) -> None:
+        self._open: dict[int, _Directory] = {}
+        self._lock = threading.Lock()
+
+    def open(self, path: Any, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
+        """As `os.open` (D1 to D3)."""
+        fd = self._opened(self._where(path, dir_fd), flags, mode, is_beneath=dir_fd is not None)
+        try:
+            if dir_fd is not None:
+                self._path(dir_fd)
+        except BaseException:
+            self.close(fd)
+            raise
+        return fd
+
+    def _opened(self, where: str, flags: int, mode: int, *, is_beneath: bool) -> int:
+        if flags & self.O_DIRECTORY:
+            return self._open_directory(where, is_beneath=is_beneath)
+        with contextlib.suppress(FileNotFoundError):
+            before = _os.lstat(where)
+            if flags & self.O_NOFOLLOW and _is_link(before):
+                _refuse(errno.ELOOP)
+            if _stat.S_ISDIR(before.st_mode):
+                if flags & (_os.O_WRONLY | _os.O_RDWR):
+                    _refuse(errno.EISDIR)
+                return self._open_directory(where, is_beneath=is_beneath)
+            if not _stat.S_ISREG(before.st_mode) and not _is_link(before):
+                _refuse(errno.ENXIO)  # It could be waited for.
+        native = flags & ~(self.O_DIRECTORY | self.O_NOFOLLOW) | getattr(_os, "O_BINARY", 0)
+        fd = _os.open(where, native, mode)
+        try:
+            if flags & self.O_NOFOLLOW:
+                self._check_opened(fd, where)
+        except BaseException:
+            _os.close(fd)
+            raise
+        return fd
+
+    def close(self, fd: int) -> None:
+        """As `os.close`."""
+        with self._lock:
+            found = self._open.pop(fd, None)
+        if found is None:
+            super().close(fd)
+        elif found.lock is not None:
+            _os.close(found.lock)
+
+    def fstat(self, fd: int) -> _os.stat_result:
+        """As `os.fstat`; owner and mode as D3 says."""
+        return _as_his(_os.lstat(self._path(fd)) if fd in self._open else _os.fstat(fd))
+
+    def stat(self, path: Any, *, dir_fd: int | None = None, follow_symlinks: bool = True) -> _os.stat_result:
+        """As `os.stat`."""
+        return _as_his(_os.stat(self._where(path, dir_fd), follow_symlinks=follow_symlinks))
+
+    @contextlib.contextmanager
+    def scandir(self, fd: int) -> Iterator[Iterator[_Listed]]:
+        """As `os.scandir`."""
+        path = self._path(fd)
+        with _os.scandir(path) as listed:
+            yield self._statuses(listed)
+        self._path(fd)
+
+    def readlink(self, path: Any, *, dir_fd: int) -> bytes:
+        """As `os.readlink` of bytes."""
+        return _os.fsencode(_os.readlink(self._where(path, dir_fd)))
+
+    def mkdir(self, path: Any, mode: int, *, dir_fd: int) -> None:
+        """As `os.mkdir`."""
+        _os.mkdir(self._where(path, dir_fd), mode)
+
+    def rmdir(self, path: Any, *, dir_fd: int) -> None:
+        """As `os.rmdir`."""
+        _os.rmdir(self._where(path, dir_fd))
+
+    def unlink(self, path: Any, *, dir_fd: int) -> None:
+        """As `os.unlink`."""
+        _os.unlink(self._where(path, dir_fd))
+
+    def rename(self, old: Any, new: Any, *, src_dir_fd: int, dst_dir_fd: int) -> None:
+        """As `os.rename` of POSIX, which replaces."""
+        _os.replace(self._where(old, src_dir_fd), self._where(new, dst_dir_fd))
+
+    def fsync(self, fd: int) -> None:
+        """As `os.fsync`, of files."""
+        if fd not in self._open:
+            _os.fsync(fd)
+
+    def fchmod(self, _fd: int, _mode: int) -> None:
+        """Do nothing: rights come from the folder (D3)."""
+
+    def pread(self, fd: int, count: int, at: int) -> bytes:
+        """As `os.pread`, for callers that all read by it."""
+        with self._lock:
+            _os.lseek(fd, at, _os.SEEK_SET)
+            return _os.read(fd, count)
+
+    def geteuid(self) -> int:
+        """The owner of everything here, see D3."""
+        return 0
+
+    getegid = geteuid
+
+    def statvfs(self, path: Any) -> Any:
+        """As `os.statvfs`, which says nothing here: no file system is known to be read-only."""
+        del path
+        return type("Statvfs", (), {"f_flag": 0})
+
+    def lock(self, fd: int) -> None:
+        """Lock the directory `fd` (D4).
+
+        Raises:
+            BlockingIOError: somebody has it.
+        """
+        msvcrt = importlib.import_module("msvcrt")
+        directory = self._open[fd]
+        name = "muniment-{:x}-{:x}.lock".format(*directory.identity)
+        lock = _os.open(Path(tempfile.gettempdir(), name), _os.O_RDWR | _os.O_CREAT, 0o600)
+        try:
+            msvcrt.locking(lock, msvcrt.LK_NBLCK, 1)
+        except OSError:
+            _os.close(lock)
+            raise BlockingIOError(errno.EAGAIN, _os.strerror(errno.EAGAIN)) from None
+        directory.lock = lock
+
+    def unlock(self, fd: int) -> None:
+        """Give the lock back; harmless where there is none."""
+        directory = self._open.get(fd)
+        if directory is not None and directory.lock is not None:
+            lock, directory.lock = directory.lock, None
+            _os.close(lock)
+
+    def _open_directory(self, where: str, *, is_beneath: bool) -> int:
+        found = _os.lstat(where)
+        if _is_link(found):
+            _refuse(errno.ELOOP)
+        if not _stat.S_ISDIR(found.st_mode):
+            _refuse(errno.ENOTDIR)
+        if not is_beneath and not is_in_own_folder(where):
+            raise PermissionError(errno.EACCES, "it lies outside your own folder, where others may write")
+        with self._lock:
+            number = next(numbers)
+            self._open[number] = _Directory(where, _identity(found))
+        return number
+
+    def _check_opened(self, fd: int, where: str) -> None:
+        now = _os.lstat(where)
+        if _is_link(now) or _identity(now) != _identity(_os.fstat(fd)):
+            _refuse(errno.ELOOP)
+
+    def _path(self, fd: int) -> str:
+        """The path of a directory that was opened, if it still leads there (D2)."""
+        try:
+            directory = self._open[fd]
+        except KeyError:
+            _refuse(errno.EBADF)
+        found = _os.lstat(directory.path)
+        if _is_link(found) or _identity(found) != directory.identity:
+            _refuse(errno.ENOENT)
+        return directory.path
+
+    def _where(self, path: Any, dir_fd: int | None) -> str:
+        """The path of a name in a directory (D1), or a path that somebody named."""
+        name = _os.fsdecode(path)
+        if dir_fd is None:
+            return name
+        directory = self._path(dir_fd)
+        if name == ".":
+            return directory
+        if set(name) & set("\\/:") or name.endswith((".", " ")) or not name:
+            _refuse(errno.ENOENT)
+        return f"{directory}{_os.sep}{name}"
+
+    def _statuses(self, listed: Iterator[_os.DirEntry[str]]) -> Iterator[_Listed]:
+        for item in listed:
+            with contextlib.suppress(FileNotFoundError):
+                yield _Listed(item.name, _as_his(_os.lstat(item.path)))
+
+
+class _Fcntl:
+    """`fcntl.flock`, of directories that nobody waits for."""
+
+    LOCK_EX, LOCK_NB, LOCK_UN = 2, 4, 8
+
+    def flock(self, fd: int, operation: int) -> None:
+        """Lock the directory `fd` or give its lock back; raises as `_Os.lock`."""
+        if operation == self.LOCK_UN:
+            os.unlock(fd)
+        else:
+            os.lock(fd)
+
+
+os: Final = _Os()
+fcntl: Final = _Fcntl()

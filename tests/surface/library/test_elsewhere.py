@@ -1,0 +1,419 @@
+"""macOS and Windows, faked: reading works without the fence, writing is off unless a policy asks for it.
+
+`kit.elsewhere` takes a process of its own for one there: the modules and names that the system lacks are
+gone, calls refuse what they refuse there, and nothing of `muniment.fence` can be loaded. Not run on either.
+"""
+
+import json
+import os
+import struct
+import subprocess
+import sys
+from pathlib import Path
+from unittest.mock import Mock
+
+import pytest
+
+import muniment
+from kit.daemon.raw import running
+from kit.memories import make_roots, put
+from kit.where import REPOSITORY
+from muniment.client import transport
+
+SYSTEMS = ["darwin", "win32"]
+NAMES = {"darwin": "macOS", "win32": "Windows"}
+LINE = (
+    "on {} nothing fences what an agent does, so Muniment reads here but does not write: "
+    'send facts to a daemon on Linux, or use a policy with require = "none" (docs/platforms.md)'
+)
+
+BEGIN = """
+import json, sys
+sys.path[:0] = {paths!r}
+from kit import elsewhere
+elsewhere.become({system!r}, refuses_fence={refuses!r})
+"""
+PROGRAM = """
+import contextlib, io
+from muniment.cli.entry import main
+
+def run(*line, given=None):
+    sys.argv, told, bytes_out = ["muniment", *line], io.StringIO(), io.BytesIO()
+    out = io.TextIOWrapper(bytes_out, write_through=True)
+    sys.stdin = io.TextIOWrapper(io.BytesIO((given or "").encode()))
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(told):
+        try:
+            code = main()
+        except SystemExit as end:
+            code = end.code
+    return [code or 0, bytes_out.getvalue().decode(), told.getvalue()]
+"""
+
+
+@pytest.fixture(params=SYSTEMS)
+def system(request):
+    return request.param
+
+
+@pytest.fixture
+def elsewhere(system, tmp_path):
+    """Runs a program in a process taken for one on `system`, in the folder of its user; its `result`."""
+
+    def run(program, *, refuses=True, **names):
+        paths = [str(Path(muniment.__file__).parents[1]), str(REPOSITORY / "tests")]
+        begin = BEGIN.format(paths=paths, system=system, refuses=refuses)
+        given = "".join(f"{name} = {value!r}\n" for name, value in names.items())
+        environment = {"HOME": str(tmp_path), "PATH": os.defpath, "TMPDIR": str(tmp_path)}
+        terms = {"capture_output": True, "text": True, "timeout": 100}
+        line = [sys.executable, "-c", f"{begin}{given}{program}\nprint(json.dumps(result))"]
+        done = subprocess.run(line, env=environment, cwd=tmp_path, check=False, **terms)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout.splitlines()[-1])
+
+    return run
+
+
+@pytest.fixture
+def roots(tmp_path):
+    """A memory in the folder of its user, as a Linux left it."""
+    found = make_roots(tmp_path)
+    put(found["user"], "editor.md", "---\nname: Dark mode\n---\nPrefers dark mode in the editor\n")
+    put(found["project"], "staging.md", "Staging runs on Postgres 16\n")
+    return found
+
+
+def bound(roots):
+    return [f"--root={scope}={path}" for scope, path in roots.items()]
+
+
+def tree_of(roots):
+    return {path: path.read_bytes() for root in roots.values() for path in root.rglob("*") if path.is_file()}
+
+
+# -- reading -------------------------------------------------------------------------------------------
+
+
+def test_recall_ls_show_and_the_hook_read_a_memory_and_nothing_of_the_fence_is_loaded(elsewhere, roots):
+    program = PROGRAM + (
+        'said = [run("recall", "dark mode", *roots), run("ls", *roots)]\n'
+        'said += [run("show", "user/editor.md", *roots)]\n'
+        'past = [run("history", *roots), run("why", "user/editor.md", *roots)]\n'
+        'event = json.dumps({"prompt": "which Postgres?", "session_id": "s"})\n'
+        'said += [run("recall", "--hook", *roots, given=event) for _ in range(2)]\n'
+        'said += [run("index", "verify", *roots), run("--version"), run("--help")]\n'
+        'loaded = [name for name in sys.modules if name.startswith("muniment.fence") or name == "fcntl"]\n'
+        "result = said, past, loaded"
+    )
+    before = tree_of(roots)
+    (recalled, listed, shown, hook, again, _, version, helped), past, loaded = elsewhere(
+        program, roots=bound(roots)
+    )
+    assert (recalled[0], "Prefers dark mode in the editor" in recalled[1], recalled[2]) == (0, True, "")
+    assert "  user/editor.md  Dark mode\n" in listed[1]
+    assert shown[:2] == [0, "---\nname: Dark mode\n---\nPrefers dark mode in the editor\n"]
+    assert "Postgres 16" in json.loads(hook[1])["additionalContext"]
+    assert json.loads(again[1])["additionalContext"] == "", "what a session was told is kept"
+    assert (version[0], helped[0], "remember" in helped[1]) == (0, 0, True)
+    assert [code for code, _, _ in past] == [0, 0]
+    assert set(loaded) <= {"fcntl"}
+    assert tree_of(roots) == before
+
+
+@pytest.mark.slow
+def test_the_library_opens_and_recalls(elsewhere, roots):
+    program = """
+import muniment
+with muniment.open(roots=roots) as memory:
+    first = memory.recall("dark mode")
+    result = [each.path for each in first.entries], [str(first.error), len(memory.history())]
+"""
+    paths = {scope: str(path) for scope, path in roots.items()}
+    assert elsewhere(program, roots=paths) == [["user/editor.md"], ["None", 0]]
+
+
+def test_a_client_there_hands_facts_to_a_daemon_here_and_recalls(elsewhere, tmp_path):
+    program = """
+from muniment.client import Client
+with Client(url=url, token=token, workspace=workspace) as client:
+    done = client.remember("The user prefers tabs over spaces").wait(timeout=60)
+    found = client.recall("tabs or spaces")
+    result = [done.files_touched, found.entries[0].path]
+"""
+    with running(tmp_path) as daemon:
+        where = {"url": daemon.url, "token": daemon.token, "workspace": str(daemon.work)}
+        (touched, path) = elsewhere(program, **where)
+    assert touched[0].startswith("user/")
+    assert path in touched
+
+
+# -- what leads elsewhere ------------------------------------------------------------------------------
+
+
+def test_no_link_is_followed_and_no_name_leads_out_of_a_root(elsewhere, roots, tmp_path):
+    (tmp_path / "secret.md").write_text("the zebra is a secret\n")
+    (tmp_path / "beside").mkdir()
+    (tmp_path / "beside" / "secret.md").write_text("the zebra is a secret\n")
+    (roots["user"] / "link.md").symlink_to(tmp_path / "secret.md")
+    (roots["user"] / "folder").symlink_to(tmp_path / "beside")
+    os.link(tmp_path / "secret.md", roots["user"] / "hard.md")
+    os.mkfifo(roots["user"] / "pipe.md")
+    asked = ["link.md", "folder/secret.md", "hard.md", "pipe.md", "../secret.md", "..\\secret.md", "a:b.md"]
+    program = PROGRAM + (
+        'said = [run("show", f"user/{name}", "--json", *roots) for name in asked]\n'
+        'result = said, run("recall", "zebra secret", *roots), run("ls", *roots)'
+    )
+    shown, recalled, listed = elsewhere(program, roots=bound(roots), asked=asked)
+    codes = [json.loads(out)["error"]["code"] for _, out, _ in shown]
+    assert codes[:5] == ["path_escape"] * 5
+    assert set(codes[5:]) <= {"path_escape", "bad_name"}
+    assert "zebra" not in recalled[1] + listed[1]
+    assert listed[1].count("passed over: ") >= 3
+
+
+@pytest.mark.slow
+def test_a_directory_that_another_process_swaps_for_a_link_is_not_walked(elsewhere, roots, tmp_path):
+    """The walk has opened `sub`; what takes its name then is not what was opened."""
+    (roots["user"] / "sub").mkdir()
+    (roots["user"] / "sub" / "a.md").write_text("inside\n")
+    (tmp_path / "another").mkdir()
+    (tmp_path / "another" / "a.md").write_text("outside\n")
+    program = """
+import os as plain
+from muniment.kernel import binding, root
+from muniment.kernel.path import CanonicalPath
+from muniment.kernel.names import Scope
+os, seen = root.os, []
+bound = binding.bind(Scope("user"), directory)
+path = CanonicalPath(Scope("user"), "sub/a.md")
+seen.append(bound.root.read_bytes(path).decode())
+sub = bound.root.resolver.open(bound.root.fd, b"sub", root.LIST)
+plain.rename(directory + "/sub", directory + "/moved")
+plain.symlink(outside, directory + "/sub")
+try:
+    seen.append(root.open_leaf(bound.root, sub, "a.md", "a.md").read_whole(100).decode())
+except Exception as error:
+    seen.append(error.code)
+try:
+    bound.root.read_bytes(path)
+except Exception as error:
+    seen.append(error.code)
+os.close(sub)
+result = seen
+"""
+    found = elsewhere(program, directory=str(roots["user"]), outside=str(tmp_path / "another"))
+    assert found[0] == "inside\n"
+    assert found[1] in {"inside\n", "not_found"}, "the directory that was opened, or nothing"
+    assert found[2] == "path_escape"
+
+
+# -- who may write what is obeyed ----------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_a_home_that_others_may_write_is_refused(elsewhere, system, tmp_path, tmp_path_factory):
+    home = tmp_path / "home" if system == "darwin" else tmp_path_factory.mktemp("shared")
+    home.mkdir(exist_ok=True)
+    home.chmod(0o777)
+    program = "import os\n" + PROGRAM + 'os.environ["MUNIMENT_HOME"] = home\nresult = run("ls")'
+    code, _, told = elsewhere(program, home=str(home))
+    assert (code, told.count("\n")) == (1, 1)
+    said = "can be written by others" if system == "darwin" else "lies outside your own folder"
+    assert said in told
+
+
+@pytest.mark.slow
+def test_a_client_reads_no_token_that_others_may_have_written(elsewhere, system, tmp_path, tmp_path_factory):
+    """By mode, or where there is none by the folder; a link from there to another place is no way round."""
+    program = """
+import os
+from muniment.client import Client
+from muniment.errors import MunimentError
+def asked(place):
+    try:
+        with Client(home=place, timeout=1) as client:
+            client.capabilities()
+    except MunimentError as error:
+        return type(error).__name__, str(error)
+result = [asked(place) for place in places]
+"""
+    places = []
+    for home in (tmp_path / "home", tmp_path_factory.mktemp("shared")):
+        (home / "state").mkdir(parents=True)
+        (home / "state" / "daemon.json").write_text('{"url": "http://127.0.0.1:9"}')
+        (home / "state" / "token").write_text("x" * 43)
+        for file in (home / "state").iterdir():
+            file.chmod(0o600 if system == "win32" else 0o640)
+        places.append(home)
+    (tmp_path / "link").symlink_to(places[1])
+    mine, others, linked = elsewhere(program, places=[*map(str, places), str(tmp_path / "link")])
+    refused = "is no file of yours alone"
+    assert (refused in mine[1]) == (system == "darwin")
+    assert (refused in others[1], refused in linked[1]) == (True, True)
+
+
+@pytest.mark.slow
+def test_on_macos_a_folder_that_the_own_group_may_write_is_refused_since_everybody_is_in_it(
+    system, elsewhere, tmp_path
+):
+    if system != "darwin" or os.geteuid():
+        pytest.skip("to be of another group than 0, and of macOS")
+    shared = tmp_path / "shared"
+    (shared / "home").mkdir(parents=True, mode=0o700)
+    os.chown(shared, -1, 20)
+    shared.chmod(0o775)
+    program = (
+        "import os\nos.setegid(20)\n" + PROGRAM + 'os.environ["MUNIMENT_HOME"] = home\nresult = run("ls")'
+    )
+    code, _, told = elsewhere(program, home=str(shared / "home"))
+    assert (code, "can be written by others" in told) == (1, True)
+
+
+def test_a_client_on_macos_talks_to_nobody_else_on_a_socket(monkeypatch):
+    monkeypatch.setattr(transport, "IS_LINUX", False)
+    for version, user in ((0, os.geteuid() + 1), (1, os.geteuid())):
+        listener = Mock(getsockopt=Mock(return_value=struct.pack("2Ih", version, user, 1) + bytes(66)))
+        with pytest.raises(transport.Stranger):
+            transport._peer_is_us(listener)
+    honest = Mock(getsockopt=Mock(return_value=struct.pack("2Ih", 0, os.geteuid(), 1) + bytes(66)))
+    transport._peer_is_us(honest)
+    honest.getsockopt.assert_called_once_with(0, 1, 76)
+
+
+@pytest.mark.slow
+def test_a_root_outside_of_the_users_folder_is_refused_where_no_owner_can_be_asked(
+    elsewhere, system, tmp_path_factory
+):
+    elsewhere_root = tmp_path_factory.mktemp("shared")
+    elsewhere_root.chmod(0o700)
+    code, _, told = elsewhere(PROGRAM + 'result = run("ls", f"--root=user={root}")', root=str(elsewhere_root))
+    assert code == (0 if system == "darwin" else 1)
+    assert ("it lies outside your own folder" in told) == (system == "win32")
+
+
+# -- writing -------------------------------------------------------------------------------------------
+
+WRITERS = [
+    "remember x",
+    "tool",
+    "forget user/editor.md --yes",
+    "dream --yes",
+    "index rebuild",
+    "erase user/editor.md --yes",
+]
+
+
+def test_what_writes_says_on_one_line_what_works_here_and_writes_nothing(elsewhere, system, roots):
+    program = PROGRAM + 'result = [run(*line.split(), *roots, given="{}") for line in lines]'
+    put(roots["user"], "again.md", "---\nname: Dark mode\n---\nPrefers dark mode in the editor\n")
+    before = tree_of(roots)
+    for line, (code, _, told) in zip(
+        WRITERS, elsewhere(program, roots=bound(roots), lines=WRITERS), strict=True
+    ):
+        assert code == 1, (line, told)
+        assert told.rstrip().endswith(f"{LINE.format(NAMES[system])} [platform_unsupported]"), (line, told)
+        assert told.count("\n") == 1
+    assert tree_of(roots) == before
+
+
+@pytest.mark.slow
+def test_commands_that_need_the_fence_say_so_on_one_line(elsewhere, system):
+    program = PROGRAM + 'result = [run(line) for line in ("serve", "acp", "doctor", "conformance")]'
+    for code, _, told in elsewhere(program, refuses=False):
+        assert (code, told.count("\n"), "Traceback" in told) == (1, 1, False), told
+        assert LINE.format(NAMES[system]) in told
+
+
+def test_a_policy_that_asks_for_no_fence_has_a_memory_written_judged_and_taken_back(elsewhere, tmp_path):
+    strict = (REPOSITORY / "policies" / "strict.toml").read_text()
+    unfenced = strict.replace('name = "strict"', 'name = "own"').replace(
+        'require = "partial"', 'require = "none"'
+    )
+    (tmp_path / "own.toml").write_text(unfenced)
+    program = """
+import muniment
+with muniment.open(workspace=".", policy=policy) as memory:
+    done = memory.remember("The user prefers tabs over spaces")
+    known = memory.remember("The user prefers tabs over spaces")
+    path = done.files_touched[0]
+    before = [step.path for step in memory.history()]
+    again = memory.remember("The user prefers dark mode in all editors")
+    gone = memory.forget(again.files_touched[0], yes=True)
+    memory.undo(gone.task_id)
+    index = [str(each) for each in memory.recall("dark mode").entries]
+    with muniment.Sandbox(policy, {"user": str(memory.place.roots["user"].trusted_path)}) as box:
+        refused = box.call("write_file", {"path": "user/../out.md", "content": "x"})
+        result = [done.enforcement, path, known.status, before, len(index), box.enforcement, refused.code]
+"""
+    enforced, path, known, before, found, boxed, refused = elsewhere(
+        program, policy=str(tmp_path / "own.toml")
+    )
+    assert (enforced, boxed, refused) == ("none", "none", "path_escape")
+    assert (path in before, found, known) == (True, 1, "completed")
+    assert not list(tmp_path.rglob("out.md"))
+
+
+@pytest.mark.slow
+def test_two_processes_that_write_wait_for_each_other(elsewhere, roots):
+    program = """
+from muniment.kernel import binding, land
+from muniment.kernel.cancel import Patience
+from muniment.kernel.names import Scope
+import time
+first, second = (binding.bind(Scope("user"), directory) for _ in range(2))
+result = []
+with land.lock_roots([first], Patience(time.monotonic() + 5)):
+    try:
+        with land.lock_roots([second], Patience(time.monotonic() + 0.1)):
+            result.append("both")
+    except Exception as error:
+        result.append(error.code)
+with land.lock_roots([second], Patience(time.monotonic() + 5)):
+    result.append("then")
+"""
+    assert elsewhere(program, directory=str(roots["user"])) == ["deadline", "then"]
+
+
+# -- the tests of reading and of the client, there -----------------------------------------------------
+
+READERS = [
+    "tests/surface/cli/test_recall.py",
+    *(f"tests/surface/client/test_{name}.py" for name in ("core", "finding", "reading", "shells", "twin")),
+    "tests/surface/cli/test_commands.py",
+]
+LEFT_OUT = {
+    "both": [
+        # They write the memory.
+        "test_who_reads_a_tree_first_makes_its_catalog and rebuild",
+        "test_an_erased_entry_leaves_no_session_that_was_told_of_it",
+    ],
+    "darwin": [],
+    "win32": [
+        # Modes say nothing there, and there are no Unix sockets.
+        "test_a_history_that_cannot_be_read_is_not_taken_for_none",
+        "test_a_file_that_is_not_of_this_user_alone_is_refused",
+        "test_where_nobody_is_and_what_is_no_trusted_daemon_is_unreachable",
+        "test_what_cannot_be_opened_is_told",
+    ],
+}
+OF_COMMANDS = "ls_lists or show_ or breaks_its_line or name_or_title or version_and_help or cannot_be_opened"
+
+
+@pytest.mark.slow
+def test_recall_ls_show_the_hook_and_the_client_pass_their_tests(system, tmp_path_factory):
+    short = tmp_path_factory.mktemp("t")  # The path of a socket has 107 bytes.
+    left_out = " or ".join(f"({each})" for each in (*LEFT_OUT["both"], *LEFT_OUT[system]))
+    chosen = f"(not test_commands or {OF_COMMANDS}) and not ({left_out})"
+    line = [sys.executable, "-m", "pytest", "-q", "-p", "kit.elsewhere", "-p", "no:cacheprovider"]
+    environment = {**os.environ, "FAKED_SYSTEM": system, "HOME": str(short), "TMPDIR": str(short)}
+    environment["PYTHONPATH"] = os.pathsep.join([str(Path(muniment.__file__).parents[1]), "tests"])
+    done = subprocess.run(
+        [*line, f"--basetemp={short / 'b'}", "-k", chosen, *READERS],
+        env=environment,
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=250,
+    )
+    assert done.returncode == 0, done.stdout[-4000:]
+    assert int(done.stdout.splitlines()[-1].split(" passed")[0].split()[-1]) > 120
