@@ -5,7 +5,7 @@ import threading
 import anyio
 import httpx2
 import pytest
-from anthropic import Anthropic
+from anthropic import Anthropic, AsyncAnthropic
 from anthropic.tools import ToolError
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -205,7 +205,7 @@ def test_front_matter_that_a_model_writes_is_text_like_any_other(memory):
 
 
 def scripted(*inputs):
-    """A client whose model makes these calls, one a turn; what it was sent stands in the list."""
+    """What a client speaks to whose model makes these calls, one a turn; what it was sent is in the list."""
     sent, left = [], list(inputs)
 
     def answer(request):
@@ -229,24 +229,40 @@ def scripted(*inputs):
             },
         )
 
-    return Anthropic(api_key="k", http_client=httpx2.Client(transport=httpx2.MockTransport(answer))), sent
+    return httpx2.MockTransport(answer), sent
+
+
+CALLS = (
+    {"command": "create", "path": "/memories/user/../../x.md", "file_text": "x"},
+    {"command": "create", "path": NOTES, "file_text": TEXT},
+)
+TERMS = {"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "hello"}]}
+
+
+def run_by_the_sdk(opened, transport):
+    client = Anthropic(api_key="k", http_client=httpx2.Client(transport=transport))
+    client.beta.messages.tool_runner(**TERMS, tools=[MunimentMemoryTool(opened)]).until_done()
+
+
+def run_by_the_asynchronous_sdk(opened, transport):
+    async def play():
+        client = AsyncAnthropic(api_key="k", http_client=httpx2.AsyncClient(transport=transport))
+        await client.beta.messages.tool_runner(**TERMS, tools=[AsyncMunimentMemoryTool(opened)]).until_done()
+
+    anyio.run(play)
 
 
 @pytest.mark.slow
-def test_the_runner_of_the_sdk_is_answered_and_told_of_an_escape_without_an_exception(memory, caplog):
-    tool = MunimentMemoryTool(memory())
-    client, sent = scripted(
-        {"command": "create", "path": "/memories/user/../../x.md", "file_text": "x"},
-        {"command": "create", "path": NOTES, "file_text": TEXT},
-    )
-    messages = [{"role": "user", "content": "hello"}]
-    runner = client.beta.messages.tool_runner(model="m", max_tokens=9, messages=messages, tools=[tool])
-    runner.until_done()
+@pytest.mark.parametrize("run", [run_by_the_sdk, run_by_the_asynchronous_sdk])
+def test_the_runner_of_the_sdk_is_answered_and_told_of_an_escape_without_an_exception(memory, caplog, run):
+    opened = memory()
+    transport, sent = scripted(*CALLS)
+    run(opened, transport)
     assert "would escape /memories directory" in sent[1]
     assert '"is_error":true' in sent[1]
     assert f"File created successfully at: {NOTES}" in sent[2]
     assert not caplog.records
-    assert asked(tool, "view") == shown(TEXT)
+    assert asked(MunimentMemoryTool(opened), "view") == shown(TEXT)
 
 
 def test_the_asynchronous_tool_lets_the_loop_run_and_writes_nothing_once_it_is_cancelled(memory):
