@@ -204,7 +204,7 @@ MAX_FOLLOWERS: Final = 256
 PRINCIPAL: Final = "principal"
 WORKSPACE: Final = "workspace"
 SLOT: Final = "slot"
-"""Keys of a request's state: who sent it, the workspace that it names (None: the first), and its place."""
+"""Keys of a request's state: who sent it, the workspace that it names (None: the only one), and its place."""
 
 HELLO: Final = "/hello"
 

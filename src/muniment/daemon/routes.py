@@ -609,7 +609,7 @@ EVENT_STREAM: Final = "text/event-stream"
 
 async def capabilities(call: Call) -> Response:
     """Answer what the daemon can do."""
-    workspace = call.workspace
+    workspace = next(iter(call.core.workspaces.values()))  # They have one policy, and so the same scopes.
     scopes = sorted(workspace.scopes().values())
     return answered(
         contract.Capabilities(

@@ -40,7 +40,8 @@ from muniment.jobs.request import (
 from muniment.kernel.names import Trust
 from muniment.lane import OWNER, Ended, Lane, Task, Tell
 from muniment.opening import find_place
-from muniment.settings import Settings, find_workspace, workspace_key
+from muniment.projects import find_project
+from muniment.settings import Settings
 from muniment.store.ledger import root_key
 from muniment.store.state import State
 from muniment.tools.calls import TOOLS
@@ -146,16 +147,16 @@ class Workspace:
 
     Attributes:
         path: its real path.
-        key: see `settings.workspace_key`.
+        key: that of its project, see `projects.Binding.key`.
         lane: its tasks.
 
     Raises:
-        ConfigInvalid: there is no such directory.
+        ConfigInvalid: there is no such directory, or `projects.json` cannot be used.
     """
 
     def __init__(self, directory: Path, settings: Settings, state: State, *, in_process: bool) -> None:
-        self.path = find_workspace(directory)
-        self.key = workspace_key(self.path)
+        found = find_project(settings.home, directory)
+        self.path, self.key = found.checkout.path, found.key
         self.lane = Lane(state, self.key)
         self._settings, self._state, self._in_process = settings, state, in_process
         self._lock = threading.Lock()

@@ -5,6 +5,7 @@ import os
 import re
 import stat
 from functools import partial
+from pathlib import Path
 
 from threats.switches import around, control, instead, none, same, table, true
 
@@ -144,8 +145,8 @@ def roots_at_home(off):
     """The default roots lie in the workspace."""
 
     def make(real):
-        return lambda chosen, scopes, workspace, **more: dict.fromkeys(
-            real(chosen, scopes, workspace, **more), workspace / ".muniment" / "memory"
+        return lambda chosen, scopes, project, **more: dict.fromkeys(
+            real(chosen, scopes, project, **more), Path(".muniment", "memory").absolute()
         )
 
     off.wrap("*settings:default_roots", make)
