@@ -127,7 +127,7 @@ def normalised(url: str, base: Path) -> str | None:
         url: as git has it: a URL, `user@host:path`, or a path.
         base: what a path is relative to.
     """
-    if not url.isprintable() or len(url) > _MAX_REMOTE_CHARS:
+    if not url or not url.isprintable() or len(url) > _MAX_REMOTE_CHARS:
         return None
     if "://" in url:
         found = _of_url(url)

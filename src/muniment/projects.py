@@ -137,6 +137,11 @@ class Binding:
         """What a daemon calls it: the id; where each checkout has its own memory, that of the checkout."""
         return self.id if self.inside is None else workspace_key(self.checkout.path)
 
+    def keeping(self, inside: str | None) -> Binding:
+        """The same, if its memory lay in that folder of the checkout."""
+        project = self.project or Project(_name_of_id(self.id))
+        return replace(self, project=replace(project, inside=inside))
+
     def memory(self, home: Path) -> Path:
         """The directory of its memory, which need not be there."""
         return memory_in(home, self.id) if self.inside is None else self.checkout.path / self.inside
@@ -238,6 +243,20 @@ def _free_id(projects: Projects, home: Path, checkout: Checkout) -> str:
 # -- the file ----------------------------------------------------------------------------------------
 
 
+def recorded_and_not(home: Path) -> Projects:
+    """All projects, also those with a memory and no record.
+
+    Raises:
+        ConfigInvalid: as `read_projects`.
+    """
+    found = dict(read_projects(home))
+    directory = home / "projects"
+    for name in sorted(os.listdir(directory)) if directory.is_dir() else ():  # noqa: PTH208  names
+        if _ID.fullmatch(name) and name not in found and memory_in(home, name).is_dir():
+            found[name] = Project(_name_of_id(name))
+    return found
+
+
 def read_projects(home: Path) -> Projects:
     """What `projects.json` says; nothing, where there is none.
 
@@ -275,8 +294,8 @@ def _project(value: Any) -> Project:
     )
     if not is_one or any(not isinstance(each, bool) for each in project.places.values()):
         raise ValueError(value)
-    if project.inside is not None:
-        check_inside(project.inside)
+    if project.inside is not None and not _is_inside(project.inside):
+        raise ValueError(project.inside)
     return project
 
 
@@ -429,7 +448,7 @@ def keep_inside(home: Path, directory: Path, folder: str | None) -> Binding:
     with changing(home) as projects:
         inside = None if folder is None else check_inside(folder)
         projects[found.id] = replace(projects[found.id], inside=inside)
-        return replace(found, project=projects[found.id])
+        return replace(found, kind=BindingKind.KNOWN, project=projects[found.id])
 
 
 def check_inside(folder: str) -> str:
@@ -438,13 +457,15 @@ def check_inside(folder: str) -> str:
     Raises:
         ConfigInvalid: it is none.
     """
-    parts = Path(folder).parts
-    is_one = (
-        parts and not Path(folder).is_absolute() and not {"..", ".git"} & {each.lower() for each in parts}
-    )
-    if not is_one or not folder.isprintable():
+    if not _is_inside(folder):
         raise ConfigInvalid(f"{printable(folder)!r} is no folder beneath the checkout, such as .muniment")
-    return str(Path(*parts))
+    return str(Path(folder))
+
+
+def _is_inside(folder: str) -> bool:
+    path = Path(folder)
+    is_beneath = not path.is_absolute() and not {"..", ".git"} & {each.lower() for each in path.parts}
+    return is_beneath and bool(path.parts) and folder.isprintable()
 
 
 def require_beneath(found: Binding, memory: Path) -> None:
