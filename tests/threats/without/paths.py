@@ -140,6 +140,16 @@ def link_at_bind(off):
     off.wrap("kernel.binding:os", lambda real: Other(real, open=opened))
 
 
+# fmt: off
+table({
+    "answering_checkouts": ("A `.git` file is believed, whatever the other side says.", {
+        "checkouts:_leads_to": true}),
+    "secret_marks": ("A mark counts by the id that it names.", {"=hmac:compare_digest": true}),
+    "folders_inside": ("A folder of a repository is wherever it leads.", {"*projects:require_beneath": none}),
+})
+# fmt: on
+
+
 @control()
 def roots_at_home(off):
     """The default roots lie in the workspace."""
