@@ -130,7 +130,7 @@ class Binding:
     @property
     def inside(self) -> str | None:
         """The folder of the checkout that holds the memory; None: it lies in the home."""
-        return None if self.project is None or not self.is_bound else self.project.inside
+        return None if self.project is None else self.project.inside
 
     @property
     def key(self) -> str:

@@ -61,7 +61,7 @@ def ask_which_memory(home: Path, workspace: Path | None) -> None:
     what = f"another clone of {project.remote}" if is_clone else "a copy of a repository"
     places = ", ".join(project.places) or "no repository any more"
     say(on_one_line(f"{found.checkout.place} is {what} whose memory you have:"))
-    say(on_one_line(f"  {project.name}, {_counted(_entries(project_id, project, home))}, of {places}"))
+    say("  " + on_one_line(f"{project.name}, {_counted(_entries(project_id, project, home))}, of {places}"))
     answer = _answer("Use the same memory here, or begin one of its own? [same/own] ")
     if answer is None:
         return
@@ -98,16 +98,16 @@ def list_projects(*, as_json: bool) -> int:
             return 0
         for project_id, project in found.items():
             count = _counted(_entries(project_id, project, home))
-            say(on_one_line(f"{project.name}: {count}  ({project_id})"))
+            say(on_one_line(f"{project.name}: {count} ({project_id})"))
             for place in project.places:
                 gone = "" if Path(place).is_dir() else ", which is gone"
-                say(on_one_line(f"  at {place}{gone}"))
+                say("  " + on_one_line(f"at {place}{gone}"))
             if not project.places:
                 say("  of no repository that is known; to use it in one: muniment projects link")
             if project.remote:
-                say(on_one_line(f"  from {project.remote}"))
+                say("  " + on_one_line(f"from {project.remote}"))
             if project.inside:
-                say(on_one_line(f"  kept in {project.inside} of each checkout"))
+                say("  " + on_one_line(f"kept in {project.inside} of each checkout"))
         if not found:
             say("no projects yet; one begins with the first fact that is remembered in a repository")
         return 0
@@ -193,7 +193,7 @@ def init_checkout(directory: Path, folder: str | None, *, leave: bool, as_json: 
             if count:
                 say(f"  {_counted(count)} there already: words of whoever wrote them, not trusted like yours")
             say("  commit it with git, but for what is made from it; in .gitignore:")
-            say(on_one_line(f"  /{inside}/MEMORY.md /{inside}/index/ /{inside}/**/.muniment-*"))
+            say("  " + on_one_line(f"/{inside}/MEMORY.md /{inside}/index/ /{inside}/**/.muniment-*"))
         _say_daemon(home)
         return 0
 
@@ -246,7 +246,7 @@ def _say_left(home: Path, before: Binding, now: Binding) -> None:
     memory = before.memory(home)
     count = _count_in(memory)
     if count:
-        say(on_one_line(f"  {_counted(count)} of before stay in {memory}"))
+        say("  " + on_one_line(f"{_counted(count)} of before: in {memory}"))
         say(f"  to have them here too: {_copying(memory, now.memory(home))} && muniment index rebuild")
 
 

@@ -15,7 +15,7 @@ from kit.policy.files import SCOPES, write
 from muniment.cli.app import app
 
 typer.testing._get_command = functools.cache(typer.main.get_command)  # Six times as fast: it is built once.
-UNPLACED = {"acp", "audit", "conformance", "doctor", "policy", "serve", "token"}
+UNPLACED = {"acp", "audit", "conformance", "doctor", "init", "policy", "projects", "serve", "token"}
 
 
 class Muniment:
