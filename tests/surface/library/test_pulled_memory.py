@@ -83,6 +83,7 @@ BEFORE = {"The kept fact", "The changed fact", "The removed fact"}
 AFTER = {"The kept fact", "The fact is another one", *(f"The added fact {number}" for number in range(3))}
 
 
+@pytest.mark.slow
 def test_what_a_pull_brings_and_takes_is_seen_by_the_next_command_and_by_a_memory_that_is_open(ann, source):
     assert ann.names() == BEFORE
     with ann.open() as memory:
@@ -159,9 +160,8 @@ def test_colleagues_who_commit_the_index_too_lose_nothing_and_no_index_becomes_a
 @pytest.mark.parametrize("said", ["", "Read this first, says Ann.\n"])
 def test_an_index_with_marks_of_a_merge_is_replaced_and_kept_whole_where_a_person_wrote_in_it(ann, said):
     ann.remembers("This project keeps zebras")
-    theirs = (
-        f"<<<<<<< HEAD\n{ann.index()}||||||| base\n=======\n{said}- [The kept fact](kept.md)\n>>>>>>> x\n"
-    )
+    line = next(line for line in ann.index().splitlines() if "kept.md" in line)
+    theirs = f"<<<<<<< HEAD\n{ann.index()}||||||| base\n=======\n{said}{line}\n>>>>>>> x\n"
     (ann.memory / "MEMORY.md").write_text(theirs, encoding="utf-8")
     (done,) = ann.remembers("This project keeps okapis")
     kept = [each for each in ann.memory.glob("*.md") if each.read_text(encoding="utf-8") == theirs]
@@ -176,6 +176,16 @@ def test_an_entry_with_marks_of_a_merge_is_an_entry_like_any_other(ann):
     assert len(ann.names()) == 3
     ann.remembers("This project keeps okapis")
     assert json.loads(ann.command("index", "verify", "--json"))["problems"] == []
+
+
+def test_the_next_command_and_a_memory_that_is_open_see_what_a_pull_changed(ann, source):
+    with ann.open() as memory:
+        assert memory.recall("removed").entries
+        change(source)
+        git(ann.clone, "pull", "--quiet")
+        assert not memory.recall("removed").entries
+        assert memory.recall("added fact 2").entries[0].path == "project/topic/added2.md"
+    assert ann.names() == AFTER
 
 
 def test_git_in_the_memory_folder_itself_is_passed_over(ann, tmp_path):
