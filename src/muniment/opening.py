@@ -20,7 +20,7 @@ from muniment.kernel.decide import Policy
 from muniment.kernel.names import Scope, Trust
 from muniment.ownership import bind_outside
 from muniment.policy.grammar import check_symlinks
-from muniment.projects import Binding, bind_checkout, find_project, notes_of, require_beneath
+from muniment.projects import Binding, find_project, notes_of, recorded, require_beneath
 from muniment.sandbox import check_enforcement
 from muniment.settings import RULES, Settings, default_roots, read_api_key
 from muniment.signatures import load_configured
@@ -99,7 +99,7 @@ def find_place(
     is_ours = "project" in policy.scopes and "project" not in settings.roots
     is_made = create and is_ours and (is_project or "user" not in policy.scopes)
     if is_made:
-        found = bind_checkout(settings.home, found.checkout.path)
+        found = recorded(settings.home, found)
     if is_ours:
         _require_inside(found, policy)
     memory = found.memory(settings.home)

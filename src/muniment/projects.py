@@ -14,7 +14,7 @@ P4 A place whose repository is another one by its remote, and bears no mark, beg
 P5 To look changes nothing; `bind_checkout` writes, under a lock, the mark before what refers to it.
 
 Memory from before there was `projects.json` is found by the path that it was named after. An inode is no
-identity: it is given again. ADR 0039.
+identity: it is given again. ADR 0039a.
 
 Attacked in tests/attacks/test_foreign_repositories.py.
 """
@@ -357,18 +357,22 @@ def _put(path: Path, data: bytes) -> None:
 
 
 def bind_checkout(home: Path, directory: Path) -> Binding:
-    """The project of the checkout around a directory, which is recorded and marked from now on (P5).
+    """The project of the checkout around a directory, `recorded`; raises as that and as `find_project`."""
+    return recorded(home, find_project(home, directory))
+
+
+def recorded(home: Path, found: Binding) -> Binding:
+    """What was found, which is recorded and marked from now on (P5).
 
     Returns:
-        As it was found, with the project as it is now: who asks once more gets it as `KNOWN`.
+        The same, with the project as it is now: who looks once more gets it as `KNOWN`.
 
     Raises:
-        ConfigInvalid: as `find_project`.
+        ConfigInvalid: as `read_projects`.
         ManagedMemoryUnavailable: as `changing`.
 
-    Cost: as `find_project` and its git configuration, once it is recorded.
+    Cost: two small reads, its git configuration and the mark, once it is recorded.
     """
-    found = find_project(home, directory)
     if _is_recorded(found):
         return found
     with changing(home) as projects:

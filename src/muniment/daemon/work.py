@@ -229,6 +229,11 @@ class Workspace:
             return error
         return None
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a person should know of how the place was found; nothing while it is not open."""
+        return () if self._place is None else self._place.notes
+
     def scopes(self) -> Mapping[str, str]:
         """The names of the scopes by the keys of their roots, as these were last opened; none before that."""
         return self._scopes
