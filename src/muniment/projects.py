@@ -10,7 +10,7 @@ P2 A mark in a place that is not recorded: where a recorded place no longer bear
    moved; else it is a copy.
 P3 A copy, and another clone of a known remote, is a question to a person, asked once. Unanswered it reads
    nothing of the other's memory, and what is written goes to a memory of its own, which answers the question.
-P4 A place whose repository is another one by its remote, and bears no mark, begins anew.
+P4 A place whose repository lost its mark, and is another one by its remote, begins anew.
 P5 To look changes nothing; `bind_checkout` writes, under a lock, the mark before what refers to it.
 
 Memory from before there was `projects.json` is found by the path that it was named after. An inode is no
@@ -199,15 +199,19 @@ def find_in(projects: Projects, home: Path, checkout: Checkout) -> Binding:
         held = next(filter(None, old), None)
     remote = None if checkout.common is None else remote_of(checkout.common)
     if held is not None:
-        is_another = (
-            marked is None and remote and held in projects and projects[held].remote not in {None, remote}
-        )
-        if not is_another:
-            return found(BindingKind.KNOWN, held)
-        return found(BindingKind.REPLACED, free(), held)
+        if marked is None and _is_another(projects.get(held), checkout, remote):
+            return found(BindingKind.REPLACED, free(), held)
+        return found(BindingKind.KNOWN, held)
     clones = [each for each, project in projects.items() if remote is not None and project.remote == remote]
     kind = BindingKind.CLONE if clones else BindingKind.NEW
     return found(kind, free(), *clones[:1])
+
+
+def _is_another(project: Project | None, checkout: Checkout, remote: str | None) -> bool:
+    """Whether a repository without a mark, in the place of a project's, is another one (P4)."""
+    if project is None or project.remote in {None, remote} or checkout.common is None:
+        return False
+    return remote is not None or project.places[str(checkout.place)]
 
 
 def unrecorded(projects: Projects, home: Path, path: Path) -> str | None:
