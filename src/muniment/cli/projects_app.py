@@ -1,4 +1,4 @@
-"""The commands about projects and where their memory is, and their options. Bodies load what they need."""
+"""The commands about projects, and their options; bodies load what they need. Apart: a group of its own."""
 
 from __future__ import annotations
 
