@@ -203,6 +203,7 @@ def find_in(projects: Projects, home: Path, checkout: Checkout) -> Binding:
             return found(BindingKind.REPLACED, free(), held)
         return found(BindingKind.KNOWN, held)
     clones = [each for each, project in projects.items() if remote is not None and project.remote == remote]
+    clones.sort(key=lambda each: not projects[each].places)  # One that somebody works in comes first.
     kind = BindingKind.CLONE if clones else BindingKind.NEW
     return found(kind, free(), *clones[:1])
 

@@ -12,7 +12,7 @@ from muniment.cli.options import Json
 projects_app = typer.Typer(help="Which memory belongs to which repository.", no_args_is_help=True)
 
 Directory = Annotated[
-    Path, typer.Argument(metavar="[DIR]", help="A directory in the repository.", show_default="this one")
+    Path, typer.Argument(metavar="DIR", help="A directory in the repository.", show_default="this one")
 ]
 ProjectName = Annotated[
     str, typer.Argument(metavar="ID|NAME", help="A project, as `projects list` shows it.")
@@ -21,7 +21,7 @@ ProjectName = Annotated[
 
 @projects_app.command("list")
 def list_projects(json: Json = False) -> None:
-    """List the projects that have a memory: where they lie, from where they were cloned, how many entries."""
+    """List the projects: how many entries, where they lie, from where they were cloned."""
     from muniment.cli.projects import list_projects as run
 
     raise typer.Exit(run(as_json=json))
