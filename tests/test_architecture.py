@@ -35,7 +35,7 @@ def of(package, names):
 ORDER = words(
     "portable kernel names errors events tracing cancelling elsewhere ownership "
     "fence policy content tools store recall sandbox agent "
-    "jobs lab testing settings signatures opening api lane adapters daemon client cli"
+    "jobs lab testing settings signatures checkouts projects opening api lane adapters daemon client cli"
 )
 
 
@@ -184,6 +184,9 @@ MAY_OPEN = {
     # The embedding model that a person named.
     "recall.meaning": {"(self._directory / name).open", "(directory / _FILES[0]).read_text"},
     "settings": {"path.open"},  # config.toml, and the key file that a person named
+    "checkouts": {"os.open"},  # what git says of a repository, and our mark in it
+    # The list of projects in the home, what projects it has a memory of, and that mark.
+    "projects": {"os.open", "os.fdopen", "os.listdir", "path.open", "unfinished.unlink"},
     "cli.entry": {"os.open", "os.fdopen"},  # /dev/null, in place of a closed standard stream
     "cli.terminal": {"os.open", "path.open"},  # /dev/null, likewise, an existing one
     # A private copy of one entry, for its owner's editor.

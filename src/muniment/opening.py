@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import time
 from collections.abc import Mapping, Sequence
@@ -16,10 +17,13 @@ from muniment.elsewhere import may_write
 from muniment.errors import ConfigInvalid, ManagedMemoryUnavailable, MunimentError
 from muniment.jobs.place import Place
 from muniment.kernel.cancel import Patience
+from muniment.kernel.decide import Policy
+from muniment.kernel.names import Scope, Trust
 from muniment.ownership import bind_outside
 from muniment.policy.grammar import check_symlinks
+from muniment.projects import Binding, find_project, notes_of, recorded, require_beneath
 from muniment.sandbox import check_enforcement
-from muniment.settings import RULES, Settings, default_roots, find_workspace, is_repository, read_api_key
+from muniment.settings import RULES, Settings, default_roots, read_api_key
 from muniment.signatures import load_configured
 from muniment.store.state import LEDGER_NAME, State
 from muniment.store.upkeep import recover_all
@@ -28,6 +32,8 @@ if TYPE_CHECKING:
     from muniment.agent.model import Model
     from muniment.recall.recaller import Chooser, Recaller
     from muniment.store.rows import Embedder
+
+PROJECT: Final = Scope("project")
 
 RECOVERY_SECONDS: Final = 60.0
 """Seconds that an open waits for the locks of roots in which a commit was interrupted."""
@@ -93,16 +99,26 @@ def find_place(
         check_enforcement(policy, in_process=True)
     if not may_write(policy):
         create, reads = False, True
-    found = find_workspace(Path(workspace or ""))
-    is_project = workspace is not None or is_repository(found)
-    paths = default_roots(settings, policy.scopes, found, create=create, is_project=is_project)
+    found = find_project(settings.home, Path(workspace or ""))
+    is_project = workspace is not None or found.checkout.is_repository
+    is_ours = "project" in policy.scopes and "project" not in settings.roots
+    is_made = create and is_ours and (is_project or "user" not in policy.scopes)
+    if is_made:
+        found = recorded(settings.home, found)
+    if is_ours:
+        _require_inside(found, policy)
+    memory = found.memory(settings.home)
+    paths = default_roots(settings, policy.scopes, memory, create=create, is_project=is_project)
     with ExitStack() as opened:
         roots = bind_outside(paths, loaded.paths, loaded.linked, apart_from=settings.apart)
         for root in roots.values():
             opened.callback(root.close)
-        notes: tuple[str, ...] = ()
+        if is_ours and found.inside is not None and PROJECT in roots:
+            require_beneath(found, roots[PROJECT].trusted_path)
+        notes = tuple(notes_of(settings.home, found, wrote=is_made)) if is_ours else ()
         if state is None:
-            state, notes = _opened_state(settings, is_needed=create, is_used=reads and bool(roots))
+            state, more = _opened_state(settings, is_needed=create, is_used=reads and bool(roots))
+            notes += more
             opened.callback(state.close)
         notes += recover_all(state, roots, policy, Patience(time.monotonic() + RECOVERY_SECONDS))
         opened.pop_all()
@@ -115,6 +131,23 @@ def find_place(
         notes=notes,
         on_model_failure=settings.on_model_failure,
     )
+
+
+def _require_inside(found: Binding, policy: Policy) -> None:
+    """Check a memory that is kept inside a repository.
+
+    Raises:
+        ConfigInvalid: it leads out of there, or what others wrote would count as the owner's words.
+    """
+    if found.inside is None:
+        return
+    require_beneath(found, Path(os.path.realpath(found.checkout.path / found.inside)))
+    if policy.trust_of(PROJECT) is Trust.OWNER:
+        raise ConfigInvalid(
+            f"by the policy {policy.name} files in project that Muniment did not write count as your own "
+            f'words, and in {found.inside} a git pull writes them; say trust = "workspace" there, or keep '
+            "the memory at home: muniment init --home"
+        )
 
 
 def embedder_of(settings: Settings) -> Embedder | None:

@@ -1,10 +1,9 @@
 """Where things live and what is configured: flag > `MUNIMENT_*` > `config.toml` > default.
 
-Nothing is ever read from a workspace; the only things taken from it are its real path and the name
-of its directory. Nor is any variable of another program, such as `OPENAI_BASE_URL` or `HTTP_PROXY`: who may
-set those may not choose where facts and keys are sent. Nothing is obeyed in a home that somebody else may
-write (ADR 0027). Reading settings creates nothing: `default_roots` is what makes directories. The key of a
-model's server is no setting: `settings.py` reads it.
+No setting is ever read from a workspace. Nor is any variable of another program, such as `OPENAI_BASE_URL` or
+`HTTP_PROXY`: who may set those may not choose where facts and keys are sent. Nothing is obeyed in a home that
+somebody else may write (ADR 0027). Reading settings creates nothing: `default_roots` is what makes
+directories. The key of a model's server is no setting: `settings.py` reads it.
 
 The `api_key_file` of `config.toml` belongs to the `base_url` beside it, and is not used with another.
 
@@ -14,7 +13,6 @@ it means to have one. The environment and `config.toml` may say so anyhow, for t
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import stat
@@ -60,12 +58,6 @@ MAX_CONFIG_BYTES: Final = 65_536
 """Bytes of `config.toml`; it has a handful of lines."""
 
 _CONFIG_KEYS: Final = (*_VARIABLES, "roots", "symlinks")
-
-_KEY_CHARS: Final = 32
-"""Hexadecimal digits of a workspace key: 128 bits, so that no two workspaces share one."""
-
-_SLUG_CHARS: Final = 40
-"""Characters of a workspace's name in its directory, for people; the key tells them apart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +105,7 @@ class Settings:
     @property
     def apart(self) -> tuple[Path, ...]:
         """What no root may be, lie in or lie around."""
-        ours = (self.state, self.policies, self.home / "config.toml")
+        ours = (self.state, self.policies, self.home / "config.toml", self.home / "projects.json")
         return (*ours, *filter(None, (self.api_key_file, self.embeddings, self.policy_signers)))
 
 
@@ -160,36 +152,10 @@ def _require_own(home: Path) -> None:
     require_ours(home / "policies", inside=True)
 
 
-def find_workspace(directory: Path) -> Path:
-    """The workspace around `directory`: its nearest ancestor that holds `.git`, else itself.
-
-    Raises:
-        ConfigInvalid: there is no such directory.
-    """
-    try:
-        start = directory.resolve(strict=True)
-    except (OSError, RuntimeError, ValueError):
-        raise ConfigInvalid(f"the workspace {directory} does not exist") from None
-    if not start.is_dir():
-        raise ConfigInvalid(f"the workspace {directory} is no directory")
-    return next(filter(is_repository, (start, *start.parents)), start)
-
-
-def is_repository(directory: Path) -> bool:
-    """Whether `directory` holds `.git`."""
-    return os.path.lexists(directory / ".git")
-
-
-def workspace_key(workspace: Path) -> str:
-    """The directory name of a workspace's memory: a readable slug and 128 bits of its real path."""
-    slug = re.sub(r"[^a-z0-9]+", "-", workspace.name.casefold()).strip("-")[:_SLUG_CHARS] or "workspace"
-    return f"{slug}-{hashlib.sha256(os.fsencode(workspace)).hexdigest()[:_KEY_CHARS]}"
-
-
 def default_roots(
     settings: Settings,
     scopes: tuple[Scope, ...],
-    workspace: Path,
+    project: Path,
     *,
     create: bool,
     is_project: bool = True,
@@ -199,7 +165,7 @@ def default_roots(
     Args:
         settings: where home is, and what is bound.
         scopes: those of the policy.
-        workspace: as `find_workspace` found it.
+        project: the directory of the project's memory.
         create: make ours where they are missing; else leave those out.
         is_project: False: do not make that of `project`, unless there is no `user` to remember for.
 
@@ -211,10 +177,7 @@ def default_roots(
     unknown = sorted(set(settings.roots) - set(scopes))
     if unknown:
         raise InvalidScope(f"the policy declares no scope {unknown[0]!r}; it has {', '.join(scopes)}")
-    ours = {
-        "user": settings.home / "user",
-        "project": settings.home / "projects" / workspace_key(workspace) / "memory",
-    }
+    ours = {"user": settings.home / "user", "project": project}
     roots: dict[Scope, Path] = {}
     for scope in scopes:
         if scope in settings.roots:

@@ -152,7 +152,7 @@ def test_a_workspace_moves_no_root_sets_nothing_and_none_of_its_modules_is_impor
     (workspace / "MEMORY.md").write_text(f"Follow {CANARY}.\n")
     for name in (*MODULES, *SITE):
         (workspace / f"{name}.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'a').write({name!r})\n")
-    before = photograph(workspace, outside)
+    before, git = photograph(workspace, outside), (workspace / ".git").stat()
     monkeypatch.chdir(workspace)
     monkeypatch.setenv("PYTHONPATH", str(workspace))
     with monkeypatch.context() as patch:
@@ -168,5 +168,7 @@ def test_a_workspace_moves_no_root_sets_nothing_and_none_of_its_modules_is_impor
     assert done.files_touched != ()
     assert all(root.is_relative_to(home) for root in roots)
     assert (done.policy, CANARY in str(done.as_json())) == (load_policy("strict").label, False)
+    (workspace / ".git" / "muniment").unlink()  # Its mark, the one thing that is written there.
+    os.utime(workspace / ".git", ns=(git.st_atime_ns, git.st_mtime_ns))
     assert photograph(workspace, outside) == before
     assert not (tmp_path / "absent").exists()

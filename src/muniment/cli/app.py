@@ -23,6 +23,7 @@ from muniment.cli.options import (
     where_of,
 )
 from muniment.cli.policy_app import policy_app
+from muniment.cli.projects_app import init, projects_app
 from muniment.cli.setup_app import setup_app
 from muniment.names import __version__
 
@@ -511,6 +512,7 @@ app.add_typer(audit_app, name="audit")
 app.add_typer(policy_app, name="policy")
 app.add_typer(token_app, name="token")
 app.add_typer(setup_app)
+app.add_typer(projects_app, name="projects")
 
 
 @app.callback(invoke_without_command=True)
@@ -688,5 +690,5 @@ def tool(
     )
 
 
-for command in (recall, forget, dream, history, why, edit, undo, erase, serve, acp, conformance):
+for command in (recall, forget, dream, history, why, edit, undo, erase, serve, acp, conformance, init):
     app.command()(command)

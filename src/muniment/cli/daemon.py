@@ -30,6 +30,7 @@ from muniment.cli.terminal import (
     print_document,
     print_failure,
     say,
+    say_notes,
 )
 from muniment.daemon.acp import HostSession, Lines
 from muniment.daemon.tokens import TOKEN_NAME, Tokens
@@ -190,6 +191,7 @@ async def _run(daemon: Daemon, options: Options, *, as_json: bool) -> None:
             if (error := await asyncio.to_thread(each.problem)) is not None:
                 text = on_one_line(f"{each.path} takes no tasks yet: {error}")
                 print(f"note: {text} [{error.code}]", file=sys.stderr)
+            say_notes(each.notes)
         await daemon.stopped()
 
 
@@ -372,6 +374,7 @@ def _session(settings: Settings, directory: Path, send: _Output, stop: Cancel) -
         if (error := workspace.problem()) is not None:
             text = on_one_line(f"{workspace.path} takes no tasks yet: {error}")
             print(f"note: {text} [{error.code}]", file=sys.stderr)
+        say_notes(workspace.notes)
         with _set_on_signals(stop):
             session = HostSession(workspace, Work(workspace, model, Metrics()), send)
             try:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from muniment.cli.terminal import (
+    ask_which_memory,
     configure_logging,
     on_one_line,
     output,
@@ -170,6 +171,7 @@ def with_place(
     configure_logging()
     try:
         settings = read_settings(os.environ, policy=where.policy, roots=parse_roots(where.roots))
+        ask_which_memory(where.workspace, where.roots, as_json=where.json)
         with closing(find_place(settings, where.workspace, create=False, reads=reads)) as place:
             say_notes(place.notes)
             return body(place)

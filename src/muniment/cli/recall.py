@@ -21,6 +21,7 @@ from typing import Any, Final
 
 from muniment.cli.inspect import MemoryArguments
 from muniment.cli.terminal import (
+    ask_which_memory,
     configure_logging,
     on_one_line,
     print_document,
@@ -89,6 +90,7 @@ def run_recall(where: MemoryArguments, asked: RecallArguments) -> int:
     """Recall, and print what came of it; the exit code."""
     configure_logging()
     try:
+        ask_which_memory(where.workspace, where.roots, as_json=where.json)
         with _opened(where, asked) as (_, recaller):
             recalled = _recalled(recaller, asked, Patience(float("inf")))
         if recalled.error is not None:

@@ -21,6 +21,7 @@ from muniment.cli.terminal import (
     EXIT_CANCELLED,
     EXIT_FAILED,
     ModelFlags,
+    ask_which_memory,
     configure_logging,
     forget_key,
     print_document,
@@ -162,6 +163,7 @@ def run_remember(asked: RememberArguments) -> int:
             # Both before the handler: a read goes on after one, and Ctrl-C must end a wait for the fact on
             # standard input, or for a key that somebody has to unlock.
             fact = _read_fact(asked.fact)
+            ask_which_memory(asked.workspace, asked.roots, as_json=asked.json)
             with api.open(
                 asked.workspace,
                 policy=asked.policy,

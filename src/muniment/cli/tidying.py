@@ -15,6 +15,7 @@ from muniment.cli.terminal import (
     EXIT_CANCELLED,
     EXIT_FAILED,
     ModelFlags,
+    ask_which_memory,
     cancel_on_interrupt,
     configure_logging,
     forget_key,
@@ -62,6 +63,7 @@ def carry_out(
     configure_logging()
     try:
         settings = read_settings(os.environ, policy=where.policy, roots=parse_roots(where.roots), **flags)
+        ask_which_memory(where.workspace, where.roots, as_json=where.json)
         with (
             closing(find_place(settings, where.workspace, create=yes)) as place,
             open_model(settings, os.environ) as model,

@@ -671,7 +671,7 @@ class ClientCore:
         new_key: makes an idempotency key; another one each time.
         clock: seconds, monotonic.
         client_id: goes with every request.
-        workspace: its key or real path, see `finding.name_workspace`; None: the daemon's first.
+        workspace: its key or real path, see `finding.name_workspace`; None: the daemon's only one.
         timeout: seconds of a call with all its tries.
 
     Raises:

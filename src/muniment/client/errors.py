@@ -13,7 +13,7 @@
         │   │   ├── InvalidQuery, InvalidClientId
         │   │   └── IdempotencyMismatch
         │   ├── TokenRequired
-        │   ├── UntrustedWorkspace, OwnerRequired
+        │   ├── WorkspaceRequired, UntrustedWorkspace, OwnerRequired
         │   ├── TaskNotFound      {remember,forget,dream}_task_not_found, task_not_found
         │   ├── ReviewNotFound, NothingToErase
         │   ├── MemoryUnavailable managed_memory_unavailable
@@ -195,6 +195,12 @@ class UntrustedWorkspace(Problem):
     """The daemon was not started for the workspace."""
 
     codes: ClassVar[tuple[str, ...]] = ("untrusted_workspace",)
+
+
+class WorkspaceRequired(Problem):
+    """The daemon serves several workspaces, and none was named."""
+
+    codes: ClassVar[tuple[str, ...]] = ("workspace_required",)
 
 
 class OwnerRequired(Problem):

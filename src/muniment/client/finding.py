@@ -35,7 +35,7 @@ _URL: Final = re.compile(
     re.ASCII,
 )
 _KEY: Final = re.compile(r"[a-z0-9-]{1,40}-[0-9a-f]{32}", re.ASCII)
-"""The key of a workspace, see `settings.workspace_key`."""
+"""The key of a workspace, see `projects.Binding.key`."""
 
 _MAX_PORT: Final = 65_535
 _WORD: Final = re.compile(r"[!-~]{1,512}", re.ASCII)
@@ -158,7 +158,8 @@ def place(
 def name_workspace(workspace: str | os.PathLike[str] | None) -> str:
     """What a daemon is asked for: the key of a workspace, or the real path of the one around a directory.
 
-    That is the nearest directory with a `.git`, as for `muniment.open`.
+    That is the nearest directory with a `.git`, as for `muniment.open`. By it the daemon knows to which of
+    its projects a worktree, or a repository that was moved, belongs.
 
     Args:
         workspace: its key, or a directory in it, which need not be on this machine; None: the current one.

@@ -527,6 +527,10 @@ HTTP: Final[Mapping[str, tuple[int, str]]] = MappingProxyType(
             400,
             "`query` must be a text of 1 to 65536 bytes of UTF-8 with 1 to 64 words that say something.",
         ),
+        "workspace_required": (
+            400,
+            "The daemon serves several workspaces; name yours: /workspaces/KEY-OR-PATH/memory/…",
+        ),
         "invalid_client_id": (400, "The client id is not registered for this token."),
         "invalid_http": (400, "This is no valid HTTP request."),
         "token_required": (401, "Send the token: Authorization: Bearer …"),

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import os
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -41,6 +42,7 @@ from muniment.jobs.place import Place
 from muniment.kernel.cancel import Patience
 from muniment.lane import NewTask, Originator, Submitted, Task, Writer
 from muniment.opening import open_state
+from muniment.projects import find_project
 from muniment.settings import Settings
 from muniment.store.database import Database
 from muniment.store.watching import looks_of
@@ -213,17 +215,32 @@ MAX_OWNER: Final = 8
 _END_SECONDS: Final = 2.0
 """Seconds that its threads have to end; more is taken only where a disk or a mount hangs."""
 
+FIND_SECONDS: Final = 1.0
+"""Seconds that a path may take to be looked up which a client names; it takes less than one millisecond."""
+
+_FINDERS: Final = 2
+"""Threads for that, of their own: where a mount hangs they do, and nothing else."""
+
 _THREADS: Final = 8
 """Threads for what takes milliseconds, unless a disk or a mount hangs."""
 
 T = TypeVar("T")
 
 
+def _key_of(home: Path, unsafe_path: str) -> str:
+    """The key of the project around a directory, in a thread; empty: there is none that is bound."""
+    try:
+        found = find_project(home, Path(unsafe_path))
+    except ConfigInvalid:
+        return ""
+    return found.key if found.is_bound else ""
+
+
 class DaemonCore:
     """Open with `open`, close with `close`.
 
     Attributes:
-        workspaces: by key; the first one is the default.
+        workspaces: by key.
         metrics: what was counted.
         state, tokens, stream, writer: those of the open state directory; there once `open` has returned.
         recalls: what clients are told of the memory; likewise.
@@ -237,6 +254,7 @@ class DaemonCore:
         self._last_task = time.monotonic()
         self._threads = ThreadPoolExecutor(_THREADS, "core")
         self._owner_threads = ThreadPoolExecutor(MAX_OWNER, "owner")
+        self._finders = ThreadPoolExecutor(_FINDERS, "finder")
         self._owners: dict[asyncio.Future[Any], Cancel] = {}
         self._parents = TraceParents()
         self.metrics = Metrics()
@@ -302,18 +320,31 @@ class DaemonCore:
         """Proof that a token is known, see `Tokens.proof`."""
         return self.tokens.proof(unsafe_name, nonce, address, self._owner_token)
 
-    def workspace(self, unsafe_name: str | None) -> Workspace:
-        """The workspace of a key or path; None: the first.
+    async def workspace(self, unsafe_name: str | None) -> Workspace:
+        """The workspace of a key, or of a path in another checkout of its project; None: the only one.
 
         Raises:
-            Problem: the daemon was not started for it.
+            Problem: the daemon was not started for it, or there are several.
         """
-        if unsafe_name is None:
-            return next(iter(self.workspaces.values()))
+        if unsafe_name is None and len(self.workspaces) > 1:
+            raise HttpProblem("workspace_required")
         for each in self.workspaces.values():
-            if unsafe_name in {each.key, str(each.path)}:
+            if unsafe_name in {None, each.key, str(each.path)}:
                 return each
-        raise HttpProblem("untrusted_workspace")
+        found = self.workspaces.get(await self._key_at(unsafe_name or ""))
+        if found is None:
+            raise HttpProblem("untrusted_workspace")
+        return found
+
+    async def _key_at(self, unsafe_path: str) -> str:
+        """The key of the project that a directory belongs to; empty: of none, or nobody could tell."""
+        if not os.path.isabs(unsafe_path):  # noqa: PTH117  as a text
+            return ""
+        look = functools.partial(_key_of, self._settings.home, unsafe_path)
+        try:
+            return await asyncio.wait_for(self._loop.run_in_executor(self._finders, look), FIND_SECONDS)
+        except TimeoutError:
+            return ""
 
     async def check(self, workspace: Workspace, kind: str) -> None:
         """Check that a task could be carried out now.
@@ -437,8 +468,10 @@ class DaemonCore:
 
     async def _add(self, directory: Path, opened: AsyncExitStack) -> None:
         workspace = Workspace(directory, self._settings, self.state, in_process=self._in_process)
-        if workspace.key in self.workspaces:
-            raise ConfigInvalid(f"the workspace {workspace.path} is named twice")
+        if (known := self.workspaces.get(workspace.key)) is not None:
+            if known.path == workspace.path:
+                raise ConfigInvalid(f"the workspace {workspace.path} is named twice")
+            return  # Another worktree of a clone, which has the same memory.
         opened.callback(workspace.close)
         await self._in_thread(workspace.problem)  # What cannot be opened now is tried again for each task.
         await asyncio.wrap_future(self.writer.submit(workspace.lane.recover))
@@ -457,7 +490,7 @@ class DaemonCore:
         ended = asyncio.Event()
 
         def end() -> None:
-            for pool in (self._threads, self._owner_threads):
+            for pool in (self._threads, self._owner_threads, self._finders):
                 pool.shutdown()
             self.recalls.close()
             with suppress(RuntimeError):  # The loop was closed meanwhile.

@@ -228,8 +228,8 @@ PRINCIPAL: Final = "principal"
 WORKSPACE: Final = "workspace"
 SLOT: Final = "slot"
 PAGE: Final = "page"
-"""Keys of a request's state: who sent it, the workspace that it names (None: the first), its place, and the
-headers that let a page read the answer."""
+"""Keys of a request's state: who sent it, the workspace that it names (None: the only one), its place,
+and the headers that let a page read the answer."""
 
 HELLO: Final = "/hello"
 

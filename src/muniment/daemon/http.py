@@ -105,20 +105,22 @@ class Call:
         request: as it was sent.
         core: what it is about.
         principal: who sent it.
+        workspace: that it names, once it was found.
     """
+
+    workspace: Workspace
 
     def __init__(self, request: Request, core: DaemonCore) -> None:
         self.request, self.core = request, core
         self.principal: Principal = getattr(request.state, PRINCIPAL)
 
-    @property
-    def workspace(self) -> Workspace:
-        """The workspace that it names.
+    async def find_workspace(self) -> None:
+        """Find the workspace that it names.
 
         Raises:
-            Problem: the daemon was not started for it.
+            Problem: the daemon was not started for it, or it has to be named.
         """
-        return self.core.workspace(getattr(self.request.state, WORKSPACE))
+        self.workspace = await self.core.workspace(getattr(self.request.state, WORKSPACE))
 
     def originator(self) -> Originator:
         """Who asks.
@@ -261,7 +263,7 @@ class Operation:
         if self.owner_only:
             codes.append("owner_required")
         if self.of_workspace:
-            codes.append("untrusted_workspace")
+            codes += ["workspace_required", "untrusted_workspace"]
         everywhere = [code for code in EVERYWHERE if not (self.is_open and code == "token_required")]
         return tuple(dict.fromkeys((*codes, *everywhere)))
 

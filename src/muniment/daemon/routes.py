@@ -616,7 +616,7 @@ ORIGINAL_SCOPES: Final = ("user", "project")
 
 async def capabilities(call: Call) -> Response:
     """Answer what the daemon can do."""
-    workspace = call.workspace
+    workspace = next(iter(call.core.workspaces.values()))  # They have one policy, and so the same scopes.
     scopes = sorted(workspace.scopes().values())
     details = {
         "workspace_memory_remember": contract.Feature(modes=list(ContextMode), scopes=scopes),

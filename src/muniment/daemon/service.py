@@ -326,6 +326,8 @@ class _Resource:
         call = Call(request, self._core)
         if operation.owner_only and not call.principal.is_owner:
             raise HttpProblem("owner_required")
+        if operation.of_workspace:
+            await call.find_workspace()
         response = await operation.endpoint(call)
         await response(scope, receive, send)
 
@@ -352,7 +354,7 @@ class Options:
 
     Attributes:
         settings: home, policy, roots and model.
-        workspaces: a directory in each; the first is the one of `/workspace/…`.
+        workspaces: a directory in each; the only one is that of `/workspace/…`.
         host: the address to listen on.
         port: its port; 0: any that is free.
         socket: where to listen with a Unix socket as well.

@@ -40,7 +40,8 @@ from muniment.jobs.request import (
 from muniment.kernel.names import Trust
 from muniment.lane import OWNER, Ended, Lane, Task, Tell
 from muniment.opening import find_place
-from muniment.settings import Settings, find_workspace, workspace_key
+from muniment.projects import find_project
+from muniment.settings import Settings
 from muniment.store.ledger import root_key
 from muniment.store.state import State
 from muniment.tools.calls import TOOLS
@@ -147,16 +148,16 @@ class Workspace:
 
     Attributes:
         path: its real path.
-        key: see `settings.workspace_key`.
+        key: that of its project, see `projects.Binding.key`.
         lane: its tasks.
 
     Raises:
-        ConfigInvalid: there is no such directory.
+        ConfigInvalid: there is no such directory, or `projects.json` cannot be used.
     """
 
     def __init__(self, directory: Path, settings: Settings, state: State, *, in_process: bool) -> None:
-        self.path = find_workspace(directory)
-        self.key = workspace_key(self.path)
+        found = find_project(settings.home, directory)
+        self.path, self.key = found.checkout.path, found.key
         self.lane = Lane(state, self.key)
         self._settings, self._state, self._in_process = settings, state, in_process
         self._lock = threading.Lock()
@@ -228,6 +229,11 @@ class Workspace:
         except MunimentError as error:
             return error
         return None
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a person should know of how the place was found; nothing while it is not open."""
+        return () if self._place is None else self._place.notes
 
     def scopes(self) -> Mapping[str, str]:
         """The names of the scopes by the keys of their roots, as these were last opened; none before that."""

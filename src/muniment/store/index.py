@@ -87,6 +87,8 @@ _LINK_LINE: Final = re.compile(r"[ \t]*[-*+][ \t]+\[((?:[^\]\\]|\\.)*)\]\(([^)]+
 _TARGET: Final = re.compile(r"^- \[(?:[^\]\\]|\\.)*\]\(", re.MULTILINE)
 _ESCAPE: Final = re.compile(r"\\(.)")
 _LINE_BREAK: Final = re.compile("\r\n|\n|\r")
+_MERGE_MARK: Final = re.compile(rb"^(?:<{7}|\|{7}|={7}|>{7})(?: [^\r\n]*)?\r?$", re.MULTILINE)
+"""git-merge(1), "How conflicts are presented"."""
 _COUNTED: Final = re.compile(f"{_DASH}[0-9]{{1,9}} entr(?:y|ies)")
 _PAGES_COUNTED: Final = re.compile(f"{_DASH}[0-9]{{1,9}} pages?, [0-9]{{1,9}} entr(?:y|ies)")
 _PAGE_FILE: Final = re.compile(r"([0-9a-f]{1,64})(?:-([0-9a-f]{1,64}))?\.md")
@@ -262,8 +264,9 @@ def says_nothing_else(
 ) -> bool:
     """Whether nobody would miss an index file that `now` replaces, whoever wrote it (I6).
 
-    Each of its lines is blank, our heading or notice, a line of `now`, the link to a page whose topic the
-    name of the page bears out, or a line of an entry as it is listed now, by whatever trust.
+    Each of its lines is blank, a mark of git's where two versions collide, our heading or notice, a line of
+    `now`, the link to a page whose topic the name of the page bears out, or a line of an entry as it is
+    listed now, by whatever trust.
 
     Args:
         data: what the file holds.
@@ -271,6 +274,7 @@ def says_nothing_else(
         now: what is to stand there.
         lines_of: the lines that an entry may have in `MEMORY.md`, with line breaks; none if there is no such.
     """
+    data = _MERGE_MARK.sub(b"", data)
     if not is_generated(data, rel):
         return False
     directory = "" if rel == INDEX_NAME else INDEX_DIRECTORY

@@ -91,7 +91,7 @@ LEDGER_MIGRATIONS: Final = (
     CREATE TABLE task (
         seq INTEGER PRIMARY KEY AUTOINCREMENT,
         id TEXT NOT NULL UNIQUE,
-        workspace TEXT NOT NULL,     -- key, see `settings.workspace_key`
+        workspace TEXT NOT NULL,     -- key, see `projects.Binding.key`
         kind TEXT NOT NULL,
         status TEXT NOT NULL,
         token TEXT NOT NULL,         -- name of the token that asked

@@ -16,7 +16,8 @@ from muniment.cli.app import app
 
 typer.testing._get_command = functools.cache(typer.main.get_command)  # Six times as fast: it is built once.
 UNPLACED = {
-    *("acp", "audit", "completion", "conformance", "doctor", "policy", "serve", "setup", "token", "uninstall")
+    *("acp", "audit", "completion", "conformance", "doctor", "init", "policy", "projects", "serve", "setup"),
+    *("token", "uninstall"),
 }
 
 

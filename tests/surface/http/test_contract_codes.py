@@ -197,6 +197,10 @@ def of_the_daemon(world, monkeypatch):
     for task_id in reversed(accepted):
         world.cancel(task_id)
     world.model.release()
+    workspaces = world.core.workspaces
+    with monkeypatch.context() as patch:
+        patch.setattr(world.core, "workspaces", workspaces | {"other": workspaces[world.key]})
+        yield "workspace_required", world.get(f"{BASE}/tasks")
     with monkeypatch.context() as patch:
         patch.setattr(world.core, "is_draining", True)
         assert world.get("/readyz").json()["reason"] == "draining"

@@ -72,26 +72,28 @@ def test_a_workspace_is_told_of_its_own_roots_and_of_nobody_elses_tasks(tmp_path
     other = tmp_path / "other"
     (other / ".git").mkdir(parents=True)
     with running(tmp_path, workspaces=(tmp_path / "work", other)) as daemon, ExitStack() as opened:
-        second = list(daemon.core.workspaces)[1]
-        memory, told = f"/workspaces/{second}/memory", {}
-        here = opened.enter_context(daemon.follow()).start()
+        first, memory = (f"/workspaces/{key}/memory" for key in daemon.core.workspaces)
+        told = {}
+        here = opened.enter_context(daemon.follow(path=f"{first}/events")).start()
         there = opened.enter_context(daemon.follow(path=f"{memory}/events")).start()
         for scope in ("project", "user"):
             fact = {"content": f"The user prefers {scope} files to others", "scope": scope}
             told[scope] = daemon.post(f"{memory}/remember", fact).json()["taskId"]
         there.until(ends(*told.values()))
         query = {"query": "prefers project files to others"}
-        found = [daemon.post(f"{each}/recall", query).json()["entries"] for each in (BASE, memory)]
+        found = [daemon.post(f"{each}/recall", query).json()["entries"] for each in (first, memory)]
         assert ["project/" in str(each) for each in found] == [False, True]
         forget = {"query": "user prefers files to others"}
         told["both"] = daemon.post(f"{memory}/forget", forget).json()["taskId"]
         there.until(ends(told["both"]))
-        seen_there, mine = there.seen, daemon.remember("This project is the first one", scope="project")
+        fact = {"content": "This project is the first one", "scope": "project"}
+        assert daemon.problem("POST", f"{BASE}/remember", fact) == (400, "workspace_required")
+        seen_there, mine = there.seen, daemon.post(f"{first}/remember", fact).json()["taskId"]
         seen_here = here.until(ends(mine))
         for method in "GET", "DELETE":
-            hidden = daemon.problem(method, f"{BASE}/remember/{told['user']}")
+            hidden = daemon.problem(method, f"{first}/remember/{told['user']}")
             assert hidden == (404, "remember_task_not_found")
-        assert [each["taskId"] for each in daemon.get(f"{BASE}/tasks").json()["tasks"]] == [mine]
+        assert [each["taskId"] for each in daemon.get(f"{first}/tasks").json()["tasks"]] == [mine]
     assert {each.data["taskId"] for each in seen_here if each.type == "task"} == {mine}
 
     def changed(seen):

@@ -15,10 +15,12 @@ from pyfakefs.fake_filesystem import OSType
 from pyfakefs.fake_open import FakeFileOpen
 from pyfakefs.helpers import reset_ids, set_uid
 
+from muniment.checkouts import find_checkout
 from muniment.errors import ConfigInvalid, PolicyInvalid
 from muniment.kernel.names import Scope
 from muniment.policy.load import load_policy
-from muniment.settings import MAX_CONFIG_BYTES, default_roots, find_workspace, read_settings, workspace_key
+from muniment.projects import find_project, workspace_key
+from muniment.settings import MAX_CONFIG_BYTES, default_roots, read_settings
 
 SCOPES = (Scope("user"), Scope("project"))
 TOPS = {OSType.LINUX: "/", OSType.MACOS: "/", OSType.WINDOWS: "C:\\"}
@@ -64,21 +66,21 @@ def test_a_workspace_is_the_nearest_ancestor_with_git_whatever_that_is_or_the_di
         fs.create_dir(deep)
         make(at("code", mark, ".git"))
         for inside in (deep, deep.parent, at("code", mark)):
-            assert find_workspace(inside) == at("code", mark)
-    assert find_workspace(at("code")) == at("code")
+            assert find_checkout(inside).path == at("code", mark)
+    assert find_checkout(at("code")).path == at("code")
     fs.create_dir(at("plain", "git", "x.git", "sub"))
     fs.create_dir(at("home", "me", "project"))
     for parts in ((), ("plain",), ("plain", "git"), ("plain", "git", "x.git", "sub"), ("home", "me")):
-        assert find_workspace(at(*parts)) == at(*parts)
+        assert find_checkout(at(*parts)).path == at(*parts)
     fs.create_dir(at("home", "me", ".git"))  # As people have who keep their settings in a repository.
     fs.create_dir(at(".git"))
-    assert find_workspace(at("home")) == at()
-    assert find_workspace(at("home", "me", "project")) == at("home", "me")
+    assert find_checkout(at("home")).path == at()
+    assert find_checkout(at("home", "me", "project")).path == at("home", "me")
     fs.create_file(at("file"))
     fs.create_symlink(at("loop"), at("loop"))
     for parts in (("missing",), ("file",), ("file", "below"), ("a\0b",), ("loop",)):
         with pytest.raises(ConfigInvalid, match="workspace"):
-            find_workspace(at(*parts))
+            find_checkout(at(*parts))
 
 
 NAMES = [
@@ -93,11 +95,11 @@ def test_one_workspace_has_one_key_and_no_two_share_one_and_every_key_is_a_name_
     fs.create_dir(real / "sub")
     fs.create_symlink(at("link"), real)
     spellings = [real, real / "sub" / "..", real / ".", at("link"), at("link", "sub", ".."), f"{real}/"]
-    assert {workspace_key(find_workspace(Path(each))) for each in spellings} == {workspace_key(real)}
+    assert {workspace_key(find_checkout(Path(each)).path) for each in spellings} == {workspace_key(real)}
     places = [at(), *(at(folder, name) for folder in ("code", "other") for name in NAMES)]
     for place in places[1:]:
         fs.create_dir(place)
-    keys = [workspace_key(find_workspace(place)) for place in places]
+    keys = [workspace_key(find_checkout(place).path) for place in places]
     assert len(set(keys)) == len(keys)
     for key in keys:
         assert re.fullmatch("(?=.{,80}$)[a-z0-9-]+-[0-9a-z]{32}", key), key
@@ -182,8 +184,11 @@ BAIT = {
 }
 
 
-def test_nothing_is_read_from_a_workspace_even_if_it_is_the_current_directory(fs, at, home, monkeypatch):
+def test_of_a_workspace_nothing_is_read_but_which_repository_it_is_even_if_it_is_the_current_directory(
+    fs, at, home, monkeypatch
+):
     workspace, opened, honest = at("code", "app"), [], FakeFileOpen.call
+    git = {str(workspace / ".git" / name) for name in ("config", "muniment")}  # Which repository it is.
 
     def call(self, file, *arguments, **named):
         opened.append(str(file))
@@ -195,10 +200,11 @@ def test_nothing_is_read_from_a_workspace_even_if_it_is_the_current_directory(fs
     fs.create_file(home / "config.toml", contents='policy = "own"\n')
     os.chdir(workspace)
     found = read(home)
-    roots = default_roots(found, SCOPES, find_workspace(Path()), create=False)
+    roots = default_roots(found, SCOPES, find_project(found.home, Path()).memory(found.home), create=False)
     assert (found.policy, dict(found.roots), found.model, roots) == ("own", {}, "rules", {})
     with pytest.raises(PolicyInvalid):
         load_policy("bait", policies_dir=found.policies)
     assert str(home / "config.toml") in opened  # What is opened is recorded.
-    assert all(str(home) in path or "policies" in path for path in opened)
+    assert all(str(home) in path or "policies" in path or path in git for path in opened)
+    opened = [path for path in opened if path not in git]
     assert not [path for path in opened if str(workspace) in path or not path.startswith((os.sep, str(at())))]

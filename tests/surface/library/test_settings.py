@@ -22,6 +22,8 @@ from muniment.settings import MAX_KEY_BYTES, default_roots, parse_roots, read_ap
 SCOPES = ("user", "project")
 SERVER = "http://127.0.0.1:1/v1"
 
+OURS = ("state", "policies", "config.toml", "projects.json")
+
 
 @pytest.fixture
 def home(tmp_path):
@@ -55,7 +57,7 @@ def test_without_anything_there_are_defaults_and_nothing_is_created(tmp_path, mo
     assert settings.embeddings is None
     assert (settings.model, settings.base_url, settings.protocol) == ("rules", None, "auto")
     assert (settings.api_key_file, settings.key_in_variable) == (None, False)
-    assert settings.apart == (home / "state", home / "policies", home / "config.toml")
+    assert settings.apart == tuple(home / name for name in OURS)
     assert list(tmp_path.iterdir()) == []
     monkeypatch.delenv("HOME", raising=False)
     monkeypatch.setattr(pwd, "getpwuid", Mock(side_effect=KeyError))
@@ -103,7 +105,7 @@ def test_the_key_of_the_server_in_the_file_is_for_no_other(home, configure):
 
 
 def test_a_root_has_to_lie_apart_from_the_key_file_the_model_and_the_file_of_those_who_sign(home):
-    own = (home / "state", home / "policies", home / "config.toml")
+    own = tuple(home / name for name in OURS)
     for environment in ({}, {"MUNIMENT_API_KEY": "k"}):  # Whatever the key is taken from.
         assert read(home, {"MUNIMENT_API_KEY_FILE": "/key", **environment}).apart == (*own, Path("/key"))
     assert read(home, {"MUNIMENT_POLICY_SIGNERS": "/etc/signers"}).apart[-1] == Path("/etc/signers")
@@ -233,9 +235,9 @@ def test_default_roots_are_ours_and_private_and_a_bound_one_takes_the_place_of_o
     settings = read(home, roots={"user": tmp_path / "mine"})
     assert default_roots(settings, ("user",), tmp_path, create=True) == {"user": tmp_path / "mine"}
     assert ((tmp_path / "mine").exists(), (home / "user").exists()) == (False, False)
-    roots = default_roots(read(home), SCOPES, tmp_path, create=True)
-    (project,) = (home / "projects").iterdir()
-    assert roots == {"user": home / "user", "project": project / "memory"}
+    project = home / "projects" / "work" / "memory"
+    roots = default_roots(read(home), SCOPES, project, create=True)
+    assert roots == {"user": home / "user", "project": project}
     assert [path.stat().st_mode & 0o777 for path in roots.values()] == [0o700] * 2
 
 

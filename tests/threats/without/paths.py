@@ -5,6 +5,7 @@ import os
 import re
 import stat
 from functools import partial
+from pathlib import Path
 
 from threats.switches import around, control, instead, none, same, table, true
 
@@ -139,13 +140,23 @@ def link_at_bind(off):
     off.wrap("kernel.binding:os", lambda real: Other(real, open=opened))
 
 
+# fmt: off
+table({
+    "answering_checkouts": ("A `.git` file is believed, whatever the other side says.", {
+        "checkouts:_leads_to": true}),
+    "secret_marks": ("A mark counts by the id that it names.", {"=hmac:compare_digest": true}),
+    "folders_inside": ("A folder of a repository is wherever it leads.", {"*projects:require_beneath": none}),
+})
+# fmt: on
+
+
 @control()
 def roots_at_home(off):
     """The default roots lie in the workspace."""
 
     def make(real):
-        return lambda chosen, scopes, workspace, **more: dict.fromkeys(
-            real(chosen, scopes, workspace, **more), workspace / ".muniment" / "memory"
+        return lambda chosen, scopes, project, **more: dict.fromkeys(
+            real(chosen, scopes, project, **more), Path(".muniment", "memory").absolute()
         )
 
     off.wrap("*settings:default_roots", make)

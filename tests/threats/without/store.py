@@ -62,6 +62,15 @@ def ledger_trust(*_):
     return lambda _rel, _digest, data: Assessed(Trust((parse(data).muniment or {}).get("trust", "owner")))
 
 
+@control()
+def pulled_trust(off):
+    """Files that Muniment did not write count as the owner's words, also inside a repository."""
+    from muniment.kernel.names import Trust
+
+    off.put("kernel.decide:Policy.trust_of", lambda *_: Trust.OWNER)
+    off.put("opening:_require_inside", lambda *_: None)
+
+
 @around("store.visit:row_of")
 def held_rows(real, rel, data, digest, assessed, embedder):
     """What is held is told like anything else."""

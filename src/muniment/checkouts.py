@@ -1,0 +1,263 @@
+"""Which repository a directory belongs to, read from its files; git is never run.
+
+K1 A directory is believed only about itself. A `.git` file that leads elsewhere counts where the other side
+   names this very checkout: that of a linked worktree by `gitdir`, that of a submodule by `core.worktree`; or
+   where it leads beneath the checkout. A `.git` that is a link never does. Who is not believed is a directory
+   like any other: a repository out of an archive cannot pass for another one of this user.
+K2 At most `_MAX_BYTES` of a regular file are read, and nothing is waited for: a FIFO, a device or a large
+   file in the place of one says nothing.
+K3 A remote is kept without scheme, user, password, query and fragment: no credential leaves `remote_of`.
+   Anybody can write any remote into a repository; it proves nothing.
+
+Source: gitrepository-layout(5), git-config(1) "Syntax", git-clone(1) "GIT URLS".
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final
+from urllib.parse import urlsplit
+
+from muniment.errors import ConfigInvalid
+
+GIT: Final = ".git"
+
+_MAX_BYTES: Final = 262_144
+"""Bytes of a configuration that are read; git's own has some 300, with a hundred branches 10 000."""
+
+_MAX_POINTER_BYTES: Final = 8192
+"""Bytes of a file that holds one path; a path has 4096 at most."""
+
+_MAX_REMOTE_CHARS: Final = 512
+
+_READING: Final = (
+    os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
+)
+
+_PORTS: Final = MappingProxyType({"ssh": 22, "git+ssh": 22, "https": 443, "http": 80, "git": 9418})
+_HOST: Final = re.compile(r"[a-z0-9_](?:[a-z0-9_.-]*[a-z0-9_])?|\[[0-9a-f:.]+\]", re.ASCII)
+_SCP: Final = re.compile(r"(?:[^/:]*@)?(?P<host>[^/:@]+|\[[0-9A-Fa-f:.]+\]):(?P<path>[^:].*)")
+_SECTION: Final = re.compile(r'\[\s*(?P<name>[A-Za-z0-9-]+)(?:\s+"(?P<sub>(?:[^"\\]|\\.)*)")?\s*\]')
+
+
+@dataclass(frozen=True, slots=True)
+class Checkout:
+    """A directory in which somebody works.
+
+    Attributes:
+        path: the nearest directory with `.git`, else the one that was asked about; real.
+        common: what all worktrees of its clone share, git's common directory; None: there is no repository,
+            or one that is not believed (K1).
+        place: where its memory is known to belong: the main worktree, else the common directory; without one
+            the path itself.
+        strange: whether there is a `.git` that is not believed.
+    """
+
+    path: Path
+    common: Path | None
+    place: Path
+    strange: bool = False
+
+    @property
+    def is_repository(self) -> bool:
+        """Whether there is a `.git` at all."""
+        return self.common is not None or self.strange
+
+
+def find_checkout(directory: Path) -> Checkout:
+    """The checkout around `directory`: its nearest ancestor that holds `.git`, else itself.
+
+    Raises:
+        ConfigInvalid: there is no such directory.
+
+    Cost: an `lstat` for each directory on the way up; in a linked worktree or submodule three small reads.
+    """
+    try:
+        start = directory.resolve(strict=True)
+    except (OSError, RuntimeError, ValueError):
+        raise ConfigInvalid(f"the workspace {directory} does not exist") from None
+    if not start.is_dir():
+        raise ConfigInvalid(f"the workspace {directory} is no directory")
+    path = next((each for each in (start, *start.parents) if os.path.lexists(each / GIT)), None)
+    return Checkout(start, None, start) if path is None else checkout_at(path)
+
+
+def checkout_at(path: Path) -> Checkout:
+    """The checkout of a directory, real, that holds `.git`."""
+    git = path / GIT
+    try:
+        kind = git.lstat().st_mode
+    except OSError:
+        return Checkout(path, None, path)
+    if stat.S_ISDIR(kind):
+        return Checkout(path, git, path)
+    common = _believed(path, git) if stat.S_ISREG(kind) else None
+    if common is None:
+        return Checkout(path, None, path, strange=True)
+    return Checkout(path, common, common.parent if common.name == GIT else common)
+
+
+def common_of(place: Path) -> Path | None:
+    """The common directory of a `Checkout.place`, as it is now; None: there is none."""
+    if os.path.lexists(place / GIT):
+        return checkout_at(place).common
+    return place if _is_git_directory(place) else None
+
+
+def remote_of(common: Path) -> str | None:
+    """Where a repository was cloned from, see `normalised`: `origin`, else the only remote; None: unknown."""
+    urls: dict[str, str] = {}
+    for section, name, key, value in _settings(common / "config"):
+        if section == "remote" and key == "url":
+            urls.setdefault(name, value)
+    url = urls.get("origin") or (next(iter(urls.values())) if len(urls) == 1 else None)
+    return None if url is None else normalised(url, common.parent if common.name == GIT else common)
+
+
+def normalised(url: str, base: Path) -> str | None:
+    """One text for all ways to write a remote, such as `github.com/acme/shop`; None: it is no address (K3).
+
+    Args:
+        url: as git has it: a URL, `user@host:path`, or a path.
+        base: what a path is relative to.
+    """
+    if not url or not url.isprintable() or len(url) > _MAX_REMOTE_CHARS:
+        return None
+    if "://" in url:
+        found = _of_url(url)
+    elif (scp := _SCP.fullmatch(url)) is not None:
+        found = scp["host"].lower(), scp["path"]
+    elif ":" in url.partition("/")[0]:
+        return None
+    else:
+        found = "", os.path.normpath(base / url)
+    if found is None:
+        return None
+    host, path = found
+    path = path.strip("/").removesuffix(GIT).rstrip("/")
+    # An @ in a path may stand behind a password that holds a slash.
+    if not path or "@" in path or (host and _HOST.fullmatch(host.rpartition(":")[0] or host) is None):
+        return None
+    return f"{host}/{path}"
+
+
+def read_small(path: Path, limit: int = _MAX_POINTER_BYTES, *, private: bool = False) -> str | None:
+    """The text of a regular file of at most `limit` bytes (K2); None: there is no such.
+
+    Args:
+        path: of which the last name may not be a link.
+        limit: bytes.
+        private: only where it is this user's alone.
+    """
+    try:
+        fd = os.open(path, _READING)
+    except (OSError, ValueError):
+        return None
+    try:
+        found = os.fstat(fd)
+        is_ours = not hasattr(os, "geteuid") or (found.st_uid == os.geteuid() and not found.st_mode & 0o077)
+        if not stat.S_ISREG(found.st_mode) or found.st_size > limit or (private and not is_ours):
+            return None
+        data = os.read(fd, limit + 1)
+    except OSError:
+        return None
+    finally:
+        os.close(fd)
+    try:
+        return None if len(data) > limit or b"\0" in data else data.decode("utf-8", "surrogateescape")
+    except UnicodeDecodeError:
+        return None
+
+
+def _believed(path: Path, git: Path) -> Path | None:
+    """The common directory to which a `.git` file leads; None: it is not believed (K1)."""
+    label, _, target = (read_small(git) or "").partition(":")
+    if label != "gitdir" or not target.strip():
+        return None
+    directory = _real(path, target.strip())
+    if directory is None:
+        return None
+    shared = read_small(directory / "commondir")
+    if shared is not None:
+        common = _real(directory, shared.strip())
+        is_one_of_its = common is not None and directory.parent == common / "worktrees"
+        back = (read_small(directory / "gitdir") or "").strip()
+        return common if is_one_of_its and _leads_to(back, directory, git) else None
+    if directory.is_relative_to(path):
+        return directory if _is_git_directory(directory) else None
+    return directory if _leads_to(_core_worktree(directory), directory, path) else None
+
+
+def _is_git_directory(directory: Path) -> bool:
+    return read_small(directory / "HEAD") is not None
+
+
+def _core_worktree(directory: Path) -> str:
+    """What a git directory says where its files are checked out; empty: it does not."""
+    for name in ("config", "config.worktree"):
+        for section, sub, key, value in _settings(directory / name):
+            if (section, sub, key) == ("core", "", "worktree"):
+                return value
+    return ""
+
+
+def _leads_to(text: str, base: Path, wanted: Path) -> bool:
+    """Whether a path, relative to `base` or absolute, is the real path `wanted`, and not a link there."""
+    return bool(text) and (found := _real(base, text)) is not None and found == wanted
+
+
+def _real(base: Path, text: str) -> Path | None:
+    """A path without links; None: there is none such."""
+    try:
+        return Path(os.path.realpath(base / text, strict=True))
+    except (OSError, ValueError):
+        return None
+
+
+def _settings(path: Path) -> Iterator[tuple[str, str, str, str]]:
+    """Section, subsection, key and value of each line of a git configuration; what is none is passed over."""
+    section, sub = "", ""
+    lines = (read_small(path, _MAX_BYTES) or "").replace("\\\n", "").splitlines()
+    for line in map(str.strip, lines):
+        head = _SECTION.match(line)
+        if head is not None:
+            section, sub = head["name"].lower(), re.sub(r"\\(.)", r"\1", head["sub"] or "")
+            line = line[head.end() :].strip()  # noqa: PLW2901  a key may stand behind it
+        key, equals, value = line.partition("=")
+        if equals and not line.startswith(("#", ";")):
+            yield section, sub, key.strip().lower(), _unquoted(value.strip())
+
+
+def _unquoted(value: str) -> str:
+    """A value without its quotes, and without the comment behind it."""
+    found, is_quoted, taken = [], False, iter(value)
+    for each in taken:
+        if each == '"':
+            is_quoted = not is_quoted
+        elif each == "\\":
+            found.append(next(taken, ""))
+        elif each in "#;" and not is_quoted:
+            break
+        else:
+            found.append(each)
+    return "".join(found).rstrip()
+
+
+def _of_url(url: str) -> tuple[str, str] | None:
+    """Host, with a port that is not its scheme's own, and path of a URL (K3)."""
+    try:
+        parts = urlsplit(url)
+        host, port = (parts.hostname or "").lower(), parts.port
+    except ValueError:
+        return None
+    if parts.scheme == "file":
+        return "", parts.path
+    if ":" in host:
+        host = f"[{host}]"
+    return (f"{host}:{port}" if port not in {None, _PORTS.get(parts.scheme)} else host), parts.path

@@ -1,0 +1,609 @@
+"""The projects that have a memory, and which of them a checkout belongs to.
+
+`projects.json` in the home says where the repository of each project lay last. Beside that a repository bears
+a mark, `muniment` in its common directory, with the project's id and a secret; it is this user's alone, never
+committed and never cloned.
+
+P1 A checkout is bound to a project by its place, or by a mark with the project's secret, and by nothing else.
+   What a repository brings with it, a remote, a mark of another home or a folder of that name, binds nothing.
+P2 A mark in a place that is not recorded: where a recorded place no longer bears it, the repository was
+   moved; else it is a copy.
+P3 A copy, and another clone of a known remote, is a question to a person, asked once. Unanswered it reads
+   nothing of the other's memory, and what is written goes to a memory of its own, which answers the question.
+P4 A place whose repository lost its mark, and is another one by its remote, begins anew.
+P5 To look changes nothing; `bind_checkout` writes, under a lock, the mark before what refers to it.
+
+Memory from before there was `projects.json` is found by the path that it was named after. An inode is no
+identity: it is given again. ADR 0039a.
+
+Attacked in tests/attacks/test_foreign_repositories.py.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import hmac
+import itertools
+import json
+import os
+import re
+import secrets
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field, replace
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Final
+
+from muniment.checkouts import Checkout, common_of, find_checkout, read_small, remote_of
+from muniment.errors import ConfigInvalid, ManagedMemoryUnavailable, printable
+from muniment.ownership import check_ours, create_private_directory
+
+FILE_NAME: Final = "projects.json"
+MARK_NAME: Final = "muniment"
+MEMORY: Final = "memory"
+"""The directory of a project's memory in the one that is named by its id."""
+
+MAX_BYTES: Final = 16 << 20
+"""Bytes of `projects.json`; a project takes some 250."""
+
+MAX_NAME_CHARS: Final = 80
+
+_VERSION: Final = 1
+_KEY_CHARS: Final = 32
+"""Hexadecimal digits of an id: 128 bits, so that no two projects share one."""
+
+_SLUG_CHARS: Final = 40
+"""Characters of a project's name in its id, for people; the digits tell them apart."""
+
+_ID: Final = re.compile(r"[a-z0-9-]{1,40}-[0-9a-f]{32}", re.ASCII)
+_MARK: Final = re.compile(
+    r"muniment 1 (?P<id>[a-z0-9-]{1,40}-[0-9a-f]{32}) (?P<secret>[0-9a-f]{32})\n", re.ASCII
+)
+_MAX_MARK_BYTES: Final = 256
+_SECRET_BYTES: Final = 16
+_PRIVATE: Final = 0o600
+
+
+class BindingKind(StrEnum):
+    """What a checkout is to the known projects."""
+
+    KNOWN = "known"
+    MOVED = "moved"
+    COPY = "copy"
+    CLONE = "clone"
+    REPLACED = "replaced"
+    NEW = "new"
+
+
+@dataclass(frozen=True, slots=True)
+class Project:
+    """A project as `projects.json` has it.
+
+    Attributes:
+        name: for people.
+        remote: where its repository was cloned from, normalised; None: unknown.
+        secret: what its marks hold.
+        places: where its repositories lie, and whether each bears a mark.
+        inside: the folder of a checkout that holds its memory; None: it lies in the home.
+    """
+
+    name: str
+    remote: str | None = None
+    secret: str = field(default_factory=lambda: secrets.token_hex(_SECRET_BYTES), repr=False)
+    places: Mapping[str, bool] = field(default_factory=dict)
+    inside: str | None = None
+
+
+Projects = Mapping[str, Project]
+"""All of them, by id."""
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """Which project a checkout belongs to.
+
+    Attributes:
+        id: of its project; of the one that it would be given, where it has none yet.
+        project: as it is recorded; None: it is not.
+        kind: how it was found.
+        other: the project that the question is about (P3), or that was here before (P4).
+    """
+
+    checkout: Checkout
+    id: str
+    project: Project | None
+    kind: BindingKind
+    other: tuple[str, Project] | None = None
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether it has a project, be it without a record."""
+        return self.kind in {BindingKind.KNOWN, BindingKind.MOVED}
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether a person has to say which memory is meant (P3)."""
+        return self.kind in {BindingKind.COPY, BindingKind.CLONE}
+
+    @property
+    def inside(self) -> str | None:
+        """The folder of the checkout that holds the memory; None: it lies in the home."""
+        return None if self.project is None else self.project.inside
+
+    @property
+    def key(self) -> str:
+        """What a daemon calls it: the id; where each checkout has its own memory, that of the checkout."""
+        return self.id if self.inside is None else workspace_key(self.checkout.path)
+
+    def keeping(self, inside: str | None) -> Binding:
+        """The same, if its memory lay in that folder of the checkout."""
+        project = self.project or Project(_name_of_id(self.id))
+        return replace(self, project=replace(project, inside=inside))
+
+    def memory(self, home: Path) -> Path:
+        """The directory of its memory, which need not be there."""
+        return memory_in(home, self.id) if self.inside is None else self.checkout.path / self.inside
+
+
+def memory_in(home: Path, project_id: str) -> Path:
+    """The directory of a project's memory in the home."""
+    return home / "projects" / project_id / MEMORY
+
+
+def workspace_key(path: Path, number: int = 0) -> str:
+    """The id that a path gives: a readable slug and 128 bits of the path, and of a number above 0."""
+    slug = re.sub(r"[^a-z0-9]+", "-", path.name.casefold()).strip("-")[:_SLUG_CHARS] or "workspace"
+    told = os.fsencode(path) + (b"\0%d" % number if number else b"")
+    return f"{slug}-{hashlib.sha256(told).hexdigest()[:_KEY_CHARS]}"
+
+
+# -- finding -----------------------------------------------------------------------------------------
+
+
+def find_project(home: Path, directory: Path) -> Binding:
+    """The project of the checkout around a directory (P1 to P4); changes nothing.
+
+    Raises:
+        ConfigInvalid: there is no such directory, or `projects.json` cannot be used.
+
+    Cost: as `find_checkout`, and two small reads, the mark and `projects.json` (2 ms for 1 000 projects). A
+    checkout that is not known yet takes one more, its git configuration; a moved one those that look whether
+    the recorded places still bear the mark.
+    """
+    return find_in(read_projects(home), home, find_checkout(directory))
+
+
+def find_in(projects: Projects, home: Path, checkout: Checkout) -> Binding:
+    """As `find_project`, of a checkout that was found."""
+    place = str(checkout.place)
+    held = next((each for each, project in projects.items() if place in project.places), None)
+    marked = None if checkout.common is None else _marked(projects, checkout.common)
+    free = functools.partial(_free_id, projects, home, checkout)
+
+    def found(kind: BindingKind, project_id: str, other: str | None = None) -> Binding:
+        about = None if other is None else (other, projects[other])
+        return Binding(checkout, project_id, projects.get(project_id), kind, about)
+
+    if marked is not None:
+        project = projects[marked]
+        if place in project.places:
+            return found(BindingKind.KNOWN, marked)
+        if _places_left(marked, project):
+            return found(BindingKind.MOVED, marked)
+        if held is None or projects[held].places[place]:
+            return found(BindingKind.COPY, free(), marked)
+    if held is None:
+        old = [unrecorded(projects, home, path) for path in (checkout.place, checkout.path)]
+        held = next(filter(None, old), None)
+    remote = None if checkout.common is None else remote_of(checkout.common)
+    if held is not None:
+        if marked is None and _is_another(projects.get(held), checkout, remote):
+            return found(BindingKind.REPLACED, free(), held)
+        return found(BindingKind.KNOWN, held)
+    clones = [each for each, project in projects.items() if remote is not None and project.remote == remote]
+    clones.sort(key=lambda each: not projects[each].places)  # One that somebody works in comes first.
+    kind = BindingKind.CLONE if clones else BindingKind.NEW
+    return found(kind, free(), *clones[:1])
+
+
+def _is_another(project: Project | None, checkout: Checkout, remote: str | None) -> bool:
+    """Whether a repository without a mark, in the place of a project's, is another one (P4)."""
+    if project is None or project.remote in {None, remote} or checkout.common is None:
+        return False
+    return remote is not None or project.places[str(checkout.place)]
+
+
+def unrecorded(projects: Projects, home: Path, path: Path) -> str | None:
+    """The id of a memory from before `projects.json` that is named after a path; None: there is none."""
+    key = workspace_key(path)
+    return key if key not in projects and memory_in(home, key).is_dir() else None
+
+
+def _marked(projects: Projects, common: Path) -> str | None:
+    """The project whose mark a repository bears (P1)."""
+    mark = _MARK.fullmatch(read_small(common / MARK_NAME, _MAX_MARK_BYTES, private=True) or "")
+    if mark is None or mark["id"] not in projects:
+        return None
+    return mark["id"] if hmac.compare_digest(mark["secret"], projects[mark["id"]].secret) else None
+
+
+def _places_left(project_id: str, project: Project) -> list[str]:
+    """The recorded places that bore its mark, and no longer do (P2)."""
+
+    def is_left(place: str) -> bool:
+        common = common_of(Path(place))
+        return common is None or _marked({project_id: project}, common) is None
+
+    return [place for place, bears_mark in project.places.items() if bears_mark and is_left(place)]
+
+
+def _free_id(projects: Projects, home: Path, checkout: Checkout) -> str:
+    """The id of a project that is not there yet: that of its path, which another one may have been given."""
+    keys = (workspace_key(checkout.place, number) for number in itertools.count())
+    return next(key for key in keys if key not in projects and not memory_in(home, key).exists())
+
+
+# -- the file ----------------------------------------------------------------------------------------
+
+
+def recorded_and_not(home: Path) -> Projects:
+    """All projects, also those with a memory and no record.
+
+    Raises:
+        ConfigInvalid: as `read_projects`.
+    """
+    found = dict(read_projects(home))
+    directory = home / "projects"
+    for name in sorted(os.listdir(directory)) if directory.is_dir() else ():  # noqa: PTH208  names
+        if _ID.fullmatch(name) and name not in found and memory_in(home, name).is_dir():
+            found[name] = Project(_name_of_id(name))
+    return found
+
+
+def read_projects(home: Path) -> Projects:
+    """What `projects.json` says; nothing, where there is none.
+
+    Raises:
+        ConfigInvalid: it cannot be read, somebody else may write it, or it is damaged.
+    """
+    path = home / FILE_NAME
+    try:
+        with path.open("rb") as file:
+            check_ours(path, os.fstat(file.fileno()))
+            data = file.read(MAX_BYTES + 1)
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise ConfigInvalid(f"{printable(str(path))} cannot be read: {error.strerror}") from None
+    try:
+        document = json.loads(data[:MAX_BYTES])  # What is longer is damaged by this.
+        if document["version"] != _VERSION:
+            raise ConfigInvalid(f"{printable(str(path))} was written by a newer Muniment than this one")
+        return {_text(_ID, key): _project(value) for key, value in document["projects"].items()}
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise ConfigInvalid(
+            f"{printable(str(path))} is damaged; put it back from a backup, or move it away: then projects "
+            "are found by the path that they were first used at, and `muniment projects link` binds others"
+        ) from None
+
+
+def _project(value: Any) -> Project:
+    """A project as JSON; raises one of `read_projects`' where it is none."""
+    project = Project(**value)
+    texts = (project.name, project.secret, *project.places)
+    maybe = (project.remote, project.inside)
+    is_one = all(isinstance(each, str) for each in texts) and all(
+        each is None or isinstance(each, str) for each in maybe
+    )
+    if not is_one or any(not isinstance(each, bool) for each in project.places.values()):
+        raise ValueError(value)
+    if project.inside is not None and not _is_inside(project.inside):
+        raise ValueError(project.inside)
+    return project
+
+
+def _text(pattern: re.Pattern[str], text: str) -> str:
+    if pattern.fullmatch(text) is None:
+        raise ValueError(text)
+    return text
+
+
+@contextmanager
+def changing(home: Path) -> Iterator[dict[str, Project]]:
+    """The projects, to be changed in the block and written at its end; others wait meanwhile (P5).
+
+    Raises:
+        ConfigInvalid: as `read_projects`.
+        ManagedMemoryUnavailable: the home cannot be written; nothing is changed.
+    """
+    import fcntl
+
+    create_private_directory(home)
+    path = home / FILE_NAME
+    fd = os.open(home, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        before = read_projects(home)
+        projects = dict(before)
+        yield projects
+        if projects != before:
+            document = {
+                "version": _VERSION,
+                "projects": {key: asdict(each) for key, each in projects.items()},
+            }
+            _put(path, json.dumps(document, indent=1).encode())
+            os.fsync(fd)
+    except OSError as error:
+        raise ManagedMemoryUnavailable(
+            printable(str(path)), f"cannot be written: {error.strerror}"
+        ) from error
+    finally:
+        os.close(fd)
+
+
+def _put(path: Path, data: bytes) -> None:
+    """A private file in the place of whatever has its name, whole at every moment."""
+    unfinished = path.with_name(f"{path.name}.{secrets.token_hex(8)}.tmp")
+    fd = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _PRIVATE)
+    try:
+        with os.fdopen(fd, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        unfinished.replace(path)
+    except BaseException:
+        unfinished.unlink(missing_ok=True)
+        raise
+
+
+# -- binding -----------------------------------------------------------------------------------------
+
+
+def bind_checkout(home: Path, directory: Path) -> Binding:
+    """The project of the checkout around a directory, `recorded`; raises as that and as `find_project`."""
+    return recorded(home, find_project(home, directory))
+
+
+def recorded(home: Path, found: Binding) -> Binding:
+    """What was found, which is recorded and marked from now on (P5).
+
+    Returns:
+        The same, with the project as it is now: who looks once more gets it as `KNOWN`.
+
+    Raises:
+        ConfigInvalid: as `read_projects`.
+        ManagedMemoryUnavailable: as `changing`.
+
+    Cost: two small reads, its git configuration and the mark, once it is recorded.
+    """
+    if _is_recorded(found):
+        return found
+    with changing(home) as projects:
+        found = find_in(projects, home, found.checkout)
+        project = found.project or Project(_name_of(found.checkout))
+        gone = _places_left(found.id, project) if found.kind is BindingKind.MOVED else []
+        kept = {place: marked for place, marked in project.places.items() if place not in gone}
+        project = _placed(projects, found.id, replace(project, places=kept), found.checkout)
+    return replace(found, project=project)
+
+
+def link(home: Path, directory: Path, project_id: str) -> Binding:
+    """Bind the checkout around a directory to a project.
+
+    Returns:
+        As it was before.
+
+    Raises:
+        ConfigInvalid: as `find_project`; or there is no such project.
+        ManagedMemoryUnavailable: as `changing`.
+    """
+    with changing(home) as projects:
+        found = find_in(projects, home, find_checkout(directory))
+        project = projects.get(project_id)
+        if project is None:
+            if not memory_in(home, project_id).is_dir():
+                raise ConfigInvalid(
+                    f"there is no project {printable(project_id)}; see: muniment projects list"
+                )
+            project = Project(_name_of_id(project_id))
+        gone = _places_left(project_id, project)
+        kept = {place: marked for place, marked in project.places.items() if place not in gone}
+        _placed(projects, project_id, replace(project, places=kept), found.checkout)
+    return found
+
+
+def unlink(home: Path, directory: Path) -> tuple[Binding, str]:
+    """Give the checkout around a directory a project of its own; as it was before, and the new one's id.
+
+    Raises:
+        ConfigInvalid, ManagedMemoryUnavailable: as `link`.
+    """
+    with changing(home) as projects:
+        found = find_in(projects, home, find_checkout(directory))
+        project_id = found.id
+        if found.is_bound:
+            projects.setdefault(found.id, found.project or Project(_name_of_id(found.id)))
+            project_id = _free_id(projects, home, found.checkout)
+        _placed(projects, project_id, Project(_name_of(found.checkout)), found.checkout)
+    return found, project_id
+
+
+def rename(home: Path, project_id: str, name: str) -> None:
+    """Call a project by another name; nothing else changes.
+
+    Raises:
+        ConfigInvalid: this is no name, or as `link`.
+        ManagedMemoryUnavailable: as `changing`.
+    """
+    if not name.strip() or not name.isprintable() or len(name) > MAX_NAME_CHARS:
+        raise ConfigInvalid(f"a name has 1 to {MAX_NAME_CHARS} printable characters")
+    with changing(home) as projects:
+        project = projects.get(project_id, Project(name))
+        if project_id not in projects and not memory_in(home, project_id).is_dir():
+            raise ConfigInvalid(f"there is no project {printable(project_id)}; see: muniment projects list")
+        projects[project_id] = replace(project, name=name.strip())
+
+
+def keep_inside(home: Path, directory: Path, folder: str | None) -> Binding:
+    """Keep the memory of a project in a folder of its checkouts; None: in the home.
+
+    Raises:
+        ConfigInvalid: no memory can be there, or as `link`.
+        ManagedMemoryUnavailable: as `changing`.
+    """
+    found = bind_checkout(home, directory)
+    with changing(home) as projects:
+        inside = None if folder is None else check_inside(folder)
+        projects[found.id] = replace(projects[found.id], inside=inside)
+        return replace(found, kind=BindingKind.KNOWN, project=projects[found.id])
+
+
+def check_inside(folder: str) -> str:
+    """A folder of a checkout, relative, which can hold a memory.
+
+    Raises:
+        ConfigInvalid: it is none.
+    """
+    if not _is_inside(folder):
+        raise ConfigInvalid(f"{printable(folder)!r} is no folder beneath the checkout, such as .muniment")
+    return str(Path(folder))
+
+
+def _is_inside(folder: str) -> bool:
+    path = Path(folder)
+    is_beneath = not path.is_absolute() and not {"..", ".git"} & {each.lower() for each in path.parts}
+    return is_beneath and bool(path.parts) and folder.isprintable()
+
+
+def require_beneath(found: Binding, memory: Path) -> None:
+    """Raise unless `memory`, a path without links, is the folder of the checkout that was chosen.
+
+    Raises:
+        ConfigInvalid: it is elsewhere, since a link came to stand there.
+    """
+    wanted = found.checkout.path / (found.inside or "")
+    if memory != wanted:
+        raise ConfigInvalid(
+            f"the memory of {_shown(found)} is kept in {printable(str(wanted))}, and a link there leads to "
+            f"{printable(str(memory))}; look where the link comes from, and remove it"
+        )
+
+
+def _is_recorded(found: Binding) -> bool:
+    """Whether nothing is left to be recorded of a checkout or marked in it."""
+    checkout, project = found.checkout, found.project
+    if found.kind is not BindingKind.KNOWN or project is None or str(checkout.place) not in project.places:
+        return False
+    if checkout.common is None:
+        return True
+    remote = remote_of(checkout.common)
+    if remote is not None and remote != project.remote:
+        return False
+    if not project.places[str(checkout.place)]:
+        return not os.access(checkout.common, os.W_OK)
+    return _marked({found.id: project}, checkout.common) is not None
+
+
+def _placed(projects: dict[str, Project], project_id: str, project: Project, checkout: Checkout) -> Project:
+    """Record that a checkout belongs to a project, and to no other; its repository is marked first."""
+    place, common = str(checkout.place), checkout.common
+    is_marked = common is not None and _mark(common, project_id, project.secret)
+    for other, known in projects.items():
+        if place in known.places:
+            left = {each: marked for each, marked in known.places.items() if each != place}
+            projects[other] = replace(known, places=left)
+    remote = (None if common is None else remote_of(common)) or project.remote
+    projects[project_id] = replace(project, remote=remote, places={**project.places, place: is_marked})
+    return projects[project_id]
+
+
+def _mark(common: Path, project_id: str, secret: str) -> bool:
+    """Mark a repository; whether it bears the mark now. What is no mark of ours is left alone."""
+    path = common / MARK_NAME
+    text = f"muniment 1 {project_id} {secret}\n"
+    if os.path.lexists(path):
+        standing = read_small(path, _MAX_MARK_BYTES)
+        if standing == text and read_small(path, _MAX_MARK_BYTES, private=True):
+            return True
+        if standing is None or _MARK.fullmatch(standing) is None:
+            return False
+    with suppress(OSError):
+        _put(path, text.encode())
+        return True
+    return False
+
+
+def _name_of(checkout: Checkout) -> str:
+    """What people call a project that lies there."""
+    place = checkout.place
+    named = place.parent if place.name.startswith(".") else place
+    return printable(named.name)[:MAX_NAME_CHARS] or "workspace"
+
+
+def _name_of_id(project_id: str) -> str:
+    return project_id[: -_KEY_CHARS - 1]
+
+
+# -- telling -----------------------------------------------------------------------------------------
+
+
+def notes_of(home: Path, found: Binding, *, wrote: bool) -> Iterator[str]:
+    """What a person should know of how a project was found, with what to do.
+
+    Args:
+        home: the home.
+        found: as `find_project` or, if it `wrote`, `bind_checkout` has it.
+        wrote: whether it was recorded, and so is told this once.
+    """
+    checkout = found.checkout
+    if checkout.strange:
+        yield (
+            f"{checkout.path}/.git leads to a repository that does not know this directory, so its memory is "
+            "not used here; for a worktree that was moved: git worktree repair"
+        )
+    match found.kind, found.other:
+        case BindingKind.MOVED, _ if wrote:
+            yield f"the memory of {_shown(found)} has followed its repository to {checkout.place}"
+        case ((BindingKind.COPY | BindingKind.CLONE | BindingKind.REPLACED), (other, project)):
+            what = {
+                BindingKind.COPY: f"this is a copy of the repository of {project.name}",
+                BindingKind.CLONE: f"this is another clone of {project.remote}, like {project.name}",
+                BindingKind.REPLACED: f"another repository lay here, that of {project.name}",
+            }[found.kind]
+            has = "has a memory of its own now" if wrote else "has no memory of its own yet"
+            yield f"{what}, and {has}; to share the memory of {project.name}: muniment projects link {other}"
+        case _:
+            pass
+    if checkout.path != checkout.place and found.is_bound:
+        old = unrecorded(read_projects(home), home, checkout.path)
+        if old is not None and old != found.id:
+            yield (
+                "this worktree had a memory of its own and shares that of its clone now; the old one lies "
+                f"in {memory_in(home, old)}; to end this note: muniment projects rename {old} NAME"
+            )
+
+
+def _shown(found: Binding) -> str:
+    return found.id if found.project is None else found.project.name
+
+
+def named(projects: Projects, home: Path, text: str) -> str:
+    """The id of a project that a person named by id or name.
+
+    Raises:
+        ConfigInvalid: there is none, or several.
+    """
+    if text in projects or (_ID.fullmatch(text) and memory_in(home, text).is_dir()):
+        return text
+    known = [project_id for project_id, project in projects.items() if project.name == text]
+    match known:
+        case [one]:
+            return one
+        case []:
+            raise ConfigInvalid(f"there is no project {printable(text)}; see: muniment projects list")
+        case _:
+            raise ConfigInvalid(
+                f"{printable(text)} is the name of several projects; name one by its id: {', '.join(known)}"
+            )

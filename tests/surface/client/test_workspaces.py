@@ -1,0 +1,102 @@
+"""Which workspace a client means: its own directory, in any checkout of a served project; with git."""
+
+import os
+import shutil
+import threading
+from urllib.parse import quote
+
+import pytest
+
+from kit.daemon.raw import running
+from kit.git import clone, git, needs_git, repository
+from muniment.client import Client
+from muniment.client.errors import UntrustedWorkspace
+from muniment.daemon import core as daemon_core
+
+pytestmark = needs_git
+
+
+@pytest.fixture
+def served(tmp_path, opened):
+    """A daemon for the repositories `a` and `b`, and the worktree `tree` of `a`; what clients it has."""
+    for name in ("a", "b"):
+        repository(tmp_path / name)
+    git(tmp_path / "a", "worktree", "add", "--quiet", str(tmp_path / "tree"))
+    workspaces = tuple(tmp_path / name for name in ("a", "tree", "b"))
+    daemon = opened.enter_context(running(tmp_path, workspaces=workspaces))
+    daemon.client_of = lambda **named: opened.enter_context(
+        Client(url=daemon.url, token=daemon.token, **named)
+    )
+    return daemon
+
+
+def remembered(client, fact):
+    """Where a fact of the project went."""
+    return client.remember(fact, scope="project").wait(timeout=50).files_touched
+
+
+def test_a_client_that_names_no_workspace_means_its_own_directory_and_never_the_first(
+    served, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path / "b")
+    remembered(served.client_of(), "This project keeps zebras")
+    assert served.client_of(workspace=tmp_path / "b").recall("zebras").entries
+    assert not served.client_of(workspace=tmp_path / "a").recall("zebras").entries
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UntrustedWorkspace):
+        served.client_of().recall("zebras")
+
+
+def test_worktrees_of_a_clone_are_one_workspace_with_one_lane_and_a_client_in_any_is_served(served, tmp_path):
+    assert [each.path for each in served.core.workspaces.values()] == [tmp_path / "a", tmp_path / "b"]
+    git(tmp_path / "a", "worktree", "add", "--quiet", str(tmp_path / "later"))
+    remembered(served.client_of(workspace=tmp_path / "tree"), "This project keeps zebras")
+    for name in ("a", "tree", "later"):
+        assert served.client_of(workspace=tmp_path / name).recall("zebras").entries, name
+    found = served.get(f"/workspaces/{quote(str(tmp_path / 'later'), safe='')}/memory/tasks").json()
+    assert [each["status"] for each in found["tasks"]] == ["completed"]
+
+
+def test_a_client_in_a_checkout_that_was_renamed_while_it_is_served_is_served(served, tmp_path):
+    remembered(served.client_of(workspace=tmp_path / "b"), "This project keeps zebras")
+    renamed = (tmp_path / "b").rename(tmp_path / "renamed")
+    client = served.client_of(workspace=renamed)
+    assert client.recall("zebras").entries
+    remembered(client, "This project keeps okapis")
+    assert client.recall("okapis").entries
+
+
+def test_what_is_no_checkout_of_a_served_project_is_refused_whatever_stands_there(served, tmp_path):
+    shutil.copytree(tmp_path / "a", tmp_path / "copy")
+    clone(tmp_path / "a", tmp_path / "clone")
+    (tmp_path / "claims").mkdir()
+    (tmp_path / "claims" / ".git").write_text(f"gitdir: {tmp_path}/a/.git/worktrees/tree\n")
+    (tmp_path / "waits").mkdir()
+    os.mkfifo(tmp_path / "waits" / ".git")
+    (tmp_path / "file").write_text("")
+    names = ["copy", "clone", "claims", "waits", "file", "missing"]
+    for name in [
+        *(str(tmp_path / each) for each in names),
+        "a",
+        "../a",
+        "/",
+        "~",
+        "/proc/self/root",
+        "x" * 5000,
+    ]:
+        found = served.get(f"/workspaces/{quote(name, safe='')}/memory/tasks")
+        assert (found.status_code, found.json().get("code")) == (403, "untrusted_workspace"), name
+    served.check()
+
+
+def test_a_lookup_that_hangs_holds_up_nobody_else(served, tmp_path, monkeypatch):
+    monkeypatch.setattr(daemon_core, "FIND_SECONDS", 0.05)
+    release = threading.Event()
+    monkeypatch.setattr(daemon_core, "_key_of", lambda *_: release.wait(30) and "")
+    try:
+        for number in range(5):
+            found = served.get(f"/workspaces/{quote(f'/hangs/{number}', safe='')}/memory/tasks")
+            assert (found.status_code, found.json()["code"]) == (403, "untrusted_workspace")
+        assert served.client_of(workspace=tmp_path / "a").recall("zebras").error is None
+    finally:
+        release.set()
