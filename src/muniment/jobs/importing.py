@@ -19,6 +19,7 @@ Where a batch is refused as a whole, as by a quota, its halves are tried, down t
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
@@ -205,6 +206,7 @@ class _Filed:
     Attributes:
         content: without provenance; of an export the whole file.
         identity: of the entry; empty: the content has one, or needs none.
+        judged: the final bytes, as a task named `under` would write them.
         source: of its provenance.
         reasons: why it waits for its owner.
     """
@@ -215,6 +217,8 @@ class _Filed:
     trust: Trust
     identity: str = ""
     source: str = ""
+    judged: bytes = b""
+    under: str = ""
     reasons: tuple[str, ...] = ()
 
     @property
@@ -228,6 +232,8 @@ class _Filed:
         """The final bytes."""
         if not self.identity:
             return self.content
+        if run.task == self.under:
+            return self.judged
         run = replace(run, trust=self.trust)
         return stamp(self.content, None, self.path, run, self.identity, relations={SOURCE: self.source})
 
@@ -287,7 +293,9 @@ class _Import:
         self._writable = [scope for scope in chosen if self._judge.reaches(Verb.CREATE, scope)]
         self._texts, self._names = _Texts(place), _Names(place)
         self._batches: dict[str, list[_Filed]] = {PLAIN: [], WAITING: [], SPEAKING: []}
+        self._bytes: Counter[str] = Counter()
         self._full: dict[str, str] = {}
+        self._next = self._run()
 
     def take(self, item: Item) -> None:
         """Deal with an item."""
@@ -303,7 +311,8 @@ class _Import:
         batch = self._batches[filed.batch]
         batch.append(filed)
         most = SPOKEN if filed.batch == SPEAKING else BATCH
-        if len(batch) >= most or sum(len(each.content) for each in batch) > BATCH_BYTES:
+        self._bytes[filed.batch] += len(filed.content)
+        if len(batch) >= most or self._bytes[filed.batch] > BATCH_BYTES:
             self._flush(filed.batch)
 
     def finish(self) -> None:
@@ -321,7 +330,7 @@ class _Import:
         if (review := self._texts.waiting(filed.item.text)) is not None:
             self._result.held.append(Told(item.name, filed.path.text, "it waits already", review))
             return None
-        path, final = filed.path, filed.stamped(self._run())
+        path, final = filed.path, filed.stamped(self._next)
         self._judge.require(Verb.CREATE, path)
         check_creatable(path)
         most = min(quota.max_file_bytes for quota in self._judge.quotas_for(path))
@@ -329,7 +338,8 @@ class _Import:
             raise QuotaExceeded(f"as an entry it has {len(final)} bytes; a file may hold {most} here")
         check_entry(final, path.rel, self._policy.content)
         draft = TrustedDraft(FileChange(path, None, final, trust=filed.trust), None, filed.trust)
-        filed = replace(filed, reasons=reasons_for_review([draft], self._policy, lambda _: True))
+        reasons = reasons_for_review([draft], self._policy, lambda _: True)
+        filed = replace(filed, reasons=reasons, judged=final, under=self._next.task)
         if (problem := self._full.get(path.scope if filed.batch == PLAIN else WAITING)) is not None:
             raise QuotaExceeded(problem)
         self._names.take(path)
@@ -431,13 +441,14 @@ class _Import:
         return Patience(time.monotonic() + WAIT_SECONDS, self._cancel)
 
     def _flush(self, kind: str) -> None:
-        batch, self._batches[kind] = self._batches[kind], []
+        batch, self._batches[kind], self._bytes[kind] = self._batches[kind], [], 0
         if batch:
             self._commit(batch)
 
     def _commit(self, batch: Sequence[_Filed], *, again: bool = True) -> None:
         """Commit all of it, or its halves where it is refused."""
-        kind, place, run = batch[0].batch, self._place, self._run()
+        kind, place, run = batch[0].batch, self._place, self._next
+        self._next = self._run()
         of = {each.path: each for each in batch}
         terms = Terms(
             self._policy,
@@ -603,8 +614,8 @@ class _Names:
 
     def free(self, scope: Scope, folder: str, stem: str) -> CanonicalPath:
         """The first numbering of a name that is free; in a folder that is there, as that is spelled."""
-        there = self._views[scope].alike("", folder) if folder else ()
-        folder = next(iter(sorted(there)), folder)
+        if folder and (scope, folder) not in self._taken:
+            folder = min(self._views[scope].alike("", folder), default=folder)
         names = self._names(scope, folder)
         number = self._next.get((scope, joined(folder, stem)), 1)
         while fold(name := f"{stem}-{number}{FILE_SUFFIX}" if number > 1 else stem + FILE_SUFFIX) in names:
