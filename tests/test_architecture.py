@@ -172,6 +172,19 @@ MAY_OPEN = {
     "cli.edit": {"tempfile.mkdtemp", "copy.write_bytes", "copy.read_bytes", "shutil.rmtree"},
     # The library, and a new file that a person named.
     "cli.remember": {"api.open", "os.open", "os.fdopen", "path.unlink"},
+    # What a person named to be imported: never beyond a link in it, and archives are read where they lie.
+    "jobs.sources": {"os.open", "os.fdopen", "os.listdir", "archive.open", "tarfile.open"},
+    "jobs.exporting": {"tarfile.open"},  # over a file that is open
+    # New files that a person named.
+    "cli.moving": {
+        *("os.open", "os.fdopen", "os.link", "source.open", "unfinished.rename", "unfinished.unlink"),
+    },
+    # The whole home, read under the locks of its roots, or made anew beside where none is.
+    "store.backup": {
+        *("os.open", "os.fdopen", "os.listdir", "tarfile.open", "shutil.rmtree", "home.iterdir"),
+        *("(home / 'projects').glob", "directory.iterdir", "restored.iterdir", "made.unlink", "path.unlink"),
+        *("beside.rename", "path.read_text", "path.write_text"),
+    },
     # The state directory, which a person configured.
     "store.database": {"os.open", "self.path.with_name(self.path.name + companion).unlink"},
     # What an operator had said to be written, and the list of it.

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from muniment.cli.moving_app import import_memory
+from muniment.cli.moving_app import add_moving
 from muniment.cli.options import (
     ApiKeyFile,
     BaseUrl,
@@ -679,6 +679,6 @@ def tool(
     )
 
 
-app.command("import")(import_memory)
 for command in (recall, forget, dream, history, why, edit, undo, erase, serve, acp, conformance):
     app.command()(command)
+add_moving(app)

@@ -45,3 +45,44 @@ def import_memory(  # noqa: PLR0913, PLR0917  every argument is an option of the
 
     where = where_of(workspace, policy, root, json=json)
     raise typer.Exit(import_from(where, ImportArguments(path, format, trust, scope, dry_run)))
+
+
+def export(
+    to: Annotated[str, typer.Option(metavar="FILE.tar|FILE.jsonl|-", help="A new file, or standard output.")],
+    scope: Annotated[str | None, typer.Option(help="The one scope to export.")] = None,
+    workspace: Workspace = None,
+    policy: PolicyName = None,
+    root: Roots = None,
+    json: Json = False,
+) -> None:
+    """Write every entry, with where it comes from, to one file that `import` reads."""
+    from muniment.cli.moving import export_to
+
+    raise typer.Exit(export_to(where_of(workspace, policy, root, json=json), to, scope))
+
+
+def backup(
+    file: Annotated[str, typer.Argument(help="A new file.")],
+    json: Json = False,
+) -> None:
+    """Back up the whole home, as it is at one moment, while others go on: files, ledger, configuration."""
+    from muniment.cli.moving import back_up_to
+
+    raise typer.Exit(back_up_to(file, as_json=json))
+
+
+def restore(
+    file: Annotated[Path, typer.Argument(help="What `backup` wrote.")],
+    json: Json = False,
+) -> None:
+    """Make the home of a backup, once all of it is checked; a home that holds anything is left alone."""
+    from muniment.cli.moving import restore_from
+
+    raise typer.Exit(restore_from(file, as_json=json))
+
+
+def add_moving(app: typer.Typer) -> None:
+    """Give a program these commands."""
+    app.command("import")(import_memory)
+    for command in (export, backup, restore):
+        app.command()(command)

@@ -11,6 +11,7 @@ from typing import Final, TypeVar
 from muniment.agent.model import Model
 from muniment.cancelling import Cancel
 from muniment.cli.inspect import MemoryArguments
+from muniment.cli.progress import progress
 from muniment.cli.terminal import (
     EXIT_CANCELLED,
     EXIT_FAILED,
@@ -46,6 +47,7 @@ def carry_out(
     job: Callable[[Place, Model, Cancel], R],
     show: Callable[[R], None],
     what: str,
+    doing: str,
     *,
     yes: bool,
 ) -> int:
@@ -57,6 +59,7 @@ def carry_out(
         job: what to do.
         show: says what came of it, to a person, unless it failed.
         what: what did not happen, if it did.
+        doing: what happens meanwhile, such as `dreaming`.
         yes: whether it may write, and so keep a history where there was none.
     """
     configure_logging()
@@ -68,7 +71,7 @@ def carry_out(
         ):
             forget_key()
             say_notes(place.notes)
-            with cancel_on_interrupt() as cancel:
+            with cancel_on_interrupt() as cancel, progress(doing):
                 result = job(place, model, cancel)
     except MunimentError as error:
         return print_failure(error, as_json=where.json, what=what)
@@ -112,7 +115,7 @@ def run_forget(where: MemoryArguments, flags: ModelFlags, request: ForgetRequest
     def job(place: Place, model: Model, cancel: Cancel) -> ForgetResult:
         return forget(request, place, model, cancel=cancel)
 
-    return carry_out(where, flags, job, _show_forgotten, "nothing forgotten", yes=request.yes)
+    return carry_out(where, flags, job, _show_forgotten, "nothing forgotten", "forgetting", yes=request.yes)
 
 
 def _show_forgotten(result: ForgetResult) -> None:
@@ -144,7 +147,7 @@ def run_dream(where: MemoryArguments, flags: ModelFlags, request: DreamRequest) 
     def job(place: Place, model: Model, cancel: Cancel) -> DreamResult:
         return dream(request, place, model, cancel=cancel)
 
-    return carry_out(where, flags, job, _show_dreamt, "nothing tidied", yes=request.yes)
+    return carry_out(where, flags, job, _show_dreamt, "nothing tidied", "dreaming", yes=request.yes)
 
 
 def _show_dreamt(result: DreamResult) -> None:

@@ -53,7 +53,7 @@ _OTHER: Final = "it is no file of this format"
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class SourceItem:
     """One thing to be remembered, as its source has it.
 
     Attributes:
@@ -114,20 +114,20 @@ class Document(Protocol):
         """
 
 
-Parser = Callable[[Iterable[Document]], Iterator[Item]]
+Parser = Callable[[Iterable[Document]], Iterator[SourceItem]]
 
 
-def _read(document: Document, limit: int) -> str | Item:
+def _read(document: Document, limit: int) -> str | SourceItem:
     """The text of a document, without a byte order mark; or the item that says why there is none."""
     if document.problem:
-        return Item(document.name, problem=document.problem)
+        return SourceItem(document.name, problem=document.problem)
     try:
         data = document.data(limit)
         return data.decode().removeprefix("\ufeff")
     except UnicodeDecodeError:
-        return Item(document.name, problem="it is not UTF-8 text")
+        return SourceItem(document.name, problem="it is not UTF-8 text")
     except ValueError as problem:
-        return Item(document.name, problem=str(problem))
+        return SourceItem(document.name, problem=str(problem))
 
 
 # -- markdown ----------------------------------------------------------------------------------------
@@ -139,20 +139,20 @@ _DAY: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _Fields = Mapping[str, Field]
 
 
-def markdown(documents: Iterable[Document]) -> Iterator[Item]:
+def markdown(documents: Iterable[Document]) -> Iterator[SourceItem]:
     """Files as they are: `name`, `description`, `type`, `keywords` and `expires` of their front matter stay.
 
     `MEMORY.md` is passed over where it is an index: nothing but headings and lines that begin with a link.
     """
     for name, text in _texts(documents):
-        if isinstance(text, Item):
+        if isinstance(text, SourceItem):
             yield text
             continue
         entry, fields = _entry(text)
         is_index = name.rpartition("/")[2] == INDEX_NAME
         if is_index and all(map(_INDEX_LINE.fullmatch, entry.body.splitlines())):
             continue
-        yield Item(
+        yield SourceItem(
             name,
             entry.body,
             title=entry.name or "",
@@ -165,14 +165,14 @@ def markdown(documents: Iterable[Document]) -> Iterator[Item]:
         )
 
 
-def basic_memory(documents: Iterable[Document]) -> Iterator[Item]:
+def basic_memory(documents: Iterable[Document]) -> Iterator[SourceItem]:
     """Notes whole, with their observations and relations as the lists that they are; tags are keywords."""
     for name, text in _texts(documents):
-        if isinstance(text, Item):
+        if isinstance(text, SourceItem):
             yield text
             continue
         entry, fields = _entry(text.replace("\0", ""))
-        yield Item(
+        yield SourceItem(
             name,
             entry.body,
             title=_scalar(fields, "title") or name.rpartition("/")[2].removesuffix(FILE_SUFFIX),
@@ -182,7 +182,7 @@ def basic_memory(documents: Iterable[Document]) -> Iterator[Item]:
         )
 
 
-def _texts(documents: Iterable[Document]) -> Iterator[tuple[str, str | Item]]:
+def _texts(documents: Iterable[Document]) -> Iterator[tuple[str, str | SourceItem]]:
     """The markdown files, each with its text; also what cannot be read and might be one."""
     for document in documents:
         if document.problem or document.name.endswith(FILE_SUFFIX):
@@ -240,21 +240,21 @@ _ROWS: Final = ("results", "memories", "data")
 _TEXTS: Final = ("memory", "content", "text")
 
 
-def mcp_memory(documents: Iterable[Document]) -> Iterator[Item]:
+def mcp_memory(documents: Iterable[Document]) -> Iterator[SourceItem]:
     """Entities, one a line, or the answer of `read_graph`; a relation is told with the entity it is from."""
     for document in documents:
         text = _read(document, MAX_JSON_BYTES)
-        if isinstance(text, Item):
+        if isinstance(text, SourceItem):
             yield text
             continue
         yield from _entities(document.name, text)
 
 
-def _entities(name: str, text: str) -> Iterator[Item]:
+def _entities(name: str, text: str) -> Iterator[SourceItem]:
     kinds: dict[str, str] = {}
     said: dict[str, list[str]] = {}
     for where, row in _graph(name, text):
-        if isinstance(row, Item):
+        if isinstance(row, SourceItem):
             yield row
             continue
         subject = row.get("name", row.get("entityName", row.get("from")))
@@ -266,16 +266,16 @@ def _entities(name: str, text: str) -> Iterator[Item]:
             kinds[subject] = kind if isinstance(kind := row.get("entityType"), str) else ""
             said.setdefault(subject, []).extend(each for each in observations if isinstance(each, str))
         else:
-            yield Item(where, problem="it is neither an entity nor a relation")
+            yield SourceItem(where, problem="it is neither an entity nor a relation")
     for subject, lines in said.items():
         items = "\n".join(f"- {one_line(line)}" for line in dict.fromkeys(lines))
         title = one_line(subject)
         kind = f" ({one_line(kinds[subject])})" if kinds.get(subject) else ""
         problem = "" if items else "nothing is said of it"
-        yield Item(f"entity {title}", f"{title}{kind}\n\n{items}", title=title, problem=problem)
+        yield SourceItem(f"entity {title}", f"{title}{kind}\n\n{items}", title=title, problem=problem)
 
 
-def _graph(name: str, text: str) -> Iterator[tuple[str, dict[str, Any] | Item]]:
+def _graph(name: str, text: str) -> Iterator[tuple[str, dict[str, Any] | SourceItem]]:
     whole = _loaded(text) if '"entities"' in text[:1_000] else None
     if isinstance(whole, dict):
         rows = [*_list(whole.get("entities")), *_list(whole.get("relations"))]
@@ -286,19 +286,19 @@ def _graph(name: str, text: str) -> Iterator[tuple[str, dict[str, Any] | Item]]:
     for number, row in numbered:
         where = f"{name}:{number}"
         if not isinstance(row, dict):
-            yield where, Item(where, problem=_NO_JSON)
+            yield where, SourceItem(where, problem=_NO_JSON)
         elif row.get("type", "entity") in {"entity", "relation"}:
             yield where, row
 
 
-def mem0(documents: Iterable[Document]) -> Iterator[Item]:
+def mem0(documents: Iterable[Document]) -> Iterator[SourceItem]:
     """Rows of one or several answers; of one id the newest counts, and what was replaced is passed over."""
-    rows: dict[str, tuple[str, Item]] = {}
+    rows: dict[str, tuple[str, SourceItem]] = {}
     for document in documents:
         text = _read(document, MAX_JSON_BYTES)
-        found = text if isinstance(text, Item) else _rows_of(_loaded(text))
-        if isinstance(found, Item) or found is None:
-            yield found or Item(document.name, problem=_OTHER)
+        found = text if isinstance(text, SourceItem) else _rows_of(_loaded(text))
+        if isinstance(found, SourceItem) or found is None:
+            yield found or SourceItem(document.name, problem=_OTHER)
             continue
         for number, row in enumerate(found, 1):
             item, changed = _row(f"{document.name}:{number}", row)
@@ -314,17 +314,17 @@ def _rows_of(value: object) -> list[Any] | None:
     return value if isinstance(value, list) else None
 
 
-def _row(name: str, row: object) -> tuple[Item, str]:
+def _row(name: str, row: object) -> tuple[SourceItem, str]:
     """A row as an item, without text where it is outdated; and when it was changed last."""
     said = row.get(next((key for key in _TEXTS if key in row), "")) if isinstance(row, dict) else None
     if not isinstance(row, dict) or not isinstance(said, str) or not said.strip():
-        return Item(name, problem="it has no text"), ""
+        return SourceItem(name, problem="it has no text"), ""
     if row.get("replaced_by") or row.get("enabled") is False:
-        return Item(name), ""
+        return SourceItem(name), ""
     changed = row.get("updated_at") or row.get("created_at")
     keywords, expires = _words(row.get("categories")), _day(row.get("expiration_date"))
     named = f"memory {one_line(row['id'])}" if isinstance(row.get("id"), str) else name
-    item = Item(named, said, keywords=keywords, expires=expires, when=_day(changed))
+    item = SourceItem(named, said, keywords=keywords, expires=expires, when=_day(changed))
     return item, changed if isinstance(changed, str) else ""
 
 
@@ -350,7 +350,7 @@ _SAVES: Final = (b'"bio"', b'"model_set_context"')
 """What stands in every conversation in which something was saved; the others are not taken apart."""
 
 
-def chatgpt(documents: Iterable[Document]) -> Iterator[Item]:
+def chatgpt(documents: Iterable[Document]) -> Iterator[SourceItem]:
     """What ChatGPT saved to its memory, as far as an export tells: never what was said in conversations.
 
     That is every message to the tool `bio`, in all branches, and the lists that a model was shown of it. No
@@ -358,30 +358,30 @@ def chatgpt(documents: Iterable[Document]) -> Iterator[Item]:
     """
     for document in documents:
         if document.problem:
-            yield Item(document.name, problem=document.problem)
+            yield SourceItem(document.name, problem=document.problem)
         elif _CONVERSATIONS.fullmatch(document.name):
             yield from _saved(document)
         elif document.name.endswith((".txt", FILE_SUFFIX)):
             text = _read(document, MAX_TEXT_BYTES)
-            yield from [text] if isinstance(text, Item) else _listed(document.name, text)
+            yield from [text] if isinstance(text, SourceItem) else _listed(document.name, text)
         elif document.name.rpartition("/")[2] == "memory.json":
             yield from mem0([document])
 
 
-def _saved(document: Document) -> Iterator[Item]:
+def _saved(document: Document) -> Iterator[SourceItem]:
     number = 0
     try:
         for number, raw in enumerate(elements(document.blocks()), 1):
             if any(mark in raw for mark in _SAVES):
                 yield from _of_conversation(f"{document.name}:{number}", _loaded(raw))
     except ValueError as problem:
-        yield Item(f"{document.name}:{number + 1}", problem=str(problem))
+        yield SourceItem(f"{document.name}:{number + 1}", problem=str(problem))
 
 
-def _of_conversation(name: str, conversation: object) -> Iterator[Item]:
+def _of_conversation(name: str, conversation: object) -> Iterator[SourceItem]:
     mapping = conversation.get("mapping") if isinstance(conversation, dict) else None
     if not isinstance(mapping, dict):
-        yield Item(name, problem=_NO_JSON if conversation is None else "it is no conversation")
+        yield SourceItem(name, problem=_NO_JSON if conversation is None else "it is no conversation")
         return
     for node in mapping.values():
         message = node.get("message") if isinstance(node, dict) else None
@@ -394,14 +394,14 @@ def _of_conversation(name: str, conversation: object) -> Iterator[Item]:
             yield from _listed(name, listed)
         elif is_model and message.get("recipient") == "bio":
             text = "\n".join(part for part in _list(content.get("parts")) if isinstance(part, str))
-            yield Item(name, text, problem="" if text.strip() else "it has no text")
+            yield SourceItem(name, text, problem="" if text.strip() else "it has no text")
 
 
-def _listed(name: str, text: str) -> Iterator[Item]:
+def _listed(name: str, text: str) -> Iterator[SourceItem]:
     for number, line in enumerate(text.splitlines(), 1):
         found = _NUMBERED.fullmatch(line)
         if found and found[1]:
-            yield Item(f"{name}:{number}", found[1])
+            yield SourceItem(f"{name}:{number}", found[1])
 
 
 def elements(blocks: Iterable[bytes], limit: int = MAX_CONVERSATION_BYTES) -> Iterator[bytes]:
@@ -450,7 +450,7 @@ def _depth_behind(mark: bytes, depth: int) -> int:
 # -- export ------------------------------------------------------------------------------------------
 
 
-def exported(documents: Iterable[Document]) -> Iterator[Item]:
+def exported(documents: Iterable[Document]) -> Iterator[SourceItem]:
     """Entries of an export; what it says of their trust is a claim."""
     trusts: Mapping[str, object] | None = None
     for document in documents:
@@ -460,42 +460,42 @@ def exported(documents: Iterable[Document]) -> Iterator[Item]:
         try:
             data = document.data(MAX_JSON_BYTES if trusts is None else MAX_TEXT_BYTES)
         except ValueError as problem:
-            yield Item(document.name, problem=str(problem))
+            yield SourceItem(document.name, problem=str(problem))
             continue
         if trusts is not None:
             yield _exported(document.name, document.name, data, trusts.get(document.name))
             continue
         told = _loaded(data) if document.name == EXPORT_NAME else None
         if not isinstance(told, dict) or told.get("format") != EXPORT_FORMAT:
-            yield Item(document.name, problem="it is no export of this version")
+            yield SourceItem(document.name, problem="it is no export of this version")
             return
         trusts = entries if isinstance(entries := told.get("entries"), dict) else {}
 
 
-def _lines_of_export(document: Document) -> Iterator[Item]:
+def _lines_of_export(document: Document) -> Iterator[SourceItem]:
     text = _read(document, MAX_JSON_BYTES)
-    if isinstance(text, Item):
+    if isinstance(text, SourceItem):
         yield text
         return
     head, *lines = text.split("\n")
     told = _loaded(head)
     if not isinstance(told, dict) or told.get("format") != EXPORT_FORMAT:
-        yield Item(document.name, problem="it is no export of this version")
+        yield SourceItem(document.name, problem="it is no export of this version")
         return
     for number, line in enumerate(lines, 2):
         row = _loaded(line) if line else {}
         where = f"{document.name}:{number}"
         if not isinstance(row, dict):
-            yield Item(where, problem=_NO_JSON)
+            yield SourceItem(where, problem=_NO_JSON)
         elif isinstance(path := row.get("path"), str) and isinstance(said := row.get("text"), str):
             yield _exported(path, path, said.encode("utf-8", "surrogatepass"), row.get("trust"))
         elif line:
-            yield Item(where, problem="it has no path or no text")
+            yield SourceItem(where, problem="it has no path or no text")
 
 
-def _exported(name: str, path: str, data: bytes, claimed: object) -> Item:
+def _exported(name: str, path: str, data: bytes, claimed: object) -> SourceItem:
     trust = Trust(claimed) if isinstance(claimed, str) and claimed in set(Trust) else Trust.EXTERNAL
-    return Item(name, parse(data).body, path=path, entry=data, trust=trust)
+    return SourceItem(name, parse(data).body, path=path, entry=data, trust=trust)
 
 
 # -- formats -----------------------------------------------------------------------------------------

@@ -38,7 +38,7 @@ from muniment.content.entry import (
     parse,
     shortened,
 )
-from muniment.content.formats import Item
+from muniment.content.formats import SourceItem
 from muniment.content.frontmatter import written
 from muniment.content.gates import GATES, check_text, decode, encode, one_line, visible
 from muniment.content.secrets import redacted
@@ -211,7 +211,7 @@ class _Filed:
         reasons: why it waits for its owner.
     """
 
-    item: Item
+    item: SourceItem
     path: CanonicalPath
     content: bytes
     trust: Trust
@@ -239,7 +239,7 @@ class _Filed:
 
 
 def bring_in(
-    items: Sequence[Item],
+    items: Sequence[SourceItem],
     request: ImportRequest,
     place: Place,
     *,
@@ -297,7 +297,7 @@ class _Import:
         self._full: dict[str, str] = {}
         self._next = self._run()
 
-    def take(self, item: Item) -> None:
+    def take(self, item: SourceItem) -> None:
         """Deal with an item."""
         self._patience().check()
         try:
@@ -320,7 +320,7 @@ class _Import:
         for kind in self._batches:
             self._flush(kind)
 
-    def _filed(self, item: Item) -> _Filed | None:
+    def _filed(self, item: SourceItem) -> _Filed | None:
         """Steps 1 to 4; None: it is known, or waits already."""
         if item.problem:
             raise InvalidContent(item.problem)
@@ -347,7 +347,7 @@ class _Import:
             self._texts.take(filed.item.text)
         return filed
 
-    def _made(self, item: Item) -> _Filed | None:
+    def _made(self, item: SourceItem) -> _Filed | None:
         """An entry of an item that is none yet."""
         text = check_content(self._clean(item.text))
         ends = date.fromisoformat(item.expires) if item.expires else None
@@ -388,7 +388,7 @@ class _Import:
     def _label(self, text: str, most: int) -> str:
         return shortened(visible(one_line(self._clean(text))), most)
 
-    def _named(self, item: Item, scope: Scope, title: str, text: str) -> tuple[str, str]:
+    def _named(self, item: SourceItem, scope: Scope, title: str, text: str) -> tuple[str, str]:
         """Folder and stem for an entry: those of its file in the source as slugs, else of its title.
 
         Raises:
@@ -412,7 +412,7 @@ class _Import:
         folder = slug(" ".join(folders), text)[:FOLDER_CHARS].strip("-") if folders else ""
         return folder, slug(name.removesuffix(FILE_SUFFIX), text)
 
-    def _brought(self, item: Item, entry: bytes) -> _Filed | None:
+    def _brought(self, item: SourceItem, entry: bytes) -> _Filed | None:
         """An entry of an export, at the path that it had."""
         path = canonicalise(item.path, self._place.policy.scopes)
         if path.scope not in self._place.roots:
@@ -528,7 +528,7 @@ class _Import:
             self._texts.bring(each.path)
         self._observe(len(batch))
 
-    def _refuse(self, items: Sequence[Item], why: str) -> None:
+    def _refuse(self, items: Sequence[SourceItem], why: str) -> None:
         self._result.refused += [Told(each.name, reason=why) for each in items]
         self._observe(len(items))
 

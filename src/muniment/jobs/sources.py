@@ -25,7 +25,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import IO, Final
 
-from muniment.content.formats import FORMATS, Item, recognised
+from muniment.content.formats import FORMATS, SourceItem, recognised
 from muniment.errors import ConfigInvalid, printable
 from muniment.kernel.path import FILE_SUFFIX
 
@@ -123,7 +123,7 @@ class SourceFile:
 
 
 @contextmanager
-def opened_source(path: Path, asked: str) -> Iterator[tuple[str, list[Item]]]:
+def opened_source(path: Path, asked: str) -> Iterator[tuple[str, list[SourceItem]]]:
     """The format of a source and its items.
 
     Args:
