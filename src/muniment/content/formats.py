@@ -514,7 +514,9 @@ FORMATS: Final[Mapping[str, Parser]] = MappingProxyType(
 
 
 def recognised(documents: Sequence[Document]) -> str | None:
-    """Which format the first documents of a source are of; None: nobody can tell."""
+    """Which format the first documents of a source, at least one, are of; None: nobody can tell."""
+    if EXPORT_FORMAT.encode() in documents[0].head()[:200]:
+        return "muniment"
     if any(_CONVERSATIONS.fullmatch(each.name) for each in documents):
         return "chatgpt"
     texts = [each for each in documents if each.name.endswith(FILE_SUFFIX) and not each.problem]
@@ -523,8 +525,6 @@ def recognised(documents: Sequence[Document]) -> str | None:
         return next((each for each in ("basic-memory", "claude-code") if each in found), "markdown")
     for each in documents:
         head = b"" if each.problem else each.head().removeprefix(b"\xef\xbb\xbf").lstrip()
-        if EXPORT_FORMAT.encode() in head[:200]:
-            return "muniment"
         if b'"entities"' in head or re.match(rb'\{\s*"type"\s*:\s*"(?:entity|relation)"', head):
             return "mcp-memory"
         if b'"mapping"' in head:

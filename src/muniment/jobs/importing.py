@@ -374,7 +374,7 @@ class _Import:
         source = self._label(f"{self._request.format}: {item.name}", SOURCE_CHARS)
         return _Filed(
             replace(item, text=text),
-            self._names.free(scope, folder or reading.topic, stem),
+            self._names.free(scope, folder if item.path else reading.topic, stem),
             encode("\n".join(["---", *front, "---", f"{text}\n"])),
             self._request.trust,
             identity,
