@@ -166,7 +166,7 @@ def basic_memory(base):
     put(
         vault,
         "CI setup.md",
-        "---\ntitle: CI setup\npermalink: ci-setup\ntags: ci, build\n---\n- [tech] CI runs on Buildkite #ci\n",
+        "---\ntitle: CI setup\npermalink: ci-setup\ntags: ci, a\n---\n- [tech] It runs on Buildkite #ci\n",
     )
     put(vault, ".obsidian/workspace.md", "no note\n")
     put(vault, "picture.png", b"\x89PNG")

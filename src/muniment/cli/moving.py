@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import math
 import os
 import shlex
 import sys
@@ -208,6 +209,11 @@ def back_up_to(target: str, *, as_json: bool) -> int:
             progress("backing up") as observe,
             _written(target) as file,
         ):
+
+            def step(files: int) -> None:
+                observe(files)
+                Patience(math.inf, cancel).check()
+
             done = back_up(
                 settings.home,
                 state,
@@ -215,7 +221,7 @@ def back_up_to(target: str, *, as_json: bool) -> int:
                 file,
                 scratch=Path(target).absolute().parent,
                 patience=Patience(time.monotonic() + WAIT_SECONDS, cancel),
-                observe=observe,
+                observe=step,
             )
     except MunimentError as error:
         return print_failure(error, as_json=as_json, what="not backed up")

@@ -515,7 +515,7 @@ FORMATS: Final[Mapping[str, Parser]] = MappingProxyType(
 
 def recognised(documents: Sequence[Document]) -> str | None:
     """Which format the first documents of a source, at least one, are of; None: nobody can tell."""
-    if EXPORT_FORMAT.encode() in documents[0].head()[:200]:
+    if documents[0].name == EXPORT_NAME or EXPORT_FORMAT.encode() in documents[0].head()[:200]:
         return "muniment"
     if any(_CONVERSATIONS.fullmatch(each.name) for each in documents):
         return "chatgpt"
