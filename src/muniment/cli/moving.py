@@ -33,7 +33,7 @@ from muniment.errors import Cancelled, ConfigInvalid, MunimentError, printable
 from muniment.jobs.exporting import ExportFormat, export
 from muniment.jobs.importing import ImportRequest, ImportResult, bring_in
 from muniment.jobs.place import Place
-from muniment.jobs.sources import opened_source
+from muniment.jobs.sources import read_source
 from muniment.kernel.cancel import Patience
 from muniment.kernel.names import Trust
 from muniment.opening import find_place, open_state
@@ -68,10 +68,8 @@ def import_from(where: MemoryArguments, asked: ImportArguments) -> int:
         if asked.trust not in set(Trust):
             raise ConfigInvalid(f"--trust takes {', '.join(Trust)}")
         settings = read_settings(os.environ, policy=where.policy, roots=parse_roots(where.roots))
-        with (
-            opened_source(asked.path, asked.format) as (found, items),
-            closing(find_place(settings, where.workspace, create=not asked.dry_run)) as place,
-        ):
+        found, items = read_source(asked.path, asked.format)
+        with closing(find_place(settings, where.workspace, create=not asked.dry_run)) as place:
             say_notes(place.notes)
             request = ImportRequest(found, Trust(asked.trust), asked.scope, dry_run=asked.dry_run)
             with cancel_on_interrupt() as cancel, progress("importing", len(items)) as observe:

@@ -417,7 +417,7 @@ class _Import:
         path = canonicalise(item.path, self._place.policy.scopes)
         if path.scope not in self._place.roots:
             raise NotFound(f"there is no {path.scope} here; name its --workspace DIR")
-        trust = item.trust.capped(self._request.trust)
+        trust = trusted(item, self._request.trust)
         data = as_exported(entry, trust)
         standing = self._texts.at(path)
         if standing == data or self._texts.is_said(item.text, trust, parse(data).expires):
@@ -628,6 +628,11 @@ class _Names:
             found = self._views[scope].names(folder) or ()
             self._taken[scope, folder] = {fold(name) for name in found}
         return self._taken[scope, folder]
+
+
+def trusted(item: SourceItem, most: Trust) -> Trust:
+    """How far an entry of an export is trusted: as it says, and at most as the operator says (I1)."""
+    return item.trust.capped(most)
 
 
 def as_exported(data: bytes, trust: Trust) -> bytes:

@@ -18,7 +18,7 @@ import tarfile
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
 from io import BufferedReader
 from itertools import chain, islice
@@ -32,6 +32,9 @@ from muniment.kernel.path import FILE_SUFFIX
 MAX_DOCUMENTS: Final = 100_000
 MAX_ITEMS: Final = 100_000
 """Files of a source, and items in all: five times what a scope may hold by the shipped policies."""
+
+MAX_CHARACTERS: Final = 134_217_728
+"""Characters of all items together: what both scopes may hold by the shipped policies."""
 
 MAX_LEVELS: Final = 32
 """Folders within folders."""
@@ -122,8 +125,7 @@ class SourceFile:
             self.file.close()
 
 
-@contextmanager
-def opened_source(path: Path, asked: str) -> Iterator[tuple[str, list[SourceItem]]]:
+def read_source(path: Path, asked: str) -> tuple[str, list[SourceItem]]:
     """The format of a source and its items.
 
     Args:
@@ -143,10 +145,18 @@ def opened_source(path: Path, asked: str) -> Iterator[tuple[str, list[SourceItem
             raise ConfigInvalid(
                 f"nobody can tell what {printable(str(path))} is; say it with --from {'|'.join(FORMATS)}"
             )
-        items = list(islice(FORMATS[found](_in_turn(chain(first, documents))), MAX_ITEMS + 1))
-        if len(items) > MAX_ITEMS:
-            raise ConfigInvalid(f"it holds more than {MAX_ITEMS} items; import it in parts")
-        yield found, items
+        return found, list(_counted(FORMATS[found](_in_turn(chain(first, documents)))))
+
+
+def _counted(items: Iterator[SourceItem]) -> Iterator[SourceItem]:
+    """The items, if they are not too many to be held at once."""
+    characters = 0
+    for number, each in enumerate(items):
+        characters += len(each.text)
+        if number >= MAX_ITEMS or characters > MAX_CHARACTERS:
+            limits = f"{MAX_ITEMS} items or {MAX_CHARACTERS} characters"
+            raise ConfigInvalid(f"it holds more than {limits}; import it in parts")
+        yield each
 
 
 def _in_turn(documents: Iterable[SourceFile]) -> Iterator[SourceFile]:

@@ -254,17 +254,18 @@ HOSTILE = {
 }
 
 
-def test_a_backup_that_lies_is_refused_and_nothing_is_left_behind(home, other, tmp_path, subtests):
+@pytest.mark.threat("T-PATH-20", control="restored_names")
+@pytest.mark.threat("T-PATH-20", control="restored_digests")
+def test_a_backup_that_lies_is_refused_and_nothing_is_left_behind(home, other, tmp_path):
     home("backup", tmp_path / "a")
     (tmp_path / "elsewhere").mkdir()
+    before, told = photograph(tmp_path / "elsewhere", tmp_path / "home").keys(), {}
     for name, change in HOSTILE.items():
-        with subtests.test(name):
-            remade(tmp_path / "a", tmp_path / "b", change)
-            before = photograph(tmp_path / "elsewhere", tmp_path / "home")
-            told = other.document("restore", tmp_path / "b", code=1)["error"]
-            assert told["code"] == "config_invalid", told
-            assert "nothing was restored" in told["message"]
-            assert photograph(tmp_path / "elsewhere", tmp_path / "home").keys() == before.keys()
+        remade(tmp_path / "a", tmp_path / "b", change)
+        error = other.document("restore", tmp_path / "b", code=1)["error"]
+        assert photograph(tmp_path / "elsewhere", tmp_path / "home").keys() == before, name
+        told[name] = error["code"], error["message"].endswith("nothing was restored")
+    assert told == dict.fromkeys(HOSTILE, ("config_invalid", True))
     honest = remade(tmp_path / "a", tmp_path / "b", adding((named("home/user/more.md"), b"More.\n")))
     assert other.document("restore", honest)["files"] > 0, "they are refused for what they do"
 
