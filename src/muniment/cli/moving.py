@@ -69,7 +69,7 @@ def import_from(where: MemoryArguments, asked: ImportArguments) -> int:
             raise ConfigInvalid(f"--trust takes {', '.join(Trust)}")
         settings = read_settings(os.environ, policy=where.policy, roots=parse_roots(where.roots))
         found, items = read_source(asked.path, asked.format)
-        with closing(find_place(settings, where.workspace, create=not asked.dry_run)) as place:
+        with closing(find_place(settings, where.workspace)) as place:
             say_notes(place.notes)
             request = ImportRequest(found, Trust(asked.trust), asked.scope, dry_run=asked.dry_run)
             with cancel_on_interrupt() as cancel, progress("importing", len(items)) as observe:
@@ -201,6 +201,8 @@ def back_up_to(target: str, *, as_json: bool) -> int:
         settings = read_settings(os.environ)
         if not settings.home.is_dir():
             raise ConfigInvalid(f"there is no memory at {settings.home}; set MUNIMENT_HOME")
+        if target == "-" or Path(os.path.realpath(target)).is_relative_to(os.path.realpath(settings.home)):
+            raise ConfigInvalid("name a file outside the home, or it would be lost with it")
         with (
             open_state(settings) as state,
             cancel_on_interrupt() as cancel,

@@ -47,7 +47,6 @@ def carry_out(
     job: Callable[[Place, Model, Cancel], R],
     show: Callable[[R], None],
     what: str,
-    doing: str,
     *,
     yes: bool,
 ) -> int:
@@ -59,7 +58,6 @@ def carry_out(
         job: what to do.
         show: says what came of it, to a person, unless it failed.
         what: what did not happen, if it did.
-        doing: what happens meanwhile, such as `dreaming`.
         yes: whether it may write, and so keep a history where there was none.
     """
     configure_logging()
@@ -71,7 +69,7 @@ def carry_out(
         ):
             forget_key()
             say_notes(place.notes)
-            with cancel_on_interrupt() as cancel, progress(doing):
+            with cancel_on_interrupt() as cancel:
                 result = job(place, model, cancel)
     except MunimentError as error:
         return print_failure(error, as_json=where.json, what=what)
@@ -115,7 +113,7 @@ def run_forget(where: MemoryArguments, flags: ModelFlags, request: ForgetRequest
     def job(place: Place, model: Model, cancel: Cancel) -> ForgetResult:
         return forget(request, place, model, cancel=cancel)
 
-    return carry_out(where, flags, job, _show_forgotten, "nothing forgotten", "forgetting", yes=request.yes)
+    return carry_out(where, flags, job, _show_forgotten, "nothing forgotten", yes=request.yes)
 
 
 def _show_forgotten(result: ForgetResult) -> None:
@@ -145,9 +143,10 @@ def run_dream(where: MemoryArguments, flags: ModelFlags, request: DreamRequest) 
     """Tidy the memory, or say what would be done; the exit code."""
 
     def job(place: Place, model: Model, cancel: Cancel) -> DreamResult:
-        return dream(request, place, model, cancel=cancel)
+        with progress("dreaming"):
+            return dream(request, place, model, cancel=cancel)
 
-    return carry_out(where, flags, job, _show_dreamt, "nothing tidied", "dreaming", yes=request.yes)
+    return carry_out(where, flags, job, _show_dreamt, "nothing tidied", yes=request.yes)
 
 
 def _show_dreamt(result: DreamResult) -> None:

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
 from typing import Any, Final, NamedTuple
@@ -442,6 +442,10 @@ class _Import:
 
     def _flush(self, kind: str) -> None:
         batch, self._batches[kind], self._bytes[kind] = self._batches[kind], [], 0
+        came = self._texts.came(each.identity for each in batch)  # By another import at the same time.
+        self._result.known += [Told(each.item.name) for each in batch if each.identity in came]
+        batch = [each for each in batch if each.identity not in came]
+        self._observe(len(came))
         if batch:
             self._commit(batch)
 
@@ -581,6 +585,10 @@ class _Texts:
         is_there = identity in self._ids
         self._ids |= {identity} - {""}
         return is_there
+
+    def came(self, identities: Iterable[str]) -> set[str]:
+        """Those of some ids that entries have by now."""
+        return {each for view in self._views for each in view.idents()}.intersection(identities)
 
     def waiting(self, text: str) -> str | None:
         """The review in which a text waits."""

@@ -148,7 +148,9 @@ def back_up(
 
 
 def _is_beneath(path: Path, real_home: Path) -> bool:
-    return Path(os.path.realpath(path)).is_relative_to(real_home)
+    """Whether a bound root is in what is backed up of the home itself."""
+    real = Path(os.path.realpath(path))
+    return any(real.is_relative_to(real_home / top) for top in ("user", "projects"))
 
 
 @contextmanager

@@ -282,7 +282,7 @@ def test_no_link_in_a_tree_is_followed_and_nothing_that_is_no_file_is_waited_for
 
 def test_files_that_are_no_such_thing_are_told_one_by_one(muniment, tmp_path):
     tree = tmp_path / "tree"
-    put(tree, "latin.md", b"caf\xe9\n")
+    put(tree, "latin.md", b"\xe9t\xe9\n")
     put(tree, "nul.md", b"a\0b\n")
     put(tree, "empty.md", b"")
     put(tree, "long.md", b"x " * 600_000)
@@ -358,6 +358,20 @@ def test_each_batch_is_a_task_and_a_name_that_is_taken_meanwhile_is_another_one(
     assert taken[0].read_text() == "by hand\n"
     muniment.document("undo", done["task_ids"][1])
     assert len(entries(muniment)) == 7
+
+
+def test_two_imports_of_one_source_at_the_same_time_write_nothing_twice(muniment, tmp_path, monkeypatch):
+    source, flushed = rows(tmp_path, 6), importing._Import._flush
+
+    def overtaken(self, kind):
+        if kind == importing.PLAIN:
+            monkeypatch.setattr(importing._Import, "_flush", flushed)
+            assert muniment.document("import", source)["counts"]["imported"] == 6
+        flushed(self, kind)
+
+    monkeypatch.setattr(importing._Import, "_flush", overtaken)
+    done = muniment.document("import", source)
+    assert (done["counts"]["imported"], done["counts"]["known"], len(entries(muniment))) == (0, 6, 6)
 
 
 def test_an_import_that_is_cancelled_keeps_its_finished_batches_and_goes_on_where_it_ended(

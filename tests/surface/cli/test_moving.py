@@ -98,7 +98,7 @@ def test_an_export_never_takes_the_place_of_a_file_and_says_what_it_takes(home, 
         assert home.document("export", "--to", target, code=1)["error"]["code"] == "config_invalid"
     assert there.read_text() == "mine\n"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["home", "mem0.json", "there.tar", "work"]
-    (home.path / "user" / "latin.md").write_bytes(b"caf\xe9\n")
+    (home.path / "user" / "latin.md").write_bytes(b"\xe9t\xe9\n")
     (home.path / "user" / "link.md").symlink_to(there)
     notes = " ".join(home.document("export", "--to", tmp_path / "a.jsonl")["notes"])
     assert "user/latin.md" in notes
@@ -148,6 +148,16 @@ def test_a_backup_is_restored_elsewhere_with_history_trust_and_everything_that_i
     other("undo", task)
     assert len(other.document("ls")["entries"]) == len(here) - 1
     assert outside.joinpath("MEMORY.md").exists(), "where it was, it stays as it is"
+
+
+def test_a_root_that_is_bound_inside_the_home_is_not_forgotten(home, other, tmp_path):
+    (home.path / "mine").mkdir(mode=0o700)
+    put(home.path, "config.toml", f"roots = {{user = '{home.path}/mine'}}\n")
+    home("remember", "Likes green tea", "--scope=user")
+    home("backup", tmp_path / "a")
+    other("restore", tmp_path / "a")
+    assert other.document("ls")["entries"] == home.document("ls")["entries"]
+    assert other.document("index", "verify")["correct"]
 
 
 def test_what_is_no_plain_file_is_passed_over_and_told(home, other, tmp_path):
