@@ -238,6 +238,8 @@ class _Archive:
                     self._done.notes.append(f"passed over: {printable(shown)} (no plain file, or too deep)")
             except FileNotFoundError:
                 continue  # It went: no commit is under way, and what else is done here is a person's.
+            except PermissionError as error:
+                raise ManagedMemoryUnavailable(printable(shown), "this user may not read it") from error
 
     def _add_plain(self, shown: str, name: str, folder: int) -> None:
         with os.fdopen(os.open(name, _READ, dir_fd=folder), "rb") as file:
