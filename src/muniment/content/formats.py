@@ -26,6 +26,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import date
 from types import MappingProxyType
 from typing import Any, Final, Protocol
 
@@ -228,8 +229,11 @@ def _words(tags: object) -> tuple[str, ...]:
 
 
 def _day(when: object) -> str:
+    """The day that a time begins with; empty where it is none."""
     found = _DAY.match(when) if isinstance(when, str) else None
-    return found[0] if found else ""
+    with suppress(ValueError):
+        return str(date.fromisoformat(found[0])) if found else ""
+    return ""
 
 
 # -- JSON --------------------------------------------------------------------------------------------
@@ -287,7 +291,7 @@ def _graph(name: str, text: str) -> Iterator[tuple[str, dict[str, Any] | SourceI
         where = f"{name}:{number}"
         if not isinstance(row, dict):
             yield where, SourceItem(where, problem=_NO_JSON)
-        elif row.get("type", "entity") in {"entity", "relation"}:
+        elif row.get("type") in ["entity", "relation", None]:
             yield where, row
 
 

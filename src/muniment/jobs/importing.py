@@ -109,6 +109,7 @@ SOURCE: Final = "source"
 SOURCE_CHARS: Final = 120
 
 _SCOPES: Final[Mapping[str, Scope]] = {EntryType.USER: USER, EntryType.PROJECT: PROJECT}
+_QUICKER: Final = "somebody wrote there meanwhile; import it again"
 _GROUPS: Final = ("imported", "known", "held", "refused")
 _TOLD_CHARS: Final = 200
 """Characters of what an exported entry says of its provenance, key by key; longer ones are dropped."""
@@ -449,11 +450,10 @@ class _Import:
         if batch:
             self._commit(batch)
 
-    def _commit(self, batch: Sequence[_Filed], *, again: bool = True) -> None:
-        """Commit all of it, or its halves where it is refused."""
-        kind, place, run = batch[0].batch, self._place, self._next
+    def _commit(self, batch: Sequence[_Filed]) -> None:
+        """Commit all of it, or its halves where it is refused; what somebody was quicker with is refused."""
+        place, run, of = self._place, self._next, {each.path: each for each in batch}
         self._next = self._run()
-        of = {each.path: each for each in batch}
         terms = Terms(
             self._policy,
             place.roots,
@@ -464,40 +464,23 @@ class _Import:
             stamp=lambda _, __, path, by: of[path].stamped(by),
             dry_run=self._request.dry_run,
         )
+        parts = [ChangeSet((FileChange(path, None, each.content),)) for path, each in of.items()]
         try:
-            done = commit(
-                [ChangeSet(tuple(FileChange(path, None, each.content) for path, each in of.items()))], terms
-            )
+            done = commit(parts, terms)
         except PendingReview as waits:
             self._held(batch, waits.review_id)
         except StoreConflict:
-            self._names = _Names(place)
-            moved = [self._moved(each) for each in batch] if again else []
-            if again and None not in moved:
-                self._commit([each for each in moved if each is not None], again=False)
-            else:
-                self._refuse([each.item for each in batch], "somebody wrote there meanwhile; import it again")
+            self._refuse([each.item for each in batch], _QUICKER)
         except (PathEscape, Refusal, ToolError) as problem:
-            self._blame(batch, problem, kind)
+            self._blame(batch, problem)
         else:
-            self._done(batch, done, run)
+            landed = {change.path for change in done.changes}
+            self._refuse([each.item for path, each in of.items() if path.text not in landed], _QUICKER)
+            self._done([each for path, each in of.items() if path.text in landed], done, run)
 
-    def _moved(self, filed: _Filed) -> _Filed | None:
-        """An item at a name that is free now; None: it is to stand where something stands."""
-        if not self._names.has(filed.path):
-            moved = filed
-        elif filed.item.entry is not None:
-            return None
-        else:
-            folder, _, name = filed.path.rel.rpartition("/")
-            free = self._names.free(filed.path.scope, folder, name.removesuffix(FILE_SUFFIX))
-            moved = replace(filed, path=free)
-        self._names.take(moved.path)
-        return moved
-
-    def _blame(self, batch: Sequence[_Filed], problem: MunimentError, kind: str) -> None:
+    def _blame(self, batch: Sequence[_Filed], problem: MunimentError) -> None:
         """Try the halves of what was refused; of one item, or where too much waits, tell why."""
-        is_full = isinstance(problem, QuotaExceeded)
+        is_full, kind = isinstance(problem, QuotaExceeded), batch[0].batch
         if len(batch) > 1 and not (is_full and kind != PLAIN):
             middle = len(batch) // 2
             for half in (batch[:middle], batch[middle:]):

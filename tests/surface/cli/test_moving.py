@@ -160,6 +160,72 @@ def test_a_root_that_is_bound_inside_the_home_is_not_forgotten(home, other, tmp_
     assert other.document("index", "verify")["correct"]
 
 
+def test_a_project_that_comes_while_a_backup_begins_is_in_it_with_its_commit(
+    home, other, tmp_path, monkeypatch
+):
+    copied, second = backing._copy_ledger, Home(tmp_path / "second", "unused")
+
+    def slowly(state, path):
+        monkeypatch.setattr(backing, "_copy_ledger", copied)
+        second.path = home.path
+        second("remember", "The project pins node to version 22", "--scope=project")
+        copied(state, path)
+
+    monkeypatch.setattr(backing, "_copy_ledger", slowly)
+    home("backup", tmp_path / "a")
+    other("restore", tmp_path / "a")
+    assert len(list((other.path / "projects").iterdir())) == 2
+    assert other.tree() == home.tree()
+
+
+def test_what_cannot_be_read_ends_a_backup_and_what_goes_meanwhile_does_not(
+    home, other, tmp_path, monkeypatch
+):
+    added = backing._Archive._add_plain
+
+    def failing(problem):
+        def add(self, shown, name, folder):
+            if name == "by-hand.md":
+                raise problem
+            added(self, shown, name, folder)
+
+        return add
+
+    monkeypatch.setattr(backing._Archive, "_add_plain", failing(PermissionError(13, "Permission denied")))
+    told = home.document("backup", tmp_path / "a", code=1)["error"]
+    assert "by-hand.md" in told["message"]
+    monkeypatch.setattr(backing._Archive, "_add_plain", failing(FileNotFoundError(2, "gone")))
+    home("backup", tmp_path / "a")
+    other("restore", tmp_path / "a")
+    assert not (other.path / "user" / "by-hand.md").exists()
+
+
+def test_a_disk_that_is_full_leaves_no_home_and_says_so(home, other, tmp_path, monkeypatch):
+    home("backup", tmp_path / "a")
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(backing, "_put", full)
+    told = other.document("restore", tmp_path / "a", code=1)["error"]
+    assert told["code"] == "managed_memory_unavailable"
+    assert told["message"].endswith("(No space left on device); nothing was restored")
+    assert list(other.path.parent.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "config", ['["roots"]\n"user" = """{}"""\n', "[roots]\nuser = '{}'\n[x]\nuser = '{}'\n"]
+)
+def test_a_binding_that_code_cannot_rewrite_for_sure_is_left_to_a_person(tmp_path, config):
+    (tmp_path / "team").mkdir(mode=0o700)
+    put(tmp_path / "beside", "config.toml", config.format(tmp_path / "team", "y"))
+    done = backing.BackedUp()
+    put(tmp_path / "beside", "restored/user/a.md")
+    backing._bind_anew(tmp_path / "beside", tmp_path / "new", done)
+    assert done.notes == [f'bind it in config.toml: [roots] user = "{tmp_path}/new/restored/user"']
+    assert (tmp_path / "beside" / "config.toml").read_text() == config.format(tmp_path / "team", "y")
+
+
 def test_what_is_no_plain_file_is_passed_over_and_told(home, other, tmp_path):
     (home.path / "user" / "link").symlink_to("/etc/passwd")
     os.mkfifo(home.path / "user" / "pipe")
