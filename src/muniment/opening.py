@@ -99,23 +99,14 @@ def find_place(
         check_enforcement(policy, in_process=True)
     if not may_write(policy):
         create, reads = False, True
-    found = find_project(settings.home, Path(workspace or ""))
-    is_project = workspace is not None or found.checkout.is_repository
-    is_ours = "project" in policy.scopes and "project" not in settings.roots
-    is_made = create and is_ours and (is_project or "user" not in policy.scopes)
-    if is_made:
-        found = recorded(settings.home, found)
-    if is_ours:
-        _require_inside(found, policy)
-    memory = found.memory(settings.home)
-    paths = default_roots(settings, policy.scopes, memory, create=create, is_project=is_project)
+    paths, project, is_made = _paths_at(settings, policy, workspace, create=create)
     with ExitStack() as opened:
         roots = bind_outside(paths, loaded.paths, loaded.linked, apart_from=settings.apart)
         for root in roots.values():
             opened.callback(root.close)
-        if is_ours and found.inside is not None and PROJECT in roots:
-            require_beneath(found, roots[PROJECT].trusted_path)
-        notes = tuple(notes_of(settings.home, found, wrote=is_made)) if is_ours else ()
+        if project is not None and project.inside is not None and PROJECT in roots:
+            require_beneath(project, roots[PROJECT].trusted_path)
+        notes = () if project is None else tuple(notes_of(settings.home, project, wrote=is_made))
         if state is None:
             state, more = _opened_state(settings, is_needed=create, is_used=reads and bool(roots))
             notes += more
@@ -131,6 +122,22 @@ def find_place(
         notes=notes,
         on_model_failure=settings.on_model_failure,
     )
+
+
+def _paths_at(
+    settings: Settings, policy: Policy, workspace: str | PathLike[str] | None, *, create: bool
+) -> tuple[dict[Scope, Path], Binding | None, bool]:
+    """The directories to bind; the project whose memory is ours to place, if any; whether it was recorded."""
+    is_ours = "project" in policy.scopes and "project" not in settings.roots
+    found = find_project(settings.home, Path(workspace or ""))
+    is_project = workspace is not None or found.checkout.is_repository
+    is_made = create and is_ours and (is_project or "user" not in policy.scopes)
+    found = recorded(settings.home, found) if is_made else found
+    if is_ours:
+        _require_inside(found, policy)
+    memory = found.memory(settings.home)
+    paths = default_roots(settings, policy.scopes, memory, create=create, is_project=is_project)
+    return paths, found if is_ours else None, is_made
 
 
 def _require_inside(found: Binding, policy: Policy) -> None:

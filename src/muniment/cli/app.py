@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from muniment.cli.moving_app import add_moving
 from muniment.cli.options import (
     ApiKeyFile,
     BaseUrl,
@@ -692,3 +693,4 @@ def tool(
 
 for command in (recall, forget, dream, history, why, edit, undo, erase, serve, acp, conformance, init):
     app.command()(command)
+add_moving(app)

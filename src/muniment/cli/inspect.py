@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from muniment.cli.progress import progress
 from muniment.cli.terminal import (
     ask_which_memory,
     configure_logging,
@@ -31,7 +32,7 @@ from muniment.kernel.path import FILE_SUFFIX, canonicalise
 from muniment.opening import find_place
 from muniment.settings import parse_roots, read_settings
 from muniment.store.catalog import CatalogEntry
-from muniment.store.upkeep import rebuild, verify, view_of
+from muniment.store.upkeep import IndexCheck, rebuild, verify, view_of
 from muniment.store.visit import Odd
 
 REBUILD_SECONDS: Final = 60.0
@@ -126,12 +127,14 @@ def rebuild_indexes(where: MemoryArguments) -> int:
 
     def body(place: Place) -> int:
         patience = Patience(time.monotonic() + REBUILD_SECONDS)
-        notes = [
-            note
-            for bound in place.roots.values()
-            for note in rebuild(place.state, bound, place.policy, patience)
-        ]
-        checks = [verify(place.state, bound, place.policy) for bound in place.roots.values()]
+        notes, checks = list[str](), list[IndexCheck]()
+        with progress("rebuilding", 2 * len(place.roots)) as observe:
+            for bound in place.roots.values():
+                notes += rebuild(place.state, bound, place.policy, patience)
+                observe(1)
+            for bound in place.roots.values():
+                checks.append(verify(place.state, bound, place.policy))
+                observe(1)
         problems = [problem for check in checks for problem in check.problems]
         _print_notes([note for note in notes if note not in problems], problems, where, "rebuilt")
         return 1 if problems else 0

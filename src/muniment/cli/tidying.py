@@ -11,6 +11,7 @@ from typing import Final, TypeVar
 from muniment.agent.model import Model
 from muniment.cancelling import Cancel
 from muniment.cli.inspect import MemoryArguments
+from muniment.cli.progress import progress
 from muniment.cli.terminal import (
     EXIT_CANCELLED,
     EXIT_FAILED,
@@ -144,7 +145,8 @@ def run_dream(where: MemoryArguments, flags: ModelFlags, request: DreamRequest) 
     """Tidy the memory, or say what would be done; the exit code."""
 
     def job(place: Place, model: Model, cancel: Cancel) -> DreamResult:
-        return dream(request, place, model, cancel=cancel)
+        with progress("dreaming"):
+            return dream(request, place, model, cancel=cancel)
 
     return carry_out(where, flags, job, _show_dreamt, "nothing tidied", yes=request.yes)
 

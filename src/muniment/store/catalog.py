@@ -53,7 +53,7 @@ from muniment.kernel.names import (
 )
 from muniment.kernel.path import fold
 from muniment.kernel.root import Root
-from muniment.store.rows import Assess, Embedder
+from muniment.store.rows import Assess, Embedder, saying_digest
 from muniment.store.state import Database
 from muniment.store.table import Table
 from muniment.store.visit import SECOND_NS, Odd, Overtaken, Stale, Visit, odd, opened_directory, stamp
@@ -204,7 +204,8 @@ class View:
         """
         folded = fold(name)
         entries = self._rows(
-            "SELECT rel FROM entry WHERE root = ? AND sort = ? AND topic = ?",
+            # The plus keeps SQLite from going through all of the topic.
+            "SELECT rel FROM entry WHERE root = ? AND sort = ? AND +topic = ?",
             fold(joined(directory, name)),
             directory,
         )
@@ -233,6 +234,15 @@ class View:
     def entries(self) -> tuple[CatalogEntry, ...]:
         """All entries, unreadable and held ones too, sorted by path."""
         return _LISTED.read(self._catalog, "WHERE root = ? ORDER BY rel", (self.key,))
+
+    def saying(self, said: str) -> tuple[CatalogEntry, ...]:
+        """The entries that say something, as `content.words.comparable` has it."""
+        which = "WHERE +root = ? AND id IN (SELECT entry FROM saying WHERE digest = ?)"  # as in `alike`
+        return _LISTED.read(self._catalog, which, (self.key, saying_digest(said)))
+
+    def idents(self) -> frozenset[str]:
+        """The ids that entries tell of themselves, which proves nothing."""
+        return frozenset(ident for (ident,) in self._rows("SELECT ident FROM entry WHERE root = ?") if ident)
 
     def odd(self) -> tuple[Odd, ...]:
         """Names that are no entry's though they may look like one, and directories that were not listed."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal, NamedTuple, NewType
 
@@ -234,6 +234,23 @@ def root_key(state: State, bound: BoundRoot) -> RootKey:
             _ROOTS.insert(connection, [_Root(secrets.token_hex(16), path)], "INSERT OR IGNORE")
         found = state.ledger.rows(find, (path,))
     return RootKey(found[0][0])
+
+
+def move_roots(state: State, place: Callable[[bytes], bytes]) -> None:
+    """Have the roots belong to other paths, and keep their keys; for a ledger that was brought elsewhere.
+
+    Args:
+        state: whose ledger.
+        place: where a root is now, from where it was. What was known to stand there before, in another home,
+            is known under a path that is none.
+    """
+    with state.ledger.transaction() as connection:
+        every = _ROOTS.read(state.ledger)
+        moved = [each._replace(path=place(each.path)) for each in every if place(each.path) != each.path]
+        over = [each for each in every if each.path in {new.path for new in moved}]
+        told = "UPDATE root SET path = ? WHERE id = ?"
+        connection.executemany(told, [(f"moved-over:{each.id}".encode(), each.id) for each in over])
+        connection.executemany(told, [(each.path, each.id) for each in moved])
 
 
 def begin(state: State, kept: CommitRow) -> int:

@@ -2,7 +2,6 @@
 
 import json
 import re
-import shutil
 
 import pytest
 
@@ -34,11 +33,7 @@ def waiting(home):
         return hold(state, by(trust=Trust.EXTERNAL), whole, ("why",), **terms)
 
 
-needs_sqlite = pytest.mark.skipif(not shutil.which("sqlite3"), reason="no sqlite3(1) to make a backup with")
-
-
 @pytest.mark.slow
-@needs_sqlite
 @pytest.mark.timeout(240)
 def test_every_command_of_the_page_works(shell, tmp_path):
     saved = json.loads(shell('muniment remember "The owner prefers dark mode in editors" --json'))
@@ -50,16 +45,13 @@ def test_every_command_of_the_page_works(shell, tmp_path):
 
 
 @pytest.mark.slow
-@needs_sqlite
 def test_a_backup_brings_back_user_and_projects_with_their_history(shell, tmp_path):
     (tmp_path / ".git").mkdir()
     facts = {"user": "I prefer dark mode", "project": "The project uses pnpm"}
     saved = {scope: json.loads(shell(f'muniment remember "{fact}" --json')) for scope, fact in facts.items()}
-    at = next(number for number, block in enumerate(BLOCKS) if "sqlite3" in block)
-    backup, restore = (" && ".join(line[2:] for line in block.splitlines()) for block in BLOCKS[at : at + 2])
-    shell(backup)
-    shutil.rmtree(tmp_path / ".muniment")
-    shell(restore)
+    at = next(number for number, block in enumerate(BLOCKS) if "muniment backup" in block)
+    for block in BLOCKS[at : at + 2]:
+        shell(" && ".join(line[2:] for line in block.splitlines()))
     for scope, result in saved.items():
         assert result["touched_scopes"] == [scope]
         assert facts[scope] in shell(f"muniment show {result['files_touched'][0]}")

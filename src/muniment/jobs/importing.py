@@ -1,0 +1,642 @@
+"""Import: items of other memories become entries, each judged by itself, in commits that are one task each.
+
+1. An item is checked as a fact is (`request.check_content`); under `redact` secrets are taken out of it.
+2. Code says where it goes: the scope by its type or its words, the folder and the file by their names in the
+   source, as slugs. A name in the source that no path may hold is refused, with the item named.
+3. What an entry says already, or what was imported before, is known: nothing is written twice. What waits for
+   review is known to wait.
+4. Its final bytes are judged alone, so that one that is refused holds up no other.
+5. What passes is committed in batches. What would wait for the owner waits in batches of its own; texts that
+   speak to an agent in small ones, to be looked at one by one.
+
+I1 An item is trusted as the operator says, whatever it says of itself; an export may say less, never more.
+I2 Nothing is replaced: each item is a new file, or none.
+I3 An entry has an id by its text and a key of this home, and so is known again after it was edited here.
+
+Where a batch is refused as a whole, as by a quota, its halves are tried, down to the items that are to blame.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, date, datetime
+from typing import Any, Final, NamedTuple
+
+from muniment.agent.filing import PROJECT, USER, read
+from muniment.cancelling import Cancel
+from muniment.content.admission import check_entry
+from muniment.content.entry import (
+    EXPIRY_KEY,
+    MAX_DESCRIPTION_CHARS,
+    MAX_NAME_CHARS,
+    PROVENANCE_KEY,
+    EntryType,
+    completed,
+    parse,
+    shortened,
+)
+from muniment.content.formats import SourceItem
+from muniment.content.frontmatter import written
+from muniment.content.gates import GATES, check_text, decode, encode, one_line, visible
+from muniment.content.secrets import redacted
+from muniment.content.titles import slug, titles_of
+from muniment.content.words import comparable
+from muniment.errors import (
+    BadName,
+    InvalidContent,
+    MunimentError,
+    NotFound,
+    PathEscape,
+    PendingReview,
+    QuotaExceeded,
+    Refusal,
+    Refused,
+    StoreConflict,
+    ToolError,
+)
+from muniment.jobs.place import Place
+from muniment.jobs.request import check_content, error_json, id_of_task, put_on_record
+from muniment.kernel.cancel import Patience
+from muniment.kernel.change import ChangeSet, FileChange
+from muniment.kernel.decide import Judge
+from muniment.kernel.names import RelPath, Scope, Trust, Verb, joined
+from muniment.kernel.path import FILE_SUFFIX, CanonicalPath, canonicalise, fold
+from muniment.policy.grammar import check_creatable
+from muniment.policy.tables import narrow_writes
+from muniment.store.audit import timestamp
+from muniment.store.commit import Commit, Terms, commit
+from muniment.store.ledger import Run, root_key
+from muniment.store.review import pending
+from muniment.store.trust import (
+    ULID_RANDOM_BYTES,
+    Ruling,
+    TrustedDraft,
+    entry_id,
+    reasons_for_review,
+    stamp,
+    ulid,
+)
+from muniment.store.upkeep import view_of
+
+KIND: Final = "import"
+
+BATCH: Final = 500
+"""Items of one commit: a hand's count of undos for a large memory, and some seconds under the lock."""
+
+BATCH_BYTES: Final = 4_194_304
+
+SPOKEN: Final = 8
+"""Items of one review whose text speaks to an agent."""
+
+PLAIN, WAITING, SPEAKING = "plain", "waiting", "speaking"
+"""Batches: what passes; what waits for its owner; what does because it speaks to an agent."""
+
+WAIT_SECONDS: Final = 60.0
+"""Seconds that a batch waits for the locks of its roots."""
+
+FOLDER_CHARS: Final = 40
+"""Characters of the folder that an item goes to."""
+
+KEYWORDS: Final = 12
+KEYWORD_CHARS: Final = 40
+
+SOURCE: Final = "source"
+"""In the provenance of an entry: the format and item that it was imported from."""
+
+SOURCE_CHARS: Final = 120
+
+_SCOPES: Final[Mapping[str, Scope]] = {EntryType.USER: USER, EntryType.PROJECT: PROJECT}
+_QUICKER: Final = "somebody wrote there meanwhile; import it again"
+_GROUPS: Final = ("imported", "known", "held", "refused")
+_TOLD_CHARS: Final = 200
+"""Characters of what an exported entry says of its provenance, key by key; longer ones are dropped."""
+
+
+class Told(NamedTuple):
+    """What became of an item.
+
+    Attributes:
+        name: which, in its source.
+        path: of the entry that it is, or would be; empty: of none.
+        reason: why it is not imported; empty: it is.
+        review: for which it waits; empty: for none.
+    """
+
+    name: str
+    path: str = ""
+    reason: str = ""
+    review: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ImportRequest:
+    """What is asked of an import.
+
+    Attributes:
+        format: of the items, one of `content.formats.FORMATS`.
+        trust: of every item; of an export the most.
+        scope: where alone they go; None: as their words say.
+        dry_run: judge and report, write nothing.
+    """
+
+    format: str
+    trust: Trust = Trust.AGENT
+    scope: str | None = None
+    dry_run: bool = False
+
+
+@dataclass(slots=True)
+class ImportResult:
+    """What came of an import.
+
+    Attributes:
+        tasks: as which it was committed; `undo` takes each back.
+        imported: new entries; of a dry run, those that would be.
+        known: what was there already, or twice in the source.
+        held: what waits for the owner; of a dry run, what would.
+        refused: what is not imported.
+        lowered: how many entries of an export said of themselves that they are trusted more.
+        error: why it ended before its end.
+    """
+
+    request: ImportRequest
+    policy: str
+    tasks: list[str] = field(default_factory=list)
+    imported: list[Told] = field(default_factory=list)
+    known: list[Told] = field(default_factory=list)
+    held: list[Told] = field(default_factory=list)
+    refused: list[Told] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    lowered: int = 0
+    seconds: float = 0.0
+    error: MunimentError | None = None
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many items came to what."""
+        return {name: len(getattr(self, name)) for name in _GROUPS}
+
+    def as_json(self) -> dict[str, Any]:
+        """The document that `import --json` prints."""
+        return {
+            "status": "failed" if self.error else "dry_run" if self.request.dry_run else "completed",
+            "format": self.request.format,
+            "trust": self.request.trust,
+            "counts": self.counts,
+            "task_ids": self.tasks,
+            **{name: [_filled(each) for each in getattr(self, name)] for name in _GROUPS},
+            "lowered": self.lowered,
+            "notes": self.notes,
+            "seconds": round(self.seconds, 3),
+            "policy": self.policy,
+            **error_json(self.error),
+        }
+
+
+def _filled(told: Told) -> dict[str, str]:
+    return {key: value for key, value in told._asdict().items() if value}
+
+
+@dataclass(frozen=True, slots=True)
+class _Filed:
+    """An item as the entry that it is to be.
+
+    Attributes:
+        content: without provenance; of an export the whole file.
+        identity: of the entry; empty: the content has one, or needs none.
+        judged: the final bytes, as a task named `under` would write them.
+        source: of its provenance.
+        reasons: why it waits for its owner.
+    """
+
+    item: SourceItem
+    path: CanonicalPath
+    content: bytes
+    trust: Trust
+    identity: str = ""
+    source: str = ""
+    judged: bytes = b""
+    under: str = ""
+    reasons: tuple[str, ...] = ()
+
+    @property
+    def batch(self) -> str:
+        """With which others it is committed."""
+        if not self.reasons:
+            return PLAIN
+        return SPEAKING if any("speaks to an agent" in each for each in self.reasons) else WAITING
+
+    def stamped(self, run: Run) -> bytes:
+        """The final bytes."""
+        if not self.identity:
+            return self.content
+        if run.task == self.under:
+            return self.judged
+        run = replace(run, trust=self.trust)
+        return stamp(self.content, None, self.path, run, self.identity, relations={SOURCE: self.source})
+
+
+def bring_in(
+    items: Sequence[SourceItem],
+    request: ImportRequest,
+    place: Place,
+    *,
+    cancel: Cancel | None = None,
+    observe: Callable[[int], None] = lambda _: None,
+) -> ImportResult:
+    """Import items; what goes wrong with one is told, what ends all is in the result's `error`.
+
+    Args:
+        items: from an untrusted source.
+        request: how.
+        place: where; it stays the caller's.
+        cancel: ends it between two batches, or before one is written.
+        observe: told how many more items were dealt with.
+
+    Cost: per item about 4 ms of CPU, and an fsync of its file.
+    """
+    began = time.monotonic()
+    result = ImportResult(request, place.policy.label)
+    try:
+        work = _Import(request, place, result, cancel, observe)
+        for item in items:
+            work.take(item)
+        work.finish()
+    except MunimentError as error:
+        result.error = error
+        put_on_record(
+            place.state, KIND, id_of_task(KIND, None), error, decided_by="rules", policy=result.policy
+        )
+    result.seconds = time.monotonic() - began
+    return result
+
+
+class _Import:
+    """One import under way."""
+
+    def __init__(
+        self,
+        request: ImportRequest,
+        place: Place,
+        result: ImportResult,
+        cancel: Cancel | None,
+        observe: Callable[[int], None],
+    ) -> None:
+        self._request, self._place, self._result = request, place, result
+        self._cancel, self._observe = cancel, observe
+        chosen, self._policy = place.chosen(request.scope), place.policy
+        if request.scope is not None:
+            self._policy = narrow_writes(place.policy, chosen[0])
+        self._judge = Judge(self._policy)
+        self._writable = [scope for scope in chosen if self._judge.reaches(Verb.CREATE, scope)]
+        self._texts, self._names = _Texts(place), _Names(place)
+        self._batches: dict[str, list[_Filed]] = {PLAIN: [], WAITING: [], SPEAKING: []}
+        self._bytes: Counter[str] = Counter()
+        self._full: dict[str, str] = {}
+        self._next = self._run()
+
+    def take(self, item: SourceItem) -> None:
+        """Deal with an item."""
+        self._patience().check()
+        try:
+            filed = self._filed(item)
+        except (PathEscape, Refusal, ToolError, InvalidContent) as problem:
+            self._refuse([item], str(problem))
+            return
+        if filed is None:
+            self._observe(1)
+            return
+        batch = self._batches[filed.batch]
+        batch.append(filed)
+        most = SPOKEN if filed.batch == SPEAKING else BATCH
+        self._bytes[filed.batch] += len(filed.content)
+        if len(batch) >= most or self._bytes[filed.batch] > BATCH_BYTES:
+            self._flush(filed.batch)
+
+    def finish(self) -> None:
+        """Commit what is left."""
+        for kind in self._batches:
+            self._flush(kind)
+
+    def _filed(self, item: SourceItem) -> _Filed | None:
+        """Steps 1 to 4; None: it is known, or waits already."""
+        if item.problem:
+            raise InvalidContent(item.problem)
+        filed = self._made(item) if item.entry is None else self._brought(item, item.entry)
+        if filed is None:
+            return None
+        if (review := self._texts.waiting(filed.item.text)) is not None:
+            self._result.held.append(Told(item.name, filed.path.text, "it waits already", review))
+            return None
+        path, final = filed.path, filed.stamped(self._next)
+        self._judge.require(Verb.CREATE, path)
+        check_creatable(path)
+        most = min(quota.max_file_bytes for quota in self._judge.quotas_for(path))
+        if len(final) > most:
+            raise QuotaExceeded(f"as an entry it has {len(final)} bytes; a file may hold {most} here")
+        check_entry(final, path.rel, self._policy.content)
+        draft = TrustedDraft(FileChange(path, None, final, trust=filed.trust), None, filed.trust)
+        reasons = reasons_for_review([draft], self._policy, lambda _: True)
+        filed = replace(filed, reasons=reasons, judged=final, under=self._next.task)
+        if (problem := self._full.get(path.scope if filed.batch == PLAIN else WAITING)) is not None:
+            raise QuotaExceeded(problem)
+        self._names.take(path)
+        if item.entry is None:
+            self._texts.take(filed.item.text)
+        return filed
+
+    def _made(self, item: SourceItem) -> _Filed | None:
+        """An entry of an item that is none yet."""
+        text = check_content(self._clean(item.text))
+        ends = date.fromisoformat(item.expires) if item.expires else None
+        if ends is not None and ends < datetime.now(UTC).date():
+            raise InvalidContent(f"it has ended on {ends}")
+        identity = ulid(0, self._place.state.mac(b"import", text.encode())[:ULID_RANDOM_BYTES])
+        if self._texts.knows(identity, text, self._request.trust, ends):
+            self._result.known.append(Told(item.name))
+            return None
+        made, reading = titles_of(text), read(text)
+        kind = item.type or reading.type
+        wanted = (_SCOPES.get(kind, reading.scope), USER, PROJECT, *self._writable)
+        scope = next((each for each in wanted if each in self._writable), None)
+        if scope is None:
+            raise Refused("nothing may be written here", rule="scopes", layer=self._policy.name)
+        title = self._label(item.title, MAX_NAME_CHARS) or made.name
+        labels = {"name": title, "description": self._label(item.description, MAX_DESCRIPTION_CHARS)}
+        labels["description"] = labels["description"] or made.description
+        labels |= {"type": kind} | ({} if ends is None else {EXPIRY_KEY: str(ends)})
+        words = [self._label(each, KEYWORD_CHARS) for each in item.keywords[:KEYWORDS]]
+        front = [f"{key}: {written(value)}" for key, value in labels.items()]
+        front += [f"keywords: [{', '.join(map(written, filter(None, words)))}]"] if any(words) else []
+        folder, stem = self._named(item, scope, title, text)
+        source = self._label(f"{self._request.format}: {item.name}", SOURCE_CHARS)
+        return _Filed(
+            replace(item, text=text),
+            self._names.free(scope, folder if item.path else reading.topic, stem),
+            encode("\n".join(["---", *front, "---", f"{text}\n"])),
+            self._request.trust,
+            identity,
+            f"{source}, {item.when}" if item.when else source,
+        )
+
+    def _clean(self, text: str) -> str:
+        """A text without its secrets, where the policy wants that; else they are refused with it."""
+        return redacted(text) if self._policy.content.secrets == "redact" else text
+
+    def _label(self, text: str, most: int) -> str:
+        return shortened(visible(one_line(self._clean(text))), most)
+
+    def _named(self, item: SourceItem, scope: Scope, title: str, text: str) -> tuple[str, str]:
+        """Folder and stem for an entry: those of its file in the source as slugs, else of its title.
+
+        Raises:
+            PathEscape, BadName, InvalidContent, Refused: the name leads outside, hides something, or is one
+                of ours or of an instruction file.
+        """
+        if not item.path:
+            return "", slug(title, text)
+        *folders, name = item.path.split("/")
+        try:
+            check_text(item.path, GATES)
+        except ToolError:
+            raise InvalidContent("its name holds what does not show") from None
+        try:
+            whole = CanonicalPath(scope, RelPath(item.path))
+        except BadName:
+            whole = None  # Such as one with a question mark, or with more folders: slugs have neither.
+        if whole is not None:
+            check_creatable(whole)
+            self._judge.require(Verb.CREATE, CanonicalPath(scope, RelPath(name)))
+        folder = slug(" ".join(folders), text)[:FOLDER_CHARS].strip("-") if folders else ""
+        return folder, slug(name.removesuffix(FILE_SUFFIX), text)
+
+    def _brought(self, item: SourceItem, entry: bytes) -> _Filed | None:
+        """An entry of an export, at the path that it had."""
+        path = canonicalise(item.path, self._place.policy.scopes)
+        if path.scope not in self._place.roots:
+            raise NotFound(f"there is no {path.scope} here; name its --workspace DIR")
+        trust = trusted(item, self._request.trust)
+        data = as_exported(entry, trust)
+        standing = self._texts.at(path)
+        if standing == data or self._texts.is_said(item.text, trust, parse(data).expires):
+            self._result.known.append(Told(item.name, path.text))
+            return None
+        if standing is not None or self._names.has(path):
+            raise InvalidContent(f"{path.text} is there already, with another text or another trust")
+        if self._texts.has_id(entry_id(parse(data))):
+            raise InvalidContent("an entry with its id is there already, with another text or trust")
+        self._result.lowered += trust is not item.trust
+        return _Filed(item, path, data, trust)
+
+    # Step 5.
+
+    def _run(self) -> Run:
+        now = timestamp(datetime.now(UTC))
+        by = (self._request.trust, "rules", self._place.policy.label)
+        return Run(id_of_task(KIND, None), now, *by, KIND)
+
+    def _patience(self) -> Patience:
+        return Patience(time.monotonic() + WAIT_SECONDS, self._cancel)
+
+    def _flush(self, kind: str) -> None:
+        batch, self._batches[kind], self._bytes[kind] = self._batches[kind], [], 0
+        came = self._texts.came(each.identity for each in batch)  # By another import at the same time.
+        self._result.known += [Told(each.item.name) for each in batch if each.identity in came]
+        batch = [each for each in batch if each.identity not in came]
+        self._observe(len(came))
+        if batch:
+            self._commit(batch)
+
+    def _commit(self, batch: Sequence[_Filed]) -> None:
+        """Commit all of it, or its halves where it is refused; what somebody was quicker with is refused."""
+        place, run, of = self._place, self._next, {each.path: each for each in batch}
+        self._next = self._run()
+        terms = Terms(
+            self._policy,
+            place.roots,
+            self._patience(),
+            place.state,
+            run,
+            lambda draft, _: Ruling(of[draft.path].trust),
+            stamp=lambda _, __, path, by: of[path].stamped(by),
+            dry_run=self._request.dry_run,
+        )
+        parts = [ChangeSet((FileChange(path, None, each.content),)) for path, each in of.items()]
+        try:
+            done = commit(parts, terms)
+        except PendingReview as waits:
+            self._held(batch, waits.review_id)
+        except StoreConflict:
+            self._refuse([each.item for each in batch], _QUICKER)
+        except (PathEscape, Refusal, ToolError) as problem:
+            self._blame(batch, problem)
+        else:
+            landed = {change.path for change in done.changes}
+            self._refuse([each.item for path, each in of.items() if path.text not in landed], _QUICKER)
+            self._done([each for path, each in of.items() if path.text in landed], done, run)
+
+    def _blame(self, batch: Sequence[_Filed], problem: MunimentError) -> None:
+        """Try the halves of what was refused; of one item, or where too much waits, tell why."""
+        is_full, kind = isinstance(problem, QuotaExceeded), batch[0].batch
+        if len(batch) > 1 and not (is_full and kind != PLAIN):
+            middle = len(batch) // 2
+            for half in (batch[:middle], batch[middle:]):
+                known = {scope for each in half if (scope := each.path.scope) in self._full}
+                if known:
+                    self._refuse([each.item for each in half], self._full[known.pop()])
+                else:
+                    self._commit(half)
+            return
+        if is_full:
+            self._full[batch[0].path.scope if kind == PLAIN else WAITING] = str(problem)
+        self._refuse([each.item for each in batch], str(problem))
+
+    def _done(self, batch: Sequence[_Filed], done: Commit, run: Run) -> None:
+        if batch[0].batch != PLAIN:  # Of a dry run.
+            self._held(batch, "")
+            return
+        self._result.imported += [Told(each.item.name, each.path.text) for each in batch]
+        self._result.notes += [note for note in done.notes if note not in self._result.notes]
+        if not self._request.dry_run:
+            self._result.tasks.append(run.task)
+        self._settled(batch)
+
+    def _held(self, batch: Sequence[_Filed], review: str) -> None:
+        self._result.held += [
+            Told(each.item.name, each.path.text, "; ".join(each.reasons), review) for each in batch
+        ]
+        self._settled(batch)
+
+    def _settled(self, batch: Sequence[_Filed]) -> None:
+        for each in batch:
+            self._texts.bring(each.path)
+        self._observe(len(batch))
+
+    def _refuse(self, items: Sequence[SourceItem], why: str) -> None:
+        self._result.refused += [Told(each.name, reason=why) for each in items]
+        self._observe(len(items))
+
+
+class _Texts:
+    """What the memory says, and what waits to be said."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self._views = [view_of(place.state, root, place.policy) for root in place.roots.values()]
+        self._ids = {each for view in self._views for each in view.idents()}
+        keys = {root_key(place.state, root) for root in place.roots.values()}
+        self._waiting = {
+            comparable(parse(change.after).body): review.id
+            for review in pending(place.state)
+            for change in review.change_set.changes
+            if change.after is not None and keys.issuperset(review.roots.values())
+        }
+        self._taken: set[str] = set()
+        self._brought: set[str] = set()
+
+    def knows(self, identity: str, text: str, trust: Trust, ends: date | None) -> bool:
+        """Whether an item stands there, or stood in the source before."""
+        last = None if ends is None else datetime(ends.year, ends.month, ends.day, tzinfo=UTC)
+        is_there = comparable(text) in self._taken or identity in self._ids
+        return is_there or self.is_said(text, trust, last)
+
+    def take(self, text: str) -> None:
+        """An item is to say it."""
+        self._taken.add(comparable(text))
+
+    def is_said(self, text: str, trust: Trust, ends: datetime | None) -> bool:
+        """Whether an entry that this import did not bring says it: trusted so far, and as long."""
+        last = None if ends is None else timestamp(ends)
+        return any(
+            each.trust.satisfies(trust)
+            and (each.expires is None or (last is not None and each.expires >= last))
+            and each.held is None
+            and f"{view.scope}/{each.rel}" not in self._brought
+            for view in self._views
+            for each in view.saying(comparable(text))
+        )
+
+    def bring(self, path: CanonicalPath) -> None:
+        """An entry came."""
+        self._brought.add(path.text)
+
+    def has_id(self, identity: str) -> bool:
+        """Whether an entry has that id; else one has it from now on."""
+        is_there = identity in self._ids
+        self._ids |= {identity} - {""}
+        return is_there
+
+    def came(self, identities: Iterable[str]) -> set[str]:
+        """Those of some ids that entries have by now."""
+        return {each for view in self._views for each in view.idents()}.intersection(identities)
+
+    def waiting(self, text: str) -> str | None:
+        """The review in which a text waits."""
+        return self._waiting.get(comparable(text))
+
+    def at(self, path: CanonicalPath) -> bytes | None:
+        """What stands at a path; None: nothing that can be read."""
+        try:
+            return self._place.roots[path.scope].root.read_bytes(path)
+        except (PathEscape, ToolError):
+            return None
+
+
+class _Names:
+    """Names that are taken, in the roots and by what came before."""
+
+    def __init__(self, place: Place) -> None:
+        self._views = {scope: view_of(place.state, root, place.policy) for scope, root in place.roots.items()}
+        self._taken: dict[tuple[Scope, str], set[str]] = {}
+        self._next: dict[tuple[Scope, str], int] = {}
+
+    def has(self, path: CanonicalPath) -> bool:
+        """Whether something has that name, or one that is it but for case."""
+        folder, _, name = path.rel.rpartition("/")
+        return fold(name) in self._names(path.scope, folder)
+
+    def take(self, path: CanonicalPath) -> None:
+        """A name is given."""
+        folder, _, name = path.rel.rpartition("/")
+        self._names(path.scope, folder).add(fold(name))
+
+    def free(self, scope: Scope, folder: str, stem: str) -> CanonicalPath:
+        """The first numbering of a name that is free; in a folder that is there, as that is spelled."""
+        if folder and (scope, folder) not in self._taken:
+            folder = min(self._views[scope].alike("", folder), default=folder)
+        names = self._names(scope, folder)
+        number = self._next.get((scope, joined(folder, stem)), 1)
+        while fold(name := f"{stem}-{number}{FILE_SUFFIX}" if number > 1 else stem + FILE_SUFFIX) in names:
+            number += 1
+        self._next[scope, joined(folder, stem)] = number
+        return CanonicalPath(scope, joined(folder, name))
+
+    def _names(self, scope: Scope, folder: str) -> set[str]:
+        if (scope, folder) not in self._taken:
+            found = self._views[scope].names(folder) or ()
+            self._taken[scope, folder] = {fold(name) for name in found}
+        return self._taken[scope, folder]
+
+
+def trusted(item: SourceItem, most: Trust) -> Trust:
+    """How far an entry of an export is trusted: as it says, and at most as the operator says (I1)."""
+    return item.trust.capped(most)
+
+
+def as_exported(data: bytes, trust: Trust) -> bytes:
+    """An exported entry as it may stand here: its bytes, but for what it claims of its trust.
+
+    Raises:
+        NotText, ContentRejected, TooLarge: it is no entry, or hides what it claims.
+    """
+    entry = parse(decode(data))
+    fields = entry.front.fields if entry.front is not None else ()
+    claims = [field for field in fields if field.key == PROVENANCE_KEY]
+    told = dict(entry.muniment or {})
+    kept = {key: value for key, value in told.items() if isinstance(value, str) and len(value) <= _TOLD_CHARS}
+    again = encode(completed(entry, {}, {**kept, "trust": str(trust)}))
+    is_so = len(claims) == 1 and kept == told and told.get("trust") == trust
+    return data if is_so or not claims else again

@@ -1,0 +1,265 @@
+"""Reads what is to be imported: a file, a folder, a zip or a tar, each of them hostile.
+
+S1 A folder is walked by handles from the one that was named: no link in it is followed, nothing that is no
+   plain file is opened for its content, and whatever waits (a FIFO) is waited for by nobody.
+S2 Archives are read where they lie and never unpacked; what is no plain file in one is told and passed over.
+S3 Numbers, depths and bytes are bounded by the constants below, also of what is compressed.
+S4 A name is told as it is and leads nowhere: `jobs/importing.py` makes the names of entries.
+
+The path itself is the operator's word, and may be a link. Apart from `importing.py`, which knows no files.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from io import BufferedReader
+from itertools import chain, islice
+from pathlib import Path
+from typing import IO, Final
+
+from muniment.content.formats import FORMATS, SourceItem, recognised
+from muniment.errors import ConfigInvalid, printable
+from muniment.kernel.path import FILE_SUFFIX
+
+MAX_DOCUMENTS: Final = 100_000
+MAX_ITEMS: Final = 100_000
+"""Files of a source, and items in all: five times what a scope may hold by the shipped policies."""
+
+MAX_CHARACTERS: Final = 134_217_728
+"""Characters of all items together: what both scopes may hold by the shipped policies."""
+
+MAX_LEVELS: Final = 32
+"""Folders within folders."""
+
+MAX_SOURCE_BYTES: Final = 1_073_741_824
+"""Bytes that are read of all files of a source together, once unpacked."""
+
+MAX_TAR_BYTES: Final = 268_435_456
+"""Bytes of a tar: twice what both scopes may hold by the shipped policies."""
+
+MAX_DIRECTORY_BYTES: Final = 33_554_432
+"""Bytes of the list of files at the end of a zip, which is read whole: some 300 000 files."""
+
+_SUFFIXES: Final = (FILE_SUFFIX, ".json", ".jsonl", ".txt")
+_BLOCK: Final = 1_048_576
+_PEEKED: Final = 50
+"""Documents that are looked at to tell the format of a source."""
+
+_FILE: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_ZIP_ENDS: Final = b"PK\x05\x06"
+_ZIP64_ENDS: Final = b"PK\x06\x07"
+_ZIP_TAIL: Final = 22 + 65_535 + 20
+_ZIP_PLAIN: Final = (0, stat.S_IFREG)
+_TAR_MARK: Final = (257, b"ustar")
+"""Where a tar says that it is one. Source: POSIX.1-2017, pax, ustar Interchange Format."""
+
+_DAMAGE: Final = (EOFError, ValueError, RuntimeError, zipfile.BadZipFile, tarfile.TarError, zlib.error)
+"""What reading a damaged archive raises; `RuntimeError` also stands for a compression that is not known."""
+
+
+class _Allowance:
+    """How many bytes may still be read."""
+
+    def __init__(self) -> None:
+        self.left = MAX_SOURCE_BYTES
+
+    def take(self, count: int) -> None:
+        self.left -= count
+        if self.left < 0:
+            raise ConfigInvalid(f"it holds more than {MAX_SOURCE_BYTES} bytes; import it in parts")
+
+
+@dataclass(slots=True)
+class SourceFile:
+    """A file of a source; see `content.formats.Document`. It is closed once it is read."""
+
+    name: str
+    file: IO[bytes] | None = None
+    problem: str = ""
+    allowance: _Allowance | None = None
+
+    def head(self) -> bytes:
+        """See `Document`."""
+        peek = getattr(self.file, "peek", None)
+        try:
+            return b"" if peek is None else bytes(peek(_BLOCK))
+        except (*_DAMAGE, OSError):
+            return b""
+
+    def data(self, limit: int) -> bytes:
+        """See `Document`."""
+        found = bytearray()
+        for block in self.blocks():
+            found += block
+            if len(found) > limit:
+                raise ValueError(f"it holds more than {limit} bytes")
+        return bytes(found)
+
+    def blocks(self) -> Iterator[bytes]:
+        """See `Document`.
+
+        Raises:
+            ConfigInvalid: the source holds more than is read of one.
+        """
+        file = self.file
+        try:
+            while file is not None and (block := file.read(_BLOCK)):
+                if self.allowance is not None:
+                    self.allowance.take(len(block))
+                yield block
+        except (*_DAMAGE, OSError) as error:
+            raise ValueError(f"it cannot be read: {error}") from error
+
+    def close(self) -> None:
+        """Close it, read or not."""
+        if self.file is not None:
+            self.file.close()
+
+
+def read_source(path: Path, asked: str) -> tuple[str, list[SourceItem]]:
+    """The format of a source and its items.
+
+    Args:
+        path: what the operator named.
+        asked: one of `FORMATS`, or `auto`.
+
+    Raises:
+        ConfigInvalid: it cannot be read, is none of what can be, or holds too much.
+    """
+    with ExitStack() as opened:
+        documents = _bounded(_documents(path, opened))
+        first: list[SourceFile] = list(islice(documents, _PEEKED))
+        if not first:
+            raise ConfigInvalid(f"{printable(str(path))} holds no file that could be imported")
+        found = recognised(first) if asked == "auto" else asked
+        if found is None:
+            raise ConfigInvalid(
+                f"nobody can tell what {printable(str(path))} is; say it with --from {'|'.join(FORMATS)}"
+            )
+        return found, list(_counted(FORMATS[found](_in_turn(chain(first, documents)))))
+
+
+def _counted(items: Iterator[SourceItem]) -> Iterator[SourceItem]:
+    """The items, if they are not too many to be held at once."""
+    characters = 0
+    for number, each in enumerate(items):
+        characters += len(each.text)
+        if number >= MAX_ITEMS or characters > MAX_CHARACTERS:
+            limits = f"{MAX_ITEMS} items or {MAX_CHARACTERS} characters"
+            raise ConfigInvalid(f"it holds more than {limits}; import it in parts")
+        yield each
+
+
+def _in_turn(documents: Iterable[SourceFile]) -> Iterator[SourceFile]:
+    """Each is closed when the next one is asked for."""
+    for each in documents:
+        try:
+            yield each
+        finally:
+            each.close()
+
+
+def _bounded(documents: Iterator[SourceFile]) -> Iterator[SourceFile]:
+    allowance = _Allowance()
+    for number, each in enumerate(documents):
+        if number >= MAX_DOCUMENTS:
+            raise ConfigInvalid(f"it holds more than {MAX_DOCUMENTS} files; import it in parts")
+        each.allowance = allowance
+        yield each
+
+
+def _documents(path: Path, opened: ExitStack) -> Iterator[SourceFile]:
+    shown = printable(str(path))
+    try:
+        fd = os.open(path, _FILE & ~os.O_NOFOLLOW)
+        found = os.fstat(fd)
+        if stat.S_ISDIR(found.st_mode):
+            opened.callback(os.close, fd)
+            yield from _walked(fd, "", 0)
+            return
+        file = opened.enter_context(os.fdopen(fd, "rb"))
+    except OSError as error:
+        raise ConfigInvalid(f"{shown} cannot be read: {error.strerror}") from error
+    if not stat.S_ISREG(found.st_mode):
+        raise ConfigInvalid(f"{shown} is neither a file nor a folder")
+    try:
+        if file.peek(4).startswith(b"PK\x03\x04"):
+            yield from _zipped(file, opened, shown)
+        elif file.peek(512)[_TAR_MARK[0] :].startswith(_TAR_MARK[1]):
+            if found.st_size > MAX_TAR_BYTES:
+                raise ConfigInvalid(f"{shown} holds more than {MAX_TAR_BYTES} bytes")
+            yield from _tarred(file, opened)
+        else:
+            yield SourceFile(path.name, file)
+    except (*_DAMAGE, OSError) as error:
+        raise ConfigInvalid(f"{shown} is damaged: {error}") from error
+
+
+def _walked(folder: int, above: str, level: int) -> Iterator[SourceFile]:
+    """The files of a folder and of those beneath it, in order of their names; hidden ones are left out."""
+    for name in sorted(os.listdir(folder)):
+        shown = f"{above}{name}"
+        if name.startswith("."):
+            continue
+        try:
+            kind = stat.S_IFMT(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode)
+            if kind == stat.S_IFDIR and level < MAX_LEVELS:
+                below = os.open(name, _FOLDER, dir_fd=folder)
+                try:
+                    yield from _walked(below, f"{shown}/", level + 1)
+                finally:
+                    os.close(below)
+            elif kind == stat.S_IFDIR:
+                yield SourceFile(shown, problem=f"it lies more than {MAX_LEVELS} folders deep")
+            elif kind == stat.S_IFLNK:
+                yield SourceFile(shown, problem="it is a link; where it leads is not read")
+            elif name.endswith(_SUFFIXES):
+                yield SourceFile(shown, _opened_plain(name, folder))
+        except OSError as error:
+            yield SourceFile(shown, problem=f"it cannot be read: {error.strerror}")
+
+
+def _opened_plain(name: str, folder: int) -> BufferedReader:
+    fd = os.open(name, _FILE, dir_fd=folder)
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise OSError(0, "it is no plain file")
+    return os.fdopen(fd, "rb")
+
+
+def _zipped(file: BufferedReader, opened: ExitStack, shown: str) -> Iterator[SourceFile]:
+    file.seek(0, os.SEEK_END)
+    file.seek(max(0, file.tell() - _ZIP_TAIL))
+    tail = file.read()
+    if _ZIP64_ENDS in tail:
+        raise ConfigInvalid(f"{shown} is too large a zip to look into; unpack it, and import the folder")
+    ends = [found.start() for found in re.finditer(re.escape(_ZIP_ENDS), tail)]
+    if any(int.from_bytes(tail[at + 12 : at + 16], "little") > MAX_DIRECTORY_BYTES for at in ends):
+        raise ConfigInvalid(f"{shown} lists too many files; unpack it, and import the folder")
+    archive = opened.enter_context(zipfile.ZipFile(file))
+    for member in archive.infolist():
+        if member.is_dir() or not member.filename.endswith(_SUFFIXES):
+            continue
+        if stat.S_IFMT(member.external_attr >> 16) not in _ZIP_PLAIN:
+            yield SourceFile(member.filename, problem="it is no plain file")
+        elif member.flag_bits & 1:
+            yield SourceFile(member.filename, problem="it is encrypted")
+        else:
+            yield SourceFile(member.filename, archive.open(member))
+
+
+def _tarred(file: BufferedReader, opened: ExitStack) -> Iterator[SourceFile]:
+    archive = opened.enter_context(tarfile.open(fileobj=file, mode="r:"))  # noqa: SIM115  it is entered
+    while (member := archive.next()) is not None:
+        content = archive.extractfile(member) if member.isreg() and not member.issparse() else None
+        if not member.isdir():
+            yield SourceFile(member.name, content, "" if content is not None else "it is no plain file")
