@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import math
 import os
+import resource
 import shlex
 import sys
 import time
@@ -199,6 +200,8 @@ def back_up_to(target: str, *, as_json: bool) -> int:
     configure_logging()
     try:
         settings = read_settings(os.environ)
+        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # Two for each project at once.
         if not settings.home.is_dir():
             raise ConfigInvalid(f"there is no memory at {settings.home}; set MUNIMENT_HOME")
         if target == "-" or Path(os.path.realpath(target)).is_relative_to(os.path.realpath(settings.home)):

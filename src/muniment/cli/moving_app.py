@@ -27,7 +27,7 @@ def import_memory(  # noqa: PLR0913, PLR0917  every argument is an option of the
         str,
         typer.Option(
             metavar="owner|workspace|agent|external",
-            help="Of all of it. owner: each word of it is yours. external: all of it waits for review.",
+            help="Of all of it. owner: each word is yours. external: a stranger's, which waits for review.",
         ),
     ] = "agent",
     scope: Annotated[str | None, typer.Option(help="The one scope that it goes to.")] = None,

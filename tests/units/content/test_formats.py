@@ -17,8 +17,8 @@ from muniment.kernel.names import Trust
 
 _KEYS = """
 id memory content text results memories name entityName observations type from to relationType mapping message
-author role recipient parts model_set_context updated_at categories expiration_date enabled replaced_by path trust format
-entries entities relations
+author role recipient parts model_set_context updated_at categories expiration_date enabled replaced_by path
+trust format entries entities relations
 """
 KEYS = f"{_KEYS}".split()
 TEXTS = st.sampled_from(
