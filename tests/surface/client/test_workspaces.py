@@ -12,6 +12,8 @@ from kit.git import clone, git, needs_git, repository
 from muniment.client import Client
 from muniment.client.errors import UntrustedWorkspace
 from muniment.daemon import core as daemon_core
+from muniment.daemon.work import Workspace
+from muniment.projects import bind_checkout, find_project
 
 pytestmark = needs_git
 
@@ -87,6 +89,22 @@ def test_what_is_no_checkout_of_a_served_project_is_refused_whatever_stands_ther
         found = served.get(f"/workspaces/{quote(name, safe='')}/memory/tasks")
         assert (found.status_code, found.json().get("code")) == (403, "untrusted_workspace"), name
     served.check()
+
+
+def test_a_daemon_in_another_clone_begins_a_memory_of_its_own_and_tells_its_operator(
+    served, tmp_path, opened
+):
+    clone(tmp_path / "a", tmp_path / "second")
+    clone(tmp_path / "a", tmp_path / "third")
+    bind_checkout(served.home, tmp_path / "second")
+    workspace = Workspace(
+        tmp_path / "third", served.daemon._options.settings, served.core.state, in_process=True
+    )
+    opened.callback(workspace.close)
+    assert (workspace.notes, workspace.problem()) == ((), None)
+    (note,) = workspace.notes
+    assert "muniment projects link second-" in note
+    assert not find_project(served.home, tmp_path / "third").is_asked
 
 
 def test_a_lookup_that_hangs_holds_up_nobody_else(served, tmp_path, monkeypatch):
