@@ -137,10 +137,3 @@ def test_every_command_of_the_page_prints_what_is_shown(home):
         assert shown(command, home) == CHANGING.sub("…", expected), command
     for name in ("lint", "explain", "test", "diff", "prove", "show", "lock", "sign", "verify"):
         assert any(f"muniment policy {name} " in command for command, _ in listed)
-
-
-@pytest.mark.slow
-def test_the_commands_of_the_readme_print_what_is_shown(home):
-    (block,) = blocks_of(text_of("README.md").split("## Reviewing policies\n")[1].split("\n## ")[0])
-    for command, expected in commands(block):
-        assert shown(command.replace(".venv/bin/", ""), home) == CHANGING.sub("…", expected), command
