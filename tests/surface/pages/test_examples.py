@@ -13,6 +13,7 @@ from muniment.testing.chat_server import ChatServer, tool_call, tool_calls, word
 from muniment.testing.minds import perfect, through
 
 EXAMPLES = REPOSITORY / "examples"
+PAGES = ("README.md", "CONTRIBUTING.md", "SECURITY.md", "threat-model/README.md", "policies/README.md")
 DARK = "user/editor/prefers-dark-mode-in-all-editors.md"
 
 
@@ -159,7 +160,7 @@ def test_every_example_has_a_test_here_and_two_are_short():
 
 SNIPPETS = [
     each
-    for page in ("README.md", "docs/adapters.md", "docs/models.md")
+    for page in ("README.md", "docs/adapters.md", "docs/library.md", "docs/models.md")
     for each in blocks_of(text_of(page), "python")
 ]
 
@@ -184,11 +185,18 @@ def test_the_first_screen_of_the_readme_shows_what_really_happens(tmp_path):
         assert line.startswith("muniment:") or f"\n{line}\n" in readme
 
 
-def test_pages_name_only_files_that_exist():
-    names = "README CONTRIBUTING SECURITY threat-model/README policies/README"
-    docs = "docs/adapters docs/confinement docs/conformance docs/models docs/policies"
-    for page in f"{names} {docs}".split():
-        text = re.sub(r"```.*?```", "", text_of(f"{page}.md"), flags=re.DOTALL)
-        for target in re.findall(r"\]\(([^)#]+?)\)", text):
-            if "://" not in target:
-                assert (REPOSITORY / page).parent.joinpath(target).exists(), f"{page}: {target}"
+def heads_of(page):
+    """The names by which links find the headings of a page."""
+    heads = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
+
+
+def test_pages_name_only_files_and_headings_that_exist():
+    pages = [REPOSITORY / each for each in PAGES] + sorted((REPOSITORY / "docs").glob("*.md"))
+    heads = {each: heads_of(each) for each in REPOSITORY.rglob("*.md") if ".venv" not in each.parts}
+    for page in pages:
+        text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+        for target, head in re.findall(r"\]\(([^)#:]*)(?:#([^)]*))?\)", text):
+            file = page.parent.joinpath(target).resolve() if target else page
+            assert file.exists(), f"{page.name}: {target}"
+            assert not head or head in heads[file], f"{page.name}: {target}#{head}"

@@ -5,6 +5,7 @@ import re
 import shutil
 
 import pytest
+import typer
 import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -15,6 +16,7 @@ from kit.daemon.page import COMMAND, page
 from kit.daemon.page import PAGE as HTTP_PAGE
 from kit.shell import blocks_of, printed, run, text_of
 from kit.where import REPOSITORY
+from muniment.cli.app import app
 from muniment.daemon.contract import HTTP, RECALL, TASK
 from muniment.daemon.http import document_of
 from muniment.daemon.service import OPERATIONS
@@ -139,8 +141,10 @@ def test_every_command_of_the_page_prints_what_is_shown(home):
         assert any(f"muniment policy {name} " in command for command, _ in listed)
 
 
-@pytest.mark.slow
-def test_the_commands_of_the_readme_print_what_is_shown(home):
-    (block,) = blocks_of(text_of("README.md").split("## Reviewing policies\n")[1].split("\n## ")[0])
-    for command, expected in commands(block):
-        assert shown(command.replace(".venv/bin/", ""), home) == CHANGING.sub("…", expected), command
+def test_the_page_about_commands_names_all_of_them():
+    page = text_of("docs/commands.md")
+    program = typer.main.get_command(app)
+    for name, command in program.commands.items():
+        assert re.search(rf"`(muniment )?{name}\b", page), name
+        for each in getattr(command, "commands", ()):
+            assert re.search(rf"`(muniment {name} )?{each}\b", page), f"{name} {each}"
