@@ -375,8 +375,7 @@ def open(  # noqa: A001, PLR0913  the library's name for it; used as muniment.op
 
     Args:
         workspace: a directory in it; it is the nearest ancestor with `.git`, else that itself. None: look for
-            one from here; where there is no `.git`, there is no `project`. The worktrees of a clone share one
-            memory, which it keeps where it is moved: docs/projects.md.
+            one from here; without `.git` there is no `project`. Worktrees share that of their clone.
         policy: name or path; default from the configuration, else `strict`.
         roots: directories to bind to scopes instead of the default ones.
         symlinks: links beneath the roots, `refuse` or `beneath`; default as configured, else `refuse`.

@@ -2,7 +2,7 @@
 
 K1 A directory is believed only about itself. A `.git` file that leads elsewhere counts where the other side
    names this very checkout: that of a linked worktree by `gitdir`, that of a submodule by `core.worktree`; or
-   where it leads beneath the checkout. A `.git` that is a link never does. Who is not believed is a directory
+   where it leads to `.bare` beside it. A `.git` that is a link never does. Who is not believed is a directory
    like any other: a repository out of an archive cannot pass for another one of this user.
 K2 At most `_MAX_BYTES` of a regular file are read, and nothing is waited for: a FIFO, a device or a large
    file in the place of one says nothing.
@@ -27,6 +27,8 @@ from urllib.parse import urlsplit
 from muniment.errors import ConfigInvalid
 
 GIT: Final = ".git"
+BARE: Final = ".bare"
+"""A bare clone among its worktrees, by custom, with a `.git` file beside it; it names none of them."""
 
 _MAX_BYTES: Final = 262_144
 """Bytes of a configuration that are read; git's own has some 300, with a hundred branches 10 000."""
@@ -189,7 +191,7 @@ def _believed(path: Path, git: Path) -> Path | None:
         is_one_of_its = common is not None and directory.parent == common / "worktrees"
         back = (read_small(directory / "gitdir") or "").strip()
         return common if is_one_of_its and _leads_to(back, directory, git) else None
-    if directory.is_relative_to(path):
+    if directory == path / BARE:
         return directory if _is_git_directory(directory) else None
     return directory if _leads_to(_core_worktree(directory), directory, path) else None
 

@@ -16,6 +16,7 @@ from muniment.cancelling import Cancel
 from muniment.elsewhere import may_write
 from muniment.errors import ConfigInvalid, ManagedMemoryUnavailable, MunimentError
 from muniment.jobs.place import Place
+from muniment.kernel.binding import BoundRoot
 from muniment.kernel.cancel import Patience
 from muniment.kernel.decide import Policy
 from muniment.kernel.names import Scope, Trust
@@ -25,6 +26,7 @@ from muniment.projects import Binding, find_project, notes_of, recorded, require
 from muniment.sandbox import check_enforcement
 from muniment.settings import RULES, Settings, default_roots, read_api_key
 from muniment.signatures import load_configured
+from muniment.store.ledger import move_root
 from muniment.store.state import LEDGER_NAME, State
 from muniment.store.upkeep import recover_all
 
@@ -104,13 +106,13 @@ def find_place(
         roots = bind_outside(paths, loaded.paths, loaded.linked, apart_from=settings.apart)
         for root in roots.values():
             opened.callback(root.close)
-        if project is not None and project.inside is not None and PROJECT in roots:
-            require_beneath(project, roots[PROJECT].trusted_path)
         notes = () if project is None else tuple(notes_of(settings.home, project, wrote=is_made))
         if state is None:
             state, more = _opened_state(settings, is_needed=create, is_used=reads and bool(roots))
             notes += more
             opened.callback(state.close)
+        if project is not None and PROJECT in roots:
+            _enter_inside(project, roots[PROJECT], state)
         notes += recover_all(state, roots, policy, Patience(time.monotonic() + RECOVERY_SECONDS))
         opened.pop_all()
     return Place(
@@ -155,6 +157,20 @@ def _require_inside(found: Binding, policy: Policy) -> None:
             f'words, and in {found.inside} a git pull writes them; say trust = "workspace" there, or keep '
             "the memory at home: muniment init --home"
         )
+
+
+def _enter_inside(found: Binding, root: BoundRoot, state: State) -> None:
+    """Check the root of a memory inside a repository, and have it keep its history where that was moved.
+
+    Raises:
+        ConfigInvalid: it leads out of there.
+        ManagedMemoryUnavailable: the ledger cannot be written.
+    """
+    if found.inside is None:
+        return
+    require_beneath(found, root.trusted_path)
+    for place in found.left if found.checkout.path == found.checkout.place else ():
+        move_root(state, Path(place, found.inside), root)
 
 
 def embedder_of(settings: Settings) -> Embedder | None:

@@ -109,6 +109,7 @@ class Binding:
         project: as it is recorded; None: it is not.
         kind: how it was found.
         other: the project that the question is about (P3), or that was here before (P4).
+        left: the recorded places that it has left, where it was moved (P2).
     """
 
     checkout: Checkout
@@ -116,6 +117,7 @@ class Binding:
     project: Project | None
     kind: BindingKind
     other: tuple[str, Project] | None = None
+    left: tuple[str, ...] = ()
 
     @property
     def is_bound(self) -> bool:
@@ -190,8 +192,8 @@ def find_in(projects: Projects, home: Path, checkout: Checkout) -> Binding:
         project = projects[marked]
         if place in project.places:
             return found(BindingKind.KNOWN, marked)
-        if _places_left(marked, project):
-            return found(BindingKind.MOVED, marked)
+        if left := _places_left(marked, project):
+            return replace(found(BindingKind.MOVED, marked), left=left)
         if held is None or projects[held].places[place]:
             return found(BindingKind.COPY, free(), marked)
     if held is None:
@@ -229,14 +231,14 @@ def _marked(projects: Projects, common: Path) -> str | None:
     return mark["id"] if hmac.compare_digest(mark["secret"], projects[mark["id"]].secret) else None
 
 
-def _places_left(project_id: str, project: Project) -> list[str]:
+def _places_left(project_id: str, project: Project) -> tuple[str, ...]:
     """The recorded places that bore its mark, and no longer do (P2)."""
 
     def is_left(place: str) -> bool:
         common = common_of(Path(place))
         return common is None or _marked({project_id: project}, common) is None
 
-    return [place for place, bears_mark in project.places.items() if bears_mark and is_left(place)]
+    return tuple(place for place, bears_mark in project.places.items() if bears_mark and is_left(place))
 
 
 def _free_id(projects: Projects, home: Path, checkout: Checkout) -> str:
@@ -383,8 +385,7 @@ def recorded(home: Path, found: Binding) -> Binding:
     with changing(home) as projects:
         found = find_in(projects, home, found.checkout)
         project = found.project or Project(_name_of(found.checkout))
-        gone = _places_left(found.id, project) if found.kind is BindingKind.MOVED else []
-        kept = {place: marked for place, marked in project.places.items() if place not in gone}
+        kept = {place: marked for place, marked in project.places.items() if place not in found.left}
         project = _placed(projects, found.id, replace(project, places=kept), found.checkout)
     return replace(found, project=project)
 

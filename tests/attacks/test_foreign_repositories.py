@@ -112,6 +112,27 @@ def test_a_repository_out_of_an_archive_that_claims_to_be_another_one_is_not_bel
     assert find_project(home, victim / "part").is_bound
 
 
+def test_a_file_git_that_an_archive_leaves_around_repositories_is_not_believed(tmp_path, home, victim):
+    """Whoever works beside them in a directory without git is around there, too."""
+    around, plain = victim.parent, tmp_path / "plain"
+    plain.mkdir()
+    git(victim, "clone", "--quiet", "--bare", str(victim), str(around / "bare.git"))
+    git(around / "bare.git", "worktree", "add", "--quiet", str(around / "of-bare"))
+    bare = bind_checkout(home, around / "of-bare")
+    assert bare.checkout.place == around / "bare.git"
+    for target in (
+        "./victim/.git",
+        "bare.git",
+        "victim/.git/modules/part",
+        "victim/.git/worktrees/tree",
+        "victim",
+    ):
+        (around / ".git").write_text(f"gitdir: {target}\n")
+        for directory in (around, plain):
+            assert not find_project(home, directory).is_bound, target
+    (around / ".git").unlink()
+
+
 @pytest.mark.threat("T-MEM-30", control="secret_marks")
 def test_a_forged_mark_binds_nothing(tmp_path, home, victim):
     true = (victim / ".git" / "muniment").read_text()

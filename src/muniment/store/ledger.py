@@ -17,6 +17,7 @@ import os
 import secrets
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Final, Literal, NamedTuple, NewType
 
 from muniment.content.entry import parse, shortened
@@ -251,6 +252,18 @@ def move_roots(state: State, place: Callable[[bytes], bytes]) -> None:
         told = "UPDATE root SET path = ? WHERE id = ?"
         connection.executemany(told, [(f"moved-over:{each.id}".encode(), each.id) for each in over])
         connection.executemany(told, [(each.path, each.id) for each in moved])
+
+
+def move_root(state: State, before: Path, bound: BoundRoot) -> None:
+    """Have a bound root keep the history of the path at which it lay before, unless it has one of its own.
+
+    Raises:
+        ManagedMemoryUnavailable: the ledger cannot be written.
+    """
+    after, old = os.fsencode(bound.trusted_path), os.fsencode(before)
+    if state.ledger.rows("SELECT 1 FROM root WHERE path = ?", (old,)):
+        with state.ledger.transaction() as connection:
+            connection.execute("UPDATE OR IGNORE root SET path = ? WHERE path = ?", (after, old))
 
 
 def begin(state: State, kept: CommitRow) -> int:

@@ -188,6 +188,22 @@ def test_the_next_command_and_a_memory_that_is_open_see_what_a_pull_changed(ann,
     assert ann.names() == AFTER
 
 
+def test_the_history_of_a_memory_inside_goes_with_a_clone_that_is_renamed_and_words_stay_whose_they_were(
+    ann, tmp_path
+):
+    (done,) = ann.remembers("This project keeps zebras")
+    ann.clone = ann.clone.rename(tmp_path / "renamed")
+    for _ in ("as it is read", "as it is known from then on"):
+        assert "owner" in ann.command("recall", "zebras")
+        assert "is as this task left it; trust owner" in ann.command("why", done.files_touched[0])
+        with ann.open() as memory:
+            assert [each.trust for each in memory.recall("zebras").entries] == ["owner"]
+    with ann.open() as memory:
+        memory.undo(done.task_id)
+        assert memory.recall("zebras").entries == ()
+    assert ann.names() == BEFORE
+
+
 def test_git_in_the_memory_folder_itself_is_passed_over(ann, tmp_path):
     """As people have who keep the memory in their home under version control."""
     work = repository(tmp_path / "work")
