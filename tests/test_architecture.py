@@ -122,6 +122,10 @@ def test_the_store_alone_writes_memory_and_the_api_the_sandbox_and_the_program_a
         assert "testing" not in parts or part(name) == "testing" or name == "muniment.cli.conformance"
 
 
+LOOPS = of("muniment", "cli.daemon cli.mcp cli.wire adapters.mcp.memory adapters.mcp.server")
+"""What runs on an event loop of its own; the SDK of MCP has no other way."""
+
+
 def test_one_adapter_alone_talks_to_a_model_and_daemon_and_client_alone_to_each_other():
     found = defaultdict(set)
     for name, node in nodes(ast.Import, ast.ImportFrom):
@@ -132,7 +136,7 @@ def test_one_adapter_alone_talks_to_a_model_and_daemon_and_client_alone_to_each_
     adapter, server = "muniment.agent.openai", "muniment.testing.chat_server"
     network = ("openai", "httpx", "httpx2", "asyncio", "ssl", "socket", "http", "urllib")
     found["socket"] = {name for name in found["socket"] if part(name) != "fence"}
-    allowed = {"openai": {adapter}, "httpx2": {adapter}, "asyncio": {adapter, "muniment.cli.daemon"}}
+    allowed = {"openai": {adapter}, "httpx2": {adapter}, "asyncio": {adapter, *LOOPS}}
     # A worker's service is handed its end of a pair; among the files of a case there may be a socket.
     found["socket"] = {name for name in found["socket"] if "attempts" not in name}
     allowed["socket"] = {adapter, server, "muniment.tools.service", "muniment.testing.corpus.stage"}
@@ -168,6 +172,7 @@ MAY_OPEN = {
     "settings": {"path.open"},  # config.toml, and the key file that a person named
     "cli.entry": {"os.open", "os.fdopen"},  # /dev/null, in place of a closed standard stream
     "cli.terminal": {"os.open", "path.open"},  # /dev/null, likewise, an existing one
+    "cli.wire": {"os.open"},  # /dev/null
     # A private copy of one entry, for its owner's editor.
     "cli.edit": {"tempfile.mkdtemp", "copy.write_bytes", "copy.read_bytes", "shutil.rmtree"},
     # The library, and a new file that a person named.
@@ -226,6 +231,7 @@ def test_files_are_opened_by_the_kernel_and_for_the_fence_alone():
 
 
 MAY_DECODE = {
+    "muniment.adapters.mcp.server": {"unquote"},  # once, of an address; its path then is as a model wrote it
     "muniment.settings": {"expanduser"},  # directories that a person configured
     "muniment.client.finding": {"expanduser"},  # the same directory
     "muniment.daemon.guard": {"unquote"},  # a workspace's path, compared with those that are served
@@ -306,10 +312,11 @@ def test_the_store_fills_columns_by_their_names_and_takes_no_row_apart_by_place(
 
 
 # The driver tells whatever a subject raises as the result of its case; a runner ends the task with it, and a
-# writer the future; a recall is empty, and an event tells.
+# writer the future; a recall is empty, and an event tells; a tool answers its client with an error.
 MAY_CATCH_ALL = of(
     "muniment",
-    "fence.zygote daemon.acp lane recall.session recall.recaller recall.meaning testing.corpus.driver",
+    "fence.zygote daemon.acp lane recall.session recall.recaller recall.meaning testing.corpus.driver "
+    "adapters.mcp.server",
 )
 
 

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from muniment.cli.mcp_app import mcp
 from muniment.cli.options import (
     ApiKeyFile,
     BaseUrl,
@@ -678,5 +679,5 @@ def tool(
     )
 
 
-for command in (recall, forget, dream, history, why, edit, undo, erase, serve, acp, conformance):
+for command in (recall, forget, dream, history, why, edit, undo, erase, serve, acp, mcp, conformance):
     app.command()(command)
