@@ -179,14 +179,16 @@ async def _watch(server: MemoryServer, opened: _Opened) -> None:
     from muniment.adapters.mcp.memory import CommitsSince
     from muniment.daemon.stream import Stream
     from muniment.store.database import Database
+    from muniment.store.ledger import root_key
 
     try:
         place = await asyncio.to_thread(opened.place)
         with closing(Database(place.state.ledger.path, synchronous="FULL")) as reads:
             stream = Stream(reads)
+            scopes = {root_key(place.state, root): scope for scope, root in place.roots.items()}
             looking = asyncio.create_task(stream.watch())
             try:
-                changes = CommitsSince(place, stream.last)
+                changes = CommitsSince(place.state, lambda: scopes, stream.last)
                 while True:
                     await stream.changed(DRAIN_SECONDS)
                     if (paths := await asyncio.to_thread(changes.since)) is not None:

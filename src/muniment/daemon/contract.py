@@ -539,6 +539,10 @@ HTTP: Final[Mapping[str, tuple[int, str]]] = MappingProxyType(
         "forget_failed": (500, "Workspace memory forget failed."),
         "dream_failed": (500, "Workspace memory dream failed."),
         "internal_error": (500, "The daemon failed; its log says more."),
+        "mcp_not_installed": (
+            501,
+            "This daemon was installed without MCP; there: pip install 'muniment[mcp]', and start it again.",
+        ),
         "not_ready": (503, "The daemon accepts no tasks now."),
         "busy": (503, "The daemon serves too many requests at once; try again."),
         "workspace_draining": (503, "The daemon is stopping; send it again to the next one."),

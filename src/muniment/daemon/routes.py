@@ -6,6 +6,8 @@ Apart from `service.py`, which serves them.
 from __future__ import annotations
 
 import asyncio
+import importlib
+import importlib.util
 import ipaddress
 import re
 import time
@@ -19,7 +21,7 @@ from muniment.cancelling import Cancel
 from muniment.daemon import asking, contract
 from muniment.daemon.contract import MAX_BODY_BYTES, MAX_WAIT_SECONDS, HttpProblem, recall_code, sentence_of
 from muniment.daemon.guard import HELLO, LOOPBACK, PEER
-from muniment.daemon.http import Call, Endpoint, Operation, Parameter, answered
+from muniment.daemon.http import Call, Endpoint, Operation, Parameter, answered, read_body
 from muniment.daemon.stream import StreamView
 from muniment.daemon.work import MEDIA_TYPE
 from muniment.errors import NotFound, PathEscape, Refusal
@@ -28,7 +30,7 @@ from muniment.jobs.place import Place
 from muniment.jobs.review import undo
 from muniment.kernel.cancel import Patience
 from muniment.kernel.decide import Deny, Judge
-from muniment.kernel.names import Verb
+from muniment.kernel.names import Trust, Verb
 from muniment.kernel.path import canonicalise
 from muniment.lane import (
     BACKSTOP_SECONDS,
@@ -606,6 +608,15 @@ _NONCE: Final = re.compile("[0-9a-f]{64}")
 
 EVENT_STREAM: Final = "text/event-stream"
 
+MCP: Final = "/mcp"
+_TRUST: Final = Parameter(
+    "X-Muniment-Trust",
+    "header",
+    "Where what comes is to be trusted less than the token.",
+    {"type": "string", "enum": list(Trust)},
+)
+_LISTEN: Final = "subscriptions/listen"
+
 
 async def capabilities(call: Call) -> Response:
     """Answer what the daemon can do."""
@@ -692,6 +703,21 @@ async def metrics(call: Call) -> Response:
     return Response(call.core.metrics.text(), media_type=MEDIA_TYPE)
 
 
+async def mcp(call: Call) -> Response:
+    """Answer a client of the Model Context Protocol."""
+    if importlib.util.find_spec("mcp") is None:
+        raise HttpProblem("mcp_not_installed")
+    if call.core.is_draining:
+        raise HttpProblem("workspace_draining", headers={"Retry-After": "1"})
+    is_stream = call.request.method == "GET" or call.request.headers.get("mcp-method") == _LISTEN
+    body = await read_body(call.request)
+    (call.follow if is_stream else call.wait)()
+    loaded = await asyncio.to_thread(importlib.import_module, "muniment.daemon.mcp")
+    if call.core.mcp is None:
+        call.core.mcp = loaded.McpSessions(call.core)
+    return await call.core.mcp.answer(call, body)
+
+
 def _of(pattern: re.Pattern[str]) -> dict[str, str]:
     return {"type": "string", "pattern": f"^{pattern.pattern}$"}
 
@@ -726,6 +752,25 @@ ABOUT_OPERATIONS: Final = (
             Parameter("nonce", "query", "Fresh for each connection.", _of(_NONCE), is_required=True),
         ),
         is_open=True,
+    ),
+    *(
+        Operation(
+            method,
+            MCP,
+            mcp,
+            summary,
+            EVENT_STREAM,
+            (
+                *("mcp_not_installed", "invalid_client_id", "invalid_request", "untrusted_workspace"),
+                *("workspace_draining", *codes),
+            ),
+            parameters=(CLIENT_ID, _TRUST),
+        )
+        for method, summary, codes in (
+            ("POST", "A message of the Model Context Protocol.", ("body_too_large", "request_timeout")),
+            ("GET", "Follow what a session of it is told.", ()),
+            ("DELETE", "End a session of it.", ()),
+        )
     ),
     Operation("GET", "/healthz", health, "Whether the daemon runs.", contract.Health),
     Operation("GET", "/readyz", ready, "Whether it accepts tasks.", contract.Readiness, ("not_ready",)),

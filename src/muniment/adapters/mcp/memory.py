@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 import anyio
 
@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from muniment.jobs.place import Place
     from muniment.recall.recaller import Recalled, Recaller
     from muniment.store.ledger import Run
+    from muniment.store.state import State
 
 T = TypeVar("T")
 
@@ -282,18 +283,16 @@ def owner_required() -> ToolProblem:
 
 
 class CommitsSince:
-    """What other tasks and programs commit to the roots of a place.
+    """What other tasks and programs commit to some roots.
 
     Args:
-        place: stays the caller's.
+        state: stays the caller's.
+        scopes: asks for the names of the scopes by the keys of their roots, as they are by now.
         number: of the last event that is known.
     """
 
-    def __init__(self, place: Place, number: int) -> None:
-        from muniment.store.ledger import root_key
-
-        self._state, self._number = place.state, number
-        self._names = {root_key(place.state, root): scope for scope, root in place.roots.items()}
+    def __init__(self, state: State, scopes: Callable[[], Mapping[Any, str]], number: int) -> None:
+        self._state, self._scopes, self._number = state, scopes, number
 
     def since(self) -> list[str] | None:
         """Logical paths of what changed since the last time, at most `PAGE`; None: nothing did.
@@ -306,17 +305,17 @@ class CommitsSince:
         from muniment.store.ledger import of_task
         from muniment.store.tasks import read
 
-        is_changed, paths = False, dict[str, None]()
+        names, is_changed, paths = self._scopes(), False, dict[str, None]()
         while found := read(self._state.ledger, self._number, PAGE):
             self._number = found[-1].number
             for event in found:
-                if event.type != "memory_changed" or self._names.keys().isdisjoint(event.roots):
+                if event.type != "memory_changed" or names.keys().isdisjoint(event.roots):
                     continue
                 is_changed = True
                 kept = of_task(self._state, event.task)
                 for row in () if kept is None else kept.changes:
-                    if row.root in self._names and not row.is_erased and len(paths) < PAGE:
-                        paths[f"{self._names[row.root]}/{row.change.path.rel}"] = None
+                    if row.root in names and not row.is_erased and len(paths) < PAGE:
+                        paths[f"{names[row.root]}/{row.change.path.rel}"] = None
         return list(paths) if is_changed else None
 
 
