@@ -30,7 +30,7 @@ from muniment.jobs.place import Place
 from muniment.jobs.review import undo
 from muniment.kernel.cancel import Patience
 from muniment.kernel.decide import Deny, Judge
-from muniment.kernel.names import Trust, Verb
+from muniment.kernel.names import Verb
 from muniment.kernel.path import canonicalise
 from muniment.lane import (
     BACKSTOP_SECONDS,
@@ -609,12 +609,6 @@ _NONCE: Final = re.compile("[0-9a-f]{64}")
 EVENT_STREAM: Final = "text/event-stream"
 
 MCP: Final = "/mcp"
-_TRUST: Final = Parameter(
-    "X-Muniment-Trust",
-    "header",
-    "Where what comes is to be trusted less than the token.",
-    {"type": "string", "enum": list(Trust)},
-)
 _LISTEN: Final = "subscriptions/listen"
 
 
@@ -753,26 +747,13 @@ ABOUT_OPERATIONS: Final = (
         ),
         is_open=True,
     ),
-    *(
-        Operation(
-            method,
-            MCP,
-            mcp,
-            summary,
-            EVENT_STREAM,
-            (
-                *("mcp_not_installed", "invalid_client_id", "invalid_request", "untrusted_workspace"),
-                *("workspace_draining", *codes),
-            ),
-            parameters=(CLIENT_ID, _TRUST),
-        )
-        for method, summary, codes in (
-            ("POST", "A message of the Model Context Protocol.", ("body_too_large", "request_timeout")),
-            ("GET", "Follow what a session of it is told.", ()),
-            ("DELETE", "End a session of it.", ()),
-        )
-    ),
     Operation("GET", "/healthz", health, "Whether the daemon runs.", contract.Health),
     Operation("GET", "/readyz", ready, "Whether it accepts tasks.", contract.Readiness, ("not_ready",)),
     Operation("GET", "/metrics", metrics, "What was counted, for Prometheus.", MEDIA_TYPE, owner_only=True),
 )
+
+MCP_OPERATIONS: Final = tuple(
+    Operation(method, MCP, mcp, "A message of the Model Context Protocol.", EVENT_STREAM)
+    for method in ("POST", "GET", "DELETE")
+)
+"""Apart from the others: what they take and answer is described by that protocol."""

@@ -40,7 +40,13 @@ from muniment.daemon.contract import HttpProblem
 from muniment.daemon.core import DaemonCore
 from muniment.daemon.guard import LOOPBACK, MAX_HEADER_BYTES, Guard, Protocol
 from muniment.daemon.http import JSON, Call, Operation, document_of
-from muniment.daemon.routes import ABOUT_OPERATIONS, OWNER_OPERATIONS, RECALL_OPERATIONS, TASK_OPERATIONS
+from muniment.daemon.routes import (
+    ABOUT_OPERATIONS,
+    MCP_OPERATIONS,
+    OWNER_OPERATIONS,
+    RECALL_OPERATIONS,
+    TASK_OPERATIONS,
+)
 from muniment.errors import ConfigInvalid, ManagedMemoryUnavailable
 from muniment.ownership import create_private_directory
 from muniment.settings import Settings
@@ -294,7 +300,7 @@ OPERATIONS: Final = (
     *ABOUT_OPERATIONS,
     Operation("GET", "/openapi.json", _describe, "This document, as OpenAPI 3.1.", JSON),
 )
-"""Everything that the daemon can be asked."""
+"""Everything that the daemon can be asked, but for the messages of `MCP_OPERATIONS`."""
 
 
 def application(core: DaemonCore, hosts: frozenset[str]) -> ASGIApp:
@@ -305,7 +311,7 @@ def application(core: DaemonCore, hosts: frozenset[str]) -> ASGIApp:
         hosts: what a Host header may say.
     """
     paths: dict[str, dict[str, Operation]] = {}
-    for operation in OPERATIONS:
+    for operation in (*OPERATIONS, *MCP_OPERATIONS):
         paths.setdefault(operation.path, {})[operation.method] = operation
     routes = [Route(path, _Resource(methods, core)) for path, methods in paths.items()]
     return Guard(Router(routes, redirect_slashes=False, default=_nothing), core.whose, hosts)

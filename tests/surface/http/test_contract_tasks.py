@@ -38,7 +38,9 @@ KEYS = {
         "superseded",
         "expires",
     },
-    "forget": {"summary", "removedEntries", "touchedTopics", "touchedScopes", "kept", "near", "notes"},
+    "forget": {
+        *("summary", "removedEntries", "touchedTopics", "touchedScopes", "kept", "near", "notes", "digest"),
+    },
     "dream": {"summary", "touchedTopics", "touchedScopes", "dedupedEntries", "rejected"},
 }
 
