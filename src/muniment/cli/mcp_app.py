@@ -21,6 +21,15 @@ from muniment.cli.options import (
 
 def mcp(  # noqa: PLR0913, PLR0917  every argument is an option of the command
     workspace: Workspace = None,
+    url: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL", help="Pass everything on to this daemon, with the token in MUNIMENT_TOKEN."
+        ),
+    ] = None,
+    daemon: Annotated[
+        bool, typer.Option("--daemon", help="Pass everything on to the daemon of this home, if one runs.")
+    ] = False,
     trust: Annotated[
         str,
         typer.Option(
@@ -37,6 +46,16 @@ def mcp(  # noqa: PLR0913, PLR0917  every argument is an option of the command
     on_model_failure: OnModelFailure = None,
 ) -> None:
     """Serve the memory to a tool that speaks the Model Context Protocol, on standard input and output."""
+    if url is not None or daemon:
+        if url is not None and daemon:
+            raise typer.BadParameter("choose one of --url and --daemon")
+        if policy or root or symlinks or model or base_url or api_key_file or protocol or on_model_failure:
+            raise typer.BadParameter(
+                "the daemon has its own policy, roots and model; leave those options out"
+            )
+        from muniment.cli.mcp_pipe import PipeArguments, serve_pipe
+
+        raise typer.Exit(serve_pipe(PipeArguments(url, workspace, trust)))
     from muniment.cli.mcp import McpArguments, serve_memory
     from muniment.cli.terminal import ModelFlags
 
