@@ -155,7 +155,7 @@ class McpPipe:
         except _NotAnswered as reason:
             why = reason
         if not is_answered:
-            error = {"code": why.number, "message": str(why)}
+            error = {"code": why.number, "message": str(why), **why.more}
             await self._say({"jsonrpc": "2.0", "id": request_id, "error": error})
 
     async def _say(self, message: Message) -> None:
@@ -289,8 +289,8 @@ class McpPipe:
 class _NotAnswered(Exception):
     """There is no answer of the daemon; the text says why."""
 
-    def __init__(self, text: str, number: int = INTERNAL_ERROR) -> None:
-        self.number = number
+    def __init__(self, text: str, number: int = INTERNAL_ERROR, **more: Any) -> None:
+        self.number, self.more = number, more
         super().__init__(text)
 
 
@@ -304,7 +304,8 @@ def _refusal(reply: HttpReply, *, of_session: bool) -> _NotAnswered:
     if isinstance(said, dict) and isinstance(error := said.get("error"), dict):
         number = error.get("code")
         kind = _NoSession if reply.status == _NOT_FOUND and of_session else _NotAnswered
-        return kind(str(error.get("message")), number if isinstance(number, int) else INTERNAL_ERROR)
+        more = {"data": error["data"]} if "data" in error else {}
+        return kind(str(error.get("message")), number if isinstance(number, int) else INTERNAL_ERROR, **more)
     if isinstance(said, dict) and isinstance(said.get("code"), str):
         return _NotAnswered(f"{said.get('title')} [{said['code']}]")
     return _NotAnswered(f"the daemon answered {reply.status}; is this a daemon with MCP?")
