@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import signal
 import subprocess
@@ -27,6 +28,8 @@ ERAS = ("legacy", "auto")
 """What a client begins with: a handshake, as until 2025, or none, as since 2026."""
 
 SECONDS = 30.0
+
+logging.getLogger("mcp.client").setLevel(logging.CRITICAL)  # It logs each stream that a test leaves early.
 
 
 class Workplace:

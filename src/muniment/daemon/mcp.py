@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import anyio
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from sse_starlette import sse
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
@@ -54,7 +55,7 @@ IDLE_SECONDS: Final = 1_800.0
 """Seconds after which a session ends in which nothing is asked and nobody follows."""
 
 MAX_READS: Final = 4
-"""What all tokens together read at once, of the places that the owner has for what takes longer."""
+"""What all tokens together read and recall at once; who finds no place waits for one."""
 
 LOOK_SECONDS: Final = 60.0
 
@@ -101,6 +102,7 @@ class McpSessions:
         for watching in self._watching.values():
             watching.cancel()
         await asyncio.gather(*(each.stop() for each in self._hosted.values()))
+        await _end_watcher()
 
     async def _hosted_for(self, call: Call, workspace: Workspace) -> _Hosted:
         whose = _Whose(workspace.key, call.principal.name, call.principal.digest)
@@ -133,6 +135,15 @@ class McpSessions:
             if paths is not None:
                 ours = [each for whose, each in self._hosted.items() if whose.workspace == workspace.key]
                 await asyncio.gather(*(each.server.changed(paths) for each in ours))
+
+
+async def _end_watcher() -> None:
+    """End the task that the SDK's streams leave behind, to look twice a second whether uvicorn ends."""
+    code = sse._shutdown_watcher.__code__  # noqa: SLF001  nobody else knows it
+    left = [each for each in asyncio.all_tasks() if getattr(each.get_coro(), "cr_code", None) is code]
+    for each in left:
+        each.cancel()
+    await asyncio.gather(*left, return_exceptions=True)
 
 
 def _trust_of(call: Call) -> Trust:
@@ -261,8 +272,9 @@ class _LaneMemory:
     async def recall(self, query: str, limit: int) -> Recalled:
         """What helps with a message."""
         body = RecallBody.model_validate({"query": query, "limit": limit})
-        with _problems():
-            return await self.core.recall(self.workspace, self.originator.token, body)
+        async with self.reads:
+            with _problems():
+                return await self.core.recall(self.workspace, self.originator.token, body)
 
     async def forget(self, asked: ForgetCall) -> ForgetAnswer:
         """Preview, or remove what was previewed."""
@@ -329,14 +341,15 @@ class _LaneMemory:
 
     async def _over(self, task: Task, number: int, tell: Callable[[int, str], None]) -> Task:
         stream = self.core.stream
-        while not task.is_over and not stream.is_closed:
-            await stream.changed(LOOK_SECONDS)
+        while True:
             number, told = stream.since(number)
             for event in told:
                 if event.task == task.id and "turn" in event.data:
                     tell(event.data["turn"], f"{event.data['tool']}: {event.data['verdict']}")
             task = self.core.find(self.workspace, task.id) or task
-        return task
+            if task.is_over or stream.is_closed:
+                return task
+            await stream.changed(LOOK_SECONDS)
 
 
 def _problem_of(error: Mapping[str, Any]) -> ToolProblem:
