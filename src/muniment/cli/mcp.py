@@ -30,7 +30,7 @@ from muniment.cli.terminal import (
     print_failure,
     say_notes,
 )
-from muniment.cli.wire import BUSY, Wire
+from muniment.cli.wire import BUSY, Wire, set_aside
 from muniment.errors import ConfigInvalid, ManagedMemoryUnavailable, MunimentError, PathEscape
 from muniment.kernel.names import Trust
 from muniment.settings import Settings, parse_roots, read_settings
@@ -91,18 +91,24 @@ def serve_memory(asked: McpArguments) -> int:
             symlinks=asked.symlinks,
             **asked.model,
         )
-        with closing(_Opened(settings, asked.workspace)) as opened:
-            asyncio.run(_serve(Wire(), opened, Trust(asked.trust)))
+        with closing(OpenedMemory(settings, asked.workspace)) as opened:
+            asyncio.run(_serve(Wire(*set_aside()), opened, Trust(asked.trust)))
     except MunimentError as error:
         return print_failure(error, as_json=False, what="not started")
     return 0
 
 
-class _Opened:
-    """The memory, opened when it is first needed; a `Workplace`."""
+class OpenedMemory:
+    """The memory, opened when it is first needed; a `Workplace`. Close it when done.
 
-    def __init__(self, settings: Settings, workspace: Path | None) -> None:
-        self._settings, self._workspace = settings, workspace
+    Args:
+        settings: of the program.
+        workspace: as of `find_place`.
+        in_process: likewise.
+    """
+
+    def __init__(self, settings: Settings, workspace: Path | None, *, in_process: bool = False) -> None:
+        self._settings, self._workspace, self._in_process = settings, workspace, in_process
         self._lock = threading.RLock()
         self._opened = ExitStack()
         self._place: Place | None = None
@@ -115,7 +121,8 @@ class _Opened:
 
         with self._lock:
             if self._place is None:
-                self._place = self._opened.enter_context(closing(find_place(self._settings, self._workspace)))
+                found = find_place(self._settings, self._workspace, in_process=self._in_process)
+                self._place = self._opened.enter_context(closing(found))
                 say_notes(self._place.notes)
             place = self._place
             try:
@@ -150,7 +157,28 @@ class _Opened:
         self._opened.close()
 
 
-async def _serve(wire: Wire, opened: _Opened, trust: Trust) -> None:
+async def _serve(wire: Wire, opened: OpenedMemory, trust: Trust) -> None:
+    """As `serve_over`, for a program: it ends, whatever holds it up."""
+
+    async def last() -> None:
+        await wire.stopped.wait()
+        ending = threading.Timer(LAST_SECONDS, os._exit, (EXIT_FAILED,))
+        ending.daemon = True
+        ending.start()
+
+    watching = asyncio.create_task(last())
+    await serve_over(wire, opened, trust)
+    await watching
+
+
+async def serve_over(wire: Wire, opened: OpenedMemory, trust: Trust) -> None:
+    """Answer what comes over a wire, until that ends.
+
+    Args:
+        wire: to the host.
+        opened: the memory; it stays the caller's.
+        trust: of whatever comes this way.
+    """
     from muniment.adapters.mcp.memory import OwnMemory
     from muniment.adapters.mcp.server import MemoryServer
 
@@ -166,15 +194,12 @@ async def _serve(wire: Wire, opened: _Opened, trust: Trust) -> None:
         async with wire:
             await _Exchange(wire, server).run()
     finally:
-        last = threading.Timer(LAST_SECONDS, os._exit, (EXIT_FAILED,))
-        last.daemon = True
-        last.start()
         memory.close()
         for each in watching:
             each.cancel()
 
 
-async def _watch(server: MemoryServer, opened: _Opened) -> None:
+async def _watch(server: MemoryServer, opened: OpenedMemory) -> None:
     """Tell of what is committed, by whomever, until cancelled; ends where the memory cannot be opened now."""
     from muniment.adapters.mcp.memory import CommitsSince
     from muniment.daemon.stream import Stream
@@ -222,8 +247,9 @@ class _Exchange:
                 async for line in self._wire.lines():
                     if (message := await self._message_in(line)) is not None:
                         await incoming.send(SessionMessage(message))
-                if not self._wire.is_stopped:
+                if not self._wire.stopped.is_set():
                     await self._drain()
+                    self._wire.stop()
                 self._server.end_listening()
 
     async def _message_in(self, line: bytes | None) -> Any:
@@ -251,10 +277,13 @@ class _Exchange:
     async def _send_all(self, outgoing: Any) -> None:
         import mcp_types as t
 
-        async for each in outgoing:
-            await self._wire.send(each.message.model_dump_json(by_alias=True, exclude_unset=True).encode())
-            if isinstance(each.message, t.JSONRPCResponse | t.JSONRPCError) and each.message.id is not None:
-                self._settle(each.message.id)
+        async with outgoing:
+            async for each in outgoing:
+                await self._wire.send(
+                    each.message.model_dump_json(by_alias=True, exclude_unset=True).encode()
+                )
+                if isinstance(each.message, t.JSONRPCResponse | t.JSONRPCError):
+                    self._settle(each.message.id)
 
     def _settle(self, request_id: Any) -> None:
         if self._owed.get(request_id):

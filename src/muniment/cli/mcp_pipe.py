@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from muniment.cli.wire import Wire
+from muniment.cli.wire import Wire, set_aside
 from muniment.client.finding import name_workspace, place
 from muniment.client.mcp import McpPipe
 from muniment.errors import ConfigInvalid, MunimentError
@@ -45,7 +45,9 @@ def serve_pipe(asked: PipeArguments) -> int:
             raise ConfigInvalid(f"there is no trust {asked.trust!r}; there are {', '.join(Trust)}")
         where = place(os.environ, url=asked.url, token=os.environ.get(TOKEN_VARIABLE) or None)
         workspace = name_workspace(None if asked.workspace is None else str(asked.workspace))
-        asyncio.run(_pass_on(Wire(), lambda wire: McpPipe(where, workspace, asked.trust, wire.send)))
+        asyncio.run(
+            _pass_on(Wire(*set_aside()), lambda wire: McpPipe(where, workspace, asked.trust, wire.send))
+        )
     except MunimentError as error:
         print(f"not started: {error} [{error.code}]", file=sys.stderr)
         return EXIT_FAILED
@@ -61,7 +63,7 @@ async def _pass_on(wire: Wire, make: Callable[[Wire], McpPipe]) -> None:
                 await wire.fail_line(line)
             else:
                 await pipe.take(message)
-        await pipe.finish(0 if wire.is_stopped else DRAIN_SECONDS)
+        await pipe.finish(0 if wire.stopped.is_set() else DRAIN_SECONDS)
 
 
 def _message(line: bytes | None) -> dict[str, Any] | None:

@@ -38,28 +38,33 @@ INVALID_REQUEST: Final = -32600
 BUSY: Final = -32000
 
 
+def set_aside() -> tuple[int, int]:
+    """Descriptors of standard input and output that nobody else has (W1), for as long as the process runs."""
+    incoming, outgoing = os.dup(0), os.dup(1)
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.close(null)
+    os.dup2(2, 1)
+    return incoming, outgoing
+
+
 class Wire:
-    """Standard input and output, for as long as the process runs.
+    """Lines that come from one descriptor and go to another; both stay the caller's.
 
     Attributes:
-        is_stopped: the lines have ended though the input had not.
+        stopped: the lines have ended though the input had not.
     """
 
-    def __init__(self) -> None:
-        self._incoming, self._outgoing = os.dup(0), os.dup(1)
-        null = os.open(os.devnull, os.O_RDONLY)
-        os.dup2(null, 0)
-        os.close(null)
-        os.dup2(2, 1)
+    def __init__(self, incoming: int, outgoing: int) -> None:
+        self._incoming, self._outgoing = incoming, outgoing
         self._room = threading.Semaphore(MAX_WAITING)
         self._sent: queue.SimpleQueue[tuple[bytes, asyncio.Future[None]]] = queue.SimpleQueue()
-        self.is_stopped = False
+        self.stopped = asyncio.Event()
 
     async def __aenter__(self) -> Self:
         """Begin to read."""
         self._loop = asyncio.get_running_loop()
         self._lines: asyncio.Queue[tuple[bytes | None] | None] = asyncio.Queue()
-        self._ended = asyncio.Event()
         for work in (self._read, self._write):
             threading.Thread(target=work, daemon=True).start()  # Nobody can end what waits for a pipe.
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -74,17 +79,16 @@ class Wire:
 
     def stop(self) -> None:
         """End the lines now."""
-        self.is_stopped = True
-        self._ended.set()
+        self.stopped.set()
 
     async def lines(self) -> AsyncIterator[bytes | None]:
         """Each line without its end; None for one that was too long."""
-        ending = asyncio.create_task(self._ended.wait())
+        ending = asyncio.create_task(self.stopped.wait())
         try:
             while True:
                 getting = asyncio.create_task(self._lines.get())
                 await asyncio.wait({getting, ending}, return_when=asyncio.FIRST_COMPLETED)
-                if self.is_stopped or not getting.done():
+                if self.stopped.is_set() or not getting.done():
                     getting.cancel()
                     return
                 found = getting.result()
@@ -97,7 +101,7 @@ class Wire:
 
     async def send(self, line: bytes) -> None:
         """Write a line, and wait until the pipe has taken it; after `stop` it goes nowhere."""
-        if not self.is_stopped:
+        if not self.stopped.is_set():
             done = self._loop.create_future()
             self._sent.put((line, done))
             await done
