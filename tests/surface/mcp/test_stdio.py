@@ -1,4 +1,4 @@
-"""`muniment mcp`: a host and its child; most of it over pipes in this process, what needs processes is slow."""
+"""`muniment mcp`: a host and its child, over pipes in this process; what needs one of its own is slow."""
 
 from __future__ import annotations
 
