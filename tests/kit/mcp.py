@@ -185,7 +185,7 @@ def inspector(*arguments, home):
     """What the inspector's command line prints, as JSON, and its exit code."""
     launcher = f"{INSPECTOR}/node_modules/@modelcontextprotocol/inspector/clients/launcher/build/index.js"
     done = subprocess.run(
-        ["node", launcher, "--cli", *arguments, "--format", "json"],
+        ["node", launcher, "--cli", "--format", "json", *arguments],
         capture_output=True,
         text=True,
         check=False,

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from muniment.daemon.core import DaemonCore
     from muniment.recall.recaller import Recalled
 
-MAX_SESSIONS: Final = 32
+MAX_SESSIONS: Final = 128
 """Sessions of a token in a workspace; clients of 2026 need none."""
 
 IDLE_SECONDS: Final = 1_800.0

@@ -253,8 +253,9 @@ def configure_logs(level: int = logging.INFO) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.WARNING)
-    # It warns of each request that is no HTTP, and anybody can send as many as he likes.
-    logging.getLogger("uvicorn").setLevel(logging.ERROR)
+    # They warn of each request that is none, and anybody can send as many as he likes.
+    for name in ("uvicorn", "mcp"):
+        logging.getLogger(name).setLevel(logging.ERROR)
     logger = logging.getLogger(_OURS)
     logger.handlers[:] = []
     logger.propagate = True
