@@ -105,7 +105,7 @@ class McpSessions:
         await _end_watcher()
 
     async def _hosted_for(self, call: Call, workspace: Workspace) -> _Hosted:
-        whose = _Whose(workspace.key, call.principal.name, call.principal.digest)
+        whose = _whose(call, workspace)
         if whose not in self._hosted:
             known = {(each.name, each.digest) for each in self._core.tokens.all()}
             for old in [
@@ -164,6 +164,10 @@ class _Whose(NamedTuple):
     workspace: str
     token: str
     digest: str
+
+
+def _whose(call: Call, workspace: Workspace) -> _Whose:
+    return _Whose(workspace.key, call.principal.name, call.principal.digest)
 
 
 class _Hosted:

@@ -450,8 +450,7 @@ def _attempt(task: _ForgetTask, wanted: Wanted, scopes: Sequence[Scope], budget:
     change_set, matches = _change_set(matches, task.kept)
     removed = tuple(match.removed for match in matches)
     named = _named(task, change_set)
-    if task.request.yes and task.request.digest not in {None, named}:
-        raise PreviewChanged
+    _check_preview(task.request, named)
     done = _commit(task, change_set, budget)
     if done.repeated and (other := done_before(task.place, KIND, task.id, task.fact)) is not None:
         return _again(task, other)  # An attempt that had been given up was quicker.
@@ -478,6 +477,12 @@ def _named(task: _ForgetTask, change_set: ChangeSet) -> str | None:
     """The digest of exactly what would go: keyed, so that who was not shown it cannot name it."""
     going = [[change.path.text, change.base, change.digest] for change in change_set.changes]
     return task.place.state.keyed(f"forget {json.dumps(sorted(going))}") if going else None
+
+
+def _check_preview(request: ForgetRequest, named: str | None) -> None:
+    """Refuse to remove something else than the preview showed that the request names."""
+    if request.yes and request.digest not in {None, named}:
+        raise PreviewChanged
 
 
 def _nothing(task: _ForgetTask, wanted: Wanted) -> str:

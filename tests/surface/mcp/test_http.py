@@ -171,6 +171,7 @@ def test_what_says_that_it_is_trusted_less_is_so_and_nobody_is_trusted_more(sess
     )
 
 
+@pytest.mark.threat("T-API-12", control="own_sessions")
 def test_nobody_uses_the_session_of_another_token_or_workspace(daemon):
     begun = daemon.ask("POST", "/mcp", *MESSAGE, body=HELLO)
     named = f"Mcp-Session-Id: {begun.values('mcp-session-id')[0]}"
@@ -183,6 +184,7 @@ def test_nobody_uses_the_session_of_another_token_or_workspace(daemon):
     assert daemon.ask("POST", "/mcp", *MESSAGE, named, body=PING).status == 404
 
 
+@pytest.mark.threat("T-API-12", control="known_tokens")
 def test_once_a_token_is_revoked_nothing_more_is_sent_for_it(daemon):
     token = daemon.add("leaver")
     begun = daemon.ask("POST", "/mcp", *MESSAGE, body=HELLO, token=token)
@@ -194,7 +196,7 @@ def test_once_a_token_is_revoked_nothing_more_is_sent_for_it(daemon):
         assert line.line().startswith(b"HTTP/1.1 200")
         daemon.core.tokens.revoke("leaver")
         daemon.done("remember", {"content": "The user changes a lock"})
-        assert b"list_changed" not in line._reader.read()
+        assert not any(b"list_changed" in each for each in iter(line.line, b""))
     assert daemon.ask("POST", "/mcp", *MESSAGE, named, body=PING, token=token).status == 401
 
 

@@ -101,6 +101,7 @@ def test_a_fact_is_remembered_recalled_shown_told_of_forgotten_and_brought_back(
 # -- forgetting ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.threat("T-API-11", control="exact_previews")
 def test_nothing_is_forgotten_that_was_not_previewed_exactly_so(session, opened_memory):
     opened_memory.remember("The user plays the oboe")
 
@@ -122,6 +123,7 @@ def test_nothing_is_forgotten_that_was_not_previewed_exactly_so(session, opened_
     assert opened_memory.recall("oboe").entries == ()
 
 
+@pytest.mark.threat("T-API-11", control="exact_previews")
 def test_a_preview_of_one_description_is_not_the_consent_to_another(session, opened_memory):
     opened_memory.remember("The user plays the oboe")
     opened_memory.remember("The user sails in June")
@@ -138,6 +140,7 @@ def test_a_preview_of_one_description_is_not_the_consent_to_another(session, ope
 # -- trust ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.threat("T-API-11", control="own_undo")
 def test_a_model_that_holds_a_connection_is_not_the_owner_of_what_the_owner_said(session, opened_memory):
     kept = opened_memory.remember("The user likes blue ink")
     went = opened_memory.remember("The user likes red ink")
@@ -289,6 +292,7 @@ The barn is red.
 """
 
 
+@pytest.mark.threat("T-API-11", control="marked_answers")
 def test_what_an_entry_says_stands_between_marks_that_it_cannot_imitate(session, user):
     (user / "barn.md").write_text(IMITATING, encoding="utf-8")
 
