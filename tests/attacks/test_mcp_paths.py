@@ -12,10 +12,9 @@ from mcp.shared.exceptions import MCPError
 from kit.mcp import text_of, with_client
 from muniment.adapters.mcp.memory import OwnMemory
 from muniment.adapters.mcp.server import MemoryServer
-from muniment.agent.filing import RuleWriter
+from muniment.cli.mcp import OpenedMemory
 from muniment.errors import MunimentError
 from muniment.kernel.names import Trust
-from muniment.opening import find_place, recaller_of
 from muniment.settings import Settings
 from muniment.testing.corpus import Answer, Committed, Inexpressible, Kind, load_corpus, run_case
 from muniment.testing.corpus.stage import ROOTS
@@ -39,22 +38,14 @@ class Server:
         roots = {scope: stage.scope(scope) for scope in ROOTS}
         policy = write_policy(stage, case, require="none")
         settings = Settings(stage.state, policy=str(policy), roots=roots, symlinks=symlinks(case))
-        self._how, self._place, self._recaller = how, find_place(settings, stage.tree, in_process=True), None
-
-    def place(self):
-        return self._place
-
-    def recaller(self):
-        self._recaller = self._recaller or recaller_of(self._place)
-        return self._recaller
-
-    def model(self):
-        return RuleWriter()
+        self._how = how
+        self._opened = OpenedMemory(settings, stage.tree, in_process=True)
+        self._opened.place()
 
     def call(self, tool, arguments):
         if tool != "read_file" or not isinstance(arguments, dict):
             raise Inexpressible(f"no {tool}")
-        with closing(OwnMemory(self, Trust.AGENT)) as memory:
+        with closing(OwnMemory(self._opened, Trust.AGENT)) as memory:
             return with_client(
                 lambda: MemoryServer(lambda _: memory), "legacy", partial(self._read, arguments)
             )
@@ -74,16 +65,14 @@ class Server:
         return Committed(None, "")
 
     def close(self):
-        if self._recaller is not None:
-            self._recaller.close()
-        self._place.close()
+        self._opened.close()
         return ""
 
 
 @pytest.mark.parametrize("how", ["show", "resource"])
 @pytest.mark.parametrize("step", [4, pytest.param(1, marks=pytest.mark.slow)])
 def test_no_path_of_the_corpus_leads_out_of_the_memory(tmp_path, how, step):
-    cases = dict(list(READS.items())[::step])
+    cases = dict(list(READS.items())[::step]) | {"ok-read-relative": READS["ok-read-relative"]}
     assert len(cases) * step >= 60
     unsafe, allowed = {}, 0
     for case_id, case in cases.items():
