@@ -39,7 +39,7 @@ class Server:
         policy = write_policy(stage, case, require="none")
         settings = Settings(stage.state, policy=str(policy), roots=roots, symlinks=symlinks(case))
         self._how = how
-        self._opened = OpenedMemory(settings, stage.tree, in_process=True)
+        self._opened = OpenedMemory(lambda: settings, stage.tree, in_process=True)
         self._opened.place()
 
     def call(self, tool, arguments):
@@ -70,7 +70,7 @@ class Server:
 
 
 @pytest.mark.parametrize("how", ["show", "resource"])
-@pytest.mark.parametrize("step", [4, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("step", [16, pytest.param(1, marks=pytest.mark.slow)])
 def test_no_path_of_the_corpus_leads_out_of_the_memory(tmp_path, how, step):
     cases = dict(list(READS.items())[::step]) | {"ok-read-relative": READS["ok-read-relative"]}
     assert len(cases) * step >= 60

@@ -10,12 +10,14 @@ P3 At most `MAX_IN_FLIGHT` requests are under way; more are answered with an err
 from __future__ import annotations
 
 import asyncio
+import gc
 import importlib.util
 import logging
 import os
 import sys
 import threading
 from collections import Counter
+from collections.abc import Callable
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,19 +29,20 @@ from muniment.cli.terminal import (
     ModelFlags,
     configure_logging,
     forget_key,
+    on_one_line,
     print_failure,
     say_notes,
 )
 from muniment.cli.wire import BUSY, Wire, set_aside
 from muniment.errors import ConfigInvalid, ManagedMemoryUnavailable, MunimentError, PathEscape
 from muniment.kernel.names import Trust
-from muniment.settings import Settings, parse_roots, read_settings
 
 if TYPE_CHECKING:
     from muniment.adapters.mcp.server import MemoryServer
     from muniment.agent.model import Model
     from muniment.jobs.place import Place
     from muniment.recall.recaller import Recaller
+    from muniment.settings import Settings
 
 DRAIN_SECONDS: Final = 10.0
 """Seconds that requests have to be answered once the input has ended."""
@@ -84,30 +87,32 @@ def serve_memory(asked: McpArguments) -> int:
     try:
         if asked.trust not in list(Trust):
             raise ConfigInvalid(f"there is no trust {asked.trust!r}; there are {', '.join(Trust)}")
-        settings = read_settings(
-            os.environ,
-            policy=asked.policy,
-            roots=parse_roots(asked.roots),
-            symlinks=asked.symlinks,
-            **asked.model,
-        )
-        with closing(OpenedMemory(settings, asked.workspace)) as opened:
+        with closing(OpenedMemory(lambda: _settings_of(asked), asked.workspace)) as opened:
             asyncio.run(_serve(Wire(*set_aside()), opened, Trust(asked.trust)))
     except MunimentError as error:
         return print_failure(error, as_json=False, what="not started")
     return 0
 
 
+def _settings_of(asked: McpArguments) -> Settings:
+    from muniment.settings import parse_roots, read_settings
+
+    roots = parse_roots(asked.roots)
+    return read_settings(os.environ, policy=asked.policy, roots=roots, symlinks=asked.symlinks, **asked.model)
+
+
 class OpenedMemory:
     """The memory, opened when it is first needed; a `Workplace`. Close it when done.
 
     Args:
-        settings: of the program.
+        settings: reads those of the program.
         workspace: as of `find_place`.
         in_process: likewise.
     """
 
-    def __init__(self, settings: Settings, workspace: Path | None, *, in_process: bool = False) -> None:
+    def __init__(
+        self, settings: Callable[[], Settings], workspace: Path | None, *, in_process: bool = False
+    ) -> None:
         self._settings, self._workspace, self._in_process = settings, workspace, in_process
         self._lock = threading.RLock()
         self._opened = ExitStack()
@@ -121,7 +126,11 @@ class OpenedMemory:
 
         with self._lock:
             if self._place is None:
-                found = find_place(self._settings, self._workspace, in_process=self._in_process)
+                try:
+                    found = find_place(self._settings(), self._workspace, in_process=self._in_process)
+                except MunimentError as error:  # Tools tell by a code; who started this learns the rest here.
+                    print(f"not opened: {on_one_line(str(error))} [{error.code}]", file=sys.stderr)
+                    raise
                 self._place = self._opened.enter_context(closing(found))
                 say_notes(self._place.notes)
             place = self._place
@@ -148,7 +157,7 @@ class OpenedMemory:
 
         with self._lock:
             if self._model is None:
-                self._model = self._opened.enter_context(open_model(self._settings, os.environ))
+                self._model = self._opened.enter_context(open_model(self._settings(), os.environ))
                 forget_key()
             return self._model
 
@@ -167,6 +176,8 @@ async def _serve(wire: Wire, opened: OpenedMemory, trust: Trust) -> None:
         ending.start()
 
     watching = asyncio.create_task(last())
+    gc.freeze()
+    gc.enable()
     await serve_over(wire, opened, trust)
     await watching
 

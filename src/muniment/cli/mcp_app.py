@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from typing import Annotated
 
 import typer
@@ -56,6 +57,7 @@ def mcp(  # noqa: PLR0913, PLR0917  every argument is an option of the command
         from muniment.cli.mcp_pipe import PipeArguments, serve_pipe
 
         raise typer.Exit(serve_pipe(PipeArguments(url, workspace, trust)))
+    gc.disable()  # Until it serves: what is loaded stays, and looking through it takes a tenth of the start.
     from muniment.cli.mcp import McpArguments, serve_memory
     from muniment.cli.terminal import ModelFlags
 

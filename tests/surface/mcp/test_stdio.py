@@ -87,7 +87,7 @@ def hosted(tmp_path):
         (tmp_path / "work" / ".git").mkdir(parents=True)
 
         async def both():
-            with closing(OpenedMemory(settings, tmp_path / "work", in_process=True)) as opened:
+            with closing(OpenedMemory(lambda: settings, tmp_path / "work", in_process=True)) as opened:
                 if model is not None:
                     opened.model = lambda: model
                 with closing(Piped()) as host:

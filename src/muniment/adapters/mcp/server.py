@@ -95,7 +95,6 @@ class MemoryServer(Server[Any]):
         self._bus = InMemorySubscriptionBus()
         self._listens = ListenHandler(self._bus, max_subscriptions=MAX_LISTENERS)
         self._connections: weakref.WeakSet[Connection] = weakref.WeakSet()
-        self._tools = {name: _tool(each) for name, each in DEFINITIONS.items()}
         super().__init__(
             "muniment",
             version=__version__,
@@ -110,9 +109,7 @@ class MemoryServer(Server[Any]):
             on_list_prompts=self._list_prompts,
             on_get_prompt=_told(self._get_prompt),
             on_subscriptions_listen=self._listen,
-            get_tool_input_schema=lambda name: (
-                self._tools[name].input_schema if name in self._tools else None
-            ),
+            get_tool_input_schema=_input_schema,
         )
         self.middleware.clear()  # It would trace what is said.
         self.add_notification_handler("notifications/initialized", t.NotificationParams, self._initialized)
@@ -145,7 +142,7 @@ class MemoryServer(Server[Any]):
     # -- tools ---------------------------------------------------------------------------------------------
 
     async def _list_tools(self, _: Context, __: t.PaginatedRequestParams | None) -> t.ListToolsResult:
-        return t.ListToolsResult(tools=list(self._tools.values()))
+        return t.ListToolsResult(tools=list(_tools().values()))
 
     async def _call_tool(self, context: Context, params: t.CallToolRequestParams) -> t.CallToolResult:
         definition = DEFINITIONS.get(params.name)
@@ -269,6 +266,16 @@ async def _tell_changed(connection: Connection) -> None:
     with suppress(Exception):  # Whoever has gone or does not read is told nothing.
         async with asyncio.timeout(SEND_SECONDS):
             await connection.send_resource_list_changed()
+
+
+@functools.cache
+def _tools() -> dict[str, t.Tool]:
+    """The tools as they are told of; made when somebody asks, as a handshake does not."""
+    return {name: _tool(each) for name, each in DEFINITIONS.items()}
+
+
+def _input_schema(name: str) -> dict[str, Any] | None:
+    return _tools()[name].input_schema if name in DEFINITIONS else None
 
 
 def _tool(each: ToolDefinition) -> t.Tool:
