@@ -2,12 +2,12 @@
 
     python benchmarks/mcp.py [ENTRIES] [--starts N] [--recalls N]
 
-start   from the start of `muniment mcp` to the answer of `initialize`: milliseconds of wall clock, and of CPU of
-        the process; beside a Python that answers a line of JSON, and one that imports the SDK first.
-recall  one recall by the library, by `muniment mcp` over its pipe, and by a daemon's `/mcp` through `muniment mcp
-        --daemon`, in turns over the same memory, so that all have the same machine: median milliseconds of wall
-        clock and of CPU of the process that recalls, and their ratios to the library's. What is put before a
-        model is on record in the ledger before it is answered; the library is called so that it does so too.
+start   from the start of `muniment mcp` to the answer of `initialize`: milliseconds of wall clock, and
+        of CPU of the process; beside a Python that answers a line of JSON, and one with the SDK imported.
+recall  one recall by the library, by `muniment mcp` over its pipe, and by `/mcp` of a daemon through
+        `muniment mcp --daemon`, in turns over the same memory: median milliseconds of wall clock and of
+        CPU of the process that recalls, and their ratios to the library's. What is put before a model is
+        on record in the ledger before it is answered; the library is called so that it does so too.
 """
 
 from __future__ import annotations

@@ -122,7 +122,7 @@ def test_the_store_alone_writes_memory_and_the_api_the_sandbox_and_the_program_a
         assert "testing" not in parts or part(name) == "testing" or name == "muniment.cli.conformance"
 
 
-LOOPS = of("muniment", "cli.daemon cli.mcp cli.wire adapters.mcp.memory adapters.mcp.server")
+LOOPS = of("muniment", "cli.daemon cli.mcp cli.mcp_pipe cli.wire adapters.mcp.memory adapters.mcp.server")
 """What runs on an event loop of its own; the SDK of MCP has no other way."""
 
 
@@ -194,6 +194,7 @@ MAY_OPEN = {
     },
     "client.finding": {"os.open"},  # the state directory of the daemon that a client looks for
     "client.transport": {"self._line.open"},  # no file
+    "client.mcp": {"self._line.open"},  # likewise
     # Data of our own.
     "agent.decision": data_of("agent", "cues"),
     "content.admission": data_of("content", "instructions"),

@@ -380,7 +380,7 @@ def test_the_indexes_and_every_entry_are_resources_page_by_page(session, opened_
 
 
 def test_an_entry_of_any_name_is_read_by_its_address(session, user):
-    (user / "grüner tee.md").write_text("Grüner Tee ist gut\n", encoding="utf-8")
+    (user / "grüner tee.md").write_text("Grüner Tee\n", encoding="utf-8")
 
     async def body(client):
         (uri,) = [each.uri for each in (await client.list_resources()).resources if "tee" in each.uri]
@@ -388,7 +388,7 @@ def test_an_entry_of_any_name_is_read_by_its_address(session, user):
 
     uri, text = session(body)
     assert uri.isascii()
-    assert "Grüner Tee ist gut" in text
+    assert "Grüner Tee" in text
 
 
 def test_the_prompt_brings_what_helps_with_a_topic_or_the_indexes(session, opened_memory):
