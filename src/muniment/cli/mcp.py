@@ -50,6 +50,9 @@ DRAIN_SECONDS: Final = 10.0
 LAST_SECONDS: Final = 15.0
 """Seconds after the end in which what has begun to write may end, whatever holds it up."""
 
+AGAIN_SECONDS: Final = 60.0
+"""Seconds after which a memory is looked at again that could not be, or in which nothing happened."""
+
 MAX_IN_FLIGHT: Final = 256
 
 _PRIVATE_UMASK: Final = 0o077
@@ -115,7 +118,7 @@ class OpenedMemory:
     ) -> None:
         self._settings, self._workspace, self._in_process = settings, workspace, in_process
         self._lock = threading.RLock()
-        self._opened = ExitStack()
+        self._opened, self._said = ExitStack(), ""
         self._place: Place | None = None
         self._recaller: tuple[Place, Recaller] | None = None
         self._model: Model | None = None
@@ -129,7 +132,7 @@ class OpenedMemory:
                 try:
                     found = find_place(self._settings(), self._workspace, in_process=self._in_process)
                 except MunimentError as error:  # Tools tell by a code; who started this learns the rest here.
-                    print(f"not opened: {on_one_line(str(error))} [{error.code}]", file=sys.stderr)
+                    self._say(f"not opened: {on_one_line(str(error))} [{error.code}]")
                     raise
                 self._place = self._opened.enter_context(closing(found))
                 say_notes(self._place.notes)
@@ -140,6 +143,11 @@ class OpenedMemory:
                 self._place = None
                 raise ManagedMemoryUnavailable(error.requested, "was replaced while it was served") from error
             return place
+
+    def _say(self, text: str) -> None:
+        if text != self._said:
+            print(text, file=sys.stderr, flush=True)
+        self._said = text
 
     def recaller(self) -> Recaller:
         """What recalls from it."""
@@ -211,28 +219,35 @@ async def serve_over(wire: Wire, opened: OpenedMemory, trust: Trust) -> None:
 
 
 async def _watch(server: MemoryServer, opened: OpenedMemory) -> None:
-    """Tell of what is committed, by whomever, until cancelled; ends where the memory cannot be opened now."""
+    """Tell of what is committed, by whomever, until cancelled."""
+    while True:
+        try:
+            await _told_of_commits(server, opened)
+        except MunimentError as error:
+            events.emit("mcp_not_watching", code=error.code)
+        await asyncio.sleep(AGAIN_SECONDS)
+
+
+async def _told_of_commits(server: MemoryServer, opened: OpenedMemory) -> None:
+    """Likewise; raises where the memory cannot be opened or read now."""
     from muniment.adapters.mcp.memory import CommitsSince
     from muniment.daemon.stream import Stream
     from muniment.store.database import Database
     from muniment.store.ledger import root_key
 
-    try:
-        place = await asyncio.to_thread(opened.place)
-        with closing(Database(place.state.ledger.path, synchronous="FULL")) as reads:
-            stream = Stream(reads)
-            scopes = {root_key(place.state, root): scope for scope, root in place.roots.items()}
-            looking = asyncio.create_task(stream.watch())
-            try:
-                changes = CommitsSince(place.state, lambda: scopes, stream.last)
-                while True:
-                    await stream.changed(DRAIN_SECONDS)
-                    if (paths := await asyncio.to_thread(changes.since)) is not None:
-                        await server.changed(paths)
-            finally:
-                looking.cancel()
-    except MunimentError as error:
-        events.emit("mcp_not_watching", code=error.code)
+    place = await asyncio.to_thread(opened.place)
+    with closing(Database(place.state.ledger.path, synchronous="FULL")) as reads:
+        stream = Stream(reads)
+        scopes = {root_key(place.state, root): scope for scope, root in place.roots.items()}
+        looking = asyncio.create_task(stream.watch())
+        try:
+            commits = CommitsSince(place.state, lambda: scopes, stream.last)
+            while True:
+                await stream.changed(AGAIN_SECONDS)
+                if (paths := await asyncio.to_thread(commits.since)) is not None:
+                    await server.changed(paths)
+        finally:
+            looking.cancel()
 
 
 class _Exchange:

@@ -43,7 +43,12 @@ def serve_pipe(asked: PipeArguments) -> int:
     try:
         if asked.trust not in list(Trust):
             raise ConfigInvalid(f"there is no trust {asked.trust!r}; there are {', '.join(Trust)}")
-        where = place(os.environ, url=asked.url, token=os.environ.get(TOKEN_VARIABLE) or None)
+        token = os.environ.get(TOKEN_VARIABLE) or None
+        if asked.url is not None and token is None:
+            raise ConfigInvalid(
+                f"{TOKEN_VARIABLE} is to hold a token of that daemon: muniment token add NAME"
+            )
+        where = place(os.environ, url=asked.url, token=token)
         workspace = name_workspace(None if asked.workspace is None else str(asked.workspace))
         asyncio.run(
             _pass_on(Wire(*set_aside()), lambda wire: McpPipe(where, workspace, asked.trust, wire.send))

@@ -20,7 +20,7 @@ import json
 import re
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from contextlib import aclosing, suppress
+from contextlib import aclosing, nullcontext, suppress
 from typing import Any, Final
 
 import httpx2
@@ -45,6 +45,9 @@ from muniment.errors import ManagedMemoryUnavailable
 
 PATIENCE_SECONDS: Final = 20.0
 """Seconds for which what was not taken is sent again: a daemon is started anew in one or two."""
+
+MAX_AT_ONCE: Final = 48
+"""Requests at once, for each of which there is a connection; the daemon has 64 places for a token."""
 
 INTERNAL_ERROR: Final = -32603
 UNREACHABLE: Final = -32000
@@ -91,7 +94,7 @@ class McpPipe:
         self._following: asyncio.Task[None] | None = None
         self._hello: Message | None = None
         self._session: dict[str, str] = {}
-        self._beginning = asyncio.Lock()
+        self._beginning, self._places = asyncio.Lock(), asyncio.Semaphore(MAX_AT_ONCE)
 
     async def take(self, message: Message) -> None:
         """Send what the host says; the answer comes when it comes."""
@@ -145,8 +148,9 @@ class McpPipe:
     async def _answered(self, request_id: str | int, message: Message) -> None:
         """Send a request, and tell the host everything that comes of it (Q2)."""
         is_answered, why = False, _NotAnswered("the daemon ended without an answer")
+        is_stream = message.get("method") == "subscriptions/listen"
         try:
-            async with aclosing(self._posted(message)) as said:
+            async with nullcontext() if is_stream else self._places, aclosing(self._posted(message)) as said:
                 async for each in said:
                     if "method" not in each and "id" in each:
                         is_answered = True

@@ -106,16 +106,19 @@ class McpSessions:
 
     async def _hosted_for(self, call: Call, workspace: Workspace) -> _Hosted:
         whose = _whose(call, workspace)
-        if whose not in self._hosted:
-            known = {(each.name, each.digest) for each in self._core.tokens.all()}
-            for old in [
-                each for each in self._hosted if each.digest and (each.token, each.digest) not in known
-            ]:
-                await self._hosted.pop(old).stop()
+        hosted = self._hosted.get(whose)
+        if hosted is None:
             hosted = self._hosted[whose] = _Hosted()
             self._watch(workspace)
-            await hosted.start()
-        return self._hosted[whose]
+            await self._drop_revoked()
+        await hosted.started.wait()
+        return hosted
+
+    async def _drop_revoked(self) -> None:
+        known = {(each.name, each.digest) for each in self._core.tokens.all()}
+        for whose in list(self._hosted):
+            if whose.digest and (whose.token, whose.digest) not in known:
+                await self._hosted.pop(whose).stop()
 
     def _watch(self, workspace: Workspace) -> None:
         if workspace.key not in self._watching:
@@ -181,11 +184,8 @@ class _Hosted:
             max_sessions=MAX_SESSIONS,
             max_request_body_size=MAX_BODY_BYTES,
         )
-        self._stop, self._started = asyncio.Event(), asyncio.Event()
-
-    async def start(self) -> None:
+        self._stop, self.started = asyncio.Event(), asyncio.Event()
         self._running = asyncio.create_task(self._run())
-        await self._started.wait()
 
     async def stop(self) -> None:
         self.server.end_listening()
@@ -195,7 +195,7 @@ class _Hosted:
 
     async def _run(self) -> None:
         async with self.manager.run():
-            self._started.set()
+            self.started.set()
             await self._stop.wait()
 
 

@@ -701,12 +701,12 @@ async def mcp(call: Call) -> Response:
     """Answer a client of the Model Context Protocol."""
     if importlib.util.find_spec("mcp") is None:
         raise HttpProblem("mcp_not_installed")
-    if call.core.is_draining:
-        raise HttpProblem("workspace_draining", headers={"Retry-After": "1"})
     is_stream = call.request.method == "GET" or call.request.headers.get("mcp-method") == _LISTEN
     body = await read_body(call.request)
     (call.follow if is_stream else call.wait)()
     loaded = await asyncio.to_thread(importlib.import_module, "muniment.daemon.mcp")
+    if call.core.is_draining:  # From here on nothing waits until its sessions are known to who ends them.
+        raise HttpProblem("workspace_draining", headers={"Retry-After": "1"})
     if call.core.mcp is None:
         call.core.mcp = loaded.McpSessions(call.core)
     return await call.core.mcp.answer(call, body)

@@ -251,7 +251,7 @@ def test_without_the_extra_one_line_says_what_to_install(command, monkeypatch):
     ("flags", "told"),
     [
         (("--trust", "king"), "there is no trust 'king'"),
-        (("--url", "ftp://x"), "the daemon's url must be"),
+        (("--url", "http://127.0.0.1:1"), "MUNIMENT_TOKEN is to hold a token"),
         (("--url", "http://127.0.0.1:1", "--daemon"), "choose one of --url and --daemon"),
         (("--daemon", "--policy", "strict"), "the daemon has its own policy"),
     ],

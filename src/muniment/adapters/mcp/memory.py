@@ -75,6 +75,9 @@ Tell = Callable[[int, str], None]
 PAGE: Final = 200
 """Entries of one page of the resources."""
 
+MAX_SHOWN_BYTES: Final = 256 * 1024
+"""Bytes of an entry that is shown; a client takes one MiB of an answer, which has it twice."""
+
 THREADS: Final = 8
 """Calls at once of a memory of one's own; others wait."""
 
@@ -218,6 +221,10 @@ def _shown_entry(place: Place, path: CanonicalPath) -> ShowAnswer:
     holding = read_holding(place, path.scope, row) if row is not None and is_told else None
     if holding is None or not holding.is_as_listed or gate_of(holding.entry.text, holding.trust) is not None:
         raise NotFound(f"there is no entry at {path.text}; recall and the resources say which there are")
+    if len(holding.data) > MAX_SHOWN_BYTES:
+        raise ToolProblem(
+            "too_large", f"{path.text} has more than {MAX_SHOWN_BYTES} bytes; recall parts of it"
+        )
     return ShowAnswer(path=path.text, trust=holding.trust, text=marked(holding.entry.text))
 
 
