@@ -6,6 +6,7 @@ import asyncio
 import json
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import anyio
 import pytest
@@ -239,6 +240,14 @@ def test_any_workspace_is_asked_by_its_own_address(daemon, session):
 
 
 # -- its host ------------------------------------------------------------------------------------------
+
+
+def test_who_comes_first_and_at_once_finds_it_ready(tmp_path):
+    with running(tmp_path) as served, ThreadPoolExecutor(12) as threads:
+        begun = list(
+            threads.map(lambda _: served.ask("POST", "/mcp", *MESSAGE, body=HELLO).status, range(12))
+        )
+    assert begun == [200] * 12
 
 
 def test_a_daemon_stops_at_once_whoever_is_connected_and_its_clients_see_an_end(tmp_path, session):

@@ -349,6 +349,12 @@ def test_what_a_recall_would_not_show_is_as_if_it_were_not_there(session, user, 
     assert not any(uri.endswith(name) for uri in uris)
 
 
+def test_an_entry_that_no_answer_has_room_for_is_told_so(session, user, monkeypatch):
+    monkeypatch.setattr(own, "MAX_SHOWN_BYTES", 100)
+    (user / "long.md").write_text("The user likes long tales. " * 10, encoding="utf-8")
+    assert refused(called(session, "show", path="user/long.md")) == "too_large"
+
+
 # -- resources and prompts -----------------------------------------------------------------------------
 
 
