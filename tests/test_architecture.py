@@ -141,6 +141,10 @@ def test_who_takes_the_locks_of_roots_asks_whether_this_system_may_write():
     assert silent == of("muniment.store", "review backup")
 
 
+LOOPS = of("muniment", "cli.daemon cli.mcp cli.mcp_pipe cli.wire adapters.mcp.memory adapters.mcp.server")
+"""What runs on an event loop of its own; the SDK of MCP has no other way."""
+
+
 def test_one_adapter_alone_talks_to_a_model_and_daemon_and_client_alone_to_each_other():
     found = defaultdict(set)
     for name, node in nodes(ast.Import, ast.ImportFrom):
@@ -151,7 +155,7 @@ def test_one_adapter_alone_talks_to_a_model_and_daemon_and_client_alone_to_each_
     adapter, server = "muniment.agent.openai", "muniment.testing.chat_server"
     network = ("openai", "httpx", "httpx2", "requests", "asyncio", "ssl", "socket", "http", "urllib")
     found["socket"] = {name for name in found["socket"] if part(name) != "fence"}
-    allowed = {"openai": {adapter}, "httpx2": {adapter}, "asyncio": {adapter, "muniment.cli.daemon"}}
+    allowed = {"openai": {adapter}, "httpx2": {adapter}, "asyncio": {adapter, *LOOPS}}
     # A worker's service is handed its end of a pair; among the files of a case there may be a socket.
     found["socket"] = {name for name in found["socket"] if "attempts" not in name}
     allowed["socket"] = {adapter, server, "muniment.tools.service", "muniment.testing.corpus.stage"}
@@ -190,6 +194,7 @@ MAY_OPEN = {
     "projects": {"os.open", "os.fdopen", "os.listdir", "path.open", "unfinished.unlink"},
     "cli.entry": {"os.open", "os.fdopen"},  # /dev/null, in place of a closed standard stream
     "cli.terminal": {"os.open", "path.open"},  # /dev/null, likewise, an existing one
+    "cli.wire": {"os.open"},  # /dev/null
     # A private copy of one entry, for its owner's editor.
     "cli.edit": {"tempfile.mkdtemp", "copy.write_bytes", "copy.read_bytes", "shutil.rmtree"},
     # Settings of other programs, at a person's yes, and what they held before.
@@ -241,6 +246,7 @@ MAY_OPEN = {
     },
     "client.finding": {"os.open"},  # the state directory of the daemon that a client looks for
     "client.transport": {"self._line.open"},  # no file
+    "client.mcp": {"self._line.open"},  # likewise
     # Data of our own.
     "agent.decision": data_of("agent", "cues"),
     "content.admission": data_of("content", "instructions"),
@@ -276,6 +282,7 @@ def test_files_are_opened_by_the_kernel_and_for_the_fence_alone():
 
 
 MAY_DECODE = {
+    "muniment.adapters.mcp.server": {"unquote"},  # once, of an address; its path then is as a model wrote it
     "muniment.settings": {"expanduser"},  # directories that a person configured
     "muniment.client.finding": {"expanduser"},  # the same directory
     "muniment.daemon.guard": {"unquote"},  # a workspace's path, compared with those that are served
@@ -356,11 +363,12 @@ def test_the_store_fills_columns_by_their_names_and_takes_no_row_apart_by_place(
 
 
 # The driver tells whatever a subject raises as the result of its case; a runner ends the task with it, and a
-# writer the future; a recall is empty, and an event tells; so it does of a span that a foreign tracer breaks.
+# writer the future; a recall is empty, and an event tells; so it does of a span that a foreign tracer breaks;
+# a tool answers its client with an error.
 MAY_CATCH_ALL = of(
     "muniment",
     "fence.zygote daemon.acp lane recall.session recall.recaller recall.meaning testing.corpus.driver "
-    "tracing",
+    "tracing adapters.mcp.server",
 )
 
 

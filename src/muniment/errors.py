@@ -49,6 +49,7 @@
     │   ├── RememberFailed        remember_failed
     │   ├── ForgetTimeout         forget_timeout
     │   ├── ForgetFailed          forget_failed
+    │   ├── PreviewChanged        preview_changed
     │   ├── DreamTimeout          dream_timeout
     │   ├── DreamFailed           dream_failed
     │   └── RecallFailed          recall_failed
@@ -373,6 +374,18 @@ class ForgetFailed(JobError):
     ) -> None:
         self.paths, self.meant, self.limit = tuple(paths), meant, limit
         super().__init__(message)
+
+
+class PreviewChanged(JobError):
+    """What would be forgotten now is not what the preview showed; nothing was removed."""
+
+    code = "preview_changed"
+
+    def __init__(self) -> None:
+        super().__init__(
+            "what would go now is not what the preview of this digest showed; nothing was removed; "
+            "look at a preview again, and give its digest"
+        )
 
 
 class DreamTimeout(JobError):

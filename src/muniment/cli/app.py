@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from muniment.cli.mcp_app import mcp
 from muniment.cli.moving_app import add_moving
 from muniment.cli.options import (
     ApiKeyFile,
@@ -691,6 +692,6 @@ def tool(
     )
 
 
-for command in (recall, forget, dream, history, why, edit, undo, erase, serve, acp, conformance, init):
+for command in (recall, forget, dream, history, why, edit, undo, erase, serve, acp, mcp, conformance, init):
     app.command()(command)
 add_moving(app)

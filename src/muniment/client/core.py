@@ -506,6 +506,7 @@ def _forgotten(document: object, what: str) -> ForgetResult:
         else (),
         wire.texts("near") if wire.get("near") is not None else (),
         wire.texts("notes") if wire.get("notes") is not None else (),
+        wire.maybe("digest"),
     )
 
 
@@ -721,10 +722,11 @@ class ClientCore:
         *,
         scope: str | None = None,
         dry_run: bool = False,
+        digest: str | None = None,
         idempotency_key: str | None = None,
     ) -> Plan[Accepted]:
         """Queue that something is forgotten."""
-        body = {"query": query, **_given(scope=scope, dryRun=dry_run or None)}
+        body = {"query": query, **_given(scope=scope, dryRun=dry_run or None, digest=digest)}
         return self._queue("forget", body, idempotency_key)
 
     def dream(self, *, idempotency_key: str | None = None) -> Plan[Accepted]:

@@ -372,6 +372,12 @@ class TimedOut(TaskFailed):
     codes: ClassVar[tuple[str, ...]] = ("remember_timeout", "forget_timeout", "dream_timeout")
 
 
+class PreviewChanged(TaskFailed):
+    """Something else would go by now than the dry run said; nothing was removed."""
+
+    codes: ClassVar[tuple[str, ...]] = ("preview_changed",)
+
+
 class PendingReview(TaskFailed):
     """The change waits for the owner's approval, under `review_id`."""
 

@@ -93,6 +93,7 @@ class ForgetResult:
         kept: what was meant and stays.
         near: where nothing was meant, paths of entries that share a word with the query.
         notes: what a person should know.
+        digest: of a dry run: names exactly what would go; None: nothing would.
     """
 
     summary: str
@@ -102,6 +103,7 @@ class ForgetResult:
     kept: tuple[KeptEntry, ...] = ()
     near: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    digest: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

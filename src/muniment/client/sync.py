@@ -184,10 +184,21 @@ class Client:
         *,
         scope: str | None = None,
         dry_run: bool = False,
+        digest: str | None = None,
         idempotency_key: str | None = None,
     ) -> TaskHandle[ForgetResult]:
-        """Have an entry removed by its path, or what holds the words of `query`; `dry_run`: only say what."""
-        plan = self._core.forget(query, scope=scope, dry_run=dry_run, idempotency_key=idempotency_key)
+        """Have an entry removed by its path, or what holds the words of `query`.
+
+        Args:
+            query: the path, or the words.
+            scope: where alone to look; None: everywhere.
+            dry_run: only say what would go.
+            digest: that a dry run's result has: where something else would go by now, nothing does.
+            idempotency_key: as of `remember`.
+        """
+        plan = self._core.forget(
+            query, scope=scope, dry_run=dry_run, digest=digest, idempotency_key=idempotency_key
+        )
         return self._handle(self._shell.run(plan))
 
     def dream(self, *, idempotency_key: str | None = None) -> TaskHandle[DreamResult]:

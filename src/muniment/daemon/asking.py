@@ -120,7 +120,10 @@ def forget(document: dict[str, Any], workspace: Workspace) -> WantedTask:
     query = _text(document.get("query"), "invalid_query")
     body = parsed(contract.ForgetBody, document, _FORGET)
     scope = _scope(body.scope, body.model_fields_set, workspace)
-    return WantedTask({"query": query, "scope": scope, "dry_run": body.dry_run}, _shown(scope))
+    arguments = {"query": query, "scope": scope, "dry_run": body.dry_run}
+    if body.digest is not None:
+        arguments["digest"] = body.digest
+    return WantedTask(arguments, _shown(scope))
 
 
 def dream(document: dict[str, Any], _: Workspace) -> WantedTask:

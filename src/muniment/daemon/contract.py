@@ -57,6 +57,9 @@ MAX_EXPIRES_CHARS: Final = 32
 MAX_KEPT: Final = 100
 """Entries that a forget leaves alone of which an answer tells."""
 
+MAX_DIGEST_CHARS: Final = 128
+"""Characters of the digest of a dry run, and more than one has."""
+
 MAX_ID_CHARS: Final = 1_200
 """Characters of the id of an entry: its path, and 65 more."""
 
@@ -124,6 +127,9 @@ class ForgetBody(_Request):
     )
     scope: str | None = None
     dry_run: bool = Field(False, description="Only say what would go, all of it, also if it is too much.")
+    digest: Annotated[str, Field(max_length=MAX_DIGEST_CHARS)] | None = Field(
+        None, description="Of a dry run's result: where something else would go by now, nothing does."
+    )
 
 
 class DreamBody(_Request):
@@ -227,6 +233,7 @@ class ForgetResult(_Model):
         description="Where nothing was meant, paths of entries that share a word with the query.",
     )
     notes: list[str] = Field(default_factory=list, description="What a person should know.")
+    digest: str | None = Field(None, description="Of a dry run: names exactly what would go; null: nothing.")
 
 
 class DreamResult(_Model):
@@ -571,6 +578,10 @@ HTTP: Final[Mapping[str, tuple[int, str]]] = MappingProxyType(
         "forget_failed": (500, "Workspace memory forget failed."),
         "dream_failed": (500, "Workspace memory dream failed."),
         "internal_error": (500, "The daemon failed; its log says more."),
+        "mcp_not_installed": (
+            501,
+            "This daemon was installed without MCP; there: pip install 'muniment[mcp]', and start it again.",
+        ),
         "not_ready": (503, "The daemon accepts no tasks now."),
         "busy": (503, "The daemon serves too many requests at once; try again."),
         "workspace_draining": (503, "The daemon is stopping; send it again to the next one."),
@@ -587,6 +598,7 @@ TASK: Final[Mapping[str, str]] = MappingProxyType(
         "remember_refused": "The policy or a content gate refused the change; nothing was written.",
         "remember_timeout": "Workspace memory remember timed out; nothing was written.",
         "forget_timeout": "Workspace memory forget timed out; nothing was removed.",
+        "preview_changed": "What would go is not what the dry run of this digest said; nothing was removed.",
         "dream_timeout": "Workspace memory dream timed out; nothing was changed.",
         "interrupted": "The daemon ended while it carried out this task, too often to try it again.",
         "cancelled": "The task was cancelled; nothing was written.",

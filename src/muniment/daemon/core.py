@@ -49,6 +49,7 @@ from muniment.store.watching import looks_of
 from muniment.tracing import TraceParents
 
 if TYPE_CHECKING:
+    from muniment.daemon.mcp import McpSessions
     from muniment.recall.recaller import Recalled
 
 
@@ -244,6 +245,7 @@ class DaemonCore:
         metrics: what was counted.
         state, tokens, stream, writer: those of the open state directory; there once `open` has returned.
         recalls: what clients are told of the memory; likewise.
+        mcp: the sessions of MCP, once somebody has asked for one.
         is_draining: nothing is accepted any more.
     """
 
@@ -260,6 +262,7 @@ class DaemonCore:
         self.metrics = Metrics()
         self.workspaces: dict[str, Workspace] = {}
         self.is_draining = False
+        self.mcp: McpSessions | None = None
 
     async def open(self, directories: tuple[Path, ...]) -> None:
         """Open the state and the workspaces, and begin with what waits.

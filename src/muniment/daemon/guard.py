@@ -6,7 +6,8 @@ G2 No Origin but the daemon's own and those that its operator allowed, letter by
    and so is what a browser says comes from another site (403). A page of an allowed one may read the answers,
    and its preflight is granted before a token is asked for; the call itself needs one, and no cookie is one.
 G3 A path is taken as it was sent: no segment that is empty, dotted or encoded leads anywhere (404). The long
-   forms `/workspaces/{workspace}/…` and `/session/{id}/events` become the short ones here, and nowhere else.
+   forms `/workspaces/{workspace}/…` (also `…/mcp`) and `/session/{id}/events` become the short ones here, and
+   nowhere else.
 G4 A bearer token, exactly one; on the Unix socket, where none is sent, the peer's user, who has to be this
    one, and never the overflow user, whom the kernel names where it knows none (401); a page that a proxy
    brings there is nobody. Only `HELLO` needs none:
@@ -497,6 +498,8 @@ def _path(raw: bytes) -> tuple[str | None, str]:
     if len(segments) > 2 and segments[0] == "workspaces" and segments[2] == "memory":  # noqa: PLR2004
         workspace = _decoded(segments[1])
         segments = ["workspace", *segments[2:]]
+    elif len(segments) == 3 and segments[0] == "workspaces" and segments[2] == "mcp":  # noqa: PLR2004
+        workspace, segments = _decoded(segments[1]), ["mcp"]
     elif len(segments) == 3 and segments[0] == "session" and segments[2] == "events":  # noqa: PLR2004
         if _decoded(segments[1]) in _NO_NAMES:
             raise HttpProblem("not_found")

@@ -43,7 +43,7 @@ async def read_json(request: Request) -> Any:
     Raises:
         Problem: it is none, too large, too slow, or of another media type.
     """
-    data = await _read(request)
+    data = await read_body(request)
     if not data.strip():
         return {}
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -55,7 +55,12 @@ async def read_json(request: Request) -> Any:
         raise HttpProblem("invalid_json") from None
 
 
-async def _read(request: Request) -> bytes:
+async def read_body(request: Request) -> bytes:
+    """All that a request carries.
+
+    Raises:
+        Problem: it is too large or too slow.
+    """
     declared = request.headers.get("content-length", "0")
     if not declared.isdecimal() or int(declared) > DRAIN_BYTES:
         raise HttpProblem("body_too_large", headers=_CLOSE)
@@ -84,6 +89,9 @@ async def _read(request: Request) -> bytes:
 ORIGINAL_CLIENT: Final = "x-qwen-client-id"
 CLIENT_HEADERS: Final = (ORIGINAL_CLIENT, "x-muniment-client-id")
 """Either says which client of a token asks."""
+
+TRUST_HEADER: Final = "x-muniment-trust"
+"""Says that what comes is trusted less than the token."""
 
 EVERYWHERE: Final = (
     "invalid_http",

@@ -6,6 +6,8 @@ Apart from `service.py`, which serves them.
 from __future__ import annotations
 
 import asyncio
+import importlib
+import importlib.util
 import ipaddress
 import re
 import time
@@ -19,7 +21,7 @@ from muniment.cancelling import Cancel
 from muniment.daemon import asking, contract
 from muniment.daemon.contract import MAX_BODY_BYTES, MAX_WAIT_SECONDS, HttpProblem, recall_code, sentence_of
 from muniment.daemon.guard import HELLO, LOOPBACK, PEER
-from muniment.daemon.http import Call, Endpoint, Operation, Parameter, answered
+from muniment.daemon.http import Call, Endpoint, Operation, Parameter, answered, read_body
 from muniment.daemon.stream import StreamView
 from muniment.daemon.work import MEDIA_TYPE
 from muniment.errors import NotFound, PathEscape, Refusal
@@ -613,6 +615,9 @@ EPOCH: Final = "X-Qwen-Event-Epoch"
 ORIGINAL_SCOPES: Final = ("user", "project")
 """Scopes that a client of the original contract may name, once it sees the feature."""
 
+MCP: Final = "/mcp"
+_LISTEN: Final = "subscriptions/listen"
+
 
 async def capabilities(call: Call) -> Response:
     """Answer what the daemon can do."""
@@ -710,6 +715,21 @@ async def metrics(call: Call) -> Response:
     return Response(call.core.metrics.text(), media_type=MEDIA_TYPE)
 
 
+async def mcp(call: Call) -> Response:
+    """Answer a client of the Model Context Protocol."""
+    if importlib.util.find_spec("mcp") is None:
+        raise HttpProblem("mcp_not_installed")
+    is_stream = call.request.method == "GET" or call.request.headers.get("mcp-method") == _LISTEN
+    body = await read_body(call.request)
+    (call.follow if is_stream else call.wait)()
+    loaded = await asyncio.to_thread(importlib.import_module, "muniment.daemon.mcp")
+    if call.core.is_draining:  # From here on nothing waits until its sessions are known to who ends them.
+        raise HttpProblem("workspace_draining", headers={"Retry-After": "1"})
+    if call.core.mcp is None:
+        call.core.mcp = loaded.McpSessions(call.core)
+    return await call.core.mcp.answer(call, body)
+
+
 def _of(pattern: re.Pattern[str]) -> dict[str, str]:
     return {"type": "string", "pattern": f"^{pattern.pattern}$"}
 
@@ -753,3 +773,9 @@ ABOUT_OPERATIONS: Final = (
     Operation("GET", "/readyz", ready, "Whether it accepts tasks.", contract.Readiness, ("not_ready",)),
     Operation("GET", "/metrics", metrics, "What was counted, for Prometheus.", MEDIA_TYPE, owner_only=True),
 )
+
+MCP_OPERATIONS: Final = tuple(
+    Operation(method, MCP, mcp, "A message of the Model Context Protocol.", EVENT_STREAM)
+    for method in ("POST", "GET", "DELETE")
+)
+"""Apart from the others: what they take and answer is described by that protocol."""

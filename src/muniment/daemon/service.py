@@ -40,7 +40,13 @@ from muniment.daemon.contract import HttpProblem
 from muniment.daemon.core import DaemonCore
 from muniment.daemon.guard import LOOPBACK, MAX_HEADER_BYTES, Guard, Protocol, as_origin
 from muniment.daemon.http import JSON, Call, Operation, document_of
-from muniment.daemon.routes import ABOUT_OPERATIONS, OWNER_OPERATIONS, RECALL_OPERATIONS, TASK_OPERATIONS
+from muniment.daemon.routes import (
+    ABOUT_OPERATIONS,
+    MCP_OPERATIONS,
+    OWNER_OPERATIONS,
+    RECALL_OPERATIONS,
+    TASK_OPERATIONS,
+)
 from muniment.errors import ConfigInvalid, ManagedMemoryUnavailable
 from muniment.ownership import create_private_directory
 from muniment.settings import Settings
@@ -247,8 +253,9 @@ def configure_logs(level: int = logging.INFO) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.WARNING)
-    # It warns of each request that is no HTTP, and anybody can send as many as he likes.
-    logging.getLogger("uvicorn").setLevel(logging.ERROR)
+    # They warn of each request that is none, and anybody can send as many as he likes.
+    for name in ("uvicorn", "mcp"):
+        logging.getLogger(name).setLevel(logging.ERROR)
     logger = logging.getLogger(_OURS)
     logger.handlers[:] = []
     logger.propagate = True
@@ -294,7 +301,7 @@ OPERATIONS: Final = (
     *ABOUT_OPERATIONS,
     Operation("GET", "/openapi.json", _describe, "This document, as OpenAPI 3.1.", JSON),
 )
-"""Everything that the daemon can be asked."""
+"""Everything that the daemon can be asked, but for the messages of `MCP_OPERATIONS`."""
 
 
 def application(core: DaemonCore, hosts: frozenset[str], origins: frozenset[str]) -> ASGIApp:
@@ -306,7 +313,7 @@ def application(core: DaemonCore, hosts: frozenset[str], origins: frozenset[str]
         origins: of pages that may call besides its own.
     """
     paths: dict[str, dict[str, Operation]] = {}
-    for operation in OPERATIONS:
+    for operation in (*OPERATIONS, *MCP_OPERATIONS):
         paths.setdefault(operation.path, {})[operation.method] = operation
     routes = [Route(path, _Resource(methods, core)) for path, methods in paths.items()]
     return Guard(Router(routes, redirect_slashes=False, default=_nothing), core.whose, hosts, origins)
@@ -479,6 +486,8 @@ class Daemon:
         try:
             self._withdraw()
             at_rest = await self.core.stop(self._options.grace)
+            if self.core.mcp is not None:
+                await self.core.mcp.stop()  # Before the server is told to end, which waits for what is open.
             self.core.stream.close()
             await self._opened.aclose()
             events.emit("daemon_stopped", at_rest=at_rest, pid=os.getpid())

@@ -138,6 +138,18 @@ class Stream:
         done, _ = await asyncio.wait([self._next], timeout=seconds)
         return bool(done)
 
+    def since(self, number: int) -> tuple[int, list[tasks.Event]]:
+        """Where somebody who stood at `number` stands now, and what happened since, as far as it is kept.
+
+        Raises:
+            ManagedMemoryUnavailable: the ledger cannot be read.
+        """
+        told: list[tasks.Event] = []
+        while further := self._after(number):
+            told += [each.event for each in further]
+            number = told[-1].number
+        return number, told
+
     def close(self) -> None:
         """End every follower."""
         self.is_closed = True

@@ -338,7 +338,12 @@ class Work:
 
         asked = task.arguments or {}
         request = ForgetRequest(
-            asked["query"], asked["scope"], yes=not asked["dry_run"], trust=task.trust, task_id=task.id
+            asked["query"],
+            asked["scope"],
+            yes=not asked["dry_run"],
+            trust=task.trust,
+            task_id=task.id,
+            digest=asked.get("digest"),
         )
         result = forget(request, place, self._model, cancel=cancel)
         # Who may not remove it learns not that it is there.
@@ -398,6 +403,7 @@ def _answer(result: _Result) -> BaseModel:
                 ],
                 near=list(result.near),
                 notes=list(result.notes),
+                digest=result.digest,
             )
         case DreamResult():
             return contract.DreamResult(

@@ -13,13 +13,15 @@
    Without a model what holds all the words goes; where nothing does, the answer says what is near.
 5. More than `max_forget` matches are nobody's intention: then nothing is removed.
 6. One commit removes all of them, or none: a file goes, or loses the lines of its items and no other byte.
-   Where a file changed meanwhile the job is repeated once. Without `yes` nothing is written.
+   Where a file changed meanwhile the job is repeated once. Without `yes` nothing is written. Who names the
+   digest of a preview has exactly that done, or nothing.
 
 A failure of any kind removes nothing. What was forgotten can be brought back with `undo` until it is erased.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import secrets
 from bisect import bisect_right
@@ -48,6 +50,7 @@ from muniment.errors import (
     InvalidContent,
     MunimentError,
     PathEscape,
+    PreviewChanged,
     Refusal,
     StoreConflict,
 )
@@ -448,6 +451,8 @@ def _attempt(task: _ForgetTask, wanted: Wanted, scopes: Sequence[Scope], budget:
         return _refused(task, matches, told, budget)
     change_set, matches = _change_set(matches, task.kept)
     removed = tuple(match.removed for match in matches)
+    named = _named(task, change_set)
+    _check_preview(task.request, named)
     done = _commit(task, change_set, budget)
     if done.repeated and (other := done_before(task.place, KIND, task.id, task.fact)) is not None:
         return _again(task, other)  # An attempt that had been given up was quicker.
@@ -458,6 +463,7 @@ def _attempt(task: _ForgetTask, wanted: Wanted, scopes: Sequence[Scope], budget:
             budget,
             status="preview",
             removed_entries=removed,
+            digest=named,
             summary=f"would forget {len(removed)}: {gone}" if removed else _nothing(task, wanted),
         )
     return task.result(
@@ -467,6 +473,18 @@ def _attempt(task: _ForgetTask, wanted: Wanted, scopes: Sequence[Scope], budget:
         touched_scopes=done.touched_scopes,
         summary=f"forgot {len(removed)}: {gone}" if removed else _nothing(task, wanted),
     )
+
+
+def _named(task: _ForgetTask, change_set: ChangeSet) -> str | None:
+    """The digest of exactly what would go: keyed, so that who was not shown it cannot name it."""
+    going = [[change.path.text, change.base, change.digest] for change in change_set.changes]
+    return task.place.state.keyed(f"forget {json.dumps(sorted(going))}") if going else None
+
+
+def _check_preview(request: ForgetRequest, named: str | None) -> None:
+    """Refuse to remove something else than the preview showed that the request names."""
+    if request.yes and request.digest not in {None, named}:
+        raise PreviewChanged
 
 
 def _nothing(task: _ForgetTask, wanted: Wanted) -> str:

@@ -722,24 +722,40 @@ def _indexes(brief: Brief, place: Place, policy: Policy, reader: Trust) -> tuple
     """The indexes that the run is shown: ours, of scopes that it may write, without what it may not read."""
     if brief.context is ContextMode.CLEAN:
         return ()
-    judge = Judge(policy)
-    found: list[IndexExcerpt] = []
-    for scope in (each.name for each in brief.scopes if each.writable):
-        over = expired_in(place.state, place.roots[scope])  # Nobody may have written the index since.
+    return tuple(
+        IndexExcerpt(scope, policy.trust_of(scope), shown)
+        for scope in (each.name for each in brief.scopes if each.writable)
+        if (shown := shown_index(place, policy, scope, reader)) is not None
+    )
 
-        def shows(rel: RelPath, scope: Scope = scope, over: Collection[str] = over) -> bool:
-            path = CanonicalPath(scope, rel)
-            return rel not in over and judge.allows(Verb.LIST, path) and judge.allows(Verb.READ, path)
 
-        try:
-            index = place.roots[scope].root.read_bytes(CanonicalPath(scope, RelPath(INDEX_NAME)))
-        except (PathEscape, ToolError):
-            continue  # Without an index the agent still has its tools; the next commit writes one.
-        # Of another's making it may say anything, and nobody could tell how far to trust that.
-        if shows(RelPath(INDEX_NAME)) and is_as_written(place.state, place.roots[scope], index):
-            below = trusted_less(place.state, place.roots[scope], reader)
-            found.append(IndexExcerpt(scope, policy.trust_of(scope), excerpt(index, shows, below)))
-    return tuple(found)
+def shown_index(place: Place, policy: Policy, scope: Scope, reader: Trust) -> str | None:
+    """The index of a scope as a model may see it; None: there is none, or none that we wrote.
+
+    Args:
+        place: where.
+        policy: says what may be seen.
+        scope: one of the place's roots.
+        reader: trust of whoever is shown it; of entries below that no words of others are.
+
+    Raises:
+        ManagedMemoryUnavailable: the catalog cannot be read.
+    """
+    judge, root = Judge(policy), place.roots[scope]
+    over = expired_in(place.state, root)  # Nobody may have written the index since.
+
+    def shows(rel: RelPath) -> bool:
+        path = CanonicalPath(scope, rel)
+        return rel not in over and judge.allows(Verb.LIST, path) and judge.allows(Verb.READ, path)
+
+    try:
+        index = root.root.read_bytes(CanonicalPath(scope, RelPath(INDEX_NAME)))
+    except (PathEscape, ToolError):
+        return None  # Without an index the agent still has its tools; the next commit writes one.
+    # Of another's making it may say anything, and nobody could tell how far to trust that.
+    if not shows(RelPath(INDEX_NAME)) or not is_as_written(place.state, root, index):
+        return None
+    return excerpt(index, shows, trusted_less(place.state, root, reader))
 
 
 def _as_job_error(error: MunimentError, place: Place) -> MunimentError:

@@ -319,6 +319,7 @@ class ForgetRequest:
         yes: do it; else only say what would be done.
         trust: of the one who asks.
         task_id: as of a `RememberRequest`.
+        digest: that a preview had: where something else would go now, nothing does. None: whatever is meant.
     """
 
     query: str
@@ -326,6 +327,7 @@ class ForgetRequest:
     yes: bool = False
     trust: Trust = Trust.OWNER
     task_id: str | None = None
+    digest: str | None = None
 
 
 class Removed(NamedTuple):
@@ -368,6 +370,8 @@ class ForgetResult:
         decided_by: `rules`, or the model's name.
         notes: what a person should know.
         repeated: the task had committed before; this is what the ledger knows of what it did then.
+        digest: of a preview: names exactly what would go; nobody can make it who was not shown that. None:
+            nothing would, or too much.
         error: why it failed, with its stable code.
     """
 
@@ -385,6 +389,7 @@ class ForgetResult:
     touched_scopes: tuple[Scope, ...] = ()
     notes: tuple[str, ...] = ()
     repeated: bool = False
+    digest: str | None = None
     error: MunimentError | None = None
 
     def as_json(self) -> dict[str, Any]:
@@ -400,6 +405,7 @@ class ForgetResult:
             "decided_by": self.decided_by,
             "turns": self.turns,
             "notes": list(self.notes),
+            **({"digest": self.digest} if self.digest is not None else {}),
             **({"repeated": True} if self.repeated else {}),
             **ending_json(self.seconds, self.timeline, self.policy, self.error),
         }

@@ -503,11 +503,12 @@ def read(hit: Hit, state: State, bound: BoundRoot, policy: Policy) -> Outcome:
     at = _written(hit) if source is None else datetime.fromisoformat(source.at)
     entry = parse(data)
     name = current_titles(entry, hit.key.rel).name
-    gate = _gate("\n".join([name, entry.description or "", *entry.keywords, entry.body]), trust)
+    gate = gate_of("\n".join([name, entry.description or "", *entry.keywords, entry.body]), trust)
     return ReadEntry(hit, entry, name, trust, at) if gate is None else Withheld(hit, gate)
 
 
-def _gate(text: str, trust: Trust) -> str | None:
+def gate_of(text: str, trust: Trust) -> str | None:
+    """The gate that keeps a text of this trust from being shown to a model (V3); None: none does."""
     try:
         check_text(text, GATES)
     except ContentRejected as rejected:

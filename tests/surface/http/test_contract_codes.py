@@ -191,6 +191,9 @@ def of_the_policy(world, _):
 
 
 def of_the_daemon(world, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(routes.importlib.util, "find_spec", lambda _: None)
+        yield "mcp_not_installed", world.post("/mcp", {})
     world.model.hold()
     accepted = [world.remember(f"The user waits {number}") for number in range(16)]
     yield "remember_queue_full", world.post(f"{BASE}/remember", FACT)
@@ -281,6 +284,9 @@ def of_races(world):
     failed = world.done("remember", {"content": text, "scope": "project"})
     assert (failed["error"]["paths"], path.read_text()) == (["project/race.md"], "meanwhile\n")
     yield "store_conflict", failed
+    shown = world.done("forget", {"query": "project/race.md", "dryRun": True})["result"]["digest"]
+    path.write_text("once more\n", encoding="utf-8")
+    yield "preview_changed", world.done("forget", {"query": "project/race.md", "digest": shown})
     world.model.mind = writes("project/never.md", "This project is never finished")
     world.model.hold()
     for task_id in reversed([world.submit("remember", FACT, token=world.client) for _ in range(2)]):

@@ -37,7 +37,9 @@ KEYS = {
         "notes",
         "superseded",
     },
-    "forget": {"summary", "removedEntries", "touchedTopics", "touchedScopes", "kept", "near", "notes"},
+    "forget": {
+        *("summary", "removedEntries", "touchedTopics", "touchedScopes", "kept", "near", "notes", "digest"),
+    },
     "dream": {"summary", "touchedTopics", "touchedScopes", "dedupedEntries", "rejected"},
 }
 

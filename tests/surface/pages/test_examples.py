@@ -195,7 +195,7 @@ def test_pages_name_only_files_and_headings_that_exist():
     pages = [REPOSITORY / each for each in PAGES] + sorted((REPOSITORY / "docs").glob("*.md"))
     heads = {each: heads_of(each) for each in REPOSITORY.rglob("*.md") if ".venv" not in each.parts}
     for page in pages:
-        text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+        text = re.sub(r"```.*?```|`[^`\n]*`", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
         for target, head in re.findall(r"\]\(([^)#:]*)(?:#([^)]*))?\)", text):
             file = page.parent.joinpath(target).resolve() if target else page
             assert file.exists(), f"{page.name}: {target}"

@@ -1,0 +1,375 @@
+"""The memory on the official SDK: what is said to whom, whatever carries it out.
+
+S1 The SDK checks no arguments, and tells the text of what is raised. Here everything is checked, and what
+   leaves a handler is an answer, an error of the protocol in words of ours, or a cancellation.
+S2 What a tool cannot do is its result, marked as an error, so that the model reads why; what does not exist
+   (a tool, a resource, a prompt) is the protocol's error -32602.
+S3 Both eras are told that the resources changed: in that of 2025 each connection, in that of 2026 whoever
+   listens. Whoever does not read is passed over after `SEND_SECONDS`.
+
+Source: modelcontextprotocol.io/specification, 2025-11-25 and 2026-07-28; `mcp` 2.3.0.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import weakref
+from collections.abc import Awaitable, Callable, Collection
+from contextlib import suppress
+from typing import Any, Final, TypeVar, assert_never
+from urllib.parse import quote, unquote
+
+import anyio
+import mcp_types as t
+from mcp.server.connection import Connection
+from mcp.server.context import ServerRequestContext
+from mcp.server.lowlevel import NotificationOptions, Server
+from mcp.server.models import InitializationOptions
+from mcp.server.subscriptions import (
+    InMemorySubscriptionBus,
+    ListenHandler,
+    ResourcesListChanged,
+    ResourceUpdated,
+)
+from mcp.shared.exceptions import MCPError
+
+from muniment import events
+from muniment.adapters.mcp.memory import Backend, history, listing, problem_of, shown
+from muniment.adapters.mcp.tools import (
+    DEFINITIONS,
+    INSTRUCTIONS,
+    Answered,
+    Asked,
+    ForgetCall,
+    HistoryCall,
+    RecallAnswer,
+    RecallCall,
+    RecalledPath,
+    RememberCall,
+    ShowCall,
+    ToolDefinition,
+    ToolProblem,
+    UndoCall,
+    arguments_of,
+    told,
+)
+from muniment.errors import BadName, MunimentError, NotFound, PathEscape, Refused
+from muniment.kernel.names import INDEX_NAME, MAX_PATH_BYTES
+from muniment.names import __version__
+
+URI: Final = "muniment://"
+MARKDOWN: Final = "text/markdown"
+
+PROMPT: Final = "memory-context"
+
+MAX_LISTENERS: Final = 64
+"""Streams of the era of 2026 that follow changes at once."""
+
+SEND_SECONDS: Final = 5.0
+"""Seconds that a client has to take a notification."""
+
+_DEFECT: Final = "this is a defect of Muniment; its log says more"
+
+Context = ServerRequestContext[Any, Any]
+T = TypeVar("T")
+
+
+def uri_of(path: str) -> str:
+    """The address of an entry."""
+    return f"{URI}{quote(path)}"
+
+
+class MemoryServer(Server[Any]):
+    """A memory as a server.
+
+    Args:
+        backend_of: what carries out a request, by who sent it.
+        listening: told whenever somebody wants to hear of changes.
+    """
+
+    def __init__(
+        self, backend_of: Callable[[Context], Backend], listening: Callable[[], None] = lambda: None
+    ) -> None:
+        self._backend_of, self._listening = backend_of, listening
+        self._bus = InMemorySubscriptionBus()
+        self._listens = ListenHandler(self._bus, max_subscriptions=MAX_LISTENERS)
+        self._connections: weakref.WeakSet[Connection] = weakref.WeakSet()
+        super().__init__(
+            "muniment",
+            version=__version__,
+            title="Muniment",
+            description="Long-term memory as plain markdown.",
+            instructions=INSTRUCTIONS,
+            on_list_tools=self._list_tools,
+            on_call_tool=self._call_tool,
+            on_list_resources=_told(self._list_resources),
+            on_list_resource_templates=self._list_templates,
+            on_read_resource=_told(self._read_resource),
+            on_list_prompts=self._list_prompts,
+            on_get_prompt=_told(self._get_prompt),
+            on_subscriptions_listen=self._listen,
+            get_tool_input_schema=_input_schema,
+        )
+        self.middleware.clear()  # It would trace what is said.
+        self.add_notification_handler("notifications/initialized", t.NotificationParams, self._initialized)
+
+    def create_initialization_options(
+        self,
+        notification_options: NotificationOptions | None = None,
+        experimental_capabilities: dict[str, dict[str, Any]] | None = None,
+        extensions: dict[str, dict[str, Any]] | None = None,
+    ) -> InitializationOptions:
+        """Also where the SDK asks, over HTTP: the resources change."""
+        options = notification_options or NotificationOptions(resources_changed=True)
+        return super().create_initialization_options(options, experimental_capabilities, extensions)
+
+    async def changed(self, paths: Collection[str]) -> None:
+        """Tell everybody that entries changed (S3).
+
+        Args:
+            paths: logical paths of those that are known.
+        """
+        await self._bus.publish(ResourcesListChanged())
+        for path in paths:
+            await self._bus.publish(ResourceUpdated(uri=uri_of(path)))
+        await asyncio.gather(*map(_tell_changed, list(self._connections)))
+
+    def end_listening(self) -> None:
+        """End every stream of changes, properly."""
+        self._listens.close()
+
+    # -- tools ---------------------------------------------------------------------------------------------
+
+    async def _list_tools(self, _: Context, __: t.PaginatedRequestParams | None) -> t.ListToolsResult:
+        return t.ListToolsResult(tools=list(_tools().values()))
+
+    async def _call_tool(self, context: Context, params: t.CallToolRequestParams) -> t.CallToolResult:
+        definition = DEFINITIONS.get(params.name)
+        if definition is None:
+            raise MCPError(t.INVALID_PARAMS, "there is no such tool; tools/list says which there are")
+        try:
+            asked = arguments_of(definition.name, definition.asked, params.arguments or {})
+            answer = await self._carried_out(context, asked)
+        except (ToolProblem, MunimentError) as error:
+            return _failed(error if isinstance(error, ToolProblem) else problem_of(error))
+        except Exception as defect:  # noqa: BLE001  the server lives on, and nothing of it is told (S1)
+            events.emit_defect("mcp_call_broke", defect, tool=definition.name)
+            return _failed(ToolProblem("internal_error", _DEFECT))
+        return t.CallToolResult(
+            content=[t.TextContent(text=told(answer))], structured_content=answer.model_dump(mode="json")
+        )
+
+    async def _carried_out(self, context: Context, asked: Asked) -> Answered:
+        backend = self._backend_of(context)
+        match asked:
+            case RememberCall():
+                return await _with_progress(context, lambda tell: backend.remember(asked, tell))
+            case RecallCall():
+                return await _recalled(backend, asked.query, asked.limit)
+            case ShowCall():
+                return await backend.at(lambda place, reader: shown(place, reader, asked.path))
+            case HistoryCall():
+                return await backend.at(lambda place, _: history(place, asked.path))
+            case ForgetCall():
+                if asked.yes is (asked.digest is None):
+                    raise ToolProblem(
+                        "bad_arguments",
+                        "yes and the digest of a preview go together; call it without both first",
+                    )
+                return await backend.forget(asked)
+            case UndoCall():
+                return await backend.undo(asked.task_id)
+        assert_never(asked)
+
+    # -- resources -----------------------------------------------------------------------------------------
+
+    async def _list_resources(
+        self, context: Context, params: t.PaginatedRequestParams | None
+    ) -> t.ListResourcesResult:
+        after = None if params is None else params.cursor
+        if after is not None and len(after) > MAX_PATH_BYTES:
+            raise MCPError(t.INVALID_PARAMS, "this cursor is none of this server's")
+        found = await self._backend_of(context).at(lambda place, reader: listing(place, reader, after))
+        indexes = [
+            t.Resource(uri=uri_of(f"{scope}/{INDEX_NAME}"), name=f"index of {scope}", mime_type=MARKDOWN)
+            for scope in found.indexes
+        ]
+        entries = [
+            t.Resource(uri=uri_of(path), name=name, mime_type=MARKDOWN) for path, name in found.entries
+        ]
+        return t.ListResourcesResult(resources=[*indexes, *entries], next_cursor=found.after)
+
+    async def _list_templates(
+        self, _: Context, __: t.PaginatedRequestParams | None
+    ) -> t.ListResourceTemplatesResult:
+        entry = t.ResourceTemplate(
+            uri_template=f"{URI}{{scope}}/{{+path}}",
+            name="entry",
+            description="One entry, such as muniment://user/editor/dark-mode.md, as data between marks.",
+            mime_type=MARKDOWN,
+        )
+        return t.ListResourceTemplatesResult(resource_templates=[entry])
+
+    async def _read_resource(
+        self, context: Context, params: t.ReadResourceRequestParams
+    ) -> t.ReadResourceResult:
+        path = _path_in(params.uri)
+        found = await self._backend_of(context).at(lambda place, reader: shown(place, reader, path))
+        content = t.TextResourceContents(uri=params.uri, mime_type=MARKDOWN, text=found.text)
+        return t.ReadResourceResult(contents=[content])
+
+    # -- prompts -------------------------------------------------------------------------------------------
+
+    async def _list_prompts(self, _: Context, __: t.PaginatedRequestParams | None) -> t.ListPromptsResult:
+        topic = t.PromptArgument(
+            name="topic", description="What it is about; without it the indexes are given.", required=False
+        )
+        prompt = t.Prompt(
+            name=PROMPT,
+            title="Context from memory",
+            description="What the memory has about a topic, as data to begin a conversation with.",
+            arguments=[topic],
+        )
+        return t.ListPromptsResult(prompts=[prompt])
+
+    async def _get_prompt(self, context: Context, params: t.GetPromptRequestParams) -> t.GetPromptResult:
+        given = params.arguments or {}
+        if params.name != PROMPT or not given.keys() <= {"topic"}:
+            raise MCPError(t.INVALID_PARAMS, f"there is one prompt, {PROMPT}, with one argument, topic")
+        backend = self._backend_of(context)
+        if given.get("topic", "").strip():
+            text = told(await _recalled(backend, given["topic"], RECALLED))
+        else:
+            indexes = await backend.at(lambda place, reader: listing(place, reader, None).indexes)
+            shows = await backend.at(lambda place, reader: [shown(place, reader, scope) for scope in indexes])
+            text = "\n\n".join(each.text for each in shows) or "Nothing is remembered yet."
+        message = t.PromptMessage(role="user", content=t.TextContent(text=text))
+        return t.GetPromptResult(description="From long-term memory.", messages=[message])
+
+    # -- changes -------------------------------------------------------------------------------------------
+
+    async def _initialized(self, context: Context, _: t.NotificationParams | None) -> None:
+        self._connections.add(context.session._connection)  # noqa: SLF001  the SDK has no list of its own
+        self._listening()
+
+    async def _listen(self, context: Context, params: t.SubscriptionsListenRequestParams) -> Any:
+        self._listening()
+        return await self._listens(context, params)
+
+
+RECALLED: Final = 5
+"""Entries of the prompt."""
+
+
+async def _tell_changed(connection: Connection) -> None:
+    with suppress(Exception):  # Whoever has gone or does not read is told nothing.
+        async with asyncio.timeout(SEND_SECONDS):
+            await connection.send_resource_list_changed()
+
+
+@functools.cache
+def _tools() -> dict[str, t.Tool]:
+    """The tools as they are told of; made when somebody asks, as a handshake does not."""
+    return {name: _tool(each) for name, each in DEFINITIONS.items()}
+
+
+def _input_schema(name: str) -> dict[str, Any] | None:
+    return _tools()[name].input_schema if name in DEFINITIONS else None
+
+
+def _tool(each: ToolDefinition) -> t.Tool:
+    return t.Tool(
+        name=each.name,
+        title=each.title,
+        description=each.description,
+        input_schema=each.asked.model_json_schema(),
+        output_schema=each.answered.model_json_schema(mode="serialization"),
+        annotations=t.ToolAnnotations(
+            title=each.title,
+            read_only_hint=each.reads_only,
+            destructive_hint=each.destroys,
+            idempotent_hint=each.repeats,
+            open_world_hint=False,
+        ),
+    )
+
+
+def _failed(problem: ToolProblem) -> t.CallToolResult:
+    return t.CallToolResult(content=[t.TextContent(text=f"{problem} [{problem.code}]")], is_error=True)
+
+
+async def _recalled(backend: Backend, query: str, limit: int) -> RecallAnswer:
+    from muniment.jobs.request import check_content
+    from muniment.store.audit import timestamp
+
+    recalled = await backend.recall(check_content(query), limit)
+    if recalled.error is not None:
+        raise recalled.error
+    entries = [
+        RecalledPath(path=each.path, trust=each.trust, at=timestamp(each.at)) for each in recalled.entries
+    ]
+    return RecallAnswer(text=recalled.text, entries=entries, abstained=recalled.abstained)
+
+
+def _path_in(uri: str) -> str:
+    """The logical path of an address; what is none is refused where it is opened.
+
+    Raises:
+        MCPError: it is no address of this memory.
+    """
+    try:
+        if uri.startswith(URI) and len(uri) <= len(URI) + 3 * MAX_PATH_BYTES:
+            return unquote(uri.removeprefix(URI), errors="strict")
+    except UnicodeDecodeError:
+        pass
+    raise MCPError(t.INVALID_PARAMS, f"an entry is at {URI}scope/path; resources/list says which there are")
+
+
+def _told(handler: Callable[..., Awaitable[T]]) -> Callable[..., Awaitable[T]]:
+    """A handler of which nothing is told but what the protocol may know (S1, S2)."""
+
+    @functools.wraps(handler)
+    async def guarded(*arguments: Any) -> T:
+        try:
+            return await handler(*arguments)
+        except MCPError:
+            raise
+        except (ToolProblem, MunimentError) as error:
+            problem = error if isinstance(error, ToolProblem) else problem_of(error)
+            is_asked_wrongly = isinstance(error, NotFound | PathEscape | BadName | Refused)
+            number = t.INVALID_PARAMS if is_asked_wrongly else t.INTERNAL_ERROR
+            raise MCPError(number, str(problem), {"code": problem.code}) from None
+        except Exception as defect:  # noqa: BLE001  the server lives on, and nothing of it is told
+            events.emit_defect("mcp_request_broke", defect)
+            raise MCPError(t.INTERNAL_ERROR, _DEFECT, {"code": "internal_error"}) from None
+
+    return guarded
+
+
+async def _with_progress(context: Context, work: Callable[[Callable[[int, str], None]], Awaitable[T]]) -> T:
+    """What comes of `work`, whose turns are told as they come."""
+    loop = asyncio.get_running_loop()
+    turns: asyncio.Queue[tuple[int, str] | None] = asyncio.Queue()
+
+    def tell(number: int, what: str) -> None:
+        loop.call_soon_threadsafe(turns.put_nowait, (number, what))
+
+    async def pump() -> None:
+        last = 0
+        while (turn := await turns.get()) is not None:
+            if turn[0] > last:  # A turn may have several calls; progress only grows.
+                last = turn[0]
+                with suppress(Exception):  # Whoever has gone is told nothing.
+                    await context.session.report_progress(last, None, f"turn {last}, {turn[1]}")
+
+    pumping = asyncio.create_task(pump())
+    try:
+        done = await work(tell)
+        turns.put_nowait(None)
+        await pumping
+        return done
+    finally:
+        pumping.cancel()
+        with anyio.CancelScope(shield=True), suppress(asyncio.CancelledError):
+            await pumping

@@ -1,0 +1,166 @@
+"""Lines of JSON-RPC over standard input and output, for `muniment mcp`.
+
+W1 Both streams are taken aside before anything else happens: what a library or a child prints goes to
+   standard error, and cannot end up between two messages.
+W2 A line has at most `MAX_LINE_BYTES`; of a longer one no more is kept, and the next one is read as ever.
+W3 The end of the input, SIGINT, SIGTERM and an output that is closed end the lines, whatever waits.
+
+Apart, as the server and the pipe to a daemon share it. It needs neither the SDK nor what one system alone
+has: threads read and write.
+
+Source: modelcontextprotocol.io/specification, "Transports", stdio; jsonrpc.org/specification.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import queue
+import signal
+import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from functools import partial
+from typing import Any, Final, Self
+
+MAX_LINE_BYTES: Final = 4 * 1024 * 1024
+"""Bytes of a line; a fact has 64 KiB, and whoever sends more than that is told so by the tool."""
+
+READ_BYTES: Final = 65_536
+"""Bytes of one read, as many as a pipe holds."""
+
+MAX_WAITING: Final = 64
+"""Lines that were read and not yet taken."""
+
+PARSE_ERROR: Final = -32700
+INVALID_REQUEST: Final = -32600
+BUSY: Final = -32000
+
+
+def set_aside() -> tuple[int, int]:
+    """Descriptors of standard input and output that nobody else has (W1), for as long as the process runs."""
+    incoming, outgoing = os.dup(0), os.dup(1)
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.close(null)
+    os.dup2(2, 1)
+    return incoming, outgoing
+
+
+class Wire:
+    """Lines that come from one descriptor and go to another; both stay the caller's.
+
+    Attributes:
+        stopped: the lines have ended though the input had not.
+    """
+
+    def __init__(self, incoming: int, outgoing: int) -> None:
+        self._incoming, self._outgoing = incoming, outgoing
+        self._room = threading.Semaphore(MAX_WAITING)
+        self._sent: queue.SimpleQueue[tuple[bytes, asyncio.Future[None]]] = queue.SimpleQueue()
+        self.stopped = asyncio.Event()
+
+    async def __aenter__(self) -> Self:
+        """Begin to read."""
+        self._loop = asyncio.get_running_loop()
+        self._lines: asyncio.Queue[tuple[bytes | None] | None] = asyncio.Queue()
+        for work in (self._read, self._write):
+            threading.Thread(target=work, daemon=True).start()  # Nobody can end what waits for a pipe.
+        for number in (signal.SIGINT, signal.SIGTERM):
+            try:
+                self._loop.add_signal_handler(number, self.stop)
+            except NotImplementedError:  # Windows
+                signal.signal(number, lambda *_: self._loop.call_soon_threadsafe(self.stop))
+        return self
+
+    async def __aexit__(self, *_exc: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """End the lines now."""
+        self.stopped.set()
+
+    async def lines(self) -> AsyncIterator[bytes | None]:
+        """Each line without its end; None for one that was too long."""
+        ending = asyncio.create_task(self.stopped.wait())
+        try:
+            while True:
+                getting = asyncio.create_task(self._lines.get())
+                await asyncio.wait({getting, ending}, return_when=asyncio.FIRST_COMPLETED)
+                if self.stopped.is_set() or not getting.done():
+                    getting.cancel()
+                    return
+                found = getting.result()
+                if found is None:  # The end of the input.
+                    return
+                self._room.release()
+                yield found[0]
+        finally:
+            ending.cancel()
+
+    async def send(self, line: bytes) -> None:
+        """Write a line, and wait until the pipe has taken it; after `stop` it goes nowhere."""
+        if not self.stopped.is_set():
+            done = self._loop.create_future()
+            self._sent.put((line, done))
+            await done
+
+    async def fail(self, number: int, text: str, request_id: Any = None) -> None:
+        """Answer what is no request."""
+        error = {"code": number, "message": text}
+        await self.send(json.dumps({"jsonrpc": "2.0", "id": request_id, "error": error}).encode())
+
+    async def fail_line(self, line: bytes | None) -> None:
+        """Answer a line that is no message; an empty one is passed over."""
+        if line is None:
+            await self.fail(INVALID_REQUEST, f"a message has at most {MAX_LINE_BYTES} bytes")
+        elif line.strip():
+            try:
+                found = json.loads(line)
+            except (ValueError, RecursionError):
+                await self.fail(PARSE_ERROR, "this line is no JSON")
+            else:
+                named = found.get("id") if isinstance(found, dict) else None
+                request_id = named if isinstance(named, str | int) and not isinstance(named, bool) else None
+                await self.fail(INVALID_REQUEST, "this is no message of JSON-RPC 2.0", request_id)
+
+    def _read(self) -> None:
+        rest, is_too_long = bytearray(), False
+        with suppress(OSError, RuntimeError):  # It is closed, or the loop is.
+            while data := os.read(self._incoming, READ_BYTES):
+                *ends, last = data.split(b"\n")
+                for part in ends:
+                    line = (
+                        None if is_too_long or len(rest) + len(part) > MAX_LINE_BYTES else bytes(rest + part)
+                    )
+                    rest.clear()
+                    is_too_long = False
+                    self._room.acquire()
+                    self._loop.call_soon_threadsafe(self._lines.put_nowait, (line,))
+                is_too_long = is_too_long or len(rest) + len(last) > MAX_LINE_BYTES
+                if is_too_long:
+                    rest.clear()
+                else:
+                    rest += last
+        self._later(lambda: self._lines.put_nowait(None))
+
+    def _write(self) -> None:
+        while True:
+            line, done = self._sent.get()
+            left = memoryview(line + b"\n")
+            try:
+                while left:
+                    left = left[os.write(self._outgoing, left) :]
+            except OSError:
+                self._later(self.stop)
+            self._later(partial(_settle, done))
+
+    def _later(self, act: Callable[[], object]) -> None:
+        with suppress(RuntimeError):  # The loop was closed.
+            self._loop.call_soon_threadsafe(act)
+
+
+def _settle(done: asyncio.Future[None]) -> None:
+    if not done.done():  # Whoever waited may have been cancelled.
+        done.set_result(None)

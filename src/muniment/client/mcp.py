@@ -1,0 +1,348 @@
+"""Messages of the Model Context Protocol, from a host's pipe to `/mcp` of a daemon and back.
+
+Q1 A message goes on as it came, and comes back as the daemon wrote it: no tool is known here, and neither the
+   SDK nor anything of the memory is loaded.
+Q2 Every request gets one answer: where the daemon gives none, an error that says why. What it did not take
+   since it was busy, or not there, is sent again for `PATIENCE_SECONDS`; what may have arrived is not.
+Q3 A daemon that was started anew knows no session: one is begun again with what the host had said, and the
+   host notices nothing.
+Q4 The daemon proves itself before it is sent the token, as to every client (`transport`).
+
+Apart from the other plans: those know what they ask.
+Source: modelcontextprotocol.io/specification, "Streamable HTTP", 2025-11-25 and 2026-07-28.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import re
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import aclosing, nullcontext, suppress
+from typing import Any, Final
+
+import httpx2
+
+from muniment.client.core import (
+    FIRST_PAUSE,
+    LAST_PAUSE,
+    NOT_NOW,
+    QUIET_SECONDS,
+    Ask,
+    Frames,
+    HttpReply,
+    Lost,
+    decoded,
+    retry_after,
+    segment,
+)
+from muniment.client.errors import BadAnswer
+from muniment.client.finding import Place, Where
+from muniment.client.transport import Connections, grow, head, looped, lost, request
+from muniment.errors import ManagedMemoryUnavailable
+
+PATIENCE_SECONDS: Final = 20.0
+"""Seconds for which what was not taken is sent again: a daemon is started anew in one or two."""
+
+MAX_AT_ONCE: Final = 48
+"""Requests at once, for each of which there is a connection; the daemon has 64 places for a token."""
+
+INTERNAL_ERROR: Final = -32603
+UNREACHABLE: Final = -32000
+
+_SESSION: Final = "mcp-session-id"
+_VERSION: Final = "mcp-protocol-version"
+_OF_META: Final = "io.modelcontextprotocol/protocolVersion"
+_NAMED: Final = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+"""Requests of 2026 that name what they are about in a header as well, by the member that says it."""
+
+_PLAIN: Final = re.compile(r"(?! )[\x20-\x7e]*(?<! )")
+_ENCODED: Final = re.compile(r"=\?base64\?.*\?=")
+
+_OK: Final = 200
+_ACCEPTED: Final = 202
+_NOT_FOUND: Final = 404
+
+Message = dict[str, Any]
+
+
+class McpPipe:
+    """The way of one host to one workspace. Belongs to one event loop.
+
+    Args:
+        place: where the daemon is to be looked for.
+        workspace: its key, or its path where the daemon is.
+        trust: of whatever comes this way, up to that of the token.
+        tell: sends a message to the host.
+    """
+
+    def __init__(
+        self, place: Place, workspace: str, trust: str, tell: Callable[[bytes], Awaitable[None]]
+    ) -> None:
+        self._line = Connections(place, looped)
+        self._path = f"/workspaces/{segment(workspace)}/mcp"
+        self._headers = {
+            "accept": "application/json, text/event-stream",
+            "content-type": "application/json",
+            "x-muniment-trust": trust,
+        }
+        self._tell = tell
+        self._asked: dict[str | int, asyncio.Task[None]] = {}
+        self._modern: set[str | int] = set()
+        self._following: asyncio.Task[None] | None = None
+        self._hello: Message | None = None
+        self._session: dict[str, str] = {}
+        self._beginning, self._places = asyncio.Lock(), asyncio.Semaphore(MAX_AT_ONCE)
+
+    async def take(self, message: Message) -> None:
+        """Send what the host says; the answer comes when it comes."""
+        method, request_id = message.get("method"), message.get("id")
+        if isinstance(request_id, str | int) and isinstance(method, str):
+            if method == "initialize":
+                self._hello, self._session = message, {}
+            if _version_of(message) is not None:
+                self._modern.add(request_id)
+            running = asyncio.create_task(self._answered(request_id, message))
+            self._asked[request_id] = running
+            running.add_done_callback(lambda done: self._forget(request_id, done))
+            return
+        cancelled = _params(message).get("requestId") if method == "notifications/cancelled" else None
+        if isinstance(cancelled, str | int) and cancelled in self._modern:
+            self._asked[cancelled].cancel()  # To close its stream is how a request of 2026 is cancelled.
+            return
+        with suppress(_NotAnswered):
+            async for _ in self._posted(message):
+                pass
+        if method == "notifications/initialized" and self._following is None:
+            self._following = asyncio.create_task(self._follow())
+
+    async def finish(self, seconds: float) -> None:
+        """Wait for the answers that are still to come, but for streams of changes; then end the session."""
+        if self._following is not None:
+            self._following.cancel()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await asyncio.gather(*self._asked.values(), return_exceptions=True)
+        await self.close()
+
+    async def close(self) -> None:
+        """End the session, and close the connections."""
+        for each in (*self._asked.values(), *([] if self._following is None else [self._following])):
+            each.cancel()
+        if _SESSION in self._session:
+            with suppress(_NotAnswered, httpx2.TransportError, TimeoutError):
+                async with asyncio.timeout(1), aclosing(self._sent("DELETE", None)) as answer:
+                    async for _ in answer:
+                        pass
+        self._line.close()
+        for transport in self._line.retired():
+            await transport.aclose()
+
+    def _forget(self, request_id: str | int, done: asyncio.Task[None]) -> None:
+        if self._asked.get(request_id) is done:
+            del self._asked[request_id]
+            self._modern.discard(request_id)
+
+    async def _answered(self, request_id: str | int, message: Message) -> None:
+        """Send a request, and tell the host everything that comes of it (Q2)."""
+        is_answered, why = False, _NotAnswered("the daemon ended without an answer")
+        is_stream = message.get("method") == "subscriptions/listen"
+        try:
+            async with nullcontext() if is_stream else self._places, aclosing(self._posted(message)) as said:
+                async for each in said:
+                    if "method" not in each and "id" in each:
+                        is_answered = True
+                        each["id"] = request_id
+                    await self._say(each)
+        except _NotAnswered as reason:
+            why = reason
+        if not is_answered:
+            error = {"code": why.number, "message": str(why), **why.more}
+            await self._say({"jsonrpc": "2.0", "id": request_id, "error": error})
+
+    async def _say(self, message: Message) -> None:
+        await self._tell(json.dumps(message, ensure_ascii=False).encode("utf-8", "replace"))
+
+    async def _posted(self, message: Message) -> AsyncGenerator[Message]:
+        """What comes of a message; the session is begun again where the daemon does not know it (Q3)."""
+        session = self._session
+        try:
+            async with aclosing(self._sent("POST", message)) as said:
+                async for each in said:
+                    yield each
+        except _NoSession:
+            await self._begin_again(session)
+        else:
+            return
+        async with aclosing(self._sent("POST", message)) as said:
+            async for each in said:
+                yield each
+
+    async def _begin_again(self, session: Mapping[str, str]) -> None:
+        async with self._beginning:
+            if self._session is not session or self._hello is None:
+                return  # Another request has done so.
+            self._session = {}
+            for message in (self._hello, {"jsonrpc": "2.0", "method": "notifications/initialized"}):
+                async with aclosing(self._sent("POST", message)) as said:
+                    async for _ in said:
+                        pass
+
+    async def _follow(self) -> None:
+        """Tell the host what the daemon says by itself, until cancelled."""
+        pause = FIRST_PAUSE
+        while True:
+            session = self._session
+            try:
+                async with aclosing(self._sent("GET", None)) as said:
+                    async for each in said:
+                        pause = FIRST_PAUSE
+                        await self._say(each)
+            except _NoSession:
+                with suppress(_NotAnswered):
+                    await self._begin_again(session)
+            except _NotAnswered:
+                pass
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, LAST_PAUSE)
+
+    async def _sent(self, method: str, message: Message | None) -> AsyncGenerator[Message]:
+        """The messages of one answer.
+
+        Raises:
+            _NoSession: the daemon does not know the session.
+            _NotAnswered: it does not answer, or says no.
+        """
+        deadline, pause, afresh = time.monotonic() + PATIENCE_SECONDS, FIRST_PAUSE, False
+        headers: dict[str, str] = {}
+        body = None if message is None else json.dumps(message).encode()
+        while True:
+            opened = self._opened(afresh=afresh)
+            outcome: Lost | HttpReply
+            if isinstance(opened, Lost):
+                outcome = opened
+            else:
+                where, transport = opened
+                headers = self._headers_of(message)
+                ask = Ask(method, self._path, headers, body)
+                try:
+                    response = await transport.handle_async_request(request(where, ask, QUIET_SECONDS))
+                    async with aclosing(response):
+                        if response.status_code in {_OK, _ACCEPTED}:
+                            async for each in self._read(response, where, message):
+                                yield each
+                            return
+                        outcome = await _whole(response, where)
+                except httpx2.TransportError as error:
+                    outcome = lost(error)
+                except BadAnswer as error:
+                    raise _NotAnswered(str(error)) from None
+            if isinstance(outcome, Lost):
+                if outcome.may_have_arrived or time.monotonic() > deadline:
+                    raise _NotAnswered(f"the daemon cannot be reached: {outcome.why}", UNREACHABLE)
+                afresh = True
+            elif outcome.status not in NOT_NOW or time.monotonic() > deadline:
+                raise _refusal(outcome, of_session=_SESSION in headers)
+            else:
+                pause = retry_after(outcome) or pause
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, LAST_PAUSE)
+
+    def _opened(self, *, afresh: bool) -> tuple[Where, httpx2.AsyncHTTPTransport] | Lost:
+        try:
+            return self._line.open(afresh=afresh)
+        except ManagedMemoryUnavailable as error:
+            raise _NotAnswered(str(error), UNREACHABLE) from None
+
+    def _headers_of(self, message: Message | None) -> dict[str, str]:
+        version = None if message is None else _version_of(message)
+        if message is None or version is None:
+            return {**self._headers, **self._session}
+        found = {**self._headers, _VERSION: version, "mcp-method": str(message.get("method"))}
+        named = _params(message).get(_NAMED.get(found["mcp-method"], ""))
+        return found | ({"mcp-name": _in_header(named)} if isinstance(named, str) else {})
+
+    async def _read(
+        self, response: httpx2.Response, where: Where, asked: Message | None
+    ) -> AsyncGenerator[Message]:
+        session = response.headers.get(_SESSION)
+        if response.headers.get("content-type", "").startswith("text/event-stream"):
+            frames = Frames()
+            head(response, where)
+            async for piece in response.aiter_raw():
+                for frame in frames.feed(piece):
+                    if frame.data:
+                        yield self._learnt(_message(frame.data, where), session, asked)
+            return
+        body = (await _whole(response, where)).body
+        if body.strip():
+            yield self._learnt(_message(body, where), session, asked)
+
+    def _learnt(self, answer: Message, session: str | None, asked: Message | None) -> Message:
+        """An answer; that to `initialize` says what later requests have to."""
+        result = answer.get("result")
+        if asked is not None and asked.get("method") == "initialize" and isinstance(result, dict):
+            self._session = {_VERSION: str(result.get("protocolVersion"))}
+            if session is not None:
+                self._session[_SESSION] = session
+        return answer
+
+
+class _NotAnswered(Exception):
+    """There is no answer of the daemon; the text says why."""
+
+    def __init__(self, text: str, number: int = INTERNAL_ERROR, **more: Any) -> None:
+        self.number, self.more = number, more
+        super().__init__(text)
+
+
+class _NoSession(_NotAnswered):
+    """The daemon does not know the session."""
+
+
+def _refusal(reply: HttpReply, *, of_session: bool) -> _NotAnswered:
+    """Why there is no answer: in the words of the protocol, or in those of a problem."""
+    said = decoded(reply.body, reply.secret)
+    if isinstance(said, dict) and isinstance(error := said.get("error"), dict):
+        number = error.get("code")
+        kind = _NoSession if reply.status == _NOT_FOUND and of_session else _NotAnswered
+        more = {"data": error["data"]} if "data" in error else {}
+        return kind(str(error.get("message")), number if isinstance(number, int) else INTERNAL_ERROR, **more)
+    if isinstance(said, dict) and isinstance(said.get("code"), str):
+        return _NotAnswered(f"{said.get('title')} [{said['code']}]")
+    return _NotAnswered(f"the daemon answered {reply.status}; is this a daemon with MCP?")
+
+
+async def _whole(response: httpx2.Response, where: Where) -> HttpReply:
+    body = bytearray()
+    async for piece in response.aiter_raw():
+        grow(body, piece)
+    return head(response, where, bytes(body))
+
+
+def _message(text: str | bytes, where: Where) -> Message:
+    found = decoded(text, where.token or "")
+    if not isinstance(found, dict):
+        raise _NotAnswered("the daemon sent what is no message")
+    return found
+
+
+def _params(message: Message) -> dict[str, Any]:
+    found = message.get("params")
+    return found if isinstance(found, dict) else {}
+
+
+def _version_of(message: Message) -> str | None:
+    """The version that a request of 2026 names; None: it is of an older one."""
+    meta = _params(message).get("_meta")
+    version = meta.get(_OF_META) if isinstance(meta, dict) else None
+    return version if isinstance(version, str) else None
+
+
+def _in_header(text: str) -> str:
+    """A text as the value of a header, as the protocol has it."""
+    if _PLAIN.fullmatch(text) and not _ENCODED.fullmatch(text):
+        return text
+    return f"=?base64?{base64.b64encode(text.encode('utf-8', 'replace')).decode()}?="

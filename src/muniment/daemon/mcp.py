@@ -1,0 +1,365 @@
+"""`/mcp`: the workspaces of the daemon for clients of the Model Context Protocol, by streamable HTTP.
+
+H1 Whoever asks has passed the guard, and has the trust of the token, or less where the request says so. What
+   writes is a task of the workspace's lane, like every other.
+H2 Each token has sessions of its own, at most `MAX_SESSIONS` in a workspace: nobody can use those of another
+   one, nor take their place. Once a token is revoked nothing more is sent for it.
+H3 Only the owner takes back what any task did; a client what was asked for with its token.
+
+Apart from `routes`: the first request for it loads it with the SDK, which takes half a second and 25 MB.
+Source: modelcontextprotocol.io/specification, "Streamable HTTP".
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+
+import anyio
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from sse_starlette import sse
+from starlette.responses import Response
+from starlette.types import Message, Receive, Scope, Send
+
+from muniment import events
+from muniment.adapters.mcp.memory import Backend, CommitsSince, forget_answer, owner_required, take_back
+from muniment.adapters.mcp.server import Context, MemoryServer
+from muniment.adapters.mcp.tools import (
+    ForgetAnswer,
+    ForgetCall,
+    RememberAnswer,
+    RememberCall,
+    ToolProblem,
+    UndoAnswer,
+)
+from muniment.daemon import asking
+from muniment.daemon.contract import MAX_BODY_BYTES, HttpProblem, RecallBody, sentence_of
+from muniment.daemon.http import TRUST_HEADER, Call
+from muniment.daemon.work import Workspace
+from muniment.errors import MunimentError
+from muniment.jobs.place import Place
+from muniment.kernel.names import Trust
+from muniment.lane import OWNER, Kind, NewTask, Originator, Task
+
+if TYPE_CHECKING:
+    from muniment.daemon.core import DaemonCore
+    from muniment.recall.recaller import Recalled
+
+MAX_SESSIONS: Final = 128
+"""Sessions of a token in a workspace; clients of 2026 need none."""
+
+IDLE_SECONDS: Final = 1_800.0
+"""Seconds after which a session ends in which nothing is asked and nobody follows."""
+
+MAX_READS: Final = 4
+"""What all tokens together read and recall at once; who finds no place waits for one."""
+
+LOOK_SECONDS: Final = 60.0
+
+BACKEND: Final = "mcp"
+"""Key of a request's state for what carries it out."""
+
+T = TypeVar("T")
+
+
+class McpSessions:
+    """The sessions of a daemon. Belongs to one event loop; end it with `stop`.
+
+    Args:
+        core: what they are about.
+    """
+
+    def __init__(self, core: DaemonCore) -> None:
+        self._core = core
+        self._hosted: dict[_Whose, _Hosted] = {}
+        self._watching: dict[str, asyncio.Task[None]] = {}
+        self._reads = asyncio.Semaphore(MAX_READS)
+
+    async def answer(self, call: Call, body: bytes) -> Response:
+        """The answer to a request, which the SDK writes.
+
+        Args:
+            call: the request.
+            body: all that it carried.
+
+        Raises:
+            Problem: a client id is not the token's, or the workspace is not served.
+        """
+        workspace, originator = call.workspace, call.originator()
+        setattr(
+            call.request.state,
+            BACKEND,
+            _LaneMemory(self._core, workspace, originator, _trust_of(call), self._reads),
+        )
+        hosted = await self._hosted_for(call, workspace)
+        return _Bridged(hosted.manager, call, body)
+
+    async def stop(self) -> None:
+        """End every session and stream, properly."""
+        for watching in self._watching.values():
+            watching.cancel()
+        await asyncio.gather(*(each.stop() for each in self._hosted.values()))
+        await _end_watcher()
+
+    async def _hosted_for(self, call: Call, workspace: Workspace) -> _Hosted:
+        whose = _whose(call, workspace)
+        hosted = self._hosted.get(whose)
+        if hosted is None:
+            hosted = self._hosted[whose] = _Hosted()
+            self._watch(workspace)
+            await self._drop_revoked()
+        await hosted.started.wait()
+        return hosted
+
+    async def _drop_revoked(self) -> None:
+        known = {(each.name, each.digest) for each in self._core.tokens.all()}
+        for whose in list(self._hosted):
+            if whose.digest and (whose.token, whose.digest) not in known:
+                await self._hosted.pop(whose).stop()
+
+    def _watch(self, workspace: Workspace) -> None:
+        if workspace.key not in self._watching:
+            self._watching[workspace.key] = asyncio.create_task(self._told_of(workspace))
+
+    async def _told_of(self, workspace: Workspace) -> None:
+        """Tell the clients of a workspace of each commit, until cancelled."""
+        stream = self._core.stream
+        commits = CommitsSince(self._core.state, workspace.scopes, stream.last)
+        while not stream.is_closed:
+            await stream.changed(LOOK_SECONDS)
+            try:
+                paths = await asyncio.to_thread(commits.since)
+            except MunimentError as error:
+                events.emit("events_unavailable", code=error.code)
+                continue
+            if paths is not None:
+                ours = [each for whose, each in self._hosted.items() if whose.workspace == workspace.key]
+                await asyncio.gather(*(each.server.changed(paths) for each in ours))
+
+
+async def _end_watcher() -> None:
+    """End the task that the SDK's streams leave behind, to look twice a second whether uvicorn ends."""
+    code = sse._shutdown_watcher.__code__  # noqa: SLF001  nobody else knows it
+    left = [each for each in asyncio.all_tasks() if getattr(each.get_coro(), "cr_code", None) is code]
+    for each in left:
+        each.cancel()
+    await asyncio.gather(*left, return_exceptions=True)
+
+
+def _trust_of(call: Call) -> Trust:
+    """The trust of a request: that of its token, or less where it says so.
+
+    Raises:
+        Problem: it names none.
+    """
+    sent = call.request.headers.getlist(TRUST_HEADER)
+    if not set(sent) <= set(Trust):
+        raise HttpProblem("invalid_request")
+    return call.principal.trust.capped(*map(Trust, sent))
+
+
+class _Whose(NamedTuple):
+    """Whom the sessions of a manager belong to; the digest tells a token from one that was made anew."""
+
+    workspace: str
+    token: str
+    digest: str
+
+
+def _whose(call: Call, workspace: Workspace) -> _Whose:
+    return _Whose(workspace.key, call.principal.name, call.principal.digest)
+
+
+class _Hosted:
+    """The sessions of one token in one workspace; started and ended in a task of its own, as the SDK asks."""
+
+    def __init__(self) -> None:
+        self.server = MemoryServer(_backend_of)
+        self.manager = StreamableHTTPSessionManager(
+            self.server,
+            session_idle_timeout=IDLE_SECONDS,
+            max_sessions=MAX_SESSIONS,
+            max_request_body_size=MAX_BODY_BYTES,
+        )
+        self._stop, self.started = asyncio.Event(), asyncio.Event()
+        self._running = asyncio.create_task(self._run())
+
+    async def stop(self) -> None:
+        self.server.end_listening()
+        await asyncio.sleep(0)  # Its streams send their last frame.
+        self._stop.set()
+        await self._running
+
+    async def _run(self) -> None:
+        async with self.manager.run():
+            self.started.set()
+            await self._stop.wait()
+
+
+def _backend_of(context: Context) -> Backend:
+    assert context.request is not None  # noqa: S101  over HTTP there is one
+    backend: Backend = getattr(context.request.state, BACKEND)
+    return backend
+
+
+class _Bridged(Response):
+    """An answer that the SDK writes, for as long as the token is known (H2)."""
+
+    def __init__(self, manager: StreamableHTTPSessionManager, call: Call, body: bytes) -> None:
+        self._manager, self._call, self._sent = manager, call, body
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        is_read, is_revoked, is_ended = False, asyncio.Event(), False
+
+        async def receiving() -> Message:
+            nonlocal is_read
+            if not is_read:
+                is_read = True
+                return {"type": "http.request", "body": self._sent, "more_body": False}
+            revoked, gone = asyncio.create_task(is_revoked.wait()), asyncio.ensure_future(receive())
+            try:
+                await asyncio.wait({revoked, gone}, return_when=asyncio.FIRST_COMPLETED)
+                return {"type": "http.disconnect"}
+            finally:
+                revoked.cancel()
+                gone.cancel()
+
+        async def sending(message: Message) -> None:
+            nonlocal is_ended
+            is_body = message["type"] == "http.response.body"
+            if is_body and not is_revoked.is_set() and not self._call.is_still_known():
+                is_revoked.set()
+            if is_ended or (is_body and is_revoked.is_set()):
+                return
+            is_ended = is_body and not message.get("more_body", False)
+            await send(message)
+
+        await self._manager.handle_request(scope, receiving, sending)
+        if is_revoked.is_set() and not is_ended:
+            await send({"type": "http.response.body", "body": b""})
+
+
+@contextmanager
+def _problems() -> Iterator[None]:
+    """What the daemon does not do is told to the model by its code."""
+    try:
+        yield
+    except HttpProblem as problem:
+        raise ToolProblem(problem.code, problem.sentence) from None
+
+
+@dataclass(frozen=True, slots=True)
+class _LaneMemory:
+    """A `Backend` whose writes are tasks of a lane."""
+
+    core: DaemonCore
+    workspace: Workspace
+    originator: Originator
+    trust: Trust
+    reads: asyncio.Semaphore
+
+    async def remember(self, asked: RememberCall, tell: Callable[[int, str], None]) -> RememberAnswer:
+        """File a fact."""
+        document = asked.model_dump(exclude_none=True)
+        task, done = await self._done("remember", document, asking.remember, tell)
+        return RememberAnswer(
+            task_id=task.id,
+            summary=done["summary"],
+            paths=done["filesTouched"],
+            trust=done.get("trust"),
+            notes=done["notes"],
+        )
+
+    async def recall(self, query: str, limit: int) -> Recalled:
+        """What helps with a message."""
+        body = RecallBody.model_validate({"query": query, "limit": limit})
+        async with self.reads:
+            with _problems():
+                return await self.core.recall(self.workspace, self.originator.token, body)
+
+    async def forget(self, asked: ForgetCall) -> ForgetAnswer:
+        """Preview, or remove what was previewed."""
+        document: dict[str, Any] = {"query": asked.description, "dryRun": not asked.yes}
+        if asked.digest is not None:
+            document["digest"] = asked.digest
+        task, done = await self._done("forget", document, asking.forget)
+        notes = [*done["notes"], *(f"{each['filePath']} stays: {each['reason']}" for each in done["kept"])]
+        removed = [(each["filePath"], each["summary"], each["text"]) for each in done["removedEntries"]]
+        return forget_answer(task.id, done["summary"], removed, done["digest"], notes, is_done=asked.yes)
+
+    async def undo(self, task_id: str) -> UndoAnswer:
+        """Take back what a task did (H3)."""
+        if self.trust is not Trust.OWNER or self.originator != Originator(OWNER):
+            task = self.core.find(self.workspace, task_id)
+            if task is None or not self.originator.sees(task.originator):
+                raise owner_required()
+        with _problems():
+            return await self.core.at(
+                self.workspace, lambda place, cancel: take_back(task_id, place, self.trust, cancel)
+            )
+
+    async def at(self, body: Callable[[Place, Trust], T]) -> T:
+        """What `body` reads."""
+        async with self.reads:
+            with _problems():
+                return await self.core.at(self.workspace, lambda place, _: body(place, self.trust))
+
+    async def _done(
+        self,
+        kind: Kind,
+        document: dict[str, Any],
+        ask: Callable[[dict[str, Any], Workspace], asking.WantedTask],
+        tell: Callable[[int, str], None] = lambda *_: None,
+    ) -> tuple[Task, Mapping[str, Any]]:
+        """A task, once it has completed, and its result in the words of the contract.
+
+        Raises:
+            ToolProblem: it did not, or was not accepted.
+        """
+        number = self.core.stream.last
+        with _problems():
+            wanted = ask(document, self.workspace)
+            await self.core.check(self.workspace, kind)
+            trust = wanted.trust.capped(self.trust)
+            asked = NewTask(kind, wanted.arguments, self.originator, wanted.shown, trust, wanted.ref)
+            task = (await self.core.submit(self.workspace, asked)).task
+        try:
+            task = await self._over(task, number, tell)
+        except asyncio.CancelledError:
+            if not self.core.is_draining:  # Else the next daemon carries it out.
+                with anyio.CancelScope(shield=True), suppress(MunimentError, HttpProblem):
+                    await self.core.cancel(self.workspace, task.id, self.originator)
+            raise
+        match task.status:
+            case "completed":
+                return task, task.result or {}
+            case "cancelled":
+                raise ToolProblem("cancelled", sentence_of("cancelled"))
+            case "failed" if task.error is not None:
+                raise _problem_of(task.error)
+            case _:
+                raise ToolProblem("workspace_draining", f"{sentence_of('workspace_draining')} ({task.id})")
+
+    async def _over(self, task: Task, number: int, tell: Callable[[int, str], None]) -> Task:
+        stream = self.core.stream
+        while True:
+            number, told = stream.since(number)
+            for event in told:
+                if event.task == task.id and "turn" in event.data:
+                    tell(event.data["turn"], f"{event.data['tool']}: {event.data['verdict']}")
+            task = self.core.find(self.workspace, task.id) or task
+            if task.is_over or stream.is_closed:
+                return task
+            await stream.changed(LOOK_SECONDS)
+
+
+def _problem_of(error: Mapping[str, Any]) -> ToolProblem:
+    code, text = error["code"], sentence_of(error["code"])
+    if "reviewId" in error:
+        text += f" The owner sees it by: muniment review show {error['reviewId']}"
+    if error.get("paths"):
+        text += f" It is about: {', '.join(error['paths'])}"
+    return ToolProblem(code, text)

@@ -1,0 +1,89 @@
+"""The paths of the escape corpus, through the tools and resources of the MCP server."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from functools import partial
+from urllib.parse import quote
+
+import pytest
+from mcp.shared.exceptions import MCPError
+
+from kit.mcp import text_of, with_client
+from muniment.adapters.mcp.memory import OwnMemory
+from muniment.adapters.mcp.server import MemoryServer
+from muniment.cli.mcp import OpenedMemory
+from muniment.errors import MunimentError
+from muniment.kernel.names import Trust
+from muniment.settings import Settings
+from muniment.testing.corpus import Answer, Committed, Inexpressible, Kind, load_corpus, run_case
+from muniment.testing.corpus.stage import ROOTS
+from muniment.testing.corpus.subjects import symlinks, write_policy
+
+CORPUS = load_corpus()
+UNSAFE = {Kind.LEFT, Kind.CROSSED, Kind.READ, Kind.CANARY, Kind.PATH, Kind.DIED, Kind.HUNG}
+READS = {
+    case_id: case
+    for case_id, case in CORPUS.cases.items()
+    if case["call"]["tool"] == "read_file" and not any(each["op"] == "swap" for each in case["setup"])
+}
+
+
+class Server:
+    """A server over the roots of a stage; a read is `show`, or a resource."""
+
+    commits_often = False
+
+    def __init__(self, stage, case, how):
+        roots = {scope: stage.scope(scope) for scope in ROOTS}
+        policy = write_policy(stage, case, require="none")
+        settings = Settings(stage.state, policy=str(policy), roots=roots, symlinks=symlinks(case))
+        self._how = how
+        self._opened = OpenedMemory(lambda: settings, stage.tree, in_process=True)
+        self._opened.place()
+
+    def call(self, tool, arguments):
+        if tool != "read_file" or not isinstance(arguments, dict):
+            raise Inexpressible(f"no {tool}")
+        with closing(OwnMemory(self._opened, Trust.AGENT)) as memory:
+            return with_client(
+                lambda: MemoryServer(lambda _: memory), "legacy", partial(self._read, arguments)
+            )
+
+    async def _read(self, arguments, client):
+        if self._how == "show":
+            result = await client.call_tool("show", arguments)
+            return Answer("error" if result.is_error else "allow", None, text_of(result), "")
+        try:
+            uri = f"muniment://{quote(str(arguments.get('path')), errors='replace')}"
+            found = await client.read_resource(uri)
+        except MCPError as error:
+            return Answer("error", None, str(error), "")
+        return Answer("allow", None, found.contents[0].text, "")
+
+    def commit(self):
+        return Committed(None, "")
+
+    def close(self):
+        self._opened.close()
+        return ""
+
+
+@pytest.mark.parametrize("how", ["show", "resource"])
+@pytest.mark.parametrize("step", [16, pytest.param(1, marks=pytest.mark.slow)])
+def test_no_path_of_the_corpus_leads_out_of_the_memory(tmp_path, how, step):
+    cases = dict(list(READS.items())[::step]) | {"ok-read-relative": READS["ok-read-relative"]}
+    assert len(cases) * step >= 60
+    unsafe, allowed = {}, 0
+    for case_id, case in cases.items():
+        try:
+            found = run_case(
+                case, tmp_path / case_id, CORPUS.canary, lambda stage, of: Server(stage, of, how)
+            )
+        except (MunimentError, Inexpressible):
+            continue  # Its roots cannot be bound, so nothing is served at all; or it writes first.
+        allowed += case["expect"] == "allow" and Kind.REFUSED not in {each.kind for each in found}
+        if bad := [each for each in found if each.kind in UNSAFE]:
+            unsafe[case_id] = bad, case["why"]
+    assert unsafe == {}
+    assert allowed, "what may be read is read"

@@ -1,0 +1,196 @@
+"""The official client of the Model Context Protocol, over whatever leads to a server; and a raw host.
+
+with_client(lambda: server_of(memory), "auto", lambda client: client.call_tool("recall", {"query": "tea"}))
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+from contextlib import contextmanager
+
+import httpx2
+import mcp_types as t
+from mcp import Client
+from mcp.client.streamable_http import streamable_http_client
+
+from kit.where import REPOSITORY
+from muniment.adapters.mcp.memory import OwnMemory
+from muniment.adapters.mcp.server import MemoryServer
+from muniment.kernel.names import Trust
+
+ERAS = ("legacy", "auto")
+"""What a client begins with: a handshake, as until 2025, or none, as since 2026."""
+
+SECONDS = 30.0
+
+logging.getLogger("mcp.client").setLevel(logging.CRITICAL)  # It logs each stream that a test leaves early.
+
+
+class Workplace:
+    """What a library's `Memory` has open, as a server asks for it."""
+
+    def __init__(self, memory, model=None):
+        self._memory, self._model = memory, model
+
+    def place(self):
+        return self._memory.place
+
+    def recaller(self):
+        return self._memory.recaller
+
+    def model(self):
+        return self._model or self._memory._model
+
+
+def server_of(memory, trust="agent", model=None):
+    """A server of a library's memory; within a loop."""
+    return MemoryServer(lambda _: OwnMemory(Workplace(memory, model), Trust(trust)))
+
+
+def with_client(target, era, body, **terms):
+    """What `body` comes to with a client of what `target` makes; it is made on the loop."""
+
+    async def run():
+        async with Client(target(), mode=era, read_timeout_seconds=SECONDS, **terms) as client:
+            return await body(client)
+
+    return asyncio.run(asyncio.wait_for(run(), 4 * SECONDS))
+
+
+def over_http(url, token, era, body, *, headers=None, **terms):
+    """What `body` comes to with a client over HTTP."""
+
+    async def run():
+        sent = {"Authorization": f"Bearer {token}", **(headers or {})}
+        timeout = httpx2.Timeout(SECONDS, read=2 * SECONDS)
+        async with (
+            httpx2.AsyncClient(headers=sent, timeout=timeout, trust_env=False) as http,
+            Client(
+                streamable_http_client(url, http_client=http), mode=era, read_timeout_seconds=SECONDS, **terms
+            ) as client,
+        ):
+            return await body(client)
+
+    return asyncio.run(asyncio.wait_for(run(), 4 * SECONDS))
+
+
+def text_of(result):
+    """What the model is told."""
+    (content,) = result.content
+    return content.text
+
+
+def refused(result):
+    """The code of a call that was not carried out."""
+    assert result.is_error, result
+    assert result.structured_content is None
+    return text_of(result).rpartition("[")[2].removesuffix("]")
+
+
+class Heard:
+    """What a client of the era of 2025 is told by itself."""
+
+    def __init__(self):
+        self.is_changed = asyncio.Event()
+
+    async def __call__(self, message):
+        if isinstance(message, t.ResourceListChangedNotification):
+            self.is_changed.set()
+
+
+async def hears_of_change(client, heard, change):
+    """Wait until a client is told that the resources changed, which `change` does."""
+    if client.protocol_version == "2026-07-28":
+        async with client.listen(resources_list_changed=True) as told:
+            await change()
+            await asyncio.wait_for(anext(aiter(told)), SECONDS)
+    else:
+        await change()
+        await asyncio.wait_for(heard.is_changed.wait(), SECONDS)
+
+
+PROGRAM = (sys.executable, "-P", "-m", "muniment", "mcp")
+
+
+class RawHost:
+    """A host that starts a server and writes what it likes."""
+
+    def __init__(self, *flags, **environment):
+        self.process = subprocess.Popen(
+            [*PROGRAM, *flags],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**os.environ, **environment},
+        )
+
+    def send(self, *messages):
+        """Write messages, or lines as they are."""
+        for each in messages:
+            line = each if isinstance(each, bytes) else json.dumps({"jsonrpc": "2.0", **each}).encode()
+            self.process.stdin.write(line + b"\n")
+        self.process.stdin.flush()
+
+    def answer(self):
+        """The next line, which is a message."""
+        found = json.loads(self.process.stdout.readline())
+        assert found["jsonrpc"] == "2.0"
+        return found
+
+    def begin(self):
+        """Shake hands, as of the first version."""
+        about = {"name": "raw", "version": "1"}
+        params = {"protocolVersion": "2024-11-05", "capabilities": {}, "clientInfo": about}
+        self.send({"id": 0, "method": "initialize", "params": params})
+        told = self.answer()
+        self.send({"method": "notifications/initialized"})
+        return told["result"]
+
+    def call(self, request_id, tool, **arguments):
+        """Call a tool; the answer is for `answer`."""
+        params = {"name": tool, "arguments": arguments}
+        self.send({"id": request_id, "method": "tools/call", "params": params})
+
+    def end(self, number=None):
+        """Close the input, or send a signal; exit code, what was still said, and standard error."""
+        if number is not None:
+            self.process.send_signal(number)
+        out, err = self.process.communicate(timeout=SECONDS)
+        return self.process.returncode, [json.loads(line) for line in out.splitlines()], err.decode()
+
+
+@contextmanager
+def hosting(*flags, **environment):
+    """A host with its server, which is gone behind the block."""
+    host = RawHost(*flags, **environment)
+    try:
+        yield host
+    finally:
+        if host.process.poll() is None:
+            host.process.send_signal(signal.SIGKILL)
+        host.process.communicate()
+
+
+INSPECTOR = os.environ.get("MUNIMENT_INSPECTOR", "")
+"""An unpacked `@modelcontextprotocol/inspector`: the directory in which `node_modules` stands."""
+
+
+def inspector(*arguments, home):
+    """What the inspector's command line prints, as JSON, and its exit code."""
+    launcher = f"{INSPECTOR}/node_modules/@modelcontextprotocol/inspector/clients/launcher/build/index.js"
+    done = subprocess.run(
+        ["node", launcher, "--cli", "--format", "json", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=REPOSITORY,
+        timeout=2 * SECONDS,
+        env={**os.environ, "HOME": str(home)},
+    )
+    return done.returncode, json.loads(done.stdout or done.stderr.splitlines()[-1])

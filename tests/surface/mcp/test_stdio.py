@@ -1,0 +1,359 @@
+"""`muniment mcp`: a host and its child, over pipes in this process; what needs one of its own is slow."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from contextlib import closing, suppress
+
+import anyio
+import pytest
+from mcp import StdioServerParameters
+
+from kit.daemon.process import policy_file
+from kit.mcp import ERAS, PROGRAM, Heard, hears_of_change, hosting, refused, with_client
+from muniment.cli import mcp, wire
+from muniment.cli.mcp import OpenedMemory, serve_over
+from muniment.cli.wire import MAX_LINE_BYTES, Wire
+from muniment.kernel.names import Trust
+from muniment.settings import Settings
+
+HELLO = {
+    "id": 0,
+    "method": "initialize",
+    "params": {
+        "protocolVersion": "2024-11-05",
+        "capabilities": {},
+        "clientInfo": {"name": "x", "version": "1"},
+    },
+}
+
+
+class Piped:
+    """The host's ends of two pipes, on the loop of the server."""
+
+    def __init__(self):
+        (self.theirs_in, self._to), (self._from, self.theirs_out) = os.pipe(), os.pipe()
+        self._lines = os.fdopen(self._from, "rb")
+
+    async def send(self, *messages):
+        """Write messages, or lines as they are."""
+        for each in messages:
+            line = each if isinstance(each, bytes) else json.dumps({"jsonrpc": "2.0", **each}).encode()
+            with suppress(BrokenPipeError):
+                left = line + b"\n"
+                while left:
+                    left = left[await asyncio.to_thread(os.write, self._to, left[:65_536]) :]
+
+    async def answer(self):
+        """The next message."""
+        line = await asyncio.wait_for(asyncio.to_thread(self._lines.readline), 30)
+        assert line, "nothing more is said"
+        return json.loads(line)
+
+    async def answers(self, count):
+        """So many messages by their id."""
+        return {each["id"]: each for each in [await self.answer() for _ in range(count)]}
+
+    def end(self):
+        """No more is sent."""
+        if self._to >= 0:
+            os.close(self._to)
+        self._to = -1
+
+    def close(self):
+        self.end()
+        self._lines.close()
+        for fd in (self.theirs_in, self.theirs_out):
+            os.close(fd)
+
+
+def call(number, tool, **arguments):
+    return {"id": number, "method": "tools/call", "params": {"name": tool, "arguments": arguments}}
+
+
+@pytest.fixture
+def hosted(tmp_path):
+    """Runs a body as the host of a server in this process; with what it was answered to its handshake."""
+
+    def run(body, *, begin=True, model=None):
+        policy = policy_file(tmp_path, require='"none"')
+        settings = Settings(tmp_path / "home", policy=str(policy))
+        (tmp_path / "work" / ".git").mkdir(parents=True)
+
+        async def both():
+            with closing(OpenedMemory(lambda: settings, tmp_path / "work", in_process=True)) as opened:
+                if model is not None:
+                    opened.model = lambda: model
+                with closing(Piped()) as host:
+                    line = Wire(host.theirs_in, host.theirs_out)
+                    serving = asyncio.create_task(serve_over(line, opened, Trust.AGENT))
+                    if begin:
+                        await host.send(HELLO, {"method": "notifications/initialized"})
+                        assert (await host.answer())["result"]["serverInfo"]["name"] == "muniment"
+                    try:
+                        return await body(host, line)
+                    finally:
+                        host.end()
+                        line.stop()
+                        await serving
+
+        return asyncio.run(asyncio.wait_for(both(), 60))
+
+    return run
+
+
+MALFORMED = (
+    (b"{", -32700, None),
+    (b"\xff\xfe{}", -32700, None),
+    (b"[" * 100_000, -32700, None),
+    (b"[]", -32600, None),
+    (b"null", -32600, None),
+    (b'{"jsonrpc": "1.0", "id": 7, "method": "ping"}', -32600, 7),
+    (b'{"jsonrpc": "2.0", "id": "seven", "method": 7}', -32600, "seven"),
+    (b"x" * (MAX_LINE_BYTES + 1), -32600, None),
+)
+
+
+def test_a_line_that_is_no_message_is_answered_and_the_next_one_is_served(hosted):
+    async def body(host, _):
+        for line, number, request_id in MALFORMED:
+            await host.send(b"", line)
+            answer = await host.answer()
+            assert (answer["error"]["code"], answer["id"]) == (number, request_id), line[:40]
+        await host.send({"id": 1, "method": "ping"})
+        assert await host.answer() == {"jsonrpc": "2.0", "id": 1, "result": {}}
+        await host.send({"id": 2, "method": "no/such"})
+        assert (await host.answer())["error"]["code"] == -32601
+
+    hosted(body)
+
+
+def test_a_mebibyte_of_arguments_is_an_error_and_no_dead_server(hosted):
+    async def body(host, _):
+        for tool, name in (
+            ("remember", "content"),
+            ("recall", "query"),
+            ("show", "path"),
+            ("undo", "task_id"),
+        ):
+            await host.send(call(tool, tool, **{name: "x" * (1 << 20)}))
+            result = (await host.answer())["result"]
+            assert (result["isError"], len(str(result)) < 1_000) == (True, True), tool
+        await host.send({"id": 1, "method": "ping"})
+        assert (await host.answer())["id"] == 1
+
+    hosted(body)
+
+
+def test_what_is_under_way_when_the_input_ends_is_answered(hosted):
+    async def body(host, _):
+        await host.send(
+            call(1, "remember", content="The user keeps a goat"),
+            {"id": 2, "method": "tools/list"},
+            call(3, "recall", query="goat"),
+        )
+        host.end()
+        answers = await host.answers(3)
+        assert answers[1]["result"]["structuredContent"]["paths"]
+        assert len(answers[2]["result"]["tools"]) == 6
+
+    hosted(body)
+
+
+class Held:
+    """A model that thinks until it is told to stop."""
+
+    name = "held"
+
+    def __init__(self):
+        self.is_asked, self.was_cancelled = threading.Event(), False
+
+    def respond(self, request):
+        self.is_asked.set()
+        while not request.cancel.is_set():
+            request.cancel.fileno()
+        self.was_cancelled = True
+
+
+def test_a_signal_ends_it_though_a_call_is_under_way_and_that_call_writes_nothing(hosted, tmp_path):
+    model = Held()
+
+    async def body(host, line):
+        await host.send(call(1, "remember", content="The user waits"))
+        await asyncio.to_thread(model.is_asked.wait, 30)
+        os.kill(os.getpid(), signal.SIGTERM)
+        await asyncio.wait_for(line.stopped.wait(), 30)
+
+    hosted(body, model=model)
+    assert model.was_cancelled
+    assert not list((tmp_path / "home" / "user").glob("**/*.md"))
+
+
+def test_more_requests_than_may_be_under_way_are_told_so(hosted, monkeypatch):
+    monkeypatch.setattr(mcp, "MAX_IN_FLIGHT", 2)
+    model = Held()
+
+    async def body(host, _):
+        await host.send(
+            call(1, "remember", content="The user waits"), call(2, "remember", content="The user waits")
+        )
+        await asyncio.to_thread(model.is_asked.wait, 30)
+        await host.send({"id": 3, "method": "ping"})
+        assert (await host.answer())["error"]["code"] == wire.BUSY
+        for number in (1, 2):
+            await host.send({"method": "notifications/cancelled", "params": {"requestId": number}})
+        await host.send({"id": 4, "method": "ping"})
+        assert (await host.answer())["id"] == 4
+
+    hosted(body, model=model)
+
+
+def test_a_host_that_closes_its_end_ends_the_server(hosted):
+    async def body(host, line):
+        host._lines.close()
+        await host.send({"id": 1, "method": "tools/list"})
+        await asyncio.wait_for(line.stopped.wait(), 30)
+
+    hosted(body)
+
+
+def test_a_memory_that_cannot_be_opened_is_told_by_the_tools_and_tried_again(hosted, tmp_path):
+    user = tmp_path / "home" / "user"
+    user.parent.mkdir(mode=0o700)
+    user.write_text("no directory")
+
+    async def body(host, _):
+        await host.send(call(1, "recall", query="goat"), {"id": 2, "method": "tools/list"})
+        answers = await host.answers(2)
+        assert answers[1]["result"]["isError"]
+        assert "managed_memory_unavailable" in str(answers[1])
+        assert str(tmp_path) not in str(answers[1])
+        user.unlink()
+        await host.send(call(3, "recall", query="goat"))
+        assert (await host.answer())["result"]["isError"] is False
+
+    hosted(body)
+
+
+def test_without_the_extra_one_line_says_what_to_install(command, monkeypatch):
+    monkeypatch.setattr("muniment.cli.mcp.importlib.util.find_spec", lambda _: None)
+    code, said = command("mcp")
+    assert (code, said) == (1, "muniment mcp needs its extra: pip install 'muniment[mcp]'\n")
+
+
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        (("--trust", "king"), "there is no trust 'king'"),
+        (("--url", "http://127.0.0.1:1"), "MUNIMENT_TOKEN is to hold a token"),
+        (("--url", "http://127.0.0.1:1", "--daemon"), "choose one of --url and --daemon"),
+        (("--daemon", "--policy", "strict"), "the daemon has its own policy"),
+    ],
+)
+def test_what_it_cannot_be_started_with_is_said_in_a_line(command, flags, told):
+    code, said = command("mcp", *flags)
+    assert code in {1, 2}
+    assert told in said.replace("\n│ ", " ")
+
+
+# -- processes -----------------------------------------------------------------------------------------
+
+
+def parameters(tmp_path, *flags):
+    (tmp_path / "work" / ".git").mkdir(parents=True, exist_ok=True)
+    return StdioServerParameters(
+        command=PROGRAM[0],
+        args=[*PROGRAM[1:], f"--workspace={tmp_path / 'work'}", *flags],
+        env={"MUNIMENT_HOME": str(tmp_path / "home")},
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("era", ERAS)
+def test_the_official_client_uses_all_of_it_and_hears_what_another_process_commits(tmp_path, era):
+    heard, steps = Heard(), []
+
+    def change():
+        asked = [*PROGRAM[:-1], "remember", "The user sails in June", f"--workspace={tmp_path / 'work'}"]
+        env = {**os.environ, "MUNIMENT_HOME": str(tmp_path / "home")}
+        subprocess.run(asked, check=True, capture_output=True, env=env)
+
+    async def on_progress(progress, *_):
+        steps.append(progress)
+
+    async def body(client):
+        asked = {"content": "The user keeps a goat"}
+        done = await client.call_tool("remember", asked, progress_callback=on_progress)
+        (path,) = done.structured_content["paths"]
+        assert not (await client.call_tool("recall", {"query": "goat"})).is_error
+        assert not (await client.call_tool("show", {"path": path})).is_error
+        assert (await client.call_tool("history", {})).structured_content["steps"]
+        preview = (await client.call_tool("forget", {"description": "goat"})).structured_content
+        asked = {"description": "goat", "yes": True, "digest": preview["digest"]}
+        gone = (await client.call_tool("forget", asked)).structured_content
+        assert not (await client.call_tool("undo", {"task_id": gone["task_id"]})).is_error
+        assert "goat" in (await client.read_resource(f"muniment://{path}")).contents[0].text
+        assert (await client.list_resource_templates()).resource_templates
+        assert (
+            "goat" in (await client.get_prompt("memory-context", {"topic": "goat"})).messages[0].content.text
+        )
+        await hears_of_change(client, heard, lambda: asyncio.to_thread(change))
+        with anyio.move_on_after(0.001):
+            await client.call_tool("remember", {"content": "The user never says this"})
+        answers = await asyncio.gather(
+            *(client.call_tool("recall", {"query": f"goat {number}"}) for number in range(200))
+        )
+        assert not any(each.is_error for each in answers)
+        assert refused(await client.call_tool("remember", {"content": "x" * (1 << 20)})) == "invalid_content"
+        return len((await client.list_tools()).tools)
+
+    with_tools = with_client(lambda: parameters(tmp_path), era, body, message_handler=heard)
+    assert (with_tools, steps) == (6, [1])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, None])
+def test_it_ends_without_a_trace_whatever_ends_it(tmp_path, number):
+    env = {"MUNIMENT_HOME": str(tmp_path / "home")}
+    with hosting(f"--workspace={tmp_path}", **env) as host:
+        host.begin()
+        host.call(1, "recall", query="goat")
+        host.answer()
+        code, said, told = host.end(number)
+    assert (code, said, told) == (0, [], "")
+
+
+@pytest.mark.slow
+def test_what_is_printed_in_the_child_never_stands_between_two_messages(tmp_path):
+    code = (
+        "import os, sys\n"
+        "import muniment.adapters.mcp.server as server\n"
+        "def noisy(*_):\n"
+        "    print('printed'); os.system('echo from a child'); sys.stdout.flush()\n"
+        "    raise RuntimeError('canary')\n"
+        "server.shown = noisy\n"
+        "sys.argv = ['muniment', 'mcp', '--workspace', sys.argv[1]]\n"
+        "from muniment.cli.entry import main\n"
+        "main()\n"
+    )
+    env = {**os.environ, "MUNIMENT_HOME": str(tmp_path / "home")}
+    lines = [HELLO, call(1, "show", path="user/x.md"), {"id": 2, "method": "tools/list"}]
+    given = "".join(json.dumps({"jsonrpc": "2.0", **each}) + "\n" for each in lines)
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", code, str(tmp_path)],
+        input=given,
+        capture_output=True,
+        text=True,
+        check=True,
+        env=env,
+    )
+    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    assert {each["id"] for each in answers} == {0, 1, 2}
+    assert "canary" not in done.stdout
+    assert ("printed" in done.stderr, "from a child" in done.stderr) == (True, True)

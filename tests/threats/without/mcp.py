@@ -1,0 +1,22 @@
+"""The door of the Model Context Protocol, without what is checked there."""
+
+from threats.switches import instead, none, same, table, true
+
+# fmt: off
+table({
+    "own_undo": ("Whoever asks takes back what anybody had done.", {
+        "adapters.mcp.memory:_may_take_back": true}),
+    "exact_previews": ("A forget removes whatever is meant by now.", {"*jobs.forget:_check_preview": none}),
+    "marked_answers": ("What an entry says stands in an answer as it is.", {
+        "*adapters.mcp.tools:marked": same}),
+    "known_tokens": ("A token that was revoked goes on.", {"daemon.http:Call.is_still_known": true}),
+})
+# fmt: on
+
+
+@instead("daemon.mcp:_whose")
+def own_sessions(_, workspace):
+    """All tokens have the same sessions."""
+    from muniment.daemon.mcp import _Whose
+
+    return _Whose(workspace.key, "", "")
