@@ -14,7 +14,7 @@ P4 A place whose repository lost its mark, and is another one by its remote, beg
 P5 To look changes nothing; `bind_checkout` writes, under a lock, the mark before what refers to it.
 
 Memory from before there was `projects.json` is found by the path that it was named after. An inode is no
-identity: it is given again. ADR 0039a.
+identity: it is given again. ADR 0039.
 
 Attacked in tests/attacks/test_foreign_repositories.py.
 """

@@ -32,7 +32,7 @@ from muniment.cli.terminal import (
 from muniment.errors import ConfigInvalid, MunimentError, printable
 from muniment.settings import Settings, read_settings
 
-_OURS: Final = ("user", "projects", "state", "policies", "setup", "config.toml")
+_OURS: Final = ("user", "projects", "projects.json", "state", "policies", "setup", "config.toml")
 """What Muniment makes in its home."""
 
 _PROJECT: Final = re.compile(r"[a-z0-9-]{1,40}-[0-9a-f]{32}", re.ASCII)

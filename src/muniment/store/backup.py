@@ -2,7 +2,7 @@
 
 A backup is a tar, whose last member is a manifest with the size and digest of every other one:
 
-    home/…                what stands in `user/`, `projects/`, `policies/`, and `config.toml`
+    home/…                what stands in `user/`, `projects/`, `policies/`, `projects.json`, and `config.toml`
     outside/SCOPE/…       a root that `config.toml` binds elsewhere
     state/ledger.db       a copy made by SQLite while the locks of all roots were held, so that no commit is
                           half in it; and `state/audit.key`, without which it is worth nothing
@@ -66,7 +66,7 @@ MAX_LEVELS: Final = 64
 MAX_NAME_BYTES: Final = 4_096
 """Bounds of what is restored; a memory of the shipped policies has 20 000 files a scope."""
 
-_KEPT: Final = ("user", "projects", "policies", "config.toml")
+_KEPT: Final = ("user", "projects", "projects.json", "policies", "config.toml")
 _MEMORY: Final = "memory"
 _BLOCK: Final = 1_048_576
 _READ: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -382,8 +382,8 @@ def _place(name: str) -> Path:
     match parts:
         case _ if is_long or "\0" in name or not {"", ".", ".."}.isdisjoint(parts):
             pass
-        case ["home", "config.toml"]:
-            return Path("config.toml")
+        case ["home", ("config.toml" | "projects.json") as own]:
+            return Path(own)
         case ["home", ("user" | "projects" | "policies") as top, _, *_]:
             return Path(top, *parts[2:])
         case ["outside", _, _, *_]:

@@ -278,7 +278,7 @@ def test_an_export_that_names_places_outside_or_holds_links_lets_nothing_in_but_
     assert done["lowered"] == 1
 
 
-@pytest.mark.threat("T-PATH-20", control="imported_links")
+@pytest.mark.threat("T-PATH-18", control="imported_links")
 def test_no_link_in_a_tree_is_followed_and_nothing_that_is_no_file_is_waited_for(muniment, tmp_path):
     outside = put(tmp_path / "outside", "secret.md", "The vault is behind the shelf.\n")
     tree = tmp_path / "tree"

@@ -15,6 +15,7 @@ import typer.testing
 
 import muniment
 from kit import sources
+from kit.git import repository
 from kit.memories import photograph, put
 from muniment.cli.app import app
 from muniment.store import backup as backing
@@ -149,6 +150,17 @@ def test_a_backup_is_restored_elsewhere_with_history_trust_and_everything_that_i
     other("undo", task)
     assert len(other.document("ls")["entries"]) == len(here) - 1
     assert outside.joinpath("MEMORY.md").exists(), "where it was, it stays as it is"
+
+
+def test_a_restored_home_finds_its_project_by_a_checkout_that_was_renamed_meanwhile(tmp_path):
+    home, other = Home(tmp_path, "home"), Home(tmp_path, "other")
+    home.work = repository(tmp_path / "project")
+    home("remember", "The project pins pnpm to version 9", "--scope=project")
+    home("backup", tmp_path / "a")
+    other("restore", tmp_path / "a")
+    other.work = home.work.rename(tmp_path / "renamed")
+    (entry,) = [each["path"] for each in other.document("ls")["entries"]]
+    assert entry.startswith("project/")
 
 
 def test_a_root_that_is_bound_inside_the_home_is_not_forgotten(home, other, tmp_path):
@@ -331,8 +343,8 @@ HOSTILE = {
 }
 
 
-@pytest.mark.threat("T-PATH-20", control="restored_names")
-@pytest.mark.threat("T-PATH-20", control="restored_digests")
+@pytest.mark.threat("T-PATH-18", control="restored_names")
+@pytest.mark.threat("T-PATH-18", control="restored_digests")
 def test_a_backup_that_lies_is_refused_and_nothing_is_left_behind(home, other, tmp_path):
     home("backup", tmp_path / "a")
     (tmp_path / "elsewhere").mkdir()

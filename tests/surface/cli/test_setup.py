@@ -322,7 +322,7 @@ def test_a_link_is_followed_and_stays_a_link_to_the_file_that_was_changed(run, p
     assert "lead in a circle" in run("setup", "gemini-cli", "--yes").stderr
 
 
-@pytest.mark.threat("T-HUM-15", control="own_settings")
+@pytest.mark.threat("T-HUM-05", control="own_settings")
 def test_a_file_that_is_not_this_persons_alone_is_neither_read_nor_written(
     run, placed, tmp_path, monkeypatch
 ):
@@ -537,7 +537,7 @@ def test_what_keeps_hooks_or_servers_from_running_is_said(run, placed, user):
 # -- at the same time --------------------------------------------------------------------------------
 
 
-@pytest.mark.threat("T-HUM-15", control="settings_as_read")
+@pytest.mark.threat("T-HUM-05", control="settings_as_read")
 @pytest.mark.usefixtures("terminal")
 def test_what_a_tool_writes_while_a_person_looks_is_kept_and_ours_comes_to_it(run, placed, user, monkeypatch):
     placed("claude-code")
