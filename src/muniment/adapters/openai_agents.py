@@ -17,10 +17,8 @@ The SDK traces what tools are asked and answer, and sends it to OpenAI where the
 
 from __future__ import annotations
 
-import hashlib
-import json
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Annotated, Any, Final
 
@@ -38,6 +36,7 @@ from muniment.errors import (
     InvalidScope,
     MunimentError,
     PathEscape,
+    PreviewChanged,
     Refusal,
     RememberNoUpdate,
     RememberRefused,
@@ -46,7 +45,7 @@ from muniment.errors import (
     printable,
 )
 from muniment.jobs.entries import Entries
-from muniment.jobs.request import ForgetRequest, ForgetResult, RememberRequest, Removed
+from muniment.jobs.request import ForgetRequest, ForgetResult, RememberRequest
 from muniment.kernel.cancel import Patience
 from muniment.kernel.names import MAX_PATH_BYTES, Trust, Verb
 from muniment.policy.frozen import Frozen
@@ -59,9 +58,6 @@ except ImportError:
 
 MAX_RECALLED: Final = 20
 """Entries of one recall, as over HTTP."""
-
-DIGEST_CHARS: Final = 16
-"""Hexadecimal digits of a preview's digest: it names what was shown, and keeps nothing secret."""
 
 TOLD_CHARS: Final = 200
 """Characters of each entry in a preview."""
@@ -153,21 +149,12 @@ class _Does:
         return _as_data(f"{path.text} (trust: {held.trust})\n{held.entry.body}")
 
     def forget(self, asked: _Forget, cancel: Cancel) -> str:
-        request = ForgetRequest(asked.description, trust=self._trust)
-        preview = self._memory.attempt_forget(request, cancel=cancel)
-        if preview.error is not None:
-            raise preview.error
-        digest = _digest(preview.removed_entries)
-        if asked.digest is None or not preview.removed_entries:
-            return _previewed(preview, digest)
-        if asked.digest != digest:
-            raise _NotDone("what would go is not what that digest was of; call without it, and show that")
-        result = self._memory.attempt_forget(
-            ForgetRequest(asked.description, yes=True, trust=self._trust), cancel=cancel
-        )
+        is_agreed = asked.digest is not None
+        request = ForgetRequest(asked.description, yes=is_agreed, trust=self._trust, digest=asked.digest)
+        result = self._memory.attempt_forget(request, cancel=cancel)
         if result.error is not None:
             raise result.error
-        return result.summary
+        return result.summary if is_agreed else _previewed(result)
 
 
 def _tool(name: str, arguments: type[Frozen], does: Callable[[Any, Cancel], str]) -> FunctionTool:
@@ -209,7 +196,7 @@ def _done(
 
 
 _TOLD: Final = (
-    *(ForgetFailed, InvalidContent, InvalidScope, PathEscape, Refusal),
+    *(ForgetFailed, InvalidContent, InvalidScope, PathEscape, PreviewChanged, Refusal),
     *(RememberNoUpdate, RememberRefused, RememberScopeMismatch, ToolError),
 )
 """Errors whose messages are fit for a model; of others it is told the code."""
@@ -224,17 +211,13 @@ def _as_data(text: str) -> str:
     return f"{_DATA}\n{fenced(text, 'memory', secrets.token_hex(8))}"
 
 
-def _previewed(preview: ForgetResult, digest: str) -> str:
+def _previewed(preview: ForgetResult) -> str:
     kept = [f"{each.path} stays: {each.reason}" for each in preview.kept]
     if not preview.removed_entries:
         return _as_data("\n".join(["nothing would be forgotten", *kept]))
     going = [
         f"{each.path}: {visible(one_line(each.summary))[:TOLD_CHARS]}" for each in preview.removed_entries
     ]
-    told = f"Nothing is forgotten yet. Show this to the user; if they agree, call again with digest {digest}."
+    agreed = f"if they agree, call again with digest {preview.digest}."
+    told = f"Nothing is forgotten yet. Show this to the user; {agreed}"
     return f"{told}\n{_as_data(chr(10).join([*going, *kept]))}"
-
-
-def _digest(removed: Sequence[Removed]) -> str:
-    """Names what a preview showed (O4)."""
-    return hashlib.sha256(json.dumps(removed).encode()).hexdigest()[:DIGEST_CHARS]
