@@ -346,11 +346,13 @@ class _LaneMemory:
     async def _over(self, task: Task, number: int, tell: Callable[[int, str], None]) -> Task:
         stream = self.core.stream
         while True:
-            number, told = stream.since(number)
+            task = self.core.find(self.workspace, task.id) or task
+            number, told = stream.since(
+                number
+            )  # After that, so that no turn of a task that is over is missed.
             for event in told:
                 if event.task == task.id and "turn" in event.data:
                     tell(event.data["turn"], f"{event.data['tool']}: {event.data['verdict']}")
-            task = self.core.find(self.workspace, task.id) or task
             if task.is_over or stream.is_closed:
                 return task
             await stream.changed(LOOK_SECONDS)

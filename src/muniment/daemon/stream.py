@@ -144,6 +144,7 @@ class Stream:
         Raises:
             ManagedMemoryUnavailable: the ledger cannot be read.
         """
+        self._look()
         told: list[tasks.Event] = []
         while further := self._after(number):
             told += [each.event for each in further]
