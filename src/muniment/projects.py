@@ -37,8 +37,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from muniment.checkouts import Checkout, common_of, find_checkout, read_small, remote_of
-from muniment.errors import ConfigInvalid, ManagedMemoryUnavailable, printable
+from muniment.errors import ConfigInvalid, printable
 from muniment.ownership import check_ours, create_private_directory
+from muniment.store.database import reporting
+from muniment.store.state import alone, put
 
 FILE_NAME: Final = "projects.json"
 MARK_NAME: Final = "muniment"
@@ -63,7 +65,6 @@ _MARK: Final = re.compile(
 )
 _MAX_MARK_BYTES: Final = 256
 _SECRET_BYTES: Final = 16
-_PRIVATE: Final = 0o600
 
 
 class BindingKind(StrEnum):
@@ -320,44 +321,17 @@ def changing(home: Path) -> Iterator[dict[str, Project]]:
         ConfigInvalid: as `read_projects`.
         ManagedMemoryUnavailable: the home cannot be written; nothing is changed.
     """
-    import fcntl
-
     create_private_directory(home)
     path = home / FILE_NAME
-    fd = os.open(home, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX)
+    with alone(home):
         before = read_projects(home)
         projects = dict(before)
         yield projects
-        if projects != before:
-            document = {
-                "version": _VERSION,
-                "projects": {key: asdict(each) for key, each in projects.items()},
-            }
-            _put(path, json.dumps(document, indent=1).encode())
-            os.fsync(fd)
-    except OSError as error:
-        raise ManagedMemoryUnavailable(
-            printable(str(path)), f"cannot be written: {error.strerror}"
-        ) from error
-    finally:
-        os.close(fd)
-
-
-def _put(path: Path, data: bytes) -> None:
-    """A private file in the place of whatever has its name, whole at every moment."""
-    unfinished = path.with_name(f"{path.name}.{secrets.token_hex(8)}.tmp")
-    fd = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _PRIVATE)
-    try:
-        with os.fdopen(fd, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        unfinished.replace(path)
-    except BaseException:
-        unfinished.unlink(missing_ok=True)
-        raise
+        if projects == before:
+            return
+        document = {"version": _VERSION, "projects": {key: asdict(each) for key, each in projects.items()}}
+        with reporting(path):
+            put(path, json.dumps(document, indent=1).encode(), over=True)
 
 
 # -- binding -----------------------------------------------------------------------------------------
@@ -531,7 +505,7 @@ def _mark(common: Path, project_id: str, secret: str) -> bool:
         if standing is None or _MARK.fullmatch(standing) is None:
             return False
     with suppress(OSError):
-        _put(path, text.encode())
+        put(path, text.encode(), over=True)
         return True
     return False
 

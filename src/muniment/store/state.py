@@ -435,16 +435,12 @@ def _copy(database: Database, path: Path) -> None:
 
 @contextmanager
 def _alone(directory: Path) -> Iterator[None]:
-    """Hold the lock of the state directory: processes open it, and replace files of it, one after the other.
+    """Hold the lock of the state directory, as `alone`.
 
     Raises:
-        ManagedMemoryUnavailable: another one has held it for `BUSY_SECONDS`, or the directory is not the
-            caller's alone.
+        ManagedMemoryUnavailable: as `alone`, or the directory is not the caller's alone.
     """
-    deadline = time.monotonic() + BUSY_SECONDS
-    with reporting(directory):
-        fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
+    with alone(directory) as fd:
         with reporting(directory):
             found = os.fstat(fd)
         if found.st_uid != os.geteuid():
@@ -453,11 +449,25 @@ def _alone(directory: Path) -> Iterator[None]:
             raise unavailable(
                 directory, f"may be written by others; run: chmod 700 {printable(str(directory))}"
             )
+        yield
+
+
+@contextmanager
+def alone(directory: Path) -> Iterator[int]:
+    """Hold the lock of a directory, as a descriptor: who replaces files of it does so one after the other.
+
+    Raises:
+        ManagedMemoryUnavailable: it cannot be opened, or another process has had the lock for `BUSY_SECONDS`.
+    """
+    deadline = time.monotonic() + BUSY_SECONDS
+    with reporting(directory):
+        fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
         while not _try_lock(directory, fd):
             if time.monotonic() >= deadline:
                 raise unavailable(directory, f"another process has kept it locked for {BUSY_SECONDS:.0f} s")
             time.sleep(_PAUSE)
-        yield
+        yield fd
     finally:
         os.close(fd)
 

@@ -19,8 +19,8 @@ from muniment.cli import recall
 from muniment.errors import DeadlineExceeded, ManagedMemoryUnavailable
 from muniment.kernel.cancel import Patience
 from muniment.kernel.root import OpenDirectory
+from muniment.projects import workspace_key
 from muniment.recall.recaller import Recalled
-from muniment.settings import workspace_key
 from muniment.store import told, upkeep, visit, watching
 from muniment.store.audit import records
 from muniment.store.state import State

@@ -98,7 +98,8 @@ def test_recall_ls_show_and_the_hook_read_a_memory_and_nothing_of_the_fence_is_l
         'said = [run("recall", "dark mode", *roots), run("ls", *roots)]\n'
         'said += [run("show", "user/editor.md", *roots)]\n'
         'past = [run("history", *roots), run("why", "user/editor.md", *roots)]\n'
-        'event = json.dumps({"prompt": "which Postgres?", "session_id": "s"})\n'
+        'event = {"hook_event_name": "UserPromptSubmit", "prompt": "which Postgres?", "session_id": "s"}\n'
+        "event = json.dumps(event)\n"
         'said += [run("recall", "--hook", *roots, given=event) for _ in range(2)]\n'
         'said += [run("index", "verify", *roots), run("--version"), run("--help")]\n'
         'loaded = [name for name in sys.modules if name.startswith("muniment.fence") or name == "fcntl"]\n'
@@ -111,8 +112,8 @@ def test_recall_ls_show_and_the_hook_read_a_memory_and_nothing_of_the_fence_is_l
     assert (recalled[0], "Prefers dark mode in the editor" in recalled[1], recalled[2]) == (0, True, "")
     assert "  user/editor.md  Dark mode\n" in listed[1]
     assert shown[:2] == [0, "---\nname: Dark mode\n---\nPrefers dark mode in the editor\n"]
-    assert "Postgres 16" in json.loads(hook[1])["additionalContext"]
-    assert json.loads(again[1])["additionalContext"] == "", "what a session was told is kept"
+    assert "Postgres 16" in json.loads(hook[1])["hookSpecificOutput"]["additionalContext"]
+    assert json.loads(again[1]) == {}, "what a session was told is kept"
     assert (version[0], helped[0], "remember" in helped[1]) == (0, 0, True)
     assert [code for code, _, _ in past] == [0, 0]
     assert set(loaded) <= {"fcntl"}
