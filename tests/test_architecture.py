@@ -190,8 +190,7 @@ MAY_OPEN = {
     "recall.meaning": {"(self._directory / name).open", "(directory / _FILES[0]).read_text"},
     "settings": {"path.open"},  # config.toml, and the key file that a person named
     "checkouts": {"os.open"},  # what git says of a repository, and our mark in it
-    # The list of projects in the home, what projects it has a memory of, and that mark.
-    "projects": {"os.open", "os.fdopen", "os.listdir", "path.open", "unfinished.unlink"},
+    "projects": {"os.listdir", "path.open"},  # what projects the home has a memory of, and the list of them
     "cli.entry": {"os.open", "os.fdopen"},  # /dev/null, in place of a closed standard stream
     "cli.terminal": {"os.open", "path.open"},  # /dev/null, likewise, an existing one
     "cli.wire": {"os.open"},  # /dev/null

@@ -227,6 +227,10 @@ class Parameter:
     is_required: bool = False
 
 
+MCP: Final = "/mcp"
+"""Where the Model Context Protocol is spoken."""
+
+
 @dataclass(frozen=True, slots=True)
 class Operation:
     """A method of a path.
@@ -241,7 +245,7 @@ class Operation:
         parameters: of the query, and headers.
         owner_only: others get `owner_required`.
         is_open: whoever asks needs no token.
-        of_workspace: it is about a workspace, and so can be asked by the long path as well.
+        of_workspace: it is about a workspace, which has to be known, and has a long path as well.
     """
 
     method: str
@@ -259,7 +263,7 @@ class Operation:
     @property
     def of_workspace(self) -> bool:
         """Whether it can be asked of any workspace by its long path."""
-        return self.path.startswith("/workspace/")
+        return self.path.startswith("/workspace/") or self.path == MCP
 
     @property
     def all_codes(self) -> tuple[str, ...]:

@@ -287,8 +287,8 @@ class _LaneMemory:
             document["digest"] = asked.digest
         task, done = await self._done("forget", document, asking.forget)
         notes = [*done["notes"], *(f"{each['filePath']} stays: {each['reason']}" for each in done["kept"])]
-        removed = [(each["filePath"], each["summary"], each["text"]) for each in done["removedEntries"]]
-        return forget_answer(task.id, done["summary"], removed, done["digest"], notes, is_done=asked.yes)
+        removed = [(each["filePath"], each["summary"], each.get("text")) for each in done["removedEntries"]]
+        return forget_answer(task.id, done["summary"], removed, done.get("digest"), notes, is_done=asked.yes)
 
     async def undo(self, task_id: str) -> UndoAnswer:
         """Take back what a task did (H3)."""

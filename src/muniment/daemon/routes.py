@@ -21,7 +21,7 @@ from muniment.cancelling import Cancel
 from muniment.daemon import asking, contract
 from muniment.daemon.contract import MAX_BODY_BYTES, MAX_WAIT_SECONDS, HttpProblem, recall_code, sentence_of
 from muniment.daemon.guard import HELLO, LOOPBACK, PEER
-from muniment.daemon.http import Call, Endpoint, Operation, Parameter, answered, read_body
+from muniment.daemon.http import MCP, Call, Endpoint, Operation, Parameter, answered, read_body
 from muniment.daemon.stream import StreamView
 from muniment.daemon.work import MEDIA_TYPE
 from muniment.errors import NotFound, PathEscape, Refusal
@@ -615,7 +615,6 @@ EPOCH: Final = "X-Qwen-Event-Epoch"
 ORIGINAL_SCOPES: Final = ("user", "project")
 """Scopes that a client of the original contract may name, once it sees the feature."""
 
-MCP: Final = "/mcp"
 _LISTEN: Final = "subscriptions/listen"
 
 

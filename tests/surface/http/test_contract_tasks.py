@@ -38,7 +38,7 @@ KEYS = {
         "superseded",
     },
     "forget": {
-        *("summary", "removedEntries", "touchedTopics", "touchedScopes", "kept", "near", "notes", "digest"),
+        *("summary", "removedEntries", "touchedTopics", "touchedScopes", "kept", "near", "notes"),
     },
     "dream": {"summary", "touchedTopics", "touchedScopes", "dedupedEntries", "rejected"},
 }

@@ -384,20 +384,20 @@ def test_a_disk_that_is_full_or_a_death_between_mark_and_list_leaves_what_was_an
 
     def full(fd):
         written.append(fd)
-        if len(written) > 1:  # The mark's file comes first, then the list.
+        if len(written) > 2:  # The mark's file and its folder come first, then the list.
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         honest(fd)
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", full)
-        with pytest.raises(ManagedMemoryUnavailable, match="No space left"):
+        with pytest.raises(ManagedMemoryUnavailable, match="disk is full"):
             user.remembers(second)
     assert ((user.home / "projects.json").read_bytes(), (second / ".git" / "muniment").exists()) == (
         before,
         True,
     )
     assert (user.sees(second), user.sees(shop)) == (set(), {FACT})
-    assert not list(user.home.glob("*.tmp"))
+    assert not list(user.home.glob("*.unfinished"))
     user.remembers(second, "This project has room again")
     assert (user.sees(second), user.sees(shop)) == ({"This project has room again"}, {FACT})
 
