@@ -207,10 +207,13 @@ MAX_FOLLOWERS: Final = 256
 
 ALLOWED_METHODS: Final = "GET, POST, DELETE"
 ALLOWED_HEADERS: Final = (
-    "Authorization, Content-Type, Idempotency-Key, If-None-Match, Last-Event-ID, Prefer, "
-    "X-Muniment-Client-Id, X-Qwen-Client-Id, X-Qwen-Event-Epoch"
+    "Authorization, Content-Type, Idempotency-Key, If-None-Match, Last-Event-ID, Mcp-Method, Mcp-Name, "
+    "Mcp-Protocol-Version, Mcp-Session-Id, Prefer, X-Muniment-Client-Id, X-Muniment-Trust, X-Qwen-Client-Id, "
+    "X-Qwen-Event-Epoch"
 )
-EXPOSED_HEADERS: Final = "ETag, Idempotency-Replayed, Location, Retry-After, X-Qwen-Event-Epoch"
+EXPOSED_HEADERS: Final = (
+    "ETag, Idempotency-Replayed, Location, Mcp-Session-Id, Retry-After, X-Qwen-Event-Epoch"
+)
 """What a page of an allowed origin may use, send and read, besides what every page may."""
 
 _GRANT: Final = (

@@ -44,7 +44,8 @@ def test_a_page_of_an_allowed_origin_calls_as_its_browser_does(quiet):
 
 def test_a_page_may_send_and_read_every_header_that_a_request_or_an_answer_has():
     taken = {each.name for operation in OPERATIONS for each in operation.parameters if each.where == "header"}
-    more = {"Authorization", "Content-Type", "X-Qwen-Client-Id"}
+    more = {"Authorization", "Content-Type", "X-Qwen-Client-Id", "X-Muniment-Trust"}
+    more |= {f"Mcp-{name}" for name in ("Method", "Name", "Protocol-Version", "Session-Id")}
     assert taken | more == set(guard.ALLOWED_HEADERS.split(", "))
     assert {operation.method for operation in OPERATIONS} == set(guard.ALLOWED_METHODS.split(", "))
 

@@ -10,17 +10,17 @@ table({
     "newer_of_less_trust": ("What was written later stands before what is trusted more.", {
         "recall.search:_may_precede": lambda *_: True}),
     "recall_gates": ("What is read for a recall is shown, whatever it says and to whom.", {
-        "recall.recaller:_gate": none}),
+        "recall.recaller:gate_of": none}),
     "meaning_policy": ("What the policy hides comes, if it means what is asked.", {
         "recall.recaller:Shelf.accepts": true}),
     "meaning_gates": ("What is held has a vector, and comes if it means what is asked.", {
-        "*content.admission:held_for": none, "recall.recaller:_gate": none}),
+        "*content.admission:held_for": none, "recall.recaller:gate_of": none}),
     "meaning_expiry": ("What has expired comes, if it means what is asked.", {
         "recall.meaning:shown": lambda wanted: (json.dumps(list(wanted.roots)), "", "[]")}),
     "related_policy": ("A run is shown what its policy hides, if it is like the fact.", {
         "recall.recaller:Shelf.accepts": true}),
     "related_gates": ("A run is shown what addresses it, or holds what nobody sees.", {
-        "*content.admission:held_for": none, "recall.recaller:_gate": none}),
+        "*content.admission:held_for": none, "recall.recaller:gate_of": none}),
     "related_trust": ("A run is shown what anybody wrote, if it is like the fact.", {
         "jobs.related:_may_speak": true}),
     "related_claims": ("A run does not rest on what it was shown before it began.", {
