@@ -380,6 +380,7 @@ with muniment.open(sys.argv[1], policy=sys.argv[2], in_process=True) as memory:
 """
 
 
+@pytest.mark.slow
 def test_a_backup_while_others_write_holds_every_commit_that_was_acknowledged_before(home, other, tmp_path):
     env = os.environ | {"MUNIMENT_HOME": str(home.path)}
     text = (Path(muniment.__file__).with_name("policies") / "strict.toml").read_text()

@@ -132,6 +132,7 @@ with muniment.open(roots=roots) as memory:
     assert elsewhere(program, roots=paths) == [["user/editor.md"], ["None", 0]]
 
 
+@pytest.mark.sweep(1)
 def test_a_client_there_hands_facts_to_a_daemon_here_and_recalls(elsewhere, tmp_path):
     program = """
 from muniment.client import Client
@@ -150,6 +151,7 @@ with Client(url=url, token=token, workspace=workspace) as client:
 # -- what leads elsewhere ------------------------------------------------------------------------------
 
 
+@pytest.mark.sweep(1)
 def test_no_link_is_followed_and_no_name_leads_out_of_a_root(elsewhere, roots, tmp_path):
     (tmp_path / "secret.md").write_text("the zebra is a secret\n")
     (tmp_path / "beside").mkdir()
@@ -303,6 +305,7 @@ WRITERS = [
 ]
 
 
+@pytest.mark.sweep(1)
 def test_what_writes_says_on_one_line_what_works_here_and_writes_nothing(elsewhere, system, roots):
     program = PROGRAM + 'result = [run(*line.split(), *roots, given="{}") for line in lines]'
     put(roots["user"], "again.md", "---\nname: Dark mode\n---\nPrefers dark mode in the editor\n")
@@ -324,6 +327,7 @@ def test_commands_that_need_the_fence_say_so_on_one_line(elsewhere, system):
         assert LINE.format(NAMES[system]) in told
 
 
+@pytest.mark.sweep(1)
 def test_a_policy_that_asks_for_no_fence_has_a_memory_written_judged_and_taken_back(elsewhere, tmp_path):
     strict = (REPOSITORY / "policies" / "strict.toml").read_text()
     unfenced = strict.replace('name = "strict"', 'name = "own"').replace(
