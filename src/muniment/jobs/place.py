@@ -22,7 +22,7 @@ from muniment.kernel.names import Digest, Scope, Trust, Verb
 from muniment.kernel.path import CanonicalPath
 from muniment.names import Symlinks
 from muniment.store.catalog import CatalogEntry
-from muniment.store.ledger import root_key, source_of
+from muniment.store.ledger import root_key, source_of, trust_of_moved
 from muniment.store.state import State
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ def read_holding(place: Place, scope: Scope, row: CatalogEntry) -> Holding | Non
         row,
         data,
         found,
-        place.policy.trust_of(scope) if source is None else source.trust,
+        trust_of_moved(place.state, found, place.policy.trust_of(scope)) if source is None else source.trust,
         "" if source is None else source.at,
     )
 

@@ -65,7 +65,7 @@ from muniment.store.audit import append, timestamp
 from muniment.store.catalog import View
 from muniment.store.database import Database
 from muniment.store.index import shown_path
-from muniment.store.ledger import RootKey, root_key, source_of
+from muniment.store.ledger import RootKey, root_key, source_of, trust_of_moved
 from muniment.store.rows import folded
 from muniment.store.state import State
 from muniment.store.watching import looks_of
@@ -499,7 +499,8 @@ def read(hit: Hit, state: State, bound: BoundRoot, policy: Policy) -> Outcome:
     if digest(data) != hit.key.digest:
         return Changed(hit)
     source = source_of(state, *hit.key)
-    trust = policy.trust_of(bound.scope) if source is None else source.trust
+    ours = policy.trust_of(bound.scope)
+    trust = trust_of_moved(state, hit.key.digest, ours) if source is None else source.trust
     at = _written(hit) if source is None else datetime.fromisoformat(source.at)
     entry = parse(data)
     name = current_titles(entry, hit.key.rel).name

@@ -364,6 +364,16 @@ def source_of(state: State, root: RootKey, rel: RelPath, of: Digest) -> Run | No
     return next(iter(_SOURCES.read(state.ledger, at, (root, rel, of))), None)
 
 
+def trust_of_moved(state: State, of: Digest, trust_of_scope: Trust) -> Trust:
+    """The trust of bytes with the digest `of` where this ledger's commits did not put them.
+
+    That of their scope, but no more than they were trusted with wherever a commit did put them: whoever
+    renames or copies a file says nothing of whose words it holds.
+    """
+    known = state.ledger.rows("SELECT DISTINCT trust FROM provenance WHERE digest = ?", (of,))
+    return trust_of_scope.capped(*(Trust(trust) for (trust,) in known))
+
+
 def is_known(state: State, root: RootKey, rel: RelPath, of: Digest) -> bool:
     """Whether bytes with the digest `of` stood at a path before or after a commit, begun ones included."""
     query = "SELECT 1 FROM step WHERE root = ?1 AND rel = ?2 AND ?3 IN (before_digest, after_digest) LIMIT 1"
@@ -545,13 +555,13 @@ def why(
         return Why(path.text, "committed", source.trust, source)
     last = _last(state, root, path.rel)
     if present is not None and last is None:
-        return Why(path.text, "foreign", trust_of_scope, None)
+        return Why(path.text, "foreign", trust_of_moved(state, present, trust_of_scope), None)
     if last is None and _last(state, root, erased_name(state, root, path.rel)) is not None:
         raise Erased(f"what was remembered at {path.text} was erased")
     if last is None:
         raise NotFound(f"nothing is remembered at {path.text}, nor was it")
     if present is not None:
-        return Why(path.text, "edited", trust_of_scope, last.run)
+        return Why(path.text, "edited", trust_of_moved(state, present, trust_of_scope), last.run)
     return Why(path.text, "removed" if last.after_digest is None else "missing", None, last.run)
 
 

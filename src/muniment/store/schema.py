@@ -233,10 +233,13 @@ LEDGER_MIGRATIONS: Final = (
         UNIQUE (session, root, rel) ON CONFLICT REPLACE
     ) STRICT;
     """,
+    """
+    CREATE INDEX provenance_by_digest ON provenance (digest);
+    """,
 )
 """Each leads from the version of its index to the next."""
 
-CATALOG_VERSION: Final = 7
+CATALOG_VERSION: Final = 8
 """Another version of the catalog is deleted, not migrated."""
 
 CATALOG_SCHEMA: Final = """

@@ -1,7 +1,7 @@
 """How far an entry is trusted: by what the ledger knows of its bytes, never by what they say of themselves.
 
 T1 Bytes that this ledger's commits put at a path have the trust that was recorded with them; any other bytes
-   have their scope's.
+   have their scope's, but no more than they were recorded with at another path, whoever moved them.
 T2 What a run writes has the request's trust where its words are the requester's (`content.provenance`): the
    fact itself, or the fact put into what the file held before (then the least of both). An entry of which
    nothing changes but its provenance keeps its own. Any other words are a model's: `agent` at most, whoever
@@ -33,7 +33,7 @@ from muniment.kernel.names import Digest, RelPath, Scope, Trust
 from muniment.kernel.path import CanonicalPath
 from muniment.names import __version__
 from muniment.store.audit import timestamp
-from muniment.store.ledger import RootKey, Run, source_of
+from muniment.store.ledger import RootKey, Run, source_of, trust_of_moved
 from muniment.store.rows import Assess, Assessed
 from muniment.store.state import State
 
@@ -204,7 +204,8 @@ def assessing(state: State, key: RootKey, scope: Scope, policy: Policy) -> Asses
     def assess(rel: RelPath, found: Digest, data: bytes) -> Assessed:
         source, ends = source_of(state, key, rel, found), _ends(data)
         if source is None:
-            return Assessed(ours, ends, held_for(data, rel, ours))
+            trust = trust_of_moved(state, found, ours)
+            return Assessed(trust, ends, held_for(data, rel, trust))
         days = retention.untrusted if source.trust is Trust.EXTERNAL else retention.default
         kept = None if days == NEVER else _days_after(source.at, days)
         return Assessed(source.trust, min(filter(None, (ends, kept)), default=None), None)
@@ -214,8 +215,9 @@ def assessing(state: State, key: RootKey, scope: Scope, policy: Policy) -> Asses
 
 def trust_at(state: State, key: RootKey, path: CanonicalPath, content: bytes, policy: Policy) -> Trust:
     """How far bytes are trusted that stand at a path, or come back there (T1)."""
-    source = source_of(state, key, path.rel, digest(content))
-    return policy.trust_of(path.scope) if source is None else source.trust
+    found = digest(content)
+    source = source_of(state, key, path.rel, found)
+    return trust_of_moved(state, found, policy.trust_of(path.scope)) if source is None else source.trust
 
 
 def basis(policy: Policy, scope: Scope) -> str:

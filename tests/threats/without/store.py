@@ -63,6 +63,13 @@ def ledger_trust(*_):
 
 
 @control()
+def moved_trust(off):
+    """Bytes at a path that no commit gave them have the trust of their scope, whoever wrote them."""
+    for where in ("store.ledger", "store.trust", "recall.recaller", "jobs.place"):
+        off.put(f"{where}:trust_of_moved", lambda _state, _of, trust_of_scope: trust_of_scope)
+
+
+@control()
 def pulled_trust(off):
     """Files that Muniment did not write count as the owner's words, also inside a repository."""
     from muniment.kernel.names import Trust

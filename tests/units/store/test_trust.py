@@ -79,9 +79,11 @@ def test_what_was_committed_has_the_trust_that_the_ledger_wrote_down_and_an_edit
     key = root_key(ground.state, ground.roots["user"])
     assert source_of(ground.state, key, "n.md", sha(b"agent's\n")).trust is AGENT
     assert trust_in(ground, "user/n.md") is AGENT
-    for path, trust in {"user/copy.md": OWNER, "project/n.md": WORKSPACE}.items():
-        (ground.base / path).write_bytes(b"agent's\n")  # The bytes of another path or root prove nothing.
-        assert trust_in(ground, path) is trust
+    ground.commit(new("user/o.md", b"owner's\n"), trust=constant(OWNER))
+    for text, trusts in {b"agent's\n": (AGENT, AGENT), b"owner's\n": (OWNER, WORKSPACE)}.items():
+        for path, trust in zip(("user/copy.md", "project/n.md"), trusts, strict=True):
+            (ground.base / path).write_bytes(text)  # The bytes of another path or root raise nothing.
+            assert trust_in(ground, path, sweep=True) is trust
     (ground.user / "n.md").write_bytes(b"by hand\n")
     assert trust_in(ground, "user/n.md", sweep=True) is OWNER
 

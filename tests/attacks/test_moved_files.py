@@ -1,0 +1,35 @@
+"""A person who tidies files up by hand makes nobody else's words their own."""
+
+import shutil
+
+import pytest
+
+from muniment.jobs.request import RememberRequest
+from muniment.kernel.names import Trust
+
+FACT = "The user prefers a quillfeather over a pen"
+
+
+@pytest.mark.threat("T-MEM-34", control="moved_trust")
+def test_an_agents_entry_that_a_person_renames_copies_or_moves_is_no_more_trusted(memory):
+    opened = memory()
+    (path,) = opened.attempt(RememberRequest(FACT, scope="user", trust=Trust.AGENT)).files_touched
+    root = opened.place.roots["user"].trusted_path
+    (root / "mine").mkdir(mode=0o700)
+    shutil.copy2(root / path.removeprefix("user/"), root / "mine" / "copied.md")
+    (root / path.removeprefix("user/")).rename(root / "mine" / "renamed.md")
+    found = {each.path: str(each.trust) for each in opened.recall("quillfeather or pen?").entries}
+    assert found
+    assert found.keys() <= {"user/mine/copied.md", "user/mine/renamed.md"}
+    assert set(found.values()) == {"agent"}
+    for name in ("copied", "renamed"):
+        assert opened.why(f"user/mine/{name}.md").trust == "agent"
+
+
+def test_what_its_owner_renames_stays_the_owners_and_what_they_write_anew_is_theirs(memory):
+    opened = memory()
+    (path,) = opened.remember(FACT, scope="user").files_touched
+    root = opened.place.roots["user"].trusted_path
+    (root / path.removeprefix("user/")).rename(root / "renamed.md")
+    (root / "by-hand.md").write_text("The user writes with a goosequill.\n")
+    assert [opened.why(f"user/{name}.md").trust for name in ("renamed", "by-hand")] == ["owner", "owner"]
