@@ -197,9 +197,11 @@ class Setting:
 
     def notes(self) -> list[str]:
         """What a person should know besides."""
+        read = [(part, self._document(part)) for part in self._parts()]
+        notes = [note for part, document in read for note in part.notes_of_own(document)]
         if self.program is None:
-            return []
-        notes = [note for part in self._parts() for note in part.notes(self._document(part))]
+            return notes
+        notes += [note for part, document in read for note in part.notes(document)]
         directory = self._parts()[-1].file.parent
         if not directory.is_dir():
             notes.append(f"there is no {directory}: {self.tool.title} was never started here")

@@ -115,6 +115,7 @@ def look() -> Installed:
         usual.update(setting.files())
         try:
             files = tuple(setting.is_there())
+            notes += setting.notes()
         except ConfigInvalid as error:
             notes.append(str(error))
             continue

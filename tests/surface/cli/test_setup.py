@@ -472,7 +472,7 @@ def test_a_server_of_that_name_that_is_a_persons_own_is_left_as_it_is(run, place
 def test_hooks_of_others_below_the_same_events_stay_before_ours(run, placed, user):
     placed("claude-code")
     path = user / ".claude/settings.json"
-    theirs = '{"matcher": "", "hooks": [{"type": "command", "command": "echo muniment recall --hook"}]}'
+    theirs = '{"matcher": "", "hooks": [{"type": "command", "command": "echo muniment recall"}]}'
     path.write_text(
         text := CLAUDE_SETTINGS.replace('"PreToolUse"', f'"UserPromptSubmit": [{theirs}], "PreToolUse"')
     )
