@@ -40,6 +40,7 @@ from muniment.cli.terminal import (
     says_yes,
 )
 from muniment.errors import ConfigInvalid, MunimentError, printable
+from muniment.portable import IS_WINDOWS
 from muniment.settings import HOME_VARIABLE, read_settings
 
 START_SECONDS: Final = 30.0
@@ -106,6 +107,7 @@ def set_up(tool_name: str, *, remove: bool, yes: bool, as_json: bool) -> int:
     configure_logging()
     tool = TOOLS[tool_name]
     try:
+        require_setup_here()
         settings = read_settings(os.environ)
         setting = Setting(tool_name, tool, settings.home, None if remove else find_program(settings.home))
         changes, notes = setting.changes(), setting.notes()
@@ -127,6 +129,19 @@ def set_up(tool_name: str, *, remove: bool, yes: bool, as_json: bool) -> int:
     else:
         _say_what_was_done(setting, status)
     return EXIT_FAILED if status == "not_written" else 0
+
+
+def require_setup_here() -> None:
+    """Raise on Windows, where nothing tells whose a settings file is (F2 of `setup_files`).
+
+    Raises:
+        ConfigInvalid: this is Windows.
+    """
+    if IS_WINDOWS:
+        raise ConfigInvalid(
+            "this does not run on Windows; put the server and the hook there by hand, or take them out "
+            "(docs/setup.md)"
+        )
 
 
 def find_program(home: Path) -> Program:
@@ -265,7 +280,7 @@ class Setting:
             if is_whole:
                 plain = original
             else:
-                gone = self._kept(part).existed is False and part.form.parse(bare) in ({}, dict(part.head))
+                gone = self._kept(part).existed is False and part.is_empty(bare)
                 plain = None if gone else (bom + bare).encode()
             if self.program is None:
                 taken = (Piece(1, text, ""),) if taken and plain is None else taken

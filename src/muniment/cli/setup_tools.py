@@ -13,6 +13,7 @@ W4 What is left empty by taking ours out goes too, unless it stood there before.
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -137,7 +138,7 @@ class Part:
                 yield f"{self.file} says {shown}: no hook runs until that is changed"
         server = self.server_in(document)
         if server is not None and not _is_our_server(server):
-            yield f"{self.file} has a server {NAME!r} that is not from here; it was left as it is"
+            yield f"{self.file} has a server {NAME!r} that is started otherwise; it was left as it is"
         allowed = _at(document, ("mcp", "allowed"))
         if self.servers is not None and isinstance(allowed, list) and NAME not in allowed:
             yield f"{self.file} allows only some servers (mcp.allowed); add {NAME!r} there"
@@ -145,6 +146,11 @@ class Part:
     def is_ours_in(self, document: dict[str, Any]) -> bool:
         """Whether anything of ours stands there."""
         return _is_our_server(self.server_in(document)) or bool(self._hooks_in(document))
+
+    def is_empty(self, text: str) -> bool:
+        """Whether nothing stands there but what such a file must have: no member, no comment."""
+        heads = {"", "{}", json.dumps(dict(self.head))}
+        return "".join(text.split()) in {"".join(each.split()) for each in heads}
 
     def events_in(self, document: Mapping[str, Any]) -> set[str]:
         """The events that have a hook of ours there, or a person's own that calls it."""

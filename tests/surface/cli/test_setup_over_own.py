@@ -123,3 +123,50 @@ def test_a_hook_that_is_called_wrongly_says_so_and_blocks_no_prompt(tmp_path, fl
     )
     assert (done.returncode, done.stdout) == (0, "{}\n")
     assert "Usage: " in done.stderr
+
+
+# -- what a person wrote into a file that setup made -------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("tool", "name", "old", "new"),
+    [
+        ("codex", ".codex/config.toml", "[mcp_servers", "# my notes\n[mcp_servers"),
+        ("qwen-code", ".qwen/settings.json", "{\n", '{\n  // "model": "corp-7b"\n'),
+        ("gemini-cli", ".gemini/settings.json", "{\n", "/* mine */ {\n"),
+        ("cursor", ".cursor/hooks.json", '"version": 1', '"version": 2'),
+    ],
+)
+def test_a_file_that_setup_made_stays_while_it_holds_anything_of_a_persons(run, user, tool, name, old, new):
+    run("setup", tool, "--yes")
+    path = user / name
+    path.write_text(path.read_text().replace(old, new, 1))
+    assert run("setup", tool, "--remove", "--yes").exit_code == 0
+    assert new.split("\n")[0 if "\n" not in new or new[0] in "#/" else 1].strip() in path.read_text()
+    assert "muniment" not in path.read_text()
+
+
+def test_a_file_that_setup_made_and_a_tool_laid_out_anew_goes(run, user):
+    run("setup", "cursor", "--yes")
+    for name in ("hooks.json", "mcp.json"):
+        path = user / ".cursor" / name
+        path.write_text(json.dumps(json.loads(path.read_text()), indent=7))
+    run("setup", "cursor", "--remove", "--yes")
+    assert list((user / ".cursor").iterdir()) == []
+
+
+def test_a_file_that_is_read_only_is_left_and_it_is_said_how_to_change_that(run, user):
+    path = user / ".gemini/settings.json"
+    path.write_text("{}")
+    path.chmod(0o444)
+    done = run("setup", "gemini-cli", "--yes")
+    assert (done.exit_code, path.read_text()) == (1, "{}")
+    assert "is read-only (mode 0444); if you mean it to change: chmod u+w" in done.stderr
+
+
+def test_a_server_that_is_started_in_another_way_is_said_to_be(run, user):
+    path = user / ".cursor/mcp.json"
+    path.write_text(text := '{"mcpServers": {"muniment": {"command": "uvx", "args": ["muniment", "mcp"]}}}')
+    done = run("setup", "cursor", "--yes")
+    assert "has a server 'muniment' that is started otherwise; it was left as it is" in done.stderr
+    assert path.read_text() == text
