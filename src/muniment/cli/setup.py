@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from muniment.cli.setup_edits import Broken, Edit, Toml, edit_text
+from muniment.cli.setup_edits import Broken, Edit, edit_text
 from muniment.cli.setup_files import (
     ChangedMeanwhile,
     Kept,
@@ -274,7 +274,7 @@ class Setting:
         document = self._parsed(part, file, text)
         is_whole, original = self._kept(part).before(file.content)
         known = _text_of(SettingsFile(file.named, file.path, original, None))[1]
-        before = {} if isinstance(part.form, Toml) else self._before(part, known)
+        before = self._before(part, known)
         try:
             bare, taken = _edited(part, text, part.remove(document, before))
             if is_whole:
@@ -288,11 +288,12 @@ class Setting:
             after, put = _edited(part, text, part.install(document, self.program, self._elsewhere(part)))
         except Broken as error:
             raise self._broken(part, file, error) from None
-        return (
-            SettingsChange(part, file, (bom + after).encode(), put, plain if taken else file.content)
-            if put
-            else None
-        )
+        if not put:
+            return None
+        # At the first setup an entry that is there is a person's own, and one that was killed wrote nothing.
+        is_first = self._kept(part).existed is None or file.content == original
+        before_ours = plain if taken and not is_first else file.content
+        return SettingsChange(part, file, (bom + after).encode(), put, before_ours)
 
     def _before(self, part: Part, text: str) -> Mapping[str, Any]:
         try:

@@ -348,7 +348,11 @@ class Toml:
         """As `Format.edited`."""
         match edit:
             case Cut():
-                for table in reversed(_tables(text)):
+                tables = _tables(text)
+                around = [each for each in tables if each.path == edit.path[:-1]]
+                if around and not any(each.path[: len(edit.path)] == edit.path for each in tables):
+                    return _without_value(text, around[0], str(edit.path[-1]))
+                for table in reversed(tables):
                     if table.path[: len(edit.path)] == edit.path:
                         above = re.search(r"(?<=\n)\r?\n\Z", text[: table.begin])
                         text = text[: above.start() if above else table.begin] + text[table.end :]
@@ -467,11 +471,27 @@ def _dotted(path: Path) -> str:
 
 def _with_value(text: str, table: _Table, name: str, value: Any) -> str:
     """With another value of a key that has a line of its own in a table, or with one more such line."""
-    key = re.escape(_dotted((name,)))
-    found = re.compile(rf"^[ \t]*{key}[ \t]*=[ \t]*", re.MULTILINE).search(text, table.begin, table.end)
+    found = _key_of(text, table, name)
     if found is None:
         head = text[: table.end] + ("" if text[: table.end].endswith("\n") else _line_end(text))
         return head + _lines({name: value})[0] + _line_end(text) + text[table.end :]
+    end = _end_of(text, found)
+    return text[: found.end()] + _inline(value) + _comment_of(text[found.end() : end]) + text[end:]
+
+
+def _without_value(text: str, table: _Table, name: str) -> str:
+    """Without the lines of a key that has lines of its own in a table."""
+    found = _key_of(text, table, name)
+    return text if found is None else text[: found.start()] + text[_end_of(text, found) + 1 :]
+
+
+def _key_of(text: str, table: _Table, name: str) -> re.Match[str] | None:
+    key = re.escape(_dotted((name,)))
+    return re.compile(rf"^[ \t]*{key}[ \t]*=[ \t]*", re.MULTILINE).search(text, table.begin, table.end)
+
+
+def _end_of(text: str, found: re.Match[str]) -> int:
+    """Where the last line of a value ends, of which the key was found."""
     end = found.end()
     while True:
         end = text.index("\n", end + 1) if "\n" in text[end + 1 :] else len(text)
@@ -481,8 +501,7 @@ def _with_value(text: str, table: _Table, name: str, value: Any) -> str:
             if end == len(text):
                 raise
             continue
-        break
-    return text[: found.end()] + _inline(value) + _comment_of(text[found.end() : end]) + text[end:]
+        return end
 
 
 def _comment_of(rest: str) -> str:

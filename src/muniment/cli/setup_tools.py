@@ -9,6 +9,8 @@ W2 Of an entry that is ours only the program and its home are changed: what a pe
    for a shell as it was typed.
 W3 Hooks of ours come last, since Codex knows the ones that a person trusts by their position.
 W4 What is left empty by taking ours out goes too, unless it stood there before.
+W5 An entry that stood there before the first setup is a person's own, also if it runs the same: it is corrected
+   as ours is, and gets its words again.
 """
 
 from __future__ import annotations
@@ -117,16 +119,37 @@ class Part:
                 yield from self._install_hook(document, event, program)
 
     def remove(self, document: dict[str, Any], before: Mapping[str, Any]) -> Iterator[Edit]:
-        """The edits that take ours out.
+        """The edits that take ours out, and give a person's own of the time before its words again (W5).
 
         Args:
             document: what stands there.
             before: what stood there before ours, as far as it is known (W4).
         """
-        server = self.server_in(document)
-        ours: list[edits.Path] = [(str(self.servers), NAME)] if _is_our_server(server) else []
-        for path in reversed([*ours, *(path for path, _ in self._hooks_in(document))]):
-            edit = Cut(_widened(document, path, before))
+        ours: list[edits.Path] = []
+        server, own = self.server_in(document), self.server_in(before)
+        if _is_our_server(server) and _is_our_server(own):
+            for name in ("command", "args", "env"):
+                path = (str(self.servers), NAME, name)
+                if name in own and own[name] != server.get(name):
+                    yield Put(path, own[name])
+                elif name in server and name not in own:
+                    yield Cut(path)
+        elif _is_our_server(server):
+            ours.append((str(self.servers), NAME))
+        lines = [(path[1], hook["command"]) for path, hook in self._hooks_in(before)]
+        for path, hook in self._hooks_in(document):
+            line = next((each for each in lines if each[0] == path[1]), None)
+            if line is None:
+                ours.append(path)
+                continue
+            lines.remove(line)
+            if hook["command"] != line[1]:
+                yield Put((*path, "command"), line[1])
+        known: Mapping[str, Any] = (
+            {} if isinstance(self.form, Toml) else before
+        )  # An empty table cannot stay.
+        for path in reversed(ours):
+            edit = Cut(_widened(document, path, known))
             document = applied(document, edit)
             yield edit
 

@@ -4,6 +4,7 @@ import json
 import shlex
 import subprocess
 import sys
+import tomllib
 
 import pytest
 
@@ -170,3 +171,65 @@ def test_a_server_that_is_started_in_another_way_is_said_to_be(run, user):
     done = run("setup", "cursor", "--yes")
     assert "has a server 'muniment' that is started otherwise; it was left as it is" in done.stderr
     assert path.read_text() == text
+
+
+# -- an entry by hand before the first setup ---------------------------------------------------------
+
+OWN = '{"command": "muniment", "args": ["mcp", "--model", "m"], "env": {"OPENAI_API_KEY": "s3cret"}}'
+OWN_JSON = '{\n  "n": 1, "mcpServers": {"muniment": ' + OWN + "}\n}\n"
+OWN_TOML = (
+    '[mcp_servers.muniment]\ncommand = "muniment" # mine\nargs = ["mcp"]\n\n'
+    '[[hooks.SessionStart]]\n[[hooks.SessionStart.hooks]]\ncommand = "muniment recall --hook --limit 3"\n'
+)
+
+
+@pytest.mark.parametrize("home", [None, "/my home"])
+@pytest.mark.parametrize(
+    ("tool", "name", "text"),
+    [("claude-code", ".claude.json", OWN_JSON), ("codex", ".codex/config.toml", OWN_TOML)],
+)
+def test_an_entry_that_a_person_made_before_comes_back_byte_for_byte(
+    run, user, monkeypatch, tool, name, text, home
+):
+    path = user / name
+    path.write_text(text)
+    monkeypatch.setattr(setup, "find_program", lambda _: Program(("/opt/muniment",), home))
+    assert run("setup", tool, "--yes").exit_code == 0
+    assert "/opt/muniment" in path.read_text()
+    monkeypatch.setattr(setup, "find_program", lambda _: Program(("/new/muniment",), home))
+    assert run("setup", tool, "--yes").exit_code == 0
+    done = run("setup", tool, "--remove", "--yes")
+    assert (done.exit_code, path.read_text()) == (0, text), done.output
+    assert "s3cret" not in done.output
+
+
+@pytest.mark.parametrize("home", [None, "/my home"])
+def test_an_entry_that_a_person_made_before_comes_back_where_the_file_changed_since(
+    run, user, monkeypatch, home
+):
+    path, codex = user / ".claude.json", user / ".codex/config.toml"
+    path.write_text(OWN_JSON)
+    codex.write_text(OWN_TOML)
+    for program in ("/opt/muniment", "/new/muniment"):
+        monkeypatch.setattr(setup, "find_program", lambda _, program=program: Program((program,), home))
+        for tool in ("claude-code", "codex"):
+            assert run("setup", tool, "--yes").exit_code == 0
+        path.write_text(path.read_text().replace('"n": 1', '"n": 2'))
+        codex.write_text(codex.read_text() + f"\n[other.{program[1:4]}]\n")
+    for tool in ("claude-code", "codex"):
+        assert run("setup", tool, "--remove", "--yes").exit_code == 0
+    assert json.loads(path.read_text()) == json.loads(OWN_JSON.replace('"n": 1', '"n": 2'))
+    before, after = tomllib.loads(OWN_TOML), tomllib.loads(codex.read_text())
+    assert (after["mcp_servers"], after["hooks"]) == (before["mcp_servers"], before["hooks"])
+
+
+def test_an_entry_by_hand_is_kept_also_by_a_setup_that_was_killed(run, user, monkeypatch):
+    path = user / ".claude.json"
+    path.write_text(OWN_JSON)
+    with monkeypatch.context() as patch:
+        patch.setattr(setup, "write_settings_file", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        run("setup", "claude-code", "--yes")
+    assert path.read_text() == OWN_JSON
+    run("setup", "claude-code", "--yes")
+    run("setup", "claude-code", "--remove", "--yes")
+    assert path.read_text() == OWN_JSON
