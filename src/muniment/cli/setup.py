@@ -61,11 +61,12 @@ _TEMPORARY: Final = re.compile(r"/uv/(?:archive|environments|builds)-v\d+/|/\.ca
 
 
 class Piece(NamedTuple):
-    """A piece of a change: the line at which it is, and what goes and comes there."""
+    """A piece of a change: the line at which it is, what goes and comes there, and what is shown of both."""
 
     line: int
     gone: str
     come: str
+    shown: tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +98,7 @@ class SettingsChange:
         lines = []
         for piece in self.pieces:
             lines.append(f"@@ line {piece.line} @@")
-            for sign, text in (("-", piece.gone), ("+", piece.come)):
+            for sign, text in zip("-+", piece.shown, strict=True):
                 lines += [f"{sign}{_SECRET.sub(_masked, line)}" for line in text.splitlines() if line.strip()]
         return lines
 
@@ -283,7 +284,7 @@ class Setting:
                 gone = self._kept(part).existed is False and part.is_empty(bare)
                 plain = None if gone else (bom + bare).encode()
             if self.program is None:
-                taken = (Piece(1, text, ""),) if taken and plain is None else taken
+                taken = (_piece(part, text, ""),) if taken and plain is None else taken
                 return SettingsChange(part, file, plain, taken, plain) if taken else None
             after, put = _edited(part, text, part.install(document, self.program, self._elsewhere(part)))
         except Broken as error:
@@ -352,12 +353,21 @@ def _edited(part: Part, text: str, edits: Iterable[Edit]) -> tuple[str, tuple[Pi
     pieces = []
     for edit in edits:
         after = edit_text(part.form, text, edit)
-        pieces.append(_difference(text, after))
+        pieces.append(_piece(part, text, after))
         text = after
     return text, tuple(pieces)
 
 
-def _difference(text: str, after: str) -> Piece:
+def _piece(part: Part, text: str, after: str) -> Piece:
+    """What an edit changed. What is nobody's business is masked before, lest a half of it be shown."""
+    known = [part.secrets_in(part.form.parse(each)) for each in (text, after)]
+    secrets = known[0] | known[1]
+    _, *shown = _difference(*(part.form.masked(each, secrets) for each in (text, after)))
+    line, gone, come = _difference(text, after)
+    return Piece(line, gone, come, (shown[0], shown[1]) if any(shown) else ('"…"', '"…"'))
+
+
+def _difference(text: str, after: str) -> tuple[int, str, str]:
     """Where two texts differ; if they do so by whole lines, from the beginning of one on."""
     begin = _alike(text, after)
     rest = _alike(text[begin:][::-1], after[begin:][::-1])
@@ -376,7 +386,7 @@ def _difference(text: str, after: str) -> Piece:
     while gone and come and rest and text[len(text) - rest] not in '"\n':
         gone, come = gone + text[len(text) - rest], come + text[len(text) - rest]
         rest -= 1
-    return Piece(text.count("\n", 0, begin) + 1, gone.lstrip(",\r\n"), come.lstrip(",\r\n"))
+    return text.count("\n", 0, begin) + 1, gone.lstrip(",\r\n"), come.lstrip(",\r\n")
 
 
 def _alike(one: str, other: str) -> int:

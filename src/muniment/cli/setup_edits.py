@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -34,6 +34,10 @@ _TOKENS: Final = re.compile(
     re.DOTALL,
 )
 """What tells where a table of TOML begins: texts, comments, brackets and ends of lines."""
+
+_JSON_VALUES: Final = re.compile(r'"(?:[^"\\\n]|\\.)*"|//[^\n]*|/\*.*?\*/|[-+.\w]+', re.DOTALL)
+_TOML_VALUES: Final = re.compile(_TOKENS.pattern + r"|[-+.:\w]+", re.DOTALL)
+"""Texts, comments, and words without quotes."""
 
 
 class Broken(Exception):
@@ -77,6 +81,9 @@ class Format(Protocol):
 
     def rendered(self, value: Mapping[str, Any]) -> str:
         """What a person would paste."""
+
+    def masked(self, text: str, secrets: Collection[str]) -> str:
+        """The text with `"…"` in the place of each value that is one of these, however it is written."""
 
 
 def edit_text(form: Format, text: str, edit: Edit) -> str:
@@ -125,6 +132,21 @@ def applied(document: dict[str, Any], edit: Edit) -> dict[str, Any]:
         case _:
             raise Broken(f"has something around {last!r} that is no object")
     return changed
+
+
+def _masked(text: str, values: re.Pattern[str], secrets: Collection[str], read: Callable[[str], Any]) -> str:
+    """As `Format.masked`."""
+
+    def mask(found: re.Match[str]) -> str:
+        word = found[0]
+        if word[0] in "\"'":
+            try:
+                word = read(word)
+            except ValueError:
+                return found[0]
+        return '"…"' if word in secrets else found[0]
+
+    return values.sub(mask, text) if secrets else text
 
 
 # -- JSON --------------------------------------------------------------------------------------------
@@ -179,6 +201,10 @@ class Json:
     def rendered(self, value: Mapping[str, Any]) -> str:
         """As `Format.rendered`."""
         return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
+
+    def masked(self, text: str, secrets: Collection[str]) -> str:
+        """As `Format.masked`."""
+        return _masked(text, _JSON_VALUES, secrets, json.loads)
 
     def _blanked(self, text: str) -> str:
         """The text with space in the place of comments, as long as it was."""
@@ -377,6 +403,10 @@ class Toml:
                 lines += [] if each else [f"[{_dotted(path)}]", *_lines(found), ""]
                 lines += [line for one in each for line in (*_array_lines(path, one), "")]
         return "\n".join(lines)
+
+    def masked(self, text: str, secrets: Collection[str]) -> str:
+        """As `Format.masked`."""
+        return _masked(text, _TOML_VALUES, secrets, lambda word: tomllib.loads(f"x = {word}")["x"])
 
 
 def _tables(text: str) -> list[_Table]:

@@ -9,8 +9,8 @@ W2 Of an entry that is ours only the program and its home are changed: what a pe
    for a shell as it was typed.
 W3 Hooks of ours come last, since Codex knows the ones that a person trusts by their position.
 W4 What is left empty by taking ours out goes too, unless it stood there before.
-W5 An entry that stood there before the first setup is a person's own, also if it runs the same: it is corrected
-   as ours is, and gets its words again.
+W5 An entry that stood there before the first setup is a person's own, also if it runs the same: it is
+   corrected as ours is, and gets its words again.
 """
 
 from __future__ import annotations
@@ -47,6 +47,9 @@ _LINE: Final = re.compile(
     r"(?P<tail>(?:[ \t][^|&;<>$`()\r\n]*)?)"
 )
 """A line for a shell that is our hook, and what a person added behind."""
+
+_SECRET_OPTION: Final = re.compile(r"(?i)--?[\w-]*(?:key|token|secret|passw|auth|header|credential)")
+"""An argument whose value is nobody's business."""
 
 _CALL: Final = re.compile(rf"{NAME}[\"']?\s+recall\b.*--hook", re.DOTALL)
 """In a line that calls our hook, whatever else it does."""
@@ -129,7 +132,7 @@ class Part:
         server, own = self.server_in(document), self.server_in(before)
         if _is_our_server(server) and _is_our_server(own):
             for name in ("command", "args", "env"):
-                path = (str(self.servers), NAME, name)
+                path: edits.Path = (str(self.servers), NAME, name)
                 if name in own and own[name] != server.get(name):
                     yield Put(path, own[name])
                 elif name in server and name not in own:
@@ -169,6 +172,29 @@ class Part:
     def is_ours_in(self, document: dict[str, Any]) -> bool:
         """Whether anything of ours stands there."""
         return _is_our_server(self.server_in(document)) or bool(self._hooks_in(document))
+
+    def secrets_in(self, document: Mapping[str, Any]) -> set[str]:
+        """The values of servers that nobody is to see: of `env`, headers, and options such as --token.
+
+        Texts as they are, others as JSON writes them.
+        """
+        found: set[str] = set()
+        servers = document.get(self.servers or "")
+        for server in servers.values() if isinstance(servers, dict) else ():
+            if not isinstance(server, dict):
+                continue
+            for name, members in server.items():
+                if isinstance(members, dict) and (name == "env" or "headers" in name):
+                    values = (each for key, each in members.items() if key != HOME_VARIABLE)
+                    found.update(
+                        each if isinstance(each, str) else json.dumps(each, default=str) for each in values
+                    )
+            words = server.get("args")
+            words = [each for each in words if isinstance(each, str)] if isinstance(words, list) else []
+            for word, following in zip(words, [*words[1:], ""], strict=False):
+                if _SECRET_OPTION.match(word):
+                    found.add(word if "=" in word else following)
+        return found - {""}
 
     def is_empty(self, text: str) -> bool:
         """Whether nothing stands there but what such a file must have: no member, no comment."""

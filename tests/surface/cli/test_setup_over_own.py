@@ -233,3 +233,50 @@ def test_an_entry_by_hand_is_kept_also_by_a_setup_that_was_killed(run, user, mon
     run("setup", "claude-code", "--yes")
     run("setup", "claude-code", "--remove", "--yes")
     assert path.read_text() == OWN_JSON
+
+
+# -- keys in the entries -----------------------------------------------------------------------------
+
+
+@pytest.mark.threat("T-LEAK-17", control="masked_keys")
+@pytest.mark.parametrize(
+    "entry",
+    [
+        '"env": {"OPENAI": "s3cret", "MUNIMENT_HOME": "/z"}, "args": ["mcp"]',
+        '"env": {"API_KEY":"s3cret",\n"MUNIMENT_HOME":"/z", "PIN": 90210}, "args": ["mcp"]',
+        '"env": {"DSN": "postgres://me:s3cret@db"}, "headers": {"X": "s3cret"}, "args": ["mcp"]',
+        r'"env": {"DSN": "\u00733cret", "N": "s3\/cret"}, "args": ["mcp"]',
+        '"args": ["mcp", "--token", "s3cret", "--api-key=s3cret", "--header", "Authorization: s3cret"]',
+    ],
+)
+def test_no_key_of_our_server_is_shown_however_it_is_written(run, user, entry):
+    for tool, name in (("claude-code", ".claude.json"), ("gemini-cli", ".gemini/settings.json")):
+        path = user / name
+        path.write_text('{"mcpServers": {"muniment": {"command": "/old/muniment", ' + entry + "}}}")
+        for words in (
+            (),
+            ("--json",),
+            ("--yes",),
+            ("--remove",),
+            ("--remove", "--json"),
+            ("--remove", "--yes"),
+        ):
+            done = run("setup", tool, *words)
+            for each in ("s3cret", "90210", "u00733", "s3\\\\/c"):
+                assert each not in done.output, (words, done.output)
+            assert "/opt/muniment" in done.output
+
+
+@pytest.mark.threat("T-LEAK-17", control="masked_keys")
+def test_no_key_of_our_server_is_shown_of_toml(run, user):
+    path = user / ".codex/config.toml"
+    path.write_text(
+        "[mcp_servers.muniment]\ncommand = '/old/muniment'\nargs = ['mcp', '--key', 's3cret']\n"
+        'env = { DSN = \'s3cret\', "A.B" = """\ns3cret""", PIN = 90210, MUNIMENT_HOME = "/z" }\n'
+        '[mcp_servers.muniment.http_headers]\nX = "s3cret"\n'
+    )
+    for words in ((), ("--json",), ("--yes",), ("--remove",), ("--remove", "--yes")):
+        done = run("setup", "codex", *words)
+        assert not {"s3cret", "90210"} & {each for each in ("s3cret", "90210") if each in done.output}, (
+            done.output
+        )
