@@ -16,10 +16,11 @@ from muniment.errors import MunimentError, PlatformUnsupported
 _AGENT_COMMANDS = frozenset({"remember", "tool", "acp"})
 _TRACED_COMMANDS = frozenset({"remember", "forget", "dream", "undo", "review", "serve", "acp", "mcp"})
 _NO_RUN = frozenset({"--help", "--in-process"})
+_USAGE = 2
 
 
 def main() -> None:
-    """Run the program and exit: 0 done, 1 refused or failed, 2 usage, 130 cancelled."""
+    """Run the program and exit: 0 done, 1 refused or failed, 2 usage (not as a hook), 130 cancelled."""
     _open_missing_streams()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -38,6 +39,11 @@ def main() -> None:
 
         with _traced(arguments):
             app()
+    except SystemExit as end:
+        if end.code != _USAGE or arguments[:1] != ["recall"] or "--hook" not in arguments:
+            raise
+        print("{}")  # A coding tool holds its user's prompt back where a hook ends with 2.
+        sys.exit(0)
     except KeyboardInterrupt:
         print("cancelled: nothing was written", file=sys.stderr)
         sys.exit(130)

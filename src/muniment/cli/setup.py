@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from muniment.cli.setup_edits import Broken, Edit, Toml, edit_text
+from muniment.cli.setup_edits import Broken, Edit, edit_text
 from muniment.cli.setup_files import (
     ChangedMeanwhile,
     Kept,
@@ -40,6 +40,7 @@ from muniment.cli.terminal import (
     says_yes,
 )
 from muniment.errors import ConfigInvalid, MunimentError, printable
+from muniment.portable import IS_WINDOWS
 from muniment.settings import HOME_VARIABLE, read_settings
 
 START_SECONDS: Final = 30.0
@@ -60,11 +61,12 @@ _TEMPORARY: Final = re.compile(r"/uv/(?:archive|environments|builds)-v\d+/|/\.ca
 
 
 class Piece(NamedTuple):
-    """A piece of a change: the line at which it is, and what goes and comes there."""
+    """A piece of a change: the line at which it is, what goes and comes there, and what is shown of both."""
 
     line: int
     gone: str
     come: str
+    shown: tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +98,7 @@ class SettingsChange:
         lines = []
         for piece in self.pieces:
             lines.append(f"@@ line {piece.line} @@")
-            for sign, text in (("-", piece.gone), ("+", piece.come)):
+            for sign, text in zip("-+", piece.shown, strict=True):
                 lines += [f"{sign}{_SECRET.sub(_masked, line)}" for line in text.splitlines() if line.strip()]
         return lines
 
@@ -106,6 +108,7 @@ def set_up(tool_name: str, *, remove: bool, yes: bool, as_json: bool) -> int:
     configure_logging()
     tool = TOOLS[tool_name]
     try:
+        require_setup_here()
         settings = read_settings(os.environ)
         setting = Setting(tool_name, tool, settings.home, None if remove else find_program(settings.home))
         changes, notes = setting.changes(), setting.notes()
@@ -127,6 +130,19 @@ def set_up(tool_name: str, *, remove: bool, yes: bool, as_json: bool) -> int:
     else:
         _say_what_was_done(setting, status)
     return EXIT_FAILED if status == "not_written" else 0
+
+
+def require_setup_here() -> None:
+    """Raise on Windows, where nothing tells whose a settings file is (F2 of `setup_files`).
+
+    Raises:
+        ConfigInvalid: this is Windows.
+    """
+    if IS_WINDOWS:
+        raise ConfigInvalid(
+            "this does not run on Windows; put the server and the hook there by hand, or take them out "
+            "(docs/setup.md)"
+        )
 
 
 def find_program(home: Path) -> Program:
@@ -197,9 +213,11 @@ class Setting:
 
     def notes(self) -> list[str]:
         """What a person should know besides."""
+        read = [(part, self._document(part)) for part in self._parts()]
+        notes = [note for part, document in read for note in part.notes_of_own(document)]
         if self.program is None:
-            return []
-        notes = [note for part in self._parts() for note in part.notes(self._document(part))]
+            return notes
+        notes += [note for part, document in read for note in part.notes(document)]
         directory = self._parts()[-1].file.parent
         if not directory.is_dir():
             notes.append(f"there is no {directory}: {self.tool.title} was never started here")
@@ -257,25 +275,26 @@ class Setting:
         document = self._parsed(part, file, text)
         is_whole, original = self._kept(part).before(file.content)
         known = _text_of(SettingsFile(file.named, file.path, original, None))[1]
-        before = {} if isinstance(part.form, Toml) else self._before(part, known)
+        before = self._before(part, known)
         try:
             bare, taken = _edited(part, text, part.remove(document, before))
             if is_whole:
                 plain = original
             else:
-                gone = self._kept(part).existed is False and part.form.parse(bare) in ({}, dict(part.head))
+                gone = self._kept(part).existed is False and part.is_empty(bare)
                 plain = None if gone else (bom + bare).encode()
             if self.program is None:
-                taken = (Piece(1, text, ""),) if taken and plain is None else taken
+                taken = (_piece(part, text, ""),) if taken and plain is None else taken
                 return SettingsChange(part, file, plain, taken, plain) if taken else None
             after, put = _edited(part, text, part.install(document, self.program, self._elsewhere(part)))
         except Broken as error:
             raise self._broken(part, file, error) from None
-        return (
-            SettingsChange(part, file, (bom + after).encode(), put, plain if taken else file.content)
-            if put
-            else None
-        )
+        if not put:
+            return None
+        # At the first setup an entry that is there is a person's own, and one that was killed wrote nothing.
+        is_first = self._kept(part).existed is None or file.content == original
+        before_ours = plain if taken and not is_first else file.content
+        return SettingsChange(part, file, (bom + after).encode(), put, before_ours)
 
     def _before(self, part: Part, text: str) -> Mapping[str, Any]:
         try:
@@ -334,12 +353,21 @@ def _edited(part: Part, text: str, edits: Iterable[Edit]) -> tuple[str, tuple[Pi
     pieces = []
     for edit in edits:
         after = edit_text(part.form, text, edit)
-        pieces.append(_difference(text, after))
+        pieces.append(_piece(part, text, after))
         text = after
     return text, tuple(pieces)
 
 
-def _difference(text: str, after: str) -> Piece:
+def _piece(part: Part, text: str, after: str) -> Piece:
+    """What an edit changed. What is nobody's business is masked before, lest a half of it be shown."""
+    known = [part.secrets_in(part.form.parse(each)) for each in (text, after)]
+    secrets = known[0] | known[1]
+    _, *shown = _difference(*(part.form.masked(each, secrets) for each in (text, after)))
+    line, gone, come = _difference(text, after)
+    return Piece(line, gone, come, (shown[0], shown[1]) if any(shown) else ('"…"', '"…"'))
+
+
+def _difference(text: str, after: str) -> tuple[int, str, str]:
     """Where two texts differ; if they do so by whole lines, from the beginning of one on."""
     begin = _alike(text, after)
     rest = _alike(text[begin:][::-1], after[begin:][::-1])
@@ -358,7 +386,7 @@ def _difference(text: str, after: str) -> Piece:
     while gone and come and rest and text[len(text) - rest] not in '"\n':
         gone, come = gone + text[len(text) - rest], come + text[len(text) - rest]
         rest -= 1
-    return Piece(text.count("\n", 0, begin) + 1, gone.lstrip(",\r\n"), come.lstrip(",\r\n"))
+    return text.count("\n", 0, begin) + 1, gone.lstrip(",\r\n"), come.lstrip(",\r\n")
 
 
 def _alike(one: str, other: str) -> int:

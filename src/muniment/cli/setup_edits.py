@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -34,6 +34,10 @@ _TOKENS: Final = re.compile(
     re.DOTALL,
 )
 """What tells where a table of TOML begins: texts, comments, brackets and ends of lines."""
+
+_JSON_VALUES: Final = re.compile(r'"(?:[^"\\\n]|\\.)*"|//[^\n]*|/\*.*?\*/|[-+.\w]+', re.DOTALL)
+_TOML_VALUES: Final = re.compile(_TOKENS.pattern + r"|[-+.:\w]+", re.DOTALL)
+"""Texts, comments, and words without quotes."""
 
 
 class Broken(Exception):
@@ -77,6 +81,9 @@ class Format(Protocol):
 
     def rendered(self, value: Mapping[str, Any]) -> str:
         """What a person would paste."""
+
+    def masked(self, text: str, secrets: Collection[str]) -> str:
+        """The text with `"…"` in the place of each value that is one of these, however it is written."""
 
 
 def edit_text(form: Format, text: str, edit: Edit) -> str:
@@ -125,6 +132,21 @@ def applied(document: dict[str, Any], edit: Edit) -> dict[str, Any]:
         case _:
             raise Broken(f"has something around {last!r} that is no object")
     return changed
+
+
+def _masked(text: str, values: re.Pattern[str], secrets: Collection[str], read: Callable[[str], Any]) -> str:
+    """As `Format.masked`."""
+
+    def mask(found: re.Match[str]) -> str:
+        word = found[0]
+        if word[0] in "\"'":
+            try:
+                word = read(word)
+            except ValueError:
+                return found[0]
+        return '"…"' if word in secrets else found[0]
+
+    return values.sub(mask, text) if secrets else text
 
 
 # -- JSON --------------------------------------------------------------------------------------------
@@ -179,6 +201,10 @@ class Json:
     def rendered(self, value: Mapping[str, Any]) -> str:
         """As `Format.rendered`."""
         return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
+
+    def masked(self, text: str, secrets: Collection[str]) -> str:
+        """As `Format.masked`."""
+        return _masked(text, _JSON_VALUES, secrets, json.loads)
 
     def _blanked(self, text: str) -> str:
         """The text with space in the place of comments, as long as it was."""
@@ -348,7 +374,11 @@ class Toml:
         """As `Format.edited`."""
         match edit:
             case Cut():
-                for table in reversed(_tables(text)):
+                tables = _tables(text)
+                around = [each for each in tables if each.path == edit.path[:-1]]
+                if around and not any(each.path[: len(edit.path)] == edit.path for each in tables):
+                    return _without_value(text, around[0], str(edit.path[-1]))
+                for table in reversed(tables):
                     if table.path[: len(edit.path)] == edit.path:
                         above = re.search(r"(?<=\n)\r?\n\Z", text[: table.begin])
                         text = text[: above.start() if above else table.begin] + text[table.end :]
@@ -373,6 +403,10 @@ class Toml:
                 lines += [] if each else [f"[{_dotted(path)}]", *_lines(found), ""]
                 lines += [line for one in each for line in (*_array_lines(path, one), "")]
         return "\n".join(lines)
+
+    def masked(self, text: str, secrets: Collection[str]) -> str:
+        """As `Format.masked`."""
+        return _masked(text, _TOML_VALUES, secrets, lambda word: tomllib.loads(f"x = {word}")["x"])
 
 
 def _tables(text: str) -> list[_Table]:
@@ -467,11 +501,27 @@ def _dotted(path: Path) -> str:
 
 def _with_value(text: str, table: _Table, name: str, value: Any) -> str:
     """With another value of a key that has a line of its own in a table, or with one more such line."""
-    key = re.escape(_dotted((name,)))
-    found = re.compile(rf"^[ \t]*{key}[ \t]*=[ \t]*", re.MULTILINE).search(text, table.begin, table.end)
+    found = _key_of(text, table, name)
     if found is None:
         head = text[: table.end] + ("" if text[: table.end].endswith("\n") else _line_end(text))
         return head + _lines({name: value})[0] + _line_end(text) + text[table.end :]
+    end = _end_of(text, found)
+    return text[: found.end()] + _inline(value) + _comment_of(text[found.end() : end]) + text[end:]
+
+
+def _without_value(text: str, table: _Table, name: str) -> str:
+    """Without the lines of a key that has lines of its own in a table."""
+    found = _key_of(text, table, name)
+    return text if found is None else text[: found.start()] + text[_end_of(text, found) + 1 :]
+
+
+def _key_of(text: str, table: _Table, name: str) -> re.Match[str] | None:
+    key = re.escape(_dotted((name,)))
+    return re.compile(rf"^[ \t]*{key}[ \t]*=[ \t]*", re.MULTILINE).search(text, table.begin, table.end)
+
+
+def _end_of(text: str, found: re.Match[str]) -> int:
+    """Where the last line of a value ends, of which the key was found."""
     end = found.end()
     while True:
         end = text.index("\n", end + 1) if "\n" in text[end + 1 :] else len(text)
@@ -481,8 +531,7 @@ def _with_value(text: str, table: _Table, name: str, value: Any) -> str:
             if end == len(text):
                 raise
             continue
-        break
-    return text[: found.end()] + _inline(value) + _comment_of(text[found.end() : end]) + text[end:]
+        return end
 
 
 def _comment_of(rest: str) -> str:

@@ -3,7 +3,7 @@
 F1 A settings file that is a link is followed, and the file that it leads to is replaced: tools that manage
    such files link them, and a file in the place of their link would be theirs no more.
 F2 Nothing is read or written where somebody else may write the file or put another in its place, nor where
-   the file has further names, which would go on with the old text.
+   the file has further names, which would go on with the old text, or is read-only.
 F3 A file is replaced whole, by a rename, with its owner, group, mode and extended attributes, and only while
    it holds what the change was made from. What its program writes between that look and the rename, some
    microseconds, is lost.
@@ -106,6 +106,9 @@ def _check_file(shown: str, status: os.stat_result) -> None:
     elif status.st_mode & others:
         mode = stat.S_IMODE(status.st_mode)
         problem = f"can be written by others (mode {mode:04o}); look at it, then: chmod go-w"
+    elif not status.st_mode & stat.S_IWUSR:
+        mode = stat.S_IMODE(status.st_mode)
+        problem = f"is read-only (mode {mode:04o}); if you mean it to change: chmod u+w"
     elif status.st_nlink > 1:
         problem = f"has {status.st_nlink} names (hard links), and one alone would change; use a symbolic link"
     else:

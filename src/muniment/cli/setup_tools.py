@@ -2,15 +2,21 @@
 
 Where each of these files lies and what stands in it comes from the tools' own pages, named in docs/setup.md.
 
-W1 An MCP server is ours if it is called `muniment` and runs `muniment mcp`; a hook, if it runs
-   `muniment recall --hook`. Whatever else stands there, also under that name, is left as it is.
-W2 Of an entry that is ours only the program and its home are changed: what a person added to it stays.
+W1 An MCP server is ours if it is called `muniment` and runs `muniment mcp`; a hook, if its line runs
+   `muniment recall --hook` and does nothing else. Whatever else stands there, also under that name, is left
+   as it is; an event whose hook calls Muniment in a way of a person's own gets no second one.
+W2 Of an entry that is ours only the program and its home are changed: what a person added to it stays, a line
+   for a shell as it was typed.
 W3 Hooks of ours come last, since Codex knows the ones that a person trusts by their position.
 W4 What is left empty by taking ours out goes too, unless it stood there before.
+W5 An entry that stood there before the first setup is a person's own, also if it runs the same: it is
+   corrected as ours is, and gets its words again.
 """
 
 from __future__ import annotations
 
+import json
+import re
 import shlex
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -32,6 +38,21 @@ _GROUP: Final = 3
 
 _TOOL_SECONDS: Final = 300
 """That a tool waits for the server: a fact takes 295 at most."""
+
+_WORD: Final = r"""(?:[\w@%+=:,./~-]|'[^']*'|"[^"$`\\!]*")+"""
+"""A word that a shell takes as it stands, but for quotes."""
+
+_LINE: Final = re.compile(
+    rf"(?:{HOME_VARIABLE}={_WORD}[ \t]+)?{_WORD}(?:[ \t]+-m[ \t]+{NAME})?[ \t]+recall[ \t]+--hook"
+    r"(?P<tail>(?:[ \t][^|&;<>$`()\r\n]*)?)"
+)
+"""A line for a shell that is our hook, and what a person added behind."""
+
+_SECRET_OPTION: Final = re.compile(r"(?i)--?[\w-]*(?:key|token|secret|passw|auth|header|credential)")
+"""An argument whose value is nobody's business."""
+
+_CALL: Final = re.compile(rf"{NAME}[\"']?\s+recall\b.*--hook", re.DOTALL)
+"""In a line that calls our hook, whatever else it does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,16 +122,37 @@ class Part:
                 yield from self._install_hook(document, event, program)
 
     def remove(self, document: dict[str, Any], before: Mapping[str, Any]) -> Iterator[Edit]:
-        """The edits that take ours out.
+        """The edits that take ours out, and give a person's own of the time before its words again (W5).
 
         Args:
             document: what stands there.
             before: what stood there before ours, as far as it is known (W4).
         """
-        server = self.server_in(document)
-        ours: list[edits.Path] = [(str(self.servers), NAME)] if _is_our_server(server) else []
-        for path in reversed([*ours, *(path for path, _ in self._hooks_in(document))]):
-            edit = Cut(_widened(document, path, before))
+        ours: list[edits.Path] = []
+        server, own = self.server_in(document), self.server_in(before)
+        if _is_our_server(server) and _is_our_server(own):
+            for name in ("command", "args", "env"):
+                path: edits.Path = (str(self.servers), NAME, name)
+                if name in own and own[name] != server.get(name):
+                    yield Put(path, own[name])
+                elif name in server and name not in own:
+                    yield Cut(path)
+        elif _is_our_server(server):
+            ours.append((str(self.servers), NAME))
+        lines = [(path[1], hook["command"]) for path, hook in self._hooks_in(before)]
+        for path, hook in self._hooks_in(document):
+            line = next((each for each in lines if each[0] == path[1]), None)
+            if line is None:
+                ours.append(path)
+                continue
+            lines.remove(line)
+            if hook["command"] != line[1]:
+                yield Put((*path, "command"), line[1])
+        known: Mapping[str, Any] = (
+            {} if isinstance(self.form, Toml) else before
+        )  # An empty table cannot stay.
+        for path in reversed(ours):
+            edit = Cut(_widened(document, path, known))
             document = applied(document, edit)
             yield edit
 
@@ -122,18 +164,51 @@ class Part:
                 yield f"{self.file} says {shown}: no hook runs until that is changed"
         server = self.server_in(document)
         if server is not None and not _is_our_server(server):
-            yield f"{self.file} has a server {NAME!r} that is not from here; it was left as it is"
+            yield f"{self.file} has a server {NAME!r} that is started otherwise; it was left as it is"
         allowed = _at(document, ("mcp", "allowed"))
         if self.servers is not None and isinstance(allowed, list) and NAME not in allowed:
             yield f"{self.file} allows only some servers (mcp.allowed); add {NAME!r} there"
 
     def is_ours_in(self, document: dict[str, Any]) -> bool:
         """Whether anything of ours stands there."""
-        return _is_our_server(self.server_in(document)) or bool(self.events_in(document))
+        return _is_our_server(self.server_in(document)) or bool(self._hooks_in(document))
+
+    def secrets_in(self, document: Mapping[str, Any]) -> set[str]:
+        """The values of servers that nobody is to see: of `env`, headers, and options such as --token.
+
+        Texts as they are, others as JSON writes them.
+        """
+        found: set[str] = set()
+        servers = document.get(self.servers or "")
+        for server in servers.values() if isinstance(servers, dict) else ():
+            if not isinstance(server, dict):
+                continue
+            for name, members in server.items():
+                if isinstance(members, dict) and (name == "env" or "headers" in name):
+                    values = (each for key, each in members.items() if key != HOME_VARIABLE)
+                    found.update(
+                        each if isinstance(each, str) else json.dumps(each, default=str) for each in values
+                    )
+            words = server.get("args")
+            words = [each for each in words if isinstance(each, str)] if isinstance(words, list) else []
+            for word, following in zip(words, [*words[1:], ""], strict=False):
+                if _SECRET_OPTION.match(word):
+                    found.add(word if "=" in word else following)
+        return found - {""}
+
+    def is_empty(self, text: str) -> bool:
+        """Whether nothing stands there but what such a file must have: no member, no comment."""
+        heads = {"", "{}", json.dumps(dict(self.head))}
+        return "".join(text.split()) in {"".join(each.split()) for each in heads}
 
     def events_in(self, document: Mapping[str, Any]) -> set[str]:
-        """The events that have a hook of ours there."""
-        return {str(path[1]) for path, _ in self._hooks_in(document)}
+        """The events that have a hook of ours there, or a person's own that calls it."""
+        return {*(str(path[1]) for path, _ in self._hooks_in(document)), *self._own_in(document)}
+
+    def notes_of_own(self, document: Mapping[str, Any]) -> Iterator[str]:
+        """What stays there, put in and taken out alike."""
+        for event in self._own_in(document):
+            yield f"{self.file} has a hook of your own for {event} that calls {NAME}; it is left as it is"
 
     def server_in(self, document: Mapping[str, Any]) -> Any:
         """What stands there as our server; None: nothing."""
@@ -169,26 +244,33 @@ class Part:
     def _install_hook(self, document: dict[str, Any], event: str, program: Program) -> Iterator[Edit]:
         mine = [(path, hook) for path, hook in self._hooks_in(document) if path[1] == event]
         for path, hook in mine:
-            more = shlex.split(hook["command"])
-            more = more[more.index("--hook") + 1 :]
-            command = " ".join((program.hook, *map(shlex.quote, more)))
+            line = _LINE.fullmatch(hook["command"])
+            command = program.hook + (line["tail"] if line else "")
             if hook["command"] != command:
                 yield Put((*path, "command"), command)
-        if not mine:
+        if not mine and event not in self._own_in(document):
             hook = {"command": program.hook, **self.hook}
             yield Append(("hooks", event), hook if self.flat else {"hooks": [{"type": "command", **hook}]})
 
-    def _hooks_in(self, document: Mapping[str, Any]) -> list[tuple[edits.Path, Mapping[str, Any]]]:
-        """Our hooks, and where they stand, whatever the event."""
+    def _own_in(self, document: Mapping[str, Any]) -> list[str]:
+        """The events that have a hook which calls ours in a way of a person's own (W1)."""
+        found = self._hooks_in(document, _calls_our_hook)
+        return list(dict.fromkeys(str(path[1]) for path, hook in found if not _is_our_hook(hook)))
+
+    def _hooks_in(
+        self, document: Mapping[str, Any], wanted: Callable[[Mapping[str, Any]], bool] | None = None
+    ) -> list[tuple[edits.Path, Mapping[str, Any]]]:
+        """The hooks that are wanted, else ours, and where they stand, whatever the event."""
+        is_wanted = wanted or _is_our_hook
         found: list[tuple[edits.Path, Mapping[str, Any]]] = []
         every = document.get("hooks")
         for event, groups in every.items() if isinstance(every, dict) else ():
             for index, group in enumerate(_items(groups)):
                 base: edits.Path = ("hooks", event, index)
-                if self.flat and _is_our_hook(group):
+                if self.flat and is_wanted(group):
                     found.append((base, group))
                 hooks = () if self.flat else _items(group.get("hooks"))
-                found += [((*base, "hooks", at), hook) for at, hook in enumerate(hooks) if _is_our_hook(hook)]
+                found += [((*base, "hooks", at), hook) for at, hook in enumerate(hooks) if is_wanted(hook)]
         return found
 
 
@@ -227,12 +309,18 @@ def _is_our_server(entry: Any) -> bool:
 def _is_our_hook(hook: Mapping[str, Any]) -> bool:
     """W1."""
     command = hook.get("command")
+    line = _LINE.fullmatch(command) if isinstance(command, str) else None
     try:
-        words = shlex.split(command) if isinstance(command, str) else []
+        words = shlex.split(line[0]) if line else []
     except ValueError:
         return False
     words = words[1:] if words and words[0].startswith(f"{HOME_VARIABLE}=") else words
-    return _runs(words, "recall") and "--hook" in words
+    return _runs(words, "recall")
+
+
+def _calls_our_hook(hook: Mapping[str, Any]) -> bool:
+    command = hook.get("command")
+    return isinstance(command, str) and _CALL.search(command) is not None
 
 
 def _runs(words: list[str], command: str) -> bool:

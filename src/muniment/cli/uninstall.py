@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from muniment.cli.setup import Setting
+from muniment.cli.setup import Setting, require_setup_here
 from muniment.cli.setup_files import kept_files
 from muniment.cli.setup_tools import NAME, TOOLS
 from muniment.cli.terminal import (
@@ -66,6 +66,7 @@ def uninstall(*, yes: bool, erase_memory: bool, as_json: bool) -> int:
     done: list[str] = []
     erased = False
     try:
+        require_setup_here()
         found = look()
         if not as_json:
             _tell(found, erase_memory=erase_memory)
@@ -115,6 +116,7 @@ def look() -> Installed:
         usual.update(setting.files())
         try:
             files = tuple(setting.is_there())
+            notes += setting.notes()
         except ConfigInvalid as error:
             notes.append(str(error))
             continue
@@ -172,7 +174,8 @@ def _check_erasable(found: Installed) -> None:
     home = found.settings.home
     if found.runs:
         raise ConfigInvalid(f"a daemon runs for {home}; end it first, then run this again; nothing was done")
-    if not (found.settings.state / "ledger.db").is_file():
+    is_bare = home.is_dir() and not _foreign(home)
+    if not is_bare and not (found.settings.state / "ledger.db").is_file():
         raise ConfigInvalid(f"{home} holds no ledger of {NAME}; nothing was erased")
     if Path.home().resolve().is_relative_to(home.resolve()):
         raise ConfigInvalid(f"{home} is or holds your home directory; erase what you mean by hand")
@@ -187,7 +190,8 @@ def _erase(home: Path) -> None:
     foreign = set(_foreign(home))
     targets = [each for each in (home / name for name in _OURS) if each not in foreign]
     projects = home / "projects"
-    inside = [each for each in projects.iterdir() if each not in foreign] if projects in targets else []
+    has_projects = projects in targets and projects.is_dir()
+    inside = [each for each in projects.iterdir() if each not in foreign] if has_projects else []
     try:
         for path in (*inside, *sorted(targets, key=lambda each: each.name == "state")):
             if path.is_dir():

@@ -464,7 +464,7 @@ def test_a_server_of_that_name_that_is_a_persons_own_is_left_as_it_is(run, place
     path.write_text(text := GEMINI.replace('"mainServer"', f'{own},\n    "mainServer"'))
     done = run("setup", "gemini-cli", "--yes")
     assert (done.exit_code, own in path.read_text(), "BeforeAgent" in path.read_text()) == (0, True, True)
-    assert "a server 'muniment' that is not from here" in done.stderr
+    assert "a server 'muniment' that is started otherwise" in done.stderr
     run("setup", "gemini-cli", "--remove", "--yes")
     assert path.read_text() == text
 
@@ -472,7 +472,7 @@ def test_a_server_of_that_name_that_is_a_persons_own_is_left_as_it_is(run, place
 def test_hooks_of_others_below_the_same_events_stay_before_ours(run, placed, user):
     placed("claude-code")
     path = user / ".claude/settings.json"
-    theirs = '{"matcher": "", "hooks": [{"type": "command", "command": "echo muniment recall --hook"}]}'
+    theirs = '{"matcher": "", "hooks": [{"type": "command", "command": "echo muniment recall"}]}'
     path.write_text(
         text := CLAUDE_SETTINGS.replace('"PreToolUse"', f'"UserPromptSubmit": [{theirs}], "PreToolUse"')
     )

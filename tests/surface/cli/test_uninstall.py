@@ -146,3 +146,15 @@ def test_what_was_set_up_elsewhere_or_cannot_be_read_is_said(run, user, remember
     told = f"{tmp_path / 'moved' / 'settings.json'} was set up with other variables; set them, then: "
     assert f"{told}muniment setup qwen-code --remove" in done.stdout
     assert remembered.exists()
+
+
+def test_a_home_without_a_ledger_goes_while_nothing_else_lies_there(run, user):
+    run("setup", "codex", "--yes")
+    home = user / ".muniment"
+    assert [path.name for path in home.iterdir()] == ["setup"]
+    (home / "mine.txt").write_text("mine")
+    done = run("uninstall", "--erase-memory", "--yes")
+    assert (done.exit_code, "holds no ledger of muniment" in done.stderr) == (1, True)
+    (home / "mine.txt").unlink()
+    assert run("uninstall", "--erase-memory", "--yes").exit_code == 0
+    assert not home.exists()

@@ -422,3 +422,17 @@ def test_recall_ls_show_the_hook_and_the_client_pass_their_tests(system, tmp_pat
     )
     assert done.returncode == 0, done.stdout[-4000:]
     assert int(done.stdout.splitlines()[-1].split(" passed")[0].split()[-1]) > 120
+
+
+def test_setup_and_uninstall_say_in_a_line_that_they_are_not_for_windows(elsewhere, system, tmp_path):
+    if system != "win32":
+        pytest.skip("macOS has them")
+    (tmp_path / ".codex").mkdir()
+    program = PROGRAM + (
+        'result = [run("setup", "codex", "--yes"), run("setup", "codex", "--remove", "--yes"), '
+        'run("uninstall", "--yes")]\n'
+    )
+    for code, out, told in elsewhere(program):
+        assert (code, out, told.count("\n")) == (1, "", 1)
+        assert "does not run on Windows" in told
+    assert list((tmp_path / ".codex").iterdir()) == []

@@ -1,0 +1,282 @@
+"""`muniment setup` where a person has put something of Muniment there by hand, or more into ours."""
+
+import json
+import shlex
+import subprocess
+import sys
+import tomllib
+
+import pytest
+
+from muniment.cli import setup
+from muniment.cli.setup_tools import Program
+
+OURS = "/opt/muniment recall --hook"
+VARIABLES = ("CLAUDE_CONFIG_DIR", "CODEX_HOME", "GEMINI_CLI_HOME", "QWEN_HOME")
+
+
+@pytest.fixture
+def user(tmp_path):
+    directory = tmp_path / "me"
+    directory.mkdir(mode=0o700)
+    for name in (".claude", ".codex", ".cursor", ".qwen", ".gemini"):
+        (directory / name).mkdir(mode=0o700)
+    return directory
+
+
+@pytest.fixture
+def run(muniment, user, monkeypatch):
+    """Runs commands for that person, whose `muniment` is `/opt/muniment`."""
+    monkeypatch.setattr(setup, "find_program", lambda _: Program(("/opt/muniment",)))
+    return lambda *words, **more: muniment(*words, **{"HOME": str(user), **dict.fromkeys(VARIABLES), **more})
+
+
+def hooks_of(command):
+    """Settings of Claude Code with this hook for each prompt."""
+    return json.dumps({"hooks": {"UserPromptSubmit": [{"hooks": [{"type": "command", "command": command}]}]}})
+
+
+# -- hooks of a person's own -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "muniment recall --hook; /usr/bin/my-audit-log",
+        "/opt/muniment recall --hook && /usr/bin/my-audit-log",
+        "/opt/muniment recall --hook || true",
+        "/opt/muniment recall --hook --budget 9 2>/dev/null",
+        "/opt/muniment recall --hook | tee log",
+        "/opt/muniment recall --hook &",
+        "/opt/muniment recall --hook\nrm -f x",
+        "/opt/muniment recall --hook --root user=$HOME/mem",
+        "/opt/muniment recall --hook --root user=`pwd`",
+        "/opt/muniment recall --hook --root 'it",
+        "cd /work; muniment recall --hook",
+        "$HOME/bin/muniment recall --hook",
+        "TOKEN=x muniment recall --hook",
+        "MUNIMENT_HOME=$HOME/m muniment recall --hook",
+        "muniment recall --limit 3 --hook",
+        "timeout 5 muniment recall --hook",
+        "bash -c 'muniment recall --hook'",
+    ],
+)
+def test_a_hook_line_that_does_more_than_ours_is_left_and_said_and_gets_no_second_one(run, user, command):
+    path = user / ".claude/settings.json"
+    path.write_text(text := hooks_of(command))
+    done = run("setup", "claude-code", "--yes")
+    told = f"{path} has a hook of your own for UserPromptSubmit that calls muniment; it is left as it is"
+    assert (done.exit_code, told in done.stderr) == (0, True), done.output
+    hooks = json.loads(path.read_text())["hooks"]
+    assert hooks["UserPromptSubmit"] == json.loads(text)["hooks"]["UserPromptSubmit"]
+    assert [each["command"] for group in hooks["SessionStart"] for each in group["hooks"]] == [OURS]
+    path.write_text(path.read_text() + "\n")  # So that the line itself is looked at again.
+    done = run("setup", "claude-code", "--remove", "--yes")
+    assert (done.exit_code, told in done.stderr) == (0, True)
+    assert path.read_text() == text + "\n"
+    for words in (("setup", "claude-code", "--remove"), ("uninstall",)):
+        assert run(*words, "--yes").exit_code == 0
+        assert path.read_text() == text + "\n"
+
+
+@pytest.mark.parametrize(
+    ("program", "tail"),
+    [
+        ("muniment", ""),
+        ("~/bin/muniment", " --limit  3"),
+        ("'/old place/muniment'", " --root 'user=/my mem'  --limit=3"),
+        ("""'/it'"'"'s/muniment'""", ' --root "user=/my mem"'),
+        ("MUNIMENT_HOME='/x y' /old/python -m muniment", r" --root user=/my\ mem"),
+    ],
+)
+def test_of_a_hook_line_of_ours_the_program_is_corrected_and_what_follows_stays_as_typed(
+    run, user, program, tail
+):
+    path = user / ".claude/settings.json"
+    path.write_text(hooks_of(f"{program} recall --hook{tail}"))
+    assert run("setup", "claude-code", "--yes").exit_code == 0
+    (group,) = json.loads(path.read_text())["hooks"]["UserPromptSubmit"]
+    assert [each["command"] for each in group["hooks"]] == [OURS + tail]
+
+
+def test_codex_gets_no_second_hook_for_one_of_a_persons_own_in_its_other_file(run, user):
+    (user / ".codex/hooks.json").write_text("{}")
+    lines = [
+        "[[hooks.SessionStart]]",
+        "[[hooks.SessionStart.hooks]]",
+        'command = "muniment recall --hook; x"',
+    ]
+    (user / ".codex/config.toml").write_text("\n".join(lines))
+    assert run("setup", "codex", "--yes").exit_code == 0
+    assert list(json.loads((user / ".codex/hooks.json").read_text())["hooks"]) == ["UserPromptSubmit"]
+
+
+@pytest.mark.parametrize("flags", ["words besides", "--unknown", "--limit many", "--json"])
+def test_a_hook_that_is_called_wrongly_says_so_and_blocks_no_prompt(tmp_path, flags):
+    done = subprocess.run(
+        [sys.executable, "-m", "muniment", "recall", "--hook", *shlex.split(flags)],
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        env={"HOME": str(tmp_path)},
+        check=False,
+        timeout=60,
+    )
+    assert (done.returncode, done.stdout) == (0, "{}\n")
+    assert "Usage: " in done.stderr
+
+
+# -- what a person wrote into a file that setup made -------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("tool", "name", "old", "new"),
+    [
+        ("codex", ".codex/config.toml", "[mcp_servers", "# my notes\n[mcp_servers"),
+        ("qwen-code", ".qwen/settings.json", "{\n", '{\n  // "model": "corp-7b"\n'),
+        ("gemini-cli", ".gemini/settings.json", "{\n", "/* mine */ {\n"),
+        ("cursor", ".cursor/hooks.json", '"version": 1', '"version": 2'),
+    ],
+)
+def test_a_file_that_setup_made_stays_while_it_holds_anything_of_a_persons(run, user, tool, name, old, new):
+    run("setup", tool, "--yes")
+    path = user / name
+    path.write_text(path.read_text().replace(old, new, 1))
+    assert run("setup", tool, "--remove", "--yes").exit_code == 0
+    assert new.split("\n")[0 if "\n" not in new or new[0] in "#/" else 1].strip() in path.read_text()
+    assert "muniment" not in path.read_text()
+
+
+def test_a_file_that_setup_made_and_a_tool_laid_out_anew_goes(run, user):
+    run("setup", "cursor", "--yes")
+    for name in ("hooks.json", "mcp.json"):
+        path = user / ".cursor" / name
+        path.write_text(json.dumps(json.loads(path.read_text()), indent=7))
+    run("setup", "cursor", "--remove", "--yes")
+    assert list((user / ".cursor").iterdir()) == []
+
+
+def test_a_file_that_is_read_only_is_left_and_it_is_said_how_to_change_that(run, user):
+    path = user / ".gemini/settings.json"
+    path.write_text("{}")
+    path.chmod(0o444)
+    done = run("setup", "gemini-cli", "--yes")
+    assert (done.exit_code, path.read_text()) == (1, "{}")
+    assert "is read-only (mode 0444); if you mean it to change: chmod u+w" in done.stderr
+
+
+def test_a_server_that_is_started_in_another_way_is_said_to_be(run, user):
+    path = user / ".cursor/mcp.json"
+    path.write_text(text := '{"mcpServers": {"muniment": {"command": "uvx", "args": ["muniment", "mcp"]}}}')
+    done = run("setup", "cursor", "--yes")
+    assert "has a server 'muniment' that is started otherwise; it was left as it is" in done.stderr
+    assert path.read_text() == text
+
+
+# -- an entry by hand before the first setup ---------------------------------------------------------
+
+OWN = '{"command": "muniment", "args": ["mcp", "--model", "m"], "env": {"OPENAI_API_KEY": "s3cret"}}'
+OWN_JSON = '{\n  "n": 1, "mcpServers": {"muniment": ' + OWN + "}\n}\n"
+OWN_TOML = (
+    '[mcp_servers.muniment]\ncommand = "muniment" # mine\nargs = ["mcp"]\n\n'
+    '[[hooks.SessionStart]]\n[[hooks.SessionStart.hooks]]\ncommand = "muniment recall --hook --limit 3"\n'
+)
+
+
+@pytest.mark.parametrize("home", [None, "/my home"])
+@pytest.mark.parametrize(
+    ("tool", "name", "text"),
+    [("claude-code", ".claude.json", OWN_JSON), ("codex", ".codex/config.toml", OWN_TOML)],
+)
+def test_an_entry_that_a_person_made_before_comes_back_byte_for_byte(
+    run, user, monkeypatch, tool, name, text, home
+):
+    path = user / name
+    path.write_text(text)
+    monkeypatch.setattr(setup, "find_program", lambda _: Program(("/opt/muniment",), home))
+    assert run("setup", tool, "--yes").exit_code == 0
+    assert "/opt/muniment" in path.read_text()
+    monkeypatch.setattr(setup, "find_program", lambda _: Program(("/new/muniment",), home))
+    assert run("setup", tool, "--yes").exit_code == 0
+    done = run("setup", tool, "--remove", "--yes")
+    assert (done.exit_code, path.read_text()) == (0, text), done.output
+    assert "s3cret" not in done.output
+
+
+@pytest.mark.parametrize("home", [None, "/my home"])
+def test_an_entry_that_a_person_made_before_comes_back_where_the_file_changed_since(
+    run, user, monkeypatch, home
+):
+    path, codex = user / ".claude.json", user / ".codex/config.toml"
+    path.write_text(OWN_JSON)
+    codex.write_text(OWN_TOML)
+    for program in ("/opt/muniment", "/new/muniment"):
+        monkeypatch.setattr(setup, "find_program", lambda _, program=program: Program((program,), home))
+        for tool in ("claude-code", "codex"):
+            assert run("setup", tool, "--yes").exit_code == 0
+        path.write_text(path.read_text().replace('"n": 1', '"n": 2'))
+        codex.write_text(codex.read_text() + f"\n[other.{program[1:4]}]\n")
+    for tool in ("claude-code", "codex"):
+        assert run("setup", tool, "--remove", "--yes").exit_code == 0
+    assert json.loads(path.read_text()) == json.loads(OWN_JSON.replace('"n": 1', '"n": 2'))
+    before, after = tomllib.loads(OWN_TOML), tomllib.loads(codex.read_text())
+    assert (after["mcp_servers"], after["hooks"]) == (before["mcp_servers"], before["hooks"])
+
+
+def test_an_entry_by_hand_is_kept_also_by_a_setup_that_was_killed(run, user, monkeypatch):
+    path = user / ".claude.json"
+    path.write_text(OWN_JSON)
+    with monkeypatch.context() as patch:
+        patch.setattr(setup, "write_settings_file", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        run("setup", "claude-code", "--yes")
+    assert path.read_text() == OWN_JSON
+    run("setup", "claude-code", "--yes")
+    run("setup", "claude-code", "--remove", "--yes")
+    assert path.read_text() == OWN_JSON
+
+
+# -- keys in the entries -----------------------------------------------------------------------------
+
+
+@pytest.mark.threat("T-LEAK-17", control="masked_keys")
+@pytest.mark.parametrize(
+    "entry",
+    [
+        '"env": {"OPENAI": "s3cret", "MUNIMENT_HOME": "/z"}, "args": ["mcp"]',
+        '"env": {"API_KEY":"s3cret",\n"MUNIMENT_HOME":"/z", "PIN": 90210}, "args": ["mcp"]',
+        '"env": {"DSN": "postgres://me:s3cret@db"}, "headers": {"X": "s3cret"}, "args": ["mcp"]',
+        r'"env": {"DSN": "\u00733cret", "N": "s3\/cret"}, "args": ["mcp"]',
+        '"args": ["mcp", "--token", "s3cret", "--api-key=s3cret", "--header", "Authorization: s3cret"]',
+    ],
+)
+def test_no_key_of_our_server_is_shown_however_it_is_written(run, user, entry):
+    for tool, name in (("claude-code", ".claude.json"), ("gemini-cli", ".gemini/settings.json")):
+        path = user / name
+        path.write_text('{"mcpServers": {"muniment": {"command": "/old/muniment", ' + entry + "}}}")
+        for words in (
+            (),
+            ("--json",),
+            ("--yes",),
+            ("--remove",),
+            ("--remove", "--json"),
+            ("--remove", "--yes"),
+        ):
+            done = run("setup", tool, *words)
+            for each in ("s3cret", "90210", "u00733", "s3\\\\/c"):
+                assert each not in done.output, (words, done.output)
+            assert "/opt/muniment" in done.output
+
+
+@pytest.mark.threat("T-LEAK-17", control="masked_keys")
+def test_no_key_of_our_server_is_shown_of_toml(run, user):
+    path = user / ".codex/config.toml"
+    path.write_text(
+        "[mcp_servers.muniment]\ncommand = '/old/muniment'\nargs = ['mcp', '--key', 's3cret']\n"
+        'env = { DSN = \'s3cret\', "A.B" = """\ns3cret""", PIN = 90210, MUNIMENT_HOME = "/z" }\n'
+        '[mcp_servers.muniment.http_headers]\nX = "s3cret"\n'
+    )
+    for words in ((), ("--json",), ("--yes",), ("--remove",), ("--remove", "--yes")):
+        done = run("setup", "codex", *words)
+        assert not {"s3cret", "90210"} & {each for each in ("s3cret", "90210") if each in done.output}, (
+            done.output
+        )
