@@ -137,8 +137,13 @@ class Binding:
 
     @property
     def key(self) -> str:
-        """What a daemon calls it: the id; where each checkout has its own memory, that of the checkout."""
-        return self.id if self.inside is None else workspace_key(self.checkout.path)
+        """What a daemon calls it: the id; where each checkout has its own memory, one of the checkout's.
+
+        That is never an id: a project's id is made of the path that it was first used at.
+        """
+        return (
+            self.id if self.inside is None else _key(self.checkout.path, b"inside\0%s\0" % self.id.encode())
+        )
 
     def keeping(self, inside: str | None) -> Binding:
         """The same, if its memory lay in that folder of the checkout."""
@@ -157,9 +162,13 @@ def memory_in(home: Path, project_id: str) -> Path:
 
 def workspace_key(path: Path, number: int = 0) -> str:
     """The id that a path gives: a readable slug and 128 bits of the path, and of a number above 0."""
+    return _key(path, after=b"\0%d" % number if number else b"")
+
+
+def _key(path: Path, before: bytes = b"", after: bytes = b"") -> str:
     slug = re.sub(r"[^a-z0-9]+", "-", path.name.casefold()).strip("-")[:_SLUG_CHARS] or "workspace"
-    told = os.fsencode(path) + (b"\0%d" % number if number else b"")
-    return f"{slug}-{hashlib.sha256(told).hexdigest()[:_KEY_CHARS]}"
+    digest = hashlib.sha256(before + os.fsencode(path) + after).hexdigest()
+    return f"{slug}-{digest[:_KEY_CHARS]}"
 
 
 # -- finding -----------------------------------------------------------------------------------------
