@@ -10,7 +10,8 @@ P2 A mark in a place that is not recorded: where a recorded place no longer bear
    moved; else it is a copy.
 P3 A copy, and another clone of a known remote, is a question to a person, asked once. Unanswered it reads
    nothing of the other's memory, and what is written goes to a memory of its own, which answers the question.
-P4 A place whose repository lost its mark, and is another one by its remote, begins anew.
+P4 A repository without the mark that its place is recorded to bear is another one, and begins anew, unless it
+   has the same remote; without such a record one of another remote does.
 P5 To look changes nothing; `bind_checkout` writes, under a lock, the mark before what refers to it.
 
 Memory from before there was `projects.json` is found by the path that it was named after. An inode is no
@@ -211,7 +212,7 @@ def find_in(projects: Projects, home: Path, checkout: Checkout) -> Binding:
         held = next(filter(None, old), None)
     remote = None if checkout.common is None else remote_of(checkout.common)
     if held is not None:
-        if marked is None and _is_another(projects.get(held), checkout, remote):
+        if marked is None and _is_another(projects, held, checkout, remote):
             return found(BindingKind.REPLACED, free(), held)
         return found(BindingKind.KNOWN, held)
     clones = [each for each, project in projects.items() if remote is not None and project.remote == remote]
@@ -220,11 +221,15 @@ def find_in(projects: Projects, home: Path, checkout: Checkout) -> Binding:
     return found(kind, free(), *clones[:1])
 
 
-def _is_another(project: Project | None, checkout: Checkout, remote: str | None) -> bool:
+def _is_another(projects: Projects, held: str, checkout: Checkout, remote: str | None) -> bool:
     """Whether a repository without a mark, in the place of a project's, is another one (P4)."""
-    if project is None or project.remote in {None, remote} or checkout.common is None:
+    project = projects.get(held)
+    if project is None or checkout.common is None or (remote is not None and remote == project.remote):
         return False
-    return remote is not None or project.places[str(checkout.place)]
+    if project.places[str(checkout.place)]:
+        # The mark that others may read since a `chmod -R` tells still that nobody else came here.
+        return _marked(projects, checkout.common, private=False) != held
+    return None not in {remote, project.remote}
 
 
 def unrecorded(projects: Projects, home: Path, path: Path) -> str | None:
@@ -233,9 +238,9 @@ def unrecorded(projects: Projects, home: Path, path: Path) -> str | None:
     return key if key not in projects and memory_in(home, key).is_dir() else None
 
 
-def _marked(projects: Projects, common: Path) -> str | None:
+def _marked(projects: Projects, common: Path, *, private: bool = True) -> str | None:
     """The project whose mark a repository bears (P1)."""
-    mark = _MARK.fullmatch(read_small(common / MARK_NAME, _MAX_MARK_BYTES, private=True) or "")
+    mark = _MARK.fullmatch(read_small(common / MARK_NAME, _MAX_MARK_BYTES, private=private) or "")
     if mark is None or mark["id"] not in projects:
         return None
     return mark["id"] if hmac.compare_digest(mark["secret"], projects[mark["id"]].secret) else None
@@ -515,8 +520,8 @@ def _mark(common: Path, project_id: str, secret: str) -> bool:
             return False
     with suppress(OSError):
         put(path, text.encode(), over=True)
-        return True
-    return False
+    # A file system without modes makes it no mark, which is read by this user alone.
+    return read_small(path, _MAX_MARK_BYTES, private=True) == text
 
 
 def _name_of(checkout: Checkout) -> str:
