@@ -6,8 +6,8 @@ committed and never cloned.
 
 P1 A checkout is bound to a project by its place, or by a mark with the project's secret, and by nothing else.
    What a repository brings with it, a remote, a mark of another home or a folder of that name, binds nothing.
-P2 A mark in a place that is not recorded: where a recorded place no longer bears it, the repository was
-   moved; else it is a copy.
+P2 A mark in a place that is not recorded: where at a recorded place there is no repository any more, or that
+   of another project, the repository was moved; else it is a copy.
 P3 A copy, and another clone of a known remote, is a question to a person, asked once. Unanswered it reads
    nothing of the other's memory, and what is written goes to a memory of its own, which answers the question.
 P4 A repository without the mark that its place is recorded to bear is another one, and begins anew, unless it
@@ -37,7 +37,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
 
-from muniment.checkouts import Checkout, common_of, find_checkout, read_small, remote_of
+from muniment.checkouts import GIT, Checkout, common_of, find_checkout, read_small, remote_of
 from muniment.errors import ConfigInvalid, printable
 from muniment.ownership import check_ours, create_private_directory
 from muniment.store.database import reporting
@@ -203,7 +203,7 @@ def find_in(projects: Projects, home: Path, checkout: Checkout) -> Binding:
         project = projects[marked]
         if place in project.places:
             return found(BindingKind.KNOWN, marked)
-        if left := _places_left(marked, project):
+        if left := _places_left(projects, marked):
             return replace(found(BindingKind.MOVED, marked), left=left)
         if held is None or projects[held].places[place]:
             return found(BindingKind.COPY, free(), marked)
@@ -246,14 +246,20 @@ def _marked(projects: Projects, common: Path, *, private: bool = True) -> str | 
     return mark["id"] if hmac.compare_digest(mark["secret"], projects[mark["id"]].secret) else None
 
 
-def _places_left(project_id: str, project: Project) -> tuple[str, ...]:
-    """The recorded places that bore its mark, and no longer do (P2)."""
+def _places_left(projects: Projects, project_id: str) -> tuple[str, ...]:
+    """The recorded places that bore its mark, and where none is any more, or that of another project (P2).
+
+    One without a mark may be its own, which lost it: then the copy would be the owner.
+    """
 
     def is_left(place: str) -> bool:
         common = common_of(Path(place))
-        return common is None or _marked({project_id: project}, common) is None
+        if common is None:
+            return not os.path.lexists(Path(place, GIT))
+        return _marked(projects, common) not in {None, project_id}
 
-    return tuple(place for place, bears_mark in project.places.items() if bears_mark and is_left(place))
+    places = projects[project_id].places if project_id in projects else {}
+    return tuple(place for place, bears_mark in places.items() if bears_mark and is_left(place))
 
 
 def _free_id(projects: Projects, home: Path, checkout: Checkout) -> str:
@@ -397,7 +403,7 @@ def link(home: Path, directory: Path, project_id: str) -> Binding:
                     f"there is no project {printable(project_id)}; see: muniment projects list"
                 )
             project = Project(_name_of_id(project_id))
-        gone = _places_left(project_id, project)
+        gone = _places_left(projects, project_id)
         kept = {place: marked for place, marked in project.places.items() if place not in gone}
         _placed(projects, project_id, replace(project, places=kept), found.checkout)
     return found
