@@ -6,11 +6,12 @@ committed and never cloned.
 
 P1 A checkout is bound to a project by its place, or by a mark with the project's secret, and by nothing else.
    What a repository brings with it, a remote, a mark of another home or a folder of that name, binds nothing.
-P2 A mark in a place that is not recorded: where a recorded place no longer bears it, the repository was
-   moved; else it is a copy.
+P2 A mark in a place that is not recorded: where at a recorded place there is no repository any more, or that
+   of another project, the repository was moved; else it is a copy.
 P3 A copy, and another clone of a known remote, is a question to a person, asked once. Unanswered it reads
    nothing of the other's memory, and what is written goes to a memory of its own, which answers the question.
-P4 A place whose repository lost its mark, and is another one by its remote, begins anew.
+P4 A repository without the mark that its place is recorded to bear is another one, and begins anew, unless it
+   has the same remote; without such a record one of another remote does.
 P5 To look changes nothing; `bind_checkout` writes, under a lock, the mark before what refers to it.
 
 Memory from before there was `projects.json` is found by the path that it was named after. An inode is no
@@ -36,7 +37,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
 
-from muniment.checkouts import Checkout, common_of, find_checkout, read_small, remote_of
+from muniment.checkouts import GIT, Checkout, common_of, find_checkout, read_small, remote_of
 from muniment.errors import ConfigInvalid, printable
 from muniment.ownership import check_ours, create_private_directory
 from muniment.store.database import reporting
@@ -137,8 +138,13 @@ class Binding:
 
     @property
     def key(self) -> str:
-        """What a daemon calls it: the id; where each checkout has its own memory, that of the checkout."""
-        return self.id if self.inside is None else workspace_key(self.checkout.path)
+        """What a daemon calls it: the id; where each checkout has its own memory, one of the checkout's.
+
+        That is never an id: a project's id is made of the path that it was first used at.
+        """
+        return (
+            self.id if self.inside is None else _key(self.checkout.path, b"inside\0%s\0" % self.id.encode())
+        )
 
     def keeping(self, inside: str | None) -> Binding:
         """The same, if its memory lay in that folder of the checkout."""
@@ -157,9 +163,13 @@ def memory_in(home: Path, project_id: str) -> Path:
 
 def workspace_key(path: Path, number: int = 0) -> str:
     """The id that a path gives: a readable slug and 128 bits of the path, and of a number above 0."""
+    return _key(path, after=b"\0%d" % number if number else b"")
+
+
+def _key(path: Path, before: bytes = b"", after: bytes = b"") -> str:
     slug = re.sub(r"[^a-z0-9]+", "-", path.name.casefold()).strip("-")[:_SLUG_CHARS] or "workspace"
-    told = os.fsencode(path) + (b"\0%d" % number if number else b"")
-    return f"{slug}-{hashlib.sha256(told).hexdigest()[:_KEY_CHARS]}"
+    digest = hashlib.sha256(before + os.fsencode(path) + after).hexdigest()
+    return f"{slug}-{digest[:_KEY_CHARS]}"
 
 
 # -- finding -----------------------------------------------------------------------------------------
@@ -193,7 +203,7 @@ def find_in(projects: Projects, home: Path, checkout: Checkout) -> Binding:
         project = projects[marked]
         if place in project.places:
             return found(BindingKind.KNOWN, marked)
-        if left := _places_left(marked, project):
+        if left := _places_left(projects, marked):
             return replace(found(BindingKind.MOVED, marked), left=left)
         if held is None or projects[held].places[place]:
             return found(BindingKind.COPY, free(), marked)
@@ -202,7 +212,7 @@ def find_in(projects: Projects, home: Path, checkout: Checkout) -> Binding:
         held = next(filter(None, old), None)
     remote = None if checkout.common is None else remote_of(checkout.common)
     if held is not None:
-        if marked is None and _is_another(projects.get(held), checkout, remote):
+        if marked is None and _is_another(projects, held, checkout, remote):
             return found(BindingKind.REPLACED, free(), held)
         return found(BindingKind.KNOWN, held)
     clones = [each for each, project in projects.items() if remote is not None and project.remote == remote]
@@ -211,11 +221,15 @@ def find_in(projects: Projects, home: Path, checkout: Checkout) -> Binding:
     return found(kind, free(), *clones[:1])
 
 
-def _is_another(project: Project | None, checkout: Checkout, remote: str | None) -> bool:
+def _is_another(projects: Projects, held: str, checkout: Checkout, remote: str | None) -> bool:
     """Whether a repository without a mark, in the place of a project's, is another one (P4)."""
-    if project is None or project.remote in {None, remote} or checkout.common is None:
+    project = projects.get(held)
+    if project is None or checkout.common is None or (remote is not None and remote == project.remote):
         return False
-    return remote is not None or project.places[str(checkout.place)]
+    if project.places[str(checkout.place)]:
+        # The mark that others may read since a `chmod -R` tells still that nobody else came here.
+        return _marked(projects, checkout.common, private=False) != held
+    return None not in {remote, project.remote}
 
 
 def unrecorded(projects: Projects, home: Path, path: Path) -> str | None:
@@ -224,22 +238,28 @@ def unrecorded(projects: Projects, home: Path, path: Path) -> str | None:
     return key if key not in projects and memory_in(home, key).is_dir() else None
 
 
-def _marked(projects: Projects, common: Path) -> str | None:
+def _marked(projects: Projects, common: Path, *, private: bool = True) -> str | None:
     """The project whose mark a repository bears (P1)."""
-    mark = _MARK.fullmatch(read_small(common / MARK_NAME, _MAX_MARK_BYTES, private=True) or "")
+    mark = _MARK.fullmatch(read_small(common / MARK_NAME, _MAX_MARK_BYTES, private=private) or "")
     if mark is None or mark["id"] not in projects:
         return None
     return mark["id"] if hmac.compare_digest(mark["secret"], projects[mark["id"]].secret) else None
 
 
-def _places_left(project_id: str, project: Project) -> tuple[str, ...]:
-    """The recorded places that bore its mark, and no longer do (P2)."""
+def _places_left(projects: Projects, project_id: str) -> tuple[str, ...]:
+    """The recorded places that bore its mark, and where none is any more, or that of another project (P2).
+
+    One without a mark may be its own, which lost it: then the copy would be the owner.
+    """
 
     def is_left(place: str) -> bool:
         common = common_of(Path(place))
-        return common is None or _marked({project_id: project}, common) is None
+        if common is None:
+            return not os.path.lexists(Path(place, GIT))
+        return _marked(projects, common) not in {None, project_id}
 
-    return tuple(place for place, bears_mark in project.places.items() if bears_mark and is_left(place))
+    places = projects[project_id].places if project_id in projects else {}
+    return tuple(place for place, bears_mark in places.items() if bears_mark and is_left(place))
 
 
 def _free_id(projects: Projects, home: Path, checkout: Checkout) -> str:
@@ -383,7 +403,7 @@ def link(home: Path, directory: Path, project_id: str) -> Binding:
                     f"there is no project {printable(project_id)}; see: muniment projects list"
                 )
             project = Project(_name_of_id(project_id))
-        gone = _places_left(project_id, project)
+        gone = _places_left(projects, project_id)
         kept = {place: marked for place, marked in project.places.items() if place not in gone}
         _placed(projects, project_id, replace(project, places=kept), found.checkout)
     return found
@@ -506,8 +526,8 @@ def _mark(common: Path, project_id: str, secret: str) -> bool:
             return False
     with suppress(OSError):
         put(path, text.encode(), over=True)
-        return True
-    return False
+    # A file system without modes makes it no mark, which is read by this user alone.
+    return read_small(path, _MAX_MARK_BYTES, private=True) == text
 
 
 def _name_of(checkout: Checkout) -> str:

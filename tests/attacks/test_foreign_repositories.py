@@ -366,3 +366,28 @@ def test_no_folder_outside_of_the_checkout_or_in_git_can_be_chosen(tmp_path, hom
             keep_inside(home, cloned, folder)
     assert read_projects(home)[find_project(home, cloned).id].inside is None
     assert not memory_in(home, find_project(home, cloned).id).exists()
+
+
+# -- another repository at the place of one -----------------------------------------------------------------
+
+
+@pytest.mark.threat("T-MEM-30", control="secret_marks")
+@pytest.mark.parametrize("remote", [None, "https://example.org/evil"])
+@pytest.mark.parametrize("is_moved", [False, True])
+def test_another_repository_at_the_place_of_one_without_a_remote_sees_nothing_of_its_memory(
+    tmp_path, home, remote, is_moved
+):
+    place = repository(tmp_path / "place")
+    with muniment.open(place, home=home) as memory:
+        memory.remember("This project keeps zebras", scope="project")
+    place.rename(tmp_path / "moved") if is_moved else shutil.rmtree(place)
+    repository(place)
+    if remote is not None:
+        git(place, "remote", "add", "origin", remote)
+    assert find_project(home, place).kind is BindingKind.REPLACED
+    assert "muniment projects link" in roots_at(home, place)[1]
+    with muniment.open(place, home=home) as memory:
+        assert memory.recall("zebras").entries == ()
+        memory.remember("This project keeps okapis", scope="project")
+    first, second = read_projects(home)
+    assert [len(list(memory_in(home, each).rglob("*zebras*"))) for each in (first, second)] == [1, 0]

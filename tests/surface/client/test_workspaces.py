@@ -13,7 +13,7 @@ from muniment.client import Client
 from muniment.client.errors import UntrustedWorkspace
 from muniment.daemon import core as daemon_core
 from muniment.daemon.work import Workspace
-from muniment.projects import bind_checkout, find_project
+from muniment.projects import bind_checkout, find_project, keep_inside
 
 pytestmark = needs_git
 
@@ -118,3 +118,25 @@ def test_a_lookup_that_hangs_holds_up_nobody_else(served, tmp_path, monkeypatch)
         assert served.client_of(workspace=tmp_path / "a").recall("zebras").error is None
     finally:
         release.set()
+
+
+def test_a_client_in_another_repository_at_the_place_that_gave_a_moved_project_its_id_is_refused(
+    tmp_path, opened
+):
+    """Both memories are kept inside, where each checkout has one of its own."""
+    home, place = tmp_path / "home", repository(tmp_path / "place")
+    bind_checkout(home, place)
+    moved = place.rename(tmp_path / "moved")
+    bind_checkout(home, moved)
+    repository(place)
+    keep_inside(home, place, ".muniment")
+    served = opened.enter_context(running(tmp_path, workspaces=(moved,)))
+    with Client(url=served.url, token=served.token, workspace=moved) as client:
+        remembered(client, "This project keeps zebras")
+        assert client.recall("zebras").entries
+    for ask in (lambda client: client.recall("zebras"), lambda client: remembered(client, "No zebras")):
+        with (
+            Client(url=served.url, token=served.token, workspace=place) as client,
+            pytest.raises(UntrustedWorkspace),
+        ):
+            ask(client)

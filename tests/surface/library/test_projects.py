@@ -423,3 +423,24 @@ def test_the_page_has_the_table(subtests):
     for row in rows.split("|"):
         with subtests.test(row):
             assert [line for line in page.splitlines() if line.startswith("|") and row in line]
+
+
+@pytest.mark.parametrize("loss", ["gone", "of another home", "a .git that is not believed"])
+def test_a_copy_does_not_become_the_owner_where_the_original_lost_its_mark(shop, user, tmp_path, loss):
+    copy, mark = tmp_path / "copy", shop / ".git" / "muniment"
+    shutil.copytree(shop, copy, symlinks=True)
+    if loss == "gone":
+        mark.unlink()
+    elif loss == "of another home":
+        mark.write_text(f"muniment 1 other-{'0' * 32} {'0' * 32}\n")
+    else:
+        (shop / ".git").rename(tmp_path / "repository")
+        (shop / ".git").symlink_to(tmp_path / "repository")
+    user.remembers(copy, "This project is a copy")
+    assert "copy of the repository of shop" in user.notes
+    if loss.startswith("a .git"):
+        (shop / ".git").unlink()
+        (tmp_path / "repository").rename(shop / ".git")
+    assert (user.sees(copy), user.sees(shop)) == ({"This project is a copy"}, {FACT})
+    user.remembers(shop, "This project is the first")
+    assert (user.sees(shop), user.notes) == ({FACT, "This project is the first"}, "")
