@@ -131,6 +131,11 @@ class Told(NamedTuple):
     review: str = ""
 
 
+def _told(name: str, path: str = "", reason: str = "", review: str = "") -> Told:
+    """What became of an item, without the secrets that stand in its name: others read reports."""
+    return Told(redacted(name), redacted(path), redacted(reason), review)
+
+
 @dataclass(frozen=True, slots=True)
 class ImportRequest:
     """What is asked of an import.
@@ -329,7 +334,7 @@ class _Import:
         if filed is None:
             return None
         if (review := self._texts.waiting(filed.item.text)) is not None:
-            self._result.held.append(Told(item.name, filed.path.text, "it waits already", review))
+            self._result.held.append(_told(item.name, filed.path.text, "it waits already", review))
             return None
         path, final = filed.path, filed.stamped(self._next)
         self._judge.require(Verb.CREATE, path)
@@ -356,7 +361,7 @@ class _Import:
             raise InvalidContent(f"it has ended on {ends}")
         identity = ulid(0, self._place.state.mac(b"import", text.encode())[:ULID_RANDOM_BYTES])
         if self._texts.knows(identity, text, self._request.trust, ends):
-            self._result.known.append(Told(item.name))
+            self._result.known.append(_told(item.name))
             return None
         made, reading = titles_of(text), read(text)
         kind = item.type or reading.type
@@ -422,7 +427,7 @@ class _Import:
         data = as_exported(entry, trust)
         standing = self._texts.at(path)
         if standing == data or self._texts.is_said(item.text, trust, parse(data).expires):
-            self._result.known.append(Told(item.name, path.text))
+            self._result.known.append(_told(item.name, path.text))
             return None
         if standing is not None or self._names.has(path):
             raise InvalidContent(f"{path.text} is there already, with another text or another trust")
@@ -444,7 +449,7 @@ class _Import:
     def _flush(self, kind: str) -> None:
         batch, self._batches[kind], self._bytes[kind] = self._batches[kind], [], 0
         came = self._texts.came(each.identity for each in batch)  # By another import at the same time.
-        self._result.known += [Told(each.item.name) for each in batch if each.identity in came]
+        self._result.known += [_told(each.item.name) for each in batch if each.identity in came]
         batch = [each for each in batch if each.identity not in came]
         self._observe(len(came))
         if batch:
@@ -498,7 +503,7 @@ class _Import:
         if batch[0].batch != PLAIN:  # Of a dry run.
             self._held(batch, "")
             return
-        self._result.imported += [Told(each.item.name, each.path.text) for each in batch]
+        self._result.imported += [_told(each.item.name, each.path.text) for each in batch]
         self._result.notes += [note for note in done.notes if note not in self._result.notes]
         if not self._request.dry_run:
             self._result.tasks.append(run.task)
@@ -506,7 +511,7 @@ class _Import:
 
     def _held(self, batch: Sequence[_Filed], review: str) -> None:
         self._result.held += [
-            Told(each.item.name, each.path.text, "; ".join(each.reasons), review) for each in batch
+            _told(each.item.name, each.path.text, "; ".join(each.reasons), review) for each in batch
         ]
         self._settled(batch)
 
@@ -516,7 +521,7 @@ class _Import:
         self._observe(len(batch))
 
     def _refuse(self, items: Sequence[SourceItem], why: str) -> None:
-        self._result.refused += [Told(each.name, reason=why) for each in items]
+        self._result.refused += [_told(each.name, reason=why) for each in items]
         self._observe(len(items))
 
 

@@ -197,6 +197,21 @@ def test_a_secret_is_refused_with_its_item_named_and_stands_in_no_file_afterward
     assert not [path for path in files if SECRET.encode() in path.read_bytes()]
 
 
+def test_no_report_says_a_secret_that_stands_in_the_name_of_an_item_or_of_a_file(muniment, tmp_path):
+    put(tmp_path / "tree", f"{SECRET}.md", "The lights are green.\n")
+    put(tmp_path / "tree", f"{SECRET}/empty.md", "")
+    (tmp_path / "tree" / f"link-{SECRET}.md").symlink_to("fine.md")
+    graph = put(tmp_path, "m.jsonl", json.dumps({"type": "entity", "name": SECRET, "observations": ["x"]}))
+    export = export_of(tmp_path / "e.jsonl", (f"nowhere/{SECRET}.md", "x\n"))
+    for source in (tmp_path / "tree", graph, export):
+        for more in ("--json", "--dry-run", "--trust=external"):
+            said = muniment("import", source, more)
+            assert said.exit_code == 1
+            assert SECRET not in said.stdout + said.stderr
+            assert "(redacted " in said.stdout
+    assert entries(muniment) == {}
+
+
 def test_a_policy_that_takes_secrets_out_takes_them_out_of_texts_and_titles(muniment, tmp_path):
     strict = Path(muniment_package.__file__).with_name("policies") / "strict.toml"
     text = strict.read_text().replace('secrets = "reject"', 'secrets = "redact"')
