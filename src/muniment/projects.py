@@ -64,7 +64,12 @@ _ID: Final = re.compile(r"[a-z0-9-]{1,40}-[0-9a-f]{32}", re.ASCII)
 _MARK: Final = re.compile(
     r"muniment 1 (?P<id>[a-z0-9-]{1,40}-[0-9a-f]{32}) (?P<secret>[0-9a-f]{32})\n", re.ASCII
 )
-_MAX_MARK_BYTES: Final = 256
+_MAX_MARKS: Final = 32
+"""Homes whose marks a repository bears; of more the oldest gives way."""
+
+_MAX_MARK_BYTES: Final = 4096
+"""Bytes of the marks of a repository, at most 118 each."""
+
 _SECRET_BYTES: Final = 16
 
 
@@ -240,10 +245,21 @@ def unrecorded(projects: Projects, home: Path, path: Path) -> str | None:
 
 def _marked(projects: Projects, common: Path, *, private: bool = True) -> str | None:
     """The project whose mark a repository bears (P1)."""
-    mark = _MARK.fullmatch(read_small(common / MARK_NAME, _MAX_MARK_BYTES, private=private) or "")
-    if mark is None or mark["id"] not in projects:
-        return None
-    return mark["id"] if hmac.compare_digest(mark["secret"], projects[mark["id"]].secret) else None
+    marks = _marks(common, private=private)
+    return next((mark["id"] for mark in marks if _is_known(projects, mark)), None)
+
+
+def _is_known(projects: Projects, mark: re.Match[str]) -> bool:
+    """Whether a mark is of this home: it has the secret of the project that it names."""
+    project = projects.get(mark["id"])
+    return project is not None and hmac.compare_digest(mark["secret"], project.secret)
+
+
+def _marks(common: Path, *, private: bool) -> list[re.Match[str]]:
+    """The marks in a repository, one of each home that knows it; none where anything else is with them."""
+    lines = (read_small(common / MARK_NAME, _MAX_MARK_BYTES, private=private) or "").splitlines(keepends=True)
+    marks = [mark for line in lines if (mark := _MARK.fullmatch(line)) is not None]
+    return marks if len(marks) == len(lines) else []
 
 
 def _places_left(projects: Projects, project_id: str) -> tuple[str, ...]:
@@ -504,7 +520,7 @@ def _is_recorded(found: Binding) -> bool:
 def _placed(projects: dict[str, Project], project_id: str, project: Project, checkout: Checkout) -> Project:
     """Record that a checkout belongs to a project, and to no other; its repository is marked first."""
     place, common = str(checkout.place), checkout.common
-    is_marked = common is not None and _mark(common, project_id, project.secret)
+    is_marked = common is not None and _mark(projects, common, project_id, project.secret)
     for other, known in projects.items():
         if place in known.places:
             left = {each: marked for each, marked in known.places.items() if each != place}
@@ -514,18 +530,21 @@ def _placed(projects: dict[str, Project], project_id: str, project: Project, che
     return projects[project_id]
 
 
-def _mark(common: Path, project_id: str, secret: str) -> bool:
-    """Mark a repository; whether it bears the mark now. What is no mark of ours is left alone."""
+def _mark(projects: Projects, common: Path, project_id: str, secret: str) -> bool:
+    """Mark a repository; whether it bears the mark now. What is no mark of ours is left alone.
+
+    Of the marks that stand there those of other homes remain; two homes may give one id, so the secret tells.
+    """
     path = common / MARK_NAME
-    text = f"muniment 1 {project_id} {secret}\n"
-    if os.path.lexists(path):
-        standing = read_small(path, _MAX_MARK_BYTES)
-        if standing == text and read_small(path, _MAX_MARK_BYTES, private=True):
-            return True
-        if standing is None or _MARK.fullmatch(standing) is None:
-            return False
-    with suppress(OSError):
-        put(path, text.encode(), over=True)
+    ours = f"muniment 1 {project_id} {secret}\n"
+    standing = _marks(common, private=False)
+    if os.path.lexists(path) and not standing:
+        return False
+    others = [mark[0] for mark in standing if not _is_known(projects, mark) and mark[0] != ours]
+    text = "".join([*others[1 - _MAX_MARKS :], ours])
+    if read_small(path, _MAX_MARK_BYTES, private=True) != text:
+        with suppress(OSError):
+            put(path, text.encode(), over=True)
     # A file system without modes makes it no mark, which is read by this user alone.
     return read_small(path, _MAX_MARK_BYTES, private=True) == text
 

@@ -444,3 +444,26 @@ def test_a_copy_does_not_become_the_owner_where_the_original_lost_its_mark(shop,
     assert (user.sees(copy), user.sees(shop)) == ({"This project is a copy"}, {FACT})
     user.remembers(shop, "This project is the first")
     assert (user.sees(shop), user.notes) == ({FACT, "This project is the first"}, "")
+
+
+def test_a_repository_that_several_homes_know_is_found_by_each_of_them_after_it_was_moved(user, tmp_path):
+    shop, other = repository(tmp_path / "shop"), User(tmp_path / "other home")
+    other.remembers(shop, "This project has two homes")
+    user.remembers(shop)
+    for _ in range(2):
+        other.remembers(shop, "This project has two homes")
+    assert len((shop / ".git" / "muniment").read_text().splitlines()) == 2
+    moved = shop.rename(tmp_path / "moved")
+    assert (user.sees(moved), other.sees(moved)) == ({FACT}, {"This project has two homes"})
+    # Each replaces its own alone, and too many do not make it unreadable.
+    user.run("projects", "unlink", moved)
+    assert (user.sees(moved), other.sees(moved)) == (set(), {"This project has two homes"})
+    for number in range(40):
+        mark = moved / ".git" / "muniment"
+        with mark.open("a") as file:
+            file.write(f"muniment 1 {'x' * 40}-{number:032x} {'0' * 32}\n")
+        other.run("projects", "unlink", moved)
+        user.run("projects", "unlink", moved)
+    again = moved.rename(tmp_path / "again")
+    user.remembers(again, "This project is the last")
+    assert user.sees(again.rename(moved)) == {"This project is the last"}
