@@ -312,7 +312,7 @@ class _Exchange:
                     self._settle(each.message.id)
 
     def _settle(self, request_id: Any) -> None:
-        if self._owed.get(request_id):
+        if isinstance(request_id, str | int) and self._owed.get(request_id):
             self._owed[request_id] -= 1
             self._settled.set()
 

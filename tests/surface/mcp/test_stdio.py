@@ -214,6 +214,17 @@ def test_more_requests_than_may_be_under_way_are_told_so(hosted, monkeypatch):
     hosted(body, model=model)
 
 
+@pytest.mark.parametrize("named", [[1], {}, None, 1.5])
+def test_a_cancel_of_what_can_be_no_request_ends_nothing(hosted, named):
+    async def body(host, _):
+        await host.send(
+            {"method": "notifications/cancelled", "params": {"requestId": named}}, {"id": 1, "method": "ping"}
+        )
+        assert (await host.answer())["id"] == 1
+
+    hosted(body)
+
+
 def test_a_host_that_closes_its_end_ends_the_server(hosted):
     async def body(host, line):
         host._lines.close()
