@@ -21,6 +21,7 @@ from muniment.cli.progress import progress
 from muniment.cli.terminal import (
     EXIT_CANCELLED,
     EXIT_FAILED,
+    ask_which_memory,
     cancel_on_interrupt,
     configure_logging,
     on_one_line,
@@ -36,9 +37,10 @@ from muniment.jobs.importing import ImportRequest, ImportResult, bring_in
 from muniment.jobs.place import Place
 from muniment.jobs.sources import read_source
 from muniment.kernel.cancel import Patience
-from muniment.kernel.names import Trust
+from muniment.kernel.names import Scope, Trust
 from muniment.opening import find_place, open_state
-from muniment.settings import parse_roots, read_settings
+from muniment.projects import find_project
+from muniment.settings import Settings, parse_roots, read_settings
 from muniment.store.backup import BackedUp, back_up, restore
 
 # -- import ------------------------------------------------------------------------------------------
@@ -70,9 +72,13 @@ def import_from(where: MemoryArguments, asked: ImportArguments) -> int:
             raise ConfigInvalid(f"--trust takes {', '.join(Trust)}")
         settings = read_settings(os.environ, policy=where.policy, roots=parse_roots(where.roots))
         found, items = read_source(asked.path, asked.format)
-        with closing(find_place(settings, where.workspace)) as place:
+        is_dry = asked.dry_run
+        if not is_dry:
+            ask_which_memory(where.workspace, where.roots, as_json=where.json)
+        with closing(find_place(settings, where.workspace, create=not is_dry, reads=is_dry)) as place:
             say_notes(place.notes)
-            request = ImportRequest(found, Trust(asked.trust), asked.scope, dry_run=asked.dry_run)
+            to_make = _to_make(place, settings, where.workspace) if is_dry else frozenset[Scope]()
+            request = ImportRequest(found, Trust(asked.trust), asked.scope, is_dry, to_make)
             with cancel_on_interrupt() as cancel, progress("importing", len(items)) as observe:
                 result = bring_in(items, request, place, cancel=cancel, observe=observe)
     except MunimentError as error:
@@ -84,6 +90,14 @@ def import_from(where: MemoryArguments, asked: ImportArguments) -> int:
     if result.error is not None:
         return EXIT_CANCELLED if isinstance(result.error, Cancelled) else EXIT_FAILED
     return EXIT_FAILED if result.refused else 0
+
+
+def _to_make(place: Place, settings: Settings, workspace: Path | None) -> frozenset[Scope]:
+    """Scopes whose directories the import would make."""
+    missing = set(place.policy.scopes) - set(place.roots)
+    is_project = workspace is not None or "user" not in place.policy.scopes
+    is_project = is_project or find_project(settings.home, Path()).checkout.is_repository
+    return frozenset(missing if is_project else missing - {"project"})
 
 
 def _say_imported(result: ImportResult, path: Path) -> None:

@@ -67,7 +67,7 @@ from muniment.kernel.path import FILE_SUFFIX, CanonicalPath, canonicalise, fold
 from muniment.policy.grammar import check_creatable
 from muniment.policy.tables import narrow_writes
 from muniment.store.audit import timestamp
-from muniment.store.commit import Commit, Terms, commit
+from muniment.store.commit import Terms, commit
 from muniment.store.ledger import Run, root_key
 from muniment.store.review import pending
 from muniment.store.trust import (
@@ -145,12 +145,14 @@ class ImportRequest:
         trust: of every item; of an export the most.
         scope: where alone they go; None: as their words say.
         dry_run: judge and report, write nothing.
+        to_make: scopes whose directories a real import would have made first; of a dry run alone.
     """
 
     format: str
     trust: Trust = Trust.AGENT
     scope: str | None = None
     dry_run: bool = False
+    to_make: frozenset[Scope] = frozenset()
 
 
 @dataclass(slots=True)
@@ -272,9 +274,10 @@ def bring_in(
         work.finish()
     except MunimentError as error:
         result.error = error
-        put_on_record(
-            place.state, KIND, id_of_task(KIND, None), error, decided_by="rules", policy=result.policy
-        )
+        if not request.dry_run:
+            put_on_record(
+                place.state, KIND, id_of_task(KIND, None), error, decided_by="rules", policy=result.policy
+            )
     result.seconds = time.monotonic() - began
     return result
 
@@ -292,7 +295,11 @@ class _Import:
     ) -> None:
         self._request, self._place, self._result = request, place, result
         self._cancel, self._observe = cancel, observe
-        chosen, self._policy = place.chosen(request.scope), place.policy
+        named = None if request.scope in request.to_make else request.scope
+        chosen = (*place.chosen(named), *request.to_make) if named is None else place.chosen(named)
+        if request.scope is not None:
+            chosen = (Scope(request.scope),)
+        self._policy = place.policy
         if request.scope is not None:
             self._policy = narrow_writes(place.policy, chosen[0])
         self._judge = Judge(self._policy)
@@ -421,7 +428,7 @@ class _Import:
     def _brought(self, item: SourceItem, entry: bytes) -> _Filed | None:
         """An entry of an export, at the path that it had."""
         path = canonicalise(item.path, self._place.policy.scopes)
-        if path.scope not in self._place.roots:
+        if path.scope not in {*self._place.roots, *self._request.to_make}:
             raise NotFound(f"there is no {path.scope} here; name its --workspace DIR")
         trust = trusted(item, self._request.trust)
         data = as_exported(entry, trust)
@@ -452,7 +459,9 @@ class _Import:
         self._result.known += [_told(each.item.name) for each in batch if each.identity in came]
         batch = [each for each in batch if each.identity not in came]
         self._observe(len(came))
-        if batch:
+        if new := [each for each in batch if each.path.scope in self._request.to_make]:
+            self._done(new, ())
+        if batch := [each for each in batch if each.path.scope not in self._request.to_make]:
             self._commit(batch)
 
     def _commit(self, batch: Sequence[_Filed]) -> None:
@@ -481,7 +490,9 @@ class _Import:
         else:
             landed = {change.path for change in done.changes}
             self._refuse([each.item for path, each in of.items() if path.text not in landed], _QUICKER)
-            self._done([each for path, each in of.items() if path.text in landed], done, run)
+            if not self._request.dry_run:
+                self._result.tasks.append(run.task)
+            self._done([each for path, each in of.items() if path.text in landed], done.notes)
 
     def _blame(self, batch: Sequence[_Filed], problem: MunimentError) -> None:
         """Try the halves of what was refused; of one item, or where too much waits, tell why."""
@@ -499,14 +510,12 @@ class _Import:
             self._full[batch[0].path.scope if kind == PLAIN else WAITING] = str(problem)
         self._refuse([each.item for each in batch], str(problem))
 
-    def _done(self, batch: Sequence[_Filed], done: Commit, run: Run) -> None:
+    def _done(self, batch: Sequence[_Filed], notes: Sequence[str]) -> None:
         if batch[0].batch != PLAIN:  # Of a dry run.
             self._held(batch, "")
             return
         self._result.imported += [_told(each.item.name, each.path.text) for each in batch]
-        self._result.notes += [note for note in done.notes if note not in self._result.notes]
-        if not self._request.dry_run:
-            self._result.tasks.append(run.task)
+        self._result.notes += [note for note in notes if note not in self._result.notes]
         self._settled(batch)
 
     def _held(self, batch: Sequence[_Filed], review: str) -> None:
@@ -586,7 +595,7 @@ class _Texts:
         """What stands at a path; None: nothing that can be read."""
         try:
             return self._place.roots[path.scope].root.read_bytes(path)
-        except (PathEscape, ToolError):
+        except (KeyError, PathEscape, ToolError):
             return None
 
 
@@ -611,7 +620,8 @@ class _Names:
     def free(self, scope: Scope, folder: str, stem: str) -> CanonicalPath:
         """The first numbering of a name that is free; in a folder that is there, as that is spelled."""
         if folder and (scope, folder) not in self._taken:
-            folder = min(self._views[scope].alike("", folder), default=folder)
+            view = self._views.get(scope)
+            folder = folder if view is None else min(view.alike("", folder), default=folder)
         names = self._names(scope, folder)
         number = self._next.get((scope, joined(folder, stem)), 1)
         while fold(name := f"{stem}-{number}{FILE_SUFFIX}" if number > 1 else stem + FILE_SUFFIX) in names:
@@ -621,7 +631,7 @@ class _Names:
 
     def _names(self, scope: Scope, folder: str) -> set[str]:
         if (scope, folder) not in self._taken:
-            found = self._views[scope].names(folder) or ()
+            found = self._views[scope].names(folder) or () if scope in self._views else ()
             self._taken[scope, folder] = {fold(name) for name in found}
         return self._taken[scope, folder]
 
