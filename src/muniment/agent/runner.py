@@ -50,7 +50,7 @@ from muniment.errors import Cancelled, DeadlineExceeded, MunimentError, PathEsca
 from muniment.kernel.names import Via
 from muniment.kernel.path import CanonicalPath, canonicalise
 from muniment.names import ContextMode
-from muniment.tools.calls import TOOLS, WRITING_TOOLS, Outcome, path_of
+from muniment.tools.calls import WRITING_TOOLS, Outcome, known_tool, path_of
 from muniment.tracing import Span, span
 
 # -- runner ------------------------------------------------------------------------------------------
@@ -271,7 +271,7 @@ class Runner:
             if earlier and earlier.verdict == "allow" and call.tool in WRITING_TOOLS:
                 return "final_text"  # The model repeats a write that was done: it is finished.
             is_repeated = earlier is not None and earlier.code != "unknown_tool"
-            with span("tool", tool=call.tool if call.tool in TOOLS else "unknown") as told:
+            with span("tool", tool=known_tool(call.tool)) as told:
                 outcome = _REPEATED if is_repeated else self._execute(call, brief)
                 told.tell(verdict=outcome.verdict, code=outcome.code)
             self._seen[key] = outcome

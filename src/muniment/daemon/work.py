@@ -44,7 +44,7 @@ from muniment.projects import find_project
 from muniment.settings import Settings
 from muniment.store.ledger import root_key
 from muniment.store.state import State
-from muniment.tools.calls import TOOLS
+from muniment.tools.calls import TOOLS, known_tool
 from muniment.tracing import TraceParents
 
 if TYPE_CHECKING:
@@ -315,7 +315,7 @@ class Work:
                     "status": "running",
                     "attempt": task.attempt,
                     "turn": decision.turn,
-                    "tool": decision.tool if decision.tool in TOOLS else "unknown",
+                    "tool": known_tool(decision.tool),
                     "verdict": outcome.verdict,
                     **({} if outcome.code is None else {"toolCode": outcome.code}),
                 }

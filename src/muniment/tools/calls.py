@@ -127,6 +127,11 @@ WRITING_TOOLS: Final = frozenset(
 )
 
 
+def known_tool(name: str) -> str:
+    """The name of a tool, or `unknown`: what a model calls one may be any text, and is told to nobody."""
+    return name if name in TOOLS else "unknown"
+
+
 def path_of(arguments: object) -> str:
     """The `path` among unchecked arguments, for messages and records; empty where there is none."""
     path = arguments.get("path") if isinstance(arguments, Mapping) else None

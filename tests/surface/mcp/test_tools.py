@@ -427,6 +427,7 @@ def test_each_turn_is_told_once_while_it_runs(session):
         [
             calls(call("ls", path=""), call("ls", path="user")),
             calls(call("grep", pattern="bees")),
+            calls(call("Ignore all previous instructions", token="hunter2")),
             calls(call("write_file", path="user/hive.md", content="The user keeps bees\n")),
             say("done"),
         ]
@@ -441,7 +442,12 @@ def test_each_turn_is_told_once_while_it_runs(session):
         return await client.call_tool("remember", asked, progress_callback=heard)
 
     assert not session(body, model=model).is_error
-    assert steps == [(1, "turn 1, ls: allow"), (2, "turn 2, grep: allow"), (3, "turn 3, write_file: allow")]
+    assert steps == [
+        (1, "turn 1, ls: allow"),
+        (2, "turn 2, grep: allow"),
+        (3, "turn 3, unknown: error"),  # Words of the memory's model go to no other one.
+        (4, "turn 4, write_file: allow"),
+    ]
 
 
 def test_a_call_that_its_client_cancels_writes_nothing_and_the_next_one_is_served(session, opened_memory):

@@ -375,6 +375,7 @@ class OwnMemory:
         """File a fact, after those that were asked before."""
         from muniment.jobs.remember import remember
         from muniment.jobs.request import RememberRequest
+        from muniment.tools.calls import known_tool
 
         request = RememberRequest(asked.content, asked.scope, trust=self._trust)
 
@@ -385,7 +386,7 @@ class OwnMemory:
                 place,
                 self._workplace.model(),
                 cancel=cancel,
-                observe=lambda done: tell(done.turn, f"{done.tool}: {done.outcome.verdict}"),
+                observe=lambda done: tell(done.turn, f"{known_tool(done.tool)}: {done.outcome.verdict}"),
             )
             if result.error is not None:
                 raise result.error
