@@ -363,11 +363,11 @@ def test_the_store_fills_columns_by_their_names_and_takes_no_row_apart_by_place(
 
 # The driver tells whatever a subject raises as the result of its case; a runner ends the task with it, and a
 # writer the future; a recall is empty, and an event tells; so it does of a span that a foreign tracer breaks;
-# a tool answers its client with an error.
+# a tool and a pipe answer their client with an error.
 MAY_CATCH_ALL = of(
     "muniment",
     "fence.zygote daemon.acp lane recall.session recall.recaller recall.meaning testing.corpus.driver "
-    "tracing adapters.mcp.server",
+    "tracing adapters.mcp.server client.mcp",
 )
 
 

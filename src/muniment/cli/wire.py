@@ -59,6 +59,7 @@ class Wire:
         self._incoming, self._outgoing = incoming, outgoing
         self._room = threading.Semaphore(MAX_WAITING)
         self._sent: queue.SimpleQueue[tuple[bytes, asyncio.Future[None]]] = queue.SimpleQueue()
+        self._waiting: set[asyncio.Future[None]] = set()
         self.stopped = asyncio.Event()
 
     async def __aenter__(self) -> Self:
@@ -78,8 +79,10 @@ class Wire:
         self.stop()
 
     def stop(self) -> None:
-        """End the lines now."""
+        """End the lines now, and the waits of those who send."""
         self.stopped.set()
+        for each in list(self._waiting):
+            _settle(each)
 
     async def lines(self) -> AsyncIterator[bytes | None]:
         """Each line without its end; None for one that was too long."""
@@ -103,6 +106,8 @@ class Wire:
         """Write a line, and wait until the pipe has taken it; after `stop` it goes nowhere."""
         if not self.stopped.is_set():
             done = self._loop.create_future()
+            self._waiting.add(done)
+            done.add_done_callback(self._waiting.discard)
             self._sent.put((line, done))
             await done
 

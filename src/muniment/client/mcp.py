@@ -49,11 +49,19 @@ PATIENCE_SECONDS: Final = 20.0
 MAX_AT_ONCE: Final = 48
 """Requests at once, for each of which there is a connection; the daemon has 64 places for a token."""
 
+MAX_IN_FLIGHT: Final = 256
+"""Requests and streams under way; more are answered with an error."""
+
+MAX_NOTIFICATIONS: Final = 64
+"""Notifications that wait for the daemon; more are dropped, as it is not there."""
+
 INTERNAL_ERROR: Final = -32603
 UNREACHABLE: Final = -32000
+BUSY: Final = -32000
 
 _SESSION: Final = "mcp-session-id"
 _VERSION: Final = "mcp-protocol-version"
+_LISTEN: Final = "subscriptions/listen"
 _OF_META: Final = "io.modelcontextprotocol/protocolVersion"
 _NAMED: Final = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 """Requests of 2026 that name what they are about in a header as well, by the member that says it."""
@@ -91,46 +99,57 @@ class McpPipe:
         self._tell = tell
         self._asked: dict[str | int, asyncio.Task[None]] = {}
         self._modern: set[str | int] = set()
+        self._streams: set[asyncio.Task[None]] = set()
+        self._notified: asyncio.Queue[Message] = asyncio.Queue(MAX_NOTIFICATIONS)
+        self._notifying: asyncio.Task[None] | None = None
         self._following: asyncio.Task[None] | None = None
         self._hello: Message | None = None
         self._session: dict[str, str] = {}
         self._beginning, self._places = asyncio.Lock(), asyncio.Semaphore(MAX_AT_ONCE)
 
     async def take(self, message: Message) -> None:
-        """Send what the host says; the answer comes when it comes."""
+        """Send what the host says, and wait for nothing of the daemon; the answer comes when it comes."""
         method, request_id = message.get("method"), message.get("id")
         if isinstance(request_id, str | int) and isinstance(method, str):
+            if len(self._asked) >= MAX_IN_FLIGHT:
+                text = f"{MAX_IN_FLIGHT} requests are under way; try again later"
+                await self._fail(request_id, BUSY, text)
+                return
             if method == "initialize":
                 self._hello, self._session = message, {}
             if _version_of(message) is not None:
                 self._modern.add(request_id)
             running = asyncio.create_task(self._answered(request_id, message))
             self._asked[request_id] = running
+            if method == _LISTEN:
+                self._streams.add(running)
+                running.add_done_callback(self._streams.discard)
             running.add_done_callback(lambda done: self._forget(request_id, done))
             return
         cancelled = _params(message).get("requestId") if method == "notifications/cancelled" else None
         if isinstance(cancelled, str | int) and cancelled in self._modern:
             self._asked[cancelled].cancel()  # To close its stream is how a request of 2026 is cancelled.
             return
-        with suppress(_NotAnswered):
-            async for _ in self._posted(message):
-                pass
-        if method == "notifications/initialized" and self._following is None:
-            self._following = asyncio.create_task(self._follow())
+        if self._notifying is None:
+            self._notifying = asyncio.create_task(self._notify())
+        with suppress(asyncio.QueueFull):
+            self._notified.put_nowait(message)
 
     async def finish(self, seconds: float) -> None:
         """Wait for the answers that are still to come, but for streams of changes; then end the session."""
-        if self._following is not None:
-            self._following.cancel()
+        for each in (*self._streams, *([] if self._following is None else [self._following])):
+            each.cancel()
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
+                await self._notified.join()
                 await asyncio.gather(*self._asked.values(), return_exceptions=True)
         await self.close()
 
     async def close(self) -> None:
         """End the session, and close the connections."""
-        for each in (*self._asked.values(), *([] if self._following is None else [self._following])):
-            each.cancel()
+        for each in (*self._asked.values(), self._following, self._notifying):
+            if each is not None:
+                each.cancel()
         if _SESSION in self._session:
             with suppress(_NotAnswered, httpx2.TransportError, TimeoutError):
                 async with asyncio.timeout(1), aclosing(self._sent("DELETE", None)) as answer:
@@ -148,7 +167,7 @@ class McpPipe:
     async def _answered(self, request_id: str | int, message: Message) -> None:
         """Send a request, and tell the host everything that comes of it (Q2)."""
         is_answered, why = False, _NotAnswered("the daemon ended without an answer")
-        is_stream = message.get("method") == "subscriptions/listen"
+        is_stream = message.get("method") == _LISTEN
         try:
             async with nullcontext() if is_stream else self._places, aclosing(self._posted(message)) as said:
                 async for each in said:
@@ -158,9 +177,28 @@ class McpPipe:
                     await self._say(each)
         except _NotAnswered as reason:
             why = reason
+        except Exception as defect:  # noqa: BLE001  the host waits for an answer, whatever this is
+            why = _NotAnswered(f"the message was not passed on ({type(defect).__name__})")
         if not is_answered:
-            error = {"code": why.number, "message": str(why), **why.more}
-            await self._say({"jsonrpc": "2.0", "id": request_id, "error": error})
+            await self._fail(request_id, why.number, str(why), **why.more)
+
+    async def _fail(self, request_id: str | int, number: int, text: str, **more: Any) -> None:
+        error = {"code": number, "message": text, **more}
+        await self._say({"jsonrpc": "2.0", "id": request_id, "error": error})
+
+    async def _notify(self) -> None:
+        """Send the notifications of the host, one after the other, until cancelled."""
+        while True:
+            message = await self._notified.get()
+            try:
+                async for _ in self._posted(message):
+                    pass
+            except _NotAnswered:
+                pass  # Nobody waits for an answer to it.
+            finally:
+                self._notified.task_done()
+            if message.get("method") == "notifications/initialized" and self._following is None:
+                self._following = asyncio.create_task(self._follow())
 
     async def _say(self, message: Message) -> None:
         await self._tell(json.dumps(message, ensure_ascii=False).encode("utf-8", "replace"))
@@ -260,8 +298,8 @@ class McpPipe:
         version = None if message is None else _version_of(message)
         if message is None or version is None:
             return {**self._headers, **self._session}
-        found = {**self._headers, _VERSION: version, "mcp-method": str(message.get("method"))}
-        named = _params(message).get(_NAMED.get(found["mcp-method"], ""))
+        found = {**self._headers, _VERSION: version, "mcp-method": _in_header(str(message.get("method")))}
+        named = _params(message).get(_NAMED.get(str(message.get("method")), ""))
         return found | ({"mcp-name": _in_header(named)} if isinstance(named, str) else {})
 
     async def _read(
@@ -338,7 +376,7 @@ def _version_of(message: Message) -> str | None:
     """The version that a request of 2026 names; None: it is of an older one."""
     meta = _params(message).get("_meta")
     version = meta.get(_OF_META) if isinstance(meta, dict) else None
-    return version if isinstance(version, str) else None
+    return version if isinstance(version, str) and _PLAIN.fullmatch(version) else None
 
 
 def _in_header(text: str) -> str:

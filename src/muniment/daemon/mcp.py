@@ -116,9 +116,8 @@ class McpSessions:
 
     async def _drop_revoked(self) -> None:
         known = {(each.name, each.digest) for each in self._core.tokens.all()}
-        for whose in list(self._hosted):
-            if whose.digest and (whose.token, whose.digest) not in known:
-                await self._hosted.pop(whose).stop()
+        revoked = [each for each in self._hosted if each.digest and (each.token, each.digest) not in known]
+        await asyncio.gather(*[self._hosted.pop(each).stop() for each in revoked])  # All are popped first.
 
     def _watch(self, workspace: Workspace) -> None:
         if workspace.key not in self._watching:

@@ -15,7 +15,7 @@ from kit.daemon.process import HeldModel, serving
 from kit.daemon.raw import running
 from kit.mcp import ERAS, PROGRAM, Heard, hears_of_change, with_client
 from muniment.client.finding import place
-from muniment.client.mcp import McpPipe
+from muniment.client.mcp import PATIENCE_SECONDS, McpPipe
 
 HELLO = {
     "jsonrpc": "2.0",
@@ -130,6 +130,50 @@ def test_where_no_daemon_is_each_request_is_answered_with_an_error(daemon, monke
     answer = piped(daemon, body, where=place({}, url="http://127.0.0.1:1", token="x" * 40))
     assert (answer["id"], answer["error"]["code"]) == (0, -32000)
     assert "cannot be reached" in answer["error"]["message"]
+
+
+def test_a_message_of_odd_words_is_an_error_or_nothing_and_the_next_one_is_served(daemon):
+    async def body(pipe, host):
+        odd = request(1, "tools/é", True), request(2, "tools/list", True)
+        odd[1]["params"]["_meta"]["io.modelcontextprotocol/protocolVersion"] = "2026-é"
+        notifications = [{key: value for key, value in each.items() if key != "id"} for each in odd]
+        for each in (*notifications, *odd):
+            await pipe.take(each)
+        answers = [await host.told(), await host.told()]
+        await pipe.take(call(3, "recall", True, query="goat"))
+        return answers, await host.told()
+
+    answers, served = piped(daemon, body)
+    assert {each["id"] for each in answers if "error" in each} == {1, 2}
+    assert (served["id"], served["result"]["isError"]) == (3, False)
+
+
+def test_a_host_that_asks_for_more_than_a_pipe_holds_is_told_so(daemon, monkeypatch):
+    monkeypatch.setattr("muniment.client.mcp.MAX_IN_FLIGHT", 2)
+
+    async def body(pipe, host):
+        for number in range(3):
+            await pipe.take(request(number, "subscriptions/listen", True, notifications={}))
+        return await host.told()
+
+    answer = piped(daemon, body)
+    assert (answer["id"], answer["error"]["code"]) == (2, -32000)
+
+
+def test_a_notification_holds_nothing_up_while_the_daemon_is_away(daemon):
+    async def body(pipe, _host):
+        await asyncio.wait_for(pipe.take(INITIALIZED), PATIENCE_SECONDS / 2)
+
+    piped(daemon, body, where=place({}, url="http://127.0.0.1:1", token="x" * 40))
+
+
+def test_streams_of_changes_end_with_the_input(daemon):
+    async def body(pipe, _host):
+        wanted = {"resourcesListChanged": True}
+        await pipe.take(request(1, "subscriptions/listen", True, notifications=wanted))
+        await asyncio.wait_for(pipe.finish(30), 10)
+
+    piped(daemon, body)
 
 
 def test_a_token_goes_to_nobody_who_does_not_know_it(daemon, monkeypatch):
