@@ -372,7 +372,7 @@ class DaemonCore:
         return None if error is None else error.code
 
     async def at(self, workspace: Workspace, body: Callable[[Place, Cancel], T]) -> T:
-        """Carry out what the owner asked for, at the place of a workspace.
+        """Carry out at the place of a workspace what is no task; it is cancelled with whoever awaits it.
 
         Args:
             workspace: where.
@@ -390,7 +390,13 @@ class DaemonCore:
         asked = self._loop.run_in_executor(self._owner_threads, lambda: body(workspace.place(), cancel))
         self._owners[asked] = cancel
         asked.add_done_callback(lambda done: self._owners.pop(done).close())
-        return await asyncio.shield(asked)
+        try:
+            return await asyncio.shield(asked)
+        except asyncio.CancelledError:
+            if not asked.done():  # Whoever asked has gone: nobody asks for the outcome any more.
+                cancel.set()
+                asked.add_done_callback(lambda done: done.cancelled() or done.exception())
+            raise
 
     async def recall(self, workspace: Workspace, token: str, body: RecallBody) -> Recalled:
         """What of a memory helps; see `Recalls.recall`.

@@ -57,6 +57,9 @@ IDLE_SECONDS: Final = 1_800.0
 MAX_READS: Final = 4
 """What all tokens together read and recall at once; who finds no place waits for one."""
 
+MAX_UNDOS: Final = 2
+"""What all tokens together take back at once, of the `core.MAX_OWNER` places that are the owner's."""
+
 LOOK_SECONDS: Final = 60.0
 
 BACKEND: Final = "mcp"
@@ -76,7 +79,7 @@ class McpSessions:
         self._core = core
         self._hosted: dict[_Whose, _Hosted] = {}
         self._watching: dict[str, asyncio.Task[None]] = {}
-        self._reads = asyncio.Semaphore(MAX_READS)
+        self._reads, self._undos = asyncio.Semaphore(MAX_READS), asyncio.Semaphore(MAX_UNDOS)
 
     async def answer(self, call: Call, body: bytes) -> Response:
         """The answer to a request, which the SDK writes.
@@ -92,7 +95,7 @@ class McpSessions:
         setattr(
             call.request.state,
             BACKEND,
-            _LaneMemory(self._core, workspace, originator, _trust_of(call), self._reads),
+            _LaneMemory(self._core, workspace, originator, _trust_of(call), self._reads, self._undos),
         )
         hosted = await self._hosted_for(call, workspace)
         return _Bridged(hosted.manager, call, body)
@@ -259,6 +262,7 @@ class _LaneMemory:
     originator: Originator
     trust: Trust
     reads: asyncio.Semaphore
+    undos: asyncio.Semaphore
 
     async def remember(self, asked: RememberCall, tell: Callable[[int, str], None]) -> RememberAnswer:
         """File a fact."""
@@ -295,10 +299,11 @@ class _LaneMemory:
             task = self.core.find(self.workspace, task_id)
             if task is None or not self.originator.sees(task.originator):
                 raise owner_required()
-        with _problems():
-            return await self.core.at(
-                self.workspace, lambda place, cancel: take_back(task_id, place, self.trust, cancel)
-            )
+        async with self.undos:
+            with _problems():
+                return await self.core.at(
+                    self.workspace, lambda place, cancel: take_back(task_id, place, self.trust, cancel)
+                )
 
     async def at(self, body: Callable[[Place, Trust], T]) -> T:
         """What `body` reads."""

@@ -7,16 +7,18 @@ import json
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 
 import anyio
 import pytest
 from mcp.shared.exceptions import MCPError
 
 import muniment
-from kit.daemon.process import BASE, HeldModel, policy_file
+from kit.daemon.process import BASE, HeldModel, locked, policy_file
 from kit.daemon.raw import running
 from kit.mcp import ERAS, Heard, hears_of_change, over_http, refused
 from muniment.daemon import guard
+from muniment.daemon.core import MAX_OWNER
 
 MESSAGE = ("Accept: application/json, text/event-stream",)
 HELLO = {
@@ -127,6 +129,31 @@ def test_as_many_calls_at_once_as_there_are_places_are_answered_each(session, da
     assert not any(each.is_error for each in answers if each not in busy)
     assert len(busy) <= count - guard.MAX_WAITING // 2 or not busy
     daemon.check()
+
+
+def test_an_undo_whose_client_has_left_is_not_carried_out_and_takes_no_place_of_the_owner(daemon):
+    token = daemon.add("leaver-of-undos")
+    meta = {
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientInfo": {"name": "leaver", "version": "1"},
+        "io.modelcontextprotocol/clientCapabilities": {},
+    }
+    named = ("Mcp-Protocol-Version: 2026-07-28", "Mcp-Method: tools/call", "Mcp-Name: undo")
+    fact = {"content": "The user owns a mill", "scope": "user"}
+    task = daemon.done("remember", fact, token=token)
+    (path,) = task["result"]["filesTouched"]
+    params = {"_meta": meta, "name": "undo", "arguments": {"task_id": task["taskId"]}}
+    undo = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+    with locked(daemon.home / "user"), ExitStack() as lines:
+        for _ in range(MAX_OWNER + 2):
+            line = lines.enter_context(daemon.line())
+            line.send(
+                daemon.request("POST", "/mcp", *MESSAGE, *named, "Connection: close", body=undo, token=token)
+            )
+        daemon.until(lambda: daemon.core._owners)
+        lines.close()
+        daemon.until(lambda: not daemon.core._owners)
+    assert (daemon.home / path).exists()
 
 
 # -- who may what --------------------------------------------------------------------------------------

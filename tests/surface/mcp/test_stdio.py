@@ -368,3 +368,18 @@ def test_what_is_printed_in_the_child_never_stands_between_two_messages(tmp_path
     assert {each["id"] for each in answers} == {0, 1, 2}
     assert "canary" not in done.stdout
     assert ("printed" in done.stderr, "from a child" in done.stderr) == (True, True)
+
+
+def test_who_sends_to_a_host_that_reads_nothing_waits_no_longer_once_the_wire_stops():
+    (incoming, nothing), (unread, outgoing) = os.pipe(), os.pipe()
+
+    async def both():
+        async with Wire(incoming, outgoing) as wire:
+            sending = asyncio.create_task(wire.send(b"x" * (1 << 20)))
+            await asyncio.sleep(0)
+            wire.stop()
+            await asyncio.wait_for(sending, 10)
+
+    asyncio.run(both())
+    os.close(nothing)  # The reader's thread ends by it, the writer's by this.
+    os.close(unread)
