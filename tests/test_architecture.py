@@ -226,7 +226,7 @@ MAY_OPEN = {
     "store.backup": {
         *("os.open", "os.fdopen", "os.listdir", "tarfile.open", "shutil.rmtree", "home.iterdir"),
         *("(home / 'projects').glob", "directory.iterdir", "restored.iterdir", "made.unlink", "path.unlink"),
-        *("beside.rename", "path.read_text", "path.write_text"),
+        *("beside.rename", "path.read_text", "path.write_text", "(directory / LEDGER_NAME).open"),
     },
     # The state directory, which a person configured.
     "store.database": {"os.open", "self.path.with_name(self.path.name + companion).unlink"},

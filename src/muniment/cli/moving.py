@@ -166,6 +166,8 @@ def _written(target: str) -> Iterator[BinaryIO]:
         sys.stdout.buffer.flush()
         return
     path, shown = Path(target), printable(target)
+    if not path.name:
+        raise ConfigInvalid(f"{shown!r} is no name of a file to write")
     unfinished = path.with_name(f".{path.name}.{token_hex(4)}.unfinished")
     try:
         if os.path.lexists(path):
@@ -206,7 +208,10 @@ def _name(unfinished: Path, path: Path) -> None:
 WAIT_SECONDS: Final = 60.0
 """Seconds that a backup waits for those who write."""
 
-NOT_IN_IT: Final = "keys of model servers, tokens, models, directories that only --root names"
+NOT_IN_IT: Final = (
+    "keys of model servers, tokens, models, directories that only --root names, "
+    "memory that init keeps in a repository"
+)
 
 
 def back_up_to(target: str, *, as_json: bool) -> int:

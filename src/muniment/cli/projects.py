@@ -194,7 +194,8 @@ def init_checkout(directory: Path, folder: str | None, *, leave: bool, as_json: 
             if count:
                 say(f"  {_counted(count)} there already: words of whoever wrote them, not trusted like yours")
             say("  commit it with git, but for what is made from it; in .gitignore:")
-            say("  " + on_one_line(f"/{inside}/MEMORY.md /{inside}/index/ /{inside}/**/.muniment-*"))
+            for pattern in ("MEMORY.md", "index/", "**/.muniment-*"):
+                say("  " + on_one_line(f"/{inside}/{pattern}"))
         _say_daemon(home)
         return 0
 

@@ -253,6 +253,8 @@ def _zipped(file: BufferedReader, opened: ExitStack, shown: str) -> Iterator[Sou
             yield SourceFile(member.filename, problem="it is no plain file")
         elif member.flag_bits & 1:
             yield SourceFile(member.filename, problem="it is encrypted")
+        elif member.compress_type not in {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}:
+            yield SourceFile(member.filename, problem="it is compressed in a way that is not read here")
         else:
             yield SourceFile(member.filename, archive.open(member))
 

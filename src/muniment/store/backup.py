@@ -68,6 +68,10 @@ MAX_NAME_BYTES: Final = 4_096
 
 _KEPT: Final = ("user", "projects", "projects.json", "policies", "config.toml")
 _MEMORY: Final = "memory"
+_VERSION_BYTES: Final = 4
+_VERSION_ENDS: Final = 64
+"""Bytes of the header of a database up to its `user_version`, which has the last of them; 0: no ledger's."""
+
 _BLOCK: Final = 1_048_576
 _READ: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_NOFOLLOW | os.O_CLOEXEC
 _LIST: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -360,7 +364,7 @@ def _checked(told: Any, found: Mapping[str, list[object]]) -> Mapping[str, Any]:
         raise ValueError("it is none of this version")
     files, roots = told.get("files"), told.get("roots")
     texts = [told.get("home"), *(roots.values() if isinstance(roots, dict) else [None])]
-    is_one = isinstance(files, dict) and all(isinstance(each, str) for each in texts)
+    is_one = isinstance(files, dict) and all(isinstance(each, str) and os.fsencode(each) for each in texts)
     if not (is_one and isinstance(files, dict) and isinstance(roots, dict)):
         raise ValueError("its manifest is none")
     if files != found:
@@ -418,6 +422,10 @@ def _settle_ledger(beside: Path, home: Path, told: Mapping[str, Any], done: Back
         return moved.get(path, os.fsencode(home) + path[len(old) :] if is_beneath else path)
 
     directory = beside / "state"
+    with (directory / LEDGER_NAME).open("rb") as file:
+        header = file.read(_VERSION_ENDS)
+    if not any(header[-_VERSION_BYTES:]):
+        raise ConfigInvalid("its ledger holds nothing; nothing was restored")
     try:
         with State(directory) as state:
             found = verify(state)
@@ -442,8 +450,8 @@ def _bind_anew(beside: Path, home: Path, done: BackedUp) -> None:
         line = rf"(?m)((?:^|[\s{{,.])[\"']?{re.escape(scope)}[\"']?\s*=\s*)(?:\"[^\"\n]*\"|'[^'\n]*')"
         now = json.dumps(place, ensure_ascii=False).replace("\\", "\\\\")
         again = re.sub(line, rf"\g<1>{now}", text)
-        wanted = told | {"roots": told.get("roots", {}) | {scope: place}}
-        if _toml(again) == wanted:
+        bound = told.get("roots", {})
+        if isinstance(bound, dict) and _toml(again) == told | {"roots": bound | {scope: place}}:
             path.write_text(again, encoding="utf-8")
         else:
             done.notes.append(f"bind it in config.toml: [roots] {scope} = {json.dumps(place)}")

@@ -367,6 +367,12 @@ def test_an_archive_that_swells_is_let_go_before_it_fills_the_memory(muniment, t
     with zipfile.ZipFile(bomb, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("conversations.json", b"[" + b" " * 5_000_000 + b"]")
     assert muniment.failure("import", bomb) == "config_invalid"
+    with zipfile.ZipFile(tmp_path / "odd.zip", "w", zipfile.ZIP_LZMA) as archive:
+        archive.writestr("conversations.json", b"[]")
+    odd = (tmp_path / "odd.zip").read_bytes()
+    at = odd.index(b"conversations.json") + len(b"conversations.json") + 4
+    odd = put(tmp_path, "odd.zip", odd[:at] + b"\xff" + odd[at + 1 :])
+    assert muniment.document("import", odd, code=1)["counts"]["refused"] == 1
     monkeypatch.setattr(reading, "MAX_DIRECTORY_BYTES", 10)
     assert muniment.failure("import", sources.chatgpt(tmp_path)) == "config_invalid"
     damaged = put(tmp_path, "damaged.zip", bomb.read_bytes()[:400])

@@ -227,7 +227,8 @@ def test_a_disk_that_is_full_leaves_no_home_and_says_so(home, other, tmp_path, m
 
 
 @pytest.mark.parametrize(
-    "config", ['["roots"]\n"user" = """{}"""\n', "[roots]\nuser = '{}'\n[x]\nuser = '{}'\n"]
+    "config",
+    ['["roots"]\n"user" = """{}"""\n', "[roots]\nuser = '{}'\n[x]\nuser = '{}'\n", "roots = 3\n"],
 )
 def test_a_binding_that_code_cannot_rewrite_for_sure_is_left_to_a_person(tmp_path, config):
     (tmp_path / "team").mkdir(mode=0o700)
@@ -247,6 +248,11 @@ def test_what_is_no_plain_file_is_passed_over_and_told(home, other, tmp_path):
     assert all(name in notes for name in ("user/link", "user/pipe", "user/by-hand.md"))
     other("restore", tmp_path / "a")
     assert not os.path.lexists(other.path / "user" / "link")
+
+
+@pytest.mark.parametrize("target", [".", "/", ""])
+def test_a_backup_without_a_name_is_refused_in_a_line(home, target):
+    assert home.document("backup", target, code=1)["error"]["code"] == "config_invalid"
 
 
 def test_restore_replaces_nothing(home, other, tmp_path):
@@ -325,6 +331,11 @@ HOSTILE = {
     "deep": adding((named("home/user/" + "d/" * 80 + "x.md"), b"x")),
     "changed-bytes": changed("home/user/by-hand.md", b"The kettle is red!!\n"),
     "changed-ledger": changed("state/ledger.db", b"SQLite format 3\0" + b"x" * 4_000),
+    "empty-ledger": lambda members: with_manifest(changed("state/ledger.db", b"")(members)),
+    "half-a-character": lambda members: [
+        *members[:-1],
+        (members[-1][0], json.dumps(json.loads(members[-1][1]) | {"home": "\ud800"}).encode()),
+    ],
     "lying-ledger": lambda members: with_manifest(changed("state/ledger.db", b"x" * 9_000)(members)),
     "other-key": lambda members: with_manifest(changed("state/audit.key", b"k" * 32)(members)),
     "no-ledger": lambda members: with_manifest(

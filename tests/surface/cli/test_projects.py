@@ -182,7 +182,8 @@ def test_init_keeps_the_memory_inside_each_checkout_and_git_takes_it_along(munim
     (shop / ".gitignore").write_text("/.muniment/MEMORY.md\n/.muniment/index/\n")
     said = muniment.lines("init", shop)
     assert said[0] == f"the memory of {shop} is kept in {shop}/.muniment"
-    assert "/.muniment/MEMORY.md /.muniment/index/" in said[2]
+    patterns = ("/.muniment/MEMORY.md", "/.muniment/index/", "/.muniment/**/.muniment-*")
+    assert tuple(each.strip() for each in said[2:5]) == patterns
     where = (f"--workspace={shop}",)
     muniment.lines("remember", FACT, "--scope=project", *where, bound=False)
     assert git(shop, "status", "--porcelain", "--untracked-files=all", ".muniment").count("\n") == 0
