@@ -419,6 +419,25 @@ def test_the_prompt_brings_what_helps_with_a_topic_or_the_indexes(session, opene
     assert nothing == "Nothing in the memory is about that."
 
 
+def test_history_is_silent_about_what_the_policy_lets_nobody_see(memory, tmp_path):
+    policy = policy_file(tmp_path, require='"none"')
+    with memory(policy=policy, in_process=True) as before:
+        (path,) = before.remember("My therapist is called Quillfeather", scope="user").files_touched
+        before.remember("The user prefers dark mode in all editors", scope="user")
+    deny = f'\n[[deny]]\nid = "private"\nverbs = ["list", "read"]\npaths = ["/{path}"]\nwhy = "private"\n'
+    policy.write_text(policy.read_text() + deny)
+    hides = memory(policy=policy, in_process=True)
+    for asked in ({}, {"path": path}, {"path": "user"}):
+        told = with_client(
+            lambda: server_of(hides, "agent", None),
+            "legacy",
+            lambda client, asked=asked: client.call_tool("history", asked),
+        )
+        assert "uillfeather" not in text_of(told).replace(f"nothing at {path}", "")
+        assert "uillfeather" not in str(told.structured_content)
+    assert "dark-mode" in text_of(told)
+
+
 # -- progress, cancelling, changes ---------------------------------------------------------------------
 
 

@@ -229,10 +229,14 @@ def _shown_entry(place: Place, path: CanonicalPath) -> ShowAnswer:
 
 
 def history(place: Place, unsafe_path: str) -> HistoryAnswer:
-    """What was committed at or below a path, the newest first; raises as `jobs.review.history_of`."""
+    """What was committed at or below a path, the newest first, but where the policy hides it (M1).
+
+    Raises as `jobs.review.history_of`.
+    """
     from muniment.jobs.review import history_of
 
-    steps = history_of(place, unsafe_path or None)
+    seen = _seen_at(place)
+    steps = [each for each in history_of(place, unsafe_path or None) if seen(each.path)]
     return HistoryAnswer(
         steps=[
             HistoryStep(
@@ -247,6 +251,22 @@ def history(place: Place, unsafe_path: str) -> HistoryAnswer:
         ],
         more=len(steps) > MAX_STEPS_TOLD,
     )
+
+
+def _seen_at(place: Place) -> Callable[[str], bool]:
+    """Tells of the text of a path whether the policy lets anybody see it."""
+    from muniment.jobs.place import may_see
+    from muniment.kernel.decide import Judge
+
+    judge = Judge(place.policy)
+
+    def seen(text: str) -> bool:
+        try:
+            return may_see(judge, canonicalise(text, place.policy.scopes))
+        except (PathEscape, Refusal):
+            return False
+
+    return seen
 
 
 def take_back(task_id: str, place: Place, trust: Trust, cancel: Cancel) -> UndoAnswer:
