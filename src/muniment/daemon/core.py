@@ -228,13 +228,13 @@ _THREADS: Final = 8
 T = TypeVar("T")
 
 
-def _key_of(home: Path, unsafe_path: str) -> str:
-    """The key of the project around a directory, in a thread; empty: there is none that is bound."""
+def _key_of(home: Path, unsafe_path: str, known: str = "") -> str:
+    """The key of the project around a directory, in a thread; empty: none is bound or `known`."""
     try:
         found = find_project(home, Path(unsafe_path))
     except ConfigInvalid:
         return ""
-    return found.key if found.is_bound else ""
+    return found.key if found.is_bound or found.key == known else ""
 
 
 class DaemonCore:
@@ -256,7 +256,7 @@ class DaemonCore:
         self._last_task = time.monotonic()
         self._threads = ThreadPoolExecutor(_THREADS, "core")
         self._owner_threads = ThreadPoolExecutor(MAX_OWNER, "owner")
-        self._finders = ThreadPoolExecutor(_FINDERS, "finder")
+        self._finders, self._own_finder = (ThreadPoolExecutor(each, "finder") for each in (_FINDERS, 1))
         self._owners: dict[asyncio.Future[Any], Cancel] = {}
         self._parents = TraceParents()
         self.metrics = Metrics()
@@ -332,20 +332,26 @@ class DaemonCore:
         if unsafe_name is None and len(self.workspaces) > 1:
             raise HttpProblem("workspace_required")
         for each in self.workspaces.values():
-            if unsafe_name in {None, each.key, str(each.path)}:
+            if unsafe_name in {None, each.key}:
                 return each
-        found = self.workspaces.get(await self._key_at(unsafe_name or ""))
+        served = next((each.key for each in self.workspaces.values() if str(each.path) == unsafe_name), "")
+        found = self.workspaces.get(await self._key_at(unsafe_name or "", served))
         if found is None:
             raise HttpProblem("untrusted_workspace")
         return found
 
-    async def _key_at(self, unsafe_path: str) -> str:
-        """The key of the project that a directory belongs to; empty: of none, or nobody could tell."""
+    async def _key_at(self, unsafe_path: str, served: str) -> str:
+        """The key of the project that a directory belongs to; empty: of none, or nobody could tell.
+
+        What lies where a workspace is served, by its key, may be another repository by now. It is looked up
+        in a thread that nobody else's paths hold up.
+        """
         if not os.path.isabs(unsafe_path):  # noqa: PTH117  as a text
             return ""
-        look = functools.partial(_key_of, self._settings.home, unsafe_path)
+        look = functools.partial(_key_of, self._settings.home, unsafe_path, served)
+        finders = self._own_finder if served else self._finders
         try:
-            return await asyncio.wait_for(self._loop.run_in_executor(self._finders, look), FIND_SECONDS)
+            return await asyncio.wait_for(self._loop.run_in_executor(finders, look), FIND_SECONDS)
         except TimeoutError:
             return ""
 
@@ -499,7 +505,7 @@ class DaemonCore:
         ended = asyncio.Event()
 
         def end() -> None:
-            for pool in (self._threads, self._owner_threads, self._finders):
+            for pool in (self._threads, self._owner_threads, self._finders, self._own_finder):
                 pool.shutdown()
             self.recalls.close()
             with suppress(RuntimeError):  # The loop was closed meanwhile.

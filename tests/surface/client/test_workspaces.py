@@ -109,8 +109,14 @@ def test_a_daemon_in_another_clone_begins_a_memory_of_its_own_and_tells_its_oper
 
 def test_a_lookup_that_hangs_holds_up_nobody_else(served, tmp_path, monkeypatch):
     monkeypatch.setattr(daemon_core, "FIND_SECONDS", 0.05)
-    release = threading.Event()
-    monkeypatch.setattr(daemon_core, "_key_of", lambda *_: release.wait(30) and "")
+    release, honest = threading.Event(), daemon_core._key_of
+    monkeypatch.setattr(
+        daemon_core,
+        "_key_of",
+        lambda home, path, *more: (
+            release.wait(30) and "" if path.startswith("/hangs/") else honest(home, path, *more)
+        ),
+    )
     try:
         for number in range(5):
             found = served.get(f"/workspaces/{quote(f'/hangs/{number}', safe='')}/memory/tasks")
@@ -118,6 +124,14 @@ def test_a_lookup_that_hangs_holds_up_nobody_else(served, tmp_path, monkeypatch)
         assert served.client_of(workspace=tmp_path / "a").recall("zebras").error is None
     finally:
         release.set()
+
+
+def test_a_client_in_another_repository_at_the_place_of_one_that_is_served_is_refused(served, tmp_path):
+    remembered(served.client_of(workspace=tmp_path / "b"), "This project keeps zebras")
+    (tmp_path / "b").rename(tmp_path / "moved")
+    repository(tmp_path / "b")
+    with pytest.raises(UntrustedWorkspace):
+        served.client_of(workspace=tmp_path / "b").recall("zebras")
 
 
 def test_a_client_in_another_repository_at_the_place_that_gave_a_moved_project_its_id_is_refused(

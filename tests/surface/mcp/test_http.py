@@ -139,7 +139,7 @@ def test_an_undo_whose_client_has_left_is_not_carried_out_and_takes_no_place_of_
         "io.modelcontextprotocol/clientCapabilities": {},
     }
     named = ("Mcp-Protocol-Version: 2026-07-28", "Mcp-Method: tools/call", "Mcp-Name: undo")
-    fact = {"content": "The user owns a mill", "scope": "user"}
+    fact = {"content": "The user collects astrolabes from Aleppo", "scope": "user"}
     task = daemon.done("remember", fact, token=token)
     (path,) = task["result"]["filesTouched"]
     params = {"_meta": meta, "name": "undo", "arguments": {"task_id": task["taskId"]}}
