@@ -351,15 +351,16 @@ class _LaneMemory:
         stream = self.core.stream
         while True:
             task = self.core.find(self.workspace, task.id) or task
-            number, told = stream.since(
-                number
-            )  # After that, so that no turn of a task that is over is missed.
-            for event in told:
-                if event.task == task.id and "turn" in event.data:
-                    tell(event.data["turn"], f"{event.data['tool']}: {event.data['verdict']}")
+            # After that, so that no turn of a task that is over is missed; its end may be among them by now.
+            number, told = stream.since(number)
+            ours = [event.data for event in told if event.task == task.id]
+            for data in ours:
+                if "turn" in data:
+                    tell(data["turn"], f"{data['tool']}: {data['verdict']}")
             if task.is_over or stream.is_closed:
                 return task
-            await stream.changed(LOOK_SECONDS)
+            if not ours:
+                await stream.changed(LOOK_SECONDS)
 
 
 def _problem_of(error: Mapping[str, Any]) -> ToolProblem:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from types import SimpleNamespace
 
 import anyio
 import pytest
@@ -19,6 +20,7 @@ from kit.daemon.raw import running
 from kit.mcp import ERAS, Heard, hears_of_change, over_http, refused
 from muniment.daemon import guard
 from muniment.daemon.core import MAX_OWNER
+from muniment.daemon.mcp import _LaneMemory
 
 MESSAGE = ("Accept: application/json, text/event-stream",)
 HELLO = {
@@ -115,6 +117,20 @@ def test_a_call_that_its_client_cancels_is_a_task_that_is_cancelled(tmp_path, se
         assert not session(both, token=served.client, served=served).is_error
         (task,) = served.get(f"{BASE}/tasks", token=served.client).json()["tasks"]
         assert served.wait(task["taskId"], token=served.client)["status"] == "cancelled"
+
+
+def test_a_task_that_ends_between_the_look_at_it_and_at_its_events_is_answered_at_once():
+    """Reaches inside: from outside the moment comes once in some hundred calls."""
+    running, over = (SimpleNamespace(id="remember-1", is_over=is_over) for is_over in (False, True))
+    looks, events = iter([running, over]), iter([[SimpleNamespace(task="remember-1", data={})], []])
+
+    async def changed(_seconds):
+        raise AssertionError("it waits for what has come already")
+
+    stream = SimpleNamespace(is_closed=False, changed=changed, since=lambda number: (number, next(events)))
+    core = SimpleNamespace(stream=stream, find=lambda *_: next(looks))
+    lane = _LaneMemory(core, None, None, None, None, None)
+    assert asyncio.run(lane._over(running, 0, lambda *_: None)) is over
 
 
 @pytest.mark.parametrize("count", [20, pytest.param(200, marks=pytest.mark.slow)])
