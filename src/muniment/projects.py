@@ -94,6 +94,7 @@ class Project:
         secret: what its marks hold.
         places: where its repositories lie, and whether each bears a mark.
         inside: the folder of a checkout that holds its memory; None: it lies in the home.
+        by_path: it is older than `projects.json`, and found also by the path that its id is made of.
     """
 
     name: str
@@ -101,6 +102,7 @@ class Project:
     secret: str = field(default_factory=lambda: secrets.token_hex(_SECRET_BYTES), repr=False)
     places: Mapping[str, bool] = field(default_factory=dict)
     inside: str | None = None
+    by_path: bool = False
 
 
 Projects = Mapping[str, Project]
@@ -231,7 +233,7 @@ def _is_another(projects: Projects, held: str, checkout: Checkout, remote: str |
     project = projects.get(held)
     if project is None or checkout.common is None or (remote is not None and remote == project.remote):
         return False
-    if project.places[str(checkout.place)]:
+    if project.places.get(str(checkout.place)):
         # The mark that others may read since a `chmod -R` tells still that nobody else came here.
         return _marked(projects, checkout.common, private=False) != held
     return None not in {remote, project.remote}
@@ -240,7 +242,8 @@ def _is_another(projects: Projects, held: str, checkout: Checkout, remote: str |
 def unrecorded(projects: Projects, home: Path, path: Path) -> str | None:
     """The id of a memory from before `projects.json` that is named after a path; None: there is none."""
     key = workspace_key(path)
-    return key if key not in projects and memory_in(home, key).is_dir() else None
+    is_old = projects[key].by_path if key in projects else memory_in(home, key).is_dir()
+    return key if is_old else None
 
 
 def _marked(projects: Projects, common: Path, *, private: bool = True) -> str | None:
@@ -336,7 +339,7 @@ def _project(value: Any) -> Project:
     is_one = all(isinstance(each, str) for each in texts) and all(
         each is None or isinstance(each, str) for each in maybe
     )
-    if not is_one or any(not isinstance(each, bool) for each in project.places.values()):
+    if not is_one or any(not isinstance(each, bool) for each in (project.by_path, *project.places.values())):
         raise ValueError(value)
     if project.inside is not None and not _is_inside(project.inside):
         raise ValueError(project.inside)
@@ -418,7 +421,7 @@ def link(home: Path, directory: Path, project_id: str) -> Binding:
                 raise ConfigInvalid(
                     f"there is no project {printable(project_id)}; see: muniment projects list"
                 )
-            project = Project(_name_of_id(project_id))
+            project = Project(_name_of_id(project_id), by_path=True)
         gone = _places_left(projects, project_id)
         kept = {place: marked for place, marked in project.places.items() if place not in gone}
         _placed(projects, project_id, replace(project, places=kept), found.checkout)
@@ -435,7 +438,8 @@ def unlink(home: Path, directory: Path) -> tuple[Binding, str]:
         found = find_in(projects, home, find_checkout(directory))
         project_id = found.id
         if found.is_bound:
-            projects.setdefault(found.id, found.project or Project(_name_of_id(found.id)))
+            project = found.project or Project(_name_of_id(found.id))
+            projects[found.id] = replace(project, by_path=False)
             project_id = _free_id(projects, home, found.checkout)
         _placed(projects, project_id, Project(_name_of(found.checkout)), found.checkout)
     return found, project_id
@@ -451,7 +455,7 @@ def rename(home: Path, project_id: str, name: str) -> None:
     if not name.strip() or not name.isprintable() or len(name) > MAX_NAME_CHARS:
         raise ConfigInvalid(f"a name has 1 to {MAX_NAME_CHARS} printable characters")
     with changing(home) as projects:
-        project = projects.get(project_id, Project(name))
+        project = projects.get(project_id, Project(name, by_path=True))
         if project_id not in projects and not memory_in(home, project_id).is_dir():
             raise ConfigInvalid(f"there is no project {printable(project_id)}; see: muniment projects list")
         projects[project_id] = replace(project, name=name.strip())
@@ -526,7 +530,9 @@ def _placed(projects: dict[str, Project], project_id: str, project: Project, che
             left = {each: marked for each, marked in known.places.items() if each != place}
             projects[other] = replace(known, places=left)
     remote = (None if common is None else remote_of(common)) or project.remote
-    projects[project_id] = replace(project, remote=remote, places={**project.places, place: is_marked})
+    by_path = project.by_path and project_id != workspace_key(checkout.place)
+    places = {**project.places, place: is_marked}
+    projects[project_id] = replace(project, remote=remote, places=places, by_path=by_path)
     return projects[project_id]
 
 
@@ -591,8 +597,9 @@ def notes_of(home: Path, found: Binding, *, wrote: bool) -> Iterator[str]:
         case _:
             pass
     if checkout.path != checkout.place and found.is_bound:
-        old = unrecorded(read_projects(home), home, checkout.path)
-        if old is not None and old != found.id:
+        projects = read_projects(home)
+        old = unrecorded(projects, home, checkout.path)
+        if old is not None and old != found.id and old not in projects:
             yield (
                 "this worktree had a memory of its own and shares that of its clone now; the old one lies "
                 f"in {memory_in(home, old)}; to end this note: muniment projects rename {old} NAME"

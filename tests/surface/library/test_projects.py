@@ -467,3 +467,22 @@ def test_a_repository_that_several_homes_know_is_found_by_each_of_them_after_it_
     again = moved.rename(tmp_path / "again")
     user.remembers(again, "This project is the last")
     assert user.sees(again.rename(moved)) == {"This project is the last"}
+
+
+@pytest.mark.parametrize("command", ["rename", "link"])
+def test_a_memory_from_before_the_list_of_projects_stays_its_repositorys_whatever_it_is_called_or_shares(
+    user, tmp_path, command
+):
+    tree = repository(tmp_path / "old")
+    user.remembers(tree, FACT)
+    (tree / ".git" / "muniment").unlink()
+    (user.home / "projects.json").unlink()
+    before = workspace_key(tree)
+    if command == "rename":
+        user.run("projects", "rename", before, "older")
+    else:
+        user.run("projects", "link", before, repository(tmp_path / "other"))
+        assert user.sees(tmp_path / "other") == {FACT}
+    assert user.sees(tree) == {FACT}
+    user.run("projects", "unlink", tree)
+    assert user.sees(tree) == set(), "it is its own from now on"
