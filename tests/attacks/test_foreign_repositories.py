@@ -371,7 +371,7 @@ def test_no_folder_outside_of_the_checkout_or_in_git_can_be_chosen(tmp_path, hom
 # -- another repository at the place of one -----------------------------------------------------------------
 
 
-@pytest.mark.threat("T-MEM-30", control="secret_marks")
+@pytest.mark.threat("T-MEM-30", control="marked_places")
 @pytest.mark.parametrize("remote", [None, "https://example.org/evil"])
 @pytest.mark.parametrize("is_moved", [False, True])
 def test_another_repository_at_the_place_of_one_without_a_remote_sees_nothing_of_its_memory(

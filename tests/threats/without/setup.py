@@ -9,14 +9,14 @@ table({
     "settings_as_read": ("Nobody looks whether a settings file changed meanwhile.", {
         "cli.setup_files:_check_unchanged": none}),
     "masked_keys": ("Values of our own entries are shown whatever they are called.", {
-        "cli.setup:_masked": lambda found: found[0]}),
+        "cli.setup:_masked": lambda found: found[0], "cli.setup_edits:_masked": lambda text, *_: text}),
     "kept_privately": ("What is kept of a settings file is for everybody to read.", {
         "cli.setup_files:_KEPT_MODE": 0o644}),
 })
 # fmt: on
 
 
-@around("cli.setup:_difference")
-def own_lines(real, text, after):
+@around("cli.setup:_piece")
+def own_lines(real, part, text, after):
     """A change is shown with the lines around it."""
-    return real(text, after)._replace(gone=text, come=after)
+    return real(part, text, after)._replace(shown=(text, after))
