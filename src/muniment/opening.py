@@ -169,7 +169,7 @@ def _enter_inside(found: Binding, root: BoundRoot, state: State) -> None:
     if found.inside is None:
         return
     require_beneath(found, root.trusted_path)
-    for place in found.left if found.checkout.path == found.checkout.place else ():
+    for place in found.before:
         move_root(state, Path(place, found.inside), root)
 
 

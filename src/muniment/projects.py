@@ -7,7 +7,7 @@ committed and never cloned.
 P1 A checkout is bound to a project by its place, or by a mark with the project's secret, and by nothing else.
    What a repository brings with it, a remote, a mark of another home or a folder of that name, binds nothing.
 P2 A mark in a place that is not recorded: where at a recorded place there is no repository any more, or that
-   of another project, the repository was moved; else it is a copy.
+   of another project or remote, the repository was moved; else it is a copy.
 P3 A copy, and another clone of a known remote, is a question to a person, asked once. Unanswered it reads
    nothing of the other's memory, and what is written goes to a memory of its own, which answers the question.
 P4 A repository without the mark that its place is recorded to bear is another one, and begins anew, unless it
@@ -30,7 +30,7 @@ import json
 import os
 import re
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
@@ -95,6 +95,7 @@ class Project:
         places: where its repositories lie, and whether each bears a mark.
         inside: the folder of a checkout that holds its memory; None: it lies in the home.
         by_path: it is older than `projects.json`, and found also by the path that its id is made of.
+        before: the places that its repositories were moved from, and where they were moved to.
     """
 
     name: str
@@ -103,6 +104,7 @@ class Project:
     places: Mapping[str, bool] = field(default_factory=dict)
     inside: str | None = None
     by_path: bool = False
+    before: Mapping[str, str] = field(default_factory=dict)
 
 
 Projects = Mapping[str, Project]
@@ -152,6 +154,14 @@ class Binding:
         return (
             self.id if self.inside is None else _key(self.checkout.path, b"inside\0%s\0" % self.id.encode())
         )
+
+    @property
+    def before(self) -> tuple[str, ...]:
+        """Where the checkout lay before, if it is one that was moved."""
+        place = str(self.checkout.place)
+        if self.project is None or place != str(self.checkout.path):
+            return ()
+        return (*self.left, *(old for old, now in self.project.before.items() if now in {place, *self.left}))
 
     def keeping(self, inside: str | None) -> Binding:
         """The same, if its memory lay in that folder of the checkout."""
@@ -266,16 +276,19 @@ def _marks(common: Path, *, private: bool) -> list[re.Match[str]]:
 
 
 def _places_left(projects: Projects, project_id: str) -> tuple[str, ...]:
-    """The recorded places that bore its mark, and where none is any more, or that of another project (P2).
+    """The recorded places that bore its mark and that it has left (P2).
 
-    One without a mark may be its own, which lost it: then the copy would be the owner.
+    A repository there without a mark may be its own, which lost it: then the copy would be the owner. One of
+    another remote is not.
     """
+    remote = projects[project_id].remote if project_id in projects else None
 
     def is_left(place: str) -> bool:
         common = common_of(Path(place))
         if common is None:
             return not os.path.lexists(Path(place, GIT))
-        return _marked(projects, common) not in {None, project_id}
+        marked = _marked(projects, common)
+        return remote not in {None, remote_of(common)} if marked is None else marked != project_id
 
     places = projects[project_id].places if project_id in projects else {}
     return tuple(place for place, bears_mark in places.items() if bears_mark and is_left(place))
@@ -334,7 +347,7 @@ def read_projects(home: Path) -> Projects:
 def _project(value: Any) -> Project:
     """A project as JSON; raises one of `read_projects`' where it is none."""
     project = Project(**value)
-    texts = (project.name, project.secret, *project.places)
+    texts = (project.name, project.secret, *project.places, *project.before, *project.before.values())
     maybe = (project.remote, project.inside)
     is_one = all(isinstance(each, str) for each in texts) and all(
         each is None or isinstance(each, str) for each in maybe
@@ -398,8 +411,7 @@ def recorded(home: Path, found: Binding) -> Binding:
     with changing(home) as projects:
         found = find_in(projects, home, found.checkout)
         project = found.project or Project(_name_of(found.checkout))
-        kept = {place: marked for place, marked in project.places.items() if place not in found.left}
-        project = _placed(projects, found.id, replace(project, places=kept), found.checkout)
+        project = _placed(projects, found.id, _moved(project, found.left, found.checkout), found.checkout)
     return replace(found, project=project)
 
 
@@ -422,9 +434,8 @@ def link(home: Path, directory: Path, project_id: str) -> Binding:
                     f"there is no project {printable(project_id)}; see: muniment projects list"
                 )
             project = Project(_name_of_id(project_id), by_path=True)
-        gone = _places_left(projects, project_id)
-        kept = {place: marked for place, marked in project.places.items() if place not in gone}
-        _placed(projects, project_id, replace(project, places=kept), found.checkout)
+        left = _places_left(projects, project_id)
+        _placed(projects, project_id, _moved(project, left, found.checkout), found.checkout)
     return found
 
 
@@ -521,18 +532,28 @@ def _is_recorded(found: Binding) -> bool:
     return _marked({found.id: project}, checkout.common) is not None
 
 
+def _moved(project: Project, left: Collection[str], checkout: Checkout) -> Project:
+    """A project that has left some places for that of a checkout."""
+    place = str(checkout.place)
+    places = {each: marked for each, marked in project.places.items() if each not in left}
+    before = {old: place if now in left else now for old, now in project.before.items()}
+    return replace(project, places=places, before=before | dict.fromkeys(left, place))
+
+
 def _placed(projects: dict[str, Project], project_id: str, project: Project, checkout: Checkout) -> Project:
     """Record that a checkout belongs to a project, and to no other; its repository is marked first."""
     place, common = str(checkout.place), checkout.common
     is_marked = common is not None and _mark(projects, common, project_id, project.secret)
     for other, known in projects.items():
-        if place in known.places:
+        if place in known.places or place in known.before:
             left = {each: marked for each, marked in known.places.items() if each != place}
-            projects[other] = replace(known, places=left)
+            before = {old: now for old, now in known.before.items() if old != place}
+            projects[other] = replace(known, places=left, before=before)
     remote = (None if common is None else remote_of(common)) or project.remote
     by_path = project.by_path and project_id != workspace_key(checkout.place)
     places = {**project.places, place: is_marked}
-    projects[project_id] = replace(project, remote=remote, places=places, by_path=by_path)
+    before = {old: now for old, now in project.before.items() if old != place}
+    projects[project_id] = replace(project, remote=remote, places=places, by_path=by_path, before=before)
     return projects[project_id]
 
 

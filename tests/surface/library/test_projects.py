@@ -446,6 +446,16 @@ def test_a_copy_does_not_become_the_owner_where_the_original_lost_its_mark(shop,
     assert (user.sees(shop), user.notes) == ({FACT, "This project is the first"}, "")
 
 
+def test_a_moved_repository_stays_the_owner_where_one_of_another_remote_took_its_place(shop, user, tmp_path):
+    moved = shop.rename(tmp_path / "moved")
+    git(repository(shop), "remote", "add", "origin", "https://example.org/other")
+    assert (user.sees(moved), user.sees(shop)) == ({FACT}, set())
+    user.remembers(moved, "This project is moved")
+    user.remembers(shop, "This project is another")
+    assert user.sees(moved) == {FACT, "This project is moved"}
+    assert user.sees(shop) == {"This project is another"}
+
+
 def test_a_repository_that_several_homes_know_is_found_by_each_of_them_after_it_was_moved(user, tmp_path):
     shop, other = repository(tmp_path / "shop"), User(tmp_path / "other home")
     other.remembers(shop, "This project has two homes")

@@ -9,9 +9,10 @@ import muniment
 from kit.daemon.process import policy_file
 from kit.daemon.raw import running
 from kit.git import clone, committed, git, needs_git, repository
+from muniment import projects
 from muniment.cli.app import app
 from muniment.client import Client
-from muniment.projects import keep_inside
+from muniment.projects import bind_checkout, keep_inside, read_projects
 
 pytestmark = needs_git
 
@@ -202,6 +203,42 @@ def test_the_history_of_a_memory_inside_goes_with_a_clone_that_is_renamed_and_wo
         memory.undo(done.task_id)
         assert memory.recall("zebras").entries == ()
     assert ann.names() == BEFORE
+
+
+@pytest.mark.parametrize("first", ["init", "link", "recorded alone", "moved twice"])
+def test_that_history_waits_for_the_next_use_whatever_records_the_move_first(ann, tmp_path, first):
+    ann.remembers("This project keeps zebras")
+    (project,) = read_projects(ann.home)
+    ann.clone = ann.clone.rename(tmp_path / "renamed")
+    match first:
+        case "init":
+            keep_inside(ann.home, ann.clone, ".muniment")
+        case "link":
+            projects.link(ann.home, ann.clone, project)
+        case _:
+            bind_checkout(ann.home, ann.clone)  # And then, say, the power fails.
+    if first == "moved twice":
+        ann.clone = ann.clone.rename(tmp_path / "again")
+    for _ in ("as it is read", "as it is known from then on"):
+        assert "owner" in ann.command("recall", "zebras")
+        with ann.open() as memory:
+            assert [each.trust for each in memory.recall("zebras").entries] == ["owner"]
+
+
+def test_a_repository_that_takes_the_place_of_a_moved_one_has_its_own_history(ann, source, tmp_path):
+    """And keeps it, though the moved one has still to fetch its own."""
+    place = ann.clone
+    ann.remembers("This project keeps zebras")
+    bind_checkout(ann.home, place.rename(tmp_path / "renamed"))
+    other = clone(source, place)
+    projects.unlink(ann.home, other)
+    keep_inside(ann.home, other, ".muniment")
+    ann.remembers("This project keeps okapis")
+    ann.clone = tmp_path / "renamed"
+    ann.command("recall", "zebras")
+    ann.clone = other
+    with ann.open() as memory:
+        assert [each.trust for each in memory.recall("okapis").entries] == ["owner"]
 
 
 def test_git_in_the_memory_folder_itself_is_passed_over(ann, tmp_path):
