@@ -148,7 +148,9 @@ class Wire:
                     rest.clear()
                 else:
                     rest += last
-        self._later(lambda: self._lines.put_nowait(None))
+        if rest:  # The last line need not end in one.
+            self._later(partial(self._lines.put_nowait, (bytes(rest),)))
+        self._later(partial(self._lines.put_nowait, None))
 
     def _write(self) -> None:
         while True:

@@ -233,7 +233,9 @@ class ForgetResult(_Model):
         description="Where nothing was meant, paths of entries that share a word with the query.",
     )
     notes: list[str] = Field(default_factory=list, description="What a person should know.")
-    digest: str | None = Field(None, description="Of a dry run: names exactly what would go; null: nothing.")
+    digest: str | None = Field(
+        None, description="Of a dry run: names exactly what would go; absent: nothing would."
+    )
 
 
 class DreamResult(_Model):

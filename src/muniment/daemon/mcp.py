@@ -34,7 +34,9 @@ from muniment.adapters.mcp.tools import (
     RememberCall,
     ToolProblem,
     UndoAnswer,
+    marked,
 )
+from muniment.content.gates import one_line
 from muniment.daemon import asking
 from muniment.daemon.contract import MAX_BODY_BYTES, HttpProblem, RecallBody, sentence_of
 from muniment.daemon.http import TRUST_HEADER, Call
@@ -110,9 +112,9 @@ class McpSessions:
     async def _hosted_for(self, call: Call, workspace: Workspace) -> _Hosted:
         whose = _whose(call, workspace)
         hosted = self._hosted.get(whose)
+        self._watch(workspace)
         if hosted is None:
             hosted = self._hosted[whose] = _Hosted()
-            self._watch(workspace)
             await self._drop_revoked()
         await hosted.started.wait()
         return hosted
@@ -123,7 +125,8 @@ class McpSessions:
         await asyncio.gather(*[self._hosted.pop(each).stop() for each in revoked])  # All are popped first.
 
     def _watch(self, workspace: Workspace) -> None:
-        if workspace.key not in self._watching:
+        watching = self._watching.get(workspace.key)
+        if watching is None or watching.done():  # It broke, which the log has.
             self._watching[workspace.key] = asyncio.create_task(self._told_of(workspace))
 
     async def _told_of(self, workspace: Workspace) -> None:
@@ -144,10 +147,12 @@ class McpSessions:
 
 async def _end_watcher() -> None:
     """End the task that the SDK's streams leave behind, to look twice a second whether uvicorn ends."""
-    code = sse._shutdown_watcher.__code__  # noqa: SLF001  nobody else knows it
-    left = [each for each in asyncio.all_tasks() if getattr(each.get_coro(), "cr_code", None) is code]
-    for each in left:
-        each.cancel()
+    left = []
+    for task in asyncio.all_tasks():
+        code = getattr(task.get_coro(), "cr_code", None)
+        if code is not None and (code.co_filename, code.co_name) == (sse.__file__, "_shutdown_watcher"):
+            task.cancel()
+            left.append(task)
     await asyncio.gather(*left, return_exceptions=True)
 
 
@@ -196,9 +201,12 @@ class _Hosted:
         await self._running
 
     async def _run(self) -> None:
-        async with self.manager.run():
-            self.started.set()
-            await self._stop.wait()
+        try:
+            async with self.manager.run():
+                self.started.set()
+                await self._stop.wait()
+        finally:
+            self.started.set()  # Whoever waits for it is told by the SDK that it has ended.
 
 
 def _backend_of(context: Context) -> Backend:
@@ -368,5 +376,5 @@ def _problem_of(error: Mapping[str, Any]) -> ToolProblem:
     if "reviewId" in error:
         text += f" The owner sees it by: muniment review show {error['reviewId']}"
     if error.get("paths"):
-        text += f" It is about: {', '.join(error['paths'])}"
+        text += "\n" + marked("\n".join(map(one_line, error["paths"])))
     return ToolProblem(code, text)

@@ -486,10 +486,12 @@ class Daemon:
         try:
             self._withdraw()
             at_rest = await self.core.stop(self._options.grace)
-            if self.core.mcp is not None:
-                await self.core.mcp.stop()  # Before the server is told to end, which waits for what is open.
-            self.core.stream.close()
-            await self._opened.aclose()
+            try:
+                if self.core.mcp is not None:
+                    await self.core.mcp.stop()  # Before the server ends, which waits for what is open.
+            finally:
+                self.core.stream.close()
+                await self._opened.aclose()
             events.emit("daemon_stopped", at_rest=at_rest, pid=os.getpid())
         finally:
             self._stopped.set()

@@ -244,6 +244,19 @@ def test_once_a_token_is_revoked_nothing_more_is_sent_for_it(daemon):
     assert daemon.ask("POST", "/mcp", *MESSAGE, named, body=PING, token=token).status == 401
 
 
+def test_sessions_of_revoked_tokens_end_while_others_begin_at_once(daemon):
+    def begin(token):
+        return daemon.ask("POST", "/mcp", *MESSAGE, body=HELLO, token=token).status
+
+    gone = [daemon.add(f"gone-{number}") for number in range(6)]
+    new = [daemon.add(f"new-{number}") for number in range(6)]
+    assert [begin(each) for each in gone] == [200] * 6
+    for number in range(6):
+        daemon.core.tokens.revoke(f"gone-{number}")
+    with ThreadPoolExecutor(6) as threads:
+        assert list(threads.map(begin, new)) == [200] * 6
+
+
 REFUSED = (
     ({"token": "nobody-knows-this-token"}, (401, "token_required")),
     ({"headers": ("Origin: http://evil.example",)}, (403, "foreign_origin")),

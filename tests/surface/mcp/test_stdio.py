@@ -45,10 +45,13 @@ class Piped:
         """Write messages, or lines as they are."""
         for each in messages:
             line = each if isinstance(each, bytes) else json.dumps({"jsonrpc": "2.0", **each}).encode()
-            with suppress(BrokenPipeError):
-                left = line + b"\n"
-                while left:
-                    left = left[await asyncio.to_thread(os.write, self._to, left[:65_536]) :]
+            await self.send_bytes(line + b"\n")
+
+    async def send_bytes(self, left):
+        """Write what need be no line."""
+        with suppress(BrokenPipeError):
+            while left:
+                left = left[await asyncio.to_thread(os.write, self._to, left[:65_536]) :]
 
     async def answer(self):
         """The next message."""
@@ -156,8 +159,8 @@ def test_what_is_under_way_when_the_input_ends_is_answered(hosted):
         await host.send(
             call(1, "remember", content="The user keeps a goat"),
             {"id": 2, "method": "tools/list"},
-            call(3, "recall", query="goat"),
         )
+        await host.send_bytes(json.dumps({"jsonrpc": "2.0", **call(3, "recall", query="goat")}).encode())
         host.end()
         answers = await host.answers(3)
         assert answers[1]["result"]["structuredContent"]["paths"]

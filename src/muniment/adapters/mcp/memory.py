@@ -358,8 +358,10 @@ _FOR_MODELS: Final = (
 def problem_of(error: MunimentError) -> ToolProblem:
     """What a model is told of an error (M3)."""
     match error:
+        case StoreConflict() | UndoOverlap():
+            text = marked(str(error))  # It names files.
         case ForgetFailed() if error.meant is not None:
-            text = str(error)
+            text = marked(str(error))
         case Cancelled():
             text = "it was cancelled; nothing was written"
         case DeadlineExceeded() | RememberTimeout() | ForgetTimeout():

@@ -296,7 +296,8 @@ def _tool(each: ToolDefinition) -> t.Tool:
 
 
 def _failed(problem: ToolProblem) -> t.CallToolResult:
-    return t.CallToolResult(content=[t.TextContent(text=f"{problem} [{problem.code}]")], is_error=True)
+    text = f"{problem}\n[{problem.code}]" if "\n" in str(problem) else f"{problem} [{problem.code}]"
+    return t.CallToolResult(content=[t.TextContent(text=text)], is_error=True)
 
 
 async def _recalled(backend: Backend, query: str, limit: int) -> RecallAnswer:

@@ -2,8 +2,8 @@
 
 M1 Arguments are read strictly: a field that is not known, a text where a number should be, `"true"` for true
    are mistakes, and the answer says which, in words of ours. Of what was sent it quotes a field's name alone.
-M2 Whatever stands in the memory stands between marks that it cannot imitate, in the text for the model and in
-   the structured content alike.
+M2 Whatever stands in the memory, and what names a file of it, stands between marks that it cannot imitate in
+   the text for the model. So do texts in the structured content; its paths are fields, as they are.
 
 Source: modelcontextprotocol.io/specification, "Tools"; SEP-1303: bad arguments are the result of a tool.
 """
@@ -204,7 +204,7 @@ class ForgetAnswer(_Answer):
 class UndoAnswer(_Answer):
     """What was taken back."""
 
-    task_id: str = Field(description="Of the undo; undo that to have it again.")
+    task_id: str = Field(description="Of the undo; undo of that, where you may, brings it back.")
     undone: str
     paths: list[str]
     notes: list[str]
@@ -357,7 +357,7 @@ def told(answer: Answered) -> str:
     """An answer as text for the model."""
     match answer:
         case RememberAnswer():
-            return _lines(f"{answer.summary}. task: {answer.task_id}", answer.notes)
+            return _lines(f"task: {answer.task_id}", [answer.summary, *answer.notes])
         case RecallAnswer():
             return answer.text or "Nothing in the memory is about that."
         case ShowAnswer():
@@ -367,17 +367,19 @@ def told(answer: Answered) -> str:
         case ForgetAnswer():
             return _forgotten(answer)
         case UndoAnswer():
-            said = f"took back {answer.undone}: {_listed(answer.paths)}. task: {answer.task_id}"
-            return _lines(said, answer.notes)
+            paths = ", ".join(answer.paths) or "nothing"
+            return _lines(f"took back {answer.undone}. task: {answer.task_id}", [paths, *answer.notes])
 
 
 def _forgotten(answer: ForgetAnswer) -> str:
     if answer.done:
-        return _lines(f"removed. task: {answer.task_id}", answer.notes, answer.text)
-    if answer.digest is None:
-        return _lines("nothing was removed", answer.notes, answer.text)
-    how = f"this would go, if forget is called with the same description, yes=true and digest={answer.digest}"
-    return _lines(f"nothing was removed yet; {how}", answer.notes, answer.text)
+        first = f"removed. task: {answer.task_id}"
+    elif answer.digest is None:
+        first = "nothing was removed"
+    else:
+        how = f"if forget is called with the same description, yes=true and digest={answer.digest}"
+        first = f"nothing was removed yet; this would go, {how}"
+    return "\n".join(filter(None, [_lines(first, answer.notes), answer.text]))
 
 
 def _history(answer: HistoryAnswer) -> str:
@@ -391,10 +393,7 @@ def _history(answer: HistoryAnswer) -> str:
     return marked("\n".join(map(one_line, lines))) + ("\n(there are older ones)" if answer.more else "")
 
 
-def _lines(first: str, notes: Sequence[str], text: str = "") -> str:
-    said = [one_line(first), *(f"note: {one_line(note)}" for note in notes)]
-    return "\n".join([*said, text] if text else said)
-
-
-def _listed(paths: Sequence[str]) -> str:
-    return ", ".join(paths) or "nothing"
+def _lines(first: str, quoted: Sequence[str]) -> str:
+    """A line of ours, and others that may name files."""
+    said = marked("\n".join(map(one_line, quoted))) if quoted else ""
+    return "\n".join(filter(None, [one_line(first), said]))
