@@ -39,9 +39,9 @@ from muniment.jobs.sources import read_source
 from muniment.kernel.cancel import Patience
 from muniment.kernel.names import Scope, Trust
 from muniment.opening import find_place, open_state
-from muniment.projects import find_project
+from muniment.projects import find_project, read_projects
 from muniment.settings import Settings, parse_roots, read_settings
-from muniment.store.backup import BackedUp, back_up, restore
+from muniment.store.backup import SCRATCH, BackedUp, back_up, restore
 
 # -- import ------------------------------------------------------------------------------------------
 
@@ -245,6 +245,7 @@ def back_up_to(target: str, *, as_json: bool) -> int:
                 patience=Patience(time.monotonic() + WAIT_SECONDS, cancel),
                 observe=step,
             )
+        done.notes += _left_beside(Path(target), f".{Path(target).name}.*.unfinished", f"{SCRATCH}*")
     except MunimentError as error:
         return print_failure(error, as_json=as_json, what="not backed up")
     if as_json:
@@ -267,8 +268,14 @@ def restore_from(source: Path, *, as_json: bool) -> int:
             file = source.open("rb")
         except OSError as error:
             raise ConfigInvalid(f"{source} cannot be read: {error.strerror}") from error
-        with file, progress("restoring") as observe:
-            done = restore(home, file, observe=observe)
+        with file, cancel_on_interrupt() as cancel, progress("restoring") as observe:
+
+            def step(files: int) -> None:
+                observe(files)
+                Patience(math.inf, cancel).check()
+
+            done = restore(home, file, check=_check_projects, observe=step)
+        done.notes += _left_beside(home, f".{home.name}.*.restoring")
     except MunimentError as error:
         return print_failure(error, as_json=as_json, what="not restored")
     if as_json:
@@ -280,6 +287,25 @@ def restore_from(source: Path, *, as_json: bool) -> int:
         say(on_one_line(f"  {scope} lay outside the home; it is in {home / 'restored' / scope} now"))
     say(f"  compare the end of its records with what you kept: {done.head}")
     return 0
+
+
+def _check_projects(home: Path) -> None:
+    """Raise unless the projects of a restored home can be read.
+
+    Raises:
+        ConfigInvalid: they cannot.
+    """
+    try:
+        read_projects(home)
+    except ConfigInvalid as error:
+        raise ConfigInvalid("its projects.json is damaged; nothing was restored") from error
+
+
+def _left_beside(path: Path, *patterns: str) -> Iterator[str]:
+    """Notes of what others like this left beside a path when they were killed."""
+    for pattern in patterns:
+        for each in sorted(path.absolute().parent.glob(pattern)):
+            yield f"{each} is left of one that was killed, unless it still runs: remove it"
 
 
 def _told(done: BackedUp) -> dict[str, object]:

@@ -440,7 +440,6 @@ class _Import:
             raise InvalidContent(f"{path.text} is there already, with another text or another trust")
         if self._texts.has_id(entry_id(parse(data))):
             raise InvalidContent("an entry with its id is there already, with another text or trust")
-        self._result.lowered += trust is not item.trust
         return _Filed(item, path, data, trust)
 
     # Step 5.
@@ -455,14 +454,23 @@ class _Import:
 
     def _flush(self, kind: str) -> None:
         batch, self._batches[kind], self._bytes[kind] = self._batches[kind], [], 0
-        came = self._texts.came(each.identity for each in batch)  # By another import at the same time.
-        self._result.known += [_told(each.item.name) for each in batch if each.identity in came]
-        batch = [each for each in batch if each.identity not in came]
-        self._observe(len(came))
+        batch = self._still_new(batch)
         if new := [each for each in batch if each.path.scope in self._request.to_make]:
             self._done(new, ())
         if batch := [each for each in batch if each.path.scope not in self._request.to_make]:
             self._commit(batch)
+
+    def _still_new(self, batch: Sequence[_Filed]) -> list[_Filed]:
+        """Without what another import at the same time has brought, which is known."""
+        came = self._texts.came(each.identity for each in batch)
+        known = [each for each in batch if each.identity in came]
+        self._result.known += [_told(each.item.name) for each in known]
+        self._observe(len(known))
+        return [each for each in batch if each.identity not in came]
+
+    def _was_quicker(self, batch: Sequence[_Filed]) -> None:
+        """Somebody else wrote there, be it the same."""
+        self._refuse([each.item for each in self._still_new(batch)], _QUICKER)
 
     def _commit(self, batch: Sequence[_Filed]) -> None:
         """Commit all of it, or its halves where it is refused; what somebody was quicker with is refused."""
@@ -484,12 +492,12 @@ class _Import:
         except PendingReview as waits:
             self._held(batch, waits.review_id)
         except StoreConflict:
-            self._refuse([each.item for each in batch], _QUICKER)
+            self._was_quicker(batch)
         except (PathEscape, Refusal, ToolError) as problem:
             self._blame(batch, problem)
         else:
             landed = {change.path for change in done.changes}
-            self._refuse([each.item for path, each in of.items() if path.text not in landed], _QUICKER)
+            self._was_quicker([each for path, each in of.items() if path.text not in landed])
             if not self._request.dry_run:
                 self._result.tasks.append(run.task)
             self._done([each for path, each in of.items() if path.text in landed], done.notes)
@@ -526,6 +534,7 @@ class _Import:
 
     def _settled(self, batch: Sequence[_Filed]) -> None:
         for each in batch:
+            self._result.lowered += each.item.entry is not None and each.trust is not each.item.trust
             self._texts.bring(each.path)
         self._observe(len(batch))
 

@@ -25,6 +25,7 @@ and can make another one that verifies. Keep it as you keep the home.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import io
 import json
@@ -65,6 +66,9 @@ MAX_MANIFEST_BYTES: Final = 268_435_456
 MAX_LEVELS: Final = 64
 MAX_NAME_BYTES: Final = 4_096
 """Bounds of what is restored; a memory of the shipped policies has 20 000 files a scope."""
+
+SCRATCH: Final = ".muniment-copy-"
+"""What the name of a directory begins with that holds a copy of the ledger while a backup is made."""
 
 _KEPT: Final = ("user", "projects", "projects.json", "policies", "config.toml")
 _MEMORY: Final = "memory"
@@ -130,11 +134,11 @@ def back_up(
     """
     real = Path(os.path.realpath(home))
     elsewhere = {scope: path for scope, path in outside.items() if not _is_beneath(path, real)}
-    with TemporaryDirectory(dir=scratch, prefix=".muniment-") as own:
+    with TemporaryDirectory(dir=scratch, prefix=SCRATCH) as own:
         copy = Path(own) / LEDGER_NAME
         with _locked(real, elsewhere, patience, lambda: _copy_ledger(state, copy)) as roots:
             archive = _Archive(file, observe)
-            archive.add_tree(f"state/{LEDGER_NAME}", copy)
+            archive.add_large(f"state/{LEDGER_NAME}", copy)
             archive.add_tree(f"state/{KEY_NAME}", state.directory / KEY_NAME)
             for name in _KEPT:
                 archive.add_tree(f"home/{name}", real / name)
@@ -189,9 +193,17 @@ def _roots(home: Path, elsewhere: Mapping[str, Path]) -> dict[str, Path]:
 def _copy_ledger(state: State, path: Path) -> None:
     path.unlink(missing_ok=True)
     os.close(os.open(path, _NEW, 0o600))
+    is_full = False
     with state.ledger.bare() as connection, closing(sqlite3.connect(path)) as copy:
-        connection.backup(copy)
-        copy.execute("PRAGMA journal_mode = DELETE")
+        try:
+            connection.backup(copy)
+            copy.execute("PRAGMA journal_mode = DELETE")
+        except sqlite3.Error as error:
+            is_full = error.sqlite_errorcode == sqlite3.SQLITE_FULL
+            if not is_full:
+                raise
+    if is_full:  # Where the copy is, which need not be where the state is.
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 class _Archive:
@@ -214,7 +226,13 @@ class _Archive:
                 os.close(fd)
         elif path.exists():
             with os.fdopen(os.open(path, _READ), "rb") as file:
-                self._add(name, file, os.fstat(file.fileno()).st_size)
+                data = file.read()  # Whole, as `_add_plain` does.
+            self._add(name, io.BytesIO(data), len(data))
+
+    def add_large(self, name: str, path: Path) -> None:
+        """A file that nobody else writes."""
+        with os.fdopen(os.open(path, _READ), "rb") as file:
+            self._add(name, file, os.fstat(file.fileno()).st_size)
 
     def finish(self, told: Mapping[str, Any]) -> BackedUp:
         """The manifest, and the end."""
@@ -268,12 +286,19 @@ class _Archive:
 # -- restore -----------------------------------------------------------------------------------------
 
 
-def restore(home: Path, file: BinaryIO, *, observe: Callable[[int], None] = lambda _: None) -> BackedUp:
+def restore(
+    home: Path,
+    file: BinaryIO,
+    *,
+    check: Callable[[Path], object] = lambda _: None,
+    observe: Callable[[int], None] = lambda _: None,
+) -> BackedUp:
     """Make a home of a backup (R1 to R3).
 
     Args:
         home: missing or empty.
         file: a backup, from anybody.
+        check: told the home before it has its name; raises `ConfigInvalid` where it cannot be used.
         observe: told how many more files were written.
 
     Raises:
@@ -291,6 +316,7 @@ def restore(home: Path, file: BinaryIO, *, observe: Callable[[int], None] = lamb
         _settle_ledger(beside, real, told, done)
         with _reporting(real):
             _bind_anew(beside, real, done)
+            check(beside)
             os.sync()
             _require_empty(home)
             beside.rename(real)
@@ -345,7 +371,7 @@ def _unpacked(
             source = None if member.issparse() else archive.extractfile(member)
             if source is None or len(found) >= MAX_FILES:
                 raise ValueError(f"{printable(member.name)} is no plain file, or one too many")
-            found[member.name] = [member.size, _put(source, into / _place(member.name))]
+            found[member.name] = [member.size, _put(source, into, member.name)]
             done.files += 1
             done.size += member.size
             observe(1)
@@ -397,14 +423,14 @@ def _place(name: str) -> Path:
     raise ValueError(f"{printable(name)} is no name of a file of a memory")
 
 
-def _put(source: IO[bytes], path: Path) -> str:
+def _put(source: IO[bytes], into: Path, name: str) -> str:
     """Write a new file; its digest. A name that comes twice, or is a folder's as well, is a `ValueError`."""
-    digest = hashlib.sha256()
+    digest, path = hashlib.sha256(), into / _place(name)
     try:
         create_private_directory(path.parent)
         fd = os.open(path, _NEW, 0o600)
     except (FileExistsError, IsADirectoryError, ManagedMemoryUnavailable):
-        raise ValueError(f"{printable(path.name)} comes twice, or is a folder as well") from None
+        raise ValueError(f"{printable(name)} comes twice, or is a folder as well") from None
     with os.fdopen(fd, "wb") as file:
         while block := source.read(_BLOCK):
             digest.update(block)

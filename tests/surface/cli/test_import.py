@@ -502,6 +502,19 @@ def test_two_imports_of_one_source_at_the_same_time_write_nothing_twice(muniment
     assert (done["counts"]["imported"], done["counts"]["known"], len(entries(muniment))) == (0, 6, 6)
 
 
+def test_nor_do_they_call_it_refused_what_the_other_has_written_just_then(muniment, tmp_path, monkeypatch):
+    source, committed = rows(tmp_path, 6), importing.commit
+
+    def overtaken(parts, terms):
+        monkeypatch.setattr(importing, "commit", committed)
+        assert muniment.document("import", source)["counts"]["imported"] == 6
+        return committed(parts, terms)
+
+    monkeypatch.setattr(importing, "commit", overtaken)
+    done = muniment.document("import", source)
+    assert done["counts"] == {"imported": 0, "known": 6, "held": 0, "refused": 0}
+
+
 def test_an_import_that_is_cancelled_keeps_its_finished_batches_and_goes_on_where_it_ended(
     muniment, tmp_path, monkeypatch
 ):

@@ -4,6 +4,7 @@ import io
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import tarfile
@@ -226,6 +227,23 @@ def test_a_disk_that_is_full_leaves_no_home_and_says_so(home, other, tmp_path, m
     assert list(other.path.parent.iterdir()) == []
 
 
+def test_a_disk_that_is_full_beside_a_backup_is_not_said_to_be_that_of_the_state(home, tmp_path, monkeypatch):
+    class Full(sqlite3.Connection):
+        def execute(self, sql, *more):
+            if "journal_mode" in sql:
+                super().execute("PRAGMA max_page_count = 1")
+                sql = "CREATE TABLE no_room AS SELECT randomblob(100000)"
+            return super().execute(sql, *more)
+
+    def connected(path, **more):
+        return connect(path, **(more or {"factory": Full}))
+
+    connect = sqlite3.connect
+    monkeypatch.setattr(sqlite3, "connect", connected)
+    told = home.document("backup", tmp_path / "a", code=1)["error"]
+    assert told["message"] == f"{tmp_path / 'a'} cannot be written: No space left on device"
+
+
 @pytest.mark.parametrize(
     "config",
     ['["roots"]\n"user" = """{}"""\n', "[roots]\nuser = '{}'\n[x]\nuser = '{}'\n", "roots = 3\n"],
@@ -321,6 +339,7 @@ HOSTILE = {
     "device": adding((named("home/user/dev", tarfile.CHRTYPE, devmajor=1, devminor=3), b"")),
     "fifo": adding((named("home/user/fifo", tarfile.FIFOTYPE), b"")),
     "folder": adding((named("home/user/folder", tarfile.DIRTYPE), b"")),
+    "broken-projects": lambda members: with_manifest(changed("home/projects.json", b"[]")(members)),
     "twice": adding((named("home/user/by-hand.md"), b"other")),
     "below-a-file": adding((named("home/user/by-hand.md/x.md"), b"x")),
     "above-a-file": adding((named("home/user"), b"x")),
@@ -416,6 +435,30 @@ def test_a_backup_while_others_write_holds_every_commit_that_was_acknowledged_be
     assert made["notes"] == []
     committed = {each["path"] for each in other.document("history")["steps"]}
     assert committed == paths - {"user/by-hand.md"}, "no file without its commit, no commit without its file"
+
+
+def test_what_is_left_of_one_that_was_killed_is_named(home, other, tmp_path):
+    left = [tmp_path / ".a.0badcafe.unfinished", other.path.parent / ".other.0badcafe.restoring"]
+    for each in left:
+        each.mkdir(parents=True)
+    made, restored = home.document("backup", tmp_path / "a"), other.document("restore", tmp_path / "a")
+    assert [len(each["notes"]) for each in (made, restored)] == [1, 1]
+    assert str(left[0]) in made["notes"][0]
+    assert str(left[1]) in restored["notes"][0]
+    assert all(each.exists() for each in left)
+
+
+def test_a_restore_that_is_cancelled_leaves_nothing(home, other, tmp_path, monkeypatch):
+    home("backup", tmp_path / "a")
+    put_down = backing._put
+
+    def interrupted(*arguments):
+        signal.raise_signal(signal.SIGINT)
+        return put_down(*arguments)
+
+    monkeypatch.setattr(backing, "_put", interrupted)
+    assert other.document("restore", tmp_path / "a", code=130)["error"]["code"] == "cancelled"
+    assert list(other.path.parent.iterdir()) == []
 
 
 def test_a_backup_that_is_interrupted_leaves_nothing_under_its_name(home, tmp_path, monkeypatch):
