@@ -46,7 +46,7 @@ from muniment.jobs.entries import Entries, HeldEntry, with_front
 from muniment.kernel.cancel import Patience
 from muniment.kernel.change import FileChange
 from muniment.kernel.names import MAX_FILE_BYTES, MAX_PATH_BYTES, RelPath, Scope, Trust, Verb, joined
-from muniment.kernel.path import FILE_SUFFIX, CanonicalPath
+from muniment.kernel.path import FILE_SUFFIX, CanonicalPath, fold
 from muniment.kernel.root import Kind
 from muniment.policy.frozen import Frozen
 from muniment.sandbox import WAIT_SECONDS
@@ -264,6 +264,8 @@ class MemoriesDirectory:
         to = self._at(new)
         if to is None or (to[1] is not None and (to[1] != "directory" or self._below(to[0]))):
             raise NotDone(f"The destination {new} already exists")
+        if old != new and fold(old) == fold(new):
+            raise NotDone(f"{new} is {old} but for the case; use another name")
         if old.endswith(FILE_SUFFIX):
             _require_suffix(new)
         top, paths = self._meant(old, "rename", self._policy.limits.files_written)

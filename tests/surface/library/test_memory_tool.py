@@ -155,6 +155,15 @@ def test_a_directory_goes_and_moves_whole_if_it_is_small(memory):
     assert "/memories/project/u/4.md" in asked(tool, "view", "/memories/project/u")
 
 
+def test_a_name_that_differs_in_case_alone_is_no_other_name(memory):
+    tool = MunimentMemoryTool(memory())
+    asked(tool, "create", file_text="x")
+    upper = "/memories/user/Notes.md"
+    with pytest.raises(ToolError) as caught:
+        tool.call({"command": "rename", "old_path": NOTES, "new_path": upper})
+    assert caught.value.content == f"{upper} is {NOTES} but for the case; use another name"
+
+
 @pytest.mark.slow
 @given(
     text=st.text(

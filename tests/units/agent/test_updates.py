@@ -90,6 +90,8 @@ def test_talk_is_told_from_facts():
             "nein, danke",
             "OK grazie",
             "Sounds good, thanks.",
+            "Thanks, that was great!",
+            "Danke, das war super!",
         ),
     ):
         assert is_chatter(text), text
@@ -100,6 +102,8 @@ def test_talk_is_told_from_facts():
             "Blue",
             "no tabs",
             "OK is our status code",
+            "That was great coffee",
+            "Great work is done in the mornings",
             "🙏",
             "",
         ),
