@@ -221,6 +221,7 @@ MAY_OPEN = {
     # New files that a person named.
     "cli.moving": {
         *("os.open", "os.fdopen", "os.link", "source.open", "unfinished.rename", "unfinished.unlink"),
+        "path.absolute().parent.glob",
     },
     # The whole home, read under the locks of its roots, or made anew beside where none is.
     "store.backup": {
