@@ -552,8 +552,7 @@ def _placed(projects: dict[str, Project], project_id: str, project: Project, che
     remote = (None if common is None else remote_of(common)) or project.remote
     by_path = project.by_path and project_id != workspace_key(checkout.place)
     places = {**project.places, place: is_marked}
-    before = {old: now for old, now in project.before.items() if old != place}
-    projects[project_id] = replace(project, remote=remote, places=places, by_path=by_path, before=before)
+    projects[project_id] = replace(project, remote=remote, places=places, by_path=by_path)
     return projects[project_id]
 
 

@@ -9,6 +9,7 @@ import asyncio
 import json
 import logging
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -194,3 +195,11 @@ def inspector(*arguments, home):
         env={**os.environ, "HOME": str(home)},
     )
     return done.returncode, json.loads(done.stdout or done.stderr.splitlines()[-1])
+
+
+def stands_between_marks(said, text):
+    """Whether it stands there, and nowhere else."""
+    parts = re.split(r"^<<memory (.*)>>\n((?s:.*?))^<<end \1>>$", text, flags=re.MULTILINE)
+    inside = parts[2::3]
+    outside = parts[::3]
+    return any(said in each for each in inside) and not any(said in each for each in outside)

@@ -127,7 +127,7 @@ def test_a_mark_that_names_no_threat_or_control_ends_the_session_before_it_begin
 
 
 def test_a_red_run_passes_what_fails_and_convicts_the_rest(session, monkeypatch):
-    monkeypatch.setattr(red, "SECONDS", 0.5)
+    monkeypatch.setattr(red, "SECONDS", 2.0)
     code, output = session("--red", "-v", "-rA")
     assert code == 1
     for line in (
@@ -135,7 +135,7 @@ def test_a_red_run_passes_what_fails_and_convicts_the_rest(session, monkeypatch)
         "FAILED proofs/test_suite.py::test_decoration[without exclusive_staging]",
         "test_decoration passed with its control 'exclusive_staging' switched off",
         *(f"test_{name} could not be judged" for name in ("broken_without", "lost_worker", "hanging")),
-        *("NameError: name 'undefined' is not defined", "still running after 0.5 s"),
+        *("NameError: name 'undefined' is not defined", "still running after 2.0 s"),
         *("SKIPPED [1]", "4 failed, 1 passed, 1 skipped"),
     ):
         assert line in output

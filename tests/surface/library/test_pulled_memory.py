@@ -205,7 +205,7 @@ def test_the_history_of_a_memory_inside_goes_with_a_clone_that_is_renamed_and_wo
     assert ann.names() == BEFORE
 
 
-@pytest.mark.parametrize("first", ["init", "link", "recorded alone", "moved twice"])
+@pytest.mark.parametrize("first", ["init", "link", "recorded alone", "moved twice", "recorded twice"])
 def test_that_history_waits_for_the_next_use_whatever_records_the_move_first(ann, tmp_path, first):
     ann.remembers("This project keeps zebras")
     (project,) = read_projects(ann.home)
@@ -217,12 +217,26 @@ def test_that_history_waits_for_the_next_use_whatever_records_the_move_first(ann
             projects.link(ann.home, ann.clone, project)
         case _:
             bind_checkout(ann.home, ann.clone)  # And then, say, the power fails.
-    if first == "moved twice":
+    if first.endswith("twice"):
         ann.clone = ann.clone.rename(tmp_path / "again")
+    if first == "recorded twice":
+        bind_checkout(ann.home, ann.clone)
     for _ in ("as it is read", "as it is known from then on"):
         assert "owner" in ann.command("recall", "zebras")
         with ann.open() as memory:
             assert [each.trust for each in memory.recall("zebras").entries] == ["owner"]
+
+
+def test_a_worktree_that_comes_first_after_a_move_does_not_take_the_history_of_its_clone(ann, tmp_path):
+    """Where the memory is kept inside, each checkout has its own."""
+    ann.remembers("This project keeps zebras")
+    git(ann.clone, "worktree", "add", "--quiet", str(tmp_path / "tree"))
+    ann.clone = ann.clone.rename(tmp_path / "renamed")
+    git(ann.clone, "worktree", "repair")
+    with muniment.open(tmp_path / "tree", home=ann.home, policy=ann.policy, in_process=True) as memory:
+        assert not memory.history()
+    with ann.open() as memory:
+        assert [each.trust for each in memory.recall("zebras").entries] == ["owner"]
 
 
 def test_a_repository_that_takes_the_place_of_a_moved_one_has_its_own_history(ann, source, tmp_path):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import threading
 
 import anyio
@@ -12,7 +11,7 @@ import pytest
 from mcp.shared.exceptions import MCPError
 
 from kit.daemon.process import policy_file
-from kit.mcp import ERAS, refused, server_of, text_of, with_client
+from kit.mcp import ERAS, refused, server_of, stands_between_marks, text_of, with_client
 from muniment.adapters.mcp import memory as own
 from muniment.store.review import pending
 from muniment.testing.minds import ScriptedModel, call, calls, say
@@ -336,14 +335,6 @@ def test_what_a_file_is_called_stands_between_marks_as_well(session, user):
 
     for text in session(body, "owner"):
         assert stands_between_marks(speaking, text)
-
-
-def stands_between_marks(said, text):
-    """Whether it stands there, and nowhere else."""
-    parts = re.split(r"^<<memory (.*)>>\n((?s:.*?))^<<end \1>>$", text, flags=re.MULTILINE)
-    inside = parts[2::3]
-    outside = parts[::3]
-    return any(said in each for each in inside) and not any(said in each for each in outside)
 
 
 def test_an_entry_that_has_marks_of_its_own_is_not_shown(session, user):
