@@ -227,21 +227,29 @@ def test_a_disk_that_is_full_leaves_no_home_and_says_so(home, other, tmp_path, m
     assert list(other.path.parent.iterdir()) == []
 
 
-def test_a_disk_that_is_full_beside_a_backup_is_not_said_to_be_that_of_the_state(home, tmp_path, monkeypatch):
-    class Full(sqlite3.Connection):
-        def execute(self, sql, *more):
-            if "journal_mode" in sql:
-                super().execute("PRAGMA max_page_count = 1")
-                sql = "CREATE TABLE no_room AS SELECT randomblob(100000)"
-            return super().execute(sql, *more)
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [
+        (sqlite3.SQLITE_FULL, "/a cannot be written: No space left on device"),
+        (sqlite3.SQLITE_IOERR, "/home/state/ledger.db: "),
+    ],
+)
+def test_a_disk_that_is_full_beside_a_backup_is_not_said_to_be_that_of_the_state(
+    home, tmp_path, monkeypatch, code, told
+):
+    class Failing(sqlite3.Connection):
+        def execute(self, *_):
+            error = sqlite3.OperationalError("it fails")
+            error.sqlite_errorcode, error.sqlite_errorname = code, "SQLITE"
+            raise error
 
     def connected(path, **more):
-        return connect(path, **(more or {"factory": Full}))
+        return connect(path, **(more or {"factory": Failing}))
 
     connect = sqlite3.connect
     monkeypatch.setattr(sqlite3, "connect", connected)
-    told = home.document("backup", tmp_path / "a", code=1)["error"]
-    assert told["message"] == f"{tmp_path / 'a'} cannot be written: No space left on device"
+    message = home.document("backup", tmp_path / "a", code=1)["error"]["message"]
+    assert message.startswith(f"{tmp_path}{told}")
 
 
 @pytest.mark.parametrize(

@@ -240,6 +240,17 @@ def test_what_was_begun_and_not_done_is_taken_back_and_told_and_the_task_may_try
     assert of_task(ground.state, "task-1") is not None
 
 
+def test_where_nothing_may_be_written_nothing_is_taken_back_and_a_note_says_so(ground, before, monkeypatch):
+    contents = ground.contents()
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr("muniment.elsewhere.IS_LINUX", False)
+        (told,) = recovered(ground)
+    assert told.startswith("a commit in user was interrupted and is not taken back on ")
+    assert ground.contents() == contents
+    assert recovered(ground) == (TOOK_BACK,)
+    assert before != contents
+
+
 @pytest.mark.usefixtures("before")
 @pytest.mark.parametrize("path", ["user/new/n.md", "user/a.md", "user/topic/t.md"])
 def test_what_somebody_wrote_between_crash_and_recovery_is_kept_and_told(ground, path):

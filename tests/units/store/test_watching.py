@@ -208,13 +208,15 @@ def test_a_look_that_fails_loses_nothing_that_the_system_told(made, look, monkey
     assert look("zebra") == ["a/one.md"]
 
 
-@pytest.mark.parametrize("lost", ["count", "instance", "watches"])
+@pytest.mark.parametrize("lost", ["count", "instance", "watches", "another system"])
 def test_where_the_system_loses_count_or_has_no_watch_left_all_directories_are_asked(
     made, look, told, monkeypatch, lost
 ):
     if lost == "instance":
         libc = Mock(inotify_init1=Mock(return_value=-1))
         monkeypatch.setattr(subject.ctypes, "CDLL", lambda *_, **__: libc)
+    if lost == "another system":
+        monkeypatch.setattr(subject, "IS_LINUX", False)
     look()
     look()
     if lost == "count":
