@@ -220,7 +220,10 @@ class Ground:
         real = os.path.realpath(f"{root}/{rel}")
         if real == root:
             return scope
-        return f"{scope}/{os.path.relpath(real, root)}" if real.startswith(f"{root}/") else None
+        if not real.startswith(f"{root}/"):
+            return None
+        slash = "/" if _leads_to_folders(Path(root, rel)) and not Path(real).is_dir() else ""
+        return f"{scope}/{os.path.relpath(real, root)}{slash}"
 
     def remember_links(self):
         """Copy the directories and links of the bound roots, without any file."""
@@ -234,9 +237,19 @@ class Ground:
                     path = Path(where) / name
                     copy = self.shadow / scope / path.relative_to(root)
                     if path.is_symlink():
-                        copy.symlink_to(path.readlink())
+                        copy.symlink_to(os.readlink(path))  # noqa: PTH115  likewise
                     elif path.is_dir():
                         copy.mkdir()
+
+
+def _leads_to_folders(path):
+    """Whether a link says by a slash at its end that it leads to a folder, which `realpath` drops."""
+    while path.is_symlink():
+        target = os.readlink(path)  # noqa: PTH115  `Path.readlink` drops that slash
+        if target.endswith("/"):
+            return True
+        path = path.parent / target
+    return False
 
 
 def identity(path):

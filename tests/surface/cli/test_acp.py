@@ -254,8 +254,9 @@ def test_the_conversation_of_the_page_is_the_one_that_happens(start):
             host.send(**document)
             continue
         answer = host.answer()
-        if "enforcement" in document.get("result", {}):
-            answer["result"]["enforcement"] = document["result"]["enforcement"]
+        for name in {"enforcement", "digest"} & document.get("result", {}).keys():
+            assert answer["result"][name]
+            answer["result"][name] = document["result"][name]
         assert answer == document
     told = (f"{BACKSTOP_SECONDS:.0f} seconds", f"{MAX_LINE_BYTES} bytes", f"{MAX_PENDING}")
     assert [each for each in (*METHODS, AVAILABILITY, *told) if each not in page] == []
