@@ -141,7 +141,10 @@ def test_who_takes_the_locks_of_roots_asks_whether_this_system_may_write():
     assert silent == of("muniment.store", "review backup")
 
 
-LOOPS = of("muniment", "cli.daemon cli.mcp cli.mcp_pipe cli.wire adapters.mcp.memory adapters.mcp.server")
+LOOPS = of(
+    "muniment",
+    "cli.daemon cli.mcp cli.mcp_pipe cli.wire adapters.mcp.memory adapters.mcp.server adapters.threads",
+)
 """What runs on an event loop of its own; the SDK of MCP has no other way."""
 
 

@@ -28,6 +28,18 @@ from muniment.kernel.names import Trust
 ERAS = ("legacy", "auto")
 """What a client begins with: a handshake, as until 2025, or none, as since 2026."""
 
+HELLO = {
+    "jsonrpc": "2.0",
+    "id": 0,
+    "method": "initialize",
+    "params": {
+        "protocolVersion": "2025-11-25",
+        "capabilities": {},
+        "clientInfo": {"name": "raw", "version": "1"},
+    },
+}
+"""The handshake, as a client sends it that brings no library."""
+
 SECONDS = 30.0
 
 logging.getLogger("mcp.client").setLevel(logging.CRITICAL)  # It logs each stream that a test leaves early.

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import TypeVar
 
+import anyio
 import anyio.to_thread
 
 from muniment.cancelling import Cancel
@@ -34,4 +36,21 @@ async def in_thread(work: Callable[[Cancel], T]) -> T:
         cancel.set()
         if not begun:  # Nor will it wait on the token, should it begin after this.
             cancel.close()
+        raise
+
+
+async def until_ended(running: asyncio.Future[T], cancel: Cancel) -> T:
+    """What comes of work that is under way in a thread; cancelled, it is told so, and its end awaited.
+
+    So whoever counts what is under way counts it until then, though nobody asks for it any more.
+    """
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        if not running.done():
+            cancel.set()
+            with anyio.CancelScope(shield=True):  # Each further wait would be cancelled again.
+                await asyncio.wait({running})
+        if not running.cancelled():
+            running.exception()  # Nobody asks for it any more.
         raise

@@ -202,11 +202,12 @@ async def serve_over(wire: Wire, opened: OpenedMemory, trust: Trust) -> None:
     from muniment.adapters.mcp.server import MemoryServer
 
     memory = OwnMemory(opened, trust)
-    watching: list[asyncio.Task[None]] = []
+    watching: asyncio.Task[None] | None = None
 
     def listening() -> None:
-        if not watching or watching[-1].done():
-            watching.append(asyncio.create_task(_watch(server, opened)))
+        nonlocal watching
+        if watching is None or watching.done():  # It broke, which the log has.
+            watching = asyncio.create_task(_watch(server, opened))
 
     server = MemoryServer(lambda _: memory, listening)
     try:
@@ -214,8 +215,8 @@ async def serve_over(wire: Wire, opened: OpenedMemory, trust: Trust) -> None:
             await _Exchange(wire, server).run()
     finally:
         memory.close()
-        for each in watching:
-            each.cancel()
+        if watching is not None:
+            watching.cancel()
 
 
 async def _watch(server: MemoryServer, opened: OpenedMemory) -> None:
@@ -233,15 +234,13 @@ async def _told_of_commits(server: MemoryServer, opened: OpenedMemory) -> None:
     from muniment.adapters.mcp.memory import CommitsSince
     from muniment.daemon.stream import Stream
     from muniment.store.database import Database
-    from muniment.store.ledger import root_key
 
     place = await asyncio.to_thread(opened.place)
     with closing(Database(place.state.ledger.path, synchronous="FULL")) as reads:
         stream = Stream(reads)
-        scopes = {root_key(place.state, root): scope for scope, root in place.roots.items()}
         looking = asyncio.create_task(stream.watch())
         try:
-            commits = CommitsSince(place.state, lambda: scopes, stream.last)
+            commits = CommitsSince(lambda: place, stream.last)
             while True:
                 await stream.changed(AGAIN_SECONDS)
                 if (paths := await asyncio.to_thread(commits.since)) is not None:

@@ -3,7 +3,8 @@
 Q1 A message goes on as it came, and comes back as the daemon wrote it: no tool is known here, and neither the
    SDK nor anything of the memory is loaded.
 Q2 Every request gets one answer: where the daemon gives none, an error that says why. What it did not take
-   since it was busy, or not there, is sent again for `PATIENCE_SECONDS`; what may have arrived is not.
+   since it was busy, or not there, is sent again for `PATIENCE_SECONDS`; what may have arrived is not. Once
+   the host has closed its end, answers have the seconds of `finish` to come.
 Q3 A daemon that was started anew knows no session: one is begun again with what the host had said, and the
    host notices nothing.
 Q4 The daemon proves itself before it is sent the token, as to every client (`transport`).
@@ -139,7 +140,7 @@ class McpPipe:
         """Wait for the answers that are still to come, but for streams of changes; then end the session."""
         for each in (*self._streams, *([] if self._following is None else [self._following])):
             each.cancel()
-        with suppress(TimeoutError):
+        with suppress(TimeoutError):  # Q2
             async with asyncio.timeout(seconds):
                 await self._notified.join()
                 await asyncio.gather(*self._asked.values(), return_exceptions=True)
@@ -151,6 +152,7 @@ class McpPipe:
             if each is not None:
                 each.cancel()
         if _SESSION in self._session:
+            # Else the daemon ends it after a while without requests.
             with suppress(_NotAnswered, httpx2.TransportError, TimeoutError):
                 async with asyncio.timeout(1), aclosing(self._sent("DELETE", None)) as answer:
                     async for _ in answer:
@@ -242,7 +244,7 @@ class McpPipe:
                 with suppress(_NotAnswered):
                     await self._begin_again(session)
             except _NotAnswered:
-                pass
+                pass  # It may by and by.
             await asyncio.sleep(pause)
             pause = min(pause * 2, LAST_PAUSE)
 
@@ -255,7 +257,7 @@ class McpPipe:
         """
         deadline, pause, afresh = time.monotonic() + PATIENCE_SECONDS, FIRST_PAUSE, False
         headers: dict[str, str] = {}
-        body = None if message is None else json.dumps(message).encode()
+        body = None if message is None else _encoded(message)
         while True:
             opened = self._opened(afresh=afresh)
             outcome: Lost | HttpReply
@@ -351,6 +353,18 @@ def _refusal(reply: HttpReply, *, of_session: bool) -> _NotAnswered:
     if isinstance(said, dict) and isinstance(said.get("code"), str):
         return _NotAnswered(f"{said.get('title')} [{said['code']}]")
     return _NotAnswered(f"the daemon answered {reply.status}; is this a daemon with MCP?")
+
+
+def _encoded(message: Message) -> bytes:
+    """A message as JSON.
+
+    Raises:
+        _NotAnswered: it is nested deeper than it can be written again.
+    """
+    try:
+        return json.dumps(message).encode()
+    except RecursionError:
+        raise _NotAnswered("the message is nested too deep") from None
 
 
 async def _whole(response: httpx2.Response, where: Where) -> HttpReply:

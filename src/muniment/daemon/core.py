@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from muniment import events, lane
 from muniment import lane as lanes
+from muniment.adapters.threads import until_ended
 from muniment.agent.model import Model
 from muniment.cancelling import Cancel
 from muniment.daemon.contract import HttpProblem, RecallBody, problem_of
@@ -396,13 +397,7 @@ class DaemonCore:
         asked = self._loop.run_in_executor(self._owner_threads, lambda: body(workspace.place(), cancel))
         self._owners[asked] = cancel
         asked.add_done_callback(lambda done: self._owners.pop(done).close())
-        try:
-            return await asyncio.shield(asked)
-        except asyncio.CancelledError:
-            if not asked.done():  # Whoever asked has gone: nobody asks for the outcome any more.
-                cancel.set()
-                asked.add_done_callback(lambda done: done.cancelled() or done.exception())
-            raise
+        return await until_ended(asked, cancel)
 
     async def recall(self, workspace: Workspace, token: str, body: RecallBody) -> Recalled:
         """What of a memory helps; see `Recalls.recall`.

@@ -34,8 +34,8 @@ from muniment.adapters.mcp.tools import (
     RememberCall,
     ToolProblem,
     UndoAnswer,
-    marked,
 )
+from muniment.adapters.quoting import marked
 from muniment.content.gates import one_line
 from muniment.daemon import asking
 from muniment.daemon.contract import MAX_BODY_BYTES, HttpProblem, RecallBody, sentence_of
@@ -132,7 +132,7 @@ class McpSessions:
     async def _told_of(self, workspace: Workspace) -> None:
         """Tell the clients of a workspace of each commit, until cancelled."""
         stream = self._core.stream
-        commits = CommitsSince(self._core.state, workspace.scopes, stream.last)
+        commits = CommitsSince(workspace.place, stream.last)
         while not stream.is_closed:
             await stream.changed(LOOK_SECONDS)
             try:
@@ -343,6 +343,7 @@ class _LaneMemory:
         except asyncio.CancelledError:
             if not self.core.is_draining:  # Else the next daemon carries it out.
                 with anyio.CancelScope(shield=True), suppress(MunimentError, HttpProblem):
+                    # It may be over by now.
                     await self.core.cancel(self.workspace, task.id, self.originator)
             raise
         match task.status:

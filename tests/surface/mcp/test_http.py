@@ -6,6 +6,7 @@ import asyncio
 import json
 import subprocess
 import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from types import SimpleNamespace
@@ -17,21 +18,17 @@ from mcp.shared.exceptions import MCPError
 import muniment
 from kit.daemon.process import BASE, HeldModel, locked, policy_file
 from kit.daemon.raw import running
-from kit.mcp import ERAS, Heard, hears_of_change, over_http, refused, stands_between_marks, text_of
+from kit.mcp import ERAS, HELLO, Heard, hears_of_change, over_http, refused, stands_between_marks, text_of
+from muniment.adapters.mcp.memory import Listing
 from muniment.daemon import guard
 from muniment.daemon.core import MAX_OWNER
-from muniment.daemon.mcp import _LaneMemory
+from muniment.daemon.mcp import MAX_READS, _LaneMemory
 
 MESSAGE = ("Accept: application/json, text/event-stream",)
-HELLO = {
-    "jsonrpc": "2.0",
-    "id": 0,
-    "method": "initialize",
-    "params": {
-        "protocolVersion": "2025-11-25",
-        "capabilities": {},
-        "clientInfo": {"name": "raw", "version": "1"},
-    },
+META = {
+    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+    "io.modelcontextprotocol/clientInfo": {"name": "leaver", "version": "1"},
+    "io.modelcontextprotocol/clientCapabilities": {},
 }
 PING = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
 
@@ -149,16 +146,11 @@ def test_as_many_calls_at_once_as_there_are_places_are_answered_each(session, da
 
 def test_an_undo_whose_client_has_left_is_not_carried_out_and_takes_no_place_of_the_owner(daemon):
     token = daemon.add("leaver-of-undos")
-    meta = {
-        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-        "io.modelcontextprotocol/clientInfo": {"name": "leaver", "version": "1"},
-        "io.modelcontextprotocol/clientCapabilities": {},
-    }
     named = ("Mcp-Protocol-Version: 2026-07-28", "Mcp-Method: tools/call", "Mcp-Name: undo")
     fact = {"content": "The user collects astrolabes from Aleppo", "scope": "user"}
     task = daemon.done("remember", fact, token=token)
     (path,) = task["result"]["filesTouched"]
-    params = {"_meta": meta, "name": "undo", "arguments": {"task_id": task["taskId"]}}
+    params = {"_meta": META, "name": "undo", "arguments": {"task_id": task["taskId"]}}
     undo = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
     with locked(daemon.home / "user"), ExitStack() as lines:
         for _ in range(MAX_OWNER + 2):
@@ -170,6 +162,29 @@ def test_an_undo_whose_client_has_left_is_not_carried_out_and_takes_no_place_of_
         lines.close()
         daemon.until(lambda: not daemon.core._owners)
     assert (daemon.home / path).exists()
+
+
+def test_reads_whose_clients_have_left_take_no_place_of_the_owner(daemon, monkeypatch):
+    token, gate, begun = daemon.add("leaver-of-reads"), threading.Event(), []
+
+    def listing(*_):
+        begun.append(1)
+        gate.wait(30)
+        return Listing((), (), None)
+
+    monkeypatch.setattr("muniment.adapters.mcp.server.listing", listing)
+    named = ("Mcp-Protocol-Version: 2026-07-28", "Mcp-Method: resources/list")
+    asked = {"jsonrpc": "2.0", "id": 1, "method": "resources/list", "params": {"_meta": META}}
+    try:
+        for least in (min(number, MAX_READS) for number in range(1, MAX_OWNER + 3)):
+            with daemon.line() as line:
+                line.send(daemon.request("POST", "/mcp", *MESSAGE, *named, body=asked, token=token))
+                daemon.until(lambda least=least: len(begun) >= least)
+        assert daemon.ask("GET", f"{BASE}/review").status == 200
+    finally:
+        gate.set()
+    daemon.until(lambda: not daemon.core._owners)
+    assert len(begun) == MAX_READS
 
 
 # -- who may what --------------------------------------------------------------------------------------

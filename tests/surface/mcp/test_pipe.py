@@ -13,20 +13,10 @@ from mcp import StdioServerParameters
 
 from kit.daemon.process import HeldModel, serving
 from kit.daemon.raw import running
-from kit.mcp import ERAS, PROGRAM, Heard, hears_of_change, with_client
+from kit.mcp import ERAS, HELLO, PROGRAM, Heard, hears_of_change, with_client
 from muniment.client.finding import place
 from muniment.client.mcp import PATIENCE_SECONDS, McpPipe
 
-HELLO = {
-    "jsonrpc": "2.0",
-    "id": 0,
-    "method": "initialize",
-    "params": {
-        "protocolVersion": "2025-11-25",
-        "capabilities": {},
-        "clientInfo": {"name": "x", "version": "1"},
-    },
-}
 INITIALIZED = {"jsonrpc": "2.0", "method": "notifications/initialized"}
 
 

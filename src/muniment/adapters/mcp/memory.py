@@ -11,13 +11,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
-
-import anyio
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from muniment.adapters.mcp.tools import (
     MAX_STEPS_TOLD,
@@ -30,8 +28,9 @@ from muniment.adapters.mcp.tools import (
     ShowAnswer,
     ToolProblem,
     UndoAnswer,
-    marked,
 )
+from muniment.adapters.quoting import marked
+from muniment.adapters.threads import until_ended
 from muniment.cancelling import Cancel
 from muniment.errors import (
     AlreadyUndone,
@@ -64,8 +63,8 @@ if TYPE_CHECKING:
     from muniment.agent.model import Model
     from muniment.jobs.place import Place
     from muniment.recall.recaller import Recalled, Recaller
+    from muniment.store.catalog import CatalogEntry
     from muniment.store.ledger import Run
-    from muniment.store.state import State
 
 T = TypeVar("T")
 
@@ -138,12 +137,12 @@ class Listing:
     """Some of the entries.
 
     Attributes:
-        indexes: the scopes that have an index; on the first page alone.
+        indexes: logical paths of those that there are; on the first page alone.
         entries: logical paths, sorted, each with a name that code made of it.
         after: where the next page begins; None: there is none.
     """
 
-    indexes: tuple[Scope, ...]
+    indexes: tuple[str, ...]
     entries: tuple[tuple[str, str], ...]
     after: str | None
 
@@ -153,29 +152,40 @@ def listing(place: Place, reader: Trust, after: str | None) -> Listing:
 
     Cost: a look at every directory, and the rows of all entries.
     """
-    from muniment.jobs.place import may_see
-    from muniment.jobs.remember import shown_index
-    from muniment.kernel.decide import Judge
-    from muniment.store.audit import timestamp
     from muniment.store.index import shown_path
     from muniment.store.upkeep import view_of
 
-    judge, now = Judge(place.policy), timestamp(datetime.now(UTC))
+    is_told = _telling(place)
     found = [
-        CanonicalPath(scope, row.rel)
+        path
         for scope, root in place.roots.items()
         for row in view_of(place.state, root, place.policy).entries()
-        if row.readable and row.held is None and not (row.expires and row.expires <= now)
+        if is_told(path := CanonicalPath(scope, row.rel), row) and (after is None or path.text > after)
     ]
-    found = [path for path in found if (after is None or path.text > after) and may_see(judge, path)]
     page = sorted(found, key=lambda path: path.text)[:PAGE]
-    indexes = tuple(
-        scope
-        for scope in place.roots
-        if after is None and shown_index(place, place.policy, scope, reader) is not None
-    )
+    indexes = () if after is not None else tuple(each.path for each in shown_indexes(place, reader))
     entries = tuple((path.text, f"{path.scope}/{shown_path(path.rel)}") for path in page)
     return Listing(indexes, entries, page[-1].text if len(found) > PAGE else None)
+
+
+def _telling(place: Place) -> Callable[[CanonicalPath, CatalogEntry], bool]:
+    """Tells of the row of an entry whether a recall might show it (M1)."""
+    from muniment.jobs.place import may_see
+    from muniment.kernel.decide import Judge
+    from muniment.store.audit import timestamp
+
+    judge, now = Judge(place.policy), timestamp(datetime.now(UTC))
+
+    def is_told(path: CanonicalPath, row: CatalogEntry) -> bool:
+        is_over = row.expires is not None and row.expires <= now
+        return row.readable and row.held is None and not is_over and may_see(judge, path)
+
+    return is_told
+
+
+def shown_indexes(place: Place, reader: Trust) -> list[ShowAnswer]:
+    """The indexes that there are, as data (M1)."""
+    return [found for scope in place.roots if (found := _index_of(place, reader, scope)) is not None]
 
 
 def shown(place: Place, reader: Trust, unsafe_path: str) -> ShowAnswer:
@@ -189,35 +199,29 @@ def shown(place: Place, reader: Trust, unsafe_path: str) -> ShowAnswer:
     path = canonicalise(unsafe_path, place.policy.scopes)
     if path.scope not in place.roots:
         raise NotFound(f"nothing is remembered in {path.scope} yet")
-    if path.rel in {"", INDEX_NAME}:
-        return _shown_index(place, reader, path.scope)
-    return _shown_entry(place, path)
+    if path.rel not in {"", INDEX_NAME}:
+        return _shown_entry(place, path)
+    found = _index_of(place, reader, path.scope)
+    if found is None:
+        raise NotFound(f"there is no index of {path.scope} yet")
+    return found
 
 
-def _shown_index(place: Place, reader: Trust, scope: Scope) -> ShowAnswer:
+def _index_of(place: Place, reader: Trust, scope: Scope) -> ShowAnswer | None:
     from muniment.jobs.remember import shown_index
 
     text = shown_index(place, place.policy, scope, reader)
-    if text is None:
-        raise NotFound(f"there is no index of {scope} yet")
-    return ShowAnswer(path=f"{scope}/{INDEX_NAME}", trust=None, text=marked(text))
+    return None if text is None else ShowAnswer(path=f"{scope}/{INDEX_NAME}", trust=None, text=marked(text))
 
 
 def _shown_entry(place: Place, path: CanonicalPath) -> ShowAnswer:
-    from muniment.jobs.place import may_see, read_holding
-    from muniment.kernel.decide import Judge
+    from muniment.jobs.place import read_holding
     from muniment.recall.recaller import gate_of
-    from muniment.store.audit import timestamp
     from muniment.store.upkeep import view_of
 
     view = view_of(place.state, place.roots[path.scope], place.policy, sweep=True)
     row = view.entry(RelPath(path.rel))
-    is_told = (
-        row is not None
-        and row.held is None
-        and not (row.expires and row.expires <= timestamp(datetime.now(UTC)))
-        and may_see(Judge(place.policy), path)
-    )
+    is_told = row is not None and _telling(place)(path, row)
     holding = read_holding(place, path.scope, row) if row is not None and is_told else None
     if holding is None or not holding.is_as_listed or gate_of(holding.entry.text, holding.trust) is not None:
         raise NotFound(f"there is no entry at {path.text}; recall and the resources say which there are")
@@ -310,47 +314,52 @@ def owner_required() -> ToolProblem:
 
 
 class CommitsSince:
-    """What other tasks and programs commit to some roots.
+    """What other tasks and programs commit to the roots of a place.
 
     Args:
-        state: stays the caller's.
-        scopes: asks for the names of the scopes by the keys of their roots, as they are by now.
+        place: asks for it, as it is by now.
         number: of the last event that is known.
     """
 
-    def __init__(self, state: State, scopes: Callable[[], Mapping[Any, str]], number: int) -> None:
-        self._state, self._scopes, self._number = state, scopes, number
+    def __init__(self, place: Callable[[], Place], number: int) -> None:
+        self._place, self._number = place, number
 
     def since(self) -> list[str] | None:
         """Logical paths of what changed since the last time, at most `PAGE`; None: nothing did.
 
-        Raises:
-            ManagedMemoryUnavailable: the ledger cannot be read.
+        Of what the policy hides it is told that something changed, and not what (M1).
 
-        Cost: a query, and one more for each commit.
+        Raises:
+            MunimentError: as `place`; or the ledger cannot be read.
+
+        Cost: a query, one for each root, and one more for each commit.
         """
-        from muniment.store.ledger import of_task
+        from muniment.store.ledger import of_task, root_key
         from muniment.store.tasks import read
 
-        names, is_changed, paths = self._scopes(), False, dict[str, None]()
-        while found := read(self._state.ledger, self._number, PAGE):
+        place = self._place()
+        state, seen = place.state, _seen_at(place)
+        names = {root_key(state, root): scope for scope, root in place.roots.items()}
+        is_changed, paths = False, dict[str, None]()
+        while found := read(state.ledger, self._number, PAGE):
             self._number = found[-1].number
             for event in found:
                 if event.type != "memory_changed" or names.keys().isdisjoint(event.roots):
                     continue
                 is_changed = True
-                kept = of_task(self._state, event.task)
+                kept = of_task(state, event.task)
                 for row in () if kept is None else kept.changes:
                     if row.root in names and not row.is_erased and len(paths) < PAGE:
-                        paths[f"{names[row.root]}/{row.change.path.rel}"] = None
+                        path = f"{names[row.root]}/{row.change.path.rel}"
+                        paths |= {path: None} if seen(path) else {}
         return list(paths) if is_changed else None
 
 
 # -- problems ----------------------------------------------------------------------------------------
 
 _FOR_MODELS: Final = (
-    *(PathEscape, Refusal, ToolError, InvalidContent, InvalidScope, UndoOverlap, AlreadyUndone, Erased),
-    *(StoreConflict, PendingReview, PreviewChanged),
+    *(PathEscape, Refusal, ToolError, InvalidContent, InvalidScope, AlreadyUndone, Erased),
+    PreviewChanged,
 )
 """What says of itself what a model may read."""
 
@@ -358,7 +367,7 @@ _FOR_MODELS: Final = (
 def problem_of(error: MunimentError) -> ToolProblem:
     """What a model is told of an error (M3)."""
     match error:
-        case StoreConflict() | UndoOverlap():
+        case StoreConflict() | UndoOverlap() | PendingReview():
             text = marked(str(error))  # It names files.
         case ForgetFailed() if error.meant is not None:
             text = marked(str(error))
@@ -486,19 +495,6 @@ class OwnMemory:
         with Cancel() as cancel:
             running = asyncio.get_running_loop().run_in_executor(self._threads, body, cancel)
             return await until_ended(running, cancel)
-
-
-async def until_ended(running: asyncio.Future[T], cancel: Cancel) -> T:
-    """What comes of work in a thread; cancelled, it is told so, and its end awaited."""
-    try:
-        return await asyncio.shield(running)
-    except asyncio.CancelledError:
-        cancel.set()
-        with anyio.CancelScope(shield=True):  # Each further wait would be cancelled again.
-            await asyncio.wait({running})
-        if not running.cancelled():
-            running.exception()  # Nobody asks for it any more.
-        raise
 
 
 def forget_answer(

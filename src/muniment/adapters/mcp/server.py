@@ -35,7 +35,7 @@ from mcp.server.subscriptions import (
 from mcp.shared.exceptions import MCPError
 
 from muniment import events
-from muniment.adapters.mcp.memory import Backend, history, listing, problem_of, shown
+from muniment.adapters.mcp.memory import Backend, history, listing, problem_of, shown, shown_indexes
 from muniment.adapters.mcp.tools import (
     DEFINITIONS,
     INSTRUCTIONS,
@@ -55,7 +55,7 @@ from muniment.adapters.mcp.tools import (
     told,
 )
 from muniment.errors import BadName, MunimentError, NotFound, PathEscape, Refused
-from muniment.kernel.names import INDEX_NAME, MAX_PATH_BYTES
+from muniment.kernel.names import MAX_PATH_BYTES
 from muniment.names import __version__
 
 URI: Final = "muniment://"
@@ -192,8 +192,8 @@ class MemoryServer(Server[Any]):
             raise MCPError(t.INVALID_PARAMS, "this cursor is none of this server's")
         found = await self._backend_of(context).at(lambda place, reader: listing(place, reader, after))
         indexes = [
-            t.Resource(uri=uri_of(f"{scope}/{INDEX_NAME}"), name=f"index of {scope}", mime_type=MARKDOWN)
-            for scope in found.indexes
+            t.Resource(uri=uri_of(path), name=f"index of {path.partition('/')[0]}", mime_type=MARKDOWN)
+            for path in found.indexes
         ]
         entries = [
             t.Resource(uri=uri_of(path), name=name, mime_type=MARKDOWN) for path, name in found.entries
@@ -241,9 +241,8 @@ class MemoryServer(Server[Any]):
         if given.get("topic", "").strip():
             text = told(await _recalled(backend, given["topic"], RECALLED))
         else:
-            indexes = await backend.at(lambda place, reader: listing(place, reader, None).indexes)
-            shows = await backend.at(lambda place, reader: [shown(place, reader, scope) for scope in indexes])
-            text = "\n\n".join(each.text for each in shows) or "Nothing is remembered yet."
+            indexes = await backend.at(shown_indexes)
+            text = "\n\n".join(each.text for each in indexes) or "Nothing is remembered yet."
         message = t.PromptMessage(role="user", content=t.TextContent(text=text))
         return t.GetPromptResult(description="From long-term memory.", messages=[message])
 
