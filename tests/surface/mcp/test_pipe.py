@@ -92,6 +92,22 @@ def test_a_host_of_either_era_gets_what_the_daemon_answers(daemon, modern):
     )
 
 
+def test_what_is_nested_too_deep_to_be_written_again_hinders_nothing_else(daemon):
+    deep = {}
+    for _ in range(5_000):
+        deep = {"a": deep}
+
+    async def body(pipe, host):
+        await pipe.take({"jsonrpc": "2.0", "method": "notifications/progress", "params": deep})
+        await pipe.take({"jsonrpc": "2.0", "method": "notifications/progress", "params": {}})
+        await asyncio.wait_for(pipe._notified.join(), 20)
+        await pipe.take({"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": deep})
+        return await host.told()
+
+    answer = piped(daemon, body)
+    assert (answer["id"], answer["error"]["message"]) == (1, "the message is nested too deep")
+
+
 def test_a_daemon_that_was_started_anew_is_found_and_the_host_notices_nothing(tmp_path):
     where = place({"MUNIMENT_HOME": str(tmp_path / "home")})
 
