@@ -60,7 +60,7 @@ _KEY_CHARS: Final = 32
 _SLUG_CHARS: Final = 40
 """Characters of a project's name in its id, for people; the digits tell them apart."""
 
-_ID: Final = re.compile(r"[a-z0-9-]{1,40}-[0-9a-f]{32}", re.ASCII)
+PROJECT_ID: Final = re.compile(r"[a-z0-9-]{1,40}-[0-9a-f]{32}", re.ASCII)
 _MARK: Final = re.compile(
     r"muniment 1 (?P<id>[a-z0-9-]{1,40}-[0-9a-f]{32}) (?P<secret>[0-9a-f]{32})\n", re.ASCII
 )
@@ -312,7 +312,7 @@ def recorded_and_not(home: Path) -> Projects:
     found = dict(read_projects(home))
     directory = home / "projects"
     for name in sorted(os.listdir(directory)) if directory.is_dir() else ():  # noqa: PTH208  names
-        if _ID.fullmatch(name) and name not in found and memory_in(home, name).is_dir():
+        if PROJECT_ID.fullmatch(name) and name not in found and memory_in(home, name).is_dir():
             found[name] = Project(_name_of_id(name))
     return found
 
@@ -336,7 +336,7 @@ def read_projects(home: Path) -> Projects:
         document = json.loads(data[:MAX_BYTES])  # What is longer is damaged by this.
         if document["version"] != _VERSION:
             raise ConfigInvalid(f"{printable(str(path))} was written by a newer Muniment than this one")
-        return {_text(_ID, key): _project(value) for key, value in document["projects"].items()}
+        return {_text(PROJECT_ID, key): _project(value) for key, value in document["projects"].items()}
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise ConfigInvalid(
             f"{printable(str(path))} is damaged; put it back from a backup, or move it away: then projects "
@@ -536,7 +536,7 @@ def _moved(project: Project, left: Collection[str], checkout: Checkout) -> Proje
     """A project that has left some places for that of a checkout."""
     place = str(checkout.place)
     places = {each: marked for each, marked in project.places.items() if each not in left}
-    before = {old: place if now in left else now for old, now in project.before.items()}
+    before = {old: place if now in left else now for old, now in project.before.items() if old != place}
     return replace(project, places=places, before=before | dict.fromkeys(left, place))
 
 
@@ -636,7 +636,7 @@ def named(projects: Projects, home: Path, text: str) -> str:
     Raises:
         ConfigInvalid: there is none, or several.
     """
-    if text in projects or (_ID.fullmatch(text) and memory_in(home, text).is_dir()):
+    if text in projects or (PROJECT_ID.fullmatch(text) and memory_in(home, text).is_dir()):
         return text
     known = [project_id for project_id, project in projects.items() if project.name == text]
     match known:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from muniment.cli.setup_app import ShellName, ToolName
+from muniment.cli.options import ShellName, ToolName
 from muniment.cli.terminal import say
 
 _CHOICE: Final = re.compile(r"[a-z-]+(?:\|[a-z-]+)+")

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Final
 
 from muniment.cli.progress import progress
+from muniment.cli.projects import ask_which_memory
 from muniment.cli.terminal import (
-    ask_which_memory,
     configure_logging,
     on_one_line,
     output,

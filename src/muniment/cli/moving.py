@@ -9,19 +9,21 @@ import resource
 import shlex
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
+from glob import escape
 from pathlib import Path
 from secrets import token_hex
 from typing import BinaryIO, Final
 
+from muniment.cancelling import Cancel
 from muniment.cli.inspect import MemoryArguments, with_place
 from muniment.cli.progress import progress
+from muniment.cli.projects import ask_which_memory
 from muniment.cli.terminal import (
     EXIT_CANCELLED,
     EXIT_FAILED,
-    ask_which_memory,
     cancel_on_interrupt,
     configure_logging,
     on_one_line,
@@ -42,6 +44,7 @@ from muniment.opening import find_place, open_state
 from muniment.projects import find_project, read_projects
 from muniment.settings import Settings, parse_roots, read_settings
 from muniment.store.backup import SCRATCH, BackedUp, back_up, restore
+from muniment.store.state import sync
 
 # -- import ------------------------------------------------------------------------------------------
 
@@ -196,11 +199,7 @@ def _name(unfinished: Path, path: Path) -> None:
             raise
         unfinished.rename(path)
     with suppress(OSError):  # Some file systems have no sync of a directory.
-        fd = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+        sync(path.parent)
 
 
 # -- backup ------------------------------------------------------------------------------------------
@@ -231,11 +230,6 @@ def back_up_to(target: str, *, as_json: bool) -> int:
             progress("backing up") as observe,
             _written(target) as file,
         ):
-
-            def step(files: int) -> None:
-                observe(files)
-                Patience(math.inf, cancel).check()
-
             done = back_up(
                 settings.home,
                 state,
@@ -243,9 +237,9 @@ def back_up_to(target: str, *, as_json: bool) -> int:
                 file,
                 scratch=Path(target).absolute().parent,
                 patience=Patience(time.monotonic() + WAIT_SECONDS, cancel),
-                observe=step,
+                observe=_stepping(observe, cancel),
             )
-        done.notes += _left_beside(Path(target), f".{Path(target).name}.*.unfinished", f"{SCRATCH}*")
+        done.notes += _left_beside(Path(target), f".{escape(Path(target).name)}.*.unfinished", f"{SCRATCH}*")
     except MunimentError as error:
         return print_failure(error, as_json=as_json, what="not backed up")
     if as_json:
@@ -269,13 +263,8 @@ def restore_from(source: Path, *, as_json: bool) -> int:
         except OSError as error:
             raise ConfigInvalid(f"{source} cannot be read: {error.strerror}") from error
         with file, cancel_on_interrupt() as cancel, progress("restoring") as observe:
-
-            def step(files: int) -> None:
-                observe(files)
-                Patience(math.inf, cancel).check()
-
-            done = restore(home, file, check=_check_projects, observe=step)
-        done.notes += _left_beside(home, f".{home.name}.*.restoring")
+            done = restore(home, file, check=_check_projects, observe=_stepping(observe, cancel))
+        done.notes += _left_beside(home, f".{escape(home.name)}.*.restoring")
     except MunimentError as error:
         return print_failure(error, as_json=as_json, what="not restored")
     if as_json:
@@ -287,6 +276,16 @@ def restore_from(source: Path, *, as_json: bool) -> int:
         say(on_one_line(f"  {scope} lay outside the home; it is in {home / 'restored' / scope} now"))
     say(f"  compare the end of its records with what you kept: {done.head}")
     return 0
+
+
+def _stepping(observe: Callable[[int], None], cancel: Cancel) -> Callable[[int], None]:
+    """Tells of each step, and ends with the token."""
+
+    def step(files: int) -> None:
+        observe(files)
+        Patience(math.inf, cancel).check()
+
+    return step
 
 
 def _check_projects(home: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -76,3 +77,21 @@ def where_of(
     from muniment.cli.inspect import MemoryArguments
 
     return MemoryArguments(workspace, policy, root or [], json=json)
+
+
+class ToolName(StrEnum):
+    """The coding tools that are set up."""
+
+    CLAUDE_CODE = "claude-code"
+    CODEX = "codex"
+    CURSOR = "cursor"
+    QWEN_CODE = "qwen-code"
+    GEMINI_CLI = "gemini-cli"
+
+
+class ShellName(StrEnum):
+    """The shells that complete."""
+
+    BASH = "bash"
+    ZSH = "zsh"
+    FISH = "fish"

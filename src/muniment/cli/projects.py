@@ -43,17 +43,26 @@ from muniment.projects import (
     require_beneath,
     unlink,
 )
-from muniment.settings import read_settings
+from muniment.settings import parse_roots, read_settings
 
 # -- asking ------------------------------------------------------------------------------------------
 
 
-def ask_which_memory(home: Path, workspace: Path | None) -> None:
-    """Ask a person, once, whether a copy or another clone is to use the memory that is known.
+def ask_which_memory(workspace: Path | None, roots: list[str], *, as_json: bool) -> None:
+    """Ask which memory is meant, where somebody is there to answer and it has to be asked; once.
 
     Raises:
         ConfigInvalid, ManagedMemoryUnavailable: as `bind_checkout`.
     """
+    if as_json or not is_asked_on_terminal():
+        return
+    settings = read_settings(os.environ, roots=parse_roots(roots))
+    if "project" not in settings.roots:
+        _ask(settings.home, workspace)
+
+
+def _ask(home: Path, workspace: Path | None) -> None:
+    """Ask whether a copy or another clone is to use the memory that is known."""
     found = find_project(home, workspace or Path())
     if not found.is_asked or found.other is None:
         return
@@ -175,7 +184,7 @@ def init_checkout(directory: Path, folder: str | None, *, leave: bool, as_json: 
 
     def body(home: Path) -> int:
         if not as_json and is_asked_on_terminal():
-            ask_which_memory(home, directory)
+            _ask(home, directory)
         before = bind_checkout(home, directory)
         inside = None if folder is None else check_inside(folder)
         if before.inside != inside:

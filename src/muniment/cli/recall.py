@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from muniment.cli.inspect import MemoryArguments
+from muniment.cli.projects import ask_which_memory
 from muniment.cli.terminal import (
-    ask_which_memory,
     configure_logging,
     on_one_line,
     print_document,

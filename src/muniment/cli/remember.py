@@ -17,11 +17,11 @@ from muniment import api
 from muniment.agent.model import Message
 from muniment.agent.runner import Observer, ToolDecision, Witness
 from muniment.cancelling import Cancel
+from muniment.cli.projects import ask_which_memory
 from muniment.cli.terminal import (
     EXIT_CANCELLED,
     EXIT_FAILED,
     ModelFlags,
-    ask_which_memory,
     configure_logging,
     forget_key,
     print_document,

@@ -5,34 +5,15 @@ Apart: options of a group of their own.
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import Annotated
 
 import typer
 
-from muniment.cli.options import Json
+from muniment.cli.options import Json, ShellName, ToolName
 
 setup_app = typer.Typer()
 
 Yes = Annotated[bool, typer.Option("--yes", help="Do it without asking; needed where there is no terminal.")]
-
-
-class ToolName(StrEnum):
-    """The coding tools that are set up."""
-
-    CLAUDE_CODE = "claude-code"
-    CODEX = "codex"
-    CURSOR = "cursor"
-    QWEN_CODE = "qwen-code"
-    GEMINI_CLI = "gemini-cli"
-
-
-class ShellName(StrEnum):
-    """The shells that complete."""
-
-    BASH = "bash"
-    ZSH = "zsh"
-    FISH = "fish"
 
 
 @setup_app.command()

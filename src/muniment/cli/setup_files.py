@@ -27,6 +27,7 @@ from typing import Any, Final
 
 from muniment.errors import ConfigInvalid, printable
 from muniment.ownership import create_private_directory, require_way_ours
+from muniment.store.state import sync
 
 MAX_SETTINGS_BYTES: Final = 32 << 20
 """Bytes of a settings file; Claude Code's, which holds a history, may have some megabytes."""
@@ -153,11 +154,7 @@ def _write_whole(file: SettingsFile, content: bytes) -> None:
         raise ChangedMeanwhile from None
     finally:
         beside.unlink(missing_ok=True)
-    directory = os.open(file.path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
+    sync(file.path.parent)
 
 
 def _take_after(fd: int, file: SettingsFile) -> None:

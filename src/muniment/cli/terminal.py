@@ -149,22 +149,6 @@ def says_yes(question: str) -> bool:
         return False
 
 
-def ask_which_memory(workspace: Path | None, roots: list[str], *, as_json: bool) -> None:
-    """Ask which memory is meant, where somebody is there to answer and it has to be asked; once.
-
-    Raises:
-        ConfigInvalid, ManagedMemoryUnavailable: as `cli.projects.ask_which_memory`.
-    """
-    if as_json or not is_asked_on_terminal():
-        return
-    from muniment.cli.projects import ask_which_memory as ask
-    from muniment.settings import parse_roots, read_settings
-
-    settings = read_settings(os.environ, roots=parse_roots(roots))
-    if "project" not in settings.roots:
-        ask(settings.home, workspace)
-
-
 # -- named file --------------------------------------------------------------------------------------
 #
 # A file that a person named on the command line, or standard input for `-`.

@@ -12,11 +12,11 @@ from muniment.agent.model import Model
 from muniment.cancelling import Cancel
 from muniment.cli.inspect import MemoryArguments
 from muniment.cli.progress import progress
+from muniment.cli.projects import ask_which_memory
 from muniment.cli.terminal import (
     EXIT_CANCELLED,
     EXIT_FAILED,
     ModelFlags,
-    ask_which_memory,
     cancel_on_interrupt,
     configure_logging,
     forget_key,

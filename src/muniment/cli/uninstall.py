@@ -10,7 +10,6 @@ U3 A daemon is never ended; while one runs no memory is erased.
 from __future__ import annotations
 
 import os
-import re
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,13 +29,11 @@ from muniment.cli.terminal import (
     says_yes,
 )
 from muniment.errors import ConfigInvalid, MunimentError, printable
+from muniment.projects import PROJECT_ID
 from muniment.settings import Settings, read_settings
 
 _OURS: Final = ("user", "projects", "projects.json", "state", "policies", "setup", "config.toml")
 """What Muniment makes in its home."""
-
-_PROJECT: Final = re.compile(r"[a-z0-9-]{1,40}-[0-9a-f]{32}", re.ASCII)
-"""The directory of a project's memory, see `settings.workspace_key`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +142,7 @@ def _foreign(home: Path) -> list[Path]:
 
 
 def _is_project(path: Path) -> bool:
-    return _PROJECT.fullmatch(path.name) is not None and path.is_dir() and not path.is_symlink()
+    return PROJECT_ID.fullmatch(path.name) is not None and path.is_dir() and not path.is_symlink()
 
 
 def _daemon_runs(state: Path) -> bool:

@@ -307,7 +307,9 @@ def mem0(documents: Iterable[Document]) -> Iterator[SourceItem]:
         for number, row in enumerate(found, 1):
             item, changed = _row(f"{document.name}:{number}", row)
             key = str(row.get("id") or item.name) if isinstance(row, dict) else item.name
-            if item.text or item.problem:
+            if item.problem:
+                yield item
+            elif item.text:
                 rows[key] = max(rows.get(key, ("", item)), (changed, item), key=lambda each: each[0])
     yield from (item for _, item in rows.values())
 
@@ -348,7 +350,7 @@ def _list(value: object) -> list[object]:
 # -- ChatGPT -----------------------------------------------------------------------------------------
 
 _CONVERSATIONS: Final = re.compile(r"(?:.*/)?conversations(?:-[0-9]+)?\.json")
-_NUMBERED: Final = re.compile(r"\s*(?:[0-9]{1,4}[.)]|[-*+\u2022])?\s*(?:\[[0-9-]{10}\]\.?\s*)?(.*?)\s*")
+_NUMBERED: Final = re.compile(r"\s*(?:[0-9]{1,4}[.)]|[-*+\u2022])?\s*(?:\[[0-9-]{10}\]\.?\s*)?")
 _TOKEN: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|["\[\]{}]', re.DOTALL)
 _SAVES: Final = (b'"bio"', b'"model_set_context"')
 """What stands in every conversation in which something was saved; the others are not taken apart."""
@@ -403,9 +405,8 @@ def _of_conversation(name: str, conversation: object) -> Iterator[SourceItem]:
 
 def _listed(name: str, text: str) -> Iterator[SourceItem]:
     for number, line in enumerate(text.splitlines(), 1):
-        found = _NUMBERED.fullmatch(line)
-        if found and found[1]:
-            yield SourceItem(f"{name}:{number}", found[1])
+        if said := _NUMBERED.sub("", line, count=1).strip():
+            yield SourceItem(f"{name}:{number}", said)
 
 
 def elements(blocks: Iterable[bytes], limit: int = MAX_CONVERSATION_BYTES) -> Iterator[bytes]:

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
 from typing import Any, Final, NamedTuple
@@ -295,19 +295,19 @@ class _Import:
     ) -> None:
         self._request, self._place, self._result = request, place, result
         self._cancel, self._observe = cancel, observe
-        named = None if request.scope in request.to_make else request.scope
-        chosen = (*place.chosen(named), *request.to_make) if named is None else place.chosen(named)
-        if request.scope is not None:
-            chosen = (Scope(request.scope),)
+        chosen = place.chosen(None if request.scope in request.to_make else request.scope)
         self._policy = place.policy
-        if request.scope is not None:
+        if request.scope is None:
+            chosen = (*chosen, *request.to_make)
+        else:
+            chosen = (Scope(request.scope),)
             self._policy = narrow_writes(place.policy, chosen[0])
         self._judge = Judge(self._policy)
         self._writable = [scope for scope in chosen if self._judge.reaches(Verb.CREATE, scope)]
         self._texts, self._names = _Texts(place), _Names(place)
         self._batches: dict[str, list[_Filed]] = {PLAIN: [], WAITING: [], SPEAKING: []}
         self._bytes: Counter[str] = Counter()
-        self._full: dict[str, str] = {}
+        self._full: dict[Hashable, str] = {}
         self._next = self._run()
 
     def take(self, item: SourceItem) -> None:
@@ -353,7 +353,7 @@ class _Import:
         draft = TrustedDraft(FileChange(path, None, final, trust=filed.trust), None, filed.trust)
         reasons = reasons_for_review([draft], self._policy, lambda _: True)
         filed = replace(filed, reasons=reasons, judged=final, under=self._next.task)
-        if (problem := self._full.get(path.scope if filed.batch == PLAIN else WAITING)) is not None:
+        if (problem := self._full.get(self._room_of(filed))) is not None:
             raise QuotaExceeded(problem)
         self._names.take(path)
         if item.entry is None:
@@ -508,15 +508,21 @@ class _Import:
         if len(batch) > 1 and not (is_full and kind != PLAIN):
             middle = len(batch) // 2
             for half in (batch[:middle], batch[middle:]):
-                known = {scope for each in half if (scope := each.path.scope) in self._full}
-                if known:
-                    self._refuse([each.item for each in half], self._full[known.pop()])
-                else:
-                    self._commit(half)
+                for each in half:
+                    if (why := self._full.get(self._room_of(each))) is not None:
+                        self._refuse([each.item], why)
+                if rest := [each for each in half if self._room_of(each) not in self._full]:
+                    self._commit(rest)
             return
         if is_full:
-            self._full[batch[0].path.scope if kind == PLAIN else WAITING] = str(problem)
+            self._full[self._room_of(batch[0])] = str(problem)
         self._refuse([each.item for each in batch], str(problem))
+
+    def _room_of(self, filed: _Filed) -> Hashable:
+        """What there is only so much room in: what one set of quotas counts, or all that waits."""
+        if filed.batch != PLAIN:
+            return WAITING
+        return filed.path.scope, self._judge.quotas_for(filed.path)
 
     def _done(self, batch: Sequence[_Filed], notes: Sequence[str]) -> None:
         if batch[0].batch != PLAIN:  # Of a dry run.

@@ -28,6 +28,7 @@ from typing import IO, Final
 from muniment.content.formats import FORMATS, SourceItem, recognised
 from muniment.errors import ConfigInvalid, printable
 from muniment.kernel.path import FILE_SUFFIX
+from muniment.store.backup import ShortHeader
 
 MAX_DOCUMENTS: Final = 100_000
 MAX_ITEMS: Final = 100_000
@@ -93,7 +94,7 @@ class SourceFile:
         try:
             return b"" if peek is None else bytes(peek(_BLOCK))
         except (*_DAMAGE, OSError):
-            return b""
+            return b""  # To read it will tell.
 
     def data(self, limit: int) -> bytes:
         """See `Document`."""
@@ -247,7 +248,7 @@ def _zipped(file: BufferedReader, opened: ExitStack, shown: str) -> Iterator[Sou
         raise ConfigInvalid(f"{shown} lists too many files; unpack it, and import the folder")
     archive = opened.enter_context(zipfile.ZipFile(file))
     for member in archive.infolist():
-        if member.is_dir() or not member.filename.endswith(_SUFFIXES):
+        if not member.filename.endswith(_SUFFIXES):
             continue
         if stat.S_IFMT(member.external_attr >> 16) not in _ZIP_PLAIN:
             yield SourceFile(member.filename, problem="it is no plain file")
@@ -260,7 +261,8 @@ def _zipped(file: BufferedReader, opened: ExitStack, shown: str) -> Iterator[Sou
 
 
 def _tarred(file: BufferedReader, opened: ExitStack) -> Iterator[SourceFile]:
-    archive = opened.enter_context(tarfile.open(fileobj=file, mode="r:"))  # noqa: SIM115  it is entered
+    archive = tarfile.open(fileobj=file, mode="r:", tarinfo=ShortHeader)  # noqa: SIM115  it is entered
+    opened.enter_context(archive)
     while (member := archive.next()) is not None:
         content = archive.extractfile(member) if member.isreg() and not member.issparse() else None
         if not member.isdir():

@@ -51,7 +51,7 @@ from muniment.kernel.cancel import Patience
 from muniment.kernel.land import lock_roots
 from muniment.kernel.names import Scope
 from muniment.ownership import create_private_directory
-from muniment.store.audit import Head, head, verify
+from muniment.store.audit import Head, head_of_copy, verify
 from muniment.store.ledger import move_roots
 from muniment.store.state import KEY_NAME, LEDGER_NAME, State, sync
 
@@ -69,6 +69,16 @@ MAX_NAME_BYTES: Final = 4_096
 
 SCRATCH: Final = ".muniment-copy-"
 """What the name of a directory begins with that holds a copy of the ledger while a backup is made."""
+
+MAX_HEADER_BYTES: Final = 16_384
+"""Bytes of what a tar tells of one file besides, such as a long name."""
+
+_HEADERS: Final = frozenset(
+    {
+        *(tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE),
+        *(tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK),
+    }
+)
 
 _KEPT: Final = ("user", "projects", "projects.json", "policies", "config.toml")
 _MEMORY: Final = "memory"
@@ -144,6 +154,8 @@ def back_up(
                 archive.add_tree(f"home/{name}", real / name)
             for scope, path in elsewhere.items():
                 archive.add_tree(f"{OUTSIDE}/{scope}", path)
+        with closing(sqlite3.connect(copy)) as ledger:
+            end = head_of_copy(ledger)  # By now the ledger itself may have more.
     told = {
         "format": FORMAT,
         "home": str(real),
@@ -151,7 +163,7 @@ def back_up(
         "files": archive.files,
     }
     done = archive.finish(told)
-    done.head, done.outside = head(state), tuple(elsewhere)
+    done.head, done.outside = end, tuple(elsewhere)
     return done
 
 
@@ -347,15 +359,29 @@ def _reporting(home: Path) -> Iterator[None]:
         raise ManagedMemoryUnavailable(printable(str(home)), reason) from error
 
 
-class _Member(tarfile.TarInfo):
-    """A member that is plain, or a short header of one. Any other kind is refused when it is met."""
+class ShortHeader(tarfile.TarInfo):
+    """A member of a tar from anybody: what is told of one is short.
+
+    Some Pythons take the square of the size of that to read it (CVE-2024-6232), and all of them hold it.
+    """
 
     @classmethod
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
         """See `tarfile`."""
         member = super().frombuf(buf, encoding, errors)
-        is_header = member.type == tarfile.XHDTYPE and member.size <= MAX_NAME_BYTES * 4
-        if member.type not in {tarfile.REGTYPE, tarfile.AREGTYPE} and not is_header:
+        if member.type in _HEADERS and member.size > MAX_HEADER_BYTES:
+            raise tarfile.ReadError(f"it tells more than {MAX_HEADER_BYTES} bytes of one file")
+        return member
+
+
+class _Member(ShortHeader):
+    """A member that is plain, or a header of one. Any other kind is refused when it is met."""
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
+        """See `tarfile`."""
+        member = super().frombuf(buf, encoding, errors)
+        if member.type not in {tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.XHDTYPE}:
             raise tarfile.ReadError(f"{printable(member.name)} is no plain file")
         return member
 
@@ -429,13 +455,19 @@ def _put(source: IO[bytes], into: Path, name: str) -> str:
     try:
         create_private_directory(path.parent)
         fd = os.open(path, _NEW, 0o600)
-    except (FileExistsError, IsADirectoryError, ManagedMemoryUnavailable):
+    except (FileExistsError, IsADirectoryError, ManagedMemoryUnavailable) as error:
+        if isinstance(error, ManagedMemoryUnavailable) and not _leads_through_a_file(path, into):
+            raise
         raise ValueError(f"{printable(name)} comes twice, or is a folder as well") from None
     with os.fdopen(fd, "wb") as file:
         while block := source.read(_BLOCK):
             digest.update(block)
             file.write(block)
     return digest.hexdigest()
+
+
+def _leads_through_a_file(path: Path, into: Path) -> bool:
+    return any(each.is_file() for each in path.parents if each.is_relative_to(into))
 
 
 def _settle_ledger(beside: Path, home: Path, told: Mapping[str, Any], done: BackedUp) -> None:

@@ -381,6 +381,26 @@ def test_an_archive_that_swells_is_let_go_before_it_fills_the_memory(muniment, t
     assert muniment.failure("import", sources.mem0(tmp_path)) == "config_invalid"
 
 
+def test_odd_names_long_headers_long_lines_and_rows_of_nothing_hold_nobody_up(
+    muniment, tmp_path, monkeypatch
+):
+    with zipfile.ZipFile(tmp_path / "nameless.zip", "w") as archive:
+        archive.writestr("a.md", "CI runs on Buildkite.\n")
+        archive.open(zipfile.ZipInfo(""), "w").close()
+    assert muniment.document("import", tmp_path / "nameless.zip")["counts"]["imported"] == 1
+    digits = b"1" * 40_000
+    header = tarfile.TarInfo("x")
+    header.type, header.size = tarfile.XHDTYPE, len(digits)
+    head = header.tobuf(tarfile.USTAR_FORMAT) + digits + b"\0" * (-len(digits) % 512)
+    tar = put(tmp_path, "long.tar", head + tarfile.TarInfo("y.md").tobuf() + b"\0" * 1024)
+    assert muniment.failure("import", tar) == "config_invalid"
+    spaces = put(tmp_path, "memories.txt", f"1. Tea{' ' * 400_000}is green.\n")
+    assert muniment.document("import", spaces, "--from=chatgpt", "--dry-run", code=1)["seconds"] < 20
+    monkeypatch.setattr(reading, "MAX_ITEMS", 5)
+    rows = iter(formats.mem0([reading.SourceFile("m.json", io.BytesIO(b"[0,0,0]"))]))
+    assert next(rows).problem, "it is told as it comes"
+
+
 # -- batches -------------------------------------------------------------------------------------------
 
 
@@ -401,6 +421,20 @@ def test_where_a_quota_is_full_what_fits_is_imported_and_the_rest_is_refused(mun
     assert (done["counts"]["imported"], done["counts"]["refused"]) == (5, 7)
     assert len(entries(muniment)) == 5
     assert {"user may hold 5 files; forget some first"} == set(reasons(done).values())
+
+
+def test_where_one_folder_is_full_what_goes_elsewhere_is_imported(muniment, tmp_path):
+    policy = write(
+        tmp_path / "few.toml",
+        None,
+        allow("/**", verbs=("read", "create")) + quota(path="/user/a-full/**", max_files=1),
+        extends=("strict",),
+    )
+    for folder in "a-full", "b-free":
+        for at, colour in enumerate(["red", "green", "blue", "white"]):
+            put(tmp_path / "tree", f"{folder}/{at}.md", f"I painted my {folder} barn {colour}.\n")
+    done = muniment.document("import", tmp_path / "tree", "--scope=user", f"--policy={policy}", code=1)
+    assert sorted(name.split("/")[0] for name in reasons(done)) == ["a-full"] * 3
 
 
 def test_where_too_much_waits_already_the_rest_is_refused_and_what_need_not_wait_comes(

@@ -19,6 +19,7 @@ from kit import sources
 from kit.git import repository
 from kit.memories import photograph, put
 from muniment.cli.app import app
+from muniment.errors import ManagedMemoryUnavailable
 from muniment.store import backup as backing
 
 FACTS = ["The user prefers dark mode in all editors", "The project pins pnpm to version 9", "My name is Ana"]
@@ -220,11 +221,20 @@ def test_a_disk_that_is_full_leaves_no_home_and_says_so(home, other, tmp_path, m
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(backing, "_put", full)
-    told = other.document("restore", tmp_path / "a", code=1)["error"]
-    assert told["code"] == "managed_memory_unavailable"
-    assert told["message"].endswith("(No space left on device); nothing was restored")
-    assert list(other.path.parent.iterdir()) == []
+    def no_folder(path):
+        if path.name == "user":
+            raise ManagedMemoryUnavailable(str(path), "No space left on device")
+        made(path)
+
+    made = backing.create_private_directory
+
+    for name, fails in (("_put", full), ("create_private_directory", no_folder)):
+        with monkeypatch.context() as filled:
+            filled.setattr(backing, name, fails)
+            told = other.document("restore", tmp_path / "a", code=1)["error"]
+        assert told["code"] == "managed_memory_unavailable"
+        assert "No space left on device" in told["message"]
+        assert not other.path.exists()
 
 
 @pytest.mark.parametrize(
@@ -445,11 +455,25 @@ def test_a_backup_while_others_write_holds_every_commit_that_was_acknowledged_be
     assert committed == paths - {"user/by-hand.md"}, "no file without its commit, no commit without its file"
 
 
+def test_the_end_of_the_records_that_is_told_is_that_of_the_backup(home, other, tmp_path, monkeypatch):
+    """Though somebody else's task is put on record while it is made."""
+    finish = backing._Archive.finish
+
+    def later(*arguments):
+        home("remember", "The user whistles")
+        return finish(*arguments)
+
+    monkeypatch.setattr(backing._Archive, "finish", later)
+    made = home.document("backup", tmp_path / "a")
+    assert other.document("restore", tmp_path / "a")["head"] == made["head"]
+
+
 def test_what_is_left_of_one_that_was_killed_is_named(home, other, tmp_path):
-    left = [tmp_path / ".a.0badcafe.unfinished", other.path.parent / ".other.0badcafe.restoring"]
+    left = [tmp_path / ".a[1]**.bak.0badcafe.unfinished", other.path.parent / ".other.0badcafe.restoring"]
     for each in left:
         each.mkdir(parents=True)
-    made, restored = home.document("backup", tmp_path / "a"), other.document("restore", tmp_path / "a")
+    made = home.document("backup", tmp_path / "a[1]**.bak")
+    restored = other.document("restore", tmp_path / "a[1]**.bak")
     assert [len(each["notes"]) for each in (made, restored)] == [1, 1]
     assert str(left[0]) in made["notes"][0]
     assert str(left[1]) in restored["notes"][0]

@@ -456,6 +456,14 @@ def test_a_moved_repository_stays_the_owner_where_one_of_another_remote_took_its
     assert user.sees(shop) == {"This project is another"}
 
 
+def test_a_repository_that_moves_there_and_back_is_as_it_was(shop, user, tmp_path):
+    for place in (tmp_path / "moved", shop):
+        (tmp_path / "moved" if place == shop else shop).rename(place)
+        user.remembers(place)
+    (project,) = read_projects(user.home).values()
+    assert (list(project.places), project.before) == ([str(shop)], {str(tmp_path / "moved"): str(shop)})
+
+
 def test_a_repository_that_several_homes_know_is_found_by_each_of_them_after_it_was_moved(user, tmp_path):
     shop, other = repository(tmp_path / "shop"), User(tmp_path / "other home")
     other.remembers(shop, "This project has two homes")
