@@ -11,6 +11,8 @@ from typing import Annotated
 import typer
 
 from muniment.cli.options import Json, PolicyName, Roots, Workspace, where_of
+from muniment.errors import PlatformUnsupported
+from muniment.portable import IS_WINDOWS
 
 
 def import_memory(  # noqa: PLR0913, PLR0917  every argument is an option of the command
@@ -41,6 +43,7 @@ def import_memory(  # noqa: PLR0913, PLR0917  every argument is an option of the
 
     Exit 1 if anything was refused; the rest is imported all the same.
     """
+    _require_here()
     from muniment.cli.moving import ImportArguments, import_from
 
     where = where_of(workspace, policy, root, json=json)
@@ -56,6 +59,7 @@ def export(
     json: Json = False,
 ) -> None:
     """Write every entry, with where it comes from, to one file that `import` reads."""
+    _require_here()
     from muniment.cli.moving import export_to
 
     raise typer.Exit(export_to(where_of(workspace, policy, root, json=json), to, scope))
@@ -66,6 +70,7 @@ def backup(
     json: Json = False,
 ) -> None:
     """Back up the whole home, as it is at one moment, while others go on: files, ledger, configuration."""
+    _require_here()
     from muniment.cli.moving import back_up_to
 
     raise typer.Exit(back_up_to(file, as_json=json))
@@ -76,9 +81,22 @@ def restore(
     json: Json = False,
 ) -> None:
     """Make the home of a backup, once all of it is checked; a home that holds anything is left alone."""
+    _require_here()
     from muniment.cli.moving import restore_from
 
     raise typer.Exit(restore_from(file, as_json=json))
+
+
+def _require_here() -> None:
+    """Raise on Windows, which opens no file without following a link.
+
+    Raises:
+        PlatformUnsupported: this is Windows.
+    """
+    if IS_WINDOWS:
+        raise PlatformUnsupported(
+            "this does not run on Windows; export or import on Linux (docs/platforms.md)"
+        )
 
 
 def add_moving(app: typer.Typer) -> None:

@@ -424,6 +424,15 @@ def test_recall_ls_show_the_hook_and_the_client_pass_their_tests(system, tmp_pat
     assert int(done.stdout.splitlines()[-1].split(" passed")[0].split()[-1]) > 120
 
 
+def test_what_moves_memory_says_in_a_line_that_it_is_not_for_windows(elsewhere, system):
+    if system != "win32":
+        pytest.skip("macOS is not told so")
+    lines = [["import", "x"], ["export", "--to", "-"], ["backup", "x.tar"], ["restore", "x.tar"]]
+    for code, out, told in elsewhere(PROGRAM + f"result = [run(*line) for line in {lines}]\n"):
+        assert (code, out, told.count("\n")) == (1, "", 1)
+        assert "does not run on Windows" in told
+
+
 def test_setup_and_uninstall_say_in_a_line_that_they_are_not_for_windows(elsewhere, system, tmp_path):
     if system != "win32":
         pytest.skip("macOS has them")
