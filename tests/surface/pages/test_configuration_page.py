@@ -52,8 +52,13 @@ def words_of(module):
     of = {"PolicyName": "policy", "Roots": "root", "Symlinks": "symlinks", "ModelName": "model"}
     of |= {"BaseUrl": "base-url", "ApiKeyFile": "api-key-file", "ProtocolName": "protocol"}
     of |= {"OnModelFailure": "on-model-failure"}
-    others = {"Workspace", "Expires", "Json"}
-    shared = {name for name in vars(module) if name[0].isupper()} - {"TYPE_CHECKING", "Annotated", "Path"}
+    others = {"Workspace", "Expires", "Json", "ToolName", "ShellName"}
+    shared = {name for name in vars(module) if name[0].isupper()} - {
+        "TYPE_CHECKING",
+        "Annotated",
+        "Path",
+        "StrEnum",
+    }
     assert shared == {*of, *others}, "an option that is new: does it stand for a setting?"
     return of.values()
 
