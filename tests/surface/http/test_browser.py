@@ -1,26 +1,18 @@
-"""What pages may do, as a browser sees it: the `chromium` of the system, or the one that is named."""
+"""What pages may do, as a browser sees it."""
 
 from __future__ import annotations
 
 import json
-import os
 import queue
-import shutil
-import subprocess
 import threading
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
+from kit.browser import browser, needs_browser
 from kit.daemon.raw import running
 
-NAMES = (os.environ.get("MUNIMENT_CHROMIUM"), "chromium", "chromium-headless-shell")
-BROWSER = next(filter(None, (shutil.which(each) for each in NAMES if each)), None)
-FLAGS = (
-    *("--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run", "--no-proxy-server"),
-    *("--remote-debugging-port=0", "--host-resolver-rules=MAP *.test 127.0.0.1"),
-)
 SECONDS = 60
 
 SCRIPT = """<meta charset="utf-8"><script>
@@ -85,24 +77,12 @@ def pages():
             thread.join()
 
 
-@contextmanager
-def opened_at(url, profile):
-    """A browser that shows a page."""
-    command, quiet = [BROWSER, *FLAGS, f"--user-data-dir={profile}", url], subprocess.DEVNULL
-    with subprocess.Popen(command, env=os.environ | {"HOME": profile}, stdout=quiet, stderr=quiet) as process:
-        try:
-            yield
-        finally:
-            process.terminate()
-            process.wait(SECONDS)
-
-
 @pytest.mark.slow
-@pytest.mark.skipif(BROWSER is None, reason="there is no chromium; MUNIMENT_CHROMIUM may name one")
+@needs_browser
 def test_a_page_of_an_allowed_origin_uses_the_daemon_and_no_other_page_reads_a_word(tmp_path):
     with pages() as (port, answers, told):
         allowed = f"http://good.test:{port}"
-        with running(tmp_path, allow_origins=(allowed,)) as daemon:
+        with running(tmp_path, allow_origins=(allowed,)) as daemon, browser(tmp_path) as chromium:
             answers |= {"/": SCRIPT % (json.dumps(daemon.url), json.dumps(daemon.token)), "/framed": FRAME}
             seen = {}
             places = (
@@ -111,10 +91,10 @@ def test_a_page_of_an_allowed_origin_uses_the_daemon_and_no_other_page_reads_a_w
                 ("good.test.evil.test", ""),
                 ("good.test", "framed"),
             )
-            for number, (name, path) in enumerate(places):
-                with opened_at(f"http://{name}:{port}/{path}", str(tmp_path / f"profile-{number}")):
-                    found = told.get(timeout=SECONDS)
-                    seen[found.pop("origin")] = found
+            for name, path in places:
+                chromium.get(f"http://{name}:{port}/{path}")
+                found = told.get(timeout=SECONDS)
+                seen[found.pop("origin")] = found
         good = seen.pop(allowed)
         expected = {"health": {"status": "ok"}, "tokenless": "token_required", "remembered": "completed"}
         assert good == {**expected, "cookies": "blocked", "other": "blocked"}

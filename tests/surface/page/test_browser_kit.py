@@ -1,0 +1,67 @@
+"""The browser of the tests tells what it must: an oracle that saw nothing would find every page harmless."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from selenium.webdriver.common.by import By
+
+from kit.browser import AXE, axe, console, needs_browser, requests, shown, tab_order
+
+PAGE = """<!doctype html><html lang="en"><title>Page</title><main><h1>Page</h1><img src="http://image.test/">
+<link rel="dns-prefetch" href="http://name.invalid/"><link rel="preconnect" href="http://ahead.test:9/">
+<script>document.title = "ran"</script><a href="#here">first</a><label>second<input></label>
+<a href="http://tab.test:9/" target="_blank">third</a></main>"""
+STRICT = "default-src 'self'; trusted-types 'none'; require-trusted-types-for 'script'"
+
+
+@contextmanager
+def serving():
+    """A server on `localhost` of one page, which may do as little as ours; its URL."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(200)
+            self.send_header("Content-Security-Policy", STRICT)
+            self.send_header("Content-Type", "text/html")
+            self.end_headers()
+            self.wfile.write(PAGE.encode())
+
+        def log_message(self, *_):
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://m-0123.localhost:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@needs_browser
+def test_it_tells_what_a_page_asked_for_what_was_refused_and_what_is_wrong_with_it(chromium):
+    with serving() as url:
+        chromium.get(url)
+        shown(chromium, "main")
+        assert {"http://image.test/", "http://name.invalid", "http://ahead.test:9/"} <= set(
+            requests(chromium)
+        )
+        told = "\n".join(console(chromium))
+        assert "inline script violates the following Content Security Policy" in told
+        assert chromium.title == "Page"
+        assert [(rule, target) for rule, target, _ in axe(chromium)] == [("image-alt", "img")]
+        assert tab_order(chromium) == [("a", "first"), ("input", "second"), ("a", "third")]
+        assert [each for each in requests(chromium) if not each.startswith(url)] == []  # Not by our looking.
+        assert console(chromium) == []
+        chromium.find_element(By.LINK_TEXT, "third").click()
+        assert "http://tab.test:9/" in requests(chromium)
+
+
+def test_axe_core_is_the_published_one():
+    page = AXE.with_name("README.md").read_text(encoding="utf-8")
+    assert hashlib.sha256(AXE.read_bytes()).hexdigest() in page
