@@ -199,18 +199,21 @@ def find_repeated(ledger: Database, repeat: str) -> Task | None:
     return _first(ledger, "FROM task WHERE repeat = ?", repeat)
 
 
-def tasks(ledger: Database, workspace: str, *, before: int | None = None) -> tuple[Task, ...]:
-    """The tasks of a workspace, the newest first, at most `MAX_LISTED`.
+def tasks(
+    ledger: Database, workspace: str, *, before: int | None = None, limit: int = MAX_LISTED
+) -> tuple[Task, ...]:
+    """The tasks of a workspace, the newest first.
 
     Args:
         ledger: where they are.
         workspace: its key.
         before: older than this `seq`.
+        limit: how many at most.
     """
     rows = ledger.rows(
         f"SELECT {_COLUMNS} FROM task WHERE workspace = ?1 AND (?2 IS NULL OR seq < ?2) "  # noqa: S608  constants
         "ORDER BY seq DESC LIMIT ?3",
-        (workspace, before, MAX_LISTED),
+        (workspace, before, limit),
     )
     return tuple(_task(ledger, row) for row in rows)
 

@@ -17,7 +17,7 @@ import os
 import re
 import stat
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -192,7 +192,7 @@ def default_roots(
     return roots
 
 
-def parse_roots(pairs: list[str]) -> dict[str, Path]:
+def parse_roots(pairs: Iterable[str]) -> dict[str, Path]:
     """Roots from `scope=DIR` texts.
 
     Raises:

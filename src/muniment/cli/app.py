@@ -27,6 +27,7 @@ from muniment.cli.options import (
 from muniment.cli.policy_app import policy_app
 from muniment.cli.projects_app import init, projects_app
 from muniment.cli.setup_app import setup_app
+from muniment.cli.ui_app import ui
 from muniment.names import __version__
 
 # -- conformance app ---------------------------------------------------------------------------------
@@ -234,15 +235,15 @@ def serve(  # noqa: PLR0913, PLR0917  every argument is an option of the command
     )
     asked = ServeArguments(
         workspace or [Path()],
+        flags,
         host,
         port,
         socket,
-        allow_host or [],
-        allow_origin or [],
+        allow_host or (),
+        allow_origin or (),
         policy,
-        root or [],
+        root or (),
         symlinks,
-        flags,
         grace,
         json=json,
     )
@@ -692,6 +693,21 @@ def tool(
     )
 
 
-for command in (recall, forget, dream, history, why, edit, undo, erase, serve, acp, mcp, conformance, init):
+for command in (
+    recall,
+    forget,
+    dream,
+    history,
+    why,
+    edit,
+    undo,
+    erase,
+    serve,
+    ui,
+    acp,
+    mcp,
+    conformance,
+    init,
+):
     app.command()(command)
 add_moving(app)

@@ -10,9 +10,10 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -69,23 +70,27 @@ class ServeArguments:
     """The command line."""
 
     workspaces: list[Path]
-    host: str
-    port: int
-    socket: Path | None
-    allow_hosts: list[str]
-    allow_origins: list[str]
-    policy: str | None
-    roots: list[str]
-    symlinks: str | None
     model: ModelFlags
-    grace: float
-    json: bool
+    host: str = "127.0.0.1"
+    port: int = 0
+    socket: Path | None = None
+    allow_hosts: Sequence[str] = ()
+    allow_origins: Sequence[str] = ()
+    policy: str | None = None
+    roots: Sequence[str] = ()
+    symlinks: str | None = None
+    grace: float = 10.0
+    json: bool = False
 
 
-def serve(asked: ServeArguments) -> int:
+def serve(asked: ServeArguments, greet: Callable[[Daemon], None] | None = None) -> int:
     """Serve until SIGTERM or SIGINT, the second of which leaves no grace; the exit code.
 
     Before it serves, either ends it at once, also where it waits for another process.
+
+    Args:
+        asked: the command line.
+        greet: says that it serves; None: in its own words.
     """
     import asyncio
 
@@ -115,7 +120,8 @@ def serve(asked: ServeArguments) -> int:
             forget_key()
             shared_zygote().start()
             daemon = Daemon(options, model)
-            asyncio.run(_run(daemon, options, as_json=asked.json))
+            say_served = greet or partial(_say_served, options, as_json=asked.json)
+            asyncio.run(_run(daemon, options, say_served))
     except MunimentError as error:
         return print_failure(error, as_json=asked.json, what="not served", indent=None)
     return 0
@@ -151,7 +157,30 @@ def _leave() -> None:
     os._exit(EXIT_FAILED)
 
 
-async def _run(daemon: Daemon, options: Options, *, as_json: bool) -> None:
+def _say_served(options: Options, daemon: Daemon, *, as_json: bool) -> None:
+    token_file = options.settings.state / TOKEN_NAME
+    workspaces = daemon.core.workspaces
+    if as_json:
+        document = {
+            "status": "serving",
+            "url": daemon.url,
+            "socket": None if options.socket is None else str(options.socket),
+            "token_file": str(token_file),
+            "workspaces": {key: str(each.path) for key, each in workspaces.items()},
+        }
+        # On one line, for whoever reads from a pipe that stays open.
+        print_document(document, indent=None)
+        return
+    say(f"serving {daemon.url}")
+    if options.socket is not None:
+        say(f"  socket {on_one_line(str(options.socket))}")
+    say(f"  the owner's token: {token_file}; one for a client: muniment token add NAME")
+    for each in workspaces.values():
+        say(f"  workspace {on_one_line(str(each.path))}")
+    say("  to see the memory on a page: muniment ui")
+
+
+async def _run(daemon: Daemon, options: Options, greet: Callable[[Daemon], None]) -> None:
     import asyncio
 
     loop = asyncio.get_running_loop()
@@ -167,26 +196,9 @@ async def _run(daemon: Daemon, options: Options, *, as_json: bool) -> None:
 
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop)
-        token_file = options.settings.state / TOKEN_NAME
         gc.freeze()
         gc.enable()
-        if as_json:
-            document = {
-                "status": "serving",
-                "url": daemon.url,
-                "socket": None if options.socket is None else str(options.socket),
-                "token_file": str(token_file),
-                "workspaces": {key: str(each.path) for key, each in daemon.core.workspaces.items()},
-            }
-            # On one line, for whoever reads from a pipe that stays open.
-            print_document(document, indent=None)
-        else:
-            say(f"serving {daemon.url}")
-            if options.socket is not None:
-                say(f"  socket {on_one_line(str(options.socket))}")
-            say(f"  the owner's token: {token_file}; one for a client: muniment token add NAME")
-            for each in daemon.core.workspaces.values():
-                say(f"  workspace {on_one_line(str(each.path))}")
+        greet(daemon)
         for each in daemon.core.workspaces.values():
             if (error := await asyncio.to_thread(each.problem)) is not None:
                 text = on_one_line(f"{each.path} takes no tasks yet: {error}")

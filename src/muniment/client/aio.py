@@ -335,6 +335,10 @@ class AsyncClient:
         """What the policy says to `list`, `read`, `create`, `modify` or `delete` on a path."""
         return await self._shell.run(core.explain(self._core, verb, path))
 
+    async def open_ui(self) -> results.UiOpened:
+        """Open the page of the daemon, with a code to sign in there."""
+        return await self._shell.run(self._core.open_ui())
+
     # -- how ----------------------------------------------------------------------------------------------
 
     def _handle(self, accepted: Accepted) -> AsyncTaskHandle[R]:

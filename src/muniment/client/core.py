@@ -51,6 +51,7 @@ from muniment.client.results import (
     SupersededEntry,
     Task,
     TaskError,
+    UiOpened,
     Undone,
 )
 from muniment.errors import ConfigInvalid
@@ -408,6 +409,11 @@ def erased_of(document: object) -> ErasePlan | EraseReceipt:
 def audit_head_of(document: object) -> AuditHead:
     """The end of the chain of records."""
     return _read(AuditHead, document, "the end of the audit")
+
+
+def ui_of(document: object) -> UiOpened:
+    """The page, as the daemon tells where it is."""
+    return _read(UiOpened, document, "the page")
 
 
 def explained_of(document: object) -> Explained:
@@ -799,6 +805,10 @@ class ClientCore:
     def capabilities(self) -> Plan[Document]:
         """What the daemon offers."""
         return self._told(self._ask("GET", "/capabilities"))
+
+    def open_ui(self) -> Plan[UiOpened]:
+        """Where the page is, and a code to sign in with; repeated, since each code works once."""
+        return then(self._told(self._ask("POST", "/ui", {})), ui_of)
 
     def read(self, path: str, query: Mapping[str, str] | None = None) -> Plan[Document]:
         """What the daemon says at a path of the workspace."""

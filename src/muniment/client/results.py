@@ -6,7 +6,7 @@ Fields that other implementations of the contract leave out may be None.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal, get_args
 
 from muniment.client.errors import FAILURES, TaskFailed
@@ -228,6 +228,19 @@ class AuditHead:
 
     head: str
     records: int
+
+
+@dataclass(frozen=True, slots=True)
+class UiOpened:
+    """Where the page of the daemon is, and how to sign in there.
+
+    Attributes:
+        code: signs in once, within `seconds`; put behind `#`, never into a query.
+    """
+
+    url: str
+    code: str = field(repr=False)
+    seconds: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -172,6 +172,10 @@ class RejectBody(_Request):
     """Nothing: which review it is stands in the path."""
 
 
+class UiBody(_Request):
+    """Nothing: there is one page."""
+
+
 class SupersededEntry(_Model):
     """An entry that no longer holds: the fact stands in its place, under its path and id."""
 
@@ -477,6 +481,14 @@ class Health(_Model):
     status: Literal["ok"] = "ok"
 
 
+class UiOpened(_Model):
+    """Where the page is, and how to sign in there."""
+
+    url: str = Field(description="Of a name that is drawn anew at each start, below `localhost`.")
+    code: str = Field(description="Signs in once. Put it behind `#`, or type it in; never into a query.")
+    seconds: int = Field(description="For how long the code works.")
+
+
 class Hello(_Model):
     """That whoever answers knows a token."""
 
@@ -580,6 +592,10 @@ HTTP: Final[Mapping[str, tuple[int, str]]] = MappingProxyType(
         "forget_failed": (500, "Workspace memory forget failed."),
         "dream_failed": (500, "Workspace memory dream failed."),
         "internal_error": (500, "The daemon failed; its log says more."),
+        "ui_not_installed": (
+            501,
+            "This daemon was installed without the page; there: pip install 'muniment[ui]', and restart it.",
+        ),
         "mcp_not_installed": (
             501,
             "This daemon was installed without MCP; there: pip install 'muniment[mcp]', and start it again.",

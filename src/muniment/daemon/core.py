@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import importlib.util
 import os
 import threading
 import time
@@ -27,6 +28,7 @@ from muniment.adapters.threads import until_ended
 from muniment.agent.model import Model
 from muniment.cancelling import Cancel
 from muniment.daemon.contract import HttpProblem, RecallBody, problem_of
+from muniment.daemon.page.door import PageDoor
 from muniment.daemon.stream import Stream
 from muniment.daemon.tokens import Principal, Shares, Tokens, owner_token
 from muniment.daemon.work import Metrics, Work, Workspace
@@ -247,11 +249,13 @@ class DaemonCore:
         state, tokens, stream, writer: those of the open state directory; there once `open` has returned.
         recalls: what clients are told of the memory; likewise.
         mcp: the sessions of MCP, once somebody has asked for one.
+        model: what files the facts.
+        door: the way to the page.
         is_draining: nothing is accepted any more.
     """
 
     def __init__(self, settings: Settings, model: Model, *, in_process: bool = False) -> None:
-        self._settings, self._model, self._in_process = settings, model, in_process
+        self._settings, self.model, self._in_process = settings, model, in_process
         self._opened = AsyncExitStack()
         self._runners: dict[str, lanes.LaneRunner] = {}
         self._last_task = time.monotonic()
@@ -264,6 +268,7 @@ class DaemonCore:
         self.workspaces: dict[str, Workspace] = {}
         self.is_draining = False
         self.mcp: McpSessions | None = None
+        self.door = PageDoor()
 
     async def open(self, directories: tuple[Path, ...]) -> None:
         """Open the state and the workspaces, and begin with what waits.
@@ -319,6 +324,16 @@ class DaemonCore:
     def whose(self, unsafe_token: str) -> Principal | None:
         """Who a token belongs to; None: nobody."""
         return self.tokens.principal(unsafe_token, self._owner_token)
+
+    def open_ui(self) -> tuple[str, str]:
+        """The page's URL, and a code to sign in with, see `PageDoor.open`.
+
+        Raises:
+            HttpProblem: what the page is made with is not installed.
+        """
+        if importlib.util.find_spec("jinja2") is None:
+            raise HttpProblem("ui_not_installed")
+        return self.door.open()
 
     def proof(self, unsafe_name: str, nonce: str, address: str) -> str:
         """Proof that a token is known, see `Tokens.proof`."""
@@ -485,7 +500,7 @@ class DaemonCore:
         opened.callback(workspace.close)
         await self._in_thread(workspace.problem)  # What cannot be opened now is tried again for each task.
         await asyncio.wrap_future(self.writer.submit(workspace.lane.recover))
-        work = Work(workspace, self._model, self.metrics, self._parents)
+        work = Work(workspace, self.model, self.metrics, self._parents)
         self._runners[workspace.key] = lanes.LaneRunner(workspace.lane, self.writer, work)
         self.workspaces[workspace.key] = workspace
         self.metrics.watch_pending(

@@ -16,6 +16,8 @@ G5 At most `MAX_REQUESTS` at once, besides `MAX_WAITING` that wait and `MAX_FOLL
    (503); of each, no client's token has more than half, and all of them leave some to the owner.
 G6 Every answer has the headers of `protocol.HEADERS`; whatever goes wrong in a route is a problem, told
    without what was raised.
+G7 At the host name of the page, if it was asked for, its door decides in the place of G1, G2 and G4, and the
+   page answers in the place of routes (`page/door.py`). Not on the Unix socket.
 
 Where a request is answered before all of its body was read, its connection is closed.
 """
@@ -42,6 +44,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from muniment import events
 from muniment.daemon.contract import HttpProblem, problem_of
+from muniment.daemon.page.door import PAGE_HEADERS, PageDoor
 from muniment.daemon.tokens import THE_OWNER, Principal, Shares
 from muniment.errors import ConfigInvalid, MunimentError, printable
 from muniment.kernel.names import Trust
@@ -231,9 +234,13 @@ _MAX_PORT: Final = 65_535
 PRINCIPAL: Final = "principal"
 WORKSPACE: Final = "workspace"
 SLOT: Final = "slot"
-PAGE: Final = "page"
-"""Keys of a request's state: who sent it, the workspace that it names (None: the only one), its place,
-and the headers that let a page read the answer."""
+SESSION: Final = "session"
+"""Keys of a request's state: who sent it, the workspace that it names (None: the only one), its place, and
+of one to the page whose session it is of (None: nobody's)."""
+
+_HEADERS: Final = "headers"
+_GRANTED: Final = "granted"
+"""Likewise: the headers of its answer, and those that let a page of an allowed origin read that."""
 
 HELLO: Final = "/hello"
 
@@ -294,15 +301,22 @@ class Guard:
         whose: who a token belongs to.
         hosts: what a Host header may say, in lower case.
         origins: of pages that may call besides the daemon's own, as `as_origin` writes them.
+        door: of the daemon's own page (G7).
 
     Attributes:
         answering, waiting, following: the requests that are being answered, that wait, that follow events.
     """
 
     def __init__(
-        self, app: ASGIApp, whose: WhoseToken, hosts: frozenset[str], origins: frozenset[str] = frozenset()
+        self,
+        app: ASGIApp,
+        whose: WhoseToken,
+        hosts: frozenset[str],
+        origins: frozenset[str] = frozenset(),
+        door: PageDoor | None = None,
     ) -> None:
         self._app, self._whose, self.hosts, self._origins = app, whose, hosts, origins
+        self._door = door or PageDoor()
         self.answering, self.waiting = Shares(MAX_REQUESTS, 1), Shares(MAX_WAITING, 1)
         self.following = Shares(MAX_FOLLOWERS, 5)
         self._us = _this_user()
@@ -324,7 +338,8 @@ class Guard:
             if message["type"] == "http.response.start":
                 started = True
                 closing = [] if is_read else [_CLOSE]
-                more = (*HEADERS, *scope["state"].get(PAGE, ()), *closing)
+                state = scope["state"]
+                more = (*state.get(_HEADERS, HEADERS), *state.get(_GRANTED, ()), *closing)
                 message = {**message, "headers": [*message["headers"], *more]}
             await send(message)
 
@@ -357,10 +372,13 @@ class Guard:
         is_local = scope["state"][PEER] is not None
         try:
             _check_header(scope)
-            self._check_host(_values(scope, b"host"), is_local=is_local)
+            host = _values(scope, b"host")
+            if not is_local and len(host) == 1 and self._door.is_at(host[0].lower()):
+                return self._at_door(scope)
+            self._check_host(host, is_local=is_local)
             origin = self._check_origin(scope)
             if origin is not None:
-                scope["state"][PAGE] = _for_page(origin)
+                scope["state"][_GRANTED] = _for_page(origin)
                 if scope["method"] == "OPTIONS" and _values(scope, b"access-control-request-method"):
                     return None
             workspace, path = _path(scope["raw_path"])
@@ -375,6 +393,16 @@ class Guard:
             raise
         scope["path"] = path
         return {PRINCIPAL: principal, WORKSPACE: workspace}
+
+    def _at_door(self, scope: Scope) -> dict[str, Any]:
+        """G7."""
+        scope["state"][_HEADERS] = PAGE_HEADERS
+        workspace, scope["path"] = _path_of_page(scope["raw_path"])
+        _check_body(scope)
+        headers = {name.decode("latin-1"): _values(scope, name) for name, _ in scope["headers"]}
+        session = self._door.admit(scope["method"], headers)
+        principal = _NOBODY if session is None else THE_OWNER
+        return {PRINCIPAL: principal, WORKSPACE: workspace, SESSION: session}
 
     def _check_host(self, sent: list[str], *, is_local: bool) -> None:
         if len(sent) != 1 or not (is_local or sent[0].lower() in self.hosts):
@@ -401,7 +429,7 @@ class Guard:
 
     def _principal(self, scope: Scope) -> Principal:
         sent, state = _values(scope, b"authorization"), scope["state"]
-        if not sent and PAGE not in state and state[PEER] is not None and state[PEER] == self._us:
+        if not sent and _GRANTED not in state and state[PEER] is not None and state[PEER] == self._us:
             return THE_OWNER
         found = None
         if len(sent) == 1:
@@ -513,6 +541,17 @@ def _path(raw: bytes) -> tuple[str | None, str]:
         if _decoded(segment) != segment or segment in _NO_NAMES:
             raise HttpProblem("not_found")
     return workspace, "/" + "/".join(segments)
+
+
+def _path_of_page(raw: bytes) -> tuple[str | None, str]:
+    """Likewise, of the page: `/w/{workspace}/…`, and `/`."""
+    if raw == b"/":
+        return None, "/"
+    _, path = _path(raw)
+    _, first, *rest = path.split("/")
+    if first == "w" and len(rest) > 1:
+        return rest[0], "/" + "/".join(rest[1:])
+    return None, path
 
 
 def _decoded(segment: str) -> str:

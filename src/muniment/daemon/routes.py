@@ -22,6 +22,7 @@ from muniment.daemon import asking, contract
 from muniment.daemon.contract import MAX_BODY_BYTES, MAX_WAIT_SECONDS, HttpProblem, recall_code, sentence_of
 from muniment.daemon.guard import HELLO, LOOPBACK, PEER
 from muniment.daemon.http import MCP, Call, Endpoint, Operation, Parameter, answered, read_body
+from muniment.daemon.page.door import CODE_SECONDS
 from muniment.daemon.stream import StreamView
 from muniment.daemon.work import MEDIA_TYPE
 from muniment.errors import NotFound, PathEscape, Refusal
@@ -41,6 +42,7 @@ from muniment.lane import (
     NewTask,
     Originator,
     Status,
+    Submitted,
     Task,
 )
 from muniment.names import MAX_FACT_BYTES, UNIX_ADDRESS, ContextMode, __version__
@@ -175,25 +177,34 @@ async def list_tasks(call: Call) -> Response:
     return answered(contract.TaskList(tasks=[task for _, task in page], next_cursor=more))
 
 
+async def accept(
+    call: Call, kind: Kind, wanted: asking.WantedTask, originator: Originator, key: str | None = None
+) -> Submitted:
+    """Accept a task of a workspace.
+
+    Args:
+        call: who asks, and where.
+        kind: what is to be done.
+        wanted: what is asked.
+        originator: who is told of it.
+        key: names this request; the same one again is the same task.
+
+    Raises:
+        HttpProblem: it is not accepted.
+    """
+    await call.core.check(call.workspace, kind)
+    trust = wanted.trust.capped(call.principal.trust)
+    asked = NewTask(kind, wanted.arguments, originator, wanted.shown, trust, wanted.ref, key)
+    return await call.core.submit(call.workspace, asked, call.request.headers.getlist("traceparent"))
+
+
 async def _accepted(call: Call, kind: Kind, wanted: asking.WantedTask) -> Response:
     """Accept a task, and answer where it is."""
     originator = call.originator()
     keys = call.request.headers.getlist("idempotency-key")
     if len(keys) > 1 or (keys and _KEY.fullmatch(keys[0]) is None):
         raise HttpProblem("invalid_request")
-    workspace = call.workspace
-    await call.core.check(workspace, kind)
-    asked = NewTask(
-        kind,
-        wanted.arguments,
-        originator,
-        wanted.shown,
-        wanted.trust.capped(call.principal.trust),
-        wanted.ref,
-        keys[0] if keys else None,
-    )
-    traceparent = call.request.headers.getlist("traceparent")
-    submitted = await call.core.submit(workspace, asked, traceparent)
+    submitted = await accept(call, kind, wanted, originator, keys[0] if keys else None)
     task = submitted.task
     path = call.request.scope["raw_path"].decode("ascii")
     headers = {"Location": f"{path}/{task.id}", "Retry-After": "1"}
@@ -729,6 +740,13 @@ async def mcp(call: Call) -> Response:
     return await call.core.mcp.answer(call, body)
 
 
+async def open_ui(call: Call) -> Response:
+    """Answer where the page is, and a code to sign in with."""
+    await call.body(contract.UiBody)
+    url, code = call.core.open_ui()
+    return answered(contract.UiOpened(url=url, code=code, seconds=round(CODE_SECONDS)))
+
+
 def _of(pattern: re.Pattern[str]) -> dict[str, str]:
     return {"type": "string", "pattern": f"^{pattern.pattern}$"}
 
@@ -770,6 +788,16 @@ ABOUT_OPERATIONS: Final = (
     Operation("GET", "/healthz", health, "Whether the daemon runs.", contract.Health),
     Operation("GET", "/health", health, "The same, by the name of the original contract.", contract.Health),
     Operation("GET", "/readyz", ready, "Whether it accepts tasks.", contract.Readiness, ("not_ready",)),
+    Operation(
+        "POST",
+        "/ui",
+        open_ui,
+        "Open the page of the daemon, and make a code to sign in there with.",
+        contract.UiOpened,
+        ("ui_not_installed",),
+        body=contract.UiBody,
+        owner_only=True,
+    ),
     Operation("GET", "/metrics", metrics, "What was counted, for Prometheus.", MEDIA_TYPE, owner_only=True),
 )
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import functools
+import importlib
 import ipaddress
 import json
 import logging
@@ -38,7 +39,7 @@ from muniment import events
 from muniment.agent.model import Model
 from muniment.daemon.contract import HttpProblem
 from muniment.daemon.core import DaemonCore
-from muniment.daemon.guard import LOOPBACK, MAX_HEADER_BYTES, Guard, Protocol, as_origin
+from muniment.daemon.guard import LOOPBACK, MAX_HEADER_BYTES, SESSION, Guard, Protocol, as_origin
 from muniment.daemon.http import JSON, Call, Operation, document_of
 from muniment.daemon.routes import (
     ABOUT_OPERATIONS,
@@ -316,7 +317,25 @@ def application(core: DaemonCore, hosts: frozenset[str], origins: frozenset[str]
     for operation in (*OPERATIONS, *MCP_OPERATIONS):
         paths.setdefault(operation.path, {})[operation.method] = operation
     routes = [Route(path, _Resource(methods, core)) for path, methods in paths.items()]
-    return Guard(Router(routes, redirect_slashes=False, default=_nothing), core.whose, hosts, origins)
+    served = _Application(Router(routes, redirect_slashes=False, default=_nothing), core)
+    return Guard(served, core.whose, hosts, origins, core.door)
+
+
+class _Application:
+    """What stands behind the guard: the operations, and the page for whoever came to its name."""
+
+    def __init__(self, operations: ASGIApp, core: DaemonCore) -> None:
+        self._operations, self._core = operations, core
+        self._page: ASGIApp | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if SESSION not in scope["state"]:
+            await self._operations(scope, receive, send)
+            return
+        if self._page is None:
+            page = await asyncio.to_thread(importlib.import_module, "muniment.daemon.page.pages")
+            self._page = page.application(self._core)
+        await self._page(scope, receive, send)
 
 
 class _Resource:
@@ -438,6 +457,7 @@ class Daemon:
             await self.core.open(options.workspaces)
             opened.push_async_callback(self.core.close)
             self.url, hosts = _names(listeners[0], options)
+            self.core.door.port = listeners[0].getsockname()[1]
             self._server = _Server(_config(self.core, hosts, self._origins))
             serving = asyncio.create_task(self._server.serve(sockets=listeners))
             opened.push_async_callback(self._end, serving)

@@ -1,25 +1,30 @@
 """Edit: the owner changes one entry by hand, as a commit that can be seen, explained and undone.
 
 What code had made of the old text, its title and description, is made of the new one (`content/titles.py`).
+To pin an entry is to move it into the folder `pinned/` of its scope, where no run changes anything, and where
+recall looks first; it is as trusted there as it was. The policy has to let its other place be changed.
 """
 
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from datetime import UTC, datetime
 
+from muniment.content.entry import parse
 from muniment.errors import Refusal, RememberRefused, ToolError
 from muniment.jobs.place import Place
 from muniment.kernel.cancel import Patience
 from muniment.kernel.change import ChangeSet, FileChange, digest
-from muniment.kernel.decide import Judge
-from muniment.kernel.names import Trust, Verb
-from muniment.kernel.path import CanonicalPath
+from muniment.kernel.decide import Judge, Layer, Policy, Rule
+from muniment.kernel.names import RelPath, Trust, Verb
+from muniment.kernel.path import CanonicalPath, canonicalise, fold
+from muniment.recall.context import PINNED
 from muniment.sandbox import WAIT_SECONDS
 from muniment.store.audit import timestamp
 from muniment.store.commit import Commit, Terms, commit
-from muniment.store.ledger import Run
-from muniment.store.trust import constant, new_ulid, stamp
+from muniment.store.ledger import Run, root_key
+from muniment.store.trust import constant, new_ulid, stamp, trust_at
 
 KIND = "edit"
 
@@ -47,13 +52,57 @@ def edited(place: Place, path: CanonicalPath, before: bytes, after: bytes) -> tu
         PendingReview: the policy wants a review of every change.
         ManagedMemoryUnavailable, DeadlineExceeded, PathEscape: as `commit`.
     """
+    change = FileChange(path, digest(before), after)
+    return _committed(place, place.policy, (change,), Trust.OWNER, before)
+
+
+def with_body(before: bytes, body: str) -> bytes:
+    """The bytes of an entry with another body, below the front matter that it has."""
+    entry = parse(before)
+    return (entry.text[: len(entry.text) - len(entry.body)] + body).encode()
+
+
+def is_pinned(path: CanonicalPath) -> bool:
+    """Whether an entry stands where no run changes it."""
+    return fold(path.rel.partition("/")[0]) == PINNED and "/" in path.rel
+
+
+def moved_to_pinned(place: Place, path: CanonicalPath) -> tuple[CanonicalPath, Run, Commit]:
+    """Pin an entry, or take one that is pinned back to where it was; its new path.
+
+    Raises as `edited`, and NotFound: nothing is there.
+    """
+    rel = path.rel.partition("/")[2] if is_pinned(path) else f"{PINNED}/{path.rel}"
+    other = canonicalise(CanonicalPath(path.scope, RelPath(rel)).text, place.policy.scopes)
+    check_editable(place, other if is_pinned(path) else path)
+    before = place.roots[path.scope].root.read_bytes(path)
+    trust = trust_at(place.state, root_key(place.state, place.roots[path.scope]), path, before, place.policy)
+    changes = (FileChange(path, digest(before), None), FileChange(other, None, before))
+    run, done = _committed(place, _granting(place.policy, path, other), changes, trust, before)
+    return other, run, done
+
+
+def _granting(policy: Policy, *paths: CanonicalPath) -> Policy:
+    """A policy with the terms of another one that grants nothing but to change and make some files."""
+    named = tuple(f"/{path.text}" for path in paths)
+    rule = Rule(id="named", verbs=(Verb.CREATE, Verb.MODIFY), paths=named)
+    return replace(policy, layers=(Layer(name=KIND, allow=(rule,), deny=()),))
+
+
+def _committed(
+    place: Place, policy: Policy, changes: tuple[FileChange, ...], trust: Trust, before: bytes
+) -> tuple[Run, Commit]:
+    """Commit what the owner does to the entry that was `before`."""
     run = Run(
         f"{KIND}-{new_ulid()}", timestamp(datetime.now(UTC)), Trust.OWNER, "owner", place.policy.label, KIND
     )
     patience = Patience(time.monotonic() + WAIT_SECONDS)
-    terms = Terms(place.policy, place.roots, patience, place.state, run, constant(Trust.OWNER), stamp=stamp)
-    change = FileChange(path, digest(before), after)
+
+    def stamped(data: bytes, _base: bytes | None, path: CanonicalPath, run: Run) -> bytes:
+        return stamp(data, before, path, run)
+
+    terms = Terms(policy, place.roots, patience, place.state, run, constant(trust), stamp=stamped)
     try:
-        return run, commit([ChangeSet((change,))], terms)
+        return run, commit([ChangeSet(changes)], terms)
     except (Refusal, ToolError) as error:
         raise RememberRefused(f"the change was refused: {error}") from error

@@ -45,6 +45,7 @@ from muniment.store.audit import timestamp
 from muniment.store.commit import Terms, commit
 from muniment.store.erase import remove_emptied
 from muniment.store.ledger import (
+    MAX_STEPS,
     Change,
     ChangeRow,
     CommitRow,
@@ -52,13 +53,14 @@ from muniment.store.ledger import (
     Step,
     Why,
     content_at,
+    content_before,
     history,
     of_task,
     root_key,
     undone_by,
     why,
 )
-from muniment.store.review import approval_task, check_roots, close, load, preview, turn_down
+from muniment.store.review import approval_task, changed_lines, check_roots, close, load, preview, turn_down
 from muniment.store.state import State
 from muniment.store.trust import Ruling, new_ulid, trust_at
 
@@ -67,12 +69,13 @@ from muniment.store.trust import Ruling, new_ulid, trust_at
 # What became of the memory of a place: its history, and where a file comes from.
 
 
-def history_of(place: Place, unsafe_path: str | None = None) -> tuple[Step, ...]:
+def history_of(place: Place, unsafe_path: str | None = None, limit: int = MAX_STEPS) -> tuple[Step, ...]:
     """What was committed to the roots that are bound here, the newest first; see `store.history.history`.
 
     Args:
         place: where.
         unsafe_path: a file, directory or scope; None: all of it.
+        limit: how many steps at most.
 
     Raises:
         PathEscape, Refusal: it is no path of the memory.
@@ -80,7 +83,7 @@ def history_of(place: Place, unsafe_path: str | None = None) -> tuple[Step, ...]
     """
     below = canonicalise(unsafe_path.removesuffix("/"), place.policy.scopes) if unsafe_path else None
     roots = {root_key(place.state, root): scope for scope, root in place.roots.items()}
-    return history(place.state, roots, below)
+    return history(place.state, roots, below, limit)
 
 
 def why_of(place: Place, unsafe_path: str) -> Why:
@@ -113,6 +116,14 @@ def content_of(place: Place, unsafe_path: str, task: str) -> bytes | None:
     """
     path = _path(place, unsafe_path)
     return content_at(place.state, root_key(place.state, place.roots[path.scope]), path, task)
+
+
+def diff_of(place: Place, unsafe_path: str, task: str) -> tuple[str, ...]:
+    """What a task changed in a file, line by line, as a review shows it. Raises as `content_of`."""
+    path = _path(place, unsafe_path)
+    key = root_key(place.state, place.roots[path.scope])
+    before = content_before(place.state, key, path, task)
+    return tuple(changed_lines(before, content_at(place.state, key, path, task)))
 
 
 def _path(place: Place, unsafe_path: str) -> CanonicalPath:

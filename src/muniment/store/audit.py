@@ -162,14 +162,20 @@ def append(state: State, at: str, kind: str, task: str | None, body: Mapping[str
         _HEADS.insert(connection, [_End(1, seq, _head_mac(state, seq, mac))], "INSERT OR REPLACE")
 
 
-def records(state: State, *, task: str | None = None) -> tuple[Record, ...]:
+def records(state: State, *, task: str | None = None, latest: int = -1) -> tuple[Record, ...]:
     """The records in order, all or those of one task.
+
+    Args:
+        state: whose ledger.
+        task: its id.
+        latest: how many at most, the last ones; -1: all.
 
     Raises:
         ManagedMemoryUnavailable: the ledger cannot be read, or somebody edited a record so that it cannot be.
     """
     found: list[Record] = []
-    for each in _RECORDS.read(state.ledger, "WHERE ?1 IS NULL OR task = ?1 ORDER BY seq", (task,)):
+    which = "WHERE ?1 IS NULL OR task = ?1 ORDER BY seq DESC LIMIT ?2"
+    for each in reversed(_RECORDS.read(state.ledger, which, (task, latest))):
         try:
             body = None if each.body is None else json.loads(each.body)
         except ValueError as error:

@@ -235,6 +235,17 @@ class View:
         """All entries, unreadable and held ones too, sorted by path."""
         return _LISTED.read(self._catalog, "WHERE root = ? ORDER BY rel", (self.key,))
 
+    def topics(self) -> tuple[tuple[str, int], ...]:
+        """The folders that hold entries, sorted, each with how many; the root is the empty text."""
+        query = "SELECT topic, count(*) FROM entry WHERE root = ? GROUP BY topic ORDER BY topic"
+        return tuple(self._rows(query))
+
+    def entries_after(self, rel: str, limit: int, topic: str | None = None) -> tuple[CatalogEntry, ...]:
+        """As `entries`, those of one folder or all, behind a path; at most `limit`."""
+        which = "WHERE root = ? AND rel > ?" + ("" if topic is None else " AND topic = ?")
+        values = (self.key, rel, *(() if topic is None else (topic,)), limit)
+        return _LISTED.read(self._catalog, f"{which} ORDER BY rel LIMIT ?", values)
+
     def saying(self, said: str) -> tuple[CatalogEntry, ...]:
         """The entries that say something, as `content.words.comparable` has it."""
         which = "WHERE +root = ? AND id IN (SELECT entry FROM saying WHERE digest = ?)"  # as in `alike`

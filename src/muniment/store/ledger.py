@@ -477,14 +477,18 @@ class Why:
 
 
 def history(
-    state: State, roots: Mapping[RootKey, Scope], below: CanonicalPath | None = None
+    state: State,
+    roots: Mapping[RootKey, Scope],
+    below: CanonicalPath | None = None,
+    limit: int = MAX_STEPS,
 ) -> tuple[Step, ...]:
-    """What was committed, the newest first; at most `MAX_STEPS`.
+    """What was committed, the newest first; at most `limit`.
 
     Args:
         state: whose ledger.
         roots: the roots to tell of, with the present names of their scopes.
         below: a file, or a directory or scope with all beneath; None: everything.
+        limit: how many steps at most.
     """
     names = {scope: key for key, scope in roots.items()}
     keys = list(roots) if below is None else [names[below.scope]] if below.scope in names else []
@@ -495,7 +499,7 @@ def history(
         f"FROM step WHERE done IS NOT NULL AND root IN ({', '.join('?' * len(keys))}) "
         "AND (? = '' OR rel IN (?, ?) OR substr(rel, 1, length(?) + 1) = ? || '/') "
         "ORDER BY change_set DESC, position LIMIT ?",
-        (*keys, rel, rel, erased, rel, rel, MAX_STEPS),
+        (*keys, rel, rel, erased, rel, rel, limit),
     )
     return tuple(
         Step(
@@ -521,8 +525,19 @@ def content_at(state: State, root: RootKey, path: CanonicalPath, task: str) -> b
         NotFound: the task did not change this file.
         Erased: the bytes are no longer known.
     """
+    return _side(state, root, path, task, "after")
+
+
+def content_before(state: State, root: RootKey, path: CanonicalPath, task: str) -> bytes | None:
+    """The bytes of a file as a task found it; None if it made the file. Raises as `content_at`."""
+    return _side(state, root, path, task, "before")
+
+
+def _side(
+    state: State, root: RootKey, path: CanonicalPath, task: str, side: Literal["before", "after"]
+) -> bytes | None:
     rows = state.ledger.rows(
-        "SELECT after, after_digest FROM step "
+        f"SELECT {side}, {side}_digest FROM step "  # noqa: S608  one of two words
         "WHERE task = ? AND done IS NOT NULL AND root = ? AND rel IN (?, ?)",
         (task, root, path.rel, erased_name(state, root, path.rel)),
     )
@@ -530,8 +545,27 @@ def content_at(state: State, root: RootKey, path: CanonicalPath, task: str) -> b
         raise NotFound(f"{task} did not change {path.text}; see: muniment history {path.text}")
     content, digest = rows[0]
     if digest == ERASED:
-        raise Erased(f"what {task} left at {path.text} was erased")
+        left = "left" if side == "after" else "found"
+        raise Erased(f"what {task} {left} at {path.text} was erased")
     return bytes(content) if content is not None else None
+
+
+def count_by_day(
+    state: State, roots: Mapping[RootKey, Scope], since: str
+) -> tuple[tuple[str, Scope, int], ...]:
+    """How many files commits changed, by day and scope, the oldest first; days without any are left out.
+
+    Args:
+        state: whose ledger.
+        roots: the roots to tell of, with the present names of their scopes.
+        since: the first day, ISO-8601 UTC.
+    """
+    rows = state.ledger.rows(
+        "SELECT substr(done, 1, 10) AS day, root, count(*) FROM step "  # noqa: S608  only marks are put in
+        f"WHERE done >= ? AND root IN ({', '.join('?' * len(roots))}) GROUP BY day, root ORDER BY day, root",
+        (since, *roots),
+    )
+    return tuple((day, roots[root], count) for day, root, count in rows)
 
 
 def why(

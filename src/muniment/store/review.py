@@ -355,6 +355,11 @@ def _file(change: FileChange, current: Callable[[str], bytes | None]) -> Iterato
         yield from (f"| {line}" for line in _shown(after))
 
 
+def changed_lines(before: bytes | None, after: bytes | None) -> Iterator[str]:
+    """What changes from some bytes of a file to others, as a preview tells it; None: there is no file."""
+    return _diff(_shown(before), _shown(after))
+
+
 def _shown(content: bytes | None) -> list[str]:
     """The lines of a file, each with everything that does not show made visible."""
     if content is None:

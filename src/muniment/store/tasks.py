@@ -95,6 +95,14 @@ def read(ledger: Database, after: int, limit: int) -> tuple[Event, ...]:
     return _EVENTS.read(ledger, "WHERE number > ? ORDER BY number LIMIT ?", (after, limit))
 
 
+def of_task(ledger: Database, task: str) -> tuple[Event, ...]:
+    """What is kept of the events about a task, in order. Raises as `read`.
+
+    Cost: a look at all that are kept, some ms.
+    """
+    return _EVENTS.read(ledger, "WHERE task = ? ORDER BY number", (task,))
+
+
 def span(ledger: Database) -> tuple[str, int, int]:
     """The epoch of the series, and the lowest and highest number after which `read` misses nothing.
 

@@ -1,0 +1,130 @@
+"""The page as an application: its files, the way in, its views, its forms and its events.
+
+Loaded once somebody is at its door.
+"""
+
+from __future__ import annotations
+
+import re
+from importlib.resources import files
+from typing import Final
+
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from muniment.daemon.contract import HttpProblem, problem_of
+from muniment.daemon.core import DaemonCore
+from muniment.daemon.page.actions import ACTIONS, US
+from muniment.daemon.page.door import COOKIE
+from muniment.daemon.page.rendering import rendered
+from muniment.daemon.page.views import VIEWS
+from muniment.daemon.page.visit import Visit
+from muniment.daemon.routes import EVENT_STREAM
+from muniment.daemon.stream import StreamView
+from muniment.errors import MunimentError
+
+_MEDIA_TYPES: Final = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
+
+_VIEW: Final = re.compile(r"/w/[a-z0-9-]{1,80}/[a-z]{1,20}(?:\?[A-Za-z0-9%&=._+-]{0,2000})?", re.ASCII)
+"""Where somebody may be sent who has signed in: to a view of this page."""
+
+FILES: Final = {
+    f"/static/{each.name}": (each.read_bytes(), _MEDIA_TYPES[each.name.rpartition(".")[2]])
+    for each in files("muniment.daemon.page").joinpath("static").iterdir()
+}
+"""What browsers load besides views: content and media type by path."""
+
+
+def application(core: DaemonCore) -> ASGIApp:
+    """The page of a daemon."""
+
+    async def page(scope: Scope, receive: Receive, send: Send) -> None:
+        visit = Visit(Request(scope, receive), core)
+        try:
+            response = await _answered(visit)
+        except (HttpProblem, MunimentError) as error:
+            response = _problem(visit, error)
+        await response(scope, receive, send)
+
+    return page
+
+
+async def _answered(visit: Visit) -> Response:
+    method, path = visit.request.method, visit.request.scope["path"]
+    if method == "GET" and path in FILES:
+        content, media_type = FILES[path]
+        return Response(content, media_type=media_type)
+    if (method, path) == ("POST", "/sign-in"):
+        return await _sign_in(visit)
+    if visit.session is None:
+        is_shown = visit.request.headers.get("sec-fetch-mode") == "navigate"
+        return _way_in("", 200 if is_shown else 401)
+    if (method, path) == ("POST", "/sign-out"):
+        visit.core.door.sign_out(visit.session)
+        return _without_cookie(_way_in("You have signed out.", 200))
+    if path == "/":
+        return RedirectResponse(f"/w/{next(iter(visit.core.workspaces))}/memory", 303)
+    return await _of_workspace(visit, method, path)
+
+
+async def _of_workspace(visit: Visit, method: str, path: str) -> Response:
+    is_known = path in VIEWS or path in ACTIONS or path == "/events"
+    if visit.names_no_workspace or not is_known:
+        raise HttpProblem("not_found")
+    await visit.find_workspace()
+    if method == "GET" and path == "/events":
+        return _events(visit)
+    if method == "GET" and path in VIEWS:
+        template, body = VIEWS[path]
+        return await visit.show(template, body)
+    if method == "POST" and path in ACTIONS:
+        act, back = ACTIONS[path]
+        form = await visit.form()
+        visit.back = visit.to(back, path=form.get("path"), id=form.get("id"))
+        return await act(visit, form)
+    raise HttpProblem("method_not_allowed")
+
+
+def _events(visit: Visit) -> Response:
+    """What happens in the workspace, for as long as the session goes on."""
+    session, door, workspace = visit.session, visit.core.door, visit.workspace
+    view = StreamView(
+        workspace.key,
+        workspace.scopes,
+        US,
+        may_follow=lambda: session is not None and door.knows(session),
+    )
+    visit.follow()
+    cursor = visit.request.headers.get("last-event-id")
+    return StreamingResponse(visit.core.stream.follow(view, cursor), media_type=EVENT_STREAM)
+
+
+async def _sign_in(visit: Visit) -> Response:
+    form = await visit.form()
+    cookie = visit.core.door.sign_in(form.get("code", "").strip())
+    if cookie is None:
+        return _way_in("This code does not work, or no more: it does so once, and for a minute.", 401)
+    wanted = form.get("to", "")
+    response = RedirectResponse(wanted if _VIEW.fullmatch(wanted) else "/", 303)
+    response.set_cookie(COOKIE, cookie, path="/", httponly=True, samesite="strict")
+    return response
+
+
+def _way_in(notice: str, status: int) -> Response:
+    return HTMLResponse(rendered("sign_in.html", {"notice": notice}), status)
+
+
+def _without_cookie(response: Response) -> Response:
+    response.delete_cookie(COOKIE, path="/", httponly=True, samesite="strict")
+    return response
+
+
+def _problem(visit: Visit, error: HttpProblem | MunimentError) -> Response:
+    """Why not, in words."""
+    if isinstance(error, HttpProblem):
+        problem, told = error, error.sentence
+    else:
+        problem, told = problem_of(error), str(error)
+    context = {"told": told, "code": problem.code, "back": visit.back or "/"}
+    return HTMLResponse(rendered("problem.html", context), problem.status, problem.headers)

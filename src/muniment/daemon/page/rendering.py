@@ -1,0 +1,200 @@
+"""How the page is written: templates that escape what is put in, markdown that stays text, and a timeline.
+
+W1 Whatever a template puts in is escaped, and what does not show by itself is made visible. Nothing else
+   becomes HTML but what `markdown` and `timeline` make, of the same kind.
+W2 Of a text of the memory no link can be followed, no picture is shown, no HTML is heeded, and no heading is
+   one of the page's own. Its addresses stand there to be read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from functools import cache
+from typing import Any, Final
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markdown_it import MarkdownIt
+from markdown_it.renderer import RendererHTML
+from markdown_it.token import Token
+from markdown_it.utils import EnvType, OptionsDict
+from markupsafe import Markup, escape
+
+from muniment.content.gates import visible
+
+MAX_RENDERED_CHARS: Final = 65_536
+"""Characters of a text up to which it is rendered; a longer one is shown as it is, which is faster."""
+
+DAYS: Final = 60
+"""Days of the timeline."""
+
+
+def rendered(template: str, context: Mapping[str, Any]) -> str:
+    """A page (W1); raises where the template asks for what is not there."""
+    return _environment().get_template(template).render(context)
+
+
+@cache
+def _environment() -> Environment:
+    made = Environment(
+        loader=PackageLoader("muniment.daemon.page"),
+        autoescape=True,
+        finalize=_shown,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,
+    )
+    made.filters |= {"when": _when, "ago": _ago, "exact": _exact, "folder": _folder}
+    made.globals["parts"] = made.get_template("parts.html").module
+    return made
+
+
+def _shown(value: object) -> object:
+    """What is put in for a value: for eyes, unless it is HTML of ours already."""
+    if value is None:
+        return ""
+    return value if isinstance(value, Markup) else visible(str(value))
+
+
+def _exact(text: str) -> Markup:
+    """A text as it is, for a form that sends it back."""
+    return escape(text)
+
+
+def _folder(topic: str) -> str:
+    return topic or "(top)"
+
+
+def _when(at: str) -> Markup:
+    """A time for people, with the exact one beside it."""
+    return Markup('<time datetime="{0}" title="{0}">{1}</time>').format(at, f"{at[:10]} {at[11:16]}".strip())
+
+
+def _ago(at: str) -> Markup:
+    """How long ago a time is, with the exact one beside it."""
+    seconds = (datetime.now(UTC) - datetime.fromisoformat(at)).total_seconds()
+    for size, word in ((86_400, "d"), (3_600, "h"), (60, "min")):
+        if seconds >= size:
+            told = f"{int(seconds // size)} {word} ago"
+            break
+    else:
+        told = "just now"
+    return Markup('<time datetime="{0}" title="{0}">{1}</time>').format(at, told)
+
+
+# -- markdown ----------------------------------------------------------------------------------------
+
+
+def markdown(text: str) -> Markup:
+    """An entry's body as HTML (W2).
+
+    Cost: some ms a KiB.
+    """
+    shown = visible(text)
+    if len(shown) > MAX_RENDERED_CHARS:
+        return Markup("<pre>{}</pre>").format(shown)
+    return Markup(_parser().render(shown))  # noqa: S704  HTML in it is off, and the renderer escapes text
+
+
+class _Renderer(RendererHTML):
+    """markdown-it's, without anything that leads elsewhere."""
+
+    def heading_open(self, tokens: Sequence[Token], idx: int, _options: OptionsDict, _env: EnvType) -> str:
+        """A heading of a text is no heading of the page."""
+        return f'<p class="heading" data-level="{int(tokens[idx].tag[1:])}">'
+
+    def heading_close(self, *_: object) -> str:
+        """Its end."""
+        return "</p>"
+
+    def link_open(self, *_: object) -> str:
+        """Where the words of a link begin."""
+        return '<span class="link">'
+
+    def link_close(self, tokens: Sequence[Token], idx: int, _options: OptionsDict, _env: EnvType) -> str:
+        """Where they end: its address, to be read."""
+        depth, at = 1, idx
+        while depth and at:
+            at -= 1
+            depth += {"link_close": 1, "link_open": -1}.get(tokens[at].type, 0)
+        return f"</span>{_address(tokens[at].attrGet('href'))}"
+
+    def image(self, tokens: Sequence[Token], idx: int, _options: OptionsDict, _env: EnvType) -> str:
+        """A picture in words."""
+        token = tokens[idx]
+        return f'<span class="link">picture: {escape(token.content)}</span>{_address(token.attrGet("src"))}'
+
+
+def _address(address: object) -> Markup:
+    return Markup(" <code>{}</code>").format(str(address or ""))
+
+
+@cache
+def _parser() -> MarkdownIt:
+    return MarkdownIt("commonmark", {"html": False}, renderer_cls=_Renderer).enable("table")
+
+
+# -- timeline ----------------------------------------------------------------------------------------
+
+_WIDTH, _HEIGHT, _BAR = 720, 160, 9
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """What one scope learned on one day, as it is drawn.
+
+    Attributes:
+        number: of its scope, which has a colour and a pattern by it.
+    """
+
+    x: float
+    y: float
+    height: float
+    number: int
+    told: str
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """The days up to today, one beside the other.
+
+    Attributes:
+        count: how many days.
+        most: changes of the day that has most.
+        labels: a day every two weeks, with where it stands.
+        days: those on which something changed, the newest first, with the changes of each scope.
+    """
+
+    width: int
+    height: int
+    bar: int
+    count: int
+    most: int
+    scopes: tuple[str, ...]
+    bars: tuple[Bar, ...]
+    labels: tuple[tuple[float, str], ...]
+    days: tuple[tuple[str, tuple[int, ...]], ...]
+
+
+def timeline(counts: Iterable[tuple[str, str, int]], scopes: Sequence[str], today: date) -> Timeline:
+    """Draw counts by day and scope; those of other days are left out."""
+    days = [(today - timedelta(days=DAYS - 1 - each)).isoformat() for each in range(DAYS)]
+    found = {day: [0] * len(scopes) for day in days}
+    for day, scope, count in counts:
+        if day in found:
+            found[day][scopes.index(scope)] += count
+    most = max(map(sum, found.values()))
+    step, scale = _WIDTH / DAYS, _HEIGHT / max(most, 1)
+    bars: list[Bar] = []
+    for place, (day, of_scopes) in enumerate(found.items()):
+        below = 0
+        for number, count in enumerate(of_scopes):
+            if count:
+                below += count
+                told = f"{day}, {scopes[number]}: {count}"
+                bars.append(Bar(round(place * step, 1), _HEIGHT - below * scale, count * scale, number, told))
+    labels = tuple((round(place * step, 1), day[5:]) for place, day in enumerate(days) if place % 14 == 0)
+    told_days = tuple((day, tuple(of)) for day, of in reversed(found.items()) if any(of))
+    return Timeline(_WIDTH, _HEIGHT, _BAR, DAYS, most, tuple(scopes), tuple(bars), labels, told_days)

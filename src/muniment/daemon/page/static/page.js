@@ -1,0 +1,111 @@
+// What is live on a page: it is asked for again, and the parts of it that may change are put in the place of the old ones.
+// The server renders everything; nothing here makes HTML of a text.
+
+const SETTLE_MS = 150; // Events come in bursts, of which one look is enough.
+
+function load(url, done) {
+  const request = new XMLHttpRequest();
+  request.open("GET", url);
+  request.responseType = "document";
+  request.onload = () => {
+    if (request.status === 200 && request.response) done(request.response);
+    else if (request.status === 401) location.reload();
+  };
+  request.send();
+  return request;
+}
+
+function replace(part, other) {
+  const focus = part.contains(document.activeElement) ? document.activeElement : null;
+  const place = focus && [focus.id, focus.getAttribute("href")];
+  const open = [...part.querySelectorAll("details")].map((each) => [each.id, each.open]);
+  part.replaceChildren(...document.importNode(other, true).childNodes);
+  for (const [id, isOpen] of open) {
+    const found = id && document.getElementById(id);
+    if (found) found.open = isOpen;
+  }
+  if (place) {
+    const same = [...part.querySelectorAll("a, button, input, summary, [tabindex]")].find(
+      (each) => (place[0] ? each.id === place[0] : place[1] && each.getAttribute("href") === place[1]),
+    );
+    (same || document.getElementById("main")).focus({preventScroll: true});
+  }
+}
+
+function look() {
+  load(location.href, (fresh) => {
+    for (const part of document.querySelectorAll("[data-swap]")) {
+      const other = fresh.getElementById(part.id);
+      if (other && !other.isEqualNode(part)) replace(part, other);
+    }
+  });
+}
+
+// -- events
+
+const kinds = document.body.dataset.live.split(" ").filter(Boolean);
+const told = document.getElementById("told");
+let stream = null;
+let timer = null;
+
+function soon(words) {
+  clearTimeout(timer);
+  timer = setTimeout(() => {
+    told.textContent = words;
+    look();
+  }, SETTLE_MS);
+}
+
+function follow() {
+  stream = new EventSource(document.body.dataset.events);
+  if (kinds.includes("memory")) stream.addEventListener("memory_changed", () => soon("The memory has changed."));
+  stream.addEventListener("task", () => soon(kinds.includes("task") ? "A task goes on." : ""));
+  stream.addEventListener("resync", () => soon(""));
+}
+
+// A browser has six connections to a server: what nobody looks at keeps none.
+function seen() {
+  if (document.hidden) {
+    stream?.close();
+    stream = null;
+  } else if (!stream) {
+    follow();
+    look();
+  }
+}
+
+if (kinds.length) {
+  document.addEventListener("visibilitychange", seen);
+  addEventListener("pagehide", () => stream?.close());
+  addEventListener("pageshow", (event) => {
+    if (event.persisted) {
+      stream = null;
+      seen();
+    }
+  });
+  if (!document.hidden) follow();
+}
+
+// -- search as you type
+
+const field = document.querySelector("[data-as-you-type]");
+if (field) {
+  const results = document.getElementById(field.dataset.asYouType);
+  let asked = null;
+  field.addEventListener("input", () => {
+    asked?.abort();
+    const url = new URL(field.form.action);
+    url.searchParams.set("q", field.value);
+    history.replaceState(null, "", url);
+    asked = load(url, (fresh) => replace(results, fresh.getElementById(results.id)));
+  });
+}
+
+// -- keys
+
+document.addEventListener("keydown", (event) => {
+  const isTyping = event.target.closest("input, textarea, select");
+  if (event.key !== "/" || isTyping || event.ctrlKey || event.metaKey || event.altKey) return;
+  event.preventDefault();
+  document.querySelector("#quick, #q")?.focus();
+});

@@ -1,0 +1,420 @@
+"""What the page shows: a function for each view, which reads the memory, and says what its template tells."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any, Final
+from urllib.parse import quote_plus
+
+from muniment import lane
+from muniment.content.entry import parse
+from muniment.content.gates import one_line
+from muniment.daemon.contract import MAX_BODY_BYTES, HttpProblem, sentence_of
+from muniment.daemon.page.rendering import DAYS, markdown, timeline
+from muniment.daemon.page.visit import Visit, waiting_at
+from muniment.errors import Erased, MunimentError, NotFound
+from muniment.jobs.edit import check_editable, is_pinned
+from muniment.jobs.place import Place
+from muniment.jobs.review import diff_of, history_of, show, why_of
+from muniment.kernel.binding import BoundRoot
+from muniment.kernel.cancel import Patience
+from muniment.kernel.change import digest
+from muniment.kernel.names import Verb
+from muniment.kernel.path import CanonicalPath, canonicalise
+from muniment.lab.attempts.offer import advice, look_around
+from muniment.lab.attempts.trial import Trial, try_all
+from muniment.lab.explain import explain
+from muniment.lane import Task
+from muniment.names import FenceLayer, __version__
+from muniment.policy.load import ACTS, REMOVAL
+from muniment.store import tasks as outbox
+from muniment.store.audit import head, records, verify
+from muniment.store.catalog import CatalogEntry, View
+from muniment.store.ledger import Step, count_by_day, of_task, root_key
+from muniment.store.upkeep import view_of
+
+ON_PAGE: Final = 100
+"""Entries, tasks or records of one view."""
+
+LATELY: Final = 8
+"""Changes that the first view tells of."""
+
+STEPS: Final = 20
+"""Changes of an entry that are shown with what they changed."""
+
+MAX_TOPICS: Final = 200
+"""Folders that are listed."""
+
+MAX_ODD: Final = 50
+"""Names that were passed over, of those that are listed."""
+
+FOUND: Final = 20
+"""Entries that a search shows."""
+
+FOUND_TOKENS: Final = 4_000
+"""Of their texts together."""
+
+TRIAL_SECONDS: Final = 60.0
+"""Seconds for everything that is tried of the fence; it takes half a second."""
+
+_STATES: Final = {
+    "committed": "It is as this task left it.",
+    "edited": "It was edited by hand since this task.",
+    "foreign": "It was not written by Muniment, and has the trust of its scope.",
+    "removed": "It was removed by this task.",
+    "missing": "It was there after this task, and went by hand since.",
+}
+
+Shown = Mapping[str, Any]
+Body = Callable[[Place, Visit], Shown]
+
+
+# -- memory ------------------------------------------------------------------------------------------
+
+
+def memory(place: Place, visit: Visit) -> Shown:
+    """What is remembered, by scope and folder."""
+    scope = visit.query("scope") or next(iter(place.roots), "")
+    views = {each: view_of(place.state, bound, place.policy) for each, bound in place.roots.items()}
+    shown = next((view for each, view in views.items() if each == scope), None)
+    if shown is None:
+        raise HttpProblem("invalid_scope")
+    topic = visit.query("topic") if "topic" in visit.request.query_params else None
+    found = shown.entries_after(visit.query("after"), ON_PAGE + 1, topic)
+    topics = shown.topics()
+    return {
+        "scope": scope,
+        "counts": [(each, view.usage().files) for each, view in views.items()],
+        "topic": topic,
+        "topics": topics[:MAX_TOPICS],
+        "topics_left": max(0, len(topics) - MAX_TOPICS),
+        "entries": found[:ON_PAGE],
+        "more": found[ON_PAGE - 1].rel if len(found) > ON_PAGE else "",
+        "after": visit.query("after"),
+        "odd": shown.odd()[:MAX_ODD],
+        "lately": history_of(place, limit=LATELY),
+        "is_complete": shown.complete,
+    }
+
+
+# -- entry -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """What a task did to an entry.
+
+    Attributes:
+        lines: of the difference; None: they are no longer known.
+    """
+
+    step: Step
+    lines: tuple[str, ...] | None
+
+
+def entry(place: Place, visit: Visit) -> Shown:
+    """One entry: what it says, where it comes from, and what became of it."""
+    path, data = _read(place, visit.query("path"))
+    steps = history_of(place, path.text, STEPS)
+    if data is None and not steps:
+        raise NotFound(f"nothing is remembered at {path.text}, nor was it")
+    return {
+        "path": path.text,
+        "why": _why(place, path.text),
+        "states": _STATES,
+        "row": _row(place, path),
+        "is_raw": bool(visit.query("raw")),
+        "is_pinned": is_pinned(path),
+        "is_editable": data is not None and _is_editable(place, path),
+        "is_too_long": data is not None and not _fits_form(data),
+        "name": _name(path, data),
+        "text": None if data is None else data.decode("utf-8", "replace"),
+        "html": None if data is None else markdown(parse(data).body),
+        "history": [Changed(step, _lines(place, path, step)) for step in steps],
+        "is_cut": len(steps) == STEPS,
+    }
+
+
+def edit(place: Place, visit: Visit) -> Shown:
+    """A form with the body of an entry."""
+    path, data = _read(place, visit.query("path"))
+    if data is None:
+        raise NotFound(f"nothing is remembered at {path.text}")
+    check_editable(place, path)
+    if not _fits_form(data):
+        raise HttpProblem("body_too_large")
+    return editing(path.text, parse(data).body, digest(data))
+
+
+def editing(path: str, body: str, read: str, problem: str = "") -> Shown:
+    """What the form holds: a body, what it was made from, and why it was not saved."""
+    return {"path": path, "body": body, "digest": read, "problem": problem}
+
+
+def _read(place: Place, unsafe_path: str) -> tuple[CanonicalPath, bytes | None]:
+    """A path, and the bytes that stand there; None: nothing does."""
+    path = canonicalise(unsafe_path, place.policy.scopes)
+    if path.scope not in place.roots:
+        raise NotFound(f"nothing is remembered in {path.scope} yet")
+    try:
+        return path, place.roots[path.scope].root.read_bytes(path)
+    except NotFound:
+        return path, None
+
+
+def _row(place: Place, path: CanonicalPath) -> CatalogEntry | None:
+    return view_of(place.state, place.roots[path.scope], place.policy).entry(path.rel)
+
+
+def _why(place: Place, path: str) -> object:
+    with suppress(NotFound, Erased):
+        return why_of(place, path)
+    return None
+
+
+def _name(path: CanonicalPath, data: bytes | None) -> str:
+    return one_line((data is not None and parse(data).name) or path.name.removesuffix(".md"))
+
+
+def _is_editable(place: Place, path: CanonicalPath) -> bool:
+    try:
+        check_editable(place, path)
+    except MunimentError:
+        return False
+    return True
+
+
+def _fits_form(data: bytes) -> bool:
+    """Whether a browser can send it back: each byte may take three."""
+    return len(quote_plus(data)) < MAX_BODY_BYTES // 2
+
+
+def _lines(place: Place, path: CanonicalPath, step: Step) -> tuple[str, ...] | None:
+    if step.is_erased:
+        return None
+    with suppress(Erased, NotFound):
+        return diff_of(place, path.text, step.task)
+    return None
+
+
+# -- search ------------------------------------------------------------------------------------------
+
+
+def search(place: Place, visit: Visit) -> Shown:
+    """What is about some words; that a person looks is no recall of an agent, and not on record."""
+    query = visit.query("q").strip()
+    patience = Patience(time.monotonic() + TRIAL_SECONDS)
+    recaller = visit.workspace.recaller()
+    found = recaller.recall(query, limit=FOUND, budget=FOUND_TOKENS, patience=patience) if query else None
+    if found is not None and found.error is not None:
+        raise found.error
+    return {"q": query, "found": found, "place": place.policy.label}
+
+
+# -- reviews -----------------------------------------------------------------------------------------
+
+
+def reviews(place: Place, _: Visit) -> Shown:
+    """What waits for the owner."""
+    return {"reviews": waiting_at(place)}
+
+
+def review(place: Place, visit: Visit) -> Shown:
+    """One that waits, as it would be approved."""
+    shown = show(visit.query("id"), place)
+    return {"id": shown.review_id, "lines": shown.text.splitlines(), "digest": shown.digest}
+
+
+# -- tasks -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A task, as it is told to its owner."""
+
+    task: Task
+    problem: str
+
+    @property
+    def asked(self) -> str:
+        """What was asked, as long as that is kept."""
+        arguments = self.task.arguments or {}
+        return one_line(str(arguments.get("content") or arguments.get("query") or ""))
+
+    @property
+    def summary(self) -> str:
+        """What came of it."""
+        return str((self.task.result or {}).get("summary", "")) or self.problem
+
+    @property
+    def touched(self) -> list[str]:
+        """Paths of what it changed."""
+        return list((self.task.result or {}).get("filesTouched", []))
+
+
+def tasks(place: Place, visit: Visit) -> Shown:
+    """The tasks, the newest first."""
+    before = visit.query("before")
+    if before and not before.isdecimal():
+        raise HttpProblem("invalid_request")
+    at = int(before[:18]) if before else None
+    found = lane.tasks(place.state.ledger, visit.workspace.key, before=at, limit=ON_PAGE + 1)
+    return {
+        "tasks": [_told(each) for each in found[:ON_PAGE]],
+        "more": str(found[ON_PAGE - 1].seq) if len(found) > ON_PAGE else "",
+    }
+
+
+def task(place: Place, visit: Visit) -> Shown:
+    """One task, and its turns."""
+    found = lane.find(place.state.ledger, visit.workspace.key, visit.query("id"))
+    if found is None:
+        raise HttpProblem("task_not_found")
+    done = of_task(place.state, found.id)
+    events = [each.data for each in outbox.of_task(place.state.ledger, found.id) if each.type == "task"]
+    error = {name: value for name, value in (found.error or {}).items() if name != "code"}
+    return {
+        "told": _told(found),
+        "turns": [each for each in events if "turn" in each],
+        "detail": json.dumps(error, ensure_ascii=False) if error else "",
+        "changes": () if done is None else done.known,
+    }
+
+
+def _told(found: Task) -> Told:
+    error = found.error
+    return Told(found, f"{sentence_of(error['code'])} [{error['code']}]" if error else "")
+
+
+# -- timeline ----------------------------------------------------------------------------------------
+
+
+def learned(place: Place, _: Visit) -> Shown:
+    """What the memory learned, by day."""
+    roots = {root_key(place.state, root): scope for scope, root in place.roots.items()}
+    today = datetime.now(UTC).date()
+    counts = count_by_day(place.state, roots, (today - timedelta(days=DAYS)).isoformat())
+    drawn = timeline(counts, tuple(place.roots), today)
+    return {"timeline": drawn, "lately": history_of(place, limit=ON_PAGE)}
+
+
+# -- audit -------------------------------------------------------------------------------------------
+
+
+def audit(place: Place, visit: Visit) -> Shown:
+    """The newest records, and whether all of them are as they were written."""
+    found = records(place.state, latest=ON_PAGE)
+    told = [
+        (each, "(erased)" if each.body is None else json.dumps(each.body, ensure_ascii=False))
+        for each in reversed(found)
+    ]
+    return {
+        "records": told,
+        "head": str(head(place.state)),
+        "verified": verify(place.state) if visit.query("verify") else None,
+    }
+
+
+# -- health ------------------------------------------------------------------------------------------
+
+
+class Trials:
+    """What the fence holds here: tried when somebody first asks, and whenever somebody wants it again."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._found: tuple[str, Trial] | None = None
+
+    def found(self, *, again: bool) -> tuple[str, Trial]:
+        """When it was tried, and what came of it.
+
+        Raises:
+            MunimentError, OSError: nothing could be tried.
+        """
+        with self._lock:
+            if self._found is None or again:
+                trial = try_all(time.monotonic() + TRIAL_SECONDS)
+                self._found = datetime.now(UTC).isoformat(timespec="seconds"), trial
+            return self._found
+
+
+def health(trials: Trials, place: Place, visit: Visit) -> Shown:
+    """Whether tasks are taken, and what holds a worker."""
+    problem, tried, layers, findings = "", "", list[tuple[str, bool, str]](), list[tuple[str, str, str]]()
+    required = place.policy.confinement.require
+    held = None
+    try:
+        tried, trial = trials.found(again=bool(visit.query("again")))
+    except (MunimentError, OSError) as error:
+        problem = str(error)
+    else:
+        system, held = look_around(), trial.held
+        for each in FenceLayer:
+            holds = each not in held.missing
+            told = "" if holds else advice(each, trial.reported.get(each), system)
+            layers.append((each, holds, told))
+        findings = [(each.attempt.what, each.verdict, each.why) for each in trial.findings]
+    return {
+        "problem": problem,
+        "tried": tried,
+        "layers": layers,
+        "findings": findings,
+        "held": held,
+        "required": required,
+        "is_met": held is not None and held.enforcement.satisfies(required),
+        "model": visit.core.model.name,
+        "version": __version__,
+        "notes": place.notes,
+        "roots": [
+            (scope, str(bound.trusted_path), *_usage(place, bound)) for scope, bound in place.roots.items()
+        ],
+    }
+
+
+def _usage(place: Place, bound: BoundRoot) -> tuple[int, int, bool]:
+    view: View = view_of(place.state, bound, place.policy)
+    used = view.usage()
+    return used.files, used.bytes, view.complete
+
+
+# -- policy ------------------------------------------------------------------------------------------
+
+
+def policy(place: Place, visit: Visit) -> Shown:
+    """What the policy says, and to a verb on a path."""
+    act, path = visit.query("verb") or Verb.READ, visit.query("path")
+    if act not in ACTS:
+        raise HttpProblem("invalid_request")
+    explained = explain(place.policy, Verb(act) if act in list(Verb) else REMOVAL, path) if path else None
+    return {
+        "acts": ACTS,
+        "act": act,
+        "path": path,
+        "explained": explained,
+        "text": place.policy.text,
+        "digest": place.policy.digest,
+    }
+
+
+VIEWS: Final[Mapping[str, tuple[str, Body]]] = {
+    "/memory": ("memory.html", memory),
+    "/entry": ("entry.html", entry),
+    "/edit": ("edit.html", edit),
+    "/search": ("search.html", search),
+    "/reviews": ("reviews.html", reviews),
+    "/review": ("review.html", review),
+    "/tasks": ("tasks.html", tasks),
+    "/task": ("task.html", task),
+    "/timeline": ("timeline.html", learned),
+    "/audit": ("audit.html", audit),
+    "/health": ("health.html", partial(health, Trials())),
+    "/policy": ("policy.html", policy),
+}
+"""Template and body by path."""

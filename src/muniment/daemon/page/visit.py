@@ -1,0 +1,126 @@
+"""A request to the page: who sent it, what it asks, and how it is answered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeVar
+from urllib.parse import parse_qsl, urlencode
+
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+
+from muniment.cancelling import Cancel
+from muniment.daemon.contract import HttpProblem
+from muniment.daemon.core import DaemonCore
+from muniment.daemon.guard import SESSION, WORKSPACE
+from muniment.daemon.http import Call, read_body
+from muniment.daemon.page.door import Session
+from muniment.daemon.page.rendering import rendered
+from muniment.jobs.place import Place
+from muniment.lane import count_pending
+from muniment.store.ledger import root_key
+from muniment.store.review import Pending, pending
+
+MAX_FIELDS: Final = 16
+"""Fields of a form; the largest has five."""
+
+FORM: Final = "application/x-www-form-urlencoded"
+
+T = TypeVar("T")
+
+
+class Visit(Call):
+    """A request to the page.
+
+    Attributes:
+        session: of who sent it; None: nobody who has signed in.
+        back: the view from which a form was sent; empty: none was.
+    """
+
+    def __init__(self, request: Request, core: DaemonCore) -> None:
+        super().__init__(request, core)
+        self.session: Session | None = getattr(request.state, SESSION)
+        self.back = ""
+
+    @property
+    def names_no_workspace(self) -> bool:
+        """Whether its path names none."""
+        return getattr(self.request.state, WORKSPACE) is None
+
+    def query(self, name: str) -> str:
+        """A field of the query; empty where it is not there."""
+        return self.request.query_params.get(name, "")
+
+    async def form(self) -> dict[str, str]:
+        """The fields of a form that was sent.
+
+        Raises:
+            HttpProblem: there is none, or it is too large.
+        """
+        if self.request.headers.get("content-type", "").partition(";")[0].strip() != FORM:
+            raise HttpProblem("unsupported_media_type")
+        try:
+            text = (await read_body(self.request)).decode("ascii")
+            fields = parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=MAX_FIELDS)
+        except ValueError:
+            raise HttpProblem("invalid_request") from None
+        return dict(fields)
+
+    def to(self, view: str, **query: str | None) -> str:
+        """The way to a view of the workspace that this is about; what is None is not asked."""
+        asked = {name: value for name, value in query.items() if value is not None}
+        return f"/w/{self.workspace.key}/{view}" + (f"?{urlencode(asked)}" if asked else "")
+
+    def go(self, view: str, notice: str = "", **query: str | None) -> Response:
+        """Send the browser to a view, which says `notice` once."""
+        if notice and self.session is not None:
+            self.session.notices.append(notice)
+        return RedirectResponse(self.to(view, **query), 303)
+
+    async def at_place(self, body: Callable[[Place, Cancel], T]) -> T:
+        """Carry out `body` in a thread, as `DaemonCore.at`."""
+        self.wait()
+        return await self.core.at(self.workspace, body)
+
+    async def show(
+        self, template: str, body: Callable[[Place, Visit], Mapping[str, Any]], status: int = 200
+    ) -> Response:
+        """Answer with a view of the memory.
+
+        Args:
+            template: its file.
+            body: what is put into it; runs in a thread.
+            status: of the answer.
+        """
+        notices = self.take_notices()
+
+        def page(place: Place, _: Cancel) -> str:
+            return rendered(template, {**self._around(place), "notices": notices, **body(place, self)})
+
+        return HTMLResponse(await self.at_place(page), status)
+
+    def take_notices(self) -> list[str]:
+        """What the next view is to say."""
+        if self.session is None:
+            return []
+        notices, self.session.notices = self.session.notices, []
+        return notices
+
+    def _around(self, place: Place) -> dict[str, Any]:
+        """What stands on every view."""
+        return {
+            "to": self.to,
+            "here": self.request.scope["path"].removeprefix("/"),
+            "workspace": self.workspace,
+            "workspaces": list(self.core.workspaces.values()),
+            "waiting": len(waiting_at(place)),
+            "pending": sum(count_pending(place.state.ledger, self.workspace.key).values()),
+            "policy": place.policy.label,
+            "scopes": list(place.roots),
+        }
+
+
+def waiting_at(place: Place) -> list[Pending]:
+    """The reviews of this place."""
+    keys = {root_key(place.state, root) for root in place.roots.values()}
+    return [each for each in pending(place.state) if keys.issuperset(each.roots.values())]
