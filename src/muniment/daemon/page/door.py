@@ -22,6 +22,7 @@ from __future__ import annotations
 import hashlib
 import secrets
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from http.cookies import CookieError, SimpleCookie
@@ -38,6 +39,9 @@ SESSION_SECONDS: Final = 12 * 3600.0
 MAX_CODES: Final = 8
 MAX_SESSIONS: Final = 16
 """Of codes and sessions at once; where there would be more, the oldest end."""
+
+MAX_NOTICES: Final = 8
+"""Of a session at once: whoever sends forms and looks at nothing loses the first ones."""
 
 COOKIE: Final = "muniment"
 
@@ -69,7 +73,7 @@ class Session:
     """
 
     until: float
-    notices: list[str] = field(default_factory=list)
+    notices: deque[str] = field(default_factory=lambda: deque(maxlen=MAX_NOTICES))
 
 
 class PageDoor:

@@ -103,7 +103,8 @@ class Visit(Call):
         """What the next view is to say."""
         if self.session is None:
             return []
-        notices, self.session.notices = self.session.notices, []
+        notices = list(self.session.notices)
+        self.session.notices.clear()
         return notices
 
     def _around(self, place: Place) -> dict[str, Any]:

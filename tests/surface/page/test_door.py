@@ -1,0 +1,517 @@
+"""Who gets in at the door of the page (D1 to D5, G7), byte by byte: as browsers send it, and as none does."""
+
+from __future__ import annotations
+
+import logging
+import re
+import sqlite3
+from contextlib import closing
+from functools import partial
+from html import unescape
+from html.parser import HTMLParser
+from itertools import product
+from urllib.parse import quote
+
+import pytest
+
+from kit.daemon.process import BASE
+from kit.daemon.raw import running
+from kit.daemon.visitor import FORM, SAME, Visitor
+from muniment.daemon.contract import MAX_BODY_BYTES
+from muniment.daemon.page.door import MAX_CODES, MAX_NOTICES, MAX_SESSIONS, PageDoor, Session
+from muniment.daemon.page.visit import MAX_FIELDS
+
+MISDIRECTED, FOREIGN, NOWHERE = (421, "misdirected_request"), (403, "foreign_origin"), (404, "not_found")
+NOBODY, NO_HTTP = (401, "token_required"), (400, "invalid_http")
+NAVIGATE = "Sec-Fetch-Mode: navigate"
+SIGN_IN, SHOWN = b'action="/sign-in"', b'data-events="'
+"""Marks of the two pages: the way in, and a view of the memory."""
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory):
+    with running(tmp_path_factory.mktemp("page"), allow_origins=("https://app.example",)) as served:
+        assert served.client
+        yield served
+
+
+@pytest.fixture
+def guest(daemon):
+    """Who has a code; and after each attack nothing broke in the daemon."""
+    yield Visitor(daemon)
+    daemon.check()
+
+
+@pytest.fixture
+def owner(guest):
+    """Who has signed in."""
+    assert guest.sign_in().status == 303
+    return guest
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """The clock of the doors that are made from now on: a list of one number, in seconds."""
+    now = [0.0]
+    monkeypatch.setattr("muniment.daemon.core.PageDoor", partial(PageDoor, lambda: now[0]))
+    return now
+
+
+def remembered(daemon):
+    """Tasks that the daemon was given."""
+    return daemon.get(f"{BASE}/tasks").json()["tasks"]
+
+
+# -- D1: the name --------------------------------------------------------------------------------------
+
+
+def test_until_the_owner_asks_for_it_no_name_is_the_page_and_each_daemon_has_a_name_of_its_own(tmp_path):
+    names = set()
+    for each in "first", "second":
+        with running(tmp_path / each) as daemon:
+            for host in "m-.localhost", f"m-{'0' * 32}.localhost", "localhost.localhost", ".localhost":
+                answer = daemon.ask("GET", "/", SAME, token="", host=f"{host}:{daemon.port}")
+                assert answer.code == MISDIRECTED
+            told = [daemon.post("/ui").json() for _ in range(2)]
+            assert (told[0]["url"], told[0]["seconds"]) == (told[1]["url"], 60)
+            assert re.fullmatch(rf"http://m-[0-9a-f]{{32}}\.localhost:{daemon.port}", told[0]["url"])
+            assert len(told[0]["code"]) >= 22  # 128 bits.
+            assert told[0]["code"] != told[1]["code"]
+            names.add(told[0]["url"].partition(".")[0])
+    assert len(names) == 2
+
+
+@pytest.mark.threat("T-API-14", control="owners_alone")
+def test_only_the_owners_token_opens_the_page(daemon):
+    for token, code in ((daemon.client, (403, "owner_required")), ("", NOBODY), ("x" * 43, NOBODY)):
+        assert daemon.ask("POST", "/ui", body={}, token=token).code == code
+    assert daemon.ask("GET", "/ui").code == (405, "method_not_allowed")
+    assert daemon.ask("POST", "/ui", body={"for": "me"}).code == (400, "invalid_request")
+    assert daemon.ask("POST", "/ui", "Origin: http://evil.example", body={}).code == FOREIGN
+    assert daemon.ask("POST", "/ui", body={}, address=daemon.unix).status == 200
+
+
+@pytest.mark.threat("T-API-16", control="page_alone")
+def test_at_the_name_of_the_page_no_token_counts_and_nothing_else_of_the_daemon_answers(daemon, owner):
+    bearer = f"Authorization: Bearer {daemon.token}"
+    paths = ("/healthz", "/capabilities", "/metrics", "/openapi.json", "/hello", f"{BASE}/tasks", "/mcp")
+    for path in (*paths, f"{BASE}/events", "/session/x/events", f"/workspaces/{daemon.key}/memory/tasks"):
+        for headers in ((), (bearer,)):
+            answer = owner.get(path, *headers)
+            assert answer.status == 404, path
+            assert b"not_found" in answer.body
+    owner.cookie = ""
+    assert (owner.get(owner.memory, bearer).status, owner.get(f"{BASE}/tasks", bearer).status) == (401, 401)
+    for path in "/ui", f"{BASE}/remember":
+        form = f"Origin: {owner.url}", "Content-Type: application/json"
+        assert owner.ask("POST", path, SAME, bearer, *form, body=b'{"content": "x"}').status == 401
+    assert remembered(daemon) == []
+
+
+@pytest.mark.threat("T-API-14", control="page_name")
+def test_at_the_names_of_the_api_a_cookie_means_nothing_and_there_is_no_page(daemon, owner):
+    cookie, port = f"Cookie: muniment={owner.cookie}", daemon.port
+    for host in f"127.0.0.1:{port}", f"localhost:{port}", f"[::1]:{port}":
+        for path in (owner.memory, "/", "/sign-in", "/static/page.js", f"{BASE}/tasks", "/metrics"):
+            assert daemon.ask("GET", path, cookie, SAME, host=host, token="").code in {NOBODY, NOWHERE}
+        for path in (owner.memory, "/", "/sign-in", "/static/page.js", f"/w/{daemon.key}/events"):
+            assert daemon.ask("GET", path, cookie, SAME, host=host).code == NOWHERE
+        form = daemon.ask("POST", f"/w/{daemon.key}/remember", cookie, FORM, host=host, body=b"content=x")
+        assert form.code == NOWHERE
+        page = f"Origin: {owner.url}"
+        assert daemon.ask("GET", "/healthz", page, host=host).code == FOREIGN
+    for path in owner.memory, "/", "/sign-in":
+        assert owner.get(path, address=daemon.unix).code == NOWHERE
+    assert owner.post("/sign-in", code=owner.code).status == 401
+    assert daemon.ask("GET", "/", host=owner.host, token="", address=daemon.unix).code == NOWHERE
+
+
+@pytest.mark.threat("T-API-01", control="page_name")
+def test_a_name_that_only_looks_like_the_pages_is_told_nothing(daemon, owner):
+    name, port = owner.host.split(":")
+    for host in (
+        *(f"{name}.", f"{name}.:{port}", f"x.{name}:{port}", f"{name}.evil.example:{port}"),
+        *(f"user@{name}:{port}", f"{name}@evil.example", f"{name},evil.example", f" {name[1:]}:{port}"),
+        *(f"{name[:-1]}:{port}", f"m-{'0' * 32}.localhost:{port}", f"evil.example:{port}", f"[{name}]"),
+        *(f"{name}/", f"{name}%2e", name.replace(".", "。").encode().decode("latin-1")),
+    ):
+        answer = owner.get(owner.memory, host=host)
+        assert answer.code in {MISDIRECTED, NO_HTTP}, host
+        assert SHOWN not in answer.body
+    for host in name, f"{name}:1", f"{name.upper()}:{port}":  # By a tunnel, for example.
+        assert owner.get(owner.memory, host=host).status == 200
+    two = daemon.request("GET", owner.memory, f"Host: {owner.host}", SAME, token="", host=owner.host)
+    assert daemon.raw(two).code == NO_HTTP
+    target = daemon.request("GET", f"{owner.url}{owner.memory}", SAME, token="", host=owner.host)
+    assert daemon.raw(target).code == NOWHERE
+    assert daemon.raw(target.replace(owner.host.encode(), daemon.host.encode())).code == NOWHERE
+
+
+def test_a_path_is_taken_as_it_was_sent(daemon, owner):
+    key = daemon.key
+    for path in (
+        *(f"//w/{key}/memory", f"/w//{key}/memory", f"/w/{key}//memory", f"/w/{key}/memory/"),
+        *(f"/w/{key}/../{key}/memory", f"/w/{key}/./memory", f"/w/{key}/%6demory", f"/%77/{key}/memory"),
+        *(f"/w/{key}/memory%00", f"/w/{key}", "/w/", "/w", f"/w/{key}/nothing", "/memory", "/entry"),
+        *("/static/../door.py", "/static/%2e%2e/door.py", "/static/", "/static/none.js", "/favicon.ico"),
+        *(f"/w/{key}/memory;x", f"/W/{key}/memory", f"/w/{key}/Memory", f"/w/{key}/views.py"),
+    ):
+        assert owner.get(path).status == 404, path
+    for other in "0" * 8, "%2e", key.upper() + "x":
+        assert owner.get(f"/w/{other}/memory").status in {404, 400, 403}
+    assert SHOWN in owner.get(owner.memory).body
+
+
+# -- D2: where a request comes from --------------------------------------------------------------------
+
+
+SITES = (None, "", "none", "cross-site", "same-site", "same-origin,none", "SAME-ORIGIN", "same-origin x")
+
+
+@pytest.mark.threat("T-API-13", control="page_sites")
+@pytest.mark.threat("T-API-16", control="page_sites")
+def test_what_comes_from_elsewhere_finds_the_way_in_alone_whatever_cookie_it_brings(daemon, owner):
+    events = f"/w/{daemon.key}/events"
+    for site in SITES:
+        said = [] if site is None else [f"Sec-Fetch-Site: {site}"]
+        for path in owner.memory, events, "/static/page.js", "/":
+            assert owner.ask("GET", path, *said).code == FOREIGN, site
+            for mode in "cors", "no-cors", "websocket", "same-origin", "navigate, cors":
+                assert owner.ask("GET", path, *said, f"Sec-Fetch-Mode: {mode}").code == FOREIGN
+        shown = owner.ask("GET", owner.memory, *said, NAVIGATE)
+        assert (SHOWN in shown.body, SIGN_IN in shown.body) == ((site == "none"), (site != "none")), site
+    for two in (SAME, SAME), (SAME, "Sec-Fetch-Site: cross-site"), ("Sec-Fetch-Site: none", SAME):
+        assert owner.ask("GET", owner.memory, *two).code == FOREIGN
+        assert SIGN_IN in owner.ask("GET", owner.memory, *two, NAVIGATE).body
+    assert owner.ask("GET", owner.memory, NAVIGATE, NAVIGATE).code == FOREIGN
+    assert SHOWN in owner.get(owner.memory).body
+
+
+@pytest.mark.threat("T-API-13", control="page_origins")
+def test_what_is_posted_comes_from_the_page_letter_by_letter(daemon, owner):
+    path, host, port = f"/w/{daemon.key}/remember", owner.host, daemon.port
+    fact = b"content=The+user+prefers+dark+mode"
+    origins = ("null", "", "http://evil.example", f"https://{host}", owner.url.rpartition(":")[0])
+    others = (f"http://127.0.0.1:{port}", f"http://localhost:{port}", "https://app.example")
+    more = (f"{owner.url[:-1]}0x", f"{owner.url}/", owner.url.upper(), f"{owner.url}, {owner.url}")
+    for origin in (*origins, *others, *more, f"{owner.url.rpartition(':')[0]}:1"):
+        for page in "/sign-in", "/sign-out", path:
+            sent = owner.ask("POST", page, SAME, f"Origin: {origin}", FORM, body=fact)
+            assert sent.code == FOREIGN, origin
+    ours = f"Origin: {owner.url}"
+    for headers in ((), (ours, ours), (ours, "Origin: null"), ("Origin: null", ours)):
+        assert owner.ask("POST", path, SAME, *headers, FORM, body=fact).code == FOREIGN
+    for site in SITES:
+        said = [] if site is None else [f"Sec-Fetch-Site: {site}"]
+        for mode in (), (NAVIGATE,):
+            assert owner.ask("POST", path, *said, *mode, ours, FORM, body=fact).code == FOREIGN, site
+    assert remembered(daemon) == []
+    assert owner.has_session()
+
+
+def test_no_other_method_does_anything(daemon, owner):
+    ours = SAME, f"Origin: {owner.url}"
+    methods = "PUT", "PATCH", "DELETE", "OPTIONS", "HEAD"
+    for method, path in product(methods, (owner.memory, "/", "/sign-in")):
+        assert owner.ask(method, path, SAME).status == 403
+    for method in "PUT", "DELETE":
+        answer = owner.ask(method, owner.memory, *ours)
+        assert (answer.status, b"method_not_allowed" in answer.body) == (405, True)
+    preflight = f"Origin: {owner.url}", "Access-Control-Request-Method: POST"
+    answer = owner.ask("OPTIONS", owner.memory, SAME, *preflight)
+    assert [name for name, _ in answer.headers if name.startswith("access-control")] == []
+    assert owner.get(f"/w/{daemon.key}/remember").status == 405
+    assert owner.post(f"/w/{daemon.key}/memory").status == 405
+    for name in "forget", "dream", "pin", "undo", "approve", "reject", "cancel":
+        assert owner.get(f"/w/{daemon.key}/{name}").status == 405
+    assert owner.get("/sign-out").status == 404
+    assert owner.has_session()
+
+
+# -- D3, D4: codes, sessions, cookies ------------------------------------------------------------------
+
+
+@pytest.mark.threat("T-API-14", control="codes_once")
+def test_a_code_works_once_and_only_by_a_form(guest):
+    code = guest.code
+    for path in f"/?code={code}", f"/sign-in?code={code}", f"{guest.memory}?code={code}", f"/sign-in#{code}":
+        for site in "same-origin", "none":
+            answer = guest.ask("GET", path, f"Sec-Fetch-Site: {site}", NAVIGATE)
+            assert (answer.values("set-cookie"), SHOWN in answer.body) == ([], False)
+    for wrong in "", code[:-1], code.swapcase(), f"{code}x", "é" * 22, "\0" * 22:
+        answer = guest.sign_in(wrong)
+        assert (answer.status, answer.values("set-cookie"), SIGN_IN in answer.body) == (401, [], True)
+    assert b"This code does not work" in guest.sign_in("x").body
+    assert guest.sign_in(f" {code}\n").status == 303  # As it is pasted.
+    assert guest.has_session()
+    guest.cookie = None
+    assert (guest.sign_in(code).status, guest.cookie) == (401, None)
+
+
+def test_a_code_lapses_after_a_minute_and_a_session_after_a_working_day():
+    now = [1000.0]
+    door = PageDoor(lambda: now[0])
+    late, good = door.open()[1], door.open()[1]
+    now[0] += 59.9
+    cookie = door.sign_in(good)
+    now[0] += 0.1
+    assert door.sign_in(late) is None
+    headers = {"host": ["h"], "sec-fetch-site": ["same-origin"], "cookie": [f"muniment={cookie}"]}
+    session = door.admit("GET", headers)
+    assert door.knows(session)
+    now[0] += 12 * 3600 - 0.2
+    assert door.admit("GET", headers) is session
+    now[0] += 0.2
+    assert (door.admit("GET", headers), door.knows(session)) == (None, False)
+
+
+def test_of_codes_and_sessions_there_are_few_and_the_oldest_goes_first():
+    door = PageDoor(lambda: 0.0)
+    codes = [door.open()[1] for _ in range(MAX_CODES + 1)]
+    assert [door.sign_in(code) is None for code in codes] == [True, *[False] * MAX_CODES]
+    cookies = [door.sign_in(door.open()[1]) for _ in range(MAX_SESSIONS + 1)]
+    known = [
+        door.admit("GET", {"sec-fetch-site": ["same-origin"], "cookie": [f"muniment={cookie}"]}) is not None
+        for cookie in cookies
+    ]
+    assert known == [False, *[True] * MAX_SESSIONS]
+
+
+@pytest.mark.threat("T-API-14", control="kept_cookies")
+def test_the_cookie_is_for_this_name_alone_and_for_no_script(guest):
+    (cookie,) = guest.sign_in().values("set-cookie")
+    value, *terms = cookie.split("; ")
+    assert len(value.removeprefix("muniment=")) >= 43  # 256 bits.
+    assert {each.lower() for each in terms} == {"httponly", "samesite=strict", "path=/"}  # No domain, no age.
+    (gone,) = guest.post("/sign-out").values("set-cookie")
+    assert {"HttpOnly", "Path=/", "Max-Age=0"} <= set(gone.split("; "))
+
+
+def test_only_one_whole_cookie_is_a_session(owner):
+    good = owner.cookie
+    for cookie in (good[:-1], good.swapcase(), f"{good}x", "x", f'"{good}', "é" * 43):
+        assert owner.get(owner.memory, cookie=cookie).status == 401, cookie
+    for headers in (
+        ("Cookie: muniment=x", f"Cookie: muniment={good}"),
+        (f"Cookie: muniment={good}; muniment=x",),
+        (f"Cookie: Muniment={good}",),
+        (f"Cookie: muniment2={good}",),
+        (f"Cookie: x={good}",),
+        ("Cookie: " + "; ".join(f"a{number}=b" for number in range(3_000)),),
+        ("Cookie: muniment",),
+        ("Cookie: ;;==\x7f",),
+    ):
+        answer = owner.daemon.ask("GET", owner.memory, SAME, *headers, token="", host=owner.host)
+        assert (answer.status, SHOWN in answer.body) in {(401, False), (400, False)}, headers
+    others = f"Cookie: a=1; muniment={good}; b=2"
+    assert owner.daemon.ask("GET", owner.memory, SAME, others, token="", host=owner.host).status == 200
+
+
+def test_who_signs_out_is_out_at_once_and_others_are_not(daemon, owner):
+    other = Visitor(daemon)
+    other.sign_in()
+    assert b"You have signed out." in owner.post("/sign-out").body
+    assert [each.has_session() for each in (owner, other)] == [False, True]
+    assert owner.post("/sign-out").status == 401
+    assert owner.post(f"/w/{daemon.key}/remember", content="x").status == 401
+    assert remembered(daemon) == []
+
+
+def test_the_events_of_a_session_end_with_it_by_sign_out_or_after_a_day(tmp_path, clock, monkeypatch):
+    monkeypatch.setattr("muniment.daemon.stream.CHECK_SECONDS", 0.0)
+    with running(tmp_path) as daemon:
+        for end in (lambda owner: owner.post("/sign-out"), lambda _: clock.__setitem__(0, 12 * 3600.0)):
+            owner = Visitor(daemon)
+            owner.sign_in()
+            with daemon.line() as line:
+                cookie = f"Cookie: muniment={owner.cookie}"
+                path = f"/w/{daemon.key}/events"
+                last = "Connection: close"
+                line.send(daemon.request("GET", path, SAME, cookie, last, token="", host=owner.host))
+                assert line.answer().values("content-type")[0].startswith("text/event-stream")
+                assert b"retry" in line.line() + line.line()
+                end(owner)
+                assert owner.get(path).status == 401
+                daemon.wait(daemon.remember("The user prefers dark mode"))  # Of which it is told nothing.
+                rest = b"".join(iter(line.line, b""))
+                assert b"event: " not in rest
+            daemon.until(lambda following=daemon.guard.following: len(following) == 0)
+
+
+def test_notices_that_nobody_reads_do_not_pile_up():
+    session = Session(0.0)
+    for number in range(MAX_NOTICES + 3):
+        session.notices.append(f"notice {number}")
+    assert list(session.notices) == [f"notice {number + 3}" for number in range(MAX_NOTICES)]
+
+
+# -- bodies --------------------------------------------------------------------------------------------
+
+
+def test_a_form_is_small_plain_and_says_what_it_is(daemon, owner):
+    path, ours = f"/w/{daemon.key}/remember", (SAME, f"Origin: {owner.url}")
+    for kind in "text/plain", "multipart/form-data; boundary=x", "application/json", "", "x-www-form":
+        answer = owner.ask("POST", path, *ours, f"Content-Type: {kind}", body=b"content=x")
+        assert (answer.status, b"unsupported_media_type" in answer.body) == (415, True), kind
+    for body in (
+        b"content=\xff",
+        b"content=%ff",
+        b"content=\xc3\xa9",
+        b"&".join(b"a=1" for _ in range(MAX_FIELDS + 1)),
+    ):
+        answer = owner.ask("POST", path, *ours, FORM, body=body)
+        assert (answer.status, b"invalid_request" in answer.body) == (400, True), body
+    large = owner.ask("POST", path, *ours, FORM, body=b"content=" + b"x" * MAX_BODY_BYTES)
+    assert (large.status, b"body_too_large" in large.body) == (413, True)
+    assert owner.ask("GET", owner.memory, SAME, body=b"x").code == NO_HTTP
+    doubtful = "Transfer-Encoding: chunked", "Content-Length: 5"
+    assert owner.ask("POST", path, *ours, FORM, *doubtful).code == NO_HTTP
+    assert remembered(daemon) == []
+
+
+# -- D5: what answers let a browser do -----------------------------------------------------------------
+
+
+def directives(answer):
+    """The content security policies of an answer, each as a mapping."""
+    parts = [[each.split() for each in one.split(";")] for one in answer.values("content-security-policy")]
+    return [{name: values for name, *values in one} for one in parts]
+
+
+@pytest.mark.threat("T-API-15", control="page_headers")
+@pytest.mark.threat("T-MEM-35", control="page_headers")
+def test_every_answer_forbids_frames_inline_code_and_whatever_is_not_of_the_page(daemon, owner):
+    foreign = owner.ask("GET", owner.memory, "Sec-Fetch-Site: cross-site", NAVIGATE)
+    views = ("memory", "search", "reviews", "tasks", "timeline", "audit", "policy", "entry?path=x", "edit")
+    files = "/static/page.js", "/static/page.css", "/static/icon.svg", "/none", "//"
+    answers = [
+        *(owner.get(f"/w/{daemon.key}/{view}") for view in views),
+        *map(owner.get, files),
+        *(owner.post(f"/w/{daemon.key}/{act}", id="x") for act in ("approve", "undo", "pin", "edit")),
+        owner.ask("GET", owner.memory, "Sec-Fetch-Site: cross-site"),
+        owner.ask("POST", "/sign-in", SAME, "Origin: null"),
+        owner.get("/", cookie="x"),
+        owner.get("/"),
+        foreign,
+        Visitor(daemon).sign_in(),
+        owner.post("/sign-out"),
+    ]
+    assert {each.status for each in answers} >= {200, 303, 401, 403, 404}
+    for answer in answers:
+        policies = directives(answer)
+        assert len(policies) == 1
+        policy = policies[0]
+        for name in "default-src", "frame-ancestors", "base-uri", "trusted-types":
+            assert policy[name] == ["'none'"]
+        for name in "script-src", "style-src", "connect-src", "form-action", "img-src":
+            assert policy[name] == ["'self'"]
+        assert policy["require-trusted-types-for"] == ["'script'"]
+        for name, value in (
+            ("x-content-type-options", "nosniff"),
+            ("cache-control", "no-store"),
+            ("cross-origin-opener-policy", "same-origin"),
+            ("cross-origin-resource-policy", "same-origin"),
+            ("referrer-policy", "same-origin"),
+        ):
+            assert answer.values(name) == [value]
+        assert not [name for name, _ in answer.headers if name.startswith("access-control")]
+
+
+# -- W1, W2: texts stay texts --------------------------------------------------------------------------
+
+HOSTILE = """<script>alert(1)</script> <img src=x onerror=alert(1)> <svg onload=alert(1)> {{7*7}} {% raw %}
+[a](javascript:alert(1)) ![b](http://evil.example/p.png) <http://evil.example/> <iframe src=//e.example>
+</textarea></pre></title><base href=//evil.example> "><a onfocus=alert(1) href=//evil.example>x</a> '
+
+| <style>*{}</style> | [r] |
+|---|---|
+| `<b onclick=x>` | &lt;i&gt; |
+
+# <em>heading</em>
+
+[r]: data:text/html,<script>alert(1)</script> "<title>"
+"""
+
+
+class Elements(HTMLParser):
+    """The elements of a page: names with attributes."""
+
+    def __init__(self, answer):
+        super().__init__()
+        self.found = []
+        self.feed(answer.body.decode())
+        self.close()
+
+    def handle_starttag(self, tag, attrs):
+        self.found.append((tag, dict(attrs)))
+
+
+@pytest.mark.threat("T-MEM-35", control="escaped_page")
+@pytest.mark.threat("T-MEM-35", control="text_alone")
+def test_a_text_that_is_html_stays_a_text_in_every_view_that_shows_it(daemon, owner):
+    words, line = quote(HOSTILE.replace("\n", " ")), HOSTILE.splitlines()[0]
+    entry = daemon.root("user") / "hostile.md"
+    entry.write_text(f"---\nname: '{line}'\ndescription: '{line}'\n---\n{HOSTILE}")
+    try:
+        for view in (
+            *("memory?scope=user", "entry?path=user/hostile.md", "entry?path=user/hostile.md&raw=1"),
+            *(
+                "edit?path=user/hostile.md",
+                f"search?q={words}",
+                "search?q=alert",
+                "tasks",
+                "audit",
+                "reviews",
+            ),
+            *(f"{view}?path={words}&id={words}" for view in ("entry", "edit", "task", "review", "policy")),
+            f"memory?scope=user&topic={words}&after={words}",
+        ):
+            for tag, attributes in Elements(owner.get(f"/w/{daemon.key}/{view}")).found:
+                assert tag not in {"iframe", "svg", "img", "style", "base", "em", "i", "b"}, view
+                assert not [name for name in attributes if name.startswith("on") or name == "style"], view
+                for name in "href", "src", "action":
+                    assert re.match(r"/(?!/)|#", attributes.get(name, "/")), (view, tag, attributes)
+                assert tag != "script" or attributes.get("src", "").startswith("/static/"), view
+        shown = unescape(owner.get(f"/w/{daemon.key}/entry?path=user/hostile.md").body.decode())
+        for text in line, "javascript:alert(1)", "http://evil.example/p.png", "<em>heading</em>":
+            assert text in shown  # To be read.
+    finally:
+        entry.unlink()
+
+
+# -- what stays of it ----------------------------------------------------------------------------------
+
+
+@pytest.mark.threat("T-API-14", control="digests_alone")
+def test_no_code_and_no_cookie_is_in_a_record_an_event_a_figure_or_a_file(tmp_path):
+    log = logging.getLogger()
+    lines, handler = [], logging.Handler(logging.DEBUG)
+    handler.emit = lambda record: lines.append(f"{record.getMessage()} {record.__dict__}")
+    level = log.level
+    log.addHandler(handler)
+    log.setLevel(logging.DEBUG)
+    try:
+        with running(tmp_path) as daemon:
+            unused, owner = Visitor(daemon), Visitor(daemon)
+            owner.sign_in("wrong-code-0123456789")
+            assert owner.sign_in().status == 303
+            owner.post(f"/w/{daemon.key}/remember", content="The user prefers dark mode")
+            owner.post(f"/w/{daemon.key}/undo", task="nothing")
+            owner.get(f"/w/{daemon.key}/nothing")
+            owner.sign_in(owner.code)
+            task = daemon.wait(remembered(daemon)[0]["taskId"])
+            assert task["status"] == "completed"
+            kept = vars(daemon.core.door)
+            said = [repr(kept), daemon.get("/metrics").text, daemon.get("/capabilities").text]
+            said += [daemon.get(f"{BASE}/tasks").text, owner.get(f"/w/{daemon.key}/audit").body.decode()]
+            state = tmp_path / "home"
+            files = [each for each in state.rglob("*") if each.is_file()]
+            assert state / "state" / "daemon.json" in files
+            said += [each.read_bytes().decode("latin-1") for each in files] + lines
+            with closing(sqlite3.connect(state / "state" / "ledger.db")) as ledger:
+                said += list(ledger.iterdump())
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(level)
+    for secret in unused.code, owner.code, owner.cookie, "wrong-code-0123456789":
+        assert [each[:200] for each in said if secret in each] == []
