@@ -26,6 +26,7 @@ from muniment.errors import (
     PendingReview,
     PolicyInvalid,
     Refusal,
+    RememberRefused,
     StateTooNew,
     StoreConflict,
     ToolError,
@@ -667,7 +668,7 @@ def problem_of(error: MunimentError) -> HttpProblem:
     match error:
         case Cancelled():  # What the owner asked for is cancelled when the daemon stops, and only then.
             return HttpProblem("workspace_draining")
-        case ToolError() | Refusal():
+        case ToolError() | Refusal() | RememberRefused():
             return HttpProblem("refused", reason=error.code)
         case PolicyInvalid() | ConfinementUnavailable() | ConfigInvalid() | StateTooNew():
             return HttpProblem("managed_memory_unavailable", reason=error.code)

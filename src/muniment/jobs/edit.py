@@ -2,17 +2,20 @@
 
 What code had made of the old text, its title and description, is made of the new one (`content/titles.py`).
 To pin an entry is to move it into the folder `pinned/` of its scope, where no run changes anything, and where
-recall looks first; it is as trusted there as it was. The policy has to let its other place be changed.
+recall looks first; it is as trusted there as it was. The policy has to let its other place be made, changed
+and removed, and is not asked about `pinned/`, which it keeps from runs.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 
 from muniment.content.entry import parse
-from muniment.errors import Refusal, RememberRefused, ToolError
+from muniment.errors import NotFound, Refusal, RememberRefused, ToolError
 from muniment.jobs.place import Place
 from muniment.kernel.cancel import Patience
 from muniment.kernel.change import ChangeSet, FileChange, digest
@@ -70,27 +73,53 @@ def is_pinned(path: CanonicalPath) -> bool:
 def moved_to_pinned(place: Place, path: CanonicalPath) -> tuple[CanonicalPath, Run, Commit]:
     """Pin an entry, or take one that is pinned back to where it was; its new path.
 
-    Raises as `edited`, and NotFound: nothing is there.
+    Whose text it is does not change, and its owner has it before the eyes: it waits for no review.
+
+    Raises as `edited`, but for that, and NotFound: nothing is there.
     """
     rel = path.rel.partition("/")[2] if is_pinned(path) else f"{PINNED}/{path.rel}"
     other = canonicalise(CanonicalPath(path.scope, RelPath(rel)).text, place.policy.scopes)
-    check_editable(place, other if is_pinned(path) else path)
+    try:
+        policy = for_move(place.policy, (path, other))
+    except Refusal as error:
+        raise RememberRefused(f"the change was refused: {error}") from error
     before = place.roots[path.scope].root.read_bytes(path)
+    with suppress(NotFound):
+        place.roots[path.scope].root.read_bytes(other)
+        raise RememberRefused(f"{other.text} stands there already; rename one of the two")
     trust = trust_at(place.state, root_key(place.state, place.roots[path.scope]), path, before, place.policy)
     changes = (FileChange(path, digest(before), None), FileChange(other, None, before))
-    run, done = _committed(place, _granting(place.policy, path, other), changes, trust, before)
+    run, done = _committed(place, policy, changes, trust, before, reviewed=True)
     return other, run, done
 
 
-def _granting(policy: Policy, *paths: CanonicalPath) -> Policy:
-    """A policy with the terms of another one that grants nothing but to change and make some files."""
-    named = tuple(f"/{path.text}" for path in paths)
-    rule = Rule(id="named", verbs=(Verb.CREATE, Verb.MODIFY), paths=named)
-    return replace(policy, layers=(Layer(name=KIND, allow=(rule,), deny=()),))
+def for_move(policy: Policy, paths: Sequence[CanonicalPath]) -> Policy:
+    """The policy under which its owner moves an entry between two paths: `policy`, unless to pin or unpin it.
+
+    That one grants both paths and nothing else; all other terms are those of `policy`.
+
+    Raises:
+        Refused: `policy` does not let the place that is not pinned be made, changed and removed.
+    """
+    pins = {(each.scope, each.rel.partition("/")[2]) for each in paths if is_pinned(each)}
+    outside = [each for each in paths if (each.scope, each.rel) in pins]
+    if len(paths) != 2 or len(outside) != 1:  # noqa: PLR2004  from, to
+        return policy
+    judge = Judge(policy)
+    judge.require(Verb.CREATE, outside[0])
+    judge.require_removal(outside[0])
+    rule = Rule("named", (Verb.CREATE, Verb.MODIFY), tuple(f"/{each.text}" for each in paths))
+    return replace(policy, layers=(Layer(KIND, (rule,), ()),))
 
 
 def _committed(
-    place: Place, policy: Policy, changes: tuple[FileChange, ...], trust: Trust, before: bytes
+    place: Place,
+    policy: Policy,
+    changes: tuple[FileChange, ...],
+    trust: Trust,
+    before: bytes,
+    *,
+    reviewed: bool = False,
 ) -> tuple[Run, Commit]:
     """Commit what the owner does to the entry that was `before`."""
     run = Run(
@@ -101,7 +130,8 @@ def _committed(
     def stamped(data: bytes, _base: bytes | None, path: CanonicalPath, run: Run) -> bytes:
         return stamp(data, before, path, run)
 
-    terms = Terms(policy, place.roots, patience, place.state, run, constant(trust), stamp=stamped)
+    rule = constant(trust)
+    terms = Terms(policy, place.roots, patience, place.state, run, rule, stamp=stamped, reviewed=reviewed)
     try:
         return run, commit([ChangeSet(changes)], terms)
     except (Refusal, ToolError) as error:

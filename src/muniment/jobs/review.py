@@ -35,6 +35,7 @@ from muniment.errors import (
     UndoOverlap,
     printable,
 )
+from muniment.jobs.edit import for_move
 from muniment.jobs.place import Place
 from muniment.jobs.request import error_json, traced
 from muniment.kernel.cancel import Patience
@@ -368,19 +369,20 @@ def _undo(task: str, task_id: str, place: Place, trust: Trust, patience: Patienc
     if undone is not None:
         raise AlreadyUndone(task, undone)
     scopes = _scopes(kept, place)
-    now, policy = timestamp(datetime.now(UTC)), place.policy.label
+    now, policy, is_owner = timestamp(datetime.now(UTC)), place.policy.label, trust is Trust.OWNER
     run = Run(task_id, now, trust, DECIDED_BY, policy, "undo", undoes=task)
+    change_set = _change_set(kept.changes, scopes, place)
     terms = Terms(
-        place.policy,
+        for_move(place.policy, [each.path for each in change_set.changes]) if is_owner else place.policy,
         place.roots,
         patience,
         place.state,
         run,
         lambda draft, _: Ruling(_trust_of(draft, place), by=trust),
-        reviewed=trust is Trust.OWNER,
+        reviewed=is_owner,
     )
     try:
-        done = commit([_change_set(kept.changes, scopes, place)], terms)
+        done = commit([change_set], terms)
     except StoreConflict as conflict:
         raise UndoOverlap(conflict.paths) from conflict
     made = [

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
 from starlette.responses import Response
 
 from muniment.cancelling import Cancel
+from muniment.content.entry import parse
 from muniment.daemon import asking
 from muniment.daemon.contract import HttpProblem
 from muniment.daemon.page import views
@@ -25,6 +27,8 @@ from muniment.lane import OWNER, Originator
 US: Final = Originator(OWNER)
 
 Form = Mapping[str, str]
+
+_ENDS: Final = re.compile(r"\r\n?")
 
 
 async def remember(visit: Visit, form: Form) -> Response:
@@ -76,9 +80,8 @@ async def edit(visit: Visit, form: Form) -> Response:
         if digest(before) != form.get("digest"):
             raise StoreConflict((at.text,))
         check_editable(place, at)
-        text = body if "\r\n" in before.decode("utf-8", "replace") else body.replace("\r\n", "\n")
-        after = with_body(before, text)
-        return "" if after == before else edited(place, at, before, after)[0].task
+        text = _as_lines_end(parse(before).body, body)
+        return "" if text is None else edited(place, at, before, with_body(before, text))[0].task
 
     try:
         task = await visit.at_place(save)
@@ -88,6 +91,14 @@ async def edit(visit: Visit, form: Form) -> Response:
         return await visit.show("edit.html", lambda *_: again, status=409)
     told = f"Saved; to take it back, undo {task}." if task else "Nothing was changed."
     return visit.go("entry", told, path=path)
+
+
+def _as_lines_end(before: str, sent: str) -> str | None:
+    """What a browser sent, which ends lines in its own way, with the ends of a text; None: it is that one."""
+    text, was = (_ENDS.sub("\n", each) for each in (sent, before))
+    if text == was:
+        return None
+    return text.replace("\n", "\r\n") if "\r\n" in before else text
 
 
 async def pin(visit: Visit, form: Form) -> Response:

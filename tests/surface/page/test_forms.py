@@ -1,0 +1,118 @@
+"""Forms of the page as a browser sends them, without one: lines end as theirs do, and nothing is lost."""
+
+from __future__ import annotations
+
+import re
+from html import unescape
+
+import pytest
+
+from kit.daemon.raw import running
+from kit.daemon.visitor import Visitor
+
+PATH = "user/a.md"
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory):
+    with running(tmp_path_factory.mktemp("page")) as served:
+        yield served
+
+
+@pytest.fixture
+def owner(daemon):
+    """Who has signed in; what was remembered by hand goes behind the test."""
+    visitor = Visitor(daemon)
+    visitor.sign_in()
+    yield visitor
+    for path in daemon.root("user").rglob("*.md"):
+        path.unlink()
+    daemon.check()
+
+
+def lay(daemon, data, path=PATH):
+    file = daemon.root("user").parent / path
+    file.parent.mkdir(exist_ok=True)
+    file.write_bytes(data)
+    return file
+
+
+def form(owner, path=PATH):
+    """What the form to edit an entry holds, as a browser sends it unless somebody types."""
+    page = owner.get(f"/w/{owner.daemon.key}/edit?path={path}").body.decode()
+    (text,) = re.findall(r"<textarea[^>]*>\r?\n?(.*?)</textarea>", page, re.DOTALL)
+    (read,) = re.findall(r'name="digest" value="([0-9a-f]{64})"', page)
+    return {"path": path, "body": re.sub(r"\r\n|\n|\r", "\r\n", unescape(text)), "digest": read}
+
+
+def sent(owner, act, **fields):
+    """Status of a form, and what the page then says to its owner."""
+    answer = owner.post(f"/w/{owner.daemon.key}/{act}", **fields)
+    told = answer
+    if answer.status == 303:
+        told = owner.get(answer.values("location")[0])
+    (notice,) = re.findall(r'class="notice"[^>]*>(.*?)</p>', told.body.decode(), re.DOTALL)
+    return answer.status, re.sub(r"(<[^>]+>|\s)+", " ", unescape(notice)).strip()
+
+
+FRONTS = b"", b"---\nname: A\n---\n", b"\xef\xbb\xbf---\nname: A\n---\n"
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\r\n"])
+def test_lines_stay_as_they_end_and_what_nobody_changed_is_no_edit(daemon, owner, end):
+    for front in FRONTS:
+        before = (front + b"\n# A\n\none\ntwo\n").replace(b"\n", end)
+        file = lay(daemon, before)
+        given = form(owner)
+        assert sent(owner, "edit", **given) == (303, "Nothing was changed.")
+        assert file.read_bytes() == before
+        status, told = sent(owner, "edit", **{**given, "body": given["body"].replace("two", "three\r\nfour")})
+        assert (status, re.sub(r"edit-\w+", "ID", told)) == (303, "Saved; to take it back, undo ID.")
+        after = file.read_bytes()
+        body = after[after.index(b"# A") :]
+        assert body == end.join([b"# A", b"", b"one", b"three", b"four", b""])
+        assert after.startswith(b"\xef\xbb\xbf") == front.startswith(b"\xef\xbb\xbf")
+        task = re.search(r"edit-\w+", told)[0]
+        status, told = sent(owner, "undo", task=task, path=PATH)
+        assert (status, re.sub(r"undo-\w+", "ID", told)) == (303, "Undone; to have it again, undo ID.")
+        assert file.read_bytes() == before
+
+
+def test_lines_that_end_in_two_ways_are_no_change_either(daemon, owner):
+    before = b"# A\r\none\ntwo\r\n"
+    file = lay(daemon, before)
+    assert sent(owner, "edit", **form(owner)) == (303, "Nothing was changed.")
+    assert file.read_bytes() == before
+
+
+def test_an_edit_of_what_changed_meanwhile_is_shown_again_with_the_reason(daemon, owner):
+    file = lay(daemon, b"one\n")
+    given = form(owner)
+    file.write_bytes(b"two\n")
+    answer = owner.post(f"/w/{daemon.key}/edit", **{**given, "body": "my words\r\n"})
+    assert (answer.status, b"my words" in answer.body) == (409, True)
+    assert b"Not saved: " in answer.body
+    assert b"user/a.md" in answer.body
+    assert file.read_bytes() == b"two\n"
+    answer = owner.post(f"/w/{daemon.key}/edit", **{**given, "digest": ""})
+    assert answer.status == 409
+
+
+def test_an_entry_is_pinned_unpinned_and_a_pin_is_undone_in_plain_words(daemon, owner):
+    file = lay(daemon, b"one\n")
+    status, told = sent(owner, "pin", path=PATH)
+    assert (status, told) == (303, "It is user/pinned/a.md now.")
+    assert not file.exists()
+    assert owner.get(f"/w/{daemon.key}/edit?path=user/pinned/a.md").status >= 400
+    lay(daemon, b"another\n")
+    status, told = sent(owner, "pin", path="user/pinned/a.md")
+    assert (status, told) == (409, "user/a.md stands there already; rename one of the two refused")
+    file.unlink()
+    assert sent(owner, "pin", path="user/pinned/a.md")[1] == "It is user/a.md now."
+    page = owner.get(f"/w/{daemon.key}/entry?path=user/a.md").body.decode()
+    task = re.findall(r"edit-\w+", page)[0]
+    assert sent(owner, "undo", task=task, path="user/pinned/a.md")[0] == 303
+    assert (daemon.root("user") / "pinned" / "a.md").exists()
+    assert sent(owner, "pin", path="user/MEMORY.md")[0] >= 400
+    assert sent(owner, "pin", path="../x")[0] >= 400
+    assert sent(owner, "pin")[0] >= 400
