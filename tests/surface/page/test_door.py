@@ -248,6 +248,28 @@ def test_a_code_works_once_and_only_by_a_form(guest):
     assert (guest.sign_in(code).status, guest.cookie) == (401, None)
 
 
+def test_who_signs_in_comes_to_a_view_of_this_page_and_nowhere_else(daemon):
+    view = f"/w/{daemon.key}/entry?path=user%2Fa.md"
+    for wanted, found in (
+        (view, view),
+        *(
+            (each, "/")
+            for each in ("", "//evil.example", "https://evil.example/w/x/memory", "/static/page.js")
+        ),
+        *(
+            (each, "/")
+            for each in (f"{view}\r\nSet-Cookie: a=b", "/w/x/memory\n", "/w/x/../../y", "/sign-out")
+        ),
+        *(
+            (each, "/")
+            for each in ("/w//evil.example", "\\\\evil.example", "javascript:alert(1)", f"{view}#x")
+        ),
+    ):
+        guest = Visitor(daemon)
+        answer = guest.post("/sign-in", code=guest.code, to=wanted)
+        assert (answer.status, answer.values("location")) == (303, [found]), wanted
+
+
 def test_a_code_lapses_after_a_minute_and_a_session_after_a_working_day():
     now = [1000.0]
     door = PageDoor(lambda: now[0])

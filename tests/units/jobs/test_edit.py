@@ -98,6 +98,15 @@ def test_a_pin_is_undone_and_the_undo_too(place):
     assert [each for each in memory(place) if each == pinned] == [pinned]
 
 
+def test_what_its_owner_pinned_no_client_takes_back(place):
+    path = remembered(place)
+    _, task = pin(place, path)
+    before = memory(place)
+    error = undo(task, place, trust=Trust.AGENT).error
+    assert (error.code, "'pinned'" in str(error)) == ("refused", True)
+    assert memory(place) == before
+
+
 def test_a_file_of_ones_own_is_pinned_too_and_one_that_is_not_there_is_not_found(place):
     lay(place, {"user/mine.md": "mine\n", "project/theirs.md": "theirs\n"})
     for path, trust in ("user/mine.md", Trust.OWNER), ("project/theirs.md", Trust.WORKSPACE):
