@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import html
 import os
+import sys
+import threading
 import webbrowser
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -56,46 +58,61 @@ def show_page(asked: UiArguments) -> int:
         if place(os.environ).find() is not None:
             try:
                 with Client(workspace=asked.workspace, timeout=ASK_SECONDS) as client:
+                    client.tasks("running")  # Or the daemon says that it does not serve this workspace.
                     opened = client.open_ui()
             except Unreachable:  # What is left of one that was killed; where it lives, the next says so.
                 pass
             else:
-                _tell(asked, opened.url, opened.code, opened.seconds)
+                address = _tell(asked, opened.url, opened.code, opened.seconds)
+                if asked.opens:
+                    _send_browser(address)
                 return 0
     except MunimentError as error:
-        return print_failure(error, as_json=asked.json, what="there is no page")
+        return print_failure(error, as_json=asked.json, what="there is no page", indent=None)
     return _serve(asked)
 
 
 def _serve(asked: UiArguments) -> int:
-    if find_spec("jinja2") is None:
+    from muniment.daemon.page.door import CODE_SECONDS, MADE_WITH
+
+    if None in map(find_spec, MADE_WITH):
         missing = ConfigInvalid("this needs an extra: pip install 'muniment[ui]'")
-        return print_failure(missing, as_json=asked.json, what="there is no page")
+        return print_failure(missing, as_json=asked.json, what="there is no page", indent=None)
     from muniment.cli.daemon import ServeArguments, serve
-    from muniment.daemon.page.door import CODE_SECONDS
 
     def greet(daemon: Daemon) -> None:
-        _tell(asked, *daemon.core.open_ui(), round(CODE_SECONDS))
+        address = _tell(asked, *daemon.core.open_ui(), round(CODE_SECONDS))
         if not asked.json:
-            say("  the daemon was started for it; Ctrl-C ends both")
+            say("  a daemon was started for it; Ctrl-C ends both")
+        if asked.opens:  # Beside the loop that serves the page, since some browsers are waited for.
+            threading.Thread(target=_send_browser, args=(address,), daemon=True).start()
 
     flags = ModelFlags(model=None, base_url=None, api_key_file=None, protocol=None, on_model_failure=None)
     where = asked.workspace or Path()
     return serve(ServeArguments([where], model=flags, json=asked.json), greet)
 
 
-def _tell(asked: UiArguments, url: str, code: str, seconds: int) -> None:
-    """Say where the page is, and send a browser there if that was asked for."""
-    settings = read_settings(os.environ)
-    key = find_project(settings.home, asked.workspace or Path()).key
+def _tell(asked: UiArguments, url: str, code: str, seconds: int) -> str:
+    """Say where the page is; the address."""
+    key = find_project(read_settings(os.environ).home, asked.workspace or Path()).key
     address = f"{url}/w/{key}/memory#{code}"
     if asked.json:
         print_document({"url": url, "code": code, "seconds": seconds, "address": address}, indent=None)
     else:
         say(address)
-        say(f"  signs in once, within {seconds} s; for another code: muniment ui")
-    if asked.opens:
-        file = settings.state / FILE_NAME
+        say(f"  open it within {seconds} s: it signs in once; for another one: muniment ui")
+    return address
+
+
+def _send_browser(address: str) -> None:
+    """Open an address in a browser, in whose arguments nobody can read it."""
+    file = read_settings(os.environ).state / FILE_NAME
+    try:
         put(file, _SENDS.format(html.escape(address)).encode(), over=True)
-        if not webbrowser.open(file.as_uri()):
-            say("  no browser could be opened; open the address yourself")
+    except OSError as error:
+        why = f"{file} cannot be written: {error.strerror}"
+    else:
+        if webbrowser.open(file.as_uri()):
+            return
+        why = "none was found, or it failed"
+    print(f"note: no browser was opened ({why}); open the address yourself", file=sys.stderr)

@@ -28,7 +28,7 @@ from muniment.adapters.threads import until_ended
 from muniment.agent.model import Model
 from muniment.cancelling import Cancel
 from muniment.daemon.contract import HttpProblem, RecallBody, problem_of
-from muniment.daemon.page.door import PageDoor
+from muniment.daemon.page.door import MADE_WITH, PageDoor
 from muniment.daemon.stream import Stream
 from muniment.daemon.tokens import Principal, Shares, Tokens, owner_token
 from muniment.daemon.work import Metrics, Work, Workspace
@@ -331,7 +331,7 @@ class DaemonCore:
         Raises:
             HttpProblem: what the page is made with is not installed.
         """
-        if importlib.util.find_spec("jinja2") is None:
+        if None in map(importlib.util.find_spec, MADE_WITH):
             raise HttpProblem("ui_not_installed")
         return self.door.open()
 

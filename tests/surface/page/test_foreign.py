@@ -194,3 +194,19 @@ def test_a_page_of_another_origin_reads_posts_frames_opens_and_follows_nothing(
     assert [(each["name"], each["domain"], each["httpOnly"], each["sameSite"]) for each in cookies] == [
         ("muniment", name, True, "Strict")
     ]
+
+
+@needs_browser
+@pytest.mark.slow
+def test_the_file_that_a_browser_is_sent_to_leads_in_and_its_code_leaves_the_address(
+    chromium, command, tmp_path, monkeypatch
+):
+    opened = []
+    monkeypatch.setattr("webbrowser.open", lambda url: opened.append(url) or True)
+    with running(tmp_path):
+        assert command("ui", "--open")[0] == 0
+        chromium.get(opened[0])
+        shown(chromium, "h1", "Memory")
+        assert "#" not in chromium.current_url
+        chromium.back()
+        assert "#" not in chromium.current_url

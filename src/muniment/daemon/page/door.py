@@ -30,6 +30,9 @@ from typing import Final
 
 from muniment.daemon.contract import HttpProblem
 
+MADE_WITH: Final = ("jinja2", "markdown_it")
+"""What the page is made with, and the base install has not."""
+
 CODE_SECONDS: Final = 60.0
 """Seconds in which a code opens a session."""
 

@@ -1,0 +1,218 @@
+"""`muniment ui`: how its owner gets to the page, with a daemon or without one, and what is said where not."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import signal
+import stat
+import sys
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from kit.cli.launched import SECONDS, launch
+from kit.daemon.process import serving
+from kit.daemon.raw import Line, running
+from kit.daemon.visitor import FORM, SAME
+
+HINT = "  open it within 60 s: it signs in once; for another one: muniment ui"
+NOT_SERVED = "there is no page: The daemon does not serve this workspace; start it with one `--workspace"
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory):
+    with running(tmp_path_factory.mktemp("daemon")) as served:
+        yield served
+
+
+@pytest.fixture
+def ui(muniment, daemon):
+    """Runs `muniment ui` in the home of a daemon that runs: its lines, those of standard error last."""
+
+    def run(*arguments, workspace=None, **more):
+        where = f"--workspace={workspace or daemon.work}"
+        return muniment.lines("ui", where, *arguments, bound=False, MUNIMENT_HOME=str(daemon.home), **more)
+
+    return run
+
+
+@pytest.fixture
+def started(tmp_path):
+    """Starts `muniment ui` where no daemon runs, or none any more; the process, and its first lines."""
+    processes = []
+
+    def start(*arguments, base=tmp_path, lines=3, **environment):
+        process = launch(base, "ui", *arguments, **environment)
+        processes.append(process)
+        return process, [process.stdout.readline().decode().rstrip("\n") for _ in range(lines)]
+
+    yield start
+    for process in processes:
+        process.kill()
+        process.communicate(timeout=SECONDS)
+
+
+def ask(address, method, path, *headers, body=b""):
+    """Send a request to where an address leads, wherever its name would; the answer."""
+    host = urlsplit(address).netloc
+    lines = f"{method} {path} HTTP/1.1", f"Host: {host}", SAME, f"Content-Length: {len(body)}", *headers
+    with Line(("127.0.0.1", urlsplit(address).port)) as line:
+        line.send("\r\n".join([*lines, "", ""]).encode() + body)
+        return line.answer()
+
+
+def signs_in(address):
+    """Whether an address shows the memory to whoever opens it, once."""
+    page, _, code = address.partition("#")
+    origin, path = f"http://{urlsplit(page).netloc}", urlsplit(page).path
+    form = f"Origin: {origin}", FORM
+    answers = [ask(address, "POST", "/sign-in", *form, body=f"code={code}&to={path}".encode()) for _ in "12"]
+    if [each.status for each in answers] != [303, 401]:
+        return False
+    (cookie,) = answers[0].values("set-cookie")
+    (view,) = answers[0].values("location")
+    return (view, ask(address, "GET", view, f"Cookie: {cookie.partition(';')[0]}").status) == (path, 200)
+
+
+# -- with a daemon -------------------------------------------------------------------------------------
+
+
+def test_with_a_daemon_it_tells_an_address_that_signs_in_once(ui, daemon):
+    address, *rest = ui()
+    assert rest == [HINT]
+    assert re.fullmatch(
+        rf"http://m-[0-9a-f]{{32}}\.localhost:{daemon.port}/w/{daemon.key}/memory#[\w-]{{22}}", address
+    )
+    assert signs_in(address)
+    (line,) = ui("--json")
+    told = json.loads(line)
+    assert sorted(told) == ["address", "code", "seconds", "url"]
+    assert told["address"] == f"{told['url']}/w/{daemon.key}/memory#{told['code']}"
+    assert told["seconds"] == 60
+    assert signs_in(told["address"])
+    assert not (daemon.state / "ui.html").exists()
+
+
+def test_of_a_workspace_that_the_daemon_does_not_serve_there_is_no_page(ui, tmp_path):
+    (tmp_path / "other").mkdir()
+    (line,) = ui(workspace=tmp_path / "other", code=1)
+    assert line.startswith(NOT_SERVED)
+    assert line.endswith("[untrusted_workspace]")
+    (line,) = ui("--json", workspace=tmp_path / "other", code=1)
+    assert json.loads(line)["error"]["code"] == "untrusted_workspace"
+
+
+def test_without_the_extra_a_line_says_what_to_install(ui, muniment, tmp_path, monkeypatch):
+    real, missing = importlib.util.find_spec, []
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name in missing else real(name))
+    monkeypatch.setattr("muniment.cli.ui.find_spec", importlib.util.find_spec)
+    for name in "jinja2", "markdown_it":
+        missing[:] = [name]
+        (line,) = ui(code=1)
+        assert "pip install 'muniment[ui]', and restart it" in line
+        assert line.startswith("there is no page: ")
+        (line,) = muniment.lines("ui", f"--workspace={tmp_path}", bound=False, code=1)
+        assert line == "there is no page: this needs an extra: pip install 'muniment[ui]' [config_invalid]"
+
+
+def test_what_tells_where_the_daemon_is_has_to_be_the_users_own(ui, daemon):
+    told = daemon.state / "daemon.json"
+    told.chmod(0o644)
+    try:
+        (line,) = ui(code=1)
+    finally:
+        told.chmod(0o600)
+    assert line.startswith(f"there is no page: {told}: is no file of yours alone")
+
+
+def test_a_browser_is_sent_to_a_file_of_this_user_alone_and_no_argument_holds_the_code(
+    ui, daemon, monkeypatch
+):
+    opened = []
+    monkeypatch.setattr("webbrowser.open", lambda url: opened.append(url) or True)
+    (daemon.state / "ui.html").write_text("of an older time")
+    (daemon.state / "ui.html").chmod(0o644)
+    address, *rest = ui("--open")
+    assert rest == [HINT]
+    file = daemon.state / "ui.html"
+    assert opened == [file.as_uri()]
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert file.read_text().count(address) == 2
+    assert f'http-equiv="refresh" content="0; url={address}"' in file.read_text()
+    monkeypatch.setattr("webbrowser.open", lambda _: False)
+    *_, note = ui("--open")
+    assert note == "note: no browser was opened (none was found, or it failed); open the address yourself"
+    assert json.loads(ui("--open", "--json")[0])["seconds"] == 60
+    file.unlink()
+    file.mkdir()
+    try:
+        *_, note = ui("--open")
+        assert note.startswith(f"note: no browser was opened ({file} cannot be written: ")
+    finally:
+        file.rmdir()
+
+
+# -- without -------------------------------------------------------------------------------------------
+
+
+def test_without_a_daemon_it_starts_one_and_both_end_by_one_key(started, tmp_path):
+    process, lines = started()
+    address, *rest = lines
+    assert rest == [HINT, "  a daemon was started for it; Ctrl-C ends both"]
+    assert signs_in(address)
+    assert (tmp_path / "home" / "state" / "daemon.json").exists()
+    process.send_signal(signal.SIGINT)
+    assert process.wait(SECONDS) == 0
+    assert not (tmp_path / "home" / "state" / "daemon.json").exists()
+    said = process.stderr.read().decode()
+    assert "Traceback" not in said
+    assert urlsplit(address).fragment not in said
+
+
+@pytest.mark.slow
+def test_where_a_daemon_was_killed_another_one_is_started(started, tmp_path):
+    with serving(tmp_path) as daemon:
+        daemon.kill()
+        assert (tmp_path / "home" / "state" / "daemon.json").exists()
+        process, (address, *_) = started("--json", lines=1)
+        assert signs_in(json.loads(address)["address"])
+        process.terminate()
+        assert process.wait(SECONDS) == 0
+
+
+BROWSER = """#!{python}
+import re, socket, sys, urllib.parse
+with open({argv!r}, "w") as file:
+    file.write(" ".join(sys.argv[1:]))
+page = open(urllib.parse.urlsplit(sys.argv[1]).path).read()
+host, port = re.search(r"http://([^:/]+):([0-9]+)", page).groups()
+with socket.create_connection(("127.0.0.1", int(port)), timeout=30) as line:
+    lines = "GET / HTTP/1.1", f"Host: {{host}}:{{port}}", "Sec-Fetch-Mode: navigate", "", ""
+    line.sendall("\\r\\n".join(lines).encode())
+    answer = line.recv(100)
+with open({answer!r}, "wb") as file:
+    file.write(answer)
+"""
+
+
+@pytest.mark.slow
+def test_a_browser_that_is_waited_for_is_served_meanwhile_and_its_arguments_hold_no_code(started, tmp_path):
+    browser, argv, answer = tmp_path / "browser", tmp_path / "argv", tmp_path / "answer"
+    browser.write_text(BROWSER.format(python=sys.executable, argv=str(argv), answer=str(answer)))
+    browser.chmod(0o700)
+    process, (address, *_) = started("--open", BROWSER=str(browser))
+    while not answer.exists() or not answer.read_bytes():
+        assert process.poll() is None
+        signs = ask(address, "GET", "/")
+        assert signs.status in {200, 401}
+    assert answer.read_bytes().startswith(b"HTTP/1.1 200 ")
+    assert argv.read_text() == (tmp_path / "home" / "state" / "ui.html").as_uri()
+    code = urlsplit(address).fragment
+    for each in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            assert code.encode() not in each.read_bytes()
+        except OSError:  # It has ended.
+            continue
