@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 
 import pytest
 
@@ -112,6 +113,16 @@ def test_the_newest_records_of_a_token_are_kept_and_what_is_pending_and_those_of
     kept = [task.id for task in ledgered.tasks()]
     assert (kept, len(kept)) == ([*theirs, *pending, *sent[10:]], 40)
     assert [task.id for task in ledgered.tasks("other")] == [elsewhere.id]
+
+
+def test_tasks_are_read_page_by_page_the_newest_first(ledgered):
+    sent = sent_and_cancelled(ledgered, *[OWNER] * 5)
+    read = partial(reading.tasks, ledgered.state.ledger, ledgered.lane().workspace)
+    first = read(limit=2)
+    rest = read(before=first[-1].seq, limit=9)
+    assert [task.id for task in (*first, *rest)] == sent[::-1]
+    assert [task.id for task in first] == sent[:-3:-1]
+    assert read(before=rest[-1].seq, limit=2) == ()
 
 
 @pytest.mark.threat("T-API-06", control="kept_keys")
