@@ -79,9 +79,14 @@ def _serve(asked: UiArguments) -> int:
         missing = ConfigInvalid("this needs an extra: pip install 'muniment[ui]'")
         return print_failure(missing, as_json=asked.json, what="there is no page", indent=None)
     from muniment.cli.daemon import ServeArguments, serve
+    from muniment.daemon.contract import HttpProblem
 
     def greet(daemon: Daemon) -> None:
-        address = _tell(asked, *daemon.core.open_ui(), round(CODE_SECONDS))
+        try:
+            opened = daemon.core.open_ui()
+        except HttpProblem as problem:
+            raise ConfigInvalid(problem.sentence) from None
+        address = _tell(asked, *opened, round(CODE_SECONDS))
         if not asked.json:
             say("  a daemon was started for it; Ctrl-C ends both")
         if asked.opens:  # Beside the loop that serves the page, since some browsers are waited for.

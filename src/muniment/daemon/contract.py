@@ -572,6 +572,14 @@ HTTP: Final[Mapping[str, tuple[int, str]]] = MappingProxyType(
         "review_not_found": (404, "There is no review of this id."),
         "method_not_allowed": (405, "This path does not take this method."),
         "request_timeout": (408, "The request did not arrive in time."),
+        "ui_not_local": (
+            409,
+            "The page is for browsers of this machine, and the daemon does not listen at 127.0.0.1 or ::1.",
+        ),
+        "ui_port_taken": (
+            409,
+            "Browsers would find another program at this port, not the page; restart the daemon at another.",
+        ),
         "managed_memory_unavailable": (409, "Managed memory is unavailable for this workspace."),
         "review_closed": (409, "The review was decided before."),
         "review_changed": (409, "The digest is not that of the review as it is now; look at it again."),

@@ -329,7 +329,7 @@ class DaemonCore:
         """The page's URL, and a code to sign in with, see `PageDoor.open`.
 
         Raises:
-            HttpProblem: what the page is made with is not installed.
+            HttpProblem: what the page is made with is not installed; and as `PageDoor.open`.
         """
         if None in map(importlib.util.find_spec, MADE_WITH):
             raise HttpProblem("ui_not_installed")

@@ -794,7 +794,7 @@ ABOUT_OPERATIONS: Final = (
         open_ui,
         "Open the page of the daemon, and make a code to sign in there with.",
         contract.UiOpened,
-        ("ui_not_installed",),
+        ("ui_not_installed", "ui_not_local", "ui_port_taken"),
         body=contract.UiBody,
         owner_only=True,
     ),

@@ -457,7 +457,8 @@ class Daemon:
             await self.core.open(options.workspaces)
             opened.push_async_callback(self.core.close)
             self.url, hosts = _names(listeners[0], options)
-            self.core.door.port = listeners[0].getsockname()[1]
+            self.core.door.listener = listeners[0]
+            opened.callback(self.core.door.close)
             self._server = _Server(_config(self.core, hosts, self._origins))
             serving = asyncio.create_task(self._server.serve(sockets=listeners))
             opened.push_async_callback(self._end, serving)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import re
+import socket
 import sqlite3
-from contextlib import closing
+from contextlib import ExitStack, closing
 from functools import partial
 from html import unescape
 from html.parser import HTMLParser
@@ -17,7 +19,8 @@ import pytest
 from kit.daemon.process import BASE
 from kit.daemon.raw import running
 from kit.daemon.visitor import FORM, SAME, Visitor
-from muniment.daemon.contract import MAX_BODY_BYTES
+from kit.raising import raised
+from muniment.daemon.contract import MAX_BODY_BYTES, HttpProblem
 from muniment.daemon.page.door import MAX_CODES, MAX_NOTICES, MAX_SESSIONS, PageDoor, Session
 from muniment.daemon.page.visit import MAX_FIELDS
 
@@ -79,6 +82,70 @@ def test_until_the_owner_asks_for_it_no_name_is_the_page_and_each_daemon_has_a_n
             assert told[0]["code"] != told[1]["code"]
             names.add(told[0]["url"].partition(".")[0])
     assert len(names) == 2
+
+
+def listening(address, *, port=0, reuses=False, only_six=True):
+    """A socket that listens, as another program has it."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with ExitStack() as stack:
+        made = stack.enter_context(socket.socket(family))
+        if family == socket.AF_INET6:
+            made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, only_six)
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, reuses)
+        made.bind((address, port))
+        made.listen()
+        stack.pop_all()
+        return made
+
+
+@pytest.mark.threat("T-API-16", control="held_ports")
+def test_no_other_server_is_found_where_a_browser_looks_for_the_page(tmp_path):
+    with running(tmp_path / "first") as daemon:
+        with listening("::1", port=daemon.port):  # Chromium looks there first.
+            assert daemon.ask("POST", "/ui", body={}).code == (409, "ui_port_taken")
+            assert daemon.ask("GET", "/healthz").status == 200
+        Visitor(daemon)
+        for address in "::1", "::", "127.0.0.1", "0.0.0.0":
+            for reuses in False, True:
+                error = raised(OSError, listening, address, port=daemon.port, reuses=reuses)
+                assert error.errno == errno.EADDRINUSE
+        raised(ConnectionRefusedError, socket.create_connection, ("::1", daemon.port))
+        assert Visitor(daemon).sign_in().status == 303
+    for address in "::1", "127.0.0.1":
+        listening(address, port=daemon.port, reuses=True).close()
+
+
+def test_wherever_the_daemon_listens_both_loopback_addresses_are_its_own_or_there_is_no_page():
+    for address, only_six, others in (
+        ("127.0.0.1", True, ["::1"]),
+        ("0.0.0.0", True, ["::1"]),
+        ("::1", True, ["127.0.0.1"]),
+        ("::", True, ["127.0.0.1"]),
+        ("::", False, ["127.0.0.1"]),
+    ):
+        with listening(address, only_six=only_six, reuses=True) as listener, closing(PageDoor()) as door:
+            door.listener, port = listener, listener.getsockname()[1]
+            assert door.open()[0] == door.open()[0]
+            for other in others:
+                raised(OSError, listening, other, port=port, reuses=True)
+    with listening("127.0.0.2") as listener, closing(PageDoor()) as door:
+        door.listener = listener
+        assert raised(HttpProblem, door.open).code == "ui_not_local"
+        assert not door.is_at("m-.localhost")
+
+
+def test_where_there_is_no_ipv6_nobody_can_listen_there_either(monkeypatch):
+    real = socket.socket
+
+    def without(family=socket.AF_INET, *more):
+        if family == socket.AF_INET6:
+            raise OSError(errno.EAFNOSUPPORT, "no such family")
+        return real(family, *more)
+
+    with listening("127.0.0.1") as listener, closing(PageDoor()) as door:
+        monkeypatch.setattr("muniment.daemon.page.door.socket.socket", without)
+        door.listener = listener
+        assert door.open()[0].endswith(f".localhost:{listener.getsockname()[1]}")
 
 
 @pytest.mark.threat("T-API-14", control="owners_alone")

@@ -1,6 +1,6 @@
 """The page of the daemon, without what keeps others out and what keeps texts texts."""
 
-from threats.switches import around, control, table
+from threats.switches import around, control, nothing, table
 
 # fmt: off
 table({
@@ -8,6 +8,8 @@ table({
         "*daemon.page.door:PAGE_HEADERS": ()}),
     "digests_alone": ("The door keeps codes and cookies as they are.", {
         "daemon.page.door:_digest": lambda text: text}),
+    "held_ports": ("Another program may have the port of the page at the other loopback address.", {
+        "daemon.page.door:_held_beside": nothing}),
     "owners_alone": ("Every token may do what the owner's may.", {"daemon.tokens:Principal.is_owner": True}),
 })
 # fmt: on

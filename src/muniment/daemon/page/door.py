@@ -3,6 +3,8 @@
 D1 The page stands at a host name of its own, `m-<128 random bits>.localhost`, drawn when it is first asked
    for, and nowhere else; nothing else of the daemon answers there, and no token counts. So a cookie of the
    page goes to no other server of this machine, and no page that does not know the name can name it.
+   Browsers look for such a name at both loopback addresses, at `::1` first. Where the daemon does not listen
+   at one of them, the same port there is held, so that no other user's server is taken for the page.
 D2 A browser says where a request comes from (`Sec-Fetch-Site`). What comes from the page itself, or is typed
    in, may bring a cookie; any other navigation has none, whatever it sends, and finds the way in alone;
    anything else from elsewhere is refused (403), and so is a browser that does not say.
@@ -14,13 +16,16 @@ D5 Answers let a browser run and show nothing but what the page serves as files:
 
 Does not hold: anything against a process of the same user, or against whoever reads the screen.
 
-Sources: RFC 6265bis for cookies, RFC 6761, 6.3 for names below `localhost`; w3.org/TR/fetch-metadata.
+Sources: RFC 6265bis for cookies; RFC 6761, 6.3 for names below `localhost`; socket(7) for what is held;
+w3.org/TR/fetch-metadata.
 """
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import secrets
+import socket
 import time
 from collections import deque
 from collections.abc import Callable
@@ -47,6 +52,9 @@ MAX_NOTICES: Final = 8
 """Of a session at once: whoever sends forms and looks at nothing loses the first ones."""
 
 COOKIE: Final = "muniment"
+
+_LOOPBACK: Final = ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1"))
+_ANY: Final = {socket.AF_INET: "0.0.0.0", socket.AF_INET6: "::"}  # noqa: S104  what a socket says, not what it is to do
 
 _POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
@@ -86,25 +94,38 @@ class PageDoor:
         clock: monotonic seconds.
 
     Attributes:
-        port: where the daemon listens, once it does.
+        listener: of the daemon, once it listens.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self.port = 0
+        self.listener: socket.socket | None = None
+        self._held: list[socket.socket] = []
         self._name = ""
         self._codes: dict[str, float] = {}
         self._sessions: dict[str, Session] = {}
 
     def open(self) -> tuple[str, str]:
-        """The page's URL, and a code to sign in with; until this was asked once there is no page."""
-        self._name = self._name or f"m-{secrets.token_hex(16)}.localhost"
+        """The page's URL, and a code to sign in with; until this was asked once there is no page.
+
+        Raises:
+            HttpProblem: a browser would find somebody else there (D1), or nobody.
+        """
+        port = 0 if self.listener is None else self.listener.getsockname()[1]
+        if not self._name:
+            self._held = [] if self.listener is None else _held_beside(self.listener)
+            self._name = f"m-{secrets.token_hex(16)}.localhost"
         code = secrets.token_urlsafe(16)
         now = self._clock()
         self._codes = {each: until for each, until in self._codes.items() if until > now}
         _make_room(self._codes, MAX_CODES)
         self._codes[_digest(code)] = now + CODE_SECONDS
-        return f"http://{self._name}:{self.port}", code
+        return f"http://{self._name}:{port}", code
+
+    def close(self) -> None:
+        """Let go of what is held."""
+        for each in self._held:
+            each.close()
 
     def is_at(self, host: str) -> bool:
         """Whether a Host header names the page (D1), by whatever port it is reached."""
@@ -164,6 +185,33 @@ def _make_room(kept: dict[str, float] | dict[str, Session], most: int) -> None:
     """Drop what was added first, so that one more has its place."""
     while len(kept) >= most:
         del kept[next(iter(kept))]
+
+
+def _held_beside(listener: socket.socket) -> list[socket.socket]:
+    """The port of a listener at the loopback addresses where it does not listen: held, and not answered.
+
+    Raises:
+        HttpProblem: another program has one of them, or the listener is at neither.
+    """
+    family, (host, port, *_) = listener.family, listener.getsockname()
+    if host == "::" and not listener.getsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY):
+        return []  # It listens at both.
+    others = [each for each in _LOOPBACK if each[0] != family or host not in {each[1], _ANY[family]}]
+    if len(others) == len(_LOOPBACK):
+        raise HttpProblem("ui_not_local")
+    held: list[socket.socket] = []
+    for other, address in others:
+        try:
+            # Without SO_REUSEADDR: nobody else may then bind it, also who sets that.
+            held.append(socket.socket(other, socket.SOCK_STREAM))
+            held[-1].bind((address, port))
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                for each in held:
+                    each.close()
+                raise HttpProblem("ui_port_taken") from None
+            # There is no such address here, and nobody to listen there.
+    return held
 
 
 def _digest(text: str) -> str:
