@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from functools import partial
 from itertools import chain
 
@@ -194,6 +195,12 @@ def of_the_daemon(world, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(routes.importlib.util, "find_spec", lambda _: None)
         yield "mcp_not_installed", world.post("/mcp", {})
+        yield "ui_not_installed", world.post("/ui", {})
+    with monkeypatch.context() as patch, socket.create_server(("127.0.0.2", 0)) as elsewhere:
+        patch.setattr(world.core.door, "listener", elsewhere)
+        yield "ui_not_local", world.post("/ui", {})
+    with socket.create_server(("::1", world.port), family=socket.AF_INET6):
+        yield "ui_port_taken", world.post("/ui", {})
     world.model.hold()
     accepted = [world.remember(f"The user waits {number}") for number in range(16)]
     yield "remember_queue_full", world.post(f"{BASE}/remember", FACT)
