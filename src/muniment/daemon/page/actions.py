@@ -96,6 +96,8 @@ async def edit(visit: Visit, form: Form) -> Response:
 def _as_lines_end(before: str, sent: str) -> str | None:
     """What a browser sent, which ends lines in its own way, with the ends of a text; None: it is that one."""
     text, was = (_ENDS.sub("\n", each) for each in (sent, before))
+    if was.endswith("\n") and not text.endswith("\n"):
+        text += "\n"  # Who writes in a form leaves it out.
     if text == was:
         return None
     return text.replace("\n", "\r\n") if "\r\n" in before else text
