@@ -16,9 +16,9 @@ from urllib.parse import quote
 
 import pytest
 
+from kit.daemon.at_door import FORM, SAME, Caller
 from kit.daemon.process import BASE
 from kit.daemon.raw import running
-from kit.daemon.visitor import FORM, SAME, Visitor
 from kit.raising import raised
 from muniment.daemon.contract import MAX_BODY_BYTES, HttpProblem
 from muniment.daemon.page.door import MAX_CODES, MAX_NOTICES, MAX_SESSIONS, PageDoor, Session
@@ -41,7 +41,7 @@ def daemon(tmp_path_factory):
 @pytest.fixture
 def guest(daemon):
     """Who has a code; and after each attack nothing broke in the daemon."""
-    yield Visitor(daemon)
+    yield Caller(daemon)
     daemon.check()
 
 
@@ -104,13 +104,13 @@ def test_no_other_server_is_found_where_a_browser_looks_for_the_page(tmp_path):
         with listening("::1", port=daemon.port):  # Chromium looks there first.
             assert daemon.ask("POST", "/ui", body={}).code == (409, "ui_port_taken")
             assert daemon.ask("GET", "/healthz").status == 200
-        Visitor(daemon)
+        Caller(daemon)
         for address in "::1", "::", "127.0.0.1", "0.0.0.0":
             for reuses in False, True:
                 error = raised(OSError, listening, address, port=daemon.port, reuses=reuses)
                 assert error.errno == errno.EADDRINUSE
         raised(ConnectionRefusedError, socket.create_connection, ("::1", daemon.port))
-        assert Visitor(daemon).sign_in().status == 303
+        assert Caller(daemon).sign_in().status == 303
     for address in "::1", "127.0.0.1":
         listening(address, port=daemon.port, reuses=True).close()
 
@@ -332,7 +332,7 @@ def test_who_signs_in_comes_to_a_view_of_this_page_and_nowhere_else(daemon):
             for each in ("/w//evil.example", "\\\\evil.example", "javascript:alert(1)", f"{view}#x")
         ),
     ):
-        guest = Visitor(daemon)
+        guest = Caller(daemon)
         answer = guest.post("/sign-in", code=guest.code, to=wanted)
         assert (answer.status, answer.values("location")) == (303, [found]), wanted
 
@@ -398,7 +398,7 @@ def test_only_one_whole_cookie_is_a_session(owner):
 
 
 def test_who_signs_out_is_out_at_once_and_others_are_not(daemon, owner):
-    other = Visitor(daemon)
+    other = Caller(daemon)
     other.sign_in()
     assert b"You have signed out." in owner.post("/sign-out").body
     assert [each.has_session() for each in (owner, other)] == [False, True]
@@ -411,7 +411,7 @@ def test_the_events_of_a_session_end_with_it_by_sign_out_or_after_a_day(tmp_path
     monkeypatch.setattr("muniment.daemon.stream.CHECK_SECONDS", 0.0)
     with running(tmp_path) as daemon:
         for end in (lambda owner: owner.post("/sign-out"), lambda _: clock.__setitem__(0, 12 * 3600.0)):
-            owner = Visitor(daemon)
+            owner = Caller(daemon)
             owner.sign_in()
             with daemon.line() as line:
                 cookie = f"Cookie: muniment={owner.cookie}"
@@ -483,7 +483,7 @@ def test_every_answer_forbids_frames_inline_code_and_whatever_is_not_of_the_page
         owner.get("/", cookie="x"),
         owner.get("/"),
         foreign,
-        Visitor(daemon).sign_in(),
+        Caller(daemon).sign_in(),
         owner.post("/sign-out"),
     ]
     assert {each.status for each in answers} >= {200, 303, 401, 403, 404}
@@ -582,7 +582,7 @@ def test_no_code_and_no_cookie_is_in_a_record_an_event_a_figure_or_a_file(tmp_pa
     log.setLevel(logging.DEBUG)
     try:
         with running(tmp_path) as daemon:
-            unused, owner = Visitor(daemon), Visitor(daemon)
+            unused, owner = Caller(daemon), Caller(daemon)
             owner.sign_in("wrong-code-0123456789")
             assert owner.sign_in().status == 303
             owner.post(f"/w/{daemon.key}/remember", content="The user prefers dark mode")

@@ -7,8 +7,8 @@ from html import unescape
 
 import pytest
 
+from kit.daemon.at_door import Caller
 from kit.daemon.raw import running
-from kit.daemon.visitor import Visitor
 
 PATH = "user/a.md"
 
@@ -22,7 +22,7 @@ def daemon(tmp_path_factory):
 @pytest.fixture
 def owner(daemon):
     """Who has signed in; what was remembered by hand goes behind the test."""
-    visitor = Visitor(daemon)
+    visitor = Caller(daemon)
     visitor.sign_in()
     yield visitor
     for path in daemon.root("user").rglob("*.md"):

@@ -7,7 +7,7 @@ from urllib.parse import quote, urlencode, urlsplit
 SAME, FORM = "Sec-Fetch-Site: same-origin", "Content-Type: application/x-www-form-urlencoded"
 
 
-class Visitor:
+class Caller:
     """Asks for the page of a daemon, and sends requests there.
 
     Attributes:
