@@ -9,7 +9,7 @@ function load(url, done) {
   request.responseType = "document";
   request.onload = () => {
     if (request.status === 200 && request.response) done(request.response);
-    else if (request.status === 401) location.reload();
+    else if (request.status === 401) location.reload(); // To sign in.
   };
   request.send();
   return request;
@@ -32,25 +32,35 @@ function replace(part, other) {
   }
 }
 
+let looking = null;
+let isOld = false; // What is being looked at may have changed since it was asked for.
+
 function look() {
-  load(location.href, (fresh) => {
+  isOld = looking !== null;
+  if (isOld) return;
+  looking = load(location.href, (fresh) => {
     for (const part of document.querySelectorAll("[data-swap]")) {
       const other = fresh.getElementById(part.id);
       if (other && !other.isEqualNode(part)) replace(part, other);
     }
   });
+  looking.onloadend = () => {
+    looking = null;
+    if (isOld) look();
+  };
 }
 
 // -- events
 
 const kinds = document.body.dataset.live.split(" ").filter(Boolean);
 const told = document.getElementById("told");
+const lost = document.getElementById("lost");
 let stream = null;
 let timer = null;
 
 function soon(words) {
-  clearTimeout(timer);
-  timer = setTimeout(() => {
+  timer ??= setTimeout(() => {
+    timer = null;
     told.textContent = words;
     look();
   }, SETTLE_MS);
@@ -58,6 +68,11 @@ function soon(words) {
 
 function follow() {
   stream = new EventSource(document.body.dataset.events);
+  stream.onopen = () => (lost.hidden = true);
+  stream.onerror = () => {
+    lost.hidden = false;
+    if (stream?.readyState === EventSource.CLOSED) look(); // It was refused: whoever has signed out is told so.
+  };
   if (kinds.includes("memory")) stream.addEventListener("memory_changed", () => soon("The memory has changed."));
   stream.addEventListener("task", () => soon(kinds.includes("task") ? "A task goes on." : ""));
   stream.addEventListener("resync", () => soon(""));
@@ -91,6 +106,7 @@ if (kinds.length) {
 const field = document.querySelector("[data-as-you-type]");
 if (field) {
   const results = document.getElementById(field.dataset.asYouType);
+  field.setSelectionRange(field.value.length, field.value.length);
   let asked = null;
   field.addEventListener("input", () => {
     asked?.abort();
