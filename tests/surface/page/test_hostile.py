@@ -24,26 +24,27 @@ from muniment.daemon.page.rendering import MAX_RENDERED_CHARS, markdown
 from muniment.testing.minds import ScriptedModel, call, calls, say
 
 RUN = "window.hit=1"
-TAGS = f"<script>{RUN}</script><img src=http://evil.test/a onerror={RUN}><svg onload={RUN}><script>{RUN}</script></svg>"
-LEAVING = f'"><base href=http://evil.test/><a href="http://evil.test/" onmouseover={RUN}>\' autofocus onfocus={RUN} x=\''
+AWAY = "http://evil.test/"
+TAGS = f"<script>{RUN}</script><img src={AWAY}a onerror={RUN}><svg onload={RUN}><script>{RUN}</script></svg>"
+LEAVING = f"\"><base href={AWAY}><a href='{AWAY}' onmouseover={RUN}>' autofocus onfocus={RUN} x='"
+FRAMES = (
+    f"<iframe src={AWAY}></iframe><object data={AWAY}></object><embed src={AWAY}>"
+    f"<link rel=stylesheet href={AWAY}><meta http-equiv=refresh content='0;url={AWAY}'>"
+    f"<style>@import '{AWAY}'</style><details open ontoggle={RUN}>"
+)
+LINKS = (
+    f"[a](javascript:{RUN}) ![b](data:image/svg+xml,x) ![c]({AWAY}c.png) [d]({AWAY}d 'told') <{AWAY}e>"
+    f" <javascript:{RUN}> [f](data:text/html,x) [![g]({AWAY}g)](//evil.test/h)"
+)
 TEXTS = {  # what it attacks with, and what of it is to be read whichever way it is shown
     "tags": (TAGS, f"<script>{RUN}</script>"),
-    "frames": (
-        "<iframe src=http://evil.test/></iframe><object data=http://evil.test/></object><embed src=http://evil.test/>"
-        "<meta http-equiv=refresh content='0;url=http://evil.test/'><link rel=stylesheet href=http://evil.test/>"
-        f"<style>@import 'http://evil.test/'</style><details open ontoggle={RUN}><form action=http://evil.test/>",
-        "<iframe src=http://evil.test/>",
-    ),
+    "frames": (FRAMES, f"<iframe src={AWAY}>"),
     "ends": (
         f"</script></textarea></pre></article></main></title></style>--><script>{RUN}</script>",
         "</textarea>",
     ),
     "quotes": (LEAVING, f"onmouseover={RUN}"),
-    "links": (
-        f"[a](javascript:{RUN}) ![b](data:image/svg+xml,x) ![c](http://evil.test/c.png) [d](http://evil.test/d 'told')"
-        f" <http://evil.test/e> <javascript:{RUN}> [f](data:text/html,x) [![g](http://evil.test/g)](//evil.test/h)",
-        "http://evil.test/c.png",
-    ),
+    "links": (LINKS, f"{AWAY}c.png"),
     "definitions": ("[x]: http://evil.test/ 'told below'\n\nSee [x] and ![x].", "told below"),
     "fence": (f"```js <b>of\n</code></pre><script>{RUN}</script>\n```\n", "</code></pre>"),
     "templates": ("{{ 7*7 }}{% raw %}{{ workspace }}{# no #}${7*7}<%= 7*7 %>", "{{ workspace }}{# no #}"),
@@ -63,16 +64,17 @@ TEXTS = {  # what it attacks with, and what of it is to be read whichever way it
 }
 NAME = f"</title><script>{RUN}</script><img src=http://evil.test/ onerror={RUN}>{{{{7*7}}}}\u202e"
 ODD_NAMES = (
-    f"<img src=x onerror={RUN}>.md",
-    "a\u202egnp.md",
-    '"onfocus=x autofocus.md',
-    "{{7*7}}.md",
+    *(f"<img src=x onerror={RUN}>.md", "a\u202egnp.md", '"onfocus=x autofocus.md', "{{7*7}}.md"),
     "x" * 200 + ".md",
 )
 
 
 class World:
-    """A daemon in which everything that the page shows is hostile. `views`: each with its query, by a name."""
+    """A daemon in which everything that the page shows is hostile.
+
+    Attributes:
+        views: each with its query, by a name.
+    """
 
     def __init__(self, daemon):
         self.daemon = daemon
@@ -194,21 +196,13 @@ MARKDOWN = {
 }
 MARKDOWN_ATTRIBUTES = {("class", "heading"), ("class", "link"), ("class", "link picture"), ("class", "info")}
 ADDRESSES = {
-    "href",
-    "src",
-    "action",
-    "formaction",
-    "data",
-    "content",
-    "poster",
-    "srcset",
-    "background",
+    *("href", "src", "action", "formaction", "data", "content", "poster", "srcset", "background"),
     "xlink:href",
 }
 
 
 class Seen(HTMLParser):
-    """Every element with its attributes, and all text, of a page; comments and declarations count as elements."""
+    """Every element with its attributes, and all text, of a page; comments count as elements."""
 
     def __init__(self, page):
         super().__init__(convert_charrefs=True)
@@ -293,10 +287,45 @@ def made_visible(text):
 
 
 MARKS = st.sampled_from(
-    ["[", "]", "(", ")", "![", "<", ">", "*", "_", "`", "```", "~~~", "#", "- ", "1. ", "007) ", "> ", "|", "|-|-|", "\\", "&", "&#60;",
-     "\n", "\n\n", "    ", "\t", "\r\n", "\"", "'", ":", "=", "---", "![a](b)", "[a]: b 'c'\n", "<http://a>", "<b x=y>", "<!--", "-->",
-     "javascript:", "http://evil.test/", "\u202e", "\0", "wörd", "9", "x.y"]
-)  # fmt: skip
+    (
+        *(
+            "[",
+            "]",
+            "(",
+            ")",
+            "![",
+            "<",
+            ">",
+            "*",
+            "_",
+            "`",
+            "```",
+            "~~~",
+            "#",
+            "|",
+            "|-|-|",
+            "\\",
+            "&",
+            "&#60;",
+        ),
+        *(":", "=", "---", "<!--", "-->", "'", '"', "x.y", "9", "wörd", "javascript:", "[a](b)", "![a](b)"),
+        *(
+            "- ",
+            "1. ",
+            "007) ",
+            "> ",
+            "\n",
+            "\n\n",
+            "    ",
+            "\t",
+            "\r\n",
+            "[a]: b 'c'\n",
+            "<http://a>",
+            "<b x=y>",
+        ),
+        *("\u202e", "\0"),
+    )
+)
 
 
 @given(st.lists(MARKS | st.text(max_size=4), max_size=40).map("".join))
@@ -306,7 +335,7 @@ def test_of_no_text_markdown_makes_anything_but_plain_elements_nor_loses_a_word(
         assert tag in MARKDOWN
         allowed = {*MARKDOWN_ATTRIBUTES, *(("data-level", str(each)) for each in range(1, 7))}
         assert all(
-            each in allowed or (tag, each[0]) == ("li", "value") and each[1].isdecimal()
+            each in allowed or ((tag, each[0]) == ("li", "value") and each[1].isdecimal())
             for each in attributes
         )
     numbers = [dict(attributes).get("value", "") for tag, attributes in seen.elements if tag == "li"]
@@ -337,6 +366,7 @@ def test_of_links_and_pictures_address_and_title_are_told_and_of_lists_the_numbe
         {"value": "7"},
         {"value": "3"},
     ]
+    assert Seen(markdown("a<!---->b<?c?>")).text.strip() == "a<!---->b<?c?>"
     assert "text-align" not in markdown("|a|\n|:-:|\n|b|")  # No style, which the page's policy would refuse.
 
 
@@ -374,7 +404,7 @@ def test_templates_put_values_only_in_texts_and_in_quoted_attributes_that_name_n
 _LOOK = """
 const wrong = [...document.querySelectorAll("*")].filter((each) =>
   [...each.attributes].some((one) => /^on|^style$|^srcdoc$/i.test(one.name))
-  || /^(iframe|frame|object|embed|base|style|img|video|audio|foreignobject|animate|use|image)$/i.test(each.tagName)
+  || /^(iframe|frame|object|embed|base|style|img|video|audio|foreignobject|animate|use)$/i.test(each.tagName)
   || (each.tagName === "SCRIPT" && each.src !== location.origin + "/static/page.js")
   || ["href", "action", "formAction", "src"].some((name) => each[name] && typeof each[name] === "string"
       && new URL(each[name], location).origin !== location.origin));
