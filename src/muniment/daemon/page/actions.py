@@ -77,6 +77,8 @@ async def edit(visit: Visit, form: Form) -> Response:
             raise StoreConflict((at.text,))
         check_editable(place, at)
         text = body if "\r\n" in before.decode("utf-8", "replace") else body.replace("\r\n", "\n")
+        if before.endswith(b"\n") and not text.endswith("\n"):
+            text += "\r\n" if before.endswith(b"\r\n") else "\n"  # Who writes in a form leaves it out.
         after = with_body(before, text)
         return "" if after == before else edited(place, at, before, after)[0].task
 

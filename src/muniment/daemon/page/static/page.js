@@ -3,16 +3,33 @@
 
 const SETTLE_MS = 150; // Events come in bursts, of which one look is enough.
 
-function load(url, done) {
-  const request = new XMLHttpRequest();
-  request.open("GET", url);
-  request.responseType = "document";
-  request.onload = () => {
-    if (request.status === 200 && request.response) done(request.response);
-    else if (request.status === 401) location.reload(); // To sign in.
+// Loads pages one at a time: what is asked for meanwhile, only the last of it, comes next.
+function loader(done) {
+  let isLoading = false;
+  let next = null;
+  return function load(url) {
+    if (isLoading) {
+      next = url;
+      return;
+    }
+    isLoading = true;
+    const request = new XMLHttpRequest();
+    request.open("GET", url);
+    request.responseType = "document";
+    request.onload = () => {
+      lost.hidden = true;
+      if (request.status === 401) location.reload(); // To sign in.
+      else if (request.response) done(request.response, request.status === 200);
+    };
+    request.onerror = () => (lost.hidden = false);
+    request.onloadend = () => {
+      isLoading = false;
+      const then = next;
+      next = null;
+      if (then) load(then);
+    };
+    request.send();
   };
-  request.send();
-  return request;
 }
 
 function replace(part, other) {
@@ -32,22 +49,15 @@ function replace(part, other) {
   }
 }
 
-let looking = null;
-let isOld = false; // What is being looked at may have changed since it was asked for.
+const loadView = loader((fresh) => {
+  for (const part of document.querySelectorAll("[data-swap]")) {
+    const other = fresh.getElementById(part.id);
+    if (other && !other.isEqualNode(part)) replace(part, other);
+  }
+});
 
 function look() {
-  isOld = looking !== null;
-  if (isOld) return;
-  looking = load(location.href, (fresh) => {
-    for (const part of document.querySelectorAll("[data-swap]")) {
-      const other = fresh.getElementById(part.id);
-      if (other && !other.isEqualNode(part)) replace(part, other);
-    }
-  });
-  looking.onloadend = () => {
-    looking = null;
-    if (isOld) look();
-  };
+  loadView(location.href);
 }
 
 // -- events
@@ -107,13 +117,12 @@ const field = document.querySelector("[data-as-you-type]");
 if (field) {
   const results = document.getElementById(field.dataset.asYouType);
   field.setSelectionRange(field.value.length, field.value.length);
-  let asked = null;
+  const find = loader((fresh, isFound) => replace(results, isFound ? fresh.getElementById(results.id) : fresh.querySelector("main")));
   field.addEventListener("input", () => {
-    asked?.abort();
     const url = new URL(field.form.action);
     url.searchParams.set("q", field.value);
     history.replaceState(null, "", url);
-    asked = load(url, (fresh) => replace(results, fresh.getElementById(results.id)));
+    find(url.href);
   });
 }
 
