@@ -309,7 +309,8 @@ def test_a_task_is_seen_as_it_goes_on_turn_by_turn_and_is_cancelled(chromium, tm
 def test_what_happens_while_a_view_is_on_its_way_is_seen_as_well(page, daemon):
     """The stream opens after the view was made, and tells what lies between."""
     page.execute_cdp_cmd("Page.enable", {})
-    source = "window.EventSource = class { constructor(url) { window.late = url; } addEventListener() {} close() {} };"
+    late = "class { constructor(url) { window.late = url; } addEventListener() {} close() {} }"
+    source = f"window.EventSource = {late};"
     added = page.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": source})
     page.get(f"{page.root}/memory?scope=user")
     shown(page, "main")
@@ -318,7 +319,8 @@ def test_what_happens_while_a_view_is_on_its_way_is_seen_as_well(page, daemon):
     answer = page.execute_async_script(
         """const done = arguments[0], reader = (await fetch(window.late)).body.getReader();
         let text = "";
-        while (!text.includes("memory_changed")) text += new TextDecoder().decode((await reader.read()).value);
+        const next = async () => new TextDecoder().decode((await reader.read()).value);
+        while (!text.includes("memory_changed")) text += await next();
         await reader.cancel();
         done(text);"""
     )
