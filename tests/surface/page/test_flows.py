@@ -341,6 +341,27 @@ def test_who_types_sees_what_is_found_at_once_and_may_go_back_to_it(page, daemon
     shown(page, "#results p", "Nothing in the memory is about that.")
 
 
+@pytest.mark.slow
+def test_among_ten_thousand_entries_what_is_typed_fast_is_found(chromium, tmp_path):
+    """How soon is measured by `benchmarks/page.py`."""
+    top = tmp_path / "home" / "user"
+    for number in range(10_000):
+        path = top / f"topic-{number // 50}" / f"fact-{number}.md"
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        path.write_text(f"---\nname: Fact {number}\n---\nword{number * 31 % 997} and room {number}\n")
+    for private in tmp_path / "home", top:
+        private.chmod(0o700)
+    with running(tmp_path) as daemon:
+        root = f"{signed_in(chromium, daemon)}/w/{daemon.key}"
+        assert "10000" in shown(chromium, "#listing .tabs").text
+        assert len(chromium.find_elements(By.CSS_SELECTOR, "#listing .entries li")) == 100
+        chromium.get(f"{root}/search")
+        for number in 4_711, 9_999, 1_234:
+            fill(chromium, "#q", f"fact {number}")
+            waited(chromium, lambda _, n=number: chromium.find_elements(By.LINK_TEXT, f"Fact {n}"))
+        assert console(chromium) == []
+
+
 # -- sessions and workspaces -------------------------------------------------------------------------------
 
 
