@@ -100,6 +100,7 @@ class Stream:
         self._file, self._was_lost = self._identity(), False
         self._next = asyncio.get_running_loop().create_future()
         self._looking = False
+        self._doubts = 0
         self.is_closed = False
 
     @property
@@ -156,6 +157,16 @@ class Stream:
         self.is_closed = True
         self._tell()
 
+    @property
+    def cursor(self) -> str:
+        """Where somebody stands who has just looked."""
+        return f"{self.epoch}-{self.last}"
+
+    def ask_again(self) -> None:
+        """Have it asked at once who may still follow."""
+        self._doubts += 1
+        self._tell()
+
     async def follow(self, view: StreamView, cursor: str | None) -> AsyncIterator[bytes]:
         """Frames for a follower, from after `cursor` on, until the stream closes or it may follow no more.
 
@@ -173,11 +184,12 @@ class Stream:
             replayed = 0
             yield f"retry: {RECONNECT_MS}\n{self._mark(number)}".encode()
             said = checked = time.monotonic()
+            doubts = self._doubts
             while not self.is_closed:
-                if time.monotonic() >= checked + CHECK_SECONDS:
+                if time.monotonic() >= checked + CHECK_SECONDS or doubts != self._doubts:
                     if not view.may_follow():
                         return
-                    checked = time.monotonic()
+                    checked, doubts = time.monotonic(), self._doubts
                 frames: list[bytes] = []
                 if told := self._after(number):
                     number, frames = self._frames_of(told, number, view)

@@ -22,9 +22,9 @@ def daemon(tmp_path_factory):
 @pytest.fixture
 def owner(daemon):
     """Who has signed in; what was remembered by hand goes behind the test."""
-    visitor = Caller(daemon)
-    visitor.sign_in()
-    yield visitor
+    caller = Caller(daemon)
+    caller.sign_in()
+    yield caller
     for path in daemon.root("user").rglob("*.md"):
         path.unlink()
     daemon.check()

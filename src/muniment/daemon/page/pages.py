@@ -62,6 +62,7 @@ async def _answered(visit: Visit) -> Response:
         return _way_in("", 200 if is_shown else 401)
     if (method, path) == ("POST", "/sign-out"):
         visit.core.door.sign_out(visit.session)
+        visit.core.stream.ask_again()
         return _without_cookie(_way_in("You have signed out.", 200))
     if path == "/":
         return RedirectResponse(f"/w/{next(iter(visit.core.workspaces))}/memory", 303)
@@ -96,7 +97,7 @@ def _events(visit: Visit) -> Response:
         may_follow=lambda: session is not None and door.knows(session),
     )
     visit.follow()
-    cursor = visit.request.headers.get("last-event-id")
+    cursor = visit.request.headers.get("last-event-id") or visit.query("after") or None
     return StreamingResponse(visit.core.stream.follow(view, cursor), media_type=EVENT_STREAM)
 
 

@@ -4,10 +4,14 @@ W1 Whatever a template puts in is escaped, and what does not show by itself is m
    becomes HTML but what `markdown` and `timeline` make, of the same kind.
 W2 Of a text of the memory no link can be followed, no picture is shown, no HTML is heeded, and no heading is
    one of the page's own. Its addresses stand there to be read.
+W3 Nothing is hidden by how a text is written: where markdown would leave out more than its own marks, as it
+   does of cells beside a table and of what is nested too deep, the text is shown as it is.
 """
 
 from __future__ import annotations
 
+import html
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
@@ -23,7 +27,7 @@ from markupsafe import Markup, escape
 
 from muniment.content.gates import visible
 
-MAX_RENDERED_CHARS: Final = 65_536
+MAX_RENDERED_CHARS: Final = 32_768
 """Characters of a text up to which it is rendered; a longer one is shown as it is, which is faster."""
 
 DAYS: Final = 60
@@ -87,19 +91,32 @@ def _ago(at: str) -> Markup:
 # -- markdown ----------------------------------------------------------------------------------------
 
 
-def markdown(text: str) -> Markup:
-    """An entry's body as HTML (W2).
+_SAID_BY_NONE: Final = re.compile(r"[\s!-/:-@\[-`{-~]+")
+"""White space, and what marks are made of."""
 
-    Cost: some ms a KiB.
+_TAG: Final = re.compile(r'<(?:li value="(\d+)")?[^>]*>')
+"""A tag as we write them: of its values, which hold no `>`, a number alone is to be read."""
+
+
+def markdown(text: str) -> Markup:
+    """An entry's body as HTML (W2, W3).
+
+    Cost: some ms a KiB, 40 for the worst.
     """
     shown = visible(text)
-    if len(shown) > MAX_RENDERED_CHARS:
-        return Markup("<pre>{}</pre>").format(shown)
-    return Markup(_parser().render(shown))  # noqa: S704  HTML in it is off, and the renderer escapes text
+    if len(shown) <= MAX_RENDERED_CHARS:
+        made = _parser().render(shown)
+        if _said(html.unescape(_TAG.sub(r"\1", made))) == _said(shown):
+            return Markup(made)  # noqa: S704  HTML in it is off, and the renderer escapes text
+    return Markup("<pre>{}</pre>").format(shown)
+
+
+def _said(text: str) -> str:
+    return _SAID_BY_NONE.sub("", text)
 
 
 class _Renderer(RendererHTML):
-    """markdown-it's, without anything that leads elsewhere."""
+    """markdown-it's, without anything that leads elsewhere, and with all that is written."""
 
     def heading_open(self, tokens: Sequence[Token], idx: int, _options: OptionsDict, _env: EnvType) -> str:
         """A heading of a text is no heading of the page."""
@@ -114,26 +131,69 @@ class _Renderer(RendererHTML):
         return '<span class="link">'
 
     def link_close(self, tokens: Sequence[Token], idx: int, _options: OptionsDict, _env: EnvType) -> str:
-        """Where they end: its address, to be read."""
+        """Where they end: its address, to be read, unless that is what its words are."""
         depth, at = 1, idx
         while depth and at:
             at -= 1
             depth += {"link_close": 1, "link_open": -1}.get(tokens[at].type, 0)
-        return f"</span>{_address(tokens[at].attrGet('href'))}"
+        return "</span>" if tokens[at].info == "auto" else f"</span>{_address(tokens[at], 'href')}"
 
     def image(self, tokens: Sequence[Token], idx: int, _options: OptionsDict, _env: EnvType) -> str:
         """A picture in words."""
         token = tokens[idx]
-        return f'<span class="link">picture: {escape(token.content)}</span>{_address(token.attrGet("src"))}'
+        return f'<span class="link picture">{escape(token.content)}</span>{_address(token, "src")}'
+
+    def fence(self, tokens: Sequence[Token], idx: int, _options: OptionsDict, _env: EnvType) -> str:
+        """Code, below what it says it is."""
+        token = tokens[idx]
+        info = f'<p class="info">{escape(token.info.strip())}</p>' if token.info.strip() else ""
+        return f"{info}<pre><code>{escape(token.content)}</code></pre>\n"
+
+    def list_item_open(self, tokens: Sequence[Token], idx: int, *_: object) -> str:
+        """An item of a list, with the number that it has in the text."""
+        number = tokens[idx].info
+        return f'<li value="{escape(number)}">' if number else "<li>"
+
+    def ordered_list_open(self, *_: object) -> str:
+        """A list whose items tell their numbers."""
+        return "<ol>\n"
+
+    def th_open(self, *_: object) -> str:
+        """A cell, which markdown-it gives a style, and the page's policy none."""
+        return "<th>"
+
+    def td_open(self, *_: object) -> str:
+        """Likewise."""
+        return "<td>"
 
 
-def _address(address: object) -> Markup:
-    return Markup(" <code>{}</code>").format(str(address or ""))
+def _address(token: Token, name: str) -> Markup:
+    """Where a link or a picture leads, and what it says of that."""
+    title = (
+        Markup(' <span class="link">{}</span>').format(token.attrGet("title"))
+        if token.attrGet("title")
+        else ""
+    )
+    return Markup(" <code>{}</code>{}").format(str(token.attrGet(name) or ""), title)
+
+
+class _Parser(MarkdownIt):
+    """markdown-it's, which leaves addresses as they are written."""
+
+    def normalizeLink(self, url: str) -> str:  # noqa: N802  markdown-it's name
+        """The address."""
+        return url
+
+    def normalizeLinkText(self, link: str) -> str:  # noqa: N802  likewise
+        """The address."""
+        return link
 
 
 @cache
 def _parser() -> MarkdownIt:
-    return MarkdownIt("commonmark", {"html": False}, renderer_cls=_Renderer).enable("table")
+    made = _Parser("commonmark", {"html": False}, renderer_cls=_Renderer).enable("table")
+    # What these would take away is shown: definitions of addresses, and how a character is spelled.
+    return made.disable(["reference", "entity"])
 
 
 # -- timeline ----------------------------------------------------------------------------------------

@@ -92,10 +92,11 @@ class Visit(Call):
             body: what is put into it; runs in a thread.
             status: of the answer.
         """
-        notices = self.take_notices()
+        # What happens from here on may not be in the view, so it is followed from here.
+        first = {"notices": self.take_notices(), "cursor": self.core.stream.cursor}
 
         def page(place: Place, _: Cancel) -> str:
-            return rendered(template, {**self._around(place), "notices": notices, **body(place, self)})
+            return rendered(template, {**self._around(place), **first, **body(place, self)})
 
         return HTMLResponse(await self.at_place(page), status)
 

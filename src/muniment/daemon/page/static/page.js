@@ -3,16 +3,33 @@
 
 const SETTLE_MS = 150; // Events come in bursts, of which one look is enough.
 
-function load(url, done) {
-  const request = new XMLHttpRequest();
-  request.open("GET", url);
-  request.responseType = "document";
-  request.onload = () => {
-    if (request.status === 200 && request.response) done(request.response);
-    else if (request.status === 401) location.reload();
+// Loads pages one at a time: what is asked for meanwhile, only the last of it, comes next.
+function loader(done) {
+  let isLoading = false;
+  let next = null;
+  return function load(url) {
+    if (isLoading) {
+      next = url;
+      return;
+    }
+    isLoading = true;
+    const request = new XMLHttpRequest();
+    request.open("GET", url);
+    request.responseType = "document";
+    request.onload = () => {
+      lost.hidden = true;
+      if (request.status === 401) location.reload(); // To sign in.
+      else if (request.response) done(request.response, request.status === 200);
+    };
+    request.onerror = () => (lost.hidden = false);
+    request.onloadend = () => {
+      isLoading = false;
+      const then = next;
+      next = null;
+      if (then) load(then);
+    };
+    request.send();
   };
-  request.send();
-  return request;
 }
 
 function replace(part, other) {
@@ -32,25 +49,28 @@ function replace(part, other) {
   }
 }
 
+const loadView = loader((fresh) => {
+  for (const part of document.querySelectorAll("[data-swap]")) {
+    const other = fresh.getElementById(part.id);
+    if (other && !other.isEqualNode(part)) replace(part, other);
+  }
+});
+
 function look() {
-  load(location.href, (fresh) => {
-    for (const part of document.querySelectorAll("[data-swap]")) {
-      const other = fresh.getElementById(part.id);
-      if (other && !other.isEqualNode(part)) replace(part, other);
-    }
-  });
+  loadView(location.href);
 }
 
 // -- events
 
 const kinds = document.body.dataset.live.split(" ").filter(Boolean);
 const told = document.getElementById("told");
+const lost = document.getElementById("lost");
 let stream = null;
 let timer = null;
 
 function soon(words) {
-  clearTimeout(timer);
-  timer = setTimeout(() => {
+  timer ??= setTimeout(() => {
+    timer = null;
     told.textContent = words;
     look();
   }, SETTLE_MS);
@@ -58,6 +78,11 @@ function soon(words) {
 
 function follow() {
   stream = new EventSource(document.body.dataset.events);
+  stream.onopen = () => (lost.hidden = true);
+  stream.onerror = () => {
+    lost.hidden = false;
+    if (stream?.readyState === EventSource.CLOSED) look(); // It was refused: whoever has signed out is told so.
+  };
   if (kinds.includes("memory")) stream.addEventListener("memory_changed", () => soon("The memory has changed."));
   stream.addEventListener("task", () => soon(kinds.includes("task") ? "A task goes on." : ""));
   stream.addEventListener("resync", () => soon(""));
@@ -91,13 +116,13 @@ if (kinds.length) {
 const field = document.querySelector("[data-as-you-type]");
 if (field) {
   const results = document.getElementById(field.dataset.asYouType);
-  let asked = null;
+  field.setSelectionRange(field.value.length, field.value.length);
+  const find = loader((fresh, isFound) => replace(results, isFound ? fresh.getElementById(results.id) : fresh.querySelector("main")));
   field.addEventListener("input", () => {
-    asked?.abort();
     const url = new URL(field.form.action);
     url.searchParams.set("q", field.value);
     history.replaceState(null, "", url);
-    asked = load(url, (fresh) => replace(results, fresh.getElementById(results.id)));
+    find(url.href);
   });
 }
 

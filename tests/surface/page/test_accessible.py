@@ -1,0 +1,246 @@
+"""Everybody can use the page: what axe-core finds, and what is reached, seen and done with keys alone."""
+
+from __future__ import annotations
+
+from urllib.parse import urlencode
+
+import pytest
+from selenium.webdriver import ActionChains, Keys
+from selenium.webdriver.common.by import By
+
+from kit.browser import axe, emulate, needs_browser, shown, signed_in, tab_order, waited
+from kit.daemon.process import policy_file
+from kit.daemon.raw import running
+
+LONG = """---
+name: How a release goes
+description: The steps of a release
+---
+# Release
+
+Some *emphasis*, a [link](https://example.org/a) and `code`, a table and a quote:
+
+| step | who |
+|------|-----|
+| tag  | Ada |
+
+> Never on Fridays.
+
+1. first
+2. second
+
+```sh
+git tag
+```
+
+![a picture](https://example.org/a.png)
+"""
+SIZES = (360, 800, 1600)
+pytestmark = needs_browser
+
+
+class World:
+    """A daemon whose memory has something for every view.
+
+    Attributes:
+        views: each with its query, by a name.
+    """
+
+    def __init__(self, daemon):
+        self.daemon = daemon
+        facts = ("The user prefers tea", "Never deploy on Fridays", "The staging database runs on port 5433")
+        done = [daemon.done("remember", {"content": fact, "scope": "user"}) for fact in facts]
+        source = {"trust": "external", "ref": "mail"}
+        held = daemon.done(
+            "remember", {"content": "A stranger likes cash", "scope": "user", "source": source}
+        )
+        failed = daemon.done("forget", {"query": "zeppelin"})
+        (daemon.root() / "notes").mkdir()
+        (daemon.root() / "notes" / "release.md").write_text(LONG, encoding="utf-8")
+        (daemon.root() / "no entry.txt").write_text("odd\n", encoding="utf-8")
+        self.path = done[0]["result"]["filesTouched"][0]
+        self.views = {
+            "memory": ("memory", {}),
+            "a folder": ("memory", {"scope": "user", "topic": "notes"}),
+            "a scope without entries": ("memory", {"scope": "project"}),
+            "an entry": ("entry", {"path": self.path}),
+            "a long entry": ("entry", {"path": "user/notes/release.md"}),
+            "a file": ("entry", {"path": "user/notes/release.md", "raw": "1"}),
+            "edit": ("edit", {"path": self.path}),
+            "search": ("search", {"q": "deploy"}),
+            "nothing found": ("search", {"q": "zeppelin"}),
+            "reviews": ("reviews", {}),
+            "a review": ("review", {"id": held["reviewId"]}),
+            "tasks": ("tasks", {}),
+            "a task": ("task", {"id": done[0]["taskId"]}),
+            "a task that failed": ("task", {"id": failed["taskId"]}),
+            "timeline": ("timeline", {}),
+            "audit": ("audit", {"verify": "1"}),
+            "health": ("health", {}),
+            "policy": ("policy", {"verb": "create", "path": "user/.git/config"}),
+            "a problem": ("entry", {"path": "user/nothing.md"}),
+        }
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    base = tmp_path_factory.mktemp("accessible")
+    with running(base, policy=policy_file(base, require='"none"')) as daemon:
+        yield World(daemon)
+
+
+@pytest.fixture
+def page(chromium, world):
+    """Signed in, at the first view."""
+    chromium.root = f"{signed_in(chromium, world.daemon)}/w/{world.daemon.key}"
+    return chromium
+
+
+def see(page, world, name):
+    view, query = world.views[name]
+    page.get(f"{page.root}/{view}?{urlencode(query)}")
+    shown(page, "main")
+
+
+def press(driver, *keys):
+    ActionChains(driver).send_keys(*keys).perform()
+
+
+def focused(driver):
+    return driver.switch_to.active_element
+
+
+# -- axe-core ----------------------------------------------------------------------------------------------
+
+
+def found_in(page, widths=SIZES, schemes=(False, True)):
+    found = []
+    for dark in schemes:
+        for width in widths:
+            emulate(page, width=width, dark=dark)
+            found += [(width, dark, *each) for each in axe(page)]
+            wide = page.execute_script("return document.scrollingElement.scrollWidth - innerWidth")
+            found += [(width, dark, "wider than the window", wide)] * (wide > 0)
+    return found
+
+
+def test_axe_core_finds_nothing_in_the_first_view_and_an_entry(page, world):
+    for name in "memory", "a long entry":
+        see(page, world, name)
+        assert found_in(page, (360,), (False,)) == found_in(page, (1600,), (True,)) == []
+
+
+@pytest.mark.slow
+def test_axe_core_finds_nothing_in_any_view_of_any_width_light_and_dark(page, world, subtests):
+    for name in world.views:
+        with subtests.test(name):
+            see(page, world, name)
+            for closed in page.find_elements(By.CSS_SELECTOR, "details:not([open]) > summary"):
+                closed.click()
+            assert found_in(page) == []
+    with subtests.test("where a fact would go"):
+        see(page, world, "memory")
+        shown(page, "#content").send_keys("The user keeps bees")
+        shown(page, "button[name=try]").click()
+        shown(page, "h1", "Where it would go")
+        assert found_in(page) == []
+    with subtests.test("an edit that was not saved"):
+        see(page, world, "edit")
+        page.execute_script("document.querySelector('[name=digest]').value = '0'")
+        shown(page, "main form button").click()
+        shown(page, ".notice", "Not saved")
+        assert found_in(page) == []
+    with subtests.test("signed out"):
+        shown(page, "header button.plain").click()
+        shown(page, ".notice", "You have signed out.")
+        assert found_in(page) == []
+
+
+# -- keys --------------------------------------------------------------------------------------------------
+
+
+def test_tab_goes_through_everything_that_can_be_used_in_the_order_in_which_it_stands(page, world):
+    see(page, world, "memory")
+    page.execute_script("document.body.focus()")
+    order = tab_order(page)
+    assert order[0] == ("a", "Skip to the content")
+    usable = page.execute_script(
+        """return [...document.querySelectorAll("a, button, input, select, textarea, summary")]
+        .filter((each) => each.checkVisibility() && each.type !== "hidden")
+        .map((each) => each.tagName.toLowerCase())"""
+    )
+    assert [tag for tag, _ in order] == usable
+    assert all(name for _, name in order)
+
+
+@pytest.mark.slow
+def test_tab_is_caught_in_no_view_and_what_has_focus_shows_it(page, world, subtests):
+    for name in world.views:
+        with subtests.test(name):
+            see(page, world, name)
+            assert len(tab_order(page)) >= 1
+    see(page, world, "an entry")
+    count = len(tab_order(page))
+    page.execute_script("document.activeElement.blur(); scrollTo(0, 0)")
+    for _ in range(count):
+        press(page, Keys.TAB)
+        look = page.execute_script(
+            """const style = getComputedStyle(document.activeElement);
+            const box = document.activeElement.getBoundingClientRect();
+            const isThere = box.width > 0 && box.top < innerHeight && box.bottom > 0;
+            return [style.outlineStyle, parseFloat(style.outlineWidth), isThere]"""
+        )
+        assert look == ["solid", 3, True], focused(page).get_attribute("outerHTML")
+
+
+def test_with_keys_alone_a_fact_is_remembered_searched_and_what_has_focus_keeps_it(page, world):
+    see(page, world, "memory")
+    page.execute_script("document.activeElement.blur()")
+    press(page, Keys.TAB)
+    assert shown(page, ".skip").is_displayed()
+    press(page, Keys.ENTER)
+    assert focused(page).get_attribute("id") == "main"
+    press(page, Keys.TAB)
+    assert focused(page).get_attribute("id") == "content"
+    press(page, "The user plays the zither", Keys.TAB, Keys.TAB, Keys.ENTER)
+    shown(page, "#lately a", "zither").send_keys("")
+    link = shown(page, "#lately a", "zither")
+    page.execute_script("arguments[0].focus()", link)
+    href = link.get_attribute("href")
+
+    world.daemon.done("remember", {"content": "The user plays the harp", "scope": "user"})
+    shown(page, "#lately a", "harp")
+    waited(page, lambda _: focused(page).get_attribute("href") == href)  # Though the list is another one.
+
+    press(page, "/")
+    assert focused(page).get_attribute("id") == "quick"
+    press(page, "zither/", Keys.ENTER)  # In a field it is a character.
+    shown(page, "#results a", "zither")
+    waited(page, lambda _: focused(page).get_attribute("id") == "q")
+    assert focused(page).get_attribute("value") == "zither/"
+    press(page, Keys.TAB, Keys.TAB, Keys.ENTER)
+    assert "zither" in shown(page, "#entry h1").text
+
+
+def test_what_is_being_written_is_not_lost_when_the_memory_changes(page, world):
+    see(page, world, "memory")
+    shown(page, "#content").send_keys("half a sent")
+    world.daemon.done("remember", {"content": "The user plays the lute", "scope": "user"})
+    shown(page, "#lately a", "lute")
+    press(page, "ence")
+    assert shown(page, "#content").get_attribute("value") == "half a sentence"
+
+
+def test_no_state_is_told_by_colour_alone(page, world):
+    see(page, world, "an entry")
+    changed = [(each.tag_name, each.text[:2]) for each in page.find_elements(By.CSS_SELECTOR, ".lines > *")]
+    assert {*changed} == {("span", "@ "), ("ins", "+ ")}
+    assert "owner" in shown(page, ".badge").text
+    see(page, world, "tasks")
+    assert {each.text for each in page.find_elements(By.CSS_SELECTOR, ".badge")} == {"completed", "failed"}
+    see(page, world, "timeline")
+    fills = page.execute_script(
+        """return [...document.querySelectorAll(".key rect")].map((each) => each.getAttribute("fill"))"""
+    )
+    assert fills == [None, "url(#pattern-1)"]
+    assert "user" in shown(page, "thead").text  # The same in numbers.

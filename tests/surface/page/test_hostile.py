@@ -1,0 +1,463 @@
+"""Texts that attack the page, wherever it shows one: nothing runs, nothing leads away, all of it can be read.
+
+The oracles: the browser's own account of what ran, what was asked for and how wide it is; without a browser,
+Python's HTML parser, over every view and over what markdown is made of.
+"""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+from itertools import cycle
+from urllib.parse import urlencode
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kit.browser import console, emulate, needs_browser, requests, shown, signed_in
+from kit.daemon.process import policy_file
+from kit.daemon.raw import running
+from kit.daemon.visitor import Visitor, words
+from kit.where import REPOSITORY
+from muniment.daemon.page.rendering import MAX_RENDERED_CHARS, markdown
+from muniment.testing.minds import ScriptedModel, call, calls, say
+
+RUN = "window.hit=1"
+AWAY = "http://evil.test/"
+TAGS = f"<script>{RUN}</script><img src={AWAY}a onerror={RUN}><svg onload={RUN}><script>{RUN}</script></svg>"
+LEAVING = f"\"><base href={AWAY}><a href='{AWAY}' onmouseover={RUN}>' autofocus onfocus={RUN} x='"
+FRAMES = (
+    f"<iframe src={AWAY}></iframe><object data={AWAY}></object><embed src={AWAY}>"
+    f"<link rel=stylesheet href={AWAY}><meta http-equiv=refresh content='0;url={AWAY}'>"
+    f"<style>@import '{AWAY}'</style><details open ontoggle={RUN}>"
+)
+LINKS = (
+    f"[a](javascript:{RUN}) ![b](data:image/svg+xml,x) ![c]({AWAY}c.png) [d]({AWAY}d 'told') <{AWAY}e>"
+    f" <javascript:{RUN}> [f](data:text/html,x) [![g]({AWAY}g)](//evil.test/h)"
+)
+TEXTS = {  # what it attacks with, and what of it is to be read whichever way it is shown
+    "tags": (TAGS, f"<script>{RUN}</script>"),
+    "frames": (FRAMES, f"<iframe src={AWAY}>"),
+    "ends": (
+        f"</script></textarea></pre></article></main></title></style>--><script>{RUN}</script>",
+        "</textarea>",
+    ),
+    "quotes": (LEAVING, f"onmouseover={RUN}"),
+    "links": (LINKS, f"{AWAY}c.png"),
+    "definitions": ("[x]: http://evil.test/ 'told below'\n\nSee [x] and ![x].", "told below"),
+    "fence": (f"```js <b>of\n</code></pre><script>{RUN}</script>\n```\n", "</code></pre>"),
+    "templates": ("{{ 7*7 }}{% raw %}{{ workspace }}{# no #}${7*7}<%= 7*7 %>", "{{ workspace }}{# no #}"),
+    "entities": (f"&lt;script&gt; &#60;script&#62;{RUN} &#x3c;/textarea&#x3e; &amp;lt;", "&#60;script&#62;"),
+    "override": (
+        "the file \u202egnp.exe\u202c \u2066isolated, \u061cmarked",
+        "the file \\u{202e}gnp.exe\\u{202c}",
+    ),
+    "invisible": ("zero\u200bwidth \ufeff tag\U000e0041 \x1b[31m bell\x07 nothing\0", "zero\\u{200b}width"),
+    "table": ("|a|b|\n|:-:|-|\n|one|two|beside the table|\n", "beside the table"),
+    "deep": (
+        ">" * 300 + " deep down\n" + "".join("  " * each + f"- item{each}\n" for each in range(60)),
+        "deep down",
+    ),
+    "headings": ("".join(f"# heading {each}\n" for each in range(1_000)), "heading 999"),
+    "line": ("x" * 65_536 + "end", "xend"),
+}
+NAME = f"</title><script>{RUN}</script><img src=http://evil.test/ onerror={RUN}>{{{{7*7}}}}\u202e"
+ODD_NAMES = (
+    *(f"<img src=x onerror={RUN}>.md", "a\u202egnp.md", '"onfocus=x autofocus.md', "{{7*7}}.md"),
+    "x" * 200 + ".md",
+)
+
+
+class World:
+    """A daemon in which everything that the page shows is hostile.
+
+    Attributes:
+        views: each with its query, by a name.
+    """
+
+    def __init__(self, daemon):
+        self.daemon = daemon
+        for name, (text, _) in TEXTS.items():
+            path = daemon.root() / "hostile" / f"{name}.md"
+            path.parent.mkdir(exist_ok=True)
+            path.write_bytes(
+                f'---\nname: "{one_line(NAME)}"\ndescription: {one_line(text)[:300]}\n---\n{text}'.encode()
+            )
+        for name in ODD_NAMES:
+            (daemon.root() / name).write_text("odd\n")
+        ours = daemon.done("remember", {"content": f"The user said {TAGS}", "scope": "user"})
+        source = {"trust": "external", "ref": TAGS}
+        held = daemon.done("remember", {"content": f"Mail {TAGS}", "scope": "user", "source": source})
+        failed = daemon.done("forget", {"query": TAGS})
+        self.review = held["reviewId"]
+        assert ours["status"] == "completed", ours
+        self.paths = {name: f"user/hostile/{name}.md" for name in TEXTS}
+        self.views = {
+            "memory": ("memory", {}),
+            "folder": ("memory", {"scope": "user", "topic": "hostile"}),
+            "search": ("search", {"q": f"{TAGS} script"}),
+            "reviews": ("reviews", {}),
+            "review": ("review", {"id": self.review}),
+            "tasks": ("tasks", {}),
+            "task": ("task", {"id": ours["taskId"]}),
+            "task that is held": ("task", {"id": held["taskId"]}),
+            "task that failed": ("task", {"id": failed["taskId"]}),
+            "timeline": ("timeline", {}),
+            "audit": ("audit", {"verify": "1"}),
+            "health": ("health", {}),
+            "policy": ("policy", {"path": f"user/{NAME}", "verb": "read"}),
+            "problem": ("entry", {"path": NAME}),
+            "problem of a folder": ("memory", {"scope": NAME}),
+            "folder that is not there": ("memory", {"scope": "user", "topic": NAME, "after": NAME}),
+            "our entry": ("entry", {"path": ours["result"]["filesTouched"][0]}),
+        }
+        for name in TEXTS:
+            path = self.paths[name]
+            self.views |= {
+                f"entry: {name}": ("entry", {"path": path}),
+                f"file: {name}": ("entry", {"path": path, "raw": "1"}),
+                f"edit: {name}": ("edit", {"path": path}),
+            }
+
+
+def one_line(text):
+    return re.sub(r'[\n"\0]', " ", text)
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    base = tmp_path_factory.mktemp("hostile")
+    terms = {
+        "reject": "[]",
+        "instructions": '"allow"',
+        "untrusted_sources": '"quarantine"',
+        "require": '"none"',
+    }
+    policy = policy_file(base, **terms, description=f"'''{TAGS}{LEAVING.replace(chr(39), '')}'''")
+    text = policy.read_text(encoding="utf-8")
+    policy.write_text(re.sub(r'why = "[^"]*"', lambda _: f"why = '''{TAGS}'''", text), encoding="utf-8")
+    content = f"---\nname: 'N {TAGS}'\ntype: user\n---\nThe user said {TAGS}\n"
+    path = cycle(("user/ours/ours.md", "user/held/held.md"))
+    steps = (calls(call("write_file", path=next(path), content=content)) for _ in cycle("x"))
+    wrong = calls(call("read_file", path=NAME), call(f"no_tool{TAGS}", path=TAGS))
+    model = ScriptedModel(
+        (step for write in steps for step in (wrong, write, say(f"Saved. {TAGS}"))), name=f"m{TAGS}"
+    )
+    with running(base, model, policy=policy) as daemon:
+        yield World(daemon)
+
+
+# -- without a browser ------------------------------------------------------------------------------------
+
+SKELETON = {
+    *(
+        "html",
+        "head",
+        "meta",
+        "title",
+        "link",
+        "script",
+        "body",
+        "header",
+        "nav",
+        "main",
+        "footer",
+        "section",
+        "article",
+    ),
+    *(
+        "h1",
+        "h2",
+        "p",
+        "span",
+        "a",
+        "ul",
+        "ol",
+        "li",
+        "dl",
+        "dt",
+        "dd",
+        "div",
+        "pre",
+        "code",
+        "ins",
+        "del",
+        "time",
+        "strong",
+    ),
+    *("table", "thead", "tbody", "tr", "th", "td", "details", "summary", "figure", "figcaption"),
+    *("form", "label", "input", "textarea", "select", "option", "button"),
+    *("svg", "defs", "pattern", "path", "rect", "line", "text"),
+}
+MARKDOWN = {
+    *("p", "span", "code", "pre", "em", "strong", "ul", "ol", "li", "blockquote", "hr", "br"),
+    *("table", "thead", "tbody", "tr", "th", "td"),
+}
+MARKDOWN_ATTRIBUTES = {("class", "heading"), ("class", "link"), ("class", "link picture"), ("class", "info")}
+ADDRESSES = {
+    *("href", "src", "action", "formaction", "data", "content", "poster", "srcset", "background"),
+    "xlink:href",
+}
+
+
+class Seen(HTMLParser):
+    """Every element with its attributes, and all text, of a page; comments count as elements."""
+
+    def __init__(self, page):
+        super().__init__(convert_charrefs=True)
+        self.elements, self.text = [], ""
+        self.feed(str(page))
+        self.close()
+
+    def handle_starttag(self, tag, attributes):
+        self.elements.append((tag, attributes))
+
+    def handle_data(self, data):
+        self.text += data
+
+    def handle_comment(self, data):
+        self.elements.append(("!--", [("data", data)]))
+
+    unknown_decl = handle_pi = handle_comment
+
+
+def wrong_with(page):
+    """What of a page could run, lead away or be restyled."""
+    found = []
+    for tag, attributes in Seen(page).elements:
+        names = [name for name, _ in attributes]
+        if tag not in SKELETON | MARKDOWN or len(names) != len(set(names)):
+            found.append((tag, attributes))
+        if tag == "script" and dict(attributes) not in (
+            {"type": "module", "src": f"/static/{name}.js"} for name in ("page", "sign-in")
+        ):
+            found.append((tag, attributes))
+        for name, value in attributes:
+            is_address = name in ADDRESSES and tag != "meta"
+            if is_address and not re.fullmatch(r"(/(?!/)|#)[\w/.?=&%+~-]*", value or "", re.ASCII):
+                found.append((tag, name, value))
+            if name.startswith("on") or name in {
+                "style",
+                "srcdoc",
+                "autofocus",
+                "accesskey",
+                "ping",
+                "target",
+            } - ({"autofocus"} if dict(attributes).get("id") in {"q", "code"} else set()):
+                found.append((tag, name, value))
+    return found
+
+
+def test_no_view_holds_anything_that_runs_or_leads_away_whatever_texts_it_shows(world, subtests):
+    visitor = Visitor(world.daemon)
+    for name, (view, query) in world.views.items():
+        with subtests.test(name):
+            answer = visitor.get(view, **query)
+            assert answer.status in ({400, 404, 422} if name.startswith("problem") else {200}), answer.status
+            page = answer.body.decode()
+            assert wrong_with(page) == []
+            if view not in {"edit", "search", "policy"}:  # Whose fields hold what is sent back.
+                assert not UNSEEN.search(page)
+    told = visitor.post("remember", content=f"Mail {TAGS}{NAME}</textarea>", **{"try": "1"})
+    assert (told.status, wrong_with(told.body.decode())) == (200, [])
+    changed = visitor.post("edit", path=world.paths["tags"], digest="0", body=f"</textarea>{TAGS}")
+    assert (changed.status, wrong_with(changed.body.decode())) == (409, [])
+    assert f"</textarea>{TAGS}" in Seen(changed.body.decode()).text
+
+
+def test_every_view_of_an_entry_tells_all_of_what_it_says(world, subtests):
+    visitor = Visitor(world.daemon)
+    for name, (text, seen) in TEXTS.items():
+        with subtests.test(name):
+            rendered = Seen(visitor.get("entry", path=world.paths[name]).body.decode()).text
+            assert words(seen) in words(rendered)
+            raw = Seen(visitor.get("entry", path=world.paths[name], raw="1").body.decode()).text
+            assert words(made_visible(text)) in words(raw)
+            edited = Seen(visitor.get("edit", path=world.paths[name]).body.decode()).text
+            assert words(text) in words(edited).replace("\ufffd", "\0")
+
+
+UNSEEN = re.compile("[\0\x07\x1b\u061c\u200b\u202a-\u202e\u2066-\u2069\ufeff\U000e0041]")
+
+
+def made_visible(text):
+    """What a person is to see in the place of what does not show by itself, among the texts above."""
+    return UNSEEN.sub(lambda it: f"\\u{{{ord(it[0]):x}}}", text)
+
+
+MARKS = st.sampled_from(
+    (
+        *(
+            "[",
+            "]",
+            "(",
+            ")",
+            "![",
+            "<",
+            ">",
+            "*",
+            "_",
+            "`",
+            "```",
+            "~~~",
+            "#",
+            "|",
+            "|-|-|",
+            "\\",
+            "&",
+            "&#60;",
+        ),
+        *(":", "=", "---", "<!--", "-->", "'", '"', "x.y", "9", "wörd", "javascript:", "[a](b)", "![a](b)"),
+        *(
+            "- ",
+            "1. ",
+            "007) ",
+            "> ",
+            "\n",
+            "\n\n",
+            "    ",
+            "\t",
+            "\r\n",
+            "[a]: b 'c'\n",
+            "<http://a>",
+            "<b x=y>",
+        ),
+        *("\u202e", "\0"),
+    )
+)
+
+
+@given(st.lists(MARKS | st.text(max_size=4), max_size=40).map("".join))
+def test_of_no_text_markdown_makes_anything_but_plain_elements_nor_loses_a_word(text):
+    seen = Seen(markdown(text))
+    for tag, attributes in seen.elements:
+        assert tag in MARKDOWN
+        allowed = {*MARKDOWN_ATTRIBUTES, *(("data-level", str(each)) for each in range(1, 7))}
+        assert all(
+            each in allowed or ((tag, each[0]) == ("li", "value") and each[1].isdecimal())
+            for each in attributes
+        )
+    numbers = [dict(attributes).get("value", "") for tag, attributes in seen.elements if tag == "li"]
+    kept = seen.text + "".join(numbers)
+    for letter in set(text) - set(" \t\r\n\f\v\x1c\x1d\x1e\x1f\x85"):
+        if letter.isalpha() or letter.isdecimal():
+            assert kept.count(letter) >= text.count(letter), letter
+
+
+def test_what_is_too_long_to_render_soon_is_shown_as_it_is_and_what_is_not_is_rendered():
+    assert markdown("*a*" + " b" * MAX_RENDERED_CHARS) == f"<pre>*a*{' b' * MAX_RENDERED_CHARS}</pre>"
+    assert "<em>a</em>" in markdown("*a*" + " b" * (MAX_RENDERED_CHARS // 2 - 2))
+
+
+def test_of_links_and_pictures_address_and_title_are_told_and_of_lists_the_numbers_that_they_have():
+    told = markdown("[a](//evil.test/x 'why') ![b](x.png) <http://c.test/%41>\n\n7. d\n3. e\n")
+    assert Seen(told).text.split() == [
+        "a",
+        "//evil.test/x",
+        "why",
+        "b",
+        "x.png",
+        "http://c.test/%41",
+        "d",
+        "e",
+    ]
+    assert [dict(attributes) for tag, attributes in Seen(told).elements if tag == "li"] == [
+        {"value": "7"},
+        {"value": "3"},
+    ]
+    assert Seen(markdown("a<!---->b<?c?>")).text.strip() == "a<!---->b<?c?>"
+    assert "text-align" not in markdown("|a|\n|:-:|\n|b|")  # No style, which the page's policy would refuse.
+
+
+TEMPLATES = sorted((REPOSITORY / "src/muniment/daemon/page/templates").iterdir())
+PUT_IN = "7z7"
+
+
+def test_templates_put_values_only_in_texts_and_in_quoted_attributes_that_name_no_handler_and_no_style():
+    assert len(TEMPLATES) > 15
+    for template in TEMPLATES:
+        text = template.read_text(encoding="utf-8")
+        assert not re.search(r"\|\s*safe|Markup|autoescape|\bon\w+=|\bstyle=|javascript:", text), (
+            template.name
+        )
+        shown = re.sub(
+            r"\{\{.*?\}\}", PUT_IN, re.sub(r"\{%.*?%\}", " ", text, flags=re.DOTALL), flags=re.DOTALL
+        )
+        parser = Seen(shown)
+        for tag, attributes in parser.elements:
+            assert tag in SKELETON, (template.name, tag)
+            whole = re.sub(r'="[^"]*"', "", " ".join(f'{name}="{value}"' for name, value in attributes))
+            assert PUT_IN not in whole.replace(f"{PUT_IN}=", "") or (template.name, tag) == (
+                "timeline.html",
+                "rect",
+            ), attributes
+        for tag in re.findall(r"<[a-zA-Z][^<>]*>", shown):
+            assert PUT_IN not in re.sub(r'"[^"]*"', "", tag) or template.name == "timeline.html", (
+                template.name,
+                tag,
+            )
+
+
+# -- in a browser ------------------------------------------------------------------------------------------
+
+_LOOK = """
+const wrong = [...document.querySelectorAll("*")].filter((each) =>
+  [...each.attributes].some((one) => /^on|^style$|^srcdoc$/i.test(one.name))
+  || /^(iframe|frame|object|embed|base|style|img|video|audio|foreignobject|animate|use)$/i.test(each.tagName)
+  || (each.tagName === "SCRIPT" && each.src !== location.origin + "/static/page.js")
+  || ["href", "action", "formAction", "src"].some((name) => each[name] && typeof each[name] === "string"
+      && new URL(each[name], location).origin !== location.origin));
+const top = document.scrollingElement;
+return {hit: window.hit ?? null, wrong: wrong.map((each) => each.outerHTML.slice(0, 200)),
+        wide: Math.max(0, top.scrollWidth - top.clientWidth), title: document.title};
+"""
+QUICK = ("entry: tags", "review", "search")
+
+
+def looked_at(chromium, world, url, name, widths=(360, 1280)):
+    view, query = world.views[name]
+    chromium.get(f"{url}/w/{world.daemon.key}/{view}?{urlencode(query)}")
+    shown(chromium, "main")
+    for width in widths:
+        emulate(chromium, width=width)
+        found = chromium.execute_script(_LOOK)
+        assert found | {"title": ""} == {"hit": None, "wrong": [], "wide": 0, "title": ""}, (
+            name,
+            width,
+            found,
+        )
+
+
+def assert_nothing_left(chromium, url):
+    assert [each for each in requests(chromium) if f"{each}/".removeprefix(f"{url}/") == f"{each}/"] == []
+    told = [each for each in console(chromium) if "the server responded with a status of 4" not in each]
+    assert told == []
+
+
+@needs_browser
+def test_in_a_browser_no_text_of_an_entry_a_review_or_a_query_runs_asks_for_anything_or_breaks_the_layout(
+    chromium, world
+):
+    url = signed_in(chromium, world.daemon)
+    for name in QUICK:
+        looked_at(chromium, world, url, name)
+    assert_nothing_left(chromium, url)
+
+
+@needs_browser
+@pytest.mark.slow
+def test_in_a_browser_no_text_runs_asks_for_anything_or_breaks_the_layout_in_any_view(
+    chromium, world, subtests
+):
+    url = signed_in(chromium, world.daemon)
+    for name in world.views:
+        with subtests.test(name):
+            looked_at(chromium, world, url, name)
+            assert_nothing_left(chromium, url)
+    chromium.get(f"{url}/w/{world.daemon.key}/memory")
+    shown(chromium, "#content").send_keys(TAGS)
+    shown(chromium, "button[name=try]").click()
+    shown(chromium, "h1", "Where it would go")
+    assert chromium.execute_script(_LOOK)["hit"] is None
+    assert_nothing_left(chromium, url)
