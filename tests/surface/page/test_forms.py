@@ -51,7 +51,7 @@ def sent(owner, act, **fields):
     told = answer
     if answer.status == 303:
         told = owner.get(answer.values("location")[0])
-    (notice,) = re.findall(r'class="notice"[^>]*>(.*?)</p>', told.body.decode(), re.DOTALL)
+    notice, *_ = re.findall(r'class="notice"[^>]*>(.*?)</p>', told.body.decode(), re.DOTALL)
     return answer.status, re.sub(r"(<[^>]+>|\s)+", " ", unescape(notice)).strip()
 
 
