@@ -7,6 +7,7 @@ import logging
 import re
 import socket
 import sqlite3
+import time
 from contextlib import ExitStack, closing
 from functools import partial
 from html import unescape
@@ -352,6 +353,15 @@ def test_a_code_lapses_after_a_minute_and_a_session_after_a_working_day():
     assert door.admit("GET", headers) is session
     now[0] += 0.2
     assert (door.admit("GET", headers), door.knows(session)) == (None, False)
+
+
+def test_a_code_lapses_while_the_machine_sleeps(monkeypatch):
+    now = {time.CLOCK_BOOTTIME: 1000.0}
+    monkeypatch.setattr(time, "clock_gettime", lambda clock: now[clock])
+    door = PageDoor()
+    code = door.open()[1]
+    now[time.CLOCK_BOOTTIME] += 61
+    assert door.sign_in(code) is None
 
 
 def test_of_codes_and_sessions_there_are_few_and_the_oldest_goes_first():

@@ -91,13 +91,13 @@ class PageDoor:
     """The way to the page. Belongs to one event loop.
 
     Args:
-        clock: monotonic seconds.
+        clock: seconds that never go back, those in which the machine slept included.
 
     Attributes:
         listener: of the daemon, once it listens.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, clock: Callable[[], float] = lambda: time.clock_gettime(time.CLOCK_BOOTTIME)) -> None:
         self._clock = clock
         self.listener: socket.socket | None = None
         self._held: list[socket.socket] = []
