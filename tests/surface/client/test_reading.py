@@ -120,7 +120,7 @@ def test_a_change_has_the_shape_that_user_interfaces_know_or_is_none():
 UNTYPED = {
     *("foreign_origin", "not_found", "method_not_allowed", "request_timeout", "body_too_large"),
     *("unsupported_media_type", "misdirected_request", "remember_failed", "forget_failed", "dream_failed"),
-    *("internal_error", "mcp_not_installed"),
+    *("internal_error", "mcp_not_installed", "ui_not_installed"),
 }
 """Codes that a client of this library does not meet, or can do nothing about: `Problem` itself."""
 

@@ -194,6 +194,7 @@ def of_the_daemon(world, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(routes.importlib.util, "find_spec", lambda _: None)
         yield "mcp_not_installed", world.post("/mcp", {})
+        yield "ui_not_installed", world.post("/ui", {})
     world.model.hold()
     accepted = [world.remember(f"The user waits {number}") for number in range(16)]
     yield "remember_queue_full", world.post(f"{BASE}/remember", FACT)
