@@ -1,11 +1,12 @@
-"""What the page costs over 10 000 entries: its first view, a thousand views, a search as one types.
+"""What the page of the daemon costs: each view of a memory of 10 000 entries, and a thousand views in a row.
 
-    PYTHONPATH=tests python benchmarks/page.py [ENTRIES]
+    python benchmarks/page.py [ENTRIES]
 
-The daemon is a process of its own over entries of `measuring.lay_out`, fifty in a folder. CPU is that of the
-daemon; sizes are what comes over the wire, with no compression. The search is typed in Chromium, with the kit
-of the tests: milliseconds from the last key to the found entry in the page, each of `QUERIES` once, with a
-pause before the next. Without Chromium that part is left out.
+A `muniment ui` of its own over a throwaway home, asked by one client on the same machine; the entries were
+listed once before, as in any home that was used. CPU is the time of the daemon for one view (medians of
+`ROUNDS`, the first by itself: it loads what the page is made with), bytes are the view with the style, the
+scripts and the icon that a browser loads for it. Where Selenium, Chromium and its driver are installed,
+search as you type is measured in the browser: from the event of the last key to the results on the page.
 """
 
 from __future__ import annotations
@@ -19,166 +20,161 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urlsplit
 
 from measuring import cpu_of, lay_out
 
-ENTRIES = 10_000
-VIEWS, BATCH, ROUNDS = 1_000, 100, 20
-QUERIES = 30
-PROGRAM = (str(Path(sys.executable).with_name("muniment")), "serve")
-
+ENTRIES = int(sys.argv[1]) if len(sys.argv) > 1 else 10_000
+ROUNDS, VIEWS = 20, 1_000
+CHROMIUM, DRIVER = "/usr/bin/chromium", "/usr/bin/chromedriver"
+LOADED = ("/static/page.css", "/static/page.js", "/static/icon.svg")
+PROGRAM = (str(Path(sys.executable).with_name("muniment")), "ui", "--json")
 TYPED = """
-const [number, done] = arguments;
-const field = document.getElementById("q"), results = document.getElementById("results");
-const whole = `fact ${number}`, wanted = `Fact ${number}`;
-const found = () => [...results.querySelectorAll("a")].some((each) => each.textContent === wanted);
-let from = 0;
-const seen = new MutationObserver(() => {
-  if (!from || !found()) return;
-  seen.disconnect();
-  done(performance.now() - from);
+const [field, words, done] = arguments;
+const results = document.getElementById("results");
+const shown = new MutationObserver(() => {
+  if (!results.textContent.includes(words)) return;
+  shown.disconnect();
+  done(performance.now() - began);
 });
-seen.observe(results, {childList: true, subtree: true});
-const type = (count) => {
-  field.value = whole.slice(0, count);
-  if (count === whole.length) from = performance.now();
-  field.dispatchEvent(new Event("input", {bubbles: true}));
-  if (count < whole.length) setTimeout(type, 120, count + 1);
-};
-type(1);
+shown.observe(results, {childList: true, subtree: true});
+field.value = words;
+const began = performance.now();
+field.dispatchEvent(new InputEvent("input", {bubbles: true}));
 """
 
 
-class Visit:
-    """Somebody who has signed in to the page of a daemon."""
+class Browsing:
+    """A client that has signed in, as a browser does."""
 
-    def __init__(self, process: subprocess.Popen[str], home: Path) -> None:
-        self.process = process
-        self.at = json.loads((home / "state" / "daemon.json").read_text())["url"].removeprefix("http://")
-        self.token = (home / "state" / "token").read_text().strip()
-        self.line = http.client.HTTPConnection(self.at)
-        self.page, code = self.invited()
-        origin = {"Host": self.page, "Origin": f"http://{self.page}", "Sec-Fetch-Site": "same-origin"}
-        form = {**origin, "Content-Type": "application/x-www-form-urlencoded"}
-        signed_in = self.ask("POST", "/sign-in", urlencode({"code": code}), form)
-        cookie = signed_in.headers["set-cookie"].partition(";")[0]
-        self.headers = {"Host": self.page, "Sec-Fetch-Site": "same-origin", "Cookie": cookie}
-        self.root = self.ask("GET", "/", None, self.headers).headers["location"].rpartition("/")[0]
+    def __init__(self, said: dict[str, str], pid: int) -> None:
+        self.said, self.pid, self._cookie = said, pid, ""
+        self.host = urlsplit(said["url"]).netloc
+        self._line = http.client.HTTPConnection("127.0.0.1", urlsplit(said["url"]).port, timeout=60)
+        self.ask("POST", "/sign-in", {"code": said["code"]})
+        self.here = re.match("/w/[^/]+", urlsplit(said["address"]).path)[0]  # type: ignore[index]
 
-    def invited(self) -> tuple[str, str]:
-        """The page's host and a code."""
-        answer = self.ask("POST", "/ui", None, {"Host": self.at, "Authorization": f"Bearer {self.token}"})
-        told = json.loads(answer.told)
-        return told["url"].removeprefix("http://"), told["code"]
+    def ask(self, method: str, path: str, form: dict[str, str] | None = None) -> bytes:
+        """What is answered."""
+        headers = {"Host": self.host, "Sec-Fetch-Site": "same-origin", "Sec-Fetch-Mode": "navigate"}
+        headers |= {"Cookie": self._cookie} if self._cookie else {}
+        if form is not None:
+            headers |= {"Origin": self.said["url"], "Content-Type": "application/x-www-form-urlencoded"}
+        self._line.request(method, path, None if form is None else urlencode(form), headers)
+        answer = self._line.getresponse()
+        content = answer.read()
+        if answer.status not in {200, 303}:
+            raise SystemExit(f"{path}: {answer.status} {content!r}")
+        self._cookie = (answer.getheader("set-cookie") or self._cookie).partition(";")[0]
+        return content
 
-    def ask(self, method: str, path: str, body: str | None, headers: dict[str, str]) -> Any:
-        """An answer; `told` is its body."""
-        self.line.request(method, path, body, headers)
-        answer: Any = self.line.getresponse()
-        answer.told = answer.read()
-        assert answer.status in {200, 303}, (answer.status, answer.told)
-        return answer
+    def cookie(self) -> str:
+        """What stands in it."""
+        return self._cookie.partition("=")[2]
 
-    def view(self, path: str) -> bytes:
-        """A view of the workspace."""
-        return bytes(self.ask("GET", f"{self.root}/{path}", None, self.headers).told)
+    def cost(self, view: str) -> tuple[float, int]:
+        """Milliseconds of CPU and bytes of one view."""
+        before = cpu_of(self.pid)
+        content = self.ask("GET", f"{self.here}/{view}")
+        return (cpu_of(self.pid) - before) * 1000, len(content)
 
-    def cpu(self) -> float:
-        """CPU seconds of the daemon so far."""
-        return cpu_of(self.process.pid)
-
-    def resident(self) -> float:
+    def memory(self) -> float:
         """Resident MB of the daemon."""
-        text = Path(f"/proc/{self.process.pid}/status").read_text()
+        text = Path(f"/proc/{self.pid}/status").read_text()
         return int(text.partition("VmRSS:")[2].split()[0]) / 1024
 
 
 @contextmanager
-def served(entries: int) -> Iterator[Visit]:
-    """A daemon over so many entries in a throwaway home."""
-    with tempfile.TemporaryDirectory() as base:
-        home, work = Path(base, "home"), Path(base, "work")
-        (work / ".git").mkdir(parents=True)
-        home.mkdir(mode=0o700)
-        lay_out(home / "user", entries)
-        process = subprocess.Popen(
-            [*PROGRAM, "--workspace", str(work), "--json"],
-            env={**os.environ, "MUNIMENT_HOME": str(home)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-        )
-        assert process.stdout is not None
+def browsing(base: Path) -> Iterator[Browsing]:
+    """A daemon over a memory of `ENTRIES`, and who has signed in there."""
+    lay_out(base / "home" / "user", ENTRIES)
+    (base / "work" / ".git").mkdir(parents=True)
+    environment = {**os.environ, "MUNIMENT_HOME": str(base / "home")}
+    listing = (PROGRAM[0], "ls", "--json")
+    subprocess.run(listing, cwd=base / "work", env=environment, stdout=subprocess.DEVNULL, check=True)
+    with subprocess.Popen(
+        PROGRAM,
+        cwd=base / "work",
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as process:
         try:
-            assert process.stdout.readline()
-            yield Visit(process, home)
+            yield Browsing(json.loads(process.stdout.readline()), process.pid)  # type: ignore[union-attr]
         finally:
             process.send_signal(signal.SIGTERM)
-            process.wait(60)
-            process.stdout.close()
 
 
-def views(visit: Visit) -> None:
-    """The first view and others: CPU and bytes; then a thousand of them."""
-    started = visit.cpu()
-    visit.view("memory")
-    print(f"the very first view, which reads every file: {visit.cpu() - started:.2f} s of CPU")
-    found = visit.view("search?q=fact")
-    path = re.search(r'entry\?path=([^"]+)', found.decode())
-    assert path is not None
-    for name in (
-        "memory",
-        "memory?after=topic-100",
-        "search?q=fact+4711",
-        f"entry?path={path[1]}",
-        "timeline",
-    ):
-        took = []
-        for _ in range(ROUNDS):
-            before = visit.cpu()
-            size = len(visit.view(name))
-            took.append((visit.cpu() - before) * 1000)
-        print(f"{name:32} {statistics.median(took):6.1f} ms of CPU, {size / 1000:6.1f} kB")
+def views_of(here: Browsing) -> None:
+    """Print what each view costs."""
+    loaded = sum(len(here.ask("GET", path)) for path in LOADED)
+    first, size = here.cost("memory")
+    print(f"the first view: {first:.0f} ms of CPU, {(size + loaded) / 1000:.0f} kB with what it loads")
+    entry = "entry?" + urlencode({"path": "user/topic-3/fact-170.md"})
+    search = "search?" + urlencode({"q": "word77 word108"})
+    for view in ("memory", "memory?topic=topic-3", entry, search, "tasks", "timeline", "audit", "policy"):
+        costs = [here.cost(view) for _ in range(ROUNDS)]
+        middle = statistics.median(cpu for cpu, _ in costs)
+        print(f"  {view:40} {middle:6.1f} ms {(costs[0][1] + loaded) / 1000:6.0f} kB")
+
+
+def memory_over_views(here: Browsing) -> None:
+    """Print the resident memory while a view is asked for again and again."""
     sizes = []
-    for number in range(VIEWS):
-        if number % BATCH == 0:
-            sizes.append(visit.resident())
-        visit.view("memory")
-    print("resident MB, each 100 views:", *(f"{size:.0f}" for size in (*sizes, visit.resident())))
+    for number in range(VIEWS + 1):
+        if number % (VIEWS // 5) == 0:
+            sizes.append(here.memory())
+        here.ask("GET", f"{here.here}/memory")
+    told = " ".join(f"{each:.1f}" for each in sizes)
+    print(f"resident MB at every {VIEWS // 5} of {VIEWS} views: {told}")
 
 
-def typed(visit: Visit, entries: int) -> None:
-    """Milliseconds from the last key to what was meant."""
-    kit: Any = import_module("kit.browser")
-    if kit.CHROMIUM is None or kit.CHROMEDRIVER is None:
-        print("search as one types: left out, there is no Chromium")
+def typing(here: Browsing, base: Path) -> None:
+    """Print how long after the last key the results stand there."""
+    if find_spec("selenium") is None or not (Path(CHROMIUM).exists() and Path(DRIVER).exists()):
+        print("search as you type: not measured, there is no Selenium, Chromium or driver")
         return
-    with tempfile.TemporaryDirectory() as base, kit.browser(Path(base)) as driver:
-        host, code = visit.invited()
-        driver.get(f"http://{host}/#{code}")
-        kit.waited(driver, lambda _: "/w/" in driver.current_url)
-        driver.get(f"http://{host}{visit.root}/search")
-        took = []
-        for number in range(QUERIES):
-            time.sleep(0.3)
-            took.append(driver.execute_async_script(TYPED, (number * 3_331 + 1_234) % entries))
-        middle, most = statistics.median(took), statistics.quantiles(took, n=20)[-1]
-        print(f"from the last key to what is found: {middle:.0f} ms, 95th percentile {most:.0f} ms")
+    from selenium import webdriver
+    from selenium.webdriver.chrome.service import Service
+
+    options = webdriver.ChromeOptions()
+    options.binary_location = CHROMIUM
+    for flag in ("--headless=new", "--no-sandbox", "--disable-gpu", f"--user-data-dir={base / 'profile'}"):
+        options.add_argument(flag)
+    driver = webdriver.Chrome(options=options, service=Service(DRIVER))
+    try:
+        driver.get(f"{here.said['url']}/static/icon.svg")
+        driver.add_cookie(
+            {"name": "muniment", "value": here.cookie(), "httpOnly": True, "sameSite": "Strict"}
+        )
+        driver.get(f"{here.said['url']}{here.here}/search")
+        field = driver.find_element("id", "q")
+        taken = [
+            driver.execute_async_script(TYPED, field, f"word{(number * 37) % 997}")
+            for number in range(ROUNDS)
+        ]
+    finally:
+        driver.quit()
+    print(
+        f"search as you type, from the key to the results: median {statistics.median(taken):.0f} ms, "
+        f"most {max(taken):.0f} ms of {ROUNDS}"
+    )
 
 
 def main() -> None:
-    """Measure."""
-    entries = int(sys.argv[1]) if len(sys.argv) > 1 else ENTRIES
-    with served(entries) as visit:
-        views(visit)
-        typed(visit, entries)
+    """Print all of it."""
+    with tempfile.TemporaryDirectory() as directory:
+        base = Path(directory).resolve()
+        with browsing(base) as here:
+            print(f"{ENTRIES} entries")
+            views_of(here)
+            memory_over_views(here)
+            typing(here, base)
 
 
 if __name__ == "__main__":

@@ -199,6 +199,9 @@ MAY_OPEN = {
     "cli.wire": {"os.open"},  # /dev/null
     # A private copy of one entry, for its owner's editor.
     "cli.edit": {"tempfile.mkdtemp", "copy.write_bytes", "copy.read_bytes", "shutil.rmtree"},
+    "cli.ui": {"webbrowser.open"},  # the browser of the desktop, at a file of ours
+    # What comes with the package for browsers.
+    "daemon.page.pages": {"files('muniment.daemon.page').joinpath('static').iterdir", "each.read_bytes"},
     # Settings of other programs, at a person's yes, and what they held before.
     "cli.setup_files": {
         *("os.open", "os.fdopen", "os.link", "beside.unlink", "directory.glob", "path.unlink"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import re
 import select
@@ -90,14 +91,14 @@ def serve(asked: ServeArguments, greet: Callable[[Daemon], None] | None = None) 
 
     Args:
         asked: the command line.
-        greet: says that it serves; None: in its own words.
+        greet: says that it serves, and has the log tell of problems alone; None: in its own words.
     """
     import asyncio
 
     from muniment.daemon.service import Daemon, Options, configure_logs
 
     os.umask(_PRIVATE_UMASK)
-    configure_logs()
+    configure_logs(logging.INFO if greet is None else logging.WARNING)
     try:
         settings = read_settings(
             os.environ,

@@ -58,7 +58,7 @@ def show_history(where: MemoryArguments, unsafe_path: str) -> int:
     """Print what was committed; the exit code."""
 
     def body(place: Place) -> int:
-        steps = history_of(place, unsafe_path or None)
+        steps = history_of(place, unsafe_path or None, MAX_STEPS)
         is_edited = unsafe_path.endswith(FILE_SUFFIX) and _is_edited(place, unsafe_path)
         if where.json:
             told = {"steps": [asdict(step) for step in steps], "complete": len(steps) < MAX_STEPS}

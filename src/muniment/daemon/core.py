@@ -326,14 +326,14 @@ class DaemonCore:
         return self.tokens.principal(unsafe_token, self._owner_token)
 
     def open_ui(self) -> tuple[str, str]:
-        """The page's URL, and a code to sign in with, see `PageDoor.open`.
+        """The page's URL, and a code to sign in with, see `PageDoor.invite`.
 
         Raises:
-            HttpProblem: what the page is made with is not installed; and as `PageDoor.open`.
+            HttpProblem: what the page is made with is not installed; and as `PageDoor.invite`.
         """
         if None in map(importlib.util.find_spec, MADE_WITH):
             raise HttpProblem("ui_not_installed")
-        return self.door.open()
+        return self.door.invite()
 
     def proof(self, unsafe_name: str, nonce: str, address: str) -> str:
         """Proof that a token is known, see `Tokens.proof`."""

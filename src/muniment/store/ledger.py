@@ -496,7 +496,8 @@ def history(
     erased = erased_name(state, keys[0], below.rel) if below is not None and keys else ""
     rows = state.ledger.rows(
         "SELECT done, task, kind, root, rel, before_digest, after_digest, trust, decided_by, policy, undoes "  # noqa: S608  only marks are put in
-        f"FROM step WHERE done IS NOT NULL AND root IN ({', '.join('?' * len(keys))}) "
+        # The plus has SQLite go from the newest on, and end at the limit; of one path the index knows better.
+        f"FROM step WHERE done IS NOT NULL AND {'' if rel else '+'}root IN ({', '.join('?' * len(keys))}) "
         "AND (? = '' OR rel IN (?, ?) OR substr(rel, 1, length(?) + 1) = ? || '/') "
         "ORDER BY change_set DESC, position LIMIT ?",
         (*keys, rel, rel, erased, rel, rel, limit),

@@ -191,7 +191,7 @@ def test_the_first_signal_leaves_what_runs_its_grace_and_the_second_none():
     stopping.__aenter__.return_value, stopping.__aexit__.return_value = stopping, None
     options = Mock(grace=600, socket=None, settings=Mock(state=Path()))
     kept = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    asyncio.run(command._run(stopping, options, as_json=False))
+    asyncio.run(command._run(stopping, options, lambda _: None))
     for number, handler in kept.items():
         signal.signal(number, handler)
     assert [each.kwargs["at_once"] for each in stopping.stop.call_args_list[:2]] == [False, True]

@@ -409,10 +409,10 @@ def test_what_is_the_owners_no_client_may(daemon):
     owners = {each.path.removeprefix(BASE): each.method for each in OPERATIONS if each.owner_only}
     assert set(owners) == {
         *("/review", "/review/{reviewId}", "/review/{reviewId}/approve", "/review/{reviewId}/reject"),
-        *("/undo", "/erase", "/audit/head", "/policy/explain", "/metrics"),
+        *("/undo", "/erase", "/audit/head", "/policy/explain", "/metrics", "/ui"),
     }
     for told, method in owners.items():
-        path = f"{'' if told == '/metrics' else BASE}{told}".replace("{reviewId}", "r1")
+        path = f"{'' if told in {'/metrics', '/ui'} else BASE}{told}".replace("{reviewId}", "r1")
         body = OWNERS.get(path.rpartition("/")[2], {}) if method == "POST" else None
         for token in daemon.client, daemon.add(f"trusted-{len(told)}", trust="owner"):
             assert daemon.problem(method, path, body, token=token) == (403, "owner_required")

@@ -16,6 +16,7 @@ from itertools import product
 from urllib.parse import quote
 
 import pytest
+from muniment.daemon.page.visit import MAX_FIELDS
 
 from kit.daemon.at_door import FORM, SAME, Caller
 from kit.daemon.process import BASE
@@ -23,7 +24,6 @@ from kit.daemon.raw import running
 from kit.raising import raised
 from muniment.daemon.contract import MAX_BODY_BYTES, HttpProblem
 from muniment.daemon.page.door import MAX_CODES, MAX_NOTICES, MAX_SESSIONS, PageDoor, Session
-from muniment.daemon.page.visit import MAX_FIELDS
 
 MISDIRECTED, FOREIGN, NOWHERE = (421, "misdirected_request"), (403, "foreign_origin"), (404, "not_found")
 NOBODY, NO_HTTP = (401, "token_required"), (400, "invalid_http")
@@ -126,12 +126,12 @@ def test_wherever_the_daemon_listens_both_loopback_addresses_are_its_own_or_ther
     ):
         with listening(address, only_six=only_six, reuses=True) as listener, closing(PageDoor()) as door:
             door.listener, port = listener, listener.getsockname()[1]
-            assert door.open()[0] == door.open()[0]
+            assert door.invite()[0] == door.invite()[0]
             for other in others:
                 raised(OSError, listening, other, port=port, reuses=True)
     with listening("127.0.0.2") as listener, closing(PageDoor()) as door:
         door.listener = listener
-        assert raised(HttpProblem, door.open).code == "ui_not_local"
+        assert raised(HttpProblem, door.invite).code == "ui_not_local"
         assert not door.is_at("m-.localhost")
 
 
@@ -146,7 +146,7 @@ def test_where_there_is_no_ipv6_nobody_can_listen_there_either(monkeypatch):
     with listening("127.0.0.1") as listener, closing(PageDoor()) as door:
         monkeypatch.setattr("muniment.daemon.page.door.socket.socket", without)
         door.listener = listener
-        assert door.open()[0].endswith(f".localhost:{listener.getsockname()[1]}")
+        assert door.invite()[0].endswith(f".localhost:{listener.getsockname()[1]}")
 
 
 @pytest.mark.threat("T-API-14", control="owners_alone")
@@ -341,7 +341,7 @@ def test_who_signs_in_comes_to_a_view_of_this_page_and_nowhere_else(daemon):
 def test_a_code_lapses_after_a_minute_and_a_session_after_a_working_day():
     now = [1000.0]
     door = PageDoor(lambda: now[0])
-    late, good = door.open()[1], door.open()[1]
+    late, good = door.invite()[1], door.invite()[1]
     now[0] += 59.9
     cookie = door.sign_in(good)
     now[0] += 0.1
@@ -359,16 +359,16 @@ def test_a_code_lapses_while_the_machine_sleeps(monkeypatch):
     now = {time.CLOCK_BOOTTIME: 1000.0}
     monkeypatch.setattr(time, "clock_gettime", lambda clock: now[clock])
     door = PageDoor()
-    code = door.open()[1]
+    code = door.invite()[1]
     now[time.CLOCK_BOOTTIME] += 61
     assert door.sign_in(code) is None
 
 
 def test_of_codes_and_sessions_there_are_few_and_the_oldest_goes_first():
     door = PageDoor(lambda: 0.0)
-    codes = [door.open()[1] for _ in range(MAX_CODES + 1)]
+    codes = [door.invite()[1] for _ in range(MAX_CODES + 1)]
     assert [door.sign_in(code) is None for code in codes] == [True, *[False] * MAX_CODES]
-    cookies = [door.sign_in(door.open()[1]) for _ in range(MAX_SESSIONS + 1)]
+    cookies = [door.sign_in(door.invite()[1]) for _ in range(MAX_SESSIONS + 1)]
     known = [
         door.admit("GET", {"sec-fetch-site": ["same-origin"], "cookie": [f"muniment={cookie}"]}) is not None
         for cookie in cookies

@@ -1,4 +1,7 @@
-"""What is done on the page: a function for each form, by the jobs that the API and the command line use."""
+"""What is done on the page: a function for each form, by the jobs that the API and the command line use.
+
+Apart from `views`, which change nothing.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from muniment.content.entry import parse
 from muniment.daemon import asking
 from muniment.daemon.contract import HttpProblem
 from muniment.daemon.page import views
-from muniment.daemon.page.visit import Visit
+from muniment.daemon.page.call import PageCall
 from muniment.daemon.routes import accept
 from muniment.errors import MunimentError, NotFound, StoreConflict
 from muniment.jobs import review
@@ -31,19 +34,19 @@ Form = Mapping[str, str]
 _ENDS: Final = re.compile(r"\r\n?")
 
 
-async def remember(visit: Visit, form: Form) -> Response:
+async def remember(call: PageCall, form: Form) -> Response:
     """Accept a fact; or, if only that was asked, show where it would go."""
     document = {"content": form.get("content", "")}
     if form.get("scope"):
         document["scope"] = form["scope"]
-    wanted = asking.remember(document, visit.workspace)
+    wanted = asking.remember(document, call.workspace)
     if form.get("try"):
-        return await _tried(visit, wanted)
-    task = (await accept(visit, "remember", wanted, US)).task
-    return visit.go("memory", f"Accepted as {task.id}; what came of it is told under Tasks.")
+        return await _tried(call, wanted)
+    task = (await accept(call, "remember", wanted, US)).task
+    return call.go("memory", f"Accepted as {task.id}; what came of it is told under Tasks.")
 
 
-async def _tried(visit: Visit, wanted: asking.WantedTask) -> Response:
+async def _tried(call: PageCall, wanted: asking.WantedTask) -> Response:
     from muniment.jobs.remember import remember as job
 
     asked = RememberRequest(
@@ -51,26 +54,26 @@ async def _tried(visit: Visit, wanted: asking.WantedTask) -> Response:
     )
 
     def body(place: Place, cancel: Cancel) -> RememberResult:
-        return job(asked, place, visit.core.model, cancel=cancel)
+        return job(asked, place, call.core.model, cancel=cancel)
 
-    result = await visit.at_place(body)
-    return await visit.show("would.html", lambda *_: {"asked": asked, "result": result})
+    result = await call.at_place(body)
+    return await call.show("would.html", lambda *_: {"asked": asked, "result": result})
 
 
-async def forget(visit: Visit, form: Form) -> Response:
+async def forget(call: PageCall, form: Form) -> Response:
     """Forget one entry, by its path."""
-    wanted = asking.forget({"query": form.get("path", "")}, visit.workspace)
-    task = (await accept(visit, "forget", wanted, US)).task
-    return visit.go("task", "Accepted.", id=task.id)
+    wanted = asking.forget({"query": form.get("path", "")}, call.workspace)
+    task = (await accept(call, "forget", wanted, US)).task
+    return call.go("task", "Accepted.", id=task.id)
 
 
-async def dream(visit: Visit, _: Form) -> Response:
+async def dream(call: PageCall, _: Form) -> Response:
     """Tidy the memory."""
-    task = (await accept(visit, "dream", asking.dream({}, visit.workspace), US)).task
-    return visit.go("task", "Accepted.", id=task.id)
+    task = (await accept(call, "dream", asking.dream({}, call.workspace), US)).task
+    return call.go("task", "Accepted.", id=task.id)
 
 
-async def edit(visit: Visit, form: Form) -> Response:
+async def edit(call: PageCall, form: Form) -> Response:
     """Save what was made of an entry; where that cannot be, show it again with the reason."""
     path = form.get("path", "")
     body = form.get("body", "")
@@ -84,13 +87,13 @@ async def edit(visit: Visit, form: Form) -> Response:
         return "" if text is None else edited(place, at, before, with_body(before, text))[0].task
 
     try:
-        task = await visit.at_place(save)
+        task = await call.at_place(save)
     except MunimentError as error:
         problem = f"Not saved: {error} [{error.code}]"
         again = views.editing(path, body, form.get("digest", ""), problem)
-        return await visit.show("edit.html", lambda *_: again, status=409)
+        return await call.show("edit.html", lambda *_: again, status=409)
     told = f"Saved; to take it back, undo {task}." if task else "Nothing was changed."
-    return visit.go("entry", told, path=path)
+    return call.go("entry", told, path=path)
 
 
 def _as_lines_end(before: str, sent: str) -> str | None:
@@ -103,50 +106,50 @@ def _as_lines_end(before: str, sent: str) -> str | None:
     return text.replace("\n", "\r\n") if "\r\n" in before else text
 
 
-async def pin(visit: Visit, form: Form) -> Response:
+async def pin(call: PageCall, form: Form) -> Response:
     """Pin an entry, or take it back from there."""
 
     def move(place: Place, _: Cancel) -> str:
         path, _before = _present(place, form.get("path", ""))
         return moved_to_pinned(place, path)[0].text
 
-    path = await visit.at_place(move)
-    return visit.go("entry", f"It is {path} now.", path=path)
+    path = await call.at_place(move)
+    return call.go("entry", f"It is {path} now.", path=path)
 
 
-async def undo(visit: Visit, form: Form) -> Response:
+async def undo(call: PageCall, form: Form) -> Response:
     """Take back what a task did."""
     task = form.get("task", "")
-    result = await visit.at_place(lambda place, cancel: review.undo(task, place, cancel=cancel))
+    result = await call.at_place(lambda place, cancel: review.undo(task, place, cancel=cancel))
     if result.error is not None:
         raise result.error
     told = f"Undone; to have it again, undo {result.task_id}."
-    return visit.go("entry" if "path" in form else "memory", told, path=form.get("path"))
+    return call.go("entry" if "path" in form else "memory", told, path=form.get("path"))
 
 
-async def approve(visit: Visit, form: Form) -> Response:
+async def approve(call: PageCall, form: Form) -> Response:
     """Commit what waits, as it was shown."""
     review_id, shown = form.get("id", ""), form.get("digest", "")
-    done = await visit.at_place(lambda place, cancel: review.approve(review_id, shown, place, cancel=cancel))
-    return visit.go("reviews", f"Approved {done.review_id} as {done.task_id}.")
+    done = await call.at_place(lambda place, cancel: review.approve(review_id, shown, place, cancel=cancel))
+    return call.go("reviews", f"Approved {done.review_id} as {done.task_id}.")
 
 
-async def reject(visit: Visit, form: Form) -> Response:
+async def reject(call: PageCall, form: Form) -> Response:
     """Decide that what waits is never committed."""
     review_id = form.get("id", "")
-    done = await visit.at_place(lambda place, cancel: review.reject(review_id, place, cancel=cancel))
-    return visit.go("reviews", f"Rejected {done.review_id}; nothing was written.")
+    done = await call.at_place(lambda place, cancel: review.reject(review_id, place, cancel=cancel))
+    return call.go("reviews", f"Rejected {done.review_id}; nothing was written.")
 
 
-async def cancel_task(visit: Visit, form: Form) -> Response:
+async def cancel_task(call: PageCall, form: Form) -> Response:
     """Cancel a task."""
     try:
-        visit.wait()
-        task = await visit.core.cancel(visit.workspace, form.get("id", ""), US)
+        call.wait()
+        task = await call.core.cancel(call.workspace, form.get("id", ""), US)
     except NotFound:
         raise HttpProblem("task_not_found") from None
     told = "Cancelled." if task.status == "cancelled" else f"It is {task.status}."
-    return visit.go("task", told, id=task.id)
+    return call.go("task", told, id=task.id)
 
 
 def _present(place: Place, unsafe_path: str) -> tuple[CanonicalPath, bytes]:
@@ -157,7 +160,7 @@ def _present(place: Place, unsafe_path: str) -> tuple[CanonicalPath, bytes]:
     return path, place.roots[path.scope].root.read_bytes(path)
 
 
-ACTIONS: Final[Mapping[str, tuple[Callable[[Visit, Form], Awaitable[Response]], str]]] = {
+ACTIONS: Final[Mapping[str, tuple[Callable[[PageCall, Form], Awaitable[Response]], str]]] = {
     "/remember": (remember, "memory"),
     "/forget": (forget, "entry"),
     "/dream": (dream, "tasks"),

@@ -105,7 +105,7 @@ class PageDoor:
         self._codes: dict[str, float] = {}
         self._sessions: dict[str, Session] = {}
 
-    def open(self) -> tuple[str, str]:
+    def invite(self) -> tuple[str, str]:
         """The page's URL, and a code to sign in with; until this was asked once there is no page.
 
         Raises:

@@ -16,10 +16,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from muniment.daemon.contract import HttpProblem, problem_of
 from muniment.daemon.core import DaemonCore
 from muniment.daemon.page.actions import ACTIONS, US
+from muniment.daemon.page.call import PageCall
 from muniment.daemon.page.door import COOKIE
 from muniment.daemon.page.rendering import rendered
 from muniment.daemon.page.views import VIEWS
-from muniment.daemon.page.visit import Visit
 from muniment.daemon.routes import EVENT_STREAM
 from muniment.daemon.stream import StreamView
 from muniment.errors import MunimentError
@@ -40,70 +40,70 @@ def application(core: DaemonCore) -> ASGIApp:
     """The page of a daemon."""
 
     async def page(scope: Scope, receive: Receive, send: Send) -> None:
-        visit = Visit(Request(scope, receive), core)
+        call = PageCall(Request(scope, receive), core)
         try:
-            response = await _answered(visit)
+            response = await _answered(call)
         except (HttpProblem, MunimentError) as error:
-            response = _problem(visit, error)
+            response = _problem(call, error)
         await response(scope, receive, send)
 
     return page
 
 
-async def _answered(visit: Visit) -> Response:
-    method, path = visit.request.method, visit.request.scope["path"]
+async def _answered(call: PageCall) -> Response:
+    method, path = call.request.method, call.request.scope["path"]
     if method == "GET" and path in FILES:
         content, media_type = FILES[path]
         return Response(content, media_type=media_type)
     if (method, path) == ("POST", "/sign-in"):
-        return await _sign_in(visit)
-    if visit.session is None:
-        is_shown = visit.request.headers.get("sec-fetch-mode") == "navigate"
+        return await _sign_in(call)
+    if call.session is None:
+        is_shown = call.request.headers.get("sec-fetch-mode") == "navigate"
         return _way_in("", 200 if is_shown else 401)
     if (method, path) == ("POST", "/sign-out"):
-        visit.core.door.sign_out(visit.session)
-        visit.core.stream.ask_again()
+        call.core.door.sign_out(call.session)
+        call.core.stream.ask_again()
         return _without_cookie(_way_in("You have signed out.", 200))
     if path == "/":
-        return RedirectResponse(f"/w/{next(iter(visit.core.workspaces))}/memory", 303)
-    return await _of_workspace(visit, method, path)
+        return RedirectResponse(f"/w/{next(iter(call.core.workspaces))}/memory", 303)
+    return await _of_workspace(call, method, path)
 
 
-async def _of_workspace(visit: Visit, method: str, path: str) -> Response:
+async def _of_workspace(call: PageCall, method: str, path: str) -> Response:
     is_known = path in VIEWS or path in ACTIONS or path == "/events"
-    if visit.names_no_workspace or not is_known:
+    if call.names_no_workspace or not is_known:
         raise HttpProblem("not_found")
-    await visit.find_workspace()
+    await call.find_workspace()
     if method == "GET" and path == "/events":
-        return _events(visit)
+        return _events(call)
     if method == "GET" and path in VIEWS:
         template, body = VIEWS[path]
-        return await visit.show(template, body)
+        return await call.show(template, body)
     if method == "POST" and path in ACTIONS:
         act, back = ACTIONS[path]
-        form = await visit.form()
-        visit.back = visit.to(back, path=form.get("path"), id=form.get("id"))
-        return await act(visit, form)
+        form = await call.form()
+        call.back = call.to(back, path=form.get("path"), id=form.get("id"))
+        return await act(call, form)
     raise HttpProblem("method_not_allowed")
 
 
-def _events(visit: Visit) -> Response:
+def _events(call: PageCall) -> Response:
     """What happens in the workspace, for as long as the session goes on."""
-    session, door, workspace = visit.session, visit.core.door, visit.workspace
+    session, door, workspace = call.session, call.core.door, call.workspace
     view = StreamView(
         workspace.key,
         workspace.scopes,
         US,
         may_follow=lambda: session is not None and door.knows(session),
     )
-    visit.follow()
-    cursor = visit.request.headers.get("last-event-id") or visit.query("after") or None
-    return StreamingResponse(visit.core.stream.follow(view, cursor), media_type=EVENT_STREAM)
+    call.follow()
+    cursor = call.request.headers.get("last-event-id") or call.query("after") or None
+    return StreamingResponse(call.core.stream.follow(view, cursor), media_type=EVENT_STREAM)
 
 
-async def _sign_in(visit: Visit) -> Response:
-    form = await visit.form()
-    cookie = visit.core.door.sign_in(form.get("code", "").strip())
+async def _sign_in(call: PageCall) -> Response:
+    form = await call.form()
+    cookie = call.core.door.sign_in(form.get("code", "").strip())
     if cookie is None:
         return _way_in("This code does not work, or no more: it does so once, and for a minute.", 401)
     wanted = form.get("to", "")
@@ -121,11 +121,11 @@ def _without_cookie(response: Response) -> Response:
     return response
 
 
-def _problem(visit: Visit, error: HttpProblem | MunimentError) -> Response:
+def _problem(call: PageCall, error: HttpProblem | MunimentError) -> Response:
     """Why not, in words."""
     if isinstance(error, HttpProblem):
         problem, told = error, error.sentence
     else:
         problem, told = problem_of(error), str(error)
-    context = {"told": told, "code": problem.code, "back": visit.back or "/"}
+    context = {"told": told, "code": problem.code, "back": call.back or "/"}
     return HTMLResponse(rendered("problem.html", context), problem.status, problem.headers)

@@ -17,8 +17,8 @@ from muniment import lane
 from muniment.content.entry import parse
 from muniment.content.gates import one_line
 from muniment.daemon.contract import MAX_BODY_BYTES, HttpProblem, sentence_of
+from muniment.daemon.page.call import PageCall, waiting_at
 from muniment.daemon.page.rendering import DAYS, markdown, timeline
-from muniment.daemon.page.visit import Visit, waiting_at
 from muniment.errors import Erased, MunimentError, NotFound
 from muniment.jobs.edit import check_editable, is_pinned
 from muniment.jobs.place import Place
@@ -73,21 +73,21 @@ _STATES: Final = {
 }
 
 Shown = Mapping[str, Any]
-Body = Callable[[Place, Visit], Shown]
+Body = Callable[[Place, PageCall], Shown]
 
 
 # -- memory ------------------------------------------------------------------------------------------
 
 
-def memory(place: Place, visit: Visit) -> Shown:
+def memory(place: Place, call: PageCall) -> Shown:
     """What is remembered, by scope and folder."""
-    scope = visit.query("scope") or next(iter(place.roots), "")
+    scope = call.query("scope") or next(iter(place.roots), "")
     views = {each: view_of(place.state, bound, place.policy) for each, bound in place.roots.items()}
     shown = next((view for each, view in views.items() if each == scope), None)
     if shown is None:
         raise HttpProblem("invalid_scope")
-    topic = visit.query("topic") if "topic" in visit.request.query_params else None
-    found = shown.entries_after(visit.query("after"), ON_PAGE + 1, topic)
+    topic = call.query("topic") if "topic" in call.request.query_params else None
+    found = shown.entries_after(call.query("after"), ON_PAGE + 1, topic)
     topics = shown.topics()
     return {
         "scope": scope,
@@ -97,7 +97,7 @@ def memory(place: Place, visit: Visit) -> Shown:
         "topics_left": max(0, len(topics) - MAX_TOPICS),
         "entries": found[:ON_PAGE],
         "more": found[ON_PAGE - 1].rel if len(found) > ON_PAGE else "",
-        "after": visit.query("after"),
+        "after": call.query("after"),
         "odd": shown.odd()[:MAX_ODD],
         "lately": history_of(place, limit=LATELY),
         "is_complete": shown.complete,
@@ -108,7 +108,7 @@ def memory(place: Place, visit: Visit) -> Shown:
 
 
 @dataclass(frozen=True, slots=True)
-class Changed:
+class ShownStep:
     """What a task did to an entry.
 
     Attributes:
@@ -119,9 +119,9 @@ class Changed:
     lines: tuple[str, ...] | None
 
 
-def entry(place: Place, visit: Visit) -> Shown:
+def entry(place: Place, call: PageCall) -> Shown:
     """One entry: what it says, where it comes from, and what became of it."""
-    path, data = _read(place, visit.query("path"))
+    path, data = _read(place, call.query("path"))
     steps = history_of(place, path.text, STEPS)
     if data is None and not steps:
         raise NotFound(f"nothing is remembered at {path.text}, nor was it")
@@ -130,21 +130,21 @@ def entry(place: Place, visit: Visit) -> Shown:
         "why": _why(place, path.text),
         "states": _STATES,
         "row": _row(place, path),
-        "is_raw": bool(visit.query("raw")),
+        "is_raw": bool(call.query("raw")),
         "is_pinned": is_pinned(path),
         "is_editable": data is not None and _is_editable(place, path),
         "is_too_long": data is not None and not _fits_form(data),
         "name": _name(path, data),
         "text": None if data is None else data.decode("utf-8", "replace"),
         "html": None if data is None else markdown(parse(data).body),
-        "history": [Changed(step, _lines(place, path, step)) for step in steps],
+        "history": [ShownStep(step, _lines(place, path, step)) for step in steps],
         "is_cut": len(steps) == STEPS,
     }
 
 
-def edit(place: Place, visit: Visit) -> Shown:
+def edit(place: Place, call: PageCall) -> Shown:
     """A form with the body of an entry."""
-    path, data = _read(place, visit.query("path"))
+    path, data = _read(place, call.query("path"))
     if data is None:
         raise NotFound(f"nothing is remembered at {path.text}")
     check_editable(place, path)
@@ -207,11 +207,11 @@ def _lines(place: Place, path: CanonicalPath, step: Step) -> tuple[str, ...] | N
 # -- search ------------------------------------------------------------------------------------------
 
 
-def search(place: Place, visit: Visit) -> Shown:
+def search(place: Place, call: PageCall) -> Shown:
     """What is about some words; that a person looks is no recall of an agent, and not on record."""
-    query = visit.query("q").strip()
+    query = call.query("q").strip()
     patience = Patience(time.monotonic() + TRIAL_SECONDS)
-    recaller = visit.workspace.recaller()
+    recaller = call.workspace.recaller()
     found = recaller.recall(query, limit=FOUND, budget=FOUND_TOKENS, patience=patience) if query else None
     if found is not None and found.error is not None:
         raise found.error
@@ -221,14 +221,14 @@ def search(place: Place, visit: Visit) -> Shown:
 # -- reviews -----------------------------------------------------------------------------------------
 
 
-def reviews(place: Place, _: Visit) -> Shown:
+def reviews(place: Place, _: PageCall) -> Shown:
     """What waits for the owner."""
     return {"reviews": waiting_at(place)}
 
 
-def review(place: Place, visit: Visit) -> Shown:
+def review(place: Place, call: PageCall) -> Shown:
     """One that waits, as it would be approved."""
-    shown = show(visit.query("id"), place)
+    shown = show(call.query("id"), place)
     return {"id": shown.review_id, "lines": shown.text.splitlines(), "digest": shown.digest}
 
 
@@ -236,7 +236,7 @@ def review(place: Place, visit: Visit) -> Shown:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class ShownTask:
     """A task, as it is told to its owner."""
 
     task: Task
@@ -259,22 +259,22 @@ class Told:
         return list((self.task.result or {}).get("filesTouched", []))
 
 
-def tasks(place: Place, visit: Visit) -> Shown:
+def tasks(place: Place, call: PageCall) -> Shown:
     """The tasks, the newest first."""
-    before = visit.query("before")
+    before = call.query("before")
     if before and not before.isdecimal():
         raise HttpProblem("invalid_request")
     at = int(before[:18]) if before else None
-    found = lane.tasks(place.state.ledger, visit.workspace.key, before=at, limit=ON_PAGE + 1)
+    found = lane.tasks(place.state.ledger, call.workspace.key, before=at, limit=ON_PAGE + 1)
     return {
         "tasks": [_told(each) for each in found[:ON_PAGE]],
         "more": str(found[ON_PAGE - 1].seq) if len(found) > ON_PAGE else "",
     }
 
 
-def task(place: Place, visit: Visit) -> Shown:
+def task(place: Place, call: PageCall) -> Shown:
     """One task, and its turns."""
-    found = lane.find(place.state.ledger, visit.workspace.key, visit.query("id"))
+    found = lane.find(place.state.ledger, call.workspace.key, call.query("id"))
     if found is None:
         raise HttpProblem("task_not_found")
     done = of_task(place.state, found.id)
@@ -288,15 +288,15 @@ def task(place: Place, visit: Visit) -> Shown:
     }
 
 
-def _told(found: Task) -> Told:
+def _told(found: Task) -> ShownTask:
     error = found.error
-    return Told(found, f"{sentence_of(error['code'])} [{error['code']}]" if error else "")
+    return ShownTask(found, f"{sentence_of(error['code'])} [{error['code']}]" if error else "")
 
 
 # -- timeline ----------------------------------------------------------------------------------------
 
 
-def learned(place: Place, _: Visit) -> Shown:
+def learned(place: Place, _: PageCall) -> Shown:
     """What the memory learned, by day."""
     roots = {root_key(place.state, root): scope for scope, root in place.roots.items()}
     today = datetime.now(UTC).date()
@@ -308,7 +308,7 @@ def learned(place: Place, _: Visit) -> Shown:
 # -- audit -------------------------------------------------------------------------------------------
 
 
-def audit(place: Place, visit: Visit) -> Shown:
+def audit(place: Place, call: PageCall) -> Shown:
     """The newest records, and whether all of them are as they were written."""
     found = records(place.state, latest=ON_PAGE)
     told = [
@@ -318,7 +318,7 @@ def audit(place: Place, visit: Visit) -> Shown:
     return {
         "records": told,
         "head": str(head(place.state)),
-        "verified": verify(place.state) if visit.query("verify") else None,
+        "verified": verify(place.state) if call.query("verify") else None,
     }
 
 
@@ -345,13 +345,13 @@ class Trials:
             return self._found
 
 
-def health(trials: Trials, place: Place, visit: Visit) -> Shown:
+def health(trials: Trials, place: Place, call: PageCall) -> Shown:
     """Whether tasks are taken, and what holds a worker."""
     problem, tried, layers, findings = "", "", list[tuple[str, bool, str]](), list[tuple[str, str, str]]()
     required = place.policy.confinement.require
     held = None
     try:
-        tried, trial = trials.found(again=bool(visit.query("again")))
+        tried, trial = trials.found(again=bool(call.query("again")))
     except (MunimentError, OSError) as error:
         problem = str(error)
     else:
@@ -369,7 +369,7 @@ def health(trials: Trials, place: Place, visit: Visit) -> Shown:
         "held": held,
         "required": required,
         "is_met": held is not None and held.enforcement.satisfies(required),
-        "model": visit.core.model.name,
+        "model": call.core.model.name,
         "version": __version__,
         "notes": place.notes,
         "roots": [
@@ -387,9 +387,9 @@ def _usage(place: Place, bound: BoundRoot) -> tuple[int, int, bool]:
 # -- policy ------------------------------------------------------------------------------------------
 
 
-def policy(place: Place, visit: Visit) -> Shown:
+def policy(place: Place, call: PageCall) -> Shown:
     """What the policy says, and to a verb on a path."""
-    act, path = visit.query("verb") or Verb.READ, visit.query("path")
+    act, path = call.query("verb") or Verb.READ, call.query("path")
     if act not in ACTS:
         raise HttpProblem("invalid_request")
     explained = explain(place.policy, Verb(act) if act in list(Verb) else REMOVAL, path) if path else None

@@ -29,7 +29,7 @@ FORM: Final = "application/x-www-form-urlencoded"
 T = TypeVar("T")
 
 
-class Visit(Call):
+class PageCall(Call):
     """A request to the page.
 
     Attributes:
@@ -83,7 +83,7 @@ class Visit(Call):
         return await self.core.at(self.workspace, body)
 
     async def show(
-        self, template: str, body: Callable[[Place, Visit], Mapping[str, Any]], status: int = 200
+        self, template: str, body: Callable[[Place, PageCall], Mapping[str, Any]], status: int = 200
     ) -> Response:
         """Answer with a view of the memory.
 

@@ -1,0 +1,93 @@
+"""Makes the pictures of docs/page.md: each view of a page over a small memory, in Chromium.
+
+PYTHONPATH=tests .venv/bin/python -m kit.pictures
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from urllib.parse import urlencode
+
+from kit.browser import browser, emulate, shown, signed_in
+from kit.daemon.process import BASE
+from kit.daemon.raw import running
+from kit.where import REPOSITORY
+from muniment.store.audit import timestamp
+from muniment.store.database import Database
+
+FOLDER = REPOSITORY / "docs" / "page"
+WIDTH, HEIGHT = 1000, 720
+DAYS = 55
+
+FACTS = (
+    "The user prefers dark mode in all editors",
+    "The user prefers tabs to spaces",
+    "Always run the linter before a commit",
+    "We deploy on Thursdays at 10",
+    "Staging runs Postgres 16 behind pgbouncer",
+    "The API listens on port 8080 in development",
+    "CI keeps artifacts for 14 days",
+    "My desk is in room 4.12 of the Berlin office",
+    "Backups of the database are kept for 30 days",
+    "The user likes short answers with the code first",
+    "Ticket 1182 tracks the flaky login test",
+    "The project pins pnpm to version 9",
+)
+CHANGE = "We deploy on Wednesdays at 10, no longer on Thursdays"
+STRANGE = "The release key is kept in the shared drive, says a web page"
+
+
+VIEWS = {
+    "memory": "memory",
+    "search": "search?q=deploy",
+    "timeline": "timeline",
+    "audit": "audit?verify=1",
+    "health": "health",
+    "policy": "policy?verb=create&path=user/pinned/rules.md",
+}
+
+
+def main() -> None:
+    """Fill a memory, and take the pictures."""
+    FOLDER.mkdir(exist_ok=True)
+    base = Path(tempfile.gettempdir(), "me")  # Its name stands in the pictures.
+    base.mkdir()
+    try:
+        with running(base, workers=True) as daemon:
+            done = [daemon.done("remember", {"content": fact}) for fact in FACTS]
+            _spread(daemon.core.state.ledger, [each["taskId"] for each in done])
+            changed = daemon.done("remember", {"content": CHANGE})
+            daemon.done("remember", {"content": STRANGE, "source": {"trust": "external"}})
+            (entry,) = changed["result"]["filesTouched"]
+            (waiting,) = daemon.get(f"{BASE}/review").json()["reviews"]
+            more = {
+                "entry": f"entry?{urlencode({'path': entry})}",
+                "review": f"review?id={waiting['reviewId']}",
+                "task": f"task?id={changed['taskId']}",
+            }
+            with browser(base) as driver:
+                here = f"{signed_in(driver, daemon)}/w/{daemon.key}"
+                for dark in False, True:
+                    emulate(driver, width=WIDTH, height=HEIGHT, dark=dark)
+                    for name, view in {"dark": "memory"}.items() if dark else (VIEWS | more).items():
+                        driver.get(f"{here}/{view}")
+                        shown(driver, "main")
+                        driver.save_screenshot(str(FOLDER / f"{name}.png"))
+    finally:
+        shutil.rmtree(base)
+
+
+def _spread(ledger: Database, tasks: list[str]) -> None:
+    """Have what was just remembered be of the last weeks, so that a timeline has something to show."""
+    now = datetime.now(UTC)
+    with ledger.transaction() as connection:
+        for number, task in enumerate(tasks):
+            day = now - timedelta(days=(len(tasks) - number) ** 2 * DAYS / len(tasks) ** 2)
+            connection.execute("UPDATE change_set SET done = ? WHERE task = ?", (timestamp(day), task))
+
+
+if __name__ == "__main__":
+    main()
