@@ -16,13 +16,13 @@ from itertools import product
 from urllib.parse import quote
 
 import pytest
-from muniment.daemon.page.visit import MAX_FIELDS
 
 from kit.daemon.at_door import FORM, SAME, Caller
 from kit.daemon.process import BASE
 from kit.daemon.raw import running
 from kit.raising import raised
 from muniment.daemon.contract import MAX_BODY_BYTES, HttpProblem
+from muniment.daemon.page.call import MAX_FIELDS
 from muniment.daemon.page.door import MAX_CODES, MAX_NOTICES, MAX_SESSIONS, PageDoor, Session
 
 MISDIRECTED, FOREIGN, NOWHERE = (421, "misdirected_request"), (403, "foreign_origin"), (404, "not_found")
