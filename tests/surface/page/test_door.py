@@ -399,6 +399,7 @@ def test_only_one_whole_cookie_is_a_session(owner):
         (f"Cookie: x={good}",),
         ("Cookie: " + "; ".join(f"a{number}=b" for number in range(3_000)),),
         ("Cookie: muniment",),
+        (f"Cookie: (x)=1; muniment={good}",),
         ("Cookie: ;;==\x7f",),
     ):
         answer = owner.daemon.ask("GET", owner.memory, SAME, *headers, token="", host=owner.host)
