@@ -21,9 +21,10 @@ class Visitor:
         (set_cookie,) = answer.values("set-cookie")
         self._cookie = set_cookie.partition(";")[0]
 
-    def get(self, view, **query):
-        """The answer to a navigation to a view; `view` is a path if it begins with a slash."""
-        headers = ("Sec-Fetch-Site: none", "Sec-Fetch-Mode: navigate", f"Cookie: {self._cookie}")
+    def get(self, view, mode="navigate", **query):
+        """The answer to a navigation to a view, or to a script's look; a path if it begins with a slash."""
+        site = "none" if mode == "navigate" else "same-origin"
+        headers = (f"Sec-Fetch-Site: {site}", f"Sec-Fetch-Mode: {mode}", f"Cookie: {self._cookie}")
         path = self._path(view) + (f"?{urlencode(query)}" if query else "")
         return self.daemon.ask("GET", path, *headers, token="", host=self.host)
 

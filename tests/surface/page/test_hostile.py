@@ -144,7 +144,9 @@ def world(tmp_path_factory):
     model = ScriptedModel(
         (step for write in steps for step in (wrong, write, say(f"Saved. {TAGS}"))), name=f"m{TAGS}"
     )
-    with running(base, model, policy=policy) as daemon:
+    other = base / f"<img src=x onerror={RUN}>{{{{7*7}}}}'\" onfocus={RUN} \u202e"
+    (other / ".git").mkdir(parents=True)
+    with running(base, model, policy=policy, workspaces=(other,)) as daemon:
         yield World(daemon)
 
 

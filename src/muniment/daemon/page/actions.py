@@ -29,7 +29,7 @@ Form = Mapping[str, str]
 
 async def remember(visit: Visit, form: Form) -> Response:
     """Accept a fact; or, if only that was asked, show where it would go."""
-    document = {"content": form.get("content", "")}
+    document = {"content": form.get("content", "").replace("\r\n", "\n")}  # Forms have no other line ends.
     if form.get("scope"):
         document["scope"] = form["scope"]
     wanted = asking.remember(document, visit.workspace)

@@ -101,8 +101,8 @@ class Visit(Call):
         return HTMLResponse(await self.at_place(page), status)
 
     def take_notices(self) -> list[str]:
-        """What the next view is to say."""
-        if self.session is None:
+        """What the next view is to say; to who opens it, and not to its script, which looks again."""
+        if self.session is None or self.request.headers.get("sec-fetch-mode") != "navigate":
             return []
         notices, self.session.notices = self.session.notices, []
         return notices

@@ -1,0 +1,59 @@
+"""What browsers make of a text, and to whom the page says something once: requests without a browser."""
+
+from __future__ import annotations
+
+import pytest
+
+from kit.daemon.process import BASE, policy_file
+from kit.daemon.raw import running
+from kit.daemon.visitor import Visitor
+
+
+@pytest.fixture(scope="module")
+def visitor(tmp_path_factory):
+    base = tmp_path_factory.mktemp("forms")
+    with running(base, policy=policy_file(base, require='"none"')) as daemon:
+        yield Visitor(daemon)
+
+
+def read(visitor, path):
+    return (visitor.daemon.root() / path.removeprefix("user/")).read_bytes()
+
+
+def digest_in(visitor, path):
+    page = visitor.get("edit", path=path).body.decode()
+    return page.partition('name="digest" value="')[2].partition('"')[0]
+
+
+def test_the_lines_of_a_fact_end_as_lines_of_ours_do_whatever_browsers_send(visitor):
+    visitor.post("remember", content="The user likes:\r\n\r\n- tea\r\n- milk", scope="user")
+    task = visitor.daemon.get(f"{BASE}/tasks").json()["tasks"][0]["taskId"]
+    (path,) = visitor.daemon.wait(task)["result"]["filesTouched"]
+    assert read(visitor, path).endswith(b"---\nThe user likes:\n\n- tea\n- milk\n")
+
+
+def test_an_entry_keeps_the_line_ends_that_it_has_and_its_last_one(visitor):
+    for name, end in ("unix", b"\n"), ("dos", b"\r\n"):
+        path = visitor.daemon.root() / f"{name}.md"
+        path.write_bytes(b"---\nname: A\n---\n".replace(b"\n", end) + b"one" + end)
+        changed = {"path": f"user/{name}.md", "digest": digest_in(visitor, f"user/{name}.md")}
+        visitor.post("edit", **changed, body="one\r\ntwo")
+        assert path.read_bytes().endswith(end + b"one" + end + b"two" + end)
+        assert path.read_bytes().count(b"\r") in {0, path.read_bytes().count(b"\n")}
+        before = path.read_bytes()
+        body = before.decode().rpartition("---")[2].lstrip().replace("\r\n", "\n").replace("\n", "\r\n")
+        answer = visitor.post(
+            "edit", path=f"user/{name}.md", digest=digest_in(visitor, f"user/{name}.md"), body=body
+        )
+        assert (answer.status, path.read_bytes()) == (
+            303,
+            before,
+        )  # What is sent back as it came is no change.
+
+
+def test_what_is_said_once_is_said_to_whom_looks_and_not_to_a_script_that_looks_again(visitor):
+    (visitor.daemon.root() / "said.md").write_text("said\n")
+    visitor.post("pin", path="user/said.md")
+    told = b"It is user/pinned/said.md now."
+    seen = [told in visitor.get("tasks", mode=mode).body for mode in ("cors", "navigate", "navigate")]
+    assert seen == [False, True, False]
