@@ -57,3 +57,18 @@ def test_what_is_said_once_is_said_to_whom_looks_and_not_to_a_script_that_looks_
     told = b"It is user/pinned/said.md now."
     seen = [told in visitor.get("tasks", mode=mode).body for mode in ("cors", "navigate", "navigate")]
     assert seen == [False, True, False]
+
+
+def test_forgetting_one_entry_takes_a_path_and_never_words_that_others_may_hold(visitor):
+    (visitor.daemon.root() / "kept.md").write_text("The user keeps everything in kept.txt\n")
+    (visitor.daemon.root() / "kept.txt").write_text("no entry\n")
+    tasks = len(visitor.daemon.get(f"{BASE}/tasks").json()["tasks"])
+    for path, status in (
+        ("user keeps everything", 409),
+        ("user/kept.txt", 404),
+        ("user/gone.md", 404),
+        ("", 400),
+    ):
+        assert visitor.post("forget", path=path).status == status, path
+    assert len(visitor.daemon.get(f"{BASE}/tasks").json()["tasks"]) == tasks
+    assert (visitor.daemon.root() / "kept.md").exists()

@@ -280,6 +280,89 @@ def test_every_view_of_an_entry_tells_all_of_what_it_says(world, subtests):
             assert words(text) in words(edited).replace("\ufffd", "\0")
 
 
+ASKED = {
+    "memory": "scope topic after",
+    "entry": "path raw",
+    "edit": "path",
+    "search": "q",
+    "review": "id",
+    "tasks": "before",
+    "task": "id",
+    "policy": "verb path",
+}
+SENT = {
+    "remember": "content scope try",
+    "forget": "path",
+    "edit": "path digest body",
+    "pin": "path",
+    "undo": "task path",
+    "approve": "id digest",
+    "reject": "id",
+    "cancel": "id",
+    "nothing": "path",
+}
+VALUES = (
+    *(
+        NAME,
+        "\0",
+        "..",
+        "user/../../x",
+        "user/" + "a/" * 300 + "b.md",
+        "user/\u202e.md",
+        "x" * 4_000,
+        "9" * 30,
+    ),
+    *(
+        "-1",
+        "",
+        " ",
+        "user/hostile/tags.md",
+        "user/hostile",
+        "/etc/passwd",
+        "project:user",
+        "\ud7ff\ue000",
+        "é" * 300,
+    ),
+)
+TOLD = {200, 400, 403, 404, 409, 422}
+
+
+def test_whatever_a_query_or_a_form_holds_is_refused_in_words_of_the_page_that_hold_nothing_else(world):
+    visitor = Visitor(world.daemon)
+    for view, fields in ASKED.items():
+        for field in fields.split():
+            for value in VALUES:
+                answer = visitor.get(
+                    view, **({"path": "user/a.md"} if view == "policy" else {}) | {field: value}
+                )
+                assert answer.status in TOLD, (
+                    view,
+                    field,
+                    value[:40],
+                    answer.status,
+                )
+                assert wrong_with(answer.body.decode()) == []
+    for raw in (
+        "path=%ff%fe",
+        "path=%00",
+        "path=a&path=b",
+        "%00=1",
+        "path",
+        "path=%F0%9F",
+        "&&&",
+        "q=%e2%80%ae",
+    ):
+        answer = visitor.get(f"/w/{world.daemon.key}/entry?{raw}")
+        assert answer.status in TOLD, (raw, answer.status)
+        assert wrong_with(answer.body.decode()) == []
+    for action, fields in SENT.items():
+        for value in VALUES[:8]:
+            answer = visitor.post(action, **dict.fromkeys(fields.split(), value))
+            assert answer.status in TOLD | {303}, (action, value[:40], answer.status)
+            assert wrong_with(answer.body.decode()) == []
+            assert all(each.startswith("/w/") for each in answer.values("location"))
+
+
 UNSEEN = re.compile("[\0\x07\x1b\u061c\u200b\u202a-\u202e\u2066-\u2069\ufeff\U000e0041]")
 
 

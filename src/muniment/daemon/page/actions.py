@@ -19,7 +19,7 @@ from muniment.jobs.edit import check_editable, edited, moved_to_pinned, with_bod
 from muniment.jobs.place import Place
 from muniment.jobs.request import RememberRequest, RememberResult
 from muniment.kernel.change import digest
-from muniment.kernel.path import CanonicalPath, canonicalise
+from muniment.kernel.path import FILE_SUFFIX, CanonicalPath, canonicalise
 from muniment.lane import OWNER, Originator
 
 US: Final = Originator(OWNER)
@@ -54,8 +54,11 @@ async def _tried(visit: Visit, wanted: asking.WantedTask) -> Response:
 
 
 async def forget(visit: Visit, form: Form) -> Response:
-    """Forget one entry, by its path."""
-    wanted = asking.forget({"query": form.get("path", "")}, visit.workspace)
+    """Forget one entry, by its path: what is none would be taken for words, which other entries may hold."""
+    path = await visit.at_place(lambda place, _: _present(place, form.get("path", ""))[0])
+    if not path.rel.endswith(FILE_SUFFIX):
+        raise NotFound(f"{path.text} is no entry")
+    wanted = asking.forget({"query": path.text}, visit.workspace)
     task = (await accept(visit, "forget", wanted, US)).task
     return visit.go("task", "Accepted.", id=task.id)
 
