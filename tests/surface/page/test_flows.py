@@ -294,8 +294,10 @@ def test_a_task_is_seen_as_it_goes_on_turn_by_turn_and_is_cancelled(chromium, tm
             return answered(request)
 
         model.mind = mind
+        chromium.execute_script("document.querySelector('#task button').focus()")
         model.release()
         shown(chromium, "#task li", "turn 1: ")
+        assert chromium.switch_to.active_element.text == "Cancel"  # Though it is another one now.
         press(chromium, "Cancel")
         assert told(chromium) in {"Cancelled.", "It is cancelling."}
         shown(chromium, "#task .badge", "cancelled")
