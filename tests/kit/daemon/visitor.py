@@ -28,6 +28,13 @@ class Visitor:
         path = self._path(view) + (f"?{urlencode(query)}" if query else "")
         return self.daemon.ask("GET", path, *headers, token="", host=self.host)
 
+    def follow(self, path="events"):
+        """A connection on which the events of the workspace have been asked for, by a path of the page."""
+        headers = ("Sec-Fetch-Site: same-origin", "Sec-Fetch-Mode: cors", f"Cookie: {self._cookie}")
+        line = self.daemon.line()
+        line.send(self.daemon.request("GET", self._path(path), *headers, token="", host=self.host))
+        return line
+
     def post(self, view, **form):
         """The answer to a form."""
         headers = [f"Origin: http://{self.host}", "Sec-Fetch-Site: same-origin"]

@@ -310,28 +310,6 @@ def test_a_task_is_seen_as_it_goes_on_turn_by_turn_and_is_cancelled(chromium, tm
 # -- search ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
-def test_what_happens_while_a_view_is_on_its_way_is_seen_as_well(page, daemon):
-    """The stream opens after the view was made, and tells what lies between."""
-    page.execute_cdp_cmd("Page.enable", {})
-    late = "class { constructor(url) { window.late = url; } addEventListener() {} close() {} }"
-    source = f"window.EventSource = {late};"
-    added = page.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": source})
-    page.get(f"{page.root}/memory?scope=user")
-    shown(page, "main")
-    page.execute_cdp_cmd("Page.removeScriptToEvaluateOnNewDocument", added)
-    saved(daemon, "The user was away for a moment", scope="user")
-    answer = page.execute_async_script(
-        """const done = arguments[0], reader = (await fetch(window.late)).body.getReader();
-        let text = "";
-        const next = async () => new TextDecoder().decode((await reader.read()).value);
-        while (!text.includes("memory_changed")) text += await next();
-        await reader.cancel();
-        done(text);"""
-    )
-    assert "memory_changed" in answer
-
-
 def test_who_types_sees_what_is_found_at_once_and_may_go_back_to_it(page, daemon):
     path = saved(daemon, "The lighthouse keeper prefers barley soup", scope="user")
     shown(page, "#quick").send_keys("barley" + Keys.ENTER)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import html
+import re
+
 import pytest
 
 from kit.daemon.process import BASE, policy_file
 from kit.daemon.raw import running
 from kit.daemon.visitor import Visitor
+from muniment.daemon import stream
 
 
 @pytest.fixture(scope="module")
@@ -72,3 +76,26 @@ def test_forgetting_one_entry_takes_a_path_and_never_words_that_others_may_hold(
         assert visitor.post("forget", path=path).status == status, path
     assert len(visitor.daemon.get(f"{BASE}/tasks").json()["tasks"]) == tasks
     assert (visitor.daemon.root() / "kept.md").exists()
+
+
+def test_who_signs_out_is_told_nothing_more_though_nothing_happens(visitor, monkeypatch):
+    monkeypatch.setattr(stream, "HEARTBEAT_SECONDS", 3_600.0)
+    following = visitor.daemon.guard.following
+    leaving, other = Visitor(visitor.daemon), Visitor(visitor.daemon)
+    with leaving.follow(), other.follow():
+        visitor.daemon.until(lambda: len(following) == 2)
+        assert leaving.post("/sign-out").status == 200
+        visitor.daemon.until(lambda: len(following) == 1)
+        assert [each.get("memory").status for each in (leaving, other)] == [200, 200]
+        assert [b"sign-in" in each.get("memory").body for each in (leaving, other)] == [True, False]
+
+
+def test_what_happens_while_a_view_is_on_its_way_is_told_to_who_follows_from_there(visitor):
+    page = visitor.get("memory").body.decode()
+    events = html.unescape(re.search(r'data-events="([^"]+)"', page)[1])
+    task = visitor.daemon.done("remember", {"content": "The user was away for a moment"})["taskId"]
+    with visitor.follow(events) as line:
+        assert b"200" in line.line()
+        while not (told := line.line()).startswith(b"data:") or b"touchedScopes" not in told:
+            assert told
+        assert task.encode() in told
