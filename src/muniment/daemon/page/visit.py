@@ -93,7 +93,7 @@ class Visit(Call):
             status: of the answer.
         """
         # What happens from here on may not be in the view, so it is followed from here.
-        first = {"notices": self.take_notices(), "cursor": self.core.stream.cursor}
+        first = {"notices": self.take_notices(), "cursor": self.core.stream.cursor()}
 
         def page(place: Place, _: Cancel) -> str:
             return rendered(template, {**self._around(place), **first, **body(place, self)})
