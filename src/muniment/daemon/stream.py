@@ -157,9 +157,9 @@ class Stream:
         self.is_closed = True
         self._tell()
 
-    @property
     def cursor(self) -> str:
-        """Where somebody stands who has just looked."""
+        """Where somebody stands who is about to look at the memory."""
+        self._look()
         return f"{self.epoch}-{self.last}"
 
     def ask_again(self) -> None:

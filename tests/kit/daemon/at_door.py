@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from urllib.parse import quote, urlencode, urlsplit
 
 SAME, FORM = "Sec-Fetch-Site: same-origin", "Content-Type: application/x-www-form-urlencoded"
@@ -48,3 +49,37 @@ class Caller:
     def has_session(self):
         """Whether it is shown the memory."""
         return self.get(self.memory).status == 200
+
+
+class Visitor:
+    """Somebody who has signed in, and asks for views and sends forms as the owner's browser would."""
+
+    def __init__(self, daemon):
+        self.daemon, self._caller = daemon, Caller(daemon)
+        assert self._caller.sign_in().status == 303
+
+    def get(self, view, mode="navigate", **query):
+        """The answer to a navigation to a view, or to a script's look; a path if it begins with a slash."""
+        site = "Sec-Fetch-Site: none" if mode == "navigate" else SAME
+        path = self._path(view) + (f"?{urlencode(query)}" if query else "")
+        return self._caller.ask("GET", path, site, f"Sec-Fetch-Mode: {mode}")
+
+    def post(self, view, **form):
+        """The answer to a form."""
+        return self._caller.post(self._path(view), **form)
+
+    def follow(self, path="events"):
+        """A connection on which the events of the workspace have been asked for, by a path of the page."""
+        headers = (SAME, "Sec-Fetch-Mode: cors", f"Cookie: muniment={self._caller.cookie}")
+        terms = {"token": "", "host": self._caller.host}
+        line = self.daemon.line()
+        line.send(self.daemon.request("GET", self._path(path), *headers, **terms))
+        return line
+
+    def _path(self, view):
+        return view if view.startswith("/") else f"/w/{self.daemon.key}/{view}"
+
+
+def words(text):
+    """A text without its white space, to be found again however it is laid out."""
+    return re.sub(r"\s+", "", text)

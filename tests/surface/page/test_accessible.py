@@ -159,6 +159,7 @@ def test_axe_core_finds_nothing_in_any_view_of_any_width_light_and_dark(page, wo
 # -- keys --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_tab_goes_through_everything_that_can_be_used_in_the_order_in_which_it_stands(page, world):
     see(page, world, "memory")
     page.execute_script("document.body.focus()")
@@ -222,6 +223,7 @@ def test_with_keys_alone_a_fact_is_remembered_searched_and_what_has_focus_keeps_
     assert "zither" in shown(page, "#entry h1").text
 
 
+@pytest.mark.slow
 def test_what_is_being_written_is_not_lost_when_the_memory_changes(page, world):
     see(page, world, "memory")
     shown(page, "#content").send_keys("half a sent")
@@ -231,6 +233,7 @@ def test_what_is_being_written_is_not_lost_when_the_memory_changes(page, world):
     assert shown(page, "#content").get_attribute("value") == "half a sentence"
 
 
+@pytest.mark.slow
 def test_no_state_is_told_by_colour_alone(page, world):
     see(page, world, "an entry")
     changed = [(each.tag_name, each.text[:2]) for each in page.find_elements(By.CSS_SELECTOR, ".lines > *")]

@@ -16,9 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kit.browser import console, emulate, needs_browser, requests, shown, signed_in
+from kit.daemon.at_door import Visitor, words
 from kit.daemon.process import policy_file
 from kit.daemon.raw import running
-from kit.daemon.visitor import Visitor, words
 from kit.where import REPOSITORY
 from muniment.daemon.page.rendering import MAX_RENDERED_CHARS, markdown
 from muniment.testing.minds import ScriptedModel, call, calls, say
@@ -144,7 +144,9 @@ def world(tmp_path_factory):
     model = ScriptedModel(
         (step for write in steps for step in (wrong, write, say(f"Saved. {TAGS}"))), name=f"m{TAGS}"
     )
-    with running(base, model, policy=policy) as daemon:
+    other = base / f"<img src=x onerror={RUN}>{{{{7*7}}}}'\" onfocus={RUN} \u202e"
+    (other / ".git").mkdir(parents=True)
+    with running(base, model, policy=policy, workspaces=(other,)) as daemon:
         yield World(daemon)
 
 
@@ -276,6 +278,89 @@ def test_every_view_of_an_entry_tells_all_of_what_it_says(world, subtests):
             assert words(made_visible(text)) in words(raw)
             edited = Seen(visitor.get("edit", path=world.paths[name]).body.decode()).text
             assert words(text) in words(edited).replace("\ufffd", "\0")
+
+
+ASKED = {
+    "memory": "scope topic after",
+    "entry": "path raw",
+    "edit": "path",
+    "search": "q",
+    "review": "id",
+    "tasks": "before",
+    "task": "id",
+    "policy": "verb path",
+}
+SENT = {
+    "remember": "content scope try",
+    "forget": "path",
+    "edit": "path digest body",
+    "pin": "path",
+    "undo": "task path",
+    "approve": "id digest",
+    "reject": "id",
+    "cancel": "id",
+    "nothing": "path",
+}
+VALUES = (
+    *(
+        NAME,
+        "\0",
+        "..",
+        "user/../../x",
+        "user/" + "a/" * 300 + "b.md",
+        "user/\u202e.md",
+        "x" * 4_000,
+        "9" * 30,
+    ),
+    *(
+        "-1",
+        "",
+        " ",
+        "user/hostile/tags.md",
+        "user/hostile",
+        "/etc/passwd",
+        "project:user",
+        "\ud7ff\ue000",
+        "é" * 300,
+    ),
+)
+TOLD = {200, 400, 403, 404, 409, 422}
+
+
+def test_whatever_a_query_or_a_form_holds_is_refused_in_words_of_the_page_that_hold_nothing_else(world):
+    visitor = Visitor(world.daemon)
+    for view, fields in ASKED.items():
+        for field in fields.split():
+            for value in VALUES:
+                answer = visitor.get(
+                    view, **({"path": "user/a.md"} if view == "policy" else {}) | {field: value}
+                )
+                assert answer.status in TOLD, (
+                    view,
+                    field,
+                    value[:40],
+                    answer.status,
+                )
+                assert wrong_with(answer.body.decode()) == []
+    for raw in (
+        "path=%ff%fe",
+        "path=%00",
+        "path=a&path=b",
+        "%00=1",
+        "path",
+        "path=%F0%9F",
+        "&&&",
+        "q=%e2%80%ae",
+    ):
+        answer = visitor.get(f"/w/{world.daemon.key}/entry?{raw}")
+        assert answer.status in TOLD, (raw, answer.status)
+        assert wrong_with(answer.body.decode()) == []
+    for action, fields in SENT.items():
+        for value in VALUES[:8]:
+            answer = visitor.post(action, **dict.fromkeys(fields.split(), value))
+            assert answer.status in TOLD | {303}, (action, value[:40], answer.status)
+            assert wrong_with(answer.body.decode()) == []
+            assert all(each.startswith("/w/") for each in answer.values("location"))
 
 
 UNSEEN = re.compile("[\0\x07\x1b\u061c\u200b\u202a-\u202e\u2066-\u2069\ufeff\U000e0041]")

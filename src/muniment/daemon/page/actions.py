@@ -24,7 +24,7 @@ from muniment.jobs.edit import check_editable, edited, moved_to_pinned, with_bod
 from muniment.jobs.place import Place
 from muniment.jobs.request import RememberRequest, RememberResult
 from muniment.kernel.change import digest
-from muniment.kernel.path import CanonicalPath, canonicalise
+from muniment.kernel.path import FILE_SUFFIX, CanonicalPath, canonicalise
 from muniment.lane import OWNER, Originator
 
 US: Final = Originator(OWNER)
@@ -36,7 +36,7 @@ _ENDS: Final = re.compile(r"\r\n?")
 
 async def remember(call: PageCall, form: Form) -> Response:
     """Accept a fact; or, if only that was asked, show where it would go."""
-    document = {"content": form.get("content", "")}
+    document = {"content": form.get("content", "").replace("\r\n", "\n")}  # Forms have no other line ends.
     if form.get("scope"):
         document["scope"] = form["scope"]
     wanted = asking.remember(document, call.workspace)
@@ -61,8 +61,11 @@ async def _tried(call: PageCall, wanted: asking.WantedTask) -> Response:
 
 
 async def forget(call: PageCall, form: Form) -> Response:
-    """Forget one entry, by its path."""
-    wanted = asking.forget({"query": form.get("path", "")}, call.workspace)
+    """Forget one entry, by its path: what is none would be taken for words, which other entries may hold."""
+    path = await call.at_place(lambda place, _: _present(place, form.get("path", ""))[0])
+    if not path.rel.endswith(FILE_SUFFIX):
+        raise NotFound(f"{path.text} is no entry")
+    wanted = asking.forget({"query": path.text}, call.workspace)
     task = (await accept(call, "forget", wanted, US)).task
     return call.go("task", "Accepted.", id=task.id)
 

@@ -93,7 +93,7 @@ class PageCall(Call):
             status: of the answer.
         """
         # What happens from here on may not be in the view, so it is followed from here.
-        first = {"notices": self.take_notices(), "cursor": self.core.stream.cursor}
+        first = {"notices": self.take_notices(), "cursor": self.core.stream.cursor()}
 
         def page(place: Place, _: Cancel) -> str:
             return rendered(template, {**self._around(place), **first, **body(place, self)})
@@ -101,8 +101,8 @@ class PageCall(Call):
         return HTMLResponse(await self.at_place(page), status)
 
     def take_notices(self) -> list[str]:
-        """What the next view is to say."""
-        if self.session is None:
+        """What the next view is to say; to who opens it, and not to its script, which looks again."""
+        if self.session is None or self.request.headers.get("sec-fetch-mode") != "navigate":
             return []
         notices = list(self.session.notices)
         self.session.notices.clear()

@@ -32,19 +32,22 @@ function loader(done) {
   };
 }
 
+// What tells one that can have focus from the others, in the old part and in the new one.
+function nameOf(each) {
+  return [each.tagName, each.id, each.form?.action, each.getAttribute("href") ?? each.textContent.trim()].join("\n");
+}
+
 function replace(part, other) {
-  const focus = part.contains(document.activeElement) ? document.activeElement : null;
-  const place = focus && [focus.id, focus.getAttribute("href")];
+  const focus = part.contains(document.activeElement) ? nameOf(document.activeElement) : null;
   const open = [...part.querySelectorAll("details")].map((each) => [each.id, each.open]);
   part.replaceChildren(...document.importNode(other, true).childNodes);
   for (const [id, isOpen] of open) {
     const found = id && document.getElementById(id);
     if (found) found.open = isOpen;
   }
-  if (place) {
-    const same = [...part.querySelectorAll("a, button, input, summary, [tabindex]")].find(
-      (each) => (place[0] ? each.id === place[0] : place[1] && each.getAttribute("href") === place[1]),
-    );
+  if (focus !== null) {
+    const able = [...part.querySelectorAll("a, button, input, summary, [tabindex]")];
+    const same = able.find((each) => nameOf(each) === focus);
     (same || document.getElementById("main")).focus({preventScroll: true});
   }
 }

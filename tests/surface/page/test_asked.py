@@ -1,0 +1,82 @@
+"""What browsers make of a text, and to whom the page says something once: requests without a browser."""
+
+from __future__ import annotations
+
+import html
+import re
+
+import pytest
+
+from kit.daemon.at_door import Visitor
+from kit.daemon.process import BASE, policy_file
+from kit.daemon.raw import running
+from muniment.daemon import stream
+
+
+@pytest.fixture(scope="module")
+def visitor(tmp_path_factory):
+    base = tmp_path_factory.mktemp("forms")
+    with running(base, policy=policy_file(base, require='"none"')) as daemon:
+        yield Visitor(daemon)
+
+
+def read(visitor, path):
+    return (visitor.daemon.root() / path.removeprefix("user/")).read_bytes()
+
+
+def digest_in(visitor, path):
+    page = visitor.get("edit", path=path).body.decode()
+    return page.partition('name="digest" value="')[2].partition('"')[0]
+
+
+def test_the_lines_of_a_fact_end_as_lines_of_ours_do_whatever_browsers_send(visitor):
+    visitor.post("remember", content="The user likes:\r\n\r\n- tea\r\n- milk", scope="user")
+    task = visitor.daemon.get(f"{BASE}/tasks").json()["tasks"][0]["taskId"]
+    (path,) = visitor.daemon.wait(task)["result"]["filesTouched"]
+    assert read(visitor, path).endswith(b"---\nThe user likes:\n\n- tea\n- milk\n")
+
+
+def test_what_is_said_once_is_said_to_whom_looks_and_not_to_a_script_that_looks_again(visitor):
+    (visitor.daemon.root() / "said.md").write_text("said\n")
+    visitor.post("pin", path="user/said.md")
+    told = b"It is user/pinned/said.md now."
+    seen = [told in visitor.get("tasks", mode=mode).body for mode in ("cors", "navigate", "navigate")]
+    assert seen == [False, True, False]
+
+
+def test_forgetting_one_entry_takes_a_path_and_never_words_that_others_may_hold(visitor):
+    (visitor.daemon.root() / "kept.md").write_text("The user keeps everything in kept.txt\n")
+    (visitor.daemon.root() / "kept.txt").write_text("no entry\n")
+    tasks = len(visitor.daemon.get(f"{BASE}/tasks").json()["tasks"])
+    for path, status in (
+        ("user keeps everything", 409),
+        ("user/kept.txt", 404),
+        ("user/gone.md", 404),
+        ("", 400),
+    ):
+        assert visitor.post("forget", path=path).status == status, path
+    assert len(visitor.daemon.get(f"{BASE}/tasks").json()["tasks"]) == tasks
+    assert (visitor.daemon.root() / "kept.md").exists()
+
+
+def test_who_signs_out_is_told_nothing_more_though_nothing_happens(visitor, monkeypatch):
+    monkeypatch.setattr(stream, "HEARTBEAT_SECONDS", 3_600.0)
+    following = visitor.daemon.guard.following
+    leaving, other = Visitor(visitor.daemon), Visitor(visitor.daemon)
+    with leaving.follow(), other.follow():
+        visitor.daemon.until(lambda: len(following) == 2)
+        assert leaving.post("/sign-out").status == 200
+        visitor.daemon.until(lambda: len(following) == 1)
+        assert [each.get("memory").status for each in (leaving, other)] == [200, 200]
+        assert [b"sign-in" in each.get("memory").body for each in (leaving, other)] == [True, False]
+
+
+def test_what_happens_while_a_view_is_on_its_way_is_told_to_who_follows_from_there(visitor):
+    page = visitor.get("memory").body.decode()
+    events = html.unescape(re.search(r'data-events="([^"]+)"', page)[1])
+    task = visitor.daemon.done("remember", {"content": "The user was away for a moment"})["taskId"]
+    with visitor.follow(events) as line:
+        assert b"200" in line.line()
+        while not (told := line.line()).startswith(b"data:"):
+            assert told
+        assert task.encode() in told  # At once, and nothing that was in the view already.
