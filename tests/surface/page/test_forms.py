@@ -50,7 +50,7 @@ def sent(owner, act, **fields):
     answer = owner.post(f"/w/{owner.daemon.key}/{act}", **fields)
     told = answer
     if answer.status == 303:
-        told = owner.get(answer.values("location")[0])
+        told = owner.get(answer.values("location")[0], "Sec-Fetch-Mode: navigate")
     notice, *_ = re.findall(r'class="notice"[^>]*>(.*?)</p>', told.body.decode(), re.DOTALL)
     return answer.status, re.sub(r"(<[^>]+>|\s)+", " ", unescape(notice)).strip()
 
