@@ -15,6 +15,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from muniment.content.entry import parse
+from muniment.content.gates import decode
 from muniment.errors import NotFound, Refusal, RememberRefused, ToolError
 from muniment.jobs.place import Place
 from muniment.kernel.cancel import Patience
@@ -60,8 +61,12 @@ def edited(place: Place, path: CanonicalPath, before: bytes, after: bytes) -> tu
 
 
 def with_body(before: bytes, body: str) -> bytes:
-    """The bytes of an entry with another body, below the front matter that it has."""
-    entry = parse(before)
+    """The bytes of an entry with another body, below the front matter that it has.
+
+    Raises:
+        NotText: they are not UTF-8; what is no text in them would be lost.
+    """
+    entry = parse(decode(before))
     return (entry.text[: len(entry.text) - len(entry.body)] + body).encode()
 
 
