@@ -51,6 +51,15 @@ def test_what_a_task_did_is_told_also_of_one_that_no_lane_knows(visitor):
     assert visitor.get("task", id="edit-none").status == 404
 
 
+def test_the_history_of_a_long_entry_is_told_in_short(visitor):
+    (visitor.daemon.root() / "long.md").write_text("start\n")
+    for digit in "1234":
+        fields = {"path": "user/long.md", "digest": digest_in(visitor, "user/long.md")}
+        assert visitor.post("edit", **fields, body=f"{digit}\r\n" * 20_000).status == 303
+    page = visitor.get("entry", path="user/long.md").body
+    assert (len(page) < 1_500_000, page.count(b"lines more. What it left")) == (True, 4)
+
+
 def test_where_facts_would_go_is_asked_of_a_slow_model_while_somebody_waits_and_leaves_room(tmp_path):
     fact = "The user keeps the spare keys of the allotment shed in the blue tin"
     with HeldModel() as model, running(tmp_path, model) as daemon, ExitStack() as stack:

@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from itertools import accumulate, takewhile
 from typing import Any, Final
 from urllib.parse import quote_plus
 
@@ -48,6 +49,9 @@ LATELY: Final = 8
 
 STEPS: Final = 20
 """Changes of an entry that are shown with what they changed."""
+
+STEP_CHARS: Final = 20_000
+"""Characters of what one of them changed, and the rest of the line in which they end."""
 
 MAX_TOPICS: Final = 200
 """Folders that are listed."""
@@ -112,11 +116,13 @@ class ShownStep:
     """What a task did to an entry.
 
     Attributes:
-        lines: of the difference; None: they are no longer known.
+        lines: of the difference, the first ones; None: they are no longer known.
+        left: how many more there are.
     """
 
     step: Step
     lines: tuple[str, ...] | None
+    left: int = 0
 
 
 def entry(place: Place, call: PageCall) -> Shown:
@@ -137,7 +143,7 @@ def entry(place: Place, call: PageCall) -> Shown:
         "name": _name(path, data),
         "text": None if data is None else data.decode("utf-8", "replace"),
         "html": None if data is None else markdown(parse(data).body),
-        "history": [ShownStep(step, _lines(place, path, step)) for step in steps],
+        "history": [_step(place, path, step) for step in steps],
         "is_cut": len(steps) == STEPS,
     }
 
@@ -205,12 +211,14 @@ def _fits_form(data: bytes) -> bool:
     return len(quote_plus(data)) < MAX_BODY_BYTES // 2
 
 
-def _lines(place: Place, path: CanonicalPath, step: Step) -> tuple[str, ...] | None:
-    if step.is_erased:
-        return None
-    with suppress(Erased, NotFound):
-        return diff_of(place, path.text, step.task)
-    return None
+def _step(place: Place, path: CanonicalPath, step: Step) -> ShownStep:
+    if not step.is_erased:
+        with suppress(Erased, NotFound):
+            lines = diff_of(place, path.text, step.task)
+            ends = accumulate(len(line) for line in lines)
+            shown = sum(1 for _ in takewhile(lambda end: end <= STEP_CHARS, ends)) + 1
+            return ShownStep(step, lines[:shown], max(0, len(lines) - shown))
+    return ShownStep(step, None)
 
 
 # -- search ------------------------------------------------------------------------------------------
