@@ -98,7 +98,7 @@ def test_what_is_held_back_from_models_is_not_released_by_a_pin(daemon, owner):
 
 
 def test_what_is_no_text_is_edited_by_nobody_here(daemon, owner):
-    before = b"---\nname: caf\xe9\n---\none\n"
+    before = b"---\nname: A\xff\n---\none\n"
     file = lay(daemon, before)
     read = hashlib.sha256(before).hexdigest()
     assert b"Edit</a>" not in owner.get(f"/w/{daemon.key}/entry?path={PATH}").body

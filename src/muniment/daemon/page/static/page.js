@@ -3,6 +3,7 @@
 
 const SETTLE_MS = 150; // Events come in bursts, of which one look is enough.
 const AGAIN_MS = 5000; // Until it is tried again to follow, where that was refused.
+const PATIENCE_MS = 60_000; // For an answer, behind which others wait.
 
 const told = document.getElementById("told");
 const lost = document.getElementById("lost");
@@ -37,7 +38,8 @@ function loader(done) {
       out.hidden = true;
       if (request.response) done(request.response, request.status === 200);
     };
-    request.onerror = () => (lost.hidden = false);
+    request.timeout = PATIENCE_MS;
+    request.onerror = request.ontimeout = () => (lost.hidden = false);
     request.onloadend = () => {
       isLoading = false;
       const then = next;
