@@ -216,6 +216,9 @@ _OWNER_SECONDS: Final = 5.0
 MAX_OWNER: Final = 8
 """What the owner asks for at once; each may wait a minute for the locks of its roots."""
 
+TRIES: Final = 4
+"""Of these, when one may begin that thinks for minutes with a model: others find a place beside it."""
+
 _END_SECONDS: Final = 2.0
 """Seconds that its threads have to end; more is taken only where a disk or a mount hangs."""
 
@@ -393,12 +396,15 @@ class DaemonCore:
         error = await self._in_thread(workspace.problem)
         return None if error is None else error.code
 
-    async def at(self, workspace: Workspace, body: Callable[[Place, Cancel], T]) -> T:
+    async def at(
+        self, workspace: Workspace, body: Callable[[Place, Cancel], T], *, is_long: bool = False
+    ) -> T:
         """Carry out at the place of a workspace what is no task; it is cancelled with whoever awaits it.
 
         Args:
             workspace: where.
             body: ends early once cancelled, which it is when the daemon stops.
+            is_long: whether it may ask a model (`TRIES`).
 
         Raises:
             Problem: the daemon stops, or too much is asked for at once.
@@ -406,7 +412,7 @@ class DaemonCore:
         """
         if self.is_draining:
             raise HttpProblem("workspace_draining", headers={"Retry-After": "1"})
-        if len(self._owners) >= MAX_OWNER:
+        if len(self._owners) >= (TRIES if is_long else MAX_OWNER):
             raise HttpProblem("busy", headers={"Retry-After": str(RETRY_SECONDS)})
         cancel = Cancel()
         asked = self._loop.run_in_executor(self._owner_threads, lambda: body(workspace.place(), cancel))

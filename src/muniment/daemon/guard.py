@@ -399,7 +399,9 @@ class Guard:
         scope["state"][_HEADERS] = PAGE_HEADERS
         workspace, scope["path"] = _path_of_page(scope["raw_path"])
         _check_body(scope)
-        headers = {name.decode("latin-1"): _values(scope, name) for name, _ in scope["headers"]}
+        headers: dict[str, list[str]] = {}
+        for name, value in scope["headers"]:
+            headers.setdefault(name.decode("latin-1"), []).append(value.decode("latin-1"))
         session = self._door.admit(scope["method"], headers)
         principal = _NOBODY if session is None else THE_OWNER
         return {PRINCIPAL: principal, WORKSPACE: workspace, SESSION: session}

@@ -15,6 +15,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from muniment.content.entry import parse
+from muniment.content.gates import decode
 from muniment.errors import NotFound, Refusal, RememberRefused, ToolError
 from muniment.jobs.place import Place
 from muniment.kernel.cancel import Patience
@@ -27,7 +28,7 @@ from muniment.sandbox import WAIT_SECONDS
 from muniment.store.audit import timestamp
 from muniment.store.commit import Commit, Terms, commit
 from muniment.store.ledger import Run, root_key
-from muniment.store.trust import constant, new_ulid, stamp, trust_at
+from muniment.store.trust import assessing, constant, new_ulid, stamp
 
 KIND = "edit"
 
@@ -60,8 +61,12 @@ def edited(place: Place, path: CanonicalPath, before: bytes, after: bytes) -> tu
 
 
 def with_body(before: bytes, body: str) -> bytes:
-    """The bytes of an entry with another body, below the front matter that it has."""
-    entry = parse(before)
+    """The bytes of an entry with another body, below the front matter that it has.
+
+    Raises:
+        NotText: they are not UTF-8; what is no text in them would be lost.
+    """
+    entry = parse(decode(before))
     return (entry.text[: len(entry.text) - len(entry.body)] + body).encode()
 
 
@@ -73,7 +78,7 @@ def is_pinned(path: CanonicalPath) -> bool:
 def moved_to_pinned(place: Place, path: CanonicalPath) -> tuple[CanonicalPath, Run, Commit]:
     """Pin an entry, or take one that is pinned back to where it was; its new path.
 
-    Whose text it is does not change, and its owner has it before the eyes: it waits for no review.
+    Whose text it is does not change, and nothing that is held back is moved: it waits for no review.
 
     Raises as `edited`, but for that, and NotFound: nothing is there.
     """
@@ -87,9 +92,13 @@ def moved_to_pinned(place: Place, path: CanonicalPath) -> tuple[CanonicalPath, R
     with suppress(NotFound):
         place.roots[path.scope].root.read_bytes(other)
         raise RememberRefused(f"{other.text} stands there already; rename one of the two")
-    trust = trust_at(place.state, root_key(place.state, place.roots[path.scope]), path, before, place.policy)
+    assess = assessing(place.state, root_key(place.state, place.roots[path.scope]), path.scope, place.policy)
+    found = assess(path.rel, digest(before), before)
+    if found.held is not None:  # What a commit wrote is held back no more.
+        told = f"{path.text} is held back from models ({found.held}), and would not be once it is moved"
+        raise RememberRefused(f"{told}; change what it says first")
     changes = (FileChange(path, digest(before), None), FileChange(other, None, before))
-    run, done = _committed(place, policy, changes, trust, before, reviewed=True)
+    run, done = _committed(place, policy, changes, found.trust, before, reviewed=True)
     return other, run, done
 
 

@@ -36,8 +36,7 @@ class Caller:
 
     def post(self, path, _more=(), /, **fields):
         """Send a form of the page."""
-        body = urlencode(fields, quote_via=quote).encode()
-        return self.ask("POST", path, SAME, f"Origin: {self.url}", FORM, *_more, body=body)
+        return self.ask("POST", path, SAME, f"Origin: {self.url}", FORM, *_more, body=as_form(fields))
 
     def sign_in(self, code=None):
         """Sign in, with the code that it has or another one; what that is answered with."""
@@ -68,6 +67,18 @@ class Visitor:
         """The answer to a form."""
         return self._caller.post(self._path(view), **form)
 
+    def send(self, view, **form):
+        """A connection on which a form was sent, whose answer is not waited for."""
+        at = self._caller
+        headers = (SAME, f"Origin: {at.url}", FORM, f"Cookie: muniment={at.cookie}")
+        line = self.daemon.line()
+        line.send(
+            self.daemon.request(
+                "POST", self._path(view), *headers, body=as_form(form), token="", host=at.host
+            )
+        )
+        return line
+
     def follow(self, path="events"):
         """A connection on which the events of the workspace have been asked for, by a path of the page."""
         headers = (SAME, "Sec-Fetch-Mode: cors", f"Cookie: muniment={self._caller.cookie}")
@@ -78,6 +89,11 @@ class Visitor:
 
     def _path(self, view):
         return view if view.startswith("/") else f"/w/{self.daemon.key}/{view}"
+
+
+def as_form(fields):
+    """Fields as a browser sends them."""
+    return urlencode(fields, quote_via=quote).encode()
 
 
 def words(text):

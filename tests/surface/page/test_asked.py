@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import html
 import re
+import socket
+from contextlib import ExitStack
 
 import pytest
 
 from kit.daemon.at_door import Visitor
-from kit.daemon.process import BASE, policy_file
+from kit.daemon.process import BASE, HeldModel, policy_file
 from kit.daemon.raw import running
 from muniment.daemon import stream
+from muniment.daemon.core import TRIES
 
 
 @pytest.fixture(scope="module")
@@ -34,6 +37,43 @@ def test_the_lines_of_a_fact_end_as_lines_of_ours_do_whatever_browsers_send(visi
     task = visitor.daemon.get(f"{BASE}/tasks").json()["tasks"][0]["taskId"]
     (path,) = visitor.daemon.wait(task)["result"]["filesTouched"]
     assert read(visitor, path).endswith(b"---\nThe user likes:\n\n- tea\n- milk\n")
+
+
+def test_what_a_task_did_is_told_also_of_one_that_no_lane_knows(visitor):
+    (visitor.daemon.root() / "moved.md").write_text("moved\n")
+    visitor.post("pin", path="user/moved.md")
+    (task,) = set(re.findall(rb"task\?id=(edit-\w+)", visitor.get("entry", path="user/pinned/moved.md").body))
+    answer = visitor.get("task", id=task.decode())
+    told = [
+        each in answer.body for each in (b"user/moved.md", b"user/pinned/moved.md", b">Undo<", b">Cancel<")
+    ]
+    assert (answer.status, told) == (200, [True, True, True, False])
+    assert visitor.get("task", id="edit-none").status == 404
+
+
+def test_the_history_of_a_long_entry_is_told_in_short(visitor):
+    (visitor.daemon.root() / "long.md").write_text("start\n")
+    for digit in "1234":
+        fields = {"path": "user/long.md", "digest": digest_in(visitor, "user/long.md")}
+        assert visitor.post("edit", **fields, body=f"{digit}\r\n" * 20_000).status == 303
+    page = visitor.get("entry", path="user/long.md").body
+    assert (len(page) < 1_500_000, page.count(b"lines more. What it left")) == (True, 4)
+
+
+def test_where_facts_would_go_is_asked_of_a_slow_model_while_somebody_waits_and_leaves_room(tmp_path):
+    fact = "The user keeps the spare keys of the allotment shed in the blue tin"
+    with HeldModel() as model, running(tmp_path, model) as daemon, ExitStack() as stack:
+        visitor = Visitor(daemon)
+        model.hold()
+        lines = [
+            stack.enter_context(visitor.send("remember", **{"content": fact, "try": "1"})) for _ in range(8)
+        ]
+        refused = sorted(answer.status for line in lines[TRIES:] if (answer := line.answer()))
+        assert refused == [503] * (8 - TRIES)
+        assert visitor.get("memory").status == 200
+        for line in lines:
+            line.socket.shutdown(socket.SHUT_RDWR)
+        daemon.until(lambda: not daemon.core._owners)
 
 
 def test_what_is_said_once_is_said_to_whom_looks_and_not_to_a_script_that_looks_again(visitor):

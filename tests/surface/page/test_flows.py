@@ -75,6 +75,14 @@ def press(driver, text, within="main"):
         shown(driver, "main")
 
 
+async def other_sessions(daemon, sessions):
+    """Let there be no sessions but these, and those who follow notice it at once; those that there were."""
+    door = daemon.core.door
+    before, door._sessions = door._sessions, sessions
+    daemon.core.stream.ask_again()
+    return before
+
+
 def told(driver):
     return shown(driver, ".notice").text
 
@@ -376,10 +384,36 @@ def test_a_session_ends_with_its_daemon_and_the_page_says_that_what_it_shows_may
     with running(tmp_path, port=int(url.rpartition(":")[2])) as daemon:
         other = daemon.post("/ui").json()["url"]
         assert other != url
+        refused = []  # What it follows, and what it then looks at.
+        waited(chromium, lambda _: refused.extend(console(chromium)) or str(refused).count("421") > 1)
+        assert chromium.find_element(By.ID, "lost").is_displayed()
         chromium.get(url)  # With its cookie: nothing stands there any more.
         assert "memory" not in chromium.page_source.lower() or "misdirected" in chromium.page_source
         chromium.get(other)
         shown(chromium, "#sign-in")
+
+
+@pytest.mark.slow
+def test_what_is_being_written_stays_when_the_session_ends_and_the_page_goes_on_after_it(page, daemon):
+    fill(page, "#content", FACT)
+    sessions = daemon.run(other_sessions(daemon, {}))
+    assert "signed out" in shown(page, "#out").text
+    assert page.find_element(By.ID, "content").get_attribute("value") == FACT
+    daemon.run(other_sessions(daemon, sessions))  # As if there were one again.
+    waited(page, lambda _: not page.find_element(By.ID, "out").is_displayed())
+    daemon.done("remember", {"content": "The user has come back to the page of the memory"})
+    waited(page, lambda _: "come back" in page.find_element(By.ID, "listing").text)
+    fill(page, "#content", "")
+
+
+@pytest.mark.slow
+def test_an_address_that_differs_by_its_code_alone_signs_in_where_the_way_in_stands(chromium, daemon):
+    address = daemon.post("/ui").json()["url"] + f"/w/{daemon.key}/entry?path=user%2Fnone.md"
+    chromium.get(address)
+    shown(chromium, "#sign-in")
+    chromium.get(f"{address}#{daemon.post('/ui').json()['code']}")
+    waited(chromium, lambda _: "nor was it" in chromium.find_element(By.TAG_NAME, "main").text)
+    assert chromium.current_url == address
 
 
 @pytest.mark.slow

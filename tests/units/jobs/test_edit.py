@@ -184,7 +184,7 @@ def test_a_pin_says_nothing_of_other_entries_and_the_index_tells_of_all(place):
 @pytest.mark.parametrize("text", ["my password is hunter2hunter2", "see \u202egnp.exe", "a \U000e0041 tag"])
 def test_what_a_gate_does_not_let_in_is_not_pinned(place, text):
     lay(place, {"user/a.md": f"{text}\n"})
-    refused(place, "user/a.md", "the change was refused: ")
+    refused(place, "user/a.md", "user/a.md is held back from models ")
 
 
 def test_quotas_hold_for_what_is_pinned(tmp_path):

@@ -18,7 +18,7 @@ from muniment.daemon.contract import HttpProblem
 from muniment.daemon.page import views
 from muniment.daemon.page.call import PageCall
 from muniment.daemon.routes import accept
-from muniment.errors import MunimentError, NotFound, StoreConflict
+from muniment.errors import MunimentError, NotFound, PendingReview, StoreConflict
 from muniment.jobs import review
 from muniment.jobs.edit import check_editable, edited, moved_to_pinned, with_body
 from muniment.jobs.place import Place
@@ -56,7 +56,7 @@ async def _tried(call: PageCall, wanted: asking.WantedTask) -> Response:
     def body(place: Place, cancel: Cancel) -> RememberResult:
         return job(asked, place, call.core.model, cancel=cancel)
 
-    result = await call.at_place(body)
+    result = await call.while_awaited(body)
     return await call.show("would.html", lambda *_: {"asked": asked, "result": result})
 
 
@@ -91,10 +91,16 @@ async def edit(call: PageCall, form: Form) -> Response:
 
     try:
         task = await call.at_place(save)
+    except PendingReview as waits:
+        told = f"Not saved yet, it waits for you: {'; '.join(waits.reasons)}."
+        return call.go("review", told, id=waits.review_id)
     except MunimentError as error:
         problem = f"Not saved: {error} [{error.code}]"
-        again = views.editing(path, body, form.get("digest", ""), problem)
-        return await call.show("edit.html", lambda *_: again, status=409)
+
+        def again(place: Place, _: PageCall) -> views.Shown:
+            return views.editing(place, path, body, form.get("digest", ""), problem)
+
+        return await call.show("edit.html", again, status=409)
     told = f"Saved; to take it back, undo {task}." if task else "Nothing was changed."
     return call.go("entry", told, path=path)
 
@@ -126,7 +132,7 @@ async def undo(call: PageCall, form: Form) -> Response:
     result = await call.at_place(lambda place, cancel: review.undo(task, place, cancel=cancel))
     if result.error is not None:
         raise result.error
-    told = f"Undone; to have it again, undo {result.task_id}."
+    told = f"Took back {task}; to have it again, undo {result.task_id}."
     return call.go("entry" if "path" in form else "memory", told, path=form.get("path"))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeVar
 from urllib.parse import parse_qsl, urlencode
@@ -16,6 +17,7 @@ from muniment.daemon.guard import SESSION, WORKSPACE
 from muniment.daemon.http import Call, read_body
 from muniment.daemon.page.door import Session
 from muniment.daemon.page.rendering import rendered
+from muniment.errors import MunimentError
 from muniment.jobs.place import Place
 from muniment.lane import count_pending
 from muniment.store.ledger import root_key
@@ -35,12 +37,13 @@ class PageCall(Call):
     Attributes:
         session: of who sent it; None: nobody who has signed in.
         back: the view from which a form was sent; empty: none was.
+        written: the text of that form that somebody wrote.
     """
 
     def __init__(self, request: Request, core: DaemonCore) -> None:
         super().__init__(request, core)
         self.session: Session | None = getattr(request.state, SESSION)
-        self.back = ""
+        self.back = self.written = ""
 
     @property
     def names_no_workspace(self) -> bool:
@@ -52,7 +55,7 @@ class PageCall(Call):
         return self.request.query_params.get(name, "")
 
     async def form(self) -> dict[str, str]:
-        """The fields of a form that was sent.
+        """The fields of a form that was sent; what somebody wrote there becomes `written`.
 
         Raises:
             HttpProblem: there is none, or it is too large.
@@ -64,7 +67,9 @@ class PageCall(Call):
             fields = parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=MAX_FIELDS)
         except ValueError:
             raise HttpProblem("invalid_request") from None
-        return dict(fields)
+        form = dict(fields)
+        self.written = form.get("content") or form.get("body") or ""
+        return form
 
     def to(self, view: str, **query: str | None) -> str:
         """The way to a view of the workspace that this is about; what is None is not asked."""
@@ -82,6 +87,20 @@ class PageCall(Call):
         self.wait()
         return await self.core.at(self.workspace, body)
 
+    async def while_awaited(self, body: Callable[[Place, Cancel], T]) -> T:
+        """Likewise, what may take minutes: cancelled once nobody waits for the answer any more."""
+        self.wait()
+        work = asyncio.ensure_future(self.core.at(self.workspace, body, is_long=True))
+        gone = asyncio.ensure_future(self.request.receive())  # Behind a form nothing else comes.
+        try:
+            await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
+            if not work.done():
+                raise HttpProblem("invalid_http")  # Which nobody reads.
+            return work.result()
+        finally:
+            work.cancel()
+            gone.cancel()
+
     async def show(
         self, template: str, body: Callable[[Place, PageCall], Mapping[str, Any]], status: int = 200
     ) -> Response:
@@ -93,12 +112,18 @@ class PageCall(Call):
             status: of the answer.
         """
         # What happens from here on may not be in the view, so it is followed from here.
-        first = {"notices": self.take_notices(), "cursor": self.core.stream.cursor()}
+        notices, cursor = self.take_notices(), self.core.stream.cursor()
 
         def page(place: Place, _: Cancel) -> str:
+            first = {"notices": notices, "cursor": cursor}
             return rendered(template, {**self._around(place), **first, **body(place, self)})
 
-        return HTMLResponse(await self.at_place(page), status)
+        try:
+            return HTMLResponse(await self.at_place(page), status)
+        except (HttpProblem, MunimentError):
+            if self.session is not None:  # Nobody has read them.
+                self.session.notices.extendleft(reversed(notices))
+            raise
 
     def take_notices(self) -> list[str]:
         """What the next view is to say; to who opens it, and not to its script, which looks again."""

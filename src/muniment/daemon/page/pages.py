@@ -58,12 +58,11 @@ async def _answered(call: PageCall) -> Response:
     if (method, path) == ("POST", "/sign-in"):
         return await _sign_in(call)
     if call.session is None:
-        is_shown = call.request.headers.get("sec-fetch-mode") == "navigate"
-        return _way_in("", 200 if is_shown else 401)
+        return await _without_session(call)
     if (method, path) == ("POST", "/sign-out"):
         call.core.door.sign_out(call.session)
         call.core.stream.ask_again()
-        return _without_cookie(_way_in("You have signed out.", 200))
+        return _without_cookie(_way_in(200, "You have signed out."))
     if path == "/":
         return RedirectResponse(f"/w/{next(iter(call.core.workspaces))}/memory", 303)
     return await _of_workspace(call, method, path)
@@ -101,19 +100,37 @@ def _events(call: PageCall) -> Response:
     return StreamingResponse(call.core.stream.follow(view, cursor), media_type=EVENT_STREAM)
 
 
+async def _without_session(call: PageCall) -> Response:
+    """The way in, which leads on to what was asked for; of a form it keeps what somebody wrote."""
+    scope = call.request.scope
+    if call.request.method == "POST" and scope["path"] in ACTIONS:
+        await call.form()
+        told = "Nothing was done, since you are signed out: your session has ended."
+        return _way_in(401, told, written=call.written)
+    wanted = f"{scope['raw_path'].decode('ascii')}?{scope['query_string'].decode('latin-1')}".rstrip("?")
+    is_shown = call.request.headers.get("sec-fetch-mode") == "navigate"
+    return _way_in(200 if is_shown else 401, to=wanted)
+
+
 async def _sign_in(call: PageCall) -> Response:
     form = await call.form()
+    wanted = form.get("to", "")
     cookie = call.core.door.sign_in(form.get("code", "").strip())
     if cookie is None:
-        return _way_in("This code does not work, or no more: it does so once, and for a minute.", 401)
-    wanted = form.get("to", "")
-    response = RedirectResponse(wanted if _VIEW.fullmatch(wanted) else "/", 303)
+        told = "This code does not work, or no more: it does so once, and for a minute."
+        return _way_in(401, told, to=wanted)
+    response = RedirectResponse(_view(wanted), 303)
     response.set_cookie(COOKIE, cookie, path="/", httponly=True, samesite="strict")
     return response
 
 
-def _way_in(notice: str, status: int) -> Response:
-    return HTMLResponse(rendered("sign_in.html", {"notice": notice}), status)
+def _view(unsafe_target: str) -> str:
+    return unsafe_target if _VIEW.fullmatch(unsafe_target) else "/"
+
+
+def _way_in(status: int, notice: str = "", *, to: str = "", written: str = "") -> Response:
+    context = {"notice": notice, "to": _view(to), "written": written}
+    return HTMLResponse(rendered("sign_in.html", context), status)
 
 
 def _without_cookie(response: Response) -> Response:
@@ -127,5 +144,5 @@ def _problem(call: PageCall, error: HttpProblem | MunimentError) -> Response:
         problem, told = error, error.sentence
     else:
         problem, told = problem_of(error), str(error)
-    context = {"told": told, "code": problem.code, "back": call.back or "/"}
+    context = {"told": told, "code": problem.code, "back": call.back or "/", "written": call.written}
     return HTMLResponse(rendered("problem.html", context), problem.status, problem.headers)

@@ -10,12 +10,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from itertools import accumulate, takewhile
 from typing import Any, Final
 from urllib.parse import quote_plus
 
 from muniment import lane
-from muniment.content.entry import parse
-from muniment.content.gates import one_line
+from muniment.content.entry import PROVENANCE_KEY, parse
+from muniment.content.gates import decode, one_line
 from muniment.daemon.contract import MAX_BODY_BYTES, HttpProblem, sentence_of
 from muniment.daemon.page.call import PageCall, waiting_at
 from muniment.daemon.page.rendering import DAYS, markdown, timeline
@@ -37,7 +38,7 @@ from muniment.policy.load import ACTS, REMOVAL
 from muniment.store import tasks as outbox
 from muniment.store.audit import head, records, verify
 from muniment.store.catalog import CatalogEntry, View
-from muniment.store.ledger import Step, count_by_day, of_task, root_key
+from muniment.store.ledger import CommitRow, Step, count_by_day, of_task, root_key
 from muniment.store.upkeep import view_of
 
 ON_PAGE: Final = 100
@@ -48,6 +49,9 @@ LATELY: Final = 8
 
 STEPS: Final = 20
 """Changes of an entry that are shown with what they changed."""
+
+STEP_CHARS: Final = 20_000
+"""Characters of what one of them changed, and the rest of the line in which they end."""
 
 MAX_TOPICS: Final = 200
 """Folders that are listed."""
@@ -112,11 +116,13 @@ class ShownStep:
     """What a task did to an entry.
 
     Attributes:
-        lines: of the difference; None: they are no longer known.
+        lines: of the difference, the first ones; None: they are no longer known.
+        left: how many more there are.
     """
 
     step: Step
     lines: tuple[str, ...] | None
+    left: int = 0
 
 
 def entry(place: Place, call: PageCall) -> Shown:
@@ -132,12 +138,12 @@ def entry(place: Place, call: PageCall) -> Shown:
         "row": _row(place, path),
         "is_raw": bool(call.query("raw")),
         "is_pinned": is_pinned(path),
-        "is_editable": data is not None and _is_editable(place, path),
+        "is_editable": data is not None and _is_editable(place, path, data),
         "is_too_long": data is not None and not _fits_form(data),
         "name": _name(path, data),
         "text": None if data is None else data.decode("utf-8", "replace"),
         "html": None if data is None else markdown(parse(data).body),
-        "history": [ShownStep(step, _lines(place, path, step)) for step in steps],
+        "history": [_step(place, path, step) for step in steps],
         "is_cut": len(steps) == STEPS,
     }
 
@@ -150,12 +156,20 @@ def edit(place: Place, call: PageCall) -> Shown:
     check_editable(place, path)
     if not _fits_form(data):
         raise HttpProblem("body_too_large")
-    return editing(path.text, parse(data).body, digest(data))
+    return editing(place, path.text, parse(decode(data)).body, digest(data))
 
 
-def editing(path: str, body: str, read: str, problem: str = "") -> Shown:
-    """What the form holds: a body, what it was made from, and why it was not saved."""
-    return {"path": path, "body": body, "digest": read, "problem": problem}
+def editing(place: Place, path: str, body: str, read: str, problem: str = "") -> Shown:
+    """What the form holds: a body, what it was made from, and why it was not saved.
+
+    Who saves it answers for the whole file, so what stands above the body is shown with it.
+    """
+    above: list[str] = []
+    with suppress(MunimentError):  # That the entry is gone, or no path, is the problem which is told.
+        entry = parse(_read(place, path)[1] or b"")
+        lines = entry.text[: len(entry.text) - len(entry.body)].splitlines()[1:-1]
+        above = [line for line in lines if not line.startswith(f"{PROVENANCE_KEY}:")]
+    return {"path": path, "above": "\n".join(above), "body": body, "digest": read, "problem": problem}
 
 
 def _read(place: Place, unsafe_path: str) -> tuple[CanonicalPath, bytes | None]:
@@ -183,9 +197,10 @@ def _name(path: CanonicalPath, data: bytes | None) -> str:
     return one_line((data is not None and parse(data).name) or path.name.removesuffix(".md"))
 
 
-def _is_editable(place: Place, path: CanonicalPath) -> bool:
+def _is_editable(place: Place, path: CanonicalPath, data: bytes) -> bool:
     try:
         check_editable(place, path)
+        decode(data)
     except MunimentError:
         return False
     return True
@@ -196,12 +211,14 @@ def _fits_form(data: bytes) -> bool:
     return len(quote_plus(data)) < MAX_BODY_BYTES // 2
 
 
-def _lines(place: Place, path: CanonicalPath, step: Step) -> tuple[str, ...] | None:
-    if step.is_erased:
-        return None
-    with suppress(Erased, NotFound):
-        return diff_of(place, path.text, step.task)
-    return None
+def _step(place: Place, path: CanonicalPath, step: Step) -> ShownStep:
+    if not step.is_erased:
+        with suppress(Erased, NotFound):
+            lines = diff_of(place, path.text, step.task)
+            ends = accumulate(len(line) for line in lines)
+            shown = sum(1 for _ in takewhile(lambda end: end <= STEP_CHARS, ends)) + 1
+            return ShownStep(step, lines[:shown], max(0, len(lines) - shown))
+    return ShownStep(step, None)
 
 
 # -- search ------------------------------------------------------------------------------------------
@@ -274,18 +291,27 @@ def tasks(place: Place, call: PageCall) -> Shown:
 
 def task(place: Place, call: PageCall) -> Shown:
     """One task, and its turns."""
-    found = lane.find(place.state.ledger, call.workspace.key, call.query("id"))
-    if found is None:
+    task_id = call.query("id")
+    found = lane.find(place.state.ledger, call.workspace.key, task_id)
+    done = of_task(place.state, task_id)
+    if found is None and (done is None or not _is_of(place, done)):
         raise HttpProblem("task_not_found")
-    done = of_task(place.state, found.id)
-    events = [each.data for each in outbox.of_task(place.state.ledger, found.id) if each.type == "task"]
-    error = {name: value for name, value in (found.error or {}).items() if name != "code"}
+    events = [each.data for each in outbox.of_task(place.state.ledger, task_id) if each.type == "task"]
+    error = {name: value for name, value in ((found and found.error) or {}).items() if name != "code"}
     return {
-        "told": _told(found),
+        "id": task_id,
+        "told": found and _told(found),
+        "run": done and done.run,
         "turns": [each for each in events if "turn" in each],
         "detail": json.dumps(error, ensure_ascii=False) if error else "",
         "changes": () if done is None else done.known,
     }
+
+
+def _is_of(place: Place, done: CommitRow) -> bool:
+    """Whether a commit is of this place: only those that waited in a lane say of which workspace they are."""
+    keys = {root_key(place.state, root) for root in place.roots.values()}
+    return keys.issuperset(each.root for each in done.changes)
 
 
 def _told(found: Task) -> ShownTask:

@@ -2,6 +2,19 @@
 // The server renders everything; nothing here makes HTML of a text.
 
 const SETTLE_MS = 150; // Events come in bursts, of which one look is enough.
+const AGAIN_MS = 5000; // Until it is tried again to follow, where that was refused.
+const PATIENCE_MS = 60_000; // For an answer, behind which others wait.
+
+const told = document.getElementById("told");
+const lost = document.getElementById("lost");
+const out = document.getElementById("out");
+
+// Goes to the way in, unless that would lose what somebody is writing.
+function leave() {
+  const isWriting = [...document.querySelectorAll("textarea")].some((each) => each.value !== each.defaultValue);
+  if (isWriting) out.hidden = false;
+  else location.reload();
+}
 
 // Loads pages one at a time: what is asked for meanwhile, only the last of it, comes next.
 function loader(done) {
@@ -17,11 +30,16 @@ function loader(done) {
     request.open("GET", url);
     request.responseType = "document";
     request.onload = () => {
-      lost.hidden = true;
-      if (request.status === 401) location.reload(); // To sign in.
-      else if (request.response) done(request.response, request.status === 200);
+      lost.hidden = request.response !== null; // What is no page is no answer of the page.
+      if (request.status === 401) {
+        leave();
+        return;
+      }
+      out.hidden = true;
+      if (request.response) done(request.response, request.status === 200);
     };
-    request.onerror = () => (lost.hidden = false);
+    request.timeout = PATIENCE_MS;
+    request.onerror = request.ontimeout = () => (lost.hidden = false);
     request.onloadend = () => {
       isLoading = false;
       const then = next;
@@ -66,8 +84,6 @@ function look() {
 // -- events
 
 const kinds = document.body.dataset.live.split(" ").filter(Boolean);
-const told = document.getElementById("told");
-const lost = document.getElementById("lost");
 let stream = null;
 let timer = null;
 
@@ -83,8 +99,11 @@ function follow() {
   stream = new EventSource(document.body.dataset.events);
   stream.onopen = () => (lost.hidden = true);
   stream.onerror = () => {
-    lost.hidden = false;
-    if (stream?.readyState === EventSource.CLOSED) look(); // It was refused: whoever has signed out is told so.
+    if (stream?.readyState === EventSource.CLOSED) { // It was refused: why, a look shows.
+      stream = null;
+      look();
+      setTimeout(seen, AGAIN_MS);
+    } else lost.hidden = false; // It comes again by itself.
   };
   if (kinds.includes("memory")) stream.addEventListener("memory_changed", () => soon("The memory has changed."));
   stream.addEventListener("task", () => soon(kinds.includes("task") ? "A task goes on." : ""));
