@@ -131,7 +131,7 @@ def test_a_fact_is_remembered_appears_in_every_window_is_edited_undone_and_gone(
         assert "changed by edit, decided by owner, trust owner" in newest.text
 
         press(page, "Undo this")
-        assert told(page).startswith("Undone; to have it again, undo undo-")
+        assert re.match(r"Took back edit-\w+; to have it again, undo undo-", told(page))
         assert text_of(daemon, path) == before
         assert FACT in shown(page, "article").text
 

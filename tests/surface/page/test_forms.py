@@ -76,7 +76,10 @@ def test_lines_stay_as_they_end_and_what_nobody_changed_is_no_edit(daemon, owner
         assert after.startswith(b"\xef\xbb\xbf") == front.startswith(b"\xef\xbb\xbf")
         task = re.search(r"edit-\w+", told)[0]
         status, told = sent(owner, "undo", task=task, path=PATH)
-        assert (status, re.sub(r"undo-\w+", "ID", told)) == (303, f"Took back {task}; to have it again, undo ID.")
+        assert (status, re.sub(r"undo-\w+", "ID", told)) == (
+            303,
+            f"Took back {task}; to have it again, undo ID.",
+        )
         assert file.read_bytes() == before
 
 
