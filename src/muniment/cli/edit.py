@@ -11,10 +11,9 @@ from pathlib import Path
 
 from muniment.cli.inspect import MemoryArguments, with_place
 from muniment.cli.terminal import on_one_line, print_document, say, say_notes
-from muniment.errors import ConfigInvalid, MunimentError, NotFound
+from muniment.errors import ConfigInvalid, MunimentError
 from muniment.jobs.edit import check_editable, edited
 from muniment.jobs.place import Place
-from muniment.kernel.path import canonicalise
 
 
 def edit_entry(where: MemoryArguments, unsafe_path: str) -> int:
@@ -22,9 +21,7 @@ def edit_entry(where: MemoryArguments, unsafe_path: str) -> int:
 
     def body(place: Place) -> int:
         editor = _editor()
-        path = canonicalise(unsafe_path, place.policy.scopes)
-        if path.scope not in place.roots:
-            raise NotFound(f"nothing is remembered in {path.scope} yet")
+        path = place.path(unsafe_path)
         check_editable(place, path)
         before = place.roots[path.scope].root.read_bytes(path)
         directory = Path(tempfile.mkdtemp(prefix="muniment-edit-"))

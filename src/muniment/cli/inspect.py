@@ -90,9 +90,7 @@ def show_entry(where: MemoryArguments, unsafe_path: str) -> int:
         named, at, task = unsafe_path.rpartition("@")
         if not at or task.endswith(FILE_SUFFIX):  # A file may have an @ in its name.
             named, task = unsafe_path, ""
-        path = canonicalise(named, place.policy.scopes)
-        if path.scope not in place.roots:
-            raise NotFound(f"nothing is remembered in {path.scope} yet")
+        path = place.path(named)
         if task:
             from muniment.jobs.review import content_of
 

@@ -28,14 +28,25 @@ from muniment.cli.terminal import (
 )
 from muniment.errors import ConfigInvalid, Erased, MunimentError, NotFound, ToolError
 from muniment.jobs.place import Place
-from muniment.jobs.review import Decided, approve, history_of, reject, show, undo, why_of
+from muniment.jobs.review import (
+    BECAME,
+    STATES,
+    Decided,
+    approve,
+    history_of,
+    reject,
+    show,
+    undo,
+    waiting,
+    why_of,
+)
 from muniment.kernel.cancel import Patience
 from muniment.kernel.names import MAX_FILE_BYTES
 from muniment.kernel.path import FILE_SUFFIX
 from muniment.settings import read_settings
 from muniment.store import erase as erasing
 from muniment.store.audit import Head, head, records, verify
-from muniment.store.ledger import MAX_STEPS, Step, Why, root_key
+from muniment.store.ledger import MAX_STEPS, Step, Why
 from muniment.store.review import Pending, pending
 from muniment.store.state import State
 from muniment.store.tasks import RUN_BYTES
@@ -45,13 +56,6 @@ from muniment.store.tasks import RUN_BYTES
 # `muniment history`, `why` and `undo`: what became of the memory, and taking it back.
 
 _WORDS = {"create": "brought back", "modify": "as before", "delete": "gone again"}
-_STATES = {
-    "committed": "is as this task left it",
-    "edited": "was edited by hand since this task",
-    "foreign": "was not written by Muniment; it has the trust of its scope",
-    "removed": "was removed by this task",
-    "missing": "was there after this task, and went by hand since",
-}
 
 
 def show_history(where: MemoryArguments, unsafe_path: str) -> int:
@@ -65,7 +69,7 @@ def show_history(where: MemoryArguments, unsafe_path: str) -> int:
             print_document(told | ({"edited_by_hand": True} if is_edited else {}))
             return 0
         if is_edited:
-            say(on_one_line(f"{unsafe_path} {_STATES['edited']}"))
+            say(on_one_line(f"{unsafe_path} {STATES['edited']}"))
         for step in steps:
             say(_line(step))
         if not steps:
@@ -133,7 +137,7 @@ def _line(step: Step) -> str:
 
 def _print_why(found: Why) -> None:
     trust = f"; trust {found.trust}" if found.trust is not None else ""
-    say(on_one_line(f"{found.path} {_STATES[found.state]}{trust}"))
+    say(on_one_line(f"{found.path} {STATES[found.state]}{trust}"))
     if found.source is None:
         return
     source = found.source
@@ -147,17 +151,13 @@ def _print_why(found: Why) -> None:
 #
 # `muniment review`: the owner decides about changes that wait.
 
-_DONE = {"create": "new", "modify": "changed", "delete": "removed"}
-
 
 def list_reviews(where: MemoryArguments) -> int:
     """Print what waits; the exit code."""
 
     def body(place: Place) -> int:
-        keys = {root_key(place.state, root) for root in place.roots.values()}
-        waiting = pending(place.state)
-        here = [each for each in waiting if keys.issuperset(each.roots.values())]
-        elsewhere = len(waiting) - len(here)
+        here = waiting(place)
+        elsewhere = len(pending(place.state)) - len(here)
         if where.json:
             print_document({"reviews": [_summary(each) for each in here], "elsewhere": elsewhere})
             return 0
@@ -225,7 +225,7 @@ def _decide(where: MemoryArguments, decision: Callable[[Cancel], Decided]) -> in
         say(f"rejected: {done.review_id}; nothing was written")
     else:
         for change in done.changes:
-            say(f"approved ({_DONE[change.kind]}): {on_one_line(change.path)}")
+            say(f"approved ({BECAME[change.kind]}): {on_one_line(change.path)}")
         say(f"  to take it back: muniment undo {done.task_id}")
     return 0
 

@@ -48,8 +48,6 @@ from muniment.lane import (
 from muniment.names import MAX_FACT_BYTES, UNIX_ADDRESS, ContextMode, __version__
 from muniment.store import erase as erasing
 from muniment.store.audit import head
-from muniment.store.ledger import root_key
-from muniment.store.review import pending
 
 # -- tasks -------------------------------------------------------------------------------------------
 #
@@ -371,7 +369,6 @@ async def list_reviews(call: Call) -> Response:
     """Answer what waits in this workspace."""
 
     def body(place: Place, _: Cancel) -> contract.ReviewList:
-        keys = {root_key(place.state, root) for root in place.roots.values()}
         return contract.ReviewList(
             reviews=[
                 contract.Review(
@@ -381,8 +378,7 @@ async def list_reviews(call: Call) -> Response:
                     reasons=list(each.reasons),
                     paths=[path.text for path in each.change_set.paths],
                 )
-                for each in pending(place.state)
-                if keys.issuperset(each.roots.values())
+                for each in review.waiting(place)
             ]
         )
 

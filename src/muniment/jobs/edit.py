@@ -11,7 +11,6 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
 from datetime import UTC, datetime
 
 from muniment.content.entry import parse
@@ -20,13 +19,13 @@ from muniment.errors import NotFound, Refusal, RememberRefused, ToolError
 from muniment.jobs.place import Place
 from muniment.kernel.cancel import Patience
 from muniment.kernel.change import ChangeSet, FileChange, digest
-from muniment.kernel.decide import Judge, Layer, Policy, Rule
+from muniment.kernel.decide import Judge, Policy
 from muniment.kernel.names import RelPath, Trust, Verb
 from muniment.kernel.path import CanonicalPath, canonicalise, fold
 from muniment.recall.context import PINNED
 from muniment.sandbox import WAIT_SECONDS
 from muniment.store.audit import timestamp
-from muniment.store.commit import Commit, Terms, commit
+from muniment.store.commit import Commit, Terms, commit, granting
 from muniment.store.ledger import Run, root_key
 from muniment.store.trust import assessing, constant, new_ulid, stamp
 
@@ -117,8 +116,7 @@ def for_move(policy: Policy, paths: Sequence[CanonicalPath]) -> Policy:
     judge = Judge(policy)
     judge.require(Verb.CREATE, outside[0])
     judge.require_removal(outside[0])
-    rule = Rule("named", (Verb.CREATE, Verb.MODIFY), tuple(f"/{each.text}" for each in paths))
-    return replace(policy, layers=(Layer(KIND, (rule,), ()),))
+    return granting(policy, [Verb.CREATE, Verb.MODIFY], paths)
 
 
 def _committed(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from muniment.content.entry import Entry, parse
 from muniment.errors import (
     InvalidScope,
+    NotFound,
     PathEscape,
     Refusal,
     Refused,
@@ -19,10 +20,10 @@ from muniment.kernel.binding import BoundRoot
 from muniment.kernel.change import digest
 from muniment.kernel.decide import Judge, Policy
 from muniment.kernel.names import Digest, Scope, Trust, Verb
-from muniment.kernel.path import CanonicalPath
+from muniment.kernel.path import CanonicalPath, canonicalise
 from muniment.names import Symlinks
 from muniment.store.catalog import CatalogEntry
-from muniment.store.ledger import root_key, source_of, trust_of_moved
+from muniment.store.ledger import RootKey, root_key, source_of, trust_of_moved
 from muniment.store.state import State
 
 if TYPE_CHECKING:
@@ -69,6 +70,22 @@ class Place:
         for root in self.roots.values():
             root.verify()
         return tuple(self.roots) if scope is None else (Scope(scope),)
+
+    def path(self, unsafe_path: str) -> CanonicalPath:
+        """The path of a scope that is bound.
+
+        Raises:
+            PathEscape, Refusal: it is no path of the memory.
+            NotFound: nothing is remembered in its scope yet.
+        """
+        path = canonicalise(unsafe_path, self.policy.scopes)
+        if path.scope not in self.roots:
+            raise NotFound(f"nothing is remembered in {path.scope} yet")
+        return path
+
+    def scopes_by_key(self) -> dict[RootKey, Scope]:
+        """The scopes that are bound, by the keys of their roots."""
+        return {root_key(self.state, root): scope for scope, root in self.roots.items()}
 
     def close(self) -> None:
         """Close the state, with what looks at the roots beside others, and the roots."""

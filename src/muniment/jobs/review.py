@@ -12,7 +12,7 @@ A4 It commits at most once, under a task of its own, with the trusts that were s
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final, Literal
@@ -39,7 +39,7 @@ from muniment.jobs.edit import for_move
 from muniment.jobs.place import Place
 from muniment.jobs.request import error_json, traced
 from muniment.kernel.cancel import Patience
-from muniment.kernel.change import ChangeSet, FileChange, digest
+from muniment.kernel.change import ChangeKind, ChangeSet, FileChange, digest
 from muniment.kernel.names import Scope, Trust
 from muniment.kernel.path import CanonicalPath, canonicalise
 from muniment.store.audit import timestamp
@@ -61,13 +61,36 @@ from muniment.store.ledger import (
     undone_by,
     why,
 )
-from muniment.store.review import approval_task, changed_lines, check_roots, close, load, preview, turn_down
+from muniment.store.review import (
+    Pending,
+    approval_task,
+    changed_lines,
+    check_roots,
+    close,
+    load,
+    pending,
+    preview,
+    turn_down,
+)
 from muniment.store.state import State
 from muniment.store.trust import Ruling, new_ulid, trust_at
 
 # -- history -----------------------------------------------------------------------------------------
 #
 # What became of the memory of a place: its history, and where a file comes from.
+
+
+STATES: Final[Mapping[str, str]] = {
+    "committed": "is as this task left it",
+    "edited": "was edited by hand since this task",
+    "foreign": "was not written by Muniment; it has the trust of its scope",
+    "removed": "was removed by this task",
+    "missing": "was there after this task, and went by hand since",
+}
+"""What to say of a file by `Why.state`."""
+
+BECAME: Final[Mapping[ChangeKind, str]] = {"create": "new", "modify": "changed", "delete": "removed"}
+"""What to say of it by `Change.kind`."""
 
 
 def history_of(place: Place, unsafe_path: str | None = None, limit: int = MAX_STEPS) -> tuple[Step, ...]:
@@ -83,8 +106,7 @@ def history_of(place: Place, unsafe_path: str | None = None, limit: int = MAX_ST
         ManagedMemoryUnavailable: the state cannot be used.
     """
     below = canonicalise(unsafe_path.removesuffix("/"), place.policy.scopes) if unsafe_path else None
-    roots = {root_key(place.state, root): scope for scope, root in place.roots.items()}
-    return history(place.state, roots, below, limit)
+    return history(place.state, place.scopes_by_key(), below, limit)
 
 
 def why_of(place: Place, unsafe_path: str) -> Why:
@@ -97,7 +119,7 @@ def why_of(place: Place, unsafe_path: str) -> Why:
         ToolError: it cannot be read.
         ManagedMemoryUnavailable: the state cannot be used.
     """
-    path = _path(place, unsafe_path)
+    path = place.path(unsafe_path)
     root = place.roots[path.scope]
     try:
         present = digest(root.root.read_bytes(path))
@@ -115,23 +137,16 @@ def content_of(place: Place, unsafe_path: str, task: str) -> bytes | None:
         Erased: the bytes are no longer known.
         ManagedMemoryUnavailable: the state cannot be used.
     """
-    path = _path(place, unsafe_path)
+    path = place.path(unsafe_path)
     return content_at(place.state, root_key(place.state, place.roots[path.scope]), path, task)
 
 
 def diff_of(place: Place, unsafe_path: str, task: str) -> tuple[str, ...]:
     """What a task changed in a file, line by line, as a review shows it. Raises as `content_of`."""
-    path = _path(place, unsafe_path)
+    path = place.path(unsafe_path)
     key = root_key(place.state, place.roots[path.scope])
     before = content_before(place.state, key, path, task)
     return tuple(changed_lines(before, content_at(place.state, key, path, task)))
-
-
-def _path(place: Place, unsafe_path: str) -> CanonicalPath:
-    path = canonicalise(unsafe_path, place.policy.scopes)
-    if path.scope not in place.roots:
-        raise NotFound(f"nothing is remembered in {path.scope} yet")
-    return path
 
 
 # -- review ------------------------------------------------------------------------------------------
@@ -182,6 +197,12 @@ class Decided:
         }
 
 
+def waiting(place: Place) -> tuple[Pending, ...]:
+    """What waits at a place: of nothing but the roots that are bound there."""
+    keys = place.scopes_by_key().keys()
+    return tuple(each for each in pending(place.state) if keys >= set(each.roots.values()))
+
+
 def show(review_id: str, place: Place) -> Shown:
     """What waits, as it would be approved now.
 
@@ -190,8 +211,8 @@ def show(review_id: str, place: Place) -> Shown:
         InvalidScope: it is about other directories.
         ManagedMemoryUnavailable: the state cannot be used.
     """
-    waiting = load(place.state, review_id)
-    check_roots(place.state, waiting, place.roots)
+    held = load(place.state, review_id)
+    check_roots(place.state, held, place.roots)
 
     def current(path: str) -> bytes | None:
         found = canonicalise(path, place.roots)
@@ -203,7 +224,7 @@ def show(review_id: str, place: Place) -> Shown:
             return f"(cannot be read: {error.code})\n".encode()
 
     digest = place.policy.digest
-    return Shown(review_id, preview(waiting, current, digest), waiting.digest(digest))
+    return Shown(review_id, preview(held, current, digest), held.digest(digest))
 
 
 def approve(review_id: str, digest: str, place: Place, *, cancel: Cancel | None = None) -> Decided:
@@ -225,11 +246,11 @@ def approve(review_id: str, digest: str, place: Place, *, cancel: Cancel | None 
         ManagedMemoryUnavailable: likewise, or what was written will be taken back before anything else is.
     """
     state = place.state
-    waiting = load(state, review_id)
-    check_roots(state, waiting, place.roots)
-    if digest != waiting.digest(place.policy.digest):
+    held = load(state, review_id)
+    check_roots(state, held, place.roots)
+    if digest != held.digest(place.policy.digest):
         raise ReviewChanged(review_id)
-    asked, now = waiting.run, timestamp(datetime.now(UTC))
+    asked, now = held.run, timestamp(datetime.now(UTC))
     run = replace(
         asked,
         task=approval_task(review_id),
@@ -238,7 +259,7 @@ def approve(review_id: str, digest: str, place: Place, *, cancel: Cancel | None 
         policy=place.policy.label,
         answers=asked.kind,
     )
-    trusts = {each.path: each.trust for each in waiting.change_set.changes}
+    trusts = {each.path: each.trust for each in held.change_set.changes}
 
     def trust(draft: FileChange, _: Trust | None) -> Ruling:
         load(state, review_id)  # Asked under the locks: nobody can reject it from here on.
@@ -254,7 +275,7 @@ def approve(review_id: str, digest: str, place: Place, *, cancel: Cancel | None 
         reviewed=True,
     )
     try:
-        done = commit([waiting.change_set], terms)
+        done = commit([held.change_set], terms)
         if done.repeated:
             raise ReviewClosed(review_id, "approved")
         close(state, review_id, "approved", now, run.task)

@@ -19,9 +19,9 @@ from muniment.kernel import commit as kernel
 from muniment.kernel.binding import BoundRoot
 from muniment.kernel.cancel import Patience
 from muniment.kernel.change import ChangeSet, FileChange, Judged, digest, joint
-from muniment.kernel.decide import Policy
+from muniment.kernel.decide import Layer, Policy, Rule
 from muniment.kernel.land import Landed, LockedRoots
-from muniment.kernel.names import Scope, Trust
+from muniment.kernel.names import Scope, Trust, Verb
 from muniment.kernel.path import CanonicalPath
 from muniment.kernel.write import Recovered, temporary_of_index
 from muniment.store.catalog import View
@@ -102,6 +102,12 @@ class Commit:
     trust: Trust | None = None
     rejected: int = 0
     repeated: bool = False
+
+
+def granting(policy: Policy, verbs: Iterable[Verb], paths: Iterable[CanonicalPath]) -> Policy:
+    """A policy with the terms of another one, which grants verbs on files that their owner named alone."""
+    rule = Rule("named", tuple(verbs), tuple(f"/{each.text}" for each in paths))
+    return replace(policy, layers=(Layer("owner", (rule,), ()),))
 
 
 def commit(parts: Sequence[ChangeSet], terms: Terms) -> Commit:

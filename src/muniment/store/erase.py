@@ -27,7 +27,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, Literal, NamedTuple, get_args
 
@@ -47,13 +47,13 @@ from muniment.errors import (
 from muniment.kernel.binding import BoundRoot
 from muniment.kernel.cancel import Patience
 from muniment.kernel.change import ChangeSet, FileChange, digest
-from muniment.kernel.decide import Layer, Policy, Rule
+from muniment.kernel.decide import Policy
 from muniment.kernel.land import lock_roots, remove_directories
 from muniment.kernel.names import RelPath, Scope, Trust, Verb
 from muniment.kernel.path import CanonicalPath, canonicalise
 from muniment.store import audit, tasks
 from muniment.store.audit import timestamp
-from muniment.store.commit import Terms, commit
+from muniment.store.commit import Terms, commit, granting
 from muniment.store.index import is_index_path
 from muniment.store.ledger import ERASED, RootKey, Run, commits, erased_name, root_key
 from muniment.store.state import LEDGER_NAME, State
@@ -690,16 +690,11 @@ def _remove(target: EraseTarget, run: Run, where: EraseGround, *, is_by_path: bo
     """Step 1, second half: how many files went."""
     going = [FileChange(path, digest(content), None) for path, content in _present(target, where).items()]
     # What a policy protects goes only where its owner names it: then that is all that the rules grant.
-    policy = _only(going, where.policy) if is_by_path else where.policy
+    policy = where.policy
+    if is_by_path:
+        policy = granting(policy, [Verb.MODIFY], (each.path for each in going))
     terms = Terms(policy, where.roots, where.patience, where.state, run, constant(Trust.OWNER), reviewed=True)
     return len(commit([ChangeSet(tuple(going))], terms).changes)
-
-
-def _only(going: Sequence[FileChange], policy: Policy) -> Policy:
-    """A policy with the terms of another one that grants nothing but to change some files."""
-    paths = tuple(sorted(f"/{each.path.text}" for each in going))
-    rule = Rule(id="named", verbs=(Verb.MODIFY,), paths=paths)
-    return replace(policy, layers=(Layer(name="erase", allow=(rule,), deny=()),))
 
 
 def _above(target: EraseTarget, where: EraseGround) -> list[CanonicalPath]:

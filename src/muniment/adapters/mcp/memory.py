@@ -196,9 +196,7 @@ def shown(place: Place, reader: Trust, unsafe_path: str) -> ShowAnswer:
         NotFound: nothing is there that a recall might show.
         ManagedMemoryUnavailable: the state cannot be used.
     """
-    path = canonicalise(unsafe_path, place.policy.scopes)
-    if path.scope not in place.roots:
-        raise NotFound(f"nothing is remembered in {path.scope} yet")
+    path = place.path(unsafe_path)
     if path.rel not in {"", INDEX_NAME}:
         return _shown_entry(place, path)
     found = _index_of(place, reader, path.scope)

@@ -24,7 +24,7 @@ from muniment.jobs.edit import check_editable, edited, moved_to_pinned, with_bod
 from muniment.jobs.place import Place
 from muniment.jobs.request import RememberRequest, RememberResult
 from muniment.kernel.change import digest
-from muniment.kernel.path import FILE_SUFFIX, CanonicalPath, canonicalise
+from muniment.kernel.path import FILE_SUFFIX, CanonicalPath
 from muniment.lane import OWNER, Originator
 
 US: Final = Originator(OWNER)
@@ -163,9 +163,7 @@ async def cancel_task(call: PageCall, form: Form) -> Response:
 
 def _present(place: Place, unsafe_path: str) -> tuple[CanonicalPath, bytes]:
     """A path, and the bytes that stand there."""
-    path = canonicalise(unsafe_path, place.policy.scopes)
-    if path.scope not in place.roots:
-        raise NotFound(f"nothing is remembered in {path.scope} yet")
+    path = place.path(unsafe_path)
     return path, place.roots[path.scope].root.read_bytes(path)
 
 

@@ -19,9 +19,8 @@ from muniment.daemon.page.door import Session
 from muniment.daemon.page.rendering import rendered
 from muniment.errors import MunimentError
 from muniment.jobs.place import Place
+from muniment.jobs.review import waiting
 from muniment.lane import count_pending
-from muniment.store.ledger import root_key
-from muniment.store.review import Pending, pending
 
 MAX_FIELDS: Final = 16
 """Fields of a form; the largest has five."""
@@ -140,14 +139,8 @@ class PageCall(Call):
             "here": self.request.scope["path"].removeprefix("/"),
             "workspace": self.workspace,
             "workspaces": list(self.core.workspaces.values()),
-            "waiting": len(waiting_at(place)),
+            "waiting": len(waiting(place)),
             "pending": sum(count_pending(place.state.ledger, self.workspace.key).values()),
             "policy": place.policy.label,
             "scopes": list(place.roots),
         }
-
-
-def waiting_at(place: Place) -> list[Pending]:
-    """The reviews of this place."""
-    keys = {root_key(place.state, root) for root in place.roots.values()}
-    return [each for each in pending(place.state) if keys.issuperset(each.roots.values())]

@@ -26,6 +26,7 @@ from markdown_it.utils import EnvType, OptionsDict
 from markupsafe import Markup, escape
 
 from muniment.content.gates import visible
+from muniment.jobs.review import BECAME
 
 MAX_RENDERED_CHARS: Final = 32_768
 """Characters of a text up to which it is rendered; a longer one is shown as it is, which is faster."""
@@ -50,7 +51,13 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         auto_reload=False,
     )
-    made.filters |= {"when": _when, "ago": _ago, "exact": _exact, "folder": _folder}
+    made.filters |= {
+        "when": _when,
+        "ago": _ago,
+        "exact": _exact,
+        "folder": _folder,
+        "became": BECAME.__getitem__,
+    }
     made.globals["parts"] = made.get_template("parts.html").module
     return made
 

@@ -18,17 +18,17 @@ from muniment import lane
 from muniment.content.entry import PROVENANCE_KEY, parse
 from muniment.content.gates import decode, one_line
 from muniment.daemon.contract import MAX_BODY_BYTES, HttpProblem, sentence_of
-from muniment.daemon.page.call import PageCall, waiting_at
+from muniment.daemon.page.call import PageCall
 from muniment.daemon.page.rendering import DAYS, markdown, timeline
 from muniment.errors import Erased, MunimentError, NotFound
 from muniment.jobs.edit import check_editable, is_pinned
 from muniment.jobs.place import Place
-from muniment.jobs.review import diff_of, history_of, show, why_of
+from muniment.jobs.review import STATES, diff_of, history_of, show, waiting, why_of
 from muniment.kernel.binding import BoundRoot
 from muniment.kernel.cancel import Patience
 from muniment.kernel.change import digest
 from muniment.kernel.names import Verb
-from muniment.kernel.path import CanonicalPath, canonicalise
+from muniment.kernel.path import CanonicalPath
 from muniment.lab.attempts.offer import advice, look_around
 from muniment.lab.attempts.trial import Trial, try_all
 from muniment.lab.explain import explain
@@ -38,7 +38,7 @@ from muniment.policy.load import ACTS, REMOVAL
 from muniment.store import tasks as outbox
 from muniment.store.audit import head, records, verify
 from muniment.store.catalog import CatalogEntry, View
-from muniment.store.ledger import CommitRow, Step, count_by_day, of_task, root_key
+from muniment.store.ledger import CommitRow, Step, count_by_day, of_task
 from muniment.store.upkeep import view_of
 
 ON_PAGE: Final = 100
@@ -67,14 +67,6 @@ FOUND_TOKENS: Final = 4_000
 
 TRIAL_SECONDS: Final = 60.0
 """Seconds for everything that is tried of the fence; it takes half a second."""
-
-_STATES: Final = {
-    "committed": "It is as this task left it.",
-    "edited": "It was edited by hand since this task.",
-    "foreign": "It was not written by Muniment, and has the trust of its scope.",
-    "removed": "It was removed by this task.",
-    "missing": "It was there after this task, and went by hand since.",
-}
 
 Shown = Mapping[str, Any]
 Body = Callable[[Place, PageCall], Shown]
@@ -134,7 +126,7 @@ def entry(place: Place, call: PageCall) -> Shown:
     return {
         "path": path.text,
         "why": _why(place, path.text),
-        "states": _STATES,
+        "states": STATES,
         "row": _row(place, path),
         "is_raw": bool(call.query("raw")),
         "is_pinned": is_pinned(path),
@@ -174,9 +166,7 @@ def editing(place: Place, path: str, body: str, read: str, problem: str = "") ->
 
 def _read(place: Place, unsafe_path: str) -> tuple[CanonicalPath, bytes | None]:
     """A path, and the bytes that stand there; None: nothing does."""
-    path = canonicalise(unsafe_path, place.policy.scopes)
-    if path.scope not in place.roots:
-        raise NotFound(f"nothing is remembered in {path.scope} yet")
+    path = place.path(unsafe_path)
     try:
         return path, place.roots[path.scope].root.read_bytes(path)
     except NotFound:
@@ -224,7 +214,7 @@ def _step(place: Place, path: CanonicalPath, step: Step) -> ShownStep:
 # -- search ------------------------------------------------------------------------------------------
 
 
-def search(place: Place, call: PageCall) -> Shown:
+def search(_: Place, call: PageCall) -> Shown:
     """What is about some words; that a person looks is no recall of an agent, and not on record."""
     query = call.query("q").strip()
     patience = Patience(time.monotonic() + TRIAL_SECONDS)
@@ -232,7 +222,7 @@ def search(place: Place, call: PageCall) -> Shown:
     found = recaller.recall(query, limit=FOUND, budget=FOUND_TOKENS, patience=patience) if query else None
     if found is not None and found.error is not None:
         raise found.error
-    return {"q": query, "found": found, "place": place.policy.label}
+    return {"q": query, "found": found}
 
 
 # -- reviews -----------------------------------------------------------------------------------------
@@ -240,7 +230,7 @@ def search(place: Place, call: PageCall) -> Shown:
 
 def reviews(place: Place, _: PageCall) -> Shown:
     """What waits for the owner."""
-    return {"reviews": waiting_at(place)}
+    return {"reviews": waiting(place)}
 
 
 def review(place: Place, call: PageCall) -> Shown:
@@ -269,11 +259,6 @@ class ShownTask:
     def summary(self) -> str:
         """What came of it."""
         return str((self.task.result or {}).get("summary", "")) or self.problem
-
-    @property
-    def touched(self) -> list[str]:
-        """Paths of what it changed."""
-        return list((self.task.result or {}).get("filesTouched", []))
 
 
 def tasks(place: Place, call: PageCall) -> Shown:
@@ -310,8 +295,7 @@ def task(place: Place, call: PageCall) -> Shown:
 
 def _is_of(place: Place, done: CommitRow) -> bool:
     """Whether a commit is of this place: only those that waited in a lane say of which workspace they are."""
-    keys = {root_key(place.state, root) for root in place.roots.values()}
-    return keys.issuperset(each.root for each in done.changes)
+    return place.scopes_by_key().keys() >= {each.root for each in done.changes}
 
 
 def _told(found: Task) -> ShownTask:
@@ -324,9 +308,8 @@ def _told(found: Task) -> ShownTask:
 
 def learned(place: Place, _: PageCall) -> Shown:
     """What the memory learned, by day."""
-    roots = {root_key(place.state, root): scope for scope, root in place.roots.items()}
     today = datetime.now(UTC).date()
-    counts = count_by_day(place.state, roots, (today - timedelta(days=DAYS)).isoformat())
+    counts = count_by_day(place.state, place.scopes_by_key(), (today - timedelta(days=DAYS)).isoformat())
     drawn = timeline(counts, tuple(place.roots), today)
     return {"timeline": drawn, "lately": history_of(place, limit=ON_PAGE)}
 
