@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import queue
-import sqlite3
 import threading
 import time
 import uuid
@@ -33,7 +32,7 @@ from muniment.errors import (
 from muniment.kernel.names import Trust
 from muniment.store import tasks as outbox
 from muniment.store.audit import append, timestamp
-from muniment.store.database import Database, unavailable
+from muniment.store.database import Connection, Ledger, unavailable
 from muniment.store.ledger import of_task
 from muniment.store.state import State
 
@@ -170,7 +169,7 @@ _COLUMNS: Final = (
 )
 
 
-def read_task(ledger: Database, workspace: str, task_id: str) -> Task:
+def read_task(ledger: Ledger, workspace: str, task_id: str) -> Task:
     """A task of a workspace.
 
     Raises:
@@ -183,24 +182,24 @@ def read_task(ledger: Database, workspace: str, task_id: str) -> Task:
     return found
 
 
-def running(ledger: Database, workspace: str) -> tuple[Task, ...]:
+def running(ledger: Ledger, workspace: str) -> tuple[Task, ...]:
     """What runs, or did when its process ended; never two, unless somebody edited the ledger."""
     rows = ledger.rows(f"SELECT {_COLUMNS} {_PENDING} AND status = 'running' ORDER BY seq", (workspace,))
     return tuple(_task(ledger, row) for row in rows)
 
 
-def find(ledger: Database, workspace: str, task_id: str) -> Task | None:
+def find(ledger: Ledger, workspace: str, task_id: str) -> Task | None:
     """A task of a workspace; None: there is none of that id."""
     return _first(ledger, "FROM task WHERE workspace = ? AND id = ?", workspace, task_id)
 
 
-def find_repeated(ledger: Database, repeat: str) -> Task | None:
+def find_repeated(ledger: Ledger, repeat: str) -> Task | None:
     """The task that the digest of a key names; None: none."""
     return _first(ledger, "FROM task WHERE repeat = ?", repeat)
 
 
 def tasks(
-    ledger: Database, workspace: str, *, before: int | None = None, limit: int = MAX_LISTED
+    ledger: Ledger, workspace: str, *, before: int | None = None, limit: int = MAX_LISTED
 ) -> tuple[Task, ...]:
     """The tasks of a workspace, the newest first.
 
@@ -211,14 +210,14 @@ def tasks(
         limit: how many at most.
     """
     rows = ledger.rows(
-        f"SELECT {_COLUMNS} FROM task WHERE workspace = ?1 AND (?2 IS NULL OR seq < ?2) "  # noqa: S608  constants
-        "ORDER BY seq DESC LIMIT ?3",
-        (workspace, before, limit),
+        f"SELECT {_COLUMNS} FROM task WHERE workspace = ? AND seq < ? "  # noqa: S608  constants
+        "ORDER BY seq DESC LIMIT ?",
+        (workspace, _NEVER_SO_MANY if before is None else before, limit),
     )
     return tuple(_task(ledger, row) for row in rows)
 
 
-def count_pending(ledger: Database, workspace: str) -> dict[str, int]:
+def count_pending(ledger: Ledger, workspace: str) -> dict[str, int]:
     """How many wait or run, by kind."""
     return dict(
         ledger.rows(
@@ -228,17 +227,17 @@ def count_pending(ledger: Database, workspace: str) -> dict[str, int]:
     )
 
 
-def foremost(ledger: Database, workspace: str) -> Task | None:
+def foremost(ledger: Ledger, workspace: str) -> Task | None:
     """The task that runs, otherwise the one that has waited longest; None: nothing is pending."""
     return _first(ledger, f"{_PENDING} ORDER BY status = 'queued', seq", workspace)
 
 
-def _first(ledger: Database, which: str, *values: str) -> Task | None:
+def _first(ledger: Ledger, which: str, *values: str) -> Task | None:
     rows = ledger.rows(f"SELECT {_COLUMNS} {which} LIMIT 1", values)
     return _task(ledger, rows[0]) if rows else None
 
 
-def _task(ledger: Database, row: tuple[Any, ...]) -> Task:
+def _task(ledger: Ledger, row: tuple[Any, ...]) -> Task:
     seq, task_id, kind, status, token, client, trust, attempt, claim, created, updated, shown, *parts = row
     try:
         arguments, result, error, by = (None if each is None else json.loads(each) for each in parts)
@@ -261,7 +260,7 @@ def _task(ledger: Database, row: tuple[Any, ...]) -> Task:
         )
     except (ValueError, TypeError) as reason:
         raise unavailable(
-            ledger.path, f"task {seq} is not as it was written; bring the ledger back from a backup"
+            ledger.name, f"task {seq} is not as it was written; bring the ledger back from a backup"
         ) from reason
 
 
@@ -309,6 +308,7 @@ REPEAT_HOURS: Final = 24
 
 _OVER: Final = "status IN ('completed', 'failed', 'cancelled')"
 _LAPSED: Final = "(repeat IS NULL OR created <= ?)"
+_NEVER_SO_MANY: Final = 2**62
 _ALWAYS: Final = "~"
 """Later than any time."""
 
@@ -553,7 +553,8 @@ class Lane:
                 connection.execute(
                     "DELETE FROM task WHERE seq IN (SELECT seq FROM ("  # noqa: S608  constants
                     "SELECT seq, row_number() OVER (PARTITION BY token ORDER BY seq DESC) AS place FROM task "
-                    f"WHERE workspace = ? AND {_LAPSED} AND {_OVER}) ORDER BY place DESC, seq LIMIT ?)",
+                    f"WHERE workspace = ? AND {_LAPSED} AND {_OVER}) AS it "
+                    "ORDER BY place DESC, seq LIMIT ?)",
                     (self.workspace, until, kept - most),
                 )
 
@@ -650,7 +651,7 @@ class Writer:
         committed: called in that thread after every durable group, before its futures are done.
     """
 
-    def __init__(self, ledger: Database, *, committed: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, ledger: Ledger, *, committed: Callable[[], None] = lambda: None) -> None:
         self._ledger, self._committed = ledger, committed
         self._waiting: queue.SimpleQueue[_Waiting | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
@@ -709,7 +710,7 @@ class Writer:
     def _carry_out(self, group: list[_Waiting]) -> None:
         try:
             with self._ledger.transaction() as connection:
-                outcomes = [_carried_out(connection, change) for change, _ in group]
+                outcomes = [self._carried_out(connection, change) for change, _ in group]
         except BaseException as error:  # noqa: BLE001  told to all of them; without the thread all would hang
             outcomes = [(None, error)] * len(group)
         else:
@@ -726,23 +727,22 @@ class Writer:
         except BaseException as error:  # noqa: BLE001  what is durable is so, whoever fails to hear of it
             events.emit("commit_untold", problem=type(error).__name__)
 
+    def _carried_out(self, connection: Connection, change: Callable[[], Any]) -> _Outcome:
+        """What a change returned or raised; if it raised, nothing of it is left in the transaction.
 
-def _carried_out(connection: sqlite3.Connection, change: Callable[[], Any]) -> _Outcome:
-    """What a change returned or raised; if it raised, nothing of it is left in the transaction.
-
-    Raises:
-        BaseException: as it did, where SQLite has taken back the whole transaction: a full disk, for one.
-    """
-    connection.execute("SAVEPOINT one")
-    try:
-        outcome: _Outcome = change(), None
-    except BaseException as error:  # told to the one who waits for it
-        if not connection.in_transaction:
-            raise
-        connection.execute("ROLLBACK TO one")
-        outcome = None, error
-    connection.execute("RELEASE one")
-    return outcome
+        Raises:
+            BaseException: as it did, where the whole transaction was taken back: a full disk, for one.
+        """
+        connection.execute("SAVEPOINT one")
+        try:
+            outcome: _Outcome = change(), None
+        except BaseException as error:  # told to the one who waits for it
+            if not self._ledger.is_lasting(error):
+                raise
+            connection.execute("ROLLBACK TO one")
+            outcome = None, error
+        connection.execute("RELEASE one")
+        return outcome
 
 
 # -- runner ------------------------------------------------------------------------------------------

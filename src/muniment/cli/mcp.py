@@ -233,10 +233,9 @@ async def _told_of_commits(server: MemoryServer, opened: OpenedMemory) -> None:
     """Likewise; raises where the memory cannot be opened or read now."""
     from muniment.adapters.mcp.memory import CommitsSince
     from muniment.daemon.stream import Stream
-    from muniment.store.database import Database
 
     place = await asyncio.to_thread(opened.place)
-    with closing(Database(place.state.ledger.path, synchronous="FULL")) as reads:
+    with closing(place.state.reads()) as reads:
         stream = Stream(reads)
         looking = asyncio.create_task(stream.watch())
         try:

@@ -47,7 +47,6 @@ from muniment.lane import NewTask, Originator, Submitted, Task, Writer
 from muniment.opening import open_state
 from muniment.projects import find_project
 from muniment.settings import Settings
-from muniment.store.database import Database
 from muniment.store.watching import looks_of
 from muniment.tracing import TraceParents
 
@@ -285,7 +284,7 @@ class DaemonCore:
             self.recalls = Recalls(self.metrics)
             opened.push_async_callback(self._end_threads)
             self.state = opened.enter_context(await asyncio.to_thread(open_state, self._settings))
-            self._reads = Database(self.state.ledger.path, synchronous="FULL")
+            self._reads = self.state.reads()
             opened.callback(self._reads.close)
             self.tokens = Tokens(self.state, self._reads)
             self._owner_token = owner_token(self.state.directory)

@@ -34,7 +34,7 @@ from muniment import events
 from muniment.errors import MunimentError
 from muniment.lane import Originator
 from muniment.store import tasks
-from muniment.store.database import Database
+from muniment.store.database import Ledger
 
 LOOK_SECONDS: Final = 0.5
 """Seconds between two looks whether another process has committed something."""
@@ -92,12 +92,11 @@ class Stream:
         reads: a connection to the ledger of this stream's own.
     """
 
-    def __init__(self, reads: Database) -> None:
+    def __init__(self, reads: Ledger) -> None:
         self._reads = reads
         self.epoch, _, self.last = tasks.span(reads)
         self._ring: deque[_Told] = deque(maxlen=RING)
-        self._version = self._data_version()
-        self._file, self._was_lost = self._identity(), False
+        self._version, self._was_lost = reads.version(), False
         self._next = asyncio.get_running_loop().create_future()
         self._looking = False
         self._doubts = 0
@@ -105,11 +104,8 @@ class Stream:
 
     @property
     def is_lost(self) -> bool:
-        """Whether the ledger is no longer where it was opened: no next daemon would find what is added.
-
-        Cost: one `stat`.
-        """
-        return self._identity() != self._file
+        """Whether the ledger is no longer where it was opened: no next daemon would find what is added."""
+        return self._reads.is_lost()
 
     def wake(self) -> None:
         """Look for new events soon; calls in one turn of the loop are one look."""
@@ -127,7 +123,7 @@ class Stream:
             with suppress(
                 MunimentError, OSError
             ):  # Whoever changes the ledger is told that it is unavailable.
-                version = self._data_version()
+                version = self._reads.version()
                 if version != self._version:
                     self._version = version
                     self._look()
@@ -227,17 +223,6 @@ class Stream:
             self._next.set_result(None)
         if not self.is_closed:
             self._next = asyncio.get_running_loop().create_future()
-
-    def _identity(self) -> tuple[int, int] | None:
-        """Which file the ledger's path leads to; None: to none."""
-        try:
-            found = self._reads.path.stat()
-        except OSError:
-            return None
-        return found.st_dev, found.st_ino
-
-    def _data_version(self) -> int:
-        return int(self._reads.rows("PRAGMA data_version")[0][0])
 
     def _after(self, number: int) -> list[_Told]:
         """The next events after a number."""

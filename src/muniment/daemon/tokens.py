@@ -24,7 +24,7 @@ from muniment.kernel.names import Trust
 from muniment.lane import OWNER
 from muniment.names import hello_key, hello_name, hello_proof
 from muniment.store.audit import append, timestamp
-from muniment.store.database import Database
+from muniment.store.database import Ledger
 from muniment.store.state import State, put
 
 # -- shares ------------------------------------------------------------------------------------------
@@ -130,7 +130,7 @@ class Tokens:
             `state`.
     """
 
-    def __init__(self, state: State, reads: Database | None = None) -> None:
+    def __init__(self, state: State, reads: Ledger | None = None) -> None:
         self._state, self._reads = state, reads or state.ledger
 
     def add(self, name: str, clients: Collection[str], trust: Trust) -> str:
@@ -223,7 +223,7 @@ class Tokens:
         return self._state.keyed(f"token {token}")
 
 
-def _all(ledger: Database) -> tuple[Principal, ...]:
+def _all(ledger: Ledger) -> tuple[Principal, ...]:
     return tuple(
         Principal(name, Trust(trust), frozenset(json.loads(clients)), digest)
         for name, trust, clients, digest in ledger.rows(

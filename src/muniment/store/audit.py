@@ -37,6 +37,9 @@ from muniment.store.table import Table
 ERASE: Final = "erase"
 """Kind of the records that name which bodies are gone."""
 
+ALL: Final = 2**62
+"""More records than there ever are."""
+
 DIGEST_CHARS: Final = 16
 """Of a keyed digest of a path, for people to compare."""
 
@@ -158,29 +161,32 @@ def append(state: State, at: str, kind: str, task: str | None, body: Mapping[str
         body_mac = state.mac(b"body", text.encode())
         named = None if task is None else task.encode()
         mac = _mac(state, before, (seq, at.encode(), kind.encode(), named), body_mac)
-        _RECORDS.add(connection, _Link(seq, at, kind, task, text, body_mac, mac))
-        _HEADS.insert(connection, [_End(1, seq, _head_mac(state, seq, mac))], "INSERT OR REPLACE")
+        _RECORDS.insert(connection, [_Link(seq, at, kind, task, text, body_mac, mac)])
+        end = _End(1, seq, _head_mac(state, seq, mac))
+        if not connection.execute("UPDATE head SET seq = ?, mac = ?", (end.seq, end.mac)).rowcount:
+            _HEADS.insert(connection, [end])
 
 
-def records(state: State, *, task: str | None = None, latest: int = -1) -> tuple[Record, ...]:
+def records(state: State, *, task: str | None = None, latest: int = ALL) -> tuple[Record, ...]:
     """The records in order, all or those of one task.
 
     Args:
         state: whose ledger.
         task: its id.
-        latest: how many at most, the last ones; -1: all.
+        latest: how many at most, the last ones.
 
     Raises:
         ManagedMemoryUnavailable: the ledger cannot be read, or somebody edited a record so that it cannot be.
     """
     found: list[Record] = []
-    which = "WHERE ?1 IS NULL OR task = ?1 ORDER BY seq DESC LIMIT ?2"
-    for each in reversed(_RECORDS.read(state.ledger, which, (task, latest))):
+    which = "" if task is None else "WHERE task = ? "
+    values = (latest,) if task is None else (task, latest)
+    for each in reversed(_RECORDS.read(state.ledger, f"{which}ORDER BY seq DESC LIMIT ?", values)):
         try:
             body = None if each.body is None else json.loads(each.body)
         except ValueError as error:
             reason = f"record {each.seq} is not as it was written; run: muniment audit verify"
-            raise unavailable(state.ledger.path, reason) from error
+            raise unavailable(state.ledger.name, reason) from error
         found.append(Record(each.seq, each.at, each.kind, each.task, body))
     return tuple(found)
 
@@ -244,10 +250,11 @@ def _end(state: State) -> tuple[int, bytes]:
     `verify` finds for ever.
     """
     (found,) = state.ledger.rows(
-        "SELECT max(coalesce((SELECT seq FROM head), 0), coalesce((SELECT max(seq) FROM record), 0)), "
+        "SELECT coalesce((SELECT seq FROM head), 0), coalesce((SELECT max(seq) FROM record), 0), "
         "(SELECT mac FROM head), (SELECT record.mac FROM head JOIN record USING (seq))"
     )
-    last, marked, mac = found
+    marked_last, last, marked, mac = found
+    last = max(marked_last, last)
     is_whole = mac is not None and marked == _head_mac(state, last, mac)
     return last + 1, mac if is_whole else _START
 

@@ -52,6 +52,7 @@ from muniment.kernel.land import lock_roots
 from muniment.kernel.names import Scope
 from muniment.ownership import create_private_directory
 from muniment.store.audit import Head, head_of_copy, verify
+from muniment.store.database import Database
 from muniment.store.ledger import move_roots
 from muniment.store.state import KEY_NAME, LEDGER_NAME, State, sync
 
@@ -206,7 +207,8 @@ def _copy_ledger(state: State, path: Path) -> None:
     path.unlink(missing_ok=True)
     os.close(os.open(path, _NEW, 0o600))
     is_full = False
-    with state.ledger.bare() as connection, closing(sqlite3.connect(path)) as copy:
+    source = Database(state.directory / LEDGER_NAME, synchronous="FULL")
+    with closing(source), source.bare() as connection, closing(sqlite3.connect(path)) as copy:
         try:
             connection.backup(copy)
             copy.execute("PRAGMA journal_mode = DELETE")

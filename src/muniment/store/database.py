@@ -20,11 +20,11 @@ import sqlite3
 import stat
 import threading
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from muniment.errors import ManagedMemoryUnavailable, MunimentError, printable
 from muniment.kernel.cancel import Patience
@@ -134,6 +134,94 @@ def _let_go(key: Path) -> None:
         _HELD[key] = left
 
 
+# -- ledger ------------------------------------------------------------------------------------------
+#
+# What a ledger is kept in: this machine's SQLite below, or a PostgreSQL that nodes share (`postgres.py`).
+# Statements are written once, in words that both take; parameters are `?`, or `?1` where one comes twice.
+
+
+class Cursor(Protocol):
+    """What a statement gave."""
+
+    @property
+    def rowcount(self) -> int:
+        """How many rows it changed."""
+
+    def fetchone(self) -> Any:
+        """The next row; None: no more."""
+
+    def fetchall(self) -> list[Any]:
+        """All rows that are left."""
+
+    def __iter__(self) -> Iterator[Any]: ...
+
+
+class Connection(Protocol):
+    """A transaction that is open."""
+
+    def execute(self, statement: str, values: Sequence[Any] = ..., /) -> Cursor:
+        """Carry out a statement."""
+
+    def executemany(self, statement: str, rows: Iterable[Sequence[Any]], /) -> object:
+        """Carry it out for each of some rows."""
+
+
+class Ledger(Protocol):
+    """Tables that transactions change one after the other, and threads share."""
+
+    @property
+    def name(self) -> str:
+        """What people know it by."""
+
+    def transaction(self) -> AbstractContextManager[Connection]:
+        """A write transaction: committed when the block ends, rolled back when it raises. They nest as one.
+
+        Raises:
+            ManagedMemoryUnavailable: it cannot be written. Nothing of the transaction holds.
+        """
+
+    def rows(
+        self, query: str, values: Sequence[Any] = (), *, patience: Patience | None = None
+    ) -> list[tuple[Any, ...]]:
+        """The rows of one query; inside a transaction as that sees them.
+
+        Raises:
+            ManagedMemoryUnavailable: it cannot be read.
+            Cancelled, DeadlineExceeded: the patience ended.
+        """
+
+    def each(self, query: str) -> AbstractContextManager[Iterator[tuple[Any, ...]]]:
+        """The rows of a query one after the other, for what is more than fits into memory; raises as `rows`."""
+
+    def is_lasting(self, error: BaseException) -> bool:
+        """Inside a transaction: whether an error of a statement has left it open."""
+
+    def tidy(self) -> bool:
+        """Leave nothing of rows that went beside the tables, as far as nobody has to be waited for.
+
+        Raises:
+            ManagedMemoryUnavailable: as `transaction`.
+        """
+
+    def scrub(self) -> None:
+        """Leave nothing of rows that went in the tables either.
+
+        Raises:
+            ManagedMemoryUnavailable: as `transaction`.
+
+        Cost: where it is a file, that is written anew.
+        """
+
+    def version(self) -> int:
+        """A number that is another one once somebody else has changed anything."""
+
+    def is_lost(self) -> bool:
+        """Whether it is no longer where it was opened."""
+
+    def close(self) -> None:
+        """Give back what it holds; harmless when repeated."""
+
+
 # -- database ----------------------------------------------------------------------------------------
 
 BUSY_SECONDS: Final = 30.0
@@ -204,7 +292,12 @@ class Database:
         except BaseException:
             disconnected(path.parent)
             raise
-        self._is_connected = True
+        self._is_connected, self._file = True, _identity(path)
+
+    @property
+    def name(self) -> str:
+        """Its path."""
+        return printable(str(self.path))
 
     def _connect(self) -> sqlite3.Connection:
         with reporting(self.path):
@@ -346,6 +439,35 @@ class Database:
         with self._lock, reporting(self.path):
             yield self._connection
 
+    @contextmanager
+    def each(self, query: str) -> Iterator[Iterator[tuple[Any, ...]]]:
+        """See `Ledger`."""
+        with self.bare() as connection:
+            yield iter(connection.execute(query))
+
+    def is_lasting(self, error: BaseException) -> bool:
+        """See `Ledger`: SQLite takes back a whole transaction where the disk is full, for one."""
+        del error
+        return self._connection.in_transaction
+
+    def version(self) -> int:
+        """See `Ledger`."""
+        return int(self.rows("PRAGMA data_version")[0][0])
+
+    def is_lost(self) -> bool:
+        """See `Ledger`: another file, or none, is where its path leads.
+
+        Cost: one `stat`.
+        """
+        return _identity(self.path) != self._file
+
+    def scrub(self) -> None:
+        """See `Ledger`."""
+        with self.bare() as connection:
+            connection.execute("PRAGMA secure_delete = ON")
+            connection.execute("VACUUM")
+        self.drain()
+
     def drain(self) -> None:
         """Move what stands in the write-ahead log into the database and empty the log.
 
@@ -382,7 +504,16 @@ class Database:
 
     def is_damaged(self, error: ManagedMemoryUnavailable) -> bool:
         """Whether an error says that this very database is damaged."""
-        return is_corrupt(error) and error.what == printable(str(self.path))
+        return is_corrupt(error) and error.what == self.name
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Which file a path leads to; None: to none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def is_corrupt(error: ManagedMemoryUnavailable) -> bool:
@@ -446,9 +577,9 @@ def reporting(path: Path) -> Iterator[None]:
         raise unavailable(path, _SYSTEM.get(error.errno or 0) or error.strerror or str(error)) from error
 
 
-def unavailable(path: Path, reason: str) -> ManagedMemoryUnavailable:
-    """The error that says why a file of the state directory cannot be used."""
-    return ManagedMemoryUnavailable(printable(str(path)), reason)
+def unavailable(what: Path | str, reason: str) -> ManagedMemoryUnavailable:
+    """The error that says why a file of the state directory, or a ledger, cannot be used."""
+    return ManagedMemoryUnavailable(printable(str(what)), reason)
 
 
 def _meaning(error: sqlite3.Error) -> str:

@@ -390,7 +390,7 @@ def drop(state: State, target: EraseTarget, found: TargetTraces, run: Run) -> No
         each = [(task,) for task in found.tasks]
         connection.executemany("UPDATE change_set SET fact = NULL WHERE task = ?", each)
         facts = [_Forgotten(fact, run.at, run.task) for fact in found.facts]
-        _FORGOTTEN.insert(connection, facts, "INSERT OR IGNORE")
+        _FORGOTTEN.insert(connection, facts, more="ON CONFLICT DO NOTHING")
         clear(state, found.lane_tasks, run.at)
         forget_all(state)
         body = {
@@ -411,21 +411,18 @@ def scrub(state: State) -> None:
 
     Cost: writes the ledger anew; while that lasts it needs as much room again.
     """
-    with state.ledger.bare() as connection:
-        connection.execute("PRAGMA secure_delete = ON")
-        connection.execute("VACUUM")
-    state.ledger.drain()
+    state.ledger.scrub()
     state.remove_copies()
     state.renew_catalog()
 
 
 def _all_held(state: State) -> Iterator[_HeldText]:
     """The walk: versions of files first, one at a time, since all may be more than fits into memory."""
-    with state.ledger.bare() as connection:
-        for number, position, root, scope, rel, before, after, task, fact in connection.execute(
-            "SELECT change_set, position, root, scope, rel, before, after, task, fact "
-            "FROM step WHERE done IS NOT NULL"
-        ):
+    with state.ledger.each(
+        "SELECT change_set, position, root, scope, rel, before, after, task, fact "
+        "FROM step WHERE done IS NOT NULL"
+    ) as rows:
+        for number, position, root, scope, rel, before, after, task, fact in rows:
             sides: tuple[tuple[_Place, bytes | None], ...] = (("before", before), ("after", after))
             for side, content in sides:
                 if content is not None:
@@ -434,8 +431,8 @@ def _all_held(state: State) -> Iterator[_HeldText]:
     waiting = {kept.review: kept for kept in commits(state, "review IS NOT NULL")}
     for review, task, reasons in state.ledger.rows("SELECT id, task, reasons FROM review"):
         kept = waiting.get(review)  # Of one that was decided only why it had waited is left.
-        rows = () if kept is None else kept.changes
-        texts = [row.change.after for row in rows if row.change.after is not None]
+        changes = () if kept is None else kept.changes
+        texts = [row.change.after for row in changes if row.change.after is not None]
         fact = (kept and kept.run.fact) or ""
         yield _HeldText(
             "review", (review,), task, _files_of(state, review), texts, _said(_read(reasons)), fact

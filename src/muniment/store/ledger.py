@@ -232,7 +232,7 @@ def root_key(state: State, bound: BoundRoot) -> RootKey:
     found = state.ledger.rows(find, (path,))
     if not found:
         with state.ledger.transaction() as connection:
-            _ROOTS.insert(connection, [_Root(secrets.token_hex(16), path)], "INSERT OR IGNORE")
+            _ROOTS.insert(connection, [_Root(secrets.token_hex(16), path)], more="ON CONFLICT DO NOTHING")
         found = state.ledger.rows(find, (path,))
     return RootKey(found[0][0])
 
@@ -263,7 +263,9 @@ def move_root(state: State, before: Path, bound: BoundRoot) -> None:
     after, old = os.fsencode(bound.trusted_path), os.fsencode(before)
     if state.ledger.rows("SELECT 1 FROM root WHERE path = ?", (old,)):
         with state.ledger.transaction() as connection:
-            connection.execute("UPDATE OR IGNORE root SET path = ? WHERE path = ?", (after, old))
+            has_own = state.ledger.rows("SELECT 1 FROM root WHERE path = ?", (after,))
+            if not has_own:
+                connection.execute("UPDATE root SET path = ? WHERE path = ?", (after, old))
 
 
 def begin(state: State, kept: CommitRow) -> int:
@@ -303,7 +305,9 @@ def finish(state: State, kept: CommitRow) -> None:
             # What an undo brings back is from where it was from, and foreign text stays foreign.
             if item.after_digest is not None and run.undoes is None
         ]
-        _PROVENANCE.insert(connection, sources, "INSERT OR REPLACE")
+        known = "DELETE FROM provenance WHERE root = ? AND rel = ? AND digest = ?"
+        connection.executemany(known, [(each.root, each.rel, each.digest) for each in sources])
+        _PROVENANCE.insert(connection, sources)
         _tell(state, kept)
         told = {
             name: getattr(run, name) for name in ("kind", "trust", "decided_by", "policy", "fact", "undoes")

@@ -50,6 +50,9 @@ _WAITING: Final = (
     "(SELECT 1 FROM change_set WHERE task = 'approve:' || review.id AND done IS NOT NULL)"
 )
 
+_HELD: Final = "(SELECT change_set.id FROM change_set WHERE change_set.review = review.id)"
+"""Which came first, of those of one time."""
+
 
 @dataclass(frozen=True, slots=True)
 class Pending:
@@ -170,7 +173,7 @@ def _token_of(state: State, task: str) -> str | None:
 
 def _check_caps(state: State, by: str | None) -> None:
     ((in_all, of_token),) = state.ledger.rows(
-        f"SELECT count(*), coalesce(sum(token IS ?), 0) FROM review WHERE {_WAITING}",  # noqa: S608  from above
+        f"SELECT count(*), count(*) FILTER (WHERE token = ?) FROM review WHERE {_WAITING}",  # noqa: S608  from above
         (by,),
     )
     if in_all >= MAX_WAITING or (by is not None and of_token >= MAX_OF_TOKEN):
@@ -284,7 +287,7 @@ def _new_id(is_free: Callable[[str], bool]) -> str:
 
 def _pending(state: State, more: str = "", values: Sequence[object] = ()) -> tuple[Pending, ...]:
     with state.ledger.transaction():  # As `load`.
-        rows = _REVIEWS.read(state.ledger, f"WHERE {_WAITING} {more} ORDER BY at, rowid", values)
+        rows = _REVIEWS.read(state.ledger, f"WHERE {_WAITING} {more} ORDER BY at, {_HELD}", values)
         return tuple(_restored(state, each) for each in rows)
 
 

@@ -236,6 +236,10 @@ LEDGER_MIGRATIONS: Final = (
     """
     CREATE INDEX provenance_by_digest ON provenance (digest);
     """,
+    """
+    ALTER TABLE series ADD COLUMN last INTEGER NOT NULL DEFAULT 0;  -- the number of the last event
+    UPDATE series SET last = coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'event'), 0);
+    """,
 )
 """Each leads from the version of its index to the next."""
 

@@ -47,6 +47,7 @@ from muniment.store.database import (
     BUSY_SECONDS,
     COMPANIONS,
     Database,
+    Ledger,
     is_corrupt,
     make_private,
     reporting,
@@ -149,8 +150,8 @@ SUFFIX: Final = "-series"
 _EPOCH_BYTES: Final = 4
 
 
-def settle(ledger: Database) -> None:
-    """Begin a new series of events, unless the ledger is the one that this file was made beside.
+def settle(path: Path, ledger: Ledger) -> None:
+    """Begin a new series of events, unless the ledger at a path is the one that this file was made beside.
 
     No other process opens the ledger meanwhile.
 
@@ -159,7 +160,7 @@ def settle(ledger: Database) -> None:
 
     Cost: one query.
     """
-    mark = ledger.path.with_name(ledger.path.name + SUFFIX)
+    mark = path.with_name(path.name + SUFFIX)
     with reporting(mark):
         found = _changed_at(mark)
     ((known,),) = ledger.rows("SELECT marked FROM series")
@@ -236,9 +237,9 @@ class State:
             with _alone(self.directory):
                 _refuse_newer(self.directory / LEDGER_NAME)
                 self._key = _read_key(self.directory / KEY_NAME)
-                self.ledger = open_ledger(self.directory / LEDGER_NAME)
+                self.ledger: Ledger = open_ledger(self.directory / LEDGER_NAME)
                 try:
-                    settle(self.ledger)
+                    settle(self.directory / LEDGER_NAME, self.ledger)
                     self.catalog = open_catalog(self.directory / CATALOG_NAME)
                 except BaseException:
                     self.ledger.close()
@@ -255,6 +256,14 @@ class State:
     def keyed(self, text: str) -> str:
         """A digest of `text` that tells nothing to who lacks the key: 64 hexadecimal digits."""
         return self.mac(b"text", text.encode()).hex()
+
+    def reads(self) -> Ledger:
+        """The ledger for who only reads, and so waits for no writer; close it when done.
+
+        Raises:
+            ManagedMemoryUnavailable: it cannot be used.
+        """
+        return Database(self.directory / LEDGER_NAME, synchronous="FULL")
 
     def renew_catalog(self) -> None:
         """Delete the catalog and begin an empty one, as it may be at any time.

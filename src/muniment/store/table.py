@@ -8,7 +8,6 @@ M2 What comes back is what the annotation says: an enum or a truth value as one,
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import is_dataclass
 from enum import Enum
@@ -17,7 +16,7 @@ from operator import attrgetter
 from types import NoneType
 from typing import Any, Final, Generic, TypeVar, get_args, get_origin, get_type_hints
 
-from muniment.store.database import Database
+from muniment.store.database import Connection, Ledger
 
 T = TypeVar("T")
 
@@ -44,26 +43,32 @@ class Table(Generic[T]):
         kept = [leaf for leaf in leaves if leaf[1] != given]
         names, marks = ", ".join(sql for _, sql, _ in kept), ", ".join("?" * len(kept))
         self._insert = f"INTO {source} ({names}) VALUES ({marks})"
+        self._key = given or "1"
         self._get = attrgetter(*(path for path, _, _ in kept))
         self._dumps = [at for at, (_, _, hint) in enumerate(kept) if _plain(hint) in _JSON]
 
-    def insert(
-        self, connection: sqlite3.Connection, items: Iterable[T], how: str = "INSERT", more: str = ""
-    ) -> None:
-        """Add rows; one statement for all of them."""
+    def insert(self, connection: Connection, items: Iterable[T], how: str = "INSERT", more: str = "") -> None:
+        """Add rows; one statement for all of them.
+
+        Args:
+            connection: to the database.
+            items: the rows.
+            how: in SQLite's words, for what is no ledger.
+            more: what stands behind the values, such as what to do where there is such a row already.
+        """
         connection.executemany(f"{how} {self._insert} {more}", map(self._row, items))
 
-    def add(self, connection: sqlite3.Connection, item: T) -> int:
-        """Add a row; its number."""
-        return connection.execute(f"INSERT {self._insert}", self._row(item)).lastrowid or 0
+    def add(self, connection: Connection, item: T) -> int:
+        """Add a row; its number, which the table gives."""
+        return int(
+            connection.execute(f"INSERT {self._insert} RETURNING {self._key}", self._row(item)).fetchone()[0]
+        )
 
-    def read(self, database: Database, rest: str = "", values: Sequence[object] = ()) -> tuple[T, ...]:
+    def read(self, database: Ledger, rest: str = "", values: Sequence[object] = ()) -> tuple[T, ...]:
         """The rows that are left by what stands behind FROM, in its order."""
         return tuple(map(self._made, database.rows(self._select + rest, values)))
 
-    def each(
-        self, connection: sqlite3.Connection, rest: str = "", values: Sequence[object] = ()
-    ) -> Iterator[T]:
+    def each(self, connection: Connection, rest: str = "", values: Sequence[object] = ()) -> Iterator[T]:
         """As `read`, one after the other: for what is more than fits into memory."""
         return map(self._made, connection.execute(self._select + rest, values))
 

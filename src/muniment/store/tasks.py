@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from muniment.content.entry import parse
 from muniment.kernel.syscalls import os
-from muniment.store.database import Database, reporting
+from muniment.store.database import Ledger, reporting
 from muniment.store.state import State, put
 from muniment.store.table import Table
 
@@ -66,7 +66,7 @@ class Event:
     number: int = 0
 
 
-_EVENTS: Final = Table("event", Event, given="number")
+_EVENTS: Final = Table("event", Event)
 
 
 def append(state: State, event: Event) -> None:
@@ -76,12 +76,13 @@ def append(state: State, event: Event) -> None:
         ManagedMemoryUnavailable: the ledger cannot be written.
     """
     with state.ledger.transaction() as connection:
-        number = _EVENTS.add(connection, event)
+        (number,) = connection.execute("UPDATE series SET last = last + 1 RETURNING last").fetchone()
+        _EVENTS.insert(connection, [replace(event, number=number)])
         if number % _SWEEP == 0:
             connection.execute("DELETE FROM event WHERE number <= ?", (number - MAX_EVENTS,))
 
 
-def read(ledger: Database, after: int, limit: int) -> tuple[Event, ...]:
+def read(ledger: Ledger, after: int, limit: int) -> tuple[Event, ...]:
     """The oldest events with a number above `after`.
 
     Args:
@@ -95,7 +96,7 @@ def read(ledger: Database, after: int, limit: int) -> tuple[Event, ...]:
     return _EVENTS.read(ledger, "WHERE number > ? ORDER BY number LIMIT ?", (after, limit))
 
 
-def of_task(ledger: Database, task: str) -> tuple[Event, ...]:
+def of_task(ledger: Ledger, task: str) -> tuple[Event, ...]:
     """What is kept of the events about a task, in order. Raises as `read`.
 
     Cost: a look at all that are kept, some ms.
@@ -103,17 +104,13 @@ def of_task(ledger: Database, task: str) -> tuple[Event, ...]:
     return _EVENTS.read(ledger, "WHERE task = ? ORDER BY number", (task,))
 
 
-def span(ledger: Database) -> tuple[str, int, int]:
+def span(ledger: Ledger) -> tuple[str, int, int]:
     """The epoch of the series, and the lowest and highest number after which `read` misses nothing.
 
     Raises:
         ManagedMemoryUnavailable: the ledger cannot be read.
     """
-    ((epoch, first, last),) = ledger.rows(
-        "SELECT epoch, (SELECT min(number) FROM event), "
-        "(SELECT seq FROM sqlite_sequence WHERE name = 'event') FROM series"
-    )
-    last = last or 0
+    ((epoch, first, last),) = ledger.rows("SELECT epoch, (SELECT min(number) FROM event), last FROM series")
     return epoch, last if first is None else first - 1, last
 
 

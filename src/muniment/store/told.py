@@ -93,7 +93,10 @@ class HookSession:
                 [_Session(self._id, timestamp(now))],
                 more="ON CONFLICT (id) DO UPDATE SET at = excluded.at",
             )
-            _TOLD.insert(connection, [_ToldRow(self._id, entry) for entry in entries])
+            told = [_ToldRow(self._id, entry) for entry in entries]
+            again = "DELETE FROM told WHERE session = ? AND root = ? AND rel = ?"
+            connection.executemany(again, [(self._id, *each.entry[:2]) for each in told])
+            _TOLD.insert(connection, told)
             connection.execute(
                 "DELETE FROM told WHERE session = ?1 AND number NOT IN "
                 "(SELECT number FROM told WHERE session = ?1 ORDER BY number DESC LIMIT ?2)",

