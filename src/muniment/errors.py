@@ -7,6 +7,8 @@
     ├── InvalidScope              invalid_scope
     ├── ConfinementUnavailable    confinement_unavailable
     ├── ManagedMemoryUnavailable  managed_memory_unavailable
+    │   ├── LedgerAway            ledger_away
+    │   └── LeaseLost             managed_memory_unavailable
     ├── StateTooNew               state_too_new
     ├── WorkerLost                worker_lost
     ├── StoreConflict             store_conflict
@@ -136,6 +138,22 @@ class ConfinementUnavailable(MunimentError):
         super().__init__(
             f"the policy requires confinement '{required}', this run would have '{offered}'; {remedy}"
         )
+
+
+class LedgerAway(ManagedMemoryUnavailable):
+    """The database that nodes share does not answer; of a commit that was cut off nobody can tell."""
+
+    code = "ledger_away"
+
+    def __init__(self, what: str) -> None:
+        super().__init__(what, "the database does not answer; try again")
+
+
+class LeaseLost(ManagedMemoryUnavailable):
+    """Another node has taken a home over; nothing of what this one does there lands any more."""
+
+    def __init__(self, home: str) -> None:
+        super().__init__(f"the home {home}", "another node has taken it over")
 
 
 class StateTooNew(MunimentError):

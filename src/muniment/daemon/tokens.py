@@ -133,14 +133,20 @@ class Tokens:
     def __init__(self, state: State, reads: Ledger | None = None) -> None:
         self._state, self._reads = state, reads or state.ledger
 
-    def add(self, name: str, clients: Collection[str], trust: Trust) -> str:
+    def add(self, name: str, clients: Collection[str], trust: Trust, *, may_own: bool = False) -> str:
         """Make a token for a client; this is the only time that it is told.
+
+        Args:
+            name: of the token.
+            clients: ids that may come with it.
+            trust: of what does.
+            may_own: it may be the owner's, where no file holds that.
 
         Raises:
             ConfigInvalid: the name or an id cannot be one, or is taken.
             ManagedMemoryUnavailable: the ledger cannot be written.
         """
-        if _NAME.fullmatch(name) is None or name == OWNER:
+        if _NAME.fullmatch(name) is None or (name == OWNER and not may_own):
             raise ConfigInvalid(
                 f"{name!r} cannot name a token; use up to 64 letters, digits, . _ -, not {OWNER!r}"
             )

@@ -191,7 +191,7 @@ class Ledger(Protocol):
         """
 
     def each(self, query: str) -> AbstractContextManager[Iterator[tuple[Any, ...]]]:
-        """The rows of a query one after the other, for what is more than fits into memory; raises as `rows`."""
+        """The rows of a query one after the other, where all do not fit into memory; raises as `rows`."""
 
     def is_lasting(self, error: BaseException) -> bool:
         """Inside a transaction: whether an error of a statement has left it open."""

@@ -227,7 +227,7 @@ def erased_name(state: State, root: RootKey, rel: RelPath) -> RelPath:
 
 def root_key(state: State, bound: BoundRoot) -> RootKey:
     """The key of a bound root, given to its path at first sight."""
-    path = os.fsencode(bound.trusted_path)
+    path = state.name_of_root(bound.trusted_path)
     find = "SELECT id FROM root WHERE path = ?"
     found = state.ledger.rows(find, (path,))
     if not found:
@@ -260,7 +260,7 @@ def move_root(state: State, before: Path, bound: BoundRoot) -> None:
     Raises:
         ManagedMemoryUnavailable: the ledger cannot be written.
     """
-    after, old = os.fsencode(bound.trusted_path), os.fsencode(before)
+    after, old = state.name_of_root(bound.trusted_path), os.fsencode(before)
     if state.ledger.rows("SELECT 1 FROM root WHERE path = ?", (old,)):
         with state.ledger.transaction() as connection:
             has_own = state.ledger.rows("SELECT 1 FROM root WHERE path = ?", (after,))

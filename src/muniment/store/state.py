@@ -24,6 +24,7 @@ Source: sqlite.org/fileformat.html, 1.3 (where the version stands).
 from __future__ import annotations
 
 import base64
+import copy
 import hashlib
 import hmac
 import re
@@ -210,12 +211,27 @@ class Closable(Protocol):
         """Give back what it holds."""
 
 
+class Shared(NamedTuple):
+    """A ledger that other machines use too, in place of one in the state directory.
+
+    Attributes:
+        ledger: the truth; stays the caller's.
+        key: what `KEY_NAME` holds elsewhere: the same on every machine.
+        base: the directory that all roots lie in: they are known by their paths below it.
+    """
+
+    ledger: Ledger
+    key: bytes
+    base: Path
+
+
 class State:
     """The open state directory. Close it, or use it in a `with` statement.
 
     Args:
         directory: made 0700 if it is missing. None: a private temporary one, removed on `close`.
         embedder: makes the vectors of entries; None: there are none.
+        shared: the ledger, where it is not in the directory: that holds the catalog alone.
 
     Attributes:
         directory: where it is.
@@ -227,19 +243,18 @@ class State:
         ManagedMemoryUnavailable: it cannot be used, with the reason.
     """
 
-    def __init__(self, directory: Path | None, *, embedder: Embedder | None = None) -> None:
-        self.embedder = embedder
+    def __init__(
+        self, directory: Path | None, *, embedder: Embedder | None = None, shared: Shared | None = None
+    ) -> None:
+        self.embedder, self._base = embedder, None if shared is None else os.path.realpath(shared.base)
         self._temporary = TemporaryDirectory(prefix="muniment-state-") if directory is None else None
         self.directory = Path(self._temporary.name) if self._temporary else Path(directory or "")
         self._lock, self._beside = threading.Lock(), dict[str, Closable]()
         try:
             create_private_directory(self.directory)
             with _alone(self.directory):
-                _refuse_newer(self.directory / LEDGER_NAME)
-                self._key = _read_key(self.directory / KEY_NAME)
-                self.ledger: Ledger = open_ledger(self.directory / LEDGER_NAME)
+                self.ledger, self._key = self._opened() if shared is None else shared[:2]
                 try:
-                    settle(self.directory / LEDGER_NAME, self.ledger)
                     self.catalog = open_catalog(self.directory / CATALOG_NAME)
                 except BaseException:
                     self.ledger.close()
@@ -247,6 +262,28 @@ class State:
         except BaseException:
             self._remove()
             raise
+
+    def _opened(self) -> tuple[Ledger, bytes]:
+        """The ledger of the directory, and its key."""
+        path = self.directory / LEDGER_NAME
+        _refuse_newer(path)
+        key, ledger = _read_key(self.directory / KEY_NAME), open_ledger(path)
+        try:
+            settle(path, ledger)
+        except BaseException:
+            ledger.close()
+            raise
+        return ledger, key
+
+    def under(self, ledger: Ledger) -> State:
+        """The same state by another connection to its ledger; closed with this one."""
+        other = copy.copy(self)
+        other.ledger = ledger
+        return other
+
+    def name_of_root(self, real: Path) -> bytes:
+        """By which the ledger knows a root: its real path, or that below what all roots of a home lie in."""
+        return os.fsencode(real if self._base is None else os.path.relpath(real, self._base))
 
     def mac(self, *parts: bytes) -> bytes:
         """HMAC-SHA-256 with the key of this directory over `parts`, each with its length before it."""
@@ -263,6 +300,8 @@ class State:
         Raises:
             ManagedMemoryUnavailable: it cannot be used.
         """
+        if self._base is not None:
+            return self.ledger
         return Database(self.directory / LEDGER_NAME, synchronous="FULL")
 
     def renew_catalog(self) -> None:
@@ -436,8 +475,8 @@ def _copy(database: Database, path: Path) -> None:
             return
         unfinished.unlink(missing_ok=True)
         make_private(unfinished)
-        with database.bare() as connection, closing(sqlite3.connect(unfinished)) as copy:
-            connection.backup(copy)
+        with database.bare() as connection, closing(sqlite3.connect(unfinished)) as kept:
+            connection.backup(kept)
         unfinished.rename(path)
         sync(path.parent)
 

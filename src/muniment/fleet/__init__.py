@@ -1,0 +1,1 @@
+"""Many nodes, one PostgreSQL: homes, their leases and working copies, and the node that serves them."""

@@ -1,0 +1,136 @@
+"""The homes of a fleet, as its owner makes, lists and removes them."""
+
+from __future__ import annotations
+
+import hmac
+import re
+import secrets
+from collections.abc import Collection, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final
+
+import psycopg
+
+from muniment.daemon.tokens import Tokens
+from muniment.errors import ConfigInvalid, LedgerAway, NotFound, printable
+from muniment.kernel.names import Trust
+from muniment.lane import OWNER
+from muniment.store.postgres import LedgerPool
+from muniment.store.state import Shared, State
+
+MAX_NAME: Final = 128
+"""Characters of a home's name."""
+
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@-]{0,127}", re.ASCII)
+_EPOCH_BYTES: Final = 4
+
+
+def check_name(home: str) -> str:
+    """The name of a home.
+
+    Raises:
+        ConfigInvalid: it can be none.
+    """
+    if _NAME.fullmatch(home) is None:
+        raise ConfigInvalid(
+            f"{printable(home)} cannot name a home; use up to {MAX_NAME} letters, digits, . _ : @ -"
+        )
+    return home
+
+
+def key_of(fleet: bytes, home: str) -> bytes:
+    """The key of a home: it chains its records and digests what is asked there; no other home's is alike."""
+    return hmac.digest(fleet, b"muniment home\n" + home.encode(), "sha256")
+
+
+def add_home(url: str, home: str) -> bool:
+    """Make a home; False: it is there already.
+
+    Args:
+        url: of the owner of the tables.
+        home: its name.
+
+    Raises:
+        ConfigInvalid: it can be none.
+        LedgerAway: nobody answers.
+    """
+    with _owning(url, check_name(home)) as connection:
+        made = connection.execute(
+            "INSERT INTO home (home) VALUES (%s) ON CONFLICT DO NOTHING", (home,)
+        ).rowcount
+        if made:
+            epoch = secrets.token_hex(_EPOCH_BYTES)
+            connection.execute("INSERT INTO series (one, epoch) VALUES (1, %s)", (epoch,))
+        return bool(made)
+
+
+def add_token(
+    url: str,
+    key: bytes,
+    home: str,
+    name: str = OWNER,
+    clients: Collection[str] = (),
+    trust: Trust = Trust.OWNER,
+) -> str:
+    """Make a token of a home; this is the only time that it is told.
+
+    Args:
+        url: of the owner of the tables.
+        key: of the fleet.
+        home: which must be there.
+        name: of the token; `owner`: it may do everything in the home, and replaces the one of that name.
+        clients: ids that may come with it.
+        trust: of what comes with it.
+
+    Raises:
+        ConfigInvalid: a name cannot be one, or is taken.
+        ManagedMemoryUnavailable: there is no such home, or nobody answers.
+    """
+    with _state_of(url, key, check_name(home)) as state:
+        return Tokens(state).add(name, clients, trust, may_own=True)
+
+
+def revoke_token(url: str, key: bytes, home: str, name: str) -> None:
+    """Make a token invalid, from the next request on; raises as `add_token`, and `NotFound`."""
+    with _state_of(url, key, check_name(home)) as state:
+        Tokens(state).revoke(name)
+
+
+def remove_home(url: str, home: str) -> None:
+    """Delete a home with everything that was remembered in it, its tokens and its records.
+
+    Raises:
+        NotFound: there is no such home.
+        LedgerAway: nobody answers.
+    """
+    with _owning(url, check_name(home)) as connection:
+        if not connection.execute("DELETE FROM home WHERE home = %s", (home,)).rowcount:
+            raise NotFound(f"there is no home {printable(home)!r}")
+
+
+def homes(url: str) -> tuple[str, ...]:
+    """The names of all homes, in order."""
+    with _owning(url, "") as connection:
+        return tuple(home for (home,) in connection.execute("SELECT home FROM home ORDER BY home").fetchall())
+
+
+@contextmanager
+def _owning(url: str, home: str) -> Iterator[psycopg.Connection[Any]]:
+    """A transaction of the owner of the tables, in a home."""
+    try:
+        with psycopg.connect(url, options="-c search_path=muniment") as connection:
+            connection.execute("SELECT set_config('muniment.home', %s, true)", (home,))
+            yield connection
+    except psycopg.OperationalError as error:
+        raise LedgerAway("the database") from error
+
+
+@contextmanager
+def _state_of(url: str, key: bytes, home: str) -> Iterator[State]:
+    """The state of a home, for what needs none of its files."""
+    with closing(LedgerPool(url, 1)) as pool, TemporaryDirectory() as directory:
+        shared = Shared(pool.home(home), key_of(key, home), Path(directory))
+        with State(None, shared=shared) as state:
+            yield state

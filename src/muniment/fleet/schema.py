@@ -1,0 +1,175 @@
+"""The tables of a fleet's database: made, and brought up to date, by one who owns them; checked by each node.
+
+M1 Migrations are numbered files, each carried out once and whole, one process at a time (an advisory lock).
+M2 A node starts with the version that it knows, and with no other: an older node could not read what a newer
+   one writes.
+M3 A node's role is neither a superuser nor the owner, and may not look past row-level security.
+M4 All nodes have one key: with another one a home's tokens would be unknown, and its records look forged.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Iterator
+from importlib import resources
+from pathlib import Path
+from typing import Any, Final
+
+import psycopg
+from psycopg import sql
+
+from muniment.errors import ConfigInvalid, LedgerAway, StateTooNew, printable
+from muniment.store.postgres import LedgerPool
+
+ROLE: Final = "muniment_node"
+"""The nodes' role, unless another one is named."""
+
+MIN_SERVER: Final = 150_000
+"""PostgreSQL 15: before that a view looked past the row-level security of whoever asked."""
+
+_LOCK: Final = 0x6D756E69  # "muni"
+_TABLES: Final = """
+    CREATE TABLE IF NOT EXISTS migration (
+        of TEXT, name TEXT, at TIMESTAMPTZ DEFAULT now(), PRIMARY KEY (of, name)
+    );
+    CREATE TABLE IF NOT EXISTS fleet (one INTEGER PRIMARY KEY CHECK (one = 1), mark BYTEA);
+"""
+_QUEUE: Final = "procrastinate"
+_OURS: Final = "muniment"
+
+
+def _migrations() -> list[tuple[int, str]]:
+    """Ours, by number."""
+    files = resources.files("muniment.fleet") / "migrations"
+    numbered = (each for each in files.iterdir() if each.name[:4].isdigit())
+    return sorted((int(each.name[:4]), each.read_text("utf-8")) for each in numbered)
+
+
+def newest() -> int:
+    """The version that this code knows."""
+    return _migrations()[-1][0]
+
+
+def migrate(url: str, key: bytes, role: str = ROLE) -> tuple[str, ...]:
+    """Make the tables, or bring them up to date; what was done, a line each.
+
+    Args:
+        url: of the owner of the tables.
+        key: of the fleet (M4).
+        role: the nodes' role, which must be there.
+
+    Raises:
+        ConfigInvalid: there is no such role, the server is too old, or the key is not the fleet's.
+        StateTooNew: a newer Muniment was here.
+        LedgerAway: nobody answers.
+    """
+    try:
+        with psycopg.connect(url, autocommit=True) as connection:
+            version = connection.info.server_version
+            if version < MIN_SERVER:
+                raise ConfigInvalid(f"PostgreSQL 15 is needed; this is {version // 10_000}")
+            if not connection.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", (role,)).fetchone():
+                raise ConfigInvalid(f"there is no role {printable(role)} for the nodes; make it first")
+            connection.execute("SELECT pg_advisory_lock(%s)", (_LOCK,))  # Held until it is closed.
+            return tuple(_migrated(connection, key, role))
+    except psycopg.OperationalError as error:
+        raise LedgerAway("the database") from error
+    except psycopg.errors.InsufficientPrivilege as error:
+        raise ConfigInvalid(f"this role may not make the tables: {error.diag.message_primary}") from None
+
+
+def _migrated(connection: psycopg.Connection[Any], key: bytes, role: str) -> Iterator[str]:
+    connection.execute("CREATE SCHEMA IF NOT EXISTS muniment")
+    connection.execute("SET search_path = muniment, pg_temp")
+    connection.execute(_TABLES)
+    _check_key(connection, key)
+    done = {(of, name) for of, name in connection.execute("SELECT of, name FROM migration").fetchall()}
+    ours = [int(name) for of, name in done if of == _OURS]
+    if ours and max(ours) > newest():
+        raise StateTooNew("the database", max(ours), newest())
+    for of, name, script in (*_of_queue(done), *((_OURS, f"{n:04}", text) for n, text in _migrations())):
+        if (of, name) in done:
+            continue
+        named = sql.Identifier(role).as_string(connection)
+        with connection.transaction():
+            if script:
+                connection.execute(script.replace("{role}", named) if of == _OURS else script)
+            connection.execute("INSERT INTO migration (of, name) VALUES (%s, %s)", (of, name))
+        if script:
+            yield f"{of} {name}"
+    _grant_queue(connection, role)
+
+
+def _of_queue(done: set[tuple[str, str]]) -> list[tuple[str, str, str]]:
+    """The queue's own migrations: at first its whole schema, then what its later versions add."""
+    from procrastinate.schema import SchemaManager, migrations_path
+
+    names = sorted(each.name for each in Path(migrations_path).glob("*.sql"))
+    if not any(of == _QUEUE for of, _ in done):
+        whole = (_QUEUE, "schema", SchemaManager.get_schema())
+        return [whole, *((_QUEUE, name, "") for name in names)]
+    return [(_QUEUE, name, (Path(migrations_path) / name).read_text("utf-8")) for name in names]
+
+
+def _grant_queue(connection: psycopg.Connection[Any], role: str) -> None:
+    """Let the nodes use the queue, which a migration of it may have given new tables."""
+    to = sql.Identifier(role)
+    tables = connection.execute(
+        "SELECT tablename FROM pg_tables WHERE schemaname = 'muniment' AND tablename LIKE 'procrastinate%%'"
+    ).fetchall()
+    for (table,) in tables:
+        grant = sql.SQL("GRANT SELECT, INSERT, UPDATE, DELETE ON {} TO {}")
+        connection.execute(grant.format(sql.Identifier(table), to))
+    connection.execute(sql.SQL("GRANT USAGE ON ALL SEQUENCES IN SCHEMA muniment TO {}").format(to))
+    connection.execute(sql.SQL("GRANT SELECT ON fleet TO {}").format(to))
+
+
+def _check_key(connection: psycopg.Connection[Any], key: bytes) -> None:
+    connection.execute("INSERT INTO fleet VALUES (1, %s) ON CONFLICT DO NOTHING", (_mark(key),))
+    _require_key(connection.execute("SELECT mark FROM fleet").fetchone(), key)
+
+
+def _require_key(found: tuple[Any, ...] | None, key: bytes) -> None:
+    if found is None or not hmac.compare_digest(bytes(found[0]), _mark(key)):
+        raise ConfigInvalid(
+            "audit.key in the state directory is not the key of this fleet; copy that of the node that ran "
+            "muniment fleet migrate first"
+        )
+
+
+def _mark(key: bytes) -> bytes:
+    return hmac.digest(key, b"muniment fleet", "sha256")
+
+
+def check(pool: LedgerPool, key: bytes) -> None:
+    """Refuse a database that a node cannot serve from (M2 to M4).
+
+    Raises:
+        ConfigInvalid: the tables are missing or older, the role may see too much, or the key is another one.
+        StateTooNew: they are newer.
+        LedgerAway: nobody answers.
+    """
+    with pool.connection() as connection:
+        may = connection.execute(
+            "SELECT rolsuper OR rolbypassrls, EXISTS (SELECT 1 FROM pg_tables WHERE schemaname = 'muniment' "
+            "AND pg_has_role(tableowner, 'MEMBER')) FROM pg_roles WHERE rolname = current_user"
+        ).fetchone()
+        there = connection.execute("SELECT to_regclass('muniment.migration') IS NOT NULL").fetchone()
+        if may is None or any(may):
+            raise ConfigInvalid(
+                "this role of the database could see every home at once: it is a superuser, owns the tables, "
+                f"or bypasses row-level security; serve as the nodes' role, such as {ROLE}"
+            )
+        if there is None or not there[0]:
+            raise ConfigInvalid("the database has no ledger yet; run: muniment fleet migrate")
+        version = connection.execute(
+            "SELECT coalesce(max(name::integer), 0) FROM migration WHERE of = 'muniment'"
+        ).fetchone()
+        found = 0 if version is None else int(version[0])
+        if found > newest():
+            raise StateTooNew("the database", found, newest())
+        if found < newest():
+            raise ConfigInvalid(
+                f"the database has version {found}, this node knows {newest()}; run: muniment fleet migrate"
+            )
+        _require_key(connection.execute("SELECT mark FROM fleet").fetchone(), key)

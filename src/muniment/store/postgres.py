@@ -1,0 +1,309 @@
+"""A ledger in a PostgreSQL that nodes share: of each home its rows.
+
+P1 A transaction names its home and sees the rows of that one alone; a connection outside of one sees none.
+   The server sees to that (row-level security), whatever the statement is.
+P2 Write transactions of a home come one after the other, on all nodes together: each begins by locking the
+   row of its home. So a statement may rely on what the one before it has found.
+P3 One with an epoch holds only while that is the epoch of its home: who slept while another node took over
+   changes nothing any more (`LeaseLost`).
+P4 Whatever goes wrong is a `ManagedMemoryUnavailable`; where nobody answers, a `LedgerAway`. Of a commit that
+   was cut off nobody can tell whether it holds: whoever goes on asks.
+
+Does not hold: anything against who has the role's password; he may name any home.
+
+Source: postgresql.org/docs/current/ddl-rowsecurity.html; psycopg.org/psycopg3/docs/advanced/pipeline.html.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import select
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, Final
+
+import psycopg
+from psycopg import errors as problems
+from psycopg.pq import TransactionStatus
+from psycopg_pool import ConnectionPool, PoolTimeout
+
+from muniment.errors import LeaseLost, LedgerAway, ManagedMemoryUnavailable
+from muniment.kernel.cancel import Patience
+from muniment.store.database import Connection
+
+WAIT_SECONDS: Final = 2.0
+"""Seconds that a transaction waits for a connection, or for the server to take one."""
+
+LOCK_SECONDS: Final = 30
+"""Seconds that a transaction waits for the one before it; a node that stopped in one is cut off sooner."""
+
+IDLE_SECONDS: Final = 10
+"""Seconds that a transaction may do nothing: its node was stopped, or is gone."""
+
+_SESSION: Final = (
+    f"-c lock_timeout={LOCK_SECONDS}s -c idle_in_transaction_session_timeout={IDLE_SECONDS}s "
+    "-c search_path=muniment -c client_min_messages=warning"
+)
+_HOME: Final = "SELECT set_config('muniment.home', $1, true)"
+_LOCK: Final = "SELECT epoch FROM home FOR NO KEY UPDATE"
+_BLOCK: Final = 500
+"""Rows that come at a time where all are more than fits into memory."""
+
+_REASONS: Final = {
+    problems.DiskFull: "the disk of the database is full; make room there and try again",
+    problems.ReadOnlySqlTransaction: "the database is read-only: this is a standby, or is being repaired",
+    problems.InsufficientPrivilege: "the role may not do this; run: muniment fleet migrate",
+    problems.UndefinedTable: "the database has no ledger; run: muniment fleet migrate",
+    problems.LockNotAvailable: f"another node has kept the home busy for {LOCK_SECONDS} s; try again",
+}
+_AWAY: Final = (
+    psycopg.OperationalError,
+    psycopg.InterfaceError,
+    PoolTimeout,
+    problems.IdleInTransactionSessionTimeout,
+)
+_STAYS: Final = frozenset({TransactionStatus.INTRANS, TransactionStatus.INERROR})
+_PLACEHOLDER: Final = re.compile(r"'[^']*'|\?([0-9]*)|CAST\((\w+) AS BLOB\)|INDEXED BY \w+")
+
+
+@functools.lru_cache(maxsize=1_000)
+def translated(statement: str) -> str:
+    """A statement in PostgreSQL's words: parameters are numbered, and what it lacks is written otherwise."""
+    count = 0
+
+    def each(found: re.Match[str]) -> str:
+        nonlocal count
+        if found[0].startswith("?"):
+            count += 1
+            return f"${found[1] or count}"
+        if found[2]:
+            return f"as_bytes({found[2]})"
+        return "" if found[0].startswith("INDEXED") else found[0]
+
+    return _PLACEHOLDER.sub(each, statement)
+
+
+class LedgerPool:
+    """Connections to the database, for all homes of a node. Close it when done.
+
+    Args:
+        url: of the application's role, see `fleet.address`.
+        size: connections at most.
+    """
+
+    def __init__(self, url: str, size: int) -> None:
+        self.pool: ConnectionPool[psycopg.Connection[tuple[Any, ...]]] = ConnectionPool(
+            url,
+            min_size=0,
+            max_size=size,
+            open=True,
+            timeout=WAIT_SECONDS,
+            reconnect_timeout=1.0,
+            max_idle=60.0,
+            num_workers=2,
+            kwargs={
+                "autocommit": True,
+                "cursor_factory": psycopg.RawCursor,
+                "options": _SESSION,
+                "connect_timeout": round(WAIT_SECONDS),
+                "application_name": "muniment",
+                "tcp_user_timeout": 10_000,
+            },
+        )
+
+    def home(self, name: str, epoch: int | None = None) -> HomeLedger:
+        """The ledger of a home; with an epoch as P3 says."""
+        return HomeLedger(self, name, epoch)
+
+    @contextmanager
+    def connection(self) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
+        """A connection that sees no home.
+
+        Raises:
+            ManagedMemoryUnavailable: there is none, or as P4.
+        """
+        with _reporting("the database"), self.pool.connection() as connection:
+            yield connection
+
+    def close(self) -> None:
+        """Close all connections."""
+        self.pool.close()
+
+
+class HomeLedger:
+    """The ledger of one home; see the module. Threads may share it, each has a transaction of its own."""
+
+    def __init__(self, pool: LedgerPool, home: str, epoch: int | None) -> None:
+        self._pool, self.home, self.epoch = pool, home, epoch
+        self._own = threading.local()
+
+    @property
+    def name(self) -> str:
+        """What people know it by."""
+        return f"the ledger of the home {self.home}"
+
+    def at(self, epoch: int) -> HomeLedger:
+        """The same ledger, as whoever has the lease of this epoch may change it (P3)."""
+        return HomeLedger(self._pool, self.home, epoch)
+
+    @property
+    def _open(self) -> psycopg.Connection[tuple[Any, ...]] | None:
+        """The connection of this thread's transaction."""
+        return getattr(self._own, "connection", None)
+
+    @contextmanager
+    def transaction(self) -> Iterator[Connection]:
+        """See `Ledger`, and P2, P3.
+
+        Raises:
+            LeaseLost: the epoch is not that of the home.
+        """
+        inside = self._open
+        if inside is not None:
+            yield _Transaction(inside)
+            return
+        with _reporting(self.name), self._begun() as connection:
+            self._own.connection = connection
+            try:
+                yield _Transaction(connection)
+                connection.execute("COMMIT")
+            finally:
+                self._own.connection = None
+
+    @contextmanager
+    def _begun(self) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
+        """A connection on which a transaction of the home has begun; what is not committed is rolled back."""
+        with self._connected() as connection:
+            try:
+                with connection.pipeline():
+                    connection.execute("BEGIN")
+                    connection.execute(_HOME, (self.home,))
+                    locked = connection.execute(_LOCK)
+                found = locked.fetchone()
+                if found is None:
+                    raise ManagedMemoryUnavailable(self.name, "there is no such home")
+                if self.epoch is not None and found[0] != self.epoch:
+                    raise LeaseLost(self.home)
+                yield connection
+            finally:
+                if connection.info.transaction_status is not TransactionStatus.IDLE:
+                    with suppress(psycopg.Error):  # It is closed, or was cut off: nothing holds anyway.
+                        connection.execute("ROLLBACK")
+
+    @contextmanager
+    def _connected(self) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
+        """A connection that answers: after a restart of the server those that are kept do so no more."""
+        pool = self._pool.pool
+        connection = pool.getconn()
+        if connection.info.transaction_status is not TransactionStatus.IDLE or _is_cut(connection):
+            pool.putconn(connection)
+            pool.check()
+            connection = pool.getconn()
+        try:
+            yield connection
+        finally:
+            pool.putconn(connection)
+
+    def rows(
+        self, query: str, values: Sequence[Any] = (), *, patience: Patience | None = None
+    ) -> list[tuple[Any, ...]]:
+        """See `Ledger`."""
+        if patience is not None:
+            patience.check()
+        with _reporting(self.name):
+            if self._open is not None:
+                return self._open.execute(translated(query), values).fetchall()
+            with self._connected() as connection:
+                with connection.pipeline():  # One transaction, and one message to the server and back.
+                    connection.execute(_HOME, (self.home,))
+                    found = connection.execute(translated(query), values)
+                return found.fetchall()
+
+    @contextmanager
+    def each(self, query: str) -> Iterator[Iterator[tuple[Any, ...]]]:
+        """See `Ledger`."""
+        with self.transaction():
+            assert self._open is not None  # noqa: S101  for the type checker
+            cursor = self._open.cursor(row_factory=psycopg.rows.tuple_row)
+            cursor.execute(f"DECLARE every NO SCROLL CURSOR FOR {translated(query)}")
+            try:
+                yield self._blocks()
+            finally:
+                if self._open.info.transaction_status is TransactionStatus.INTRANS:
+                    self._open.execute("CLOSE every")
+
+    def _blocks(self) -> Iterator[tuple[Any, ...]]:
+        while self._open is not None and (
+            block := self._open.execute(f"FETCH FORWARD {_BLOCK} FROM every").fetchall()
+        ):
+            yield from block
+
+    def is_lasting(self, error: BaseException) -> bool:
+        """See `Ledger`."""
+        del error
+        return self._open is not None and self._open.info.transaction_status in _STAYS
+
+    def tidy(self) -> bool:
+        """See `Ledger`: the server sees to it."""
+        return True
+
+    def scrub(self) -> None:
+        """See `Ledger`: the server sees to it, when it next vacuums; its backups are its operator's."""
+
+    def version(self) -> int:
+        """See `Ledger`: who has to know it is told by the server."""
+        return 0
+
+    def is_lost(self) -> bool:
+        """See `Ledger`."""
+        return False
+
+    def close(self) -> None:
+        """See `Ledger`; the connections are the pool's."""
+
+
+class _Transaction:
+    """A transaction that is open, as `Connection` has it."""
+
+    def __init__(self, connection: psycopg.Connection[tuple[Any, ...]]) -> None:
+        self.raw = connection
+
+    def execute(self, statement: str, values: Sequence[Any] = (), /) -> psycopg.Cursor[tuple[Any, ...]]:
+        """See `Connection`."""
+        return self.raw.execute(translated(statement), values)
+
+    def executemany(self, statement: str, rows: Iterable[Sequence[Any]], /) -> object:
+        """See `Connection`."""
+        told = [tuple(each) for each in rows]
+        if told:
+            self.raw.cursor().executemany(translated(statement), told)
+        return None
+
+
+def _is_cut(connection: psycopg.Connection[tuple[Any, ...]]) -> bool:
+    """Whether the server has ended a connection that waits for nothing: then there is something to read."""
+    if connection.closed:
+        return True
+    poll = select.poll()
+    poll.register(connection.fileno(), select.POLLIN | select.POLLHUP)
+    return bool(poll.poll(0))
+
+
+@contextmanager
+def _reporting(what: str) -> Iterator[None]:
+    """Turn errors of the server into `ManagedMemoryUnavailable` (P4)."""
+    try:
+        yield
+    except tuple(_REASONS) as error:
+        raise ManagedMemoryUnavailable(what, _REASONS[type(error)]) from error
+    except _AWAY as error:
+        raise LedgerAway(what) from error
+    except psycopg.Error as error:
+        raise ManagedMemoryUnavailable(what, _first_line(error)) from error
+
+
+def _first_line(error: psycopg.Error) -> str:
+    """What the server says, without the values that it quotes."""
+    return error.diag.message_primary or type(error).__name__

@@ -1,0 +1,70 @@
+"""A fleet's database on a real server, and homes in it."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import psycopg
+
+from kit import postgres
+from muniment.fleet import homes, schema
+from muniment.store.postgres import LedgerPool
+from muniment.store.state import Shared, State
+
+KEY = b"k" * 32
+OWNING = "muniment_owner"
+_NUMBERS = itertools.count()
+
+
+@dataclass(frozen=True)
+class Base:
+    """A migrated database.
+
+    Attributes:
+        superuser, owner, node: its URLs, by role.
+    """
+
+    superuser: str
+    owner: str
+    node: str
+
+    def new_home(self) -> str:
+        """A home of its own for a test."""
+        name = f"home-{os.getpid()}-{next(_NUMBERS)}"
+        homes.add_home(self.owner, name)
+        return name
+
+    @contextmanager
+    def state(self, directory: Path | None = None, home: str | None = None) -> Iterator[State]:
+        """The state of a home, as a node has it; without a working copy."""
+        name = home or self.new_home()
+        with closing(LedgerPool(self.node, 8)) as pool:
+            base = directory or Path("/nonexistent")
+            with State(directory, shared=Shared(pool.home(name), homes.key_of(KEY, name), base)) as state:
+                yield state
+
+
+@contextmanager
+def base_on(superuser: str) -> Iterator[Base]:
+    """A new database of a server, migrated; dropped afterwards."""
+    with postgres.database(superuser) as url:
+        _, _, name = url.rpartition("/")
+        with psycopg.connect(url, autocommit=True) as connection:
+            for role in (OWNING, schema.ROLE):
+                if not connection.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", (role,)).fetchone():
+                    connection.execute(f"CREATE ROLE {role} LOGIN")
+            connection.execute(f'GRANT CREATE ON DATABASE "{name}" TO {OWNING}')
+        base = Base(url, _as(url, OWNING), _as(url, schema.ROLE))
+        schema.migrate(base.owner, KEY)
+        yield base
+
+
+def _as(url: str, role: str) -> str:
+    """The same database for another role; a server that asks for passwords is not for tests."""
+    scheme, _, rest = url.partition("://")
+    return f"{scheme}://{role}@{rest.rpartition('@')[2]}"
