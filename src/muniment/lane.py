@@ -6,6 +6,7 @@ What a task is, how tasks are read and written, the lane itself, and the thread 
 from __future__ import annotations
 
 import json
+import math
 import queue
 import threading
 import time
@@ -16,13 +17,15 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, Final, Literal, Protocol, TypeVar
 
 from muniment import events
 from muniment.cancelling import Cancel
 from muniment.content.secrets import find_secret, redacted
 from muniment.errors import (
     IdempotencyMismatch,
+    LeaseLost,
+    LedgerAway,
     ManagedMemoryUnavailable,
     MunimentError,
     NotFound,
@@ -34,7 +37,7 @@ from muniment.store import tasks as outbox
 from muniment.store.audit import append, timestamp
 from muniment.store.database import Connection, Ledger, unavailable
 from muniment.store.ledger import of_task
-from muniment.store.state import State
+from muniment.store.state import LedgerState
 
 # -- task --------------------------------------------------------------------------------------------
 #
@@ -335,7 +338,7 @@ class Lane:
     """
 
     def __init__(
-        self, state: State, workspace: str, *, now: Callable[[], datetime] = lambda: datetime.now(UTC)
+        self, state: LedgerState, workspace: str, *, now: Callable[[], datetime] = lambda: datetime.now(UTC)
     ) -> None:
         self._state, self.workspace, self._now = state, workspace, now
 
@@ -796,8 +799,18 @@ class _Running:
         self.cancel.set()
 
 
+class Changes(Protocol):
+    """What carries out changes of a ledger: a `Writer`, or whoever has a transaction for each."""
+
+    def submit(self, change: Callable[[], T]) -> Future[T]:
+        """See `Writer.submit`."""
+
+    def run(self, change: Callable[[], T]) -> T:
+        """As `submit`, and wait."""
+
+
 class LaneRunner:
-    """The thread of one lane, and one that watches the clock for it.
+    """The thread of one lane, or whoever calls `drain`; and one that watches the clock for it.
 
     Args:
         lane: whose tasks; `recover` was called.
@@ -806,11 +819,14 @@ class LaneRunner:
         backstop: seconds, see R2.
     """
 
-    def __init__(self, lane: Lane, writer: Writer, work: Work, *, backstop: float = BACKSTOP_SECONDS) -> None:
+    def __init__(
+        self, lane: Lane, writer: Changes, work: Work, *, backstop: float = BACKSTOP_SECONDS
+    ) -> None:
         self._lane, self._writer, self._work, self._backstop = lane, writer, work, backstop
         self._wake, self._stopping, self._over = threading.Event(), threading.Event(), threading.Event()
         self._lock = threading.Lock()
         self._running: _Running | None = None
+        self._is_lost, self._left = False, math.inf
         self._asked = 0  # The `seq` of the last task that was cancelled while it ran.
         self._threads = (
             threading.Thread(target=self._run, name=f"lane-{lane.workspace}", daemon=True),
@@ -841,13 +857,46 @@ class LaneRunner:
         """
         task = self._writer.run(lambda: self._lane.cancel(task_id, by))
         if task.status == "running":
-            with self._lock:
-                # It may not have come as far as `_begin` yet. Tasks run in the order of `seq`: of two of
-                # these, the later one may still run.
-                self._asked = max(self._asked, task.seq)
-                if self._running is not None and self._running.task.seq == task.seq:
-                    self._running.interrupt("asked")
+            self.interrupt(task)
         return task
+
+    def interrupt(self, task: Task) -> None:
+        """End the worker of a task that is cancelled while it runs."""
+        with self._lock:
+            # It may not have come as far as `_begin` yet. Tasks run in the order of `seq`: of two of
+            # these, the later one may still run.
+            self._asked = max(self._asked, task.seq)
+            if self._running is not None and self._running.task.seq == task.seq:
+                self._running.interrupt("asked")
+
+    def give_up(self) -> None:
+        """Begin no further task, and end the one that runs; it is put back where that can still be told."""
+        with self._lock:
+            self._stopping.set()
+            if self._running is not None:
+                self._running.interrupt("stop")
+
+    def drain(self, most: int) -> None:
+        """Carry out what waits in the calling thread, once.
+
+        Args:
+            most: tasks, after which others have their turn.
+
+        Raises:
+            LeaseLost: another node has the lane; what was done here since does not count.
+        """
+        self._left = most
+        self._threads[1].start()
+        try:
+            settle: _Settle | None = None
+            while (task := self._persist(settle)) is not None:
+                self._left -= 1
+                settle = self._carry_out(task)
+        finally:
+            self._over.set()
+            self._threads[1].join()
+        if self._is_lost:
+            raise LeaseLost(self._lane.workspace)
 
     def stop(self, grace: float) -> bool:
         """Begin no further task; whether the one that runs is over. Harmless when repeated.
@@ -888,7 +937,7 @@ class LaneRunner:
         """Put an attempt that ended into the ledger, and begin the next task."""
         if settle is not None:
             settle()
-        return None if self._stopping.is_set() else self._lane.claim()
+        return None if self._stopping.is_set() or self._left <= 0 else self._lane.claim()
 
     def _carry_out(self, task: Task) -> _Settle:
         try:
@@ -904,7 +953,9 @@ class LaneRunner:
             ended = self._ended(task, cancel)
             with self._lock:
                 self._running = None
-        if ended.status == "cancelled" and running.reason == "stop":
+        # Where the ledger was away it may have committed all the same; another attempt will find that.
+        is_cut_off = ended.error is not None and ended.error["code"] == LedgerAway.code
+        if is_cut_off or (ended.status == "cancelled" and running.reason == "stop"):
             return partial(self._lane.requeue, task)
         if ended.status == "cancelled" and running.reason != "asked":
             code = f"{task.kind}_timeout" if running.reason == "backstop" else f"{task.kind}_failed"
@@ -953,6 +1004,9 @@ class LaneRunner:
         while True:
             try:
                 return self._writer.run(partial(self._go_on, settle))
+            except LeaseLost:
+                self._is_lost = True
+                return None
             except (MunimentError, OSError) as error:
                 code = error.code if isinstance(error, MunimentError) else "no_descriptor"
                 reason = error.reason if isinstance(error, ManagedMemoryUnavailable) else ""

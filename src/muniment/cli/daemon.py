@@ -36,7 +36,7 @@ from muniment.cli.terminal import (
 )
 from muniment.daemon.acp import HostSession, Lines
 from muniment.daemon.tokens import TOKEN_NAME, Tokens
-from muniment.daemon.work import Metrics, Work, Workspace
+from muniment.daemon.work import Metrics, Work, workspace_at
 from muniment.errors import Cancelled, ConfigInvalid, DeadlineExceeded, MunimentError, printable
 from muniment.fence.pool import shared_zygote
 from muniment.kernel.cancel import Patience
@@ -383,7 +383,7 @@ def _session(settings: Settings, directory: Path, send: _Output, stop: Cancel) -
     with open_model(settings, os.environ) as model, ExitStack() as opened:
         state = opened.enter_context(open_state(settings))
         forget_key()
-        workspace = opened.enter_context(closing(Workspace(directory, settings, state, in_process=False)))
+        workspace = opened.enter_context(closing(workspace_at(directory, settings, state, in_process=False)))
         if (error := workspace.problem()) is not None:
             text = on_one_line(f"{workspace.path} takes no tasks yet: {error}")
             print(f"note: {text} [{error.code}]", file=sys.stderr)

@@ -233,10 +233,11 @@ async def _told_of_commits(server: MemoryServer, opened: OpenedMemory) -> None:
     """Likewise; raises where the memory cannot be opened or read now."""
     from muniment.adapters.mcp.memory import CommitsSince
     from muniment.daemon.stream import Stream
+    from muniment.store.tasks import span
 
     place = await asyncio.to_thread(opened.place)
     with closing(place.state.reads()) as reads:
-        stream = Stream(reads)
+        stream = Stream(reads, span(reads))
         looking = asyncio.create_task(stream.watch())
         try:
             commits = CommitsSince(lambda: place, stream.last)

@@ -21,6 +21,7 @@ from muniment.errors import (
     ForgetFailed,
     InvalidContent,
     InvalidScope,
+    LedgerAway,
     MunimentError,
     PathEscape,
     PendingReview,
@@ -609,6 +610,7 @@ HTTP: Final[Mapping[str, tuple[int, str]]] = MappingProxyType(
             501,
             "This daemon was installed without MCP; there: pip install 'muniment[mcp]', and start it again.",
         ),
+        "ledger_away": (503, "The database of the fleet does not answer; try again."),
         "not_ready": (503, "The daemon accepts no tasks now."),
         "busy": (503, "The daemon serves too many requests at once; try again."),
         "workspace_draining": (503, "The daemon is stopping; send it again to the next one."),
@@ -643,6 +645,10 @@ RECALL: Final[Mapping[str, str]] = MappingProxyType(
 """Sentence by code, of recalls that are empty because something went wrong."""
 
 
+AWAY_SECONDS: Final = 5
+"""Seconds after which to try again where the database of a fleet does not answer."""
+
+
 class HttpProblem(Exception):
     """An answer that says why not.
 
@@ -671,6 +677,8 @@ class HttpProblem(Exception):
 
 def problem_of(error: MunimentError) -> HttpProblem:
     """The answer for an error of the library."""
+    if isinstance(error, LedgerAway):
+        return HttpProblem(error.code, headers={"Retry-After": str(AWAY_SECONDS)})
     if error.code in HTTP:
         return HttpProblem(error.code, **fields_of(error))
     match error:

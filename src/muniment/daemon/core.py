@@ -18,9 +18,9 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack, suppress
+from contextlib import AbstractContextManager, AsyncExitStack, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from muniment import events, lane
 from muniment import lane as lanes
@@ -31,7 +31,7 @@ from muniment.daemon.contract import HttpProblem, RecallBody, problem_of
 from muniment.daemon.page.door import MADE_WITH, PageDoor
 from muniment.daemon.stream import Stream
 from muniment.daemon.tokens import Principal, Shares, Tokens, owner_token
-from muniment.daemon.work import Metrics, Work, Workspace
+from muniment.daemon.work import Metrics, Work, Workspace, workspace_at
 from muniment.errors import (
     Cancelled,
     ConfigInvalid,
@@ -47,12 +47,13 @@ from muniment.lane import NewTask, Originator, Submitted, Task, Writer
 from muniment.opening import open_state
 from muniment.projects import find_project
 from muniment.settings import Settings
+from muniment.store import tasks
 from muniment.store.watching import looks_of
 from muniment.tracing import TraceParents
 
 if TYPE_CHECKING:
     from muniment.daemon.mcp import McpSessions
-    from muniment.recall.recaller import Recalled
+    from muniment.recall.recaller import Recalled, Recaller
 
 
 # -- recalls -----------------------------------------------------------------------------------------
@@ -88,6 +89,17 @@ _RECALL_END_SECONDS: Final = 1.0
 """Seconds that recalls have to end once they are cancelled, which takes them some 50 ms."""
 
 
+class Recalling(Protocol):
+    """What can be recalled from."""
+
+    def recalling(self, patience: Patience) -> AbstractContextManager[Recaller]:
+        """What recalls from it as it is now, until the block ends.
+
+        Raises:
+            MunimentError: it cannot be used.
+        """
+
+
 class Recalls:
     """The recalls of a daemon. Belongs to one event loop.
 
@@ -102,7 +114,7 @@ class Recalls:
         self._running: set[asyncio.Future[Recalled]] = set()
         self._cancel = Cancel()
 
-    async def recall(self, workspace: Workspace, token: str, body: RecallBody) -> Recalled:
+    async def recall(self, workspace: Recalling, token: str, body: RecallBody) -> Recalled:
         """What helps with a query (R1 to R4).
 
         Args:
@@ -168,18 +180,18 @@ class Recalls:
         self._left.clear()  # and nobody who comes later.
 
 
-def _recalled(workspace: Workspace, body: RecallBody, patience: Patience) -> Recalled:
+def _recalled(workspace: Recalling, body: RecallBody, patience: Patience) -> Recalled:
     """Recall, in a thread.
 
     Raises:
         MunimentError: as `Workspace.place`; whoever asked is told as `_outcome` says.
     """
-    recaller = workspace.recaller()
-    exclude = recaller.keys_of(body.exclude)
-    recalled = recaller.recall(body.query, exclude=exclude, limit=body.limit, patience=patience)
-    if recalled.entries:
-        recaller.record(recalled, WHERE)
-    return recalled
+    with workspace.recalling(patience) as recaller:
+        exclude = recaller.keys_of(body.exclude)
+        recalled = recaller.recall(body.query, exclude=exclude, limit=body.limit, patience=patience)
+        if recalled.entries:
+            recaller.record(recalled, WHERE)
+        return recalled
 
 
 def _outcome(running: asyncio.Future[Recalled]) -> Recalled:
@@ -269,6 +281,7 @@ class DaemonCore:
         self.metrics = Metrics()
         self.workspaces: dict[str, Workspace] = {}
         self.is_draining = False
+        self.open_paths = frozenset[str]()
         self.mcp: McpSessions | None = None
         self.door = PageDoor()
 
@@ -288,7 +301,7 @@ class DaemonCore:
             opened.callback(self._reads.close)
             self.tokens = Tokens(self.state, self._reads)
             self._owner_token = owner_token(self.state.directory)
-            self.stream = Stream(self._reads)
+            self.stream = Stream(self._reads, tasks.span(self._reads))
             self.writer = Writer(self.state.ledger, committed=self._wake)
             opened.callback(self.writer.close)
             for directory in directories:
@@ -319,13 +332,36 @@ class DaemonCore:
             await asyncio.wait(self._owners, timeout=_OWNER_SECONDS)
         return at_rest and has_recalled and not self._owners
 
+    @property
+    def epoch(self) -> str:
+        """Of the series of events, see `Stream`."""
+        return self.stream.epoch
+
+    def end_followers(self) -> None:
+        """End whoever follows events or waits for them."""
+        self.stream.close()
+
     async def close(self) -> None:
         """Give everything back; after `stop`, and once the stream was closed."""
         await self._opened.aclose()
 
-    def whose(self, unsafe_token: str) -> Principal | None:
+    async def whose(self, unsafe_token: str) -> Principal | None:
         """Who a token belongs to; None: nobody."""
         return self.tokens.principal(unsafe_token, self._owner_token)
+
+    async def still_knows(self, principal: Principal) -> bool:
+        """Whether a token was not revoked since, nor made anew by the same name."""
+        return principal.is_owner or principal in self.tokens.all()
+
+    def of(self, principal: Principal) -> DaemonCore:
+        """What whoever asks is served by."""
+        del principal
+        return self
+
+    async def problems(self) -> dict[str, str | None]:
+        """By workspace, the code of what keeps it from taking tasks now; None: nothing does."""
+        found = await asyncio.gather(*(self.reason(each) for each in self.workspaces.values()))
+        return dict(zip(self.workspaces, found, strict=True))
 
     def open_ui(self) -> tuple[str, str]:
         """The page's URL, and a code to sign in with, see `PageDoor.invite`.
@@ -337,7 +373,11 @@ class DaemonCore:
             raise HttpProblem("ui_not_installed")
         return self.door.invite()
 
-    def proof(self, unsafe_name: str, nonce: str, address: str) -> str:
+    async def known(self) -> tuple[Principal, ...]:
+        """The tokens of clients."""
+        return self.tokens.all()
+
+    async def proof(self, unsafe_name: str, nonce: str, address: str) -> str:
         """Proof that a token is known, see `Tokens.proof`."""
         return self.tokens.proof(unsafe_name, nonce, address, self._owner_token)
 
@@ -396,7 +436,12 @@ class DaemonCore:
         return None if error is None else error.code
 
     async def at(
-        self, workspace: Workspace, body: Callable[[Place, Cancel], T], *, is_long: bool = False
+        self,
+        workspace: Workspace,
+        body: Callable[[Place, Cancel], T],
+        *,
+        is_long: bool = False,
+        writes: bool = True,
     ) -> T:
         """Carry out at the place of a workspace what is no task; it is cancelled with whoever awaits it.
 
@@ -404,11 +449,13 @@ class DaemonCore:
             workspace: where.
             body: ends early once cancelled, which it is when the daemon stops.
             is_long: whether it may ask a model (`TRIES`).
+            writes: whether it may change the memory; of no account where no other machine does.
 
         Raises:
             Problem: the daemon stops, or too much is asked for at once.
             MunimentError: as `body`, and as `Workspace.place`.
         """
+        del writes
         if self.is_draining:
             raise HttpProblem("workspace_draining", headers={"Retry-After": "1"})
         if len(self._owners) >= (TRIES if is_long else MAX_OWNER):
@@ -474,6 +521,10 @@ class DaemonCore:
             raise problem_of(error) from None
         return await self.wait(workspace, task_id, _CANCEL_SECONDS)
 
+    async def followed(self) -> Stream:
+        """What happens."""
+        return self.stream
+
     async def wait(self, workspace: Workspace, task_id: str, seconds: float) -> Task:
         """A task once it is over, or as it is after `seconds`.
 
@@ -488,16 +539,16 @@ class DaemonCore:
                 return task
             await self.stream.changed(left)
 
-    def find(self, workspace: Workspace, task_id: str) -> Task | None:
+    async def find(self, workspace: Workspace, task_id: str) -> Task | None:
         """A task of a workspace; None: there is none of that id."""
         return lane.find(self._reads, workspace.key, task_id)
 
-    def tasks(self, workspace: Workspace, *, before: int | None) -> tuple[Task, ...]:
+    async def tasks(self, workspace: Workspace, *, before: int | None) -> tuple[Task, ...]:
         """The tasks of a workspace, the newest first; see `lane.reading.tasks`."""
         return lane.tasks(self._reads, workspace.key, before=before)
 
     async def _add(self, directory: Path, opened: AsyncExitStack) -> None:
-        workspace = Workspace(directory, self._settings, self.state, in_process=self._in_process)
+        workspace = workspace_at(directory, self._settings, self.state, in_process=self._in_process)
         if (known := self.workspaces.get(workspace.key)) is not None:
             if known.path == workspace.path:
                 raise ConfigInvalid(f"the workspace {workspace.path} is named twice")

@@ -32,7 +32,7 @@ import resource
 import socket
 import struct
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -254,7 +254,7 @@ _OVERFLOW: Final = Path("/proc/sys/kernel/overflowuid")
 _NO_NAMES: Final = frozenset({"", ".", ".."})
 _OUR_SITES: Final = frozenset({"same-origin", "none"})
 
-WhoseToken = Callable[[str], Principal | None]
+WhoseToken = Callable[[str], Awaitable[Principal | None]]
 
 
 @dataclass(slots=True)
@@ -302,6 +302,7 @@ class Guard:
         hosts: what a Host header may say, in lower case.
         origins: of pages that may call besides the daemon's own, as `as_origin` writes them.
         door: of the daemon's own page (G7).
+        open_paths: what may be looked at without a token besides `HELLO`.
 
     Attributes:
         answering, waiting, following: the requests that are being answered, that wait, that follow events.
@@ -314,9 +315,10 @@ class Guard:
         hosts: frozenset[str],
         origins: frozenset[str] = frozenset(),
         door: PageDoor | None = None,
+        open_paths: Collection[str] = (),
     ) -> None:
         self._app, self._whose, self.hosts, self._origins = app, whose, hosts, origins
-        self._door = door or PageDoor()
+        self._door, self._open = door or PageDoor(), frozenset(open_paths)
         self.answering, self.waiting = Shares(MAX_REQUESTS, 1), Shares(MAX_WAITING, 1)
         self.following = Shares(MAX_FOLLOWERS, 5)
         self._us = _this_user()
@@ -344,12 +346,12 @@ class Guard:
             await send(message)
 
         try:
-            state = self._admit(scope)
+            state = await self._admit(scope)
             if state is None:
                 await guarded({"type": "http.response.start", "status": 204, "headers": [*_GRANT]})
                 await guarded({"type": "http.response.body"})
                 return
-            slot = Slot(self, state[PRINCIPAL].name)
+            slot = Slot(self, state[PRINCIPAL].share)
             slot.answer()
             scope["state"] |= {**state, SLOT: slot}
             await self._app(scope, reading, guarded)
@@ -364,7 +366,7 @@ class Guard:
             if slot is not None:
                 slot.leave()
 
-    def _admit(self, scope: Scope) -> dict[str, Any] | None:
+    async def _admit(self, scope: Scope) -> dict[str, Any] | None:
         """G1 to G4; what the request's state gets. The path becomes the one that routes know.
 
         None: it is the preflight of a page that may call.
@@ -386,8 +388,10 @@ class Guard:
             if path == HELLO and scope["method"] == "GET":
                 self._count_hello()
                 principal = _NOBODY
+            elif path in self._open and scope["method"] == "GET":
+                principal = _NOBODY
             else:
-                principal = self._principal(scope)
+                principal = await self._principal(scope)
         except HttpProblem as problem:
             problem.headers["Connection"] = "close"
             raise
@@ -429,14 +433,14 @@ class Guard:
         if self._hellos > MAX_HELLOS:
             raise HttpProblem("busy", headers={"Retry-After": "1"})
 
-    def _principal(self, scope: Scope) -> Principal:
+    async def _principal(self, scope: Scope) -> Principal:
         sent, state = _values(scope, b"authorization"), scope["state"]
         if not sent and _GRANTED not in state and state[PEER] is not None and state[PEER] == self._us:
             return THE_OWNER
         found = None
         if len(sent) == 1:
             scheme, _, token = sent[0].partition(" ")
-            found = self._whose(token.strip(" ")) if scheme.lower() == "bearer" else None
+            found = await self._whose(token.strip(" ")) if scheme.lower() == "bearer" else None
         if found is None:
             raise HttpProblem("token_required", headers={"WWW-Authenticate": "Bearer"})
         return found

@@ -130,7 +130,7 @@ class Call:
         """
         self.workspace = await self.core.workspace(getattr(self.request.state, WORKSPACE))
 
-    def originator(self) -> Originator:
+    async def originator(self) -> Originator:
         """Who asks.
 
         Raises:
@@ -142,7 +142,7 @@ class Call:
         client = sent.pop()
         known = self.principal.clients
         if known is None:
-            known = frozenset(each for other in self.core.tokens.all() for each in other.clients or ())
+            known = frozenset(each for other in await self.core.known() for each in other.clients or ())
         if sent or client not in known:
             raise HttpProblem("invalid_client_id")
         return Originator(self.principal.name, client)
@@ -156,9 +156,9 @@ class Call:
         is_of_session: bool = self.request.scope["raw_path"].startswith(b"/session/")
         return is_of_session or ORIGINAL_CLIENT in self.request.headers
 
-    def is_still_known(self) -> bool:
+    async def is_still_known(self) -> bool:
         """Whether the token that this came with was not revoked since, nor made anew by the same name."""
-        return self.principal.is_owner or self.principal in self.core.tokens.all()
+        return await self.core.still_knows(self.principal)
 
     async def json(self, otherwise: str = "invalid_request") -> dict[str, Any]:
         """The JSON object in its body; an empty one where there is none.

@@ -93,7 +93,7 @@ class McpSessions:
         Raises:
             Problem: a client id is not the token's, or the workspace is not served.
         """
-        workspace, originator = call.workspace, call.originator()
+        workspace, originator = call.workspace, await call.originator()
         setattr(
             call.request.state,
             BACKEND,
@@ -240,7 +240,7 @@ class _Bridged(Response):
         async def sending(message: Message) -> None:
             nonlocal is_ended
             is_body = message["type"] == "http.response.body"
-            if is_body and not is_revoked.is_set() and not self._call.is_still_known():
+            if is_body and not is_revoked.is_set() and not await self._call.is_still_known():
                 is_revoked.set()
             if is_ended or (is_body and is_revoked.is_set()):
                 return
@@ -304,7 +304,7 @@ class _LaneMemory:
     async def undo(self, task_id: str) -> UndoAnswer:
         """Take back what a task did (H3)."""
         if self.trust is not Trust.OWNER or self.originator != Originator(OWNER):
-            task = self.core.find(self.workspace, task_id)
+            task = await self.core.find(self.workspace, task_id)
             if task is None or not self.originator.sees(task.originator):
                 raise owner_required()
         async with self.undos:
@@ -359,9 +359,9 @@ class _LaneMemory:
     async def _over(self, task: Task, number: int, tell: Callable[[int, str], None]) -> Task:
         stream = self.core.stream
         while True:
-            task = self.core.find(self.workspace, task.id) or task
+            task = await self.core.find(self.workspace, task.id) or task
             # After that, so that no turn of a task that is over is missed; its end may be among them by now.
-            number, told = stream.since(number)
+            number, told = await stream.since(number)
             ours = [event.data for event in told if event.task == task.id]
             for data in ours:
                 if "turn" in data:

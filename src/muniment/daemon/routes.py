@@ -129,8 +129,8 @@ async def dream(call: Call) -> Response:
 
 async def look(call: Call) -> Response:
     """Answer how a task stands."""
-    viewer = call.originator()
-    task = _task(call, viewer)
+    viewer = await call.originator()
+    task = await _task(call, viewer)
     seconds = _wait(call)
     if seconds and not task.is_over:
         call.wait()
@@ -138,7 +138,7 @@ async def look(call: Call) -> Response:
             task = await call.core.wait(call.workspace, task.id, seconds)
         except NotFound:
             raise HttpProblem(f"{task.kind}_task_not_found") from None
-        if not call.is_still_known():
+        if not await call.is_still_known():
             raise HttpProblem("token_required", headers={"WWW-Authenticate": "Bearer"})
     headers = {} if task.is_over else {"Retry-After": "1"}
     return answered(rendered(task, call, viewer), headers=headers, etag=call.wanted_etag)
@@ -146,8 +146,8 @@ async def look(call: Call) -> Response:
 
 async def cancel(call: Call) -> Response:
     """Cancel a task."""
-    viewer = call.originator()
-    task = _task(call, viewer)
+    viewer = await call.originator()
+    task = await _task(call, viewer)
     try:
         task = await call.core.cancel(call.workspace, task.id, viewer)
     except NotFound:
@@ -157,7 +157,7 @@ async def cancel(call: Call) -> Response:
 
 async def list_tasks(call: Call) -> Response:
     """Answer which tasks there are."""
-    viewer = call.originator()
+    viewer = await call.originator()
     status, cursor = call.request.query_params.get("status"), call.request.query_params.get("cursor")
     if (status is not None and status not in _STATUSES) or (
         cursor is not None and _CURSOR.fullmatch(cursor) is None
@@ -166,7 +166,7 @@ async def list_tasks(call: Call) -> Response:
     before = None if cursor is None else int(cursor)
     found = [
         (task.seq, rendered(task, call, viewer))
-        for task in call.core.tasks(call.workspace, before=before)
+        for task in await call.core.tasks(call.workspace, before=before)
         if viewer.sees(task.originator)
     ]
     found = [(seq, task) for seq, task in found if status in {None, task.status}]
@@ -198,7 +198,7 @@ async def accept(
 
 async def _accepted(call: Call, kind: Kind, wanted: asking.WantedTask) -> Response:
     """Accept a task, and answer where it is."""
-    originator = call.originator()
+    originator = await call.originator()
     keys = call.request.headers.getlist("idempotency-key")
     if len(keys) > 1 or (keys and _KEY.fullmatch(keys[0]) is None):
         raise HttpProblem("invalid_request")
@@ -211,10 +211,10 @@ async def _accepted(call: Call, kind: Kind, wanted: asking.WantedTask) -> Respon
     return answered(rendered(task, call, originator), status=202, headers=headers)
 
 
-def _task(call: Call, viewer: Originator) -> Task:
+async def _task(call: Call, viewer: Originator) -> Task:
     """The task that a request names, if it may know of it; the same answer in all other cases."""
     kind, task_id = call.request.scope["path"].split("/")[-2], call.request.path_params["taskId"]
-    task = call.core.find(call.workspace, task_id)
+    task = await call.core.find(call.workspace, task_id)
     if task is None or task.kind != kind or not viewer.sees(task.originator):
         raise HttpProblem(f"{kind}_task_not_found")
     return task
@@ -326,10 +326,11 @@ TASK_OPERATIONS: Final = (
 async def recall(call: Call) -> Response:
     """Answer what helps, with nothing where something goes wrong."""
     body = asking.recall(await call.json())
-    token, workspace = call.originator().token, call.workspace
+    await call.originator()
+    workspace = call.workspace
     call.wait()
-    recalled = await call.core.recall(workspace, token, body)
-    if not call.is_still_known():
+    recalled = await call.core.recall(workspace, call.principal.share, body)
+    if not await call.is_still_known():
         raise HttpProblem("token_required", headers={"WWW-Authenticate": "Bearer"})
     error = None if recalled.error is None else recall_code(recalled.error)
     return answered(contract.Recalled.model_validate({**recalled.as_json(), "error": error}))
@@ -382,13 +383,13 @@ async def list_reviews(call: Call) -> Response:
             ]
         )
 
-    return answered(await _at(call, body))
+    return answered(await _at(call, body, writes=False))
 
 
 async def show_review(call: Call) -> Response:
     """Answer what a review would commit."""
     review_id = call.request.path_params["reviewId"]
-    shown = await _at(call, lambda place, _: review.show(review_id, place), "review_not_found")
+    shown = await _at(call, lambda place, _: review.show(review_id, place), "review_not_found", writes=False)
     return answered(contract.ReviewShown(review_id=shown.review_id, text=shown.text, digest=shown.digest))
 
 
@@ -450,12 +451,12 @@ async def erase(call: Call) -> Response:
             return contract.Erasure.model_validate(plan)
         return contract.Erasure.model_validate(erasing.erase(asked.target, where).as_json())
 
-    return answered(await _at(call, body, "nothing_to_erase"))
+    return answered(await _at(call, body, "nothing_to_erase", writes=asked.yes))
 
 
 async def audit_head(call: Call) -> Response:
     """Answer the end of the chain of records."""
-    found = await _at(call, lambda place, _: head(place.state))
+    found = await _at(call, lambda place, _: head(place.state), writes=False)
     return answered(contract.AuditHead(head=str(found), records=found.seq))
 
 
@@ -481,10 +482,12 @@ async def explain(call: Call) -> Response:
             )
         return contract.Explained(policy=place.policy.label, verdict="allow")
 
-    return answered(await _at(call, body))
+    return answered(await _at(call, body, writes=False))
 
 
-async def _at(call: Call, body: Callable[[Place, Cancel], T], not_found: str = "not_found") -> T:
+async def _at(
+    call: Call, body: Callable[[Place, Cancel], T], not_found: str = "not_found", *, writes: bool = True
+) -> T:
     """Carry out `body` in a thread of its own, at the place of the request's workspace; see `Core.at`.
 
     Raises:
@@ -494,7 +497,7 @@ async def _at(call: Call, body: Callable[[Place, Cancel], T], not_found: str = "
     workspace = call.workspace
     call.wait()
     try:
-        return await call.core.at(workspace, body)
+        return await call.core.at(workspace, body, writes=writes)
     except NotFound:
         raise HttpProblem(not_found) from None
 
@@ -627,7 +630,10 @@ _LISTEN: Final = "subscriptions/listen"
 
 async def capabilities(call: Call) -> Response:
     """Answer what the daemon can do."""
-    workspace = next(iter(call.core.workspaces.values()))  # They have one policy, and so the same scopes.
+    workspace = next(iter(call.core.workspaces.values()), None)
+    if workspace is None:
+        raise HttpProblem("untrusted_workspace")
+    # All have one policy, and so the same scopes.
     scopes = sorted(workspace.scopes().values())
     details = {
         "workspace_memory_remember": contract.Feature(modes=list(ContextMode), scopes=scopes),
@@ -667,7 +673,8 @@ async def hello(call: Call) -> Response:
     asked = call.request.query_params
     if _NONCE.fullmatch(asked.get("nonce", "")) is None or _NAME.fullmatch(asked.get("token", "")) is None:
         raise HttpProblem("invalid_request")
-    return answered(contract.Hello(proof=call.core.proof(asked["token"], asked["nonce"], _dialled(call))))
+    proof = await call.core.proof(asked["token"], asked["nonce"], _dialled(call))
+    return answered(contract.Hello(proof=proof))
 
 
 def _dialled(call: Call) -> str:
@@ -690,9 +697,7 @@ def _dialled(call: Call) -> str:
 async def ready(call: Call) -> Response:
     """Answer whether it accepts tasks."""
     call.wait()
-    workspaces = call.core.workspaces
-    found = await asyncio.gather(*(call.core.reason(each) for each in workspaces.values()))
-    problems = dict(zip(workspaces, found, strict=True))
+    problems = await call.core.problems()
     if call.core.is_draining:
         raise HttpProblem("not_ready", reason="draining", workspaces=problems)
     if any(problems.values()):
@@ -703,9 +708,9 @@ async def ready(call: Call) -> Response:
 async def follow(call: Call) -> Response:
     """Answer with what happens, as long as the client listens."""
     workspace = call.workspace
-    stream = call.core.stream
+    stream = await call.core.followed()
     view = StreamView(
-        workspace.key, workspace.scopes, call.originator(), call.is_original, call.is_still_known
+        workspace.key, workspace.scopes, await call.originator(), call.is_original, call.is_still_known
     )
     headers = call.request.headers
     cursor, epoch = headers.get("last-event-id"), headers.get(EPOCH)

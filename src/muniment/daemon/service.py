@@ -39,7 +39,7 @@ from muniment import events
 from muniment.agent.model import Model
 from muniment.daemon.contract import HttpProblem
 from muniment.daemon.core import DaemonCore
-from muniment.daemon.guard import LOOPBACK, MAX_HEADER_BYTES, SESSION, Guard, Protocol, as_origin
+from muniment.daemon.guard import LOOPBACK, MAX_HEADER_BYTES, PRINCIPAL, SESSION, Guard, Protocol, as_origin
 from muniment.daemon.http import JSON, Call, Operation, document_of
 from muniment.daemon.routes import (
     ABOUT_OPERATIONS,
@@ -318,7 +318,7 @@ def application(core: DaemonCore, hosts: frozenset[str], origins: frozenset[str]
         paths.setdefault(operation.path, {})[operation.method] = operation
     routes = [Route(path, _Resource(methods, core)) for path, methods in paths.items()]
     served = _Application(Router(routes, redirect_slashes=False, default=_nothing), core)
-    return Guard(served, core.whose, hosts, origins, core.door)
+    return Guard(served, core.whose, hosts, origins, core.door, core.open_paths)
 
 
 class _Application:
@@ -349,7 +349,7 @@ class _Resource:
         operation = self._methods.get(request.method)
         if operation is None:
             raise HttpProblem("method_not_allowed", headers={"Allow": ", ".join(self._methods)})
-        call = Call(request, self._core)
+        call = Call(request, self._core.of(getattr(request.state, PRINCIPAL)))
         if operation.owner_only and not call.principal.is_owner:
             raise HttpProblem("owner_required")
         if operation.of_workspace:
@@ -415,6 +415,7 @@ class Daemon:
     Args:
         options: how.
         model: what files the facts; it stays the caller's.
+        core: what is served; None: the memory of this machine.
 
     Raises:
         ConfigInvalid: a name or an origin is missing, or is none.
@@ -424,7 +425,7 @@ class Daemon:
         core: what it does there.
     """
 
-    def __init__(self, options: Options, model: Model) -> None:
+    def __init__(self, options: Options, model: Model, core: DaemonCore | None = None) -> None:
         if not options.allow_hosts and not _is_loopback(options.host):
             raise ConfigInvalid(
                 f"{options.host} can be reached from other machines; say by which name: --allow-host NAME"
@@ -433,7 +434,7 @@ class Daemon:
         self._opened = AsyncExitStack()
         self._stopped = asyncio.Event()
         self._stopping: asyncio.Task[None] | None = None
-        self.core = DaemonCore(options.settings, model, in_process=options.in_process)
+        self.core = core or DaemonCore(options.settings, model, in_process=options.in_process)
         self.url = ""
 
     async def __aenter__(self) -> Self:
@@ -466,7 +467,7 @@ class Daemon:
                 "url": self.url,
                 "socket": None if options.socket is None else str(options.socket.absolute()),
                 "pid": os.getpid(),
-                "epoch": self.core.stream.epoch,
+                "epoch": self.core.epoch,
             }
             opened.callback(self._withdraw)
             announce(state, self._address)
@@ -511,7 +512,7 @@ class Daemon:
                 if self.core.mcp is not None:
                     await self.core.mcp.stop()  # Before the server ends, which waits for what is open.
             finally:
-                self.core.stream.close()
+                self.core.end_followers()
                 await self._opened.aclose()
             events.emit("daemon_stopped", at_rest=at_rest, pid=os.getpid())
         finally:

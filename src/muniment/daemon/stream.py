@@ -24,11 +24,12 @@ import json
 import re
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from muniment import events
 from muniment.errors import MunimentError
@@ -58,6 +59,13 @@ _CURSOR: Final = re.compile(r"(?:([A-Za-z0-9_-]{1,64})-)?([0-9]{1,18})", re.ASCI
 """An epoch, of this daemon or another one, and a number; a number alone is of no epoch that can be told."""
 
 
+T = TypeVar("T")
+
+
+async def _always() -> bool:
+    return True
+
+
 @dataclass(frozen=True, slots=True)
 class StreamView:
     """Who follows, and of what.
@@ -74,7 +82,7 @@ class StreamView:
     scopes: Callable[[], Mapping[str, str]]
     originator: Originator
     is_original: bool = False
-    may_follow: Callable[[], bool] = lambda: True
+    may_follow: Callable[[], Awaitable[bool]] = _always
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,20 +93,33 @@ class _Told:
     frames: dict[tuple[str, bool], bytes] = field(default_factory=dict)
 
 
+async def at_once(ask: Callable[[], T]) -> T:
+    """What `ask` returns, asked on the loop: for a ledger that answers in some microseconds."""
+    return ask()
+
+
 class Stream:
     """The events of a ledger. Belongs to one event loop.
 
     Args:
         reads: a connection to the ledger of this stream's own.
+        span: where it stands now, see `tasks.span`.
+        ask: has the ledger asked; one that is elsewhere in a thread.
     """
 
-    def __init__(self, reads: Ledger) -> None:
-        self._reads = reads
-        self.epoch, _, self.last = tasks.span(reads)
+    def __init__(
+        self,
+        reads: Ledger,
+        span: tuple[str, int, int],
+        ask: Callable[[Callable[[], Any]], Awaitable[Any]] = at_once,
+    ) -> None:
+        self._reads, self._ask = reads, ask
+        self.epoch, _, self.last = span
         self._ring: deque[_Told] = deque(maxlen=RING)
         self._version, self._was_lost = reads.version(), False
         self._next = asyncio.get_running_loop().create_future()
-        self._looking = False
+        self._looking: asyncio.Task[None] | None = None
+        self._reading = asyncio.Lock()
         self._doubts = 0
         self.is_closed = False
 
@@ -109,9 +130,8 @@ class Stream:
 
     def wake(self) -> None:
         """Look for new events soon; calls in one turn of the loop are one look."""
-        if not self._looking and not self.is_closed:
-            self._looking = True
-            asyncio.get_running_loop().call_soon(self._look)
+        if self._looking is None and not self.is_closed:
+            self._looking = asyncio.create_task(self._look())
 
     async def watch(self) -> None:
         """Look for what other processes commit, until cancelled."""
@@ -126,7 +146,7 @@ class Stream:
                 version = self._reads.version()
                 if version != self._version:
                     self._version = version
-                    self._look()
+                    await self._look()
 
     async def changed(self, seconds: float) -> bool:
         """Wait for further events; whether there are any, or this was closed."""
@@ -135,15 +155,15 @@ class Stream:
         done, _ = await asyncio.wait([self._next], timeout=seconds)
         return bool(done)
 
-    def since(self, number: int) -> tuple[int, list[tasks.Event]]:
+    async def since(self, number: int) -> tuple[int, list[tasks.Event]]:
         """Where somebody who stood at `number` stands now, and what happened since, as far as it is kept.
 
         Raises:
             ManagedMemoryUnavailable: the ledger cannot be read.
         """
-        self._look()
+        await self._look()
         told: list[tasks.Event] = []
-        while further := self._after(number):
+        while further := await self._after(number):
             told += [each.event for each in further]
             number = told[-1].number
         return number, told
@@ -153,9 +173,9 @@ class Stream:
         self.is_closed = True
         self._tell()
 
-    def cursor(self) -> str:
+    async def cursor(self) -> str:
         """Where somebody stands who is about to look at the memory."""
-        self._look()
+        await self._look()
         return f"{self.epoch}-{self.last}"
 
     def ask_again(self) -> None:
@@ -171,10 +191,10 @@ class Stream:
             cursor: as it was sent; None: from now on.
         """
         try:
-            self._look()
-            number = self.last if cursor is None else self._number(cursor)
+            await self._look()
+            number = self.last if cursor is None else await self._number(cursor)
             if number is None:
-                number, frame = self._lost(cursor or "", view)
+                number, frame = await self._lost(cursor or "", view)
                 yield frame
             replay_end = self.last if view.is_original and cursor is not None else None
             replayed = 0
@@ -183,11 +203,11 @@ class Stream:
             doubts = self._doubts
             while not self.is_closed:
                 if time.monotonic() >= checked + CHECK_SECONDS or doubts != self._doubts:
-                    if not view.may_follow():
+                    if not await view.may_follow():
                         return
                     checked, doubts = time.monotonic(), self._doubts
                 frames: list[bytes] = []
-                if told := self._after(number):
+                if told := await self._after(number):
                     number, frames = self._frames_of(told, number, view)
                     await asyncio.sleep(0)  # Others have their turn, however much there is to catch up with.
                 replayed += len(frames)
@@ -205,18 +225,19 @@ class Stream:
         except MunimentError as error:
             events.emit("events_unavailable", code=error.code)  # The follower comes again with its cursor.
 
-    def _look(self) -> None:
+    async def _look(self) -> None:
         """Read what is new, and tell those who wait."""
-        self._looking = False
-        before = self.last
-        try:
-            while found := tasks.read(self._reads, self.last, BATCH):
-                self._ring.extend(map(_Told, found))
-                self.last = found[-1].number
-        except MunimentError as error:
-            events.emit("events_unavailable", code=error.code)
-        if self.last != before:
-            self._tell()
+        async with self._reading:
+            self._looking = None
+            before = self.last
+            try:
+                while found := await self._ask(partial(tasks.read, self._reads, self.last, BATCH)):
+                    self._ring.extend(map(_Told, found))
+                    self.last = found[-1].number
+            except MunimentError as error:
+                events.emit("events_unavailable", code=error.code)
+            if self.last != before:
+                self._tell()
 
     def _tell(self) -> None:
         if not self._next.done():
@@ -224,7 +245,7 @@ class Stream:
         if not self.is_closed:
             self._next = asyncio.get_running_loop().create_future()
 
-    def _after(self, number: int) -> list[_Told]:
+    async def _after(self, number: int) -> list[_Told]:
         """The next events after a number."""
         if number >= self.last:
             return []
@@ -233,14 +254,15 @@ class Stream:
             while start and self._ring[start - 1].event.number > number:
                 start -= 1
             return list(islice(self._ring, start, start + BATCH))
-        return [_Told(event) for event in tasks.read(self._reads, number, BATCH)]
+        kept: tuple[tasks.Event, ...] = await self._ask(partial(tasks.read, self._reads, number, BATCH))
+        return list(map(_Told, kept))
 
-    def _number(self, cursor: str) -> int | None:
+    async def _number(self, cursor: str) -> int | None:
         """The number of a cursor after which nothing is missed; None: there is no such."""
         found = _CURSOR.fullmatch(cursor)
         if found is None:
             return None
-        epoch, first, _ = tasks.span(self._reads)
+        epoch, first, _ = await self._ask(partial(tasks.span, self._reads))
         number = int(found[2])
         return number if found[1] == epoch and first <= number <= self.last else None
 
@@ -280,12 +302,12 @@ class Stream:
             told.frames[key] = self._frame(event.type, event.number, document)
         return told.frames[key]
 
-    def _lost(self, cursor: str, view: StreamView) -> tuple[int, bytes]:
+    async def _lost(self, cursor: str, view: StreamView) -> tuple[int, bytes]:
         """Where somebody stands who came with a cursor that is none, and the frame that says so."""
         if not view.is_original:
             return self.last, self._resync(self.last)
         found = _CURSOR.fullmatch(cursor)
-        epoch, first, last = tasks.span(self._reads)
+        epoch, first, last = await self._ask(partial(tasks.span, self._reads))
         number = int(found[2]) if found is not None else 0
         is_of_series = found is not None and found[1] == epoch and number <= last
         return first, _resync_required("ring_evicted" if is_of_series else "epoch_reset", number, first + 1)

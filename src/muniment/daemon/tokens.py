@@ -12,7 +12,7 @@ import re
 import secrets
 import stat
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -25,7 +25,7 @@ from muniment.lane import OWNER
 from muniment.names import hello_key, hello_name, hello_proof
 from muniment.store.audit import append, timestamp
 from muniment.store.database import Ledger
-from muniment.store.state import State, put
+from muniment.store.state import LedgerState, put
 
 # -- shares ------------------------------------------------------------------------------------------
 #
@@ -105,17 +105,24 @@ class Principal:
         trust: of what comes with it.
         clients: the ids that may be given with it; None: every registered one.
         digest: of a client's token, so that one that was made anew by the same name is another one.
+        home: of a fleet, that it is of; empty: there is but one memory here.
     """
 
     name: str
     trust: Trust
     clients: frozenset[str] | None
     digest: str = field(default="", repr=False)
+    home: str = ""
 
     @property
     def is_owner(self) -> bool:
         """Whether this may do everything."""
         return self.name == OWNER
+
+    @property
+    def share(self) -> str:
+        """Whose part of what is limited it uses; only the owner of all is preferred to others."""
+        return f"{self.home}/{self.name}" if self.home else self.name
 
 
 THE_OWNER: Final = Principal(OWNER, Trust.OWNER, None)
@@ -128,10 +135,13 @@ class Tokens:
         state: whose key digests them, and whose ledger changes.
         reads: a connection of its own to the ledger, so that no question waits for a writer; None: that of
             `state`.
+        keyed: digests tokens; None: as `state` does.
     """
 
-    def __init__(self, state: State, reads: Ledger | None = None) -> None:
-        self._state, self._reads = state, reads or state.ledger
+    def __init__(
+        self, state: LedgerState, reads: Ledger | None = None, keyed: Callable[[str], str] | None = None
+    ) -> None:
+        self._state, self._reads, self._keyed = state, reads or state.ledger, keyed or state.keyed
 
     def add(self, name: str, clients: Collection[str], trust: Trust, *, may_own: bool = False) -> str:
         """Make a token for a client; this is the only time that it is told.
@@ -226,7 +236,7 @@ class Tokens:
         return hello_proof(found, nonce, address)
 
     def _digest(self, token: str) -> str:
-        return self._state.keyed(f"token {token}")
+        return self._keyed(f"token {token}")
 
 
 def _all(ledger: Ledger) -> tuple[Principal, ...]:

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -37,6 +39,7 @@ from muniment.jobs.request import (
     RememberRequest,
     RememberResult,
 )
+from muniment.kernel.cancel import Patience
 from muniment.kernel.names import Trust
 from muniment.lane import OWNER, Ended, Lane, Task, Tell
 from muniment.opening import find_place
@@ -141,25 +144,19 @@ class Workspace:
     """One workspace. Close it when its lane has stopped.
 
     Args:
-        directory: a directory in it, which a person named.
-        settings: with what policy and roots.
-        state: shared by all workspaces; stays the caller's.
-        in_process: as `open`.
-
-    Attributes:
         path: its real path.
         key: that of its project, see `projects.Binding.key`.
-        lane: its tasks.
+        state: shared by all workspaces; stays the caller's.
+        find: finds its place.
 
-    Raises:
-        ConfigInvalid: there is no such directory, or `projects.json` cannot be used.
+    Attributes:
+        lane: its tasks.
     """
 
-    def __init__(self, directory: Path, settings: Settings, state: State, *, in_process: bool) -> None:
-        found = find_project(settings.home, directory)
-        self.path, self.key = found.checkout.path, found.key
-        self.lane = Lane(state, self.key)
-        self._settings, self._state, self._in_process = settings, state, in_process
+    def __init__(self, path: Path, key: str, state: State, find: Callable[[], Place]) -> None:
+        self.path, self.key = path, key
+        self.lane = Lane(state, key)
+        self._state, self._find = state, find
         self._lock = threading.Lock()
         self._place: Place | None = None
         self._bound: list[Place] = []  # Also those whose roots were replaced: a task may still use them.
@@ -207,8 +204,14 @@ class Workspace:
             self._recallers.append((place, recaller))
         return recaller
 
+    @contextmanager
+    def recalling(self, patience: Patience) -> Iterator[Recaller]:
+        """What recalls from the place until the block ends; raises as `place`."""
+        del patience
+        yield self.recaller()
+
     def _bind(self) -> Place:
-        place = find_place(self._settings, self.path, in_process=self._in_process, state=self._state)
+        place = self._find()
         try:
             self._scopes = {root_key(self._state, root): scope for scope, root in place.roots.items()}
         except BaseException:
@@ -245,6 +248,24 @@ class Workspace:
             recaller.close()
         for place in self._bound:
             place.close_roots()
+
+
+def workspace_at(directory: Path, settings: Settings, state: State, *, in_process: bool) -> Workspace:
+    """The workspace around a directory.
+
+    Args:
+        directory: in it, which a person named.
+        settings: with what policy and roots.
+        state: shared by all workspaces; stays the caller's.
+        in_process: as `open`.
+
+    Raises:
+        ConfigInvalid: there is no such directory, or `projects.json` cannot be used.
+    """
+    found = find_project(settings.home, directory)
+    path = found.checkout.path
+    find = partial(find_place, settings, path, in_process=in_process, state=state)
+    return Workspace(path, found.key, state, find)
 
 
 # -- work --------------------------------------------------------------------------------------------

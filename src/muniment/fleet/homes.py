@@ -7,6 +7,7 @@ import re
 import secrets
 from collections.abc import Collection, Iterator
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
@@ -17,6 +18,7 @@ from muniment.daemon.tokens import Tokens
 from muniment.errors import ConfigInvalid, LedgerAway, NotFound, printable
 from muniment.kernel.names import Trust
 from muniment.lane import OWNER
+from muniment.names import hello_key, hello_name
 from muniment.store.postgres import LedgerPool
 from muniment.store.state import Shared, State
 
@@ -43,6 +45,11 @@ def check_name(home: str) -> str:
 def key_of(fleet: bytes, home: str) -> bytes:
     """The key of a home: it chains its records and digests what is asked there; no other home's is alike."""
     return hmac.digest(fleet, b"muniment home\n" + home.encode(), "sha256")
+
+
+def keyed(key: bytes, text: str) -> str:
+    """The digest of a token by the key of a fleet, by which its home is found: 64 hexadecimal digits."""
+    return hmac.digest(key, b"muniment door\n" + text.encode(), "sha256").hex()
 
 
 def add_home(url: str, home: str) -> bool:
@@ -89,7 +96,11 @@ def add_token(
         ManagedMemoryUnavailable: there is no such home, or nobody answers.
     """
     with _state_of(url, key, check_name(home)) as state:
-        return Tokens(state).add(name, clients, trust, may_own=True)
+        token = Tokens(state, keyed=partial(keyed, key)).add(name, clients, trust, may_own=True)
+    with _owning(url, home) as connection:
+        hello = hello_key(token)
+        connection.execute("UPDATE door SET name = %s WHERE hello = %s", (hello_name(hello), hello))
+    return token
 
 
 def revoke_token(url: str, key: bytes, home: str, name: str) -> None:

@@ -161,6 +161,13 @@ class Generated(Sealed, seal=_SEAL):
     files: tuple[IndexFile, ...]
 
 
+class Replayed(Sealed, seal=_SEAL):
+    """Changes that were judged and done in another copy of a memory, and are carried out in this one."""
+
+    __slots__ = ("changes",)
+    changes: tuple[FileChange, ...]
+
+
 class Returned(Sealed, seal=_SEAL):
     """Changes that are taken back, each by itself, the last first: to bytes that the journal knows of it."""
 

@@ -1,4 +1,4 @@
-"""Every write: what is `Judged`, `Generated` or `Returned` comes to the disk; nothing else can.
+"""Every write: what is `Judged`, `Generated`, `Replayed` or `Returned` comes to the disk; nothing else can.
 
 On success of `lock_roots`, until its block is left:
 
@@ -46,7 +46,18 @@ from muniment.kernel._directory import (
 )
 from muniment.kernel.binding import BoundRoot
 from muniment.kernel.cancel import Patience
-from muniment.kernel.change import _SEAL, Generated, IndexFile, Judged, Returned, Sealed, Standing, digest
+from muniment.kernel.change import (
+    _SEAL,
+    FileChange,
+    Generated,
+    IndexFile,
+    Judged,
+    Replayed,
+    Returned,
+    Sealed,
+    Standing,
+    digest,
+)
 from muniment.kernel.names import INDEX_DIRECTORY, INDEX_NAME, SAVED_NAME, RelPath, Scope
 from muniment.kernel.path import FILE_SUFFIX, CanonicalPath
 from muniment.kernel.refusal import (
@@ -227,7 +238,7 @@ def generated(files: Sequence[IndexFile]) -> Generated:
 
 
 def land(
-    what: Judged | Generated | Returned,
+    what: Judged | Generated | Replayed | Returned,
     held: LockedRoots,
     temporary: Callable[[int], str],
     *,
@@ -258,16 +269,21 @@ def land(
         return Landed(left=_take_back_all(what, held, temporary))
     if type(what) is Judged:
         check_landable(what, held)
-        changes = what.change_set.changes
-        stood = [Standing.ABSENT if each.before is None else each.before for each in changes]
-        files = [
-            IndexFile(each.path, before, each.after) for each, before in zip(changes, stood, strict=True)
-        ]
+        files = _as_files(what.change_set.changes)
+    elif type(what) is Replayed:
+        files = _as_files(what.changes)
     elif type(what) is Generated:
         files = list(generated(what.files).files)  # In objects of its own.
     else:
-        raise TypeError("nothing lands but what is judged, generated or returned")
+        raise TypeError("nothing lands but what is judged, generated, replayed or returned")
     return Landed(degraded=_carry_out(files, held, temporary, durable=durable))
+
+
+def _as_files(changes: Sequence[FileChange]) -> list[IndexFile]:
+    return [
+        IndexFile(each.path, Standing.ABSENT if each.before is None else each.before, each.after)
+        for each in changes
+    ]
 
 
 @dataclass(frozen=True, slots=True)

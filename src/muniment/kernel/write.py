@@ -12,6 +12,8 @@ A commit is two steps of a journal: an *intent*, which holds all that recovery n
 - R4 the journal forgets the commit last, once what is derived is right: a recovery may be killed as well.
 - R5 a journal is believed about what it may have done and no more: bytes come back only to where it knows
   them from, and nothing is taken back that the policy would not let be done now.
+- R6 `replay` writes files of entries in locked roots, and each only where what stands there is what the
+  journal says was there: what somebody else made of a copy is found, not written over.
 """
 
 from __future__ import annotations
@@ -23,13 +25,14 @@ from functools import partial
 from typing import Final, Protocol
 
 from muniment.kernel._directory import temporary_name
-from muniment.kernel.change import _SEAL, ChangeSet, FileChange, Judged, Returned, digest, plain
+from muniment.kernel.change import _SEAL, ChangeSet, FileChange, Judged, Replayed, Returned, digest, plain
 from muniment.kernel.decide import Deny, Policy
 from muniment.kernel.decide import Judge as Decider
 from muniment.kernel.judge import Facts, Known
 from muniment.kernel.land import Landed, LockedRoots, Stuck, check_landable, clear, land, remove_directories
-from muniment.kernel.names import INDEX_DIRECTORY, Digest, RelPath, Scope, Verb
-from muniment.kernel.path import CanonicalPath
+from muniment.kernel.names import INDEX_DIRECTORY, INDEX_NAME, Digest, RelPath, Scope, Verb
+from muniment.kernel.path import CanonicalPath, check_suffix
+from muniment.kernel.refusal import Refused
 
 _TOKEN_BYTES: Final = 6
 _COUNTER_BYTES: Final = 2
@@ -150,6 +153,30 @@ def write(
             remove_directories((each for made in judged.made for each in made), held)
         raise
     return notes
+
+
+def replay(changes: Collection[FileChange], held: LockedRoots) -> None:
+    """Carry out in a copy of the memory what was judged and done in another one (R6).
+
+    Nothing judges it anew: whoever may write the journal says what stands in the copy, and nothing beyond.
+    It is not durable: a copy that was cut off is made anew.
+
+    Args:
+        changes: each with what stood there before; none of them at the name of an index.
+        held: the locked roots of the copy.
+
+    Raises:
+        Refusal: a path is none of an entry.
+        TypeError, KeyError: it is no change, or of a root that is not locked.
+        StoreConflict: something else stands there. Nothing is changed.
+        PathEscape, NotAFile, ManagedMemoryUnavailable, Stuck: as `land`.
+    """
+    chosen = plain(ChangeSet(tuple(changes))).changes
+    for each in chosen:
+        check_suffix(each.path)
+        if each.path.rel == INDEX_NAME or each.path.rel.split("/")[0] == INDEX_DIRECTORY:
+            raise Refused("an index is made from entries", rule="replay", layer="kernel")
+    land(Replayed(_SEAL, chosen), held, partial(temporary_of, new_token()), durable=False)
 
 
 def recover(

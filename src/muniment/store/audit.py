@@ -31,7 +31,7 @@ from typing import Any, Final, NamedTuple, Self
 from muniment.errors import ConfigInvalid
 from muniment.kernel.path import FILE_SUFFIX
 from muniment.store.database import unavailable
-from muniment.store.state import State
+from muniment.store.state import LedgerState
 from muniment.store.table import Table
 
 ERASE: Final = "erase"
@@ -132,7 +132,7 @@ def timestamp(now: datetime) -> str:
     return now.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def described(requested: str, state: State, scopes: Collection[str]) -> str:
+def described(requested: str, state: LedgerState, scopes: Collection[str]) -> str:
     """What is told of a path that a model asked for: its shape, and a keyed digest to know it again by.
 
     Such as `user/<12>/../../<14>.md #…`: only names of `scopes` stand in it.
@@ -149,7 +149,7 @@ def _length(segment: str) -> str:
     return f"<{len(stem)}>{segment[len(stem) :]}"
 
 
-def append(state: State, at: str, kind: str, task: str | None, body: Mapping[str, Any]) -> None:
+def append(state: LedgerState, at: str, kind: str, task: str | None, body: Mapping[str, Any]) -> None:
     """Add a record, inside the caller's transaction of the ledger or in one of its own.
 
     Raises:
@@ -167,7 +167,7 @@ def append(state: State, at: str, kind: str, task: str | None, body: Mapping[str
             _HEADS.insert(connection, [end])
 
 
-def records(state: State, *, task: str | None = None, latest: int = ALL) -> tuple[Record, ...]:
+def records(state: LedgerState, *, task: str | None = None, latest: int = ALL) -> tuple[Record, ...]:
     """The records in order, all or those of one task.
 
     Args:
@@ -194,7 +194,7 @@ def records(state: State, *, task: str | None = None, latest: int = ALL) -> tupl
 _HEAD_ROW: Final = "SELECT head.seq, record.mac FROM head JOIN record USING (seq)"
 
 
-def head(state: State) -> Head:
+def head(state: LedgerState) -> Head:
     """The end of the chain, unverified; `0:0…` before the first record."""
     return _head_of(state.ledger.rows(_HEAD_ROW))
 
@@ -208,7 +208,7 @@ def _head_of(found: Sequence[tuple[Any, ...]]) -> Head:
     return Head(*found[0]) if found else Head(0, _START)
 
 
-def verify(state: State, *, kept: Head | None = None) -> Verified:
+def verify(state: LedgerState, *, kept: Head | None = None) -> Verified:
     """Check the whole chain.
 
     Args:
@@ -243,7 +243,7 @@ def verify(state: State, *, kept: Head | None = None) -> Verified:
     return Verified(len(rows), tuple(problems), Head(len(macs) - 1, macs[-1]))
 
 
-def _end(state: State) -> tuple[int, bytes]:
+def _end(state: LedgerState) -> tuple[int, bytes]:
     """The number of the next record, and the MAC that it follows.
 
     Where the end was tampered with, what comes next must not make it whole: it follows nothing, which
@@ -259,7 +259,7 @@ def _end(state: State) -> tuple[int, bytes]:
     return last + 1, mac if is_whole else _START
 
 
-def _head_problems(state: State, last: int, mac: bytes) -> list[str]:
+def _head_problems(state: LedgerState, last: int, mac: bytes) -> list[str]:
     found = state.ledger.rows("SELECT CAST(seq AS INTEGER), CAST(mac AS BLOB) FROM head")
     if not found:
         return ["the end of the chain is not marked: records may be missing there"] if last else []
@@ -271,7 +271,7 @@ def _head_problems(state: State, last: int, mac: bytes) -> list[str]:
     ]
 
 
-def _commits_without_record(state: State) -> int:
+def _commits_without_record(state: LedgerState) -> int:
     found = state.ledger.rows(
         "SELECT count(*) FROM change_set WHERE done IS NOT NULL AND task NOT IN "
         "(SELECT task FROM record WHERE kind = 'commit' AND task IS NOT NULL)"
@@ -292,7 +292,7 @@ def _erased(rows: list[tuple[Any, ...]]) -> dict[int, int]:
 
 
 def _mac(
-    state: State, before: bytes, fields: tuple[int, bytes, bytes, bytes | None], body_mac: bytes
+    state: LedgerState, before: bytes, fields: tuple[int, bytes, bytes, bytes | None], body_mac: bytes
 ) -> bytes:
     seq, at, kind, task = fields
     # No task and an empty one must not look alike.
@@ -300,5 +300,5 @@ def _mac(
     return state.mac(b"record", before, b"%d" % seq, at, kind, named, body_mac)
 
 
-def _head_mac(state: State, seq: int, mac: bytes) -> bytes:
+def _head_mac(state: LedgerState, seq: int, mac: bytes) -> bytes:
     return state.mac(b"head", b"%d" % seq, mac)

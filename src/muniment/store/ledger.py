@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -29,7 +28,7 @@ from muniment.kernel.names import Digest, RelPath, Scope, Trust
 from muniment.kernel.path import CanonicalPath
 from muniment.store import audit
 from muniment.store import tasks as outbox
-from muniment.store.state import State
+from muniment.store.state import LedgerState, State
 from muniment.store.table import Table
 
 # -- change ------------------------------------------------------------------------------------------
@@ -232,7 +231,7 @@ def root_key(state: State, bound: BoundRoot) -> RootKey:
     found = state.ledger.rows(find, (path,))
     if not found:
         with state.ledger.transaction() as connection:
-            _ROOTS.insert(connection, [_Root(secrets.token_hex(16), path)], more="ON CONFLICT DO NOTHING")
+            _ROOTS.insert(connection, [_Root(state.key_of_root(path), path)], more="ON CONFLICT DO NOTHING")
         found = state.ledger.rows(find, (path,))
     return RootKey(found[0][0])
 
@@ -337,7 +336,7 @@ def abandon(state: State, number: int, roots: Collection[RootKey] | None = None)
         )
 
 
-def of_task(state: State, task: str) -> CommitRow | None:
+def of_task(state: LedgerState, task: str) -> CommitRow | None:
     """The commit of a task, if it is done."""
     found = commits(state, "task = ? AND done IS NOT NULL", (task,))
     return found[0] if found else None
@@ -350,7 +349,9 @@ def unfinished(state: State, roots: Iterable[RootKey]) -> tuple[CommitRow, ...]:
     return tuple(kept for kept in reversed(found) if any(item.root in wanted for item in kept.changes))
 
 
-def commits(state: State, condition: str = "TRUE", values: Sequence[object] = ()) -> tuple[CommitRow, ...]:
+def commits(
+    state: LedgerState, condition: str = "TRUE", values: Sequence[object] = ()
+) -> tuple[CommitRow, ...]:
     """The change-sets for which an SQL condition holds, the oldest first, with their bytes."""
     of_it = "WHERE change_set = ? ORDER BY position"
     return tuple(

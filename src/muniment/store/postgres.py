@@ -31,7 +31,6 @@ from psycopg_pool import ConnectionPool, PoolTimeout
 
 from muniment.errors import LeaseLost, LedgerAway, ManagedMemoryUnavailable
 from muniment.kernel.cancel import Patience
-from muniment.store.database import Connection
 
 WAIT_SECONDS: Final = 2.0
 """Seconds that a transaction waits for a connection, or for the server to take one."""
@@ -66,6 +65,11 @@ _AWAY: Final = (
 )
 _STAYS: Final = frozenset({TransactionStatus.INTRANS, TransactionStatus.INERROR})
 _PLACEHOLDER: Final = re.compile(r"'[^']*'|\?([0-9]*)|CAST\((\w+) AS BLOB\)|INDEXED BY \w+")
+
+
+def session_options() -> str:
+    """What every connection to the database says at its beginning."""
+    return _SESSION
 
 
 @functools.lru_cache(maxsize=1_000)
@@ -105,7 +109,6 @@ class LedgerPool:
             num_workers=2,
             kwargs={
                 "autocommit": True,
-                "cursor_factory": psycopg.RawCursor,
                 "options": _SESSION,
                 "connect_timeout": round(WAIT_SECONDS),
                 "application_name": "muniment",
@@ -154,7 +157,7 @@ class HomeLedger:
         return getattr(self._own, "connection", None)
 
     @contextmanager
-    def transaction(self) -> Iterator[Connection]:
+    def transaction(self) -> Iterator[HomeTransaction]:
         """See `Ledger`, and P2, P3.
 
         Raises:
@@ -162,12 +165,12 @@ class HomeLedger:
         """
         inside = self._open
         if inside is not None:
-            yield _Transaction(inside)
+            yield HomeTransaction(inside)
             return
         with _reporting(self.name), self._begun() as connection:
             self._own.connection = connection
             try:
-                yield _Transaction(connection)
+                yield HomeTransaction(connection)
                 connection.execute("COMMIT")
             finally:
                 self._own.connection = None
@@ -179,7 +182,7 @@ class HomeLedger:
             try:
                 with connection.pipeline():
                     connection.execute("BEGIN")
-                    connection.execute(_HOME, (self.home,))
+                    _execute(connection, _HOME, (self.home,))
                     locked = connection.execute(_LOCK)
                 found = locked.fetchone()
                 if found is None:
@@ -214,11 +217,11 @@ class HomeLedger:
             patience.check()
         with _reporting(self.name):
             if self._open is not None:
-                return self._open.execute(translated(query), values).fetchall()
+                return _execute(self._open, translated(query), values).fetchall()
             with self._connected() as connection:
                 with connection.pipeline():  # One transaction, and one message to the server and back.
-                    connection.execute(_HOME, (self.home,))
-                    found = connection.execute(translated(query), values)
+                    _execute(connection, _HOME, (self.home,))
+                    found = _execute(connection, translated(query), values)
                 return found.fetchall()
 
     @contextmanager
@@ -226,8 +229,7 @@ class HomeLedger:
         """See `Ledger`."""
         with self.transaction():
             assert self._open is not None  # noqa: S101  for the type checker
-            cursor = self._open.cursor(row_factory=psycopg.rows.tuple_row)
-            cursor.execute(f"DECLARE every NO SCROLL CURSOR FOR {translated(query)}")
+            self._open.execute(f"DECLARE every NO SCROLL CURSOR FOR {translated(query)}")
             try:
                 yield self._blocks()
             finally:
@@ -264,22 +266,32 @@ class HomeLedger:
         """See `Ledger`; the connections are the pool's."""
 
 
-class _Transaction:
-    """A transaction that is open, as `Connection` has it."""
+class HomeTransaction:
+    """A transaction of a home that is open, as `Connection` has it.
+
+    Attributes:
+        raw: its connection, for what is to hold exactly if the transaction does.
+    """
 
     def __init__(self, connection: psycopg.Connection[tuple[Any, ...]]) -> None:
         self.raw = connection
 
     def execute(self, statement: str, values: Sequence[Any] = (), /) -> psycopg.Cursor[tuple[Any, ...]]:
         """See `Connection`."""
-        return self.raw.execute(translated(statement), values)
+        return _execute(self.raw, translated(statement), values)
 
     def executemany(self, statement: str, rows: Iterable[Sequence[Any]], /) -> object:
         """See `Connection`."""
         told = [tuple(each) for each in rows]
         if told:
-            self.raw.cursor().executemany(translated(statement), told)
+            psycopg.RawCursor(self.raw).executemany(translated(statement), told)
         return None
+
+
+def _execute(
+    connection: psycopg.Connection[tuple[Any, ...]], statement: str, values: Sequence[Any]
+) -> psycopg.Cursor[tuple[Any, ...]]:
+    return psycopg.RawCursor(connection).execute(statement, values)
 
 
 def _is_cut(connection: psycopg.Connection[tuple[Any, ...]]) -> bool:

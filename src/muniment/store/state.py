@@ -211,6 +211,26 @@ class Closable(Protocol):
         """Give back what it holds."""
 
 
+class LedgerState:
+    """A ledger and its key: all that is needed to accept a task, to tell of one, and to record it.
+
+    Attributes:
+        ledger: the truth.
+    """
+
+    def __init__(self, ledger: Ledger, key: bytes) -> None:
+        self.ledger, self._key = ledger, key
+
+    def mac(self, *parts: bytes) -> bytes:
+        """HMAC-SHA-256 with the key of this ledger over `parts`, each with its length before it."""
+        message = b"".join(len(part).to_bytes(8, "big") + part for part in parts)
+        return hmac.digest(self._key, message, hashlib.sha256)
+
+    def keyed(self, text: str) -> str:
+        """A digest of `text` that tells nothing to who lacks the key: 64 hexadecimal digits."""
+        return self.mac(b"text", text.encode()).hex()
+
+
 class Shared(NamedTuple):
     """A ledger that other machines use too, in place of one in the state directory.
 
@@ -225,7 +245,12 @@ class Shared(NamedTuple):
     base: Path
 
 
-class State:
+def shared_root_key(state: LedgerState, name: str) -> str:
+    """The key of a root of a name in a ledger that machines share: 32 hexadecimal digits."""
+    return state.keyed(f"root {name}")[:32]
+
+
+class State(LedgerState):
     """The open state directory. Close it, or use it in a `with` statement.
 
     Args:
@@ -235,7 +260,6 @@ class State:
 
     Attributes:
         directory: where it is.
-        ledger: the truth.
         catalog: derived; only `store/catalog.py`, `store/visit.py` and the readers of its rows use it.
 
     Raises:
@@ -253,7 +277,7 @@ class State:
         try:
             create_private_directory(self.directory)
             with _alone(self.directory):
-                self.ledger, self._key = self._opened() if shared is None else shared[:2]
+                super().__init__(*(self._opened() if shared is None else shared[:2]))
                 try:
                     self.catalog = open_catalog(self.directory / CATALOG_NAME)
                 except BaseException:
@@ -267,7 +291,7 @@ class State:
         """The ledger of the directory, and its key."""
         path = self.directory / LEDGER_NAME
         _refuse_newer(path)
-        key, ledger = _read_key(self.directory / KEY_NAME), open_ledger(path)
+        key, ledger = read_key(self.directory), open_ledger(path)
         try:
             settle(path, ledger)
         except BaseException:
@@ -285,14 +309,9 @@ class State:
         """By which the ledger knows a root: its real path, or that below what all roots of a home lie in."""
         return os.fsencode(real if self._base is None else os.path.relpath(real, self._base))
 
-    def mac(self, *parts: bytes) -> bytes:
-        """HMAC-SHA-256 with the key of this directory over `parts`, each with its length before it."""
-        message = b"".join(len(part).to_bytes(8, "big") + part for part in parts)
-        return hmac.digest(self._key, message, hashlib.sha256)
-
-    def keyed(self, text: str) -> str:
-        """A digest of `text` that tells nothing to who lacks the key: 64 hexadecimal digits."""
-        return self.mac(b"text", text.encode()).hex()
+    def key_of_root(self, name: bytes) -> str:
+        """A key for a root of a name: random, or where machines share the ledger the same on each."""
+        return secrets.token_hex(16) if self._base is None else shared_root_key(self, os.fsdecode(name))
 
     def reads(self) -> Ledger:
         """The ledger for who only reads, and so waits for no writer; close it when done.
@@ -527,6 +546,15 @@ def _try_lock(directory: Path, fd: int) -> bool:
         except BlockingIOError:
             return False
     return True
+
+
+def read_key(directory: Path) -> bytes:
+    """The key of a state directory, made at first use.
+
+    Raises:
+        ManagedMemoryUnavailable: it cannot be made or relied on.
+    """
+    return _read_key(directory / KEY_NAME)
 
 
 def _read_key(path: Path) -> bytes:

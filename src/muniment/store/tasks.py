@@ -19,7 +19,7 @@ from typing import Any, Final
 from muniment.content.entry import parse
 from muniment.kernel.syscalls import os
 from muniment.store.database import Ledger, reporting
-from muniment.store.state import State, put
+from muniment.store.state import LedgerState, State, put
 from muniment.store.table import Table
 
 # -- outbox ------------------------------------------------------------------------------------------
@@ -69,7 +69,7 @@ class Event:
 _EVENTS: Final = Table("event", Event)
 
 
-def append(state: State, event: Event) -> None:
+def append(state: LedgerState, event: Event) -> None:
     """Add an event, inside the caller's transaction of the ledger.
 
     Raises:

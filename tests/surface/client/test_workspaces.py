@@ -12,7 +12,7 @@ from kit.git import clone, git, needs_git, repository
 from muniment.client import Client
 from muniment.client.errors import UntrustedWorkspace
 from muniment.daemon import core as daemon_core
-from muniment.daemon.work import Workspace
+from muniment.daemon.work import workspace_at
 from muniment.projects import bind_checkout, find_project, keep_inside
 
 pytestmark = needs_git
@@ -97,7 +97,7 @@ def test_a_daemon_in_another_clone_begins_a_memory_of_its_own_and_tells_its_oper
     clone(tmp_path / "a", tmp_path / "second")
     clone(tmp_path / "a", tmp_path / "third")
     bind_checkout(served.home, tmp_path / "second")
-    workspace = Workspace(
+    workspace = workspace_at(
         tmp_path / "third", served.daemon._options.settings, served.core.state, in_process=True
     )
     opened.callback(workspace.close)

@@ -30,7 +30,7 @@ from muniment.agent.filing import RuleWriter
 from muniment.client import Client
 from muniment.daemon import core
 from muniment.daemon.service import Daemon, Options
-from muniment.daemon.work import Workspace
+from muniment.daemon.work import workspace_at
 from muniment.errors import ManagedMemoryUnavailable, PathEscape
 from muniment.kernel.names import Scope
 from muniment.lane import Lane, LaneRunner
@@ -162,7 +162,7 @@ def workspace(tmp_path, opened):
     (tmp_path / "work" / ".git").mkdir(parents=True)
     settings = Settings(tmp_path / "home", policy="strict")
     state = opened.enter_context(State(settings.state))
-    made = Workspace(tmp_path / "work", settings, state, in_process=False)
+    made = workspace_at(tmp_path / "work", settings, state, in_process=False)
     return opened.enter_context(closing(made))
 
 

@@ -111,7 +111,7 @@ class PageCall(Call):
             status: of the answer.
         """
         # What happens from here on may not be in the view, so it is followed from here.
-        notices, cursor = self.take_notices(), self.core.stream.cursor()
+        notices, cursor = self.take_notices(), await self.core.stream.cursor()
 
         def page(place: Place, _: Cancel) -> str:
             first = {"notices": notices, "cursor": cursor}

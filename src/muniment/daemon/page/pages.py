@@ -89,11 +89,15 @@ async def _of_workspace(call: PageCall, method: str, path: str) -> Response:
 def _events(call: PageCall) -> Response:
     """What happens in the workspace, for as long as the session goes on."""
     session, door, workspace = call.session, call.core.door, call.workspace
+
+    async def may_follow() -> bool:
+        return session is not None and door.knows(session)
+
     view = StreamView(
         workspace.key,
         workspace.scopes,
         US,
-        may_follow=lambda: session is not None and door.knows(session),
+        may_follow=may_follow,
     )
     call.follow()
     cursor = call.request.headers.get("last-event-id") or call.query("after") or None

@@ -235,12 +235,18 @@ CREATE TABLE node (
 );
 CREATE TABLE door (
     digest TEXT COLLATE "C" PRIMARY KEY, -- keyed, of a token
-    home TEXT COLLATE "C" NOT NULL
+    home TEXT COLLATE "C" NOT NULL,
+    name TEXT COLLATE "C" UNIQUE,        -- by which a client says which token it means
+    hello BYTEA                          -- by which a node proves to know it
 );
 
 CREATE FUNCTION home_of(sent TEXT) RETURNS TEXT
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = muniment, pg_temp AS
 $$ SELECT home FROM door WHERE digest = sent $$;
+
+CREATE FUNCTION hello_of(asked TEXT) RETURNS BYTEA
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = muniment, pg_temp AS
+$$ SELECT hello FROM door WHERE name = asked $$;
 
 CREATE FUNCTION follow_token() RETURNS TRIGGER
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = muniment, pg_temp AS $$
@@ -249,7 +255,7 @@ BEGIN
         DELETE FROM door WHERE digest = OLD.digest;
     END IF;
     IF TG_OP <> 'DELETE' THEN
-        INSERT INTO door VALUES (NEW.digest, NEW.home);
+        INSERT INTO door (digest, home, hello) VALUES (NEW.digest, NEW.home, NEW.hello);
     END IF;
     RETURN NULL;
 END $$;
@@ -414,7 +420,8 @@ CREATE INDEX task_waiting ON task (home) WHERE status IN ('queued', 'running');
 
 CREATE FUNCTION tell_free_lock() RETURNS TRIGGER LANGUAGE plpgsql AS $$
 BEGIN
-    PERFORM pg_notify('procrastinate_any_queue_v1', json_build_object('type', 'job_inserted', 'job_id', job.id)::text)
+    PERFORM pg_notify('procrastinate_queue_v1#' || job.queue_name,
+        json_build_object('type', 'job_inserted', 'job_id', job.id)::text)
     FROM procrastinate_jobs AS job WHERE job.lock = OLD.lock AND job.status = 'todo' LIMIT 1;
     RETURN NULL;
 END $$;

@@ -1,0 +1,489 @@
+"""The working copy of a home on a node: files and catalog, made from the ledger, and never the only copy.
+
+W1 Whoever reads finds at least what was done when he began: a copy that is behind is brought up to date, one
+   that may hold anything else is thrown away and made anew.
+W2 Whoever changes the memory holds the lease of the home; what he did and the ledger does not say is done is
+   thrown away with the copy.
+W3 What was erased is in no copy: one that was made before is thrown away, text and catalog.
+W4 On disk a copy is marked whole only while nobody changes it, and for this run of the system: one that a
+   process or a power cut left half changed is not taken up again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from muniment import events
+from muniment.agent.model import OnModelFailure
+from muniment.daemon.work import Workspace
+from muniment.errors import (
+    ManagedMemoryUnavailable,
+    MunimentError,
+    PathEscape,
+    Refusal,
+    StoreConflict,
+    ToolError,
+)
+from muniment.fleet import lease
+from muniment.jobs.place import Place
+from muniment.kernel.binding import bind_all
+from muniment.kernel.cancel import Patience
+from muniment.kernel.change import FileChange, digest
+from muniment.kernel.decide import Policy
+from muniment.kernel.land import LockedRoots, lock_roots
+from muniment.kernel.names import Scope
+from muniment.kernel.path import canonicalise
+from muniment.kernel.write import new_token, replay, temporary_of_index
+from muniment.names import Symlinks
+from muniment.ownership import create_private_directory
+from muniment.store.database import reporting
+from muniment.store.ledger import ERASED
+from muniment.store.postgres import HomeLedger
+from muniment.store.rows import Embedder
+from muniment.store.state import Shared, State
+from muniment.store.upkeep import recover_all, view_of, write_index
+
+MARK: Final = "whole"
+"""The file that says of which commits a copy is; it is there only while the copy is that."""
+
+MEMORY: Final = "memory"
+"""The directory of a copy that its roots lie in, each by the name of its scope."""
+
+MOST_BEHIND: Final = 2_000
+"""Changes up to which a copy is brought up to date; behind more, it is made anew."""
+
+_AT_ONCE: Final = 10_000
+"""Files that are written as one change: there are names for 32 768."""
+
+_BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
+_FIRST_PAUSE: Final = 0.02
+_LONGEST_PAUSE: Final = 0.2
+
+_STAND: Final = "SELECT number, erased, epoch FROM home WHERE home = current_setting('muniment.home')"
+_BEHIND: Final = (
+    "SELECT root.path, rel, before, before_digest, after, after_digest FROM change_set "
+    "JOIN change ON change.home = change_set.home AND change.change_set = change_set.id "
+    "JOIN root ON root.home = change.home AND root.id = change.root "
+    "WHERE number > ? AND number <= ? ORDER BY number, position LIMIT ?"
+)
+_NEWEST: Final = (
+    "SELECT root.path, newest.rel, blob.content FROM ("
+    "SELECT DISTINCT ON (root, rel) kept.home, root, rel, after_blob FROM change_kept AS kept "
+    "JOIN change_set ON change_set.home = kept.home AND change_set.id = kept.change_set "
+    "WHERE number IS NOT NULL ORDER BY root, rel, number DESC) AS newest "
+    "JOIN root ON root.home = newest.home AND root.id = newest.root "
+    "JOIN blob ON blob.home = newest.home AND blob.digest = newest.after_blob"
+)
+_UNFINISHED: Final = "SELECT count(*) FROM change_set WHERE done IS NULL AND review IS NULL"
+
+
+@dataclass(frozen=True, slots=True)
+class CopyTerms:
+    """What all copies of a node have in common.
+
+    Attributes:
+        policy: of every home.
+        node: its name, for leases.
+        seconds: of a lease.
+        symlinks, on_model_failure: as of `Place`.
+        embedder: as of `State`.
+    """
+
+    policy: Policy
+    node: str
+    seconds: float = lease.LEASE_SECONDS
+    symlinks: Symlinks = Symlinks.REFUSE
+    on_model_failure: OnModelFailure = "rules"
+    embedder: Embedder | None = None
+
+
+@dataclass(slots=True)
+class OpenCopy:
+    """A copy that is open.
+
+    Attributes:
+        number, erased: of the ledger, as it stood when the copy was like it.
+    """
+
+    workspace: Workspace
+    state: State
+    place: Place
+    number: int
+    erased: int
+
+
+class WorkingCopy:
+    """The copy of one home on this node. Threads may share it.
+
+    Args:
+        directory: of this copy alone; made if it is missing, deleted when it is of no use.
+        ledger: of the home.
+        key: of the home.
+        terms: of the node.
+    """
+
+    def __init__(self, directory: Path, ledger: HomeLedger, key: bytes, terms: CopyTerms) -> None:
+        self.directory, self._ledger, self._key, self._terms = directory, ledger, key, terms
+        self._making = threading.Lock()  # Whoever opens, brings up to date, or throws away.
+        self._change = threading.Condition()  # Of what stands below.
+        self._opened: OpenCopy | None = None
+        self._users = self._holders = 0
+        self._held: int | None = None
+        self._is_spoiled = False
+
+    @property
+    def held(self) -> HomeLedger | None:
+        """The ledger under the lease of this node; None: it has none."""
+        return None if self._held is None else self._ledger.at(self._held)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nobody uses it now."""
+        with self._change:
+            return not self._users and not self._holders
+
+    @contextmanager
+    def reading(self, patience: Patience) -> Iterator[OpenCopy]:
+        """The copy, as the ledger stands or later (W1).
+
+        Raises:
+            ManagedMemoryUnavailable: nobody answers, there is no such home, or the disk cannot be used.
+            DeadlineExceeded, Cancelled: somebody else brings it up to date for too long.
+        """
+        with self._made(patience):
+            opened = self._brought_up(patience)
+            with self._change:
+                self._users += 1
+        try:
+            yield opened
+        finally:
+            self._leave()
+
+    @contextmanager
+    def holding(self, patience: Patience) -> Iterator[tuple[OpenCopy, Place]]:
+        """The copy under the lease of its home, and a place to change it at (W2); raises as `reading`.
+
+        Raises:
+            DeadlineExceeded: another node has the lease for too long.
+        """
+        opened, epoch = self._hold(patience)
+        try:
+            state = opened.state.under(self._ledger.at(epoch))
+            yield opened, replace(opened.place, state=state)
+        finally:
+            self._let_go()
+
+    def spoil(self) -> None:
+        """Have it thrown away once nobody uses it: it may hold what the ledger does not."""
+        with self._change:
+            self._is_spoiled = True
+
+    def close(self, patience: Patience) -> None:
+        """Close it, once nobody uses it; it is taken up again later, if it is whole.
+
+        Raises:
+            DeadlineExceeded, Cancelled: somebody uses it.
+        """
+        with self._made(patience):
+            self._wait_for_users(patience)
+            self._close()
+
+    def discard(self, patience: Patience) -> None:
+        """Delete it, once nobody uses it; raises as `close`."""
+        with self._made(patience):
+            self._throw_away(patience)
+
+    # -- leases
+
+    def _hold(self, patience: Patience) -> tuple[OpenCopy, int]:
+        pause = _FIRST_PAUSE
+        while True:
+            with self._made(patience):
+                found = self._joined() or self._taken(patience)
+            if found is not None:
+                return found
+            patience.check()
+            time.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
+
+    def _joined(self) -> tuple[OpenCopy, int] | None:
+        """The lease that this node has already."""
+        with self._change:
+            if self._held is None or self._opened is None or self._is_spoiled:
+                return None
+            self._holders, self._users = self._holders + 1, self._users + 1
+            return self._opened, self._held
+
+    def _taken(self, patience: Patience) -> tuple[OpenCopy, int] | None:
+        """A lease that is taken now, with the copy brought up to date; None: somebody has it."""
+        with self._change:
+            if self._held is not None:
+                return None  # It was lost, and whoever had it has not noticed yet.
+        epoch = lease.take(self._ledger, self._terms.node, self._terms.seconds)
+        if epoch is None:
+            return None
+        held = self._ledger.at(epoch)
+        try:
+            opened = self._brought_up(patience)
+            recover_all(opened.state.under(held), opened.place.roots, opened.place.policy, patience)
+            self._unmark()
+        except BaseException:
+            self.spoil()
+            with suppress(MunimentError):
+                lease.release(held)
+            raise
+        with self._change:
+            self._held, self._holders, self._users = epoch, 1, self._users + 1
+        return opened, epoch
+
+    def _let_go(self) -> None:
+        with self._making:
+            with self._change:
+                self._holders -= 1
+                is_last, held = self._holders == 0, self.held
+            try:
+                if is_last and held is not None and self._opened is not None:
+                    self._settle(self._opened, held)
+                    lease.release(held)
+            except MunimentError as error:
+                events.emit("lease_not_released", code=error.code)
+                self.spoil()
+            finally:
+                if is_last:
+                    with self._change:
+                        self._held = None
+                self._leave()
+
+    def _settle(self, opened: OpenCopy, held: HomeLedger) -> None:
+        """Mark the copy whole, where the ledger says that all of it is done."""
+        with held.transaction():
+            number, erased, _ = self._stand()
+            ((unfinished,),) = held.rows(_UNFINISHED)
+        if unfinished or self._is_spoiled:
+            self.spoil()
+            return
+        opened.number, opened.erased = number, erased
+        self._mark(opened)
+
+    # -- bringing up to date
+
+    @contextmanager
+    def _made(self, patience: Patience) -> Iterator[None]:
+        while not self._making.acquire(timeout=_LONGEST_PAUSE):
+            patience.check()
+        try:
+            yield
+        finally:
+            self._making.release()
+
+    def _leave(self) -> None:
+        with self._change:
+            self._users -= 1
+            self._change.notify_all()
+
+    def _stand(self) -> tuple[int, int, int]:
+        found = self._ledger.rows(_STAND)
+        if not found:
+            raise ManagedMemoryUnavailable(self._ledger.name, "there is no such home")
+        return found[0]
+
+    def _brought_up(self, patience: Patience) -> OpenCopy:
+        number, erased, epoch = self._stand()
+        with self._change:
+            is_ours = self._held is not None
+            if is_ours and self._held != epoch:
+                self._is_spoiled = True
+        opened = self._opened
+        if self._is_spoiled or (opened is not None and opened.erased != erased and not is_ours):
+            self._throw_away(patience)
+            opened = None
+        if opened is None:
+            return self._open(patience)
+        if opened.number < number and not is_ours:
+            opened = self._followed(opened, number, patience)
+        return opened
+
+    def _followed(self, opened: OpenCopy, number: int, patience: Patience) -> OpenCopy:
+        """The copy with what was done since; another one where that cannot be."""
+        self._unmark()
+        try:
+            rows = self._ledger.rows(_BEHIND, (opened.number, number, MOST_BEHIND + 1))
+            changes = _net(rows, opened.place)
+            if changes is not None and len(rows) <= MOST_BEHIND:
+                self._replay(opened, changes, patience)
+                opened.number = number
+                self._mark(opened)
+                return opened
+        except (StoreConflict, PathEscape, Refusal, ToolError) as error:
+            events.emit("copy_differs", code=error.code)
+        except BaseException:
+            self.spoil()
+            raise
+        self._throw_away(patience)
+        return self._open(patience)
+
+    def _open(self, patience: Patience) -> OpenCopy:
+        """The copy that is on disk if that is whole, or else a new one."""
+        found = self._marked()
+        if found is None:
+            self._delete()
+        create_private_directory(self.directory)
+        opened = self._opened_at(*(found or (0, 0)))
+        try:
+            number, erased, _ = self._stand()
+            if found is None:
+                self._build(opened, patience)
+            elif opened.erased != erased:
+                opened.workspace.close()
+                opened.state.close()
+                self._delete()
+                return self._open(patience)
+            elif opened.number < number:
+                self._opened = opened
+                return self._followed(opened, number, patience)
+        except BaseException:
+            if self._opened is None:
+                opened.workspace.close()
+                opened.state.close()
+            raise
+        self._opened = opened
+        return opened
+
+    def _opened_at(self, number: int, erased: int) -> OpenCopy:
+        base, terms = self.directory / MEMORY, self._terms
+        create_private_directory(base)
+        paths = {scope: base / scope for scope in terms.policy.scopes}
+        for path in paths.values():
+            create_private_directory(path)
+        roots = bind_all(paths)
+        try:
+            shared = Shared(self._ledger, self._key, base)
+            state = State(self.directory / "state", embedder=terms.embedder, shared=shared)
+        except BaseException:
+            for root in roots.values():
+                root.close()
+            raise
+        place = Place(
+            terms.policy,
+            roots,
+            state,
+            symlinks=terms.symlinks,
+            on_model_failure=terms.on_model_failure,
+        )
+        workspace = Workspace(base, self._ledger.home, state, lambda: place)
+        workspace.problem()
+        return OpenCopy(workspace, state, place, number, erased)
+
+    def _build(self, opened: OpenCopy, patience: Patience) -> None:
+        """Fill an empty copy: the newest bytes of each path, then catalog and indexes."""
+        with self._ledger.transaction():  # So that nobody commits meanwhile.
+            opened.number, opened.erased, _ = self._stand()
+            with self._ledger.each(_NEWEST) as rows:
+                changes = _net(
+                    ((path, rel, None, None, content, "") for path, rel, content in rows), opened.place
+                )
+        assert changes is not None  # noqa: S101  for the type checker: each has its bytes
+        self._replay(opened, changes, patience, whole=True)
+        self._mark(opened)
+
+    def _replay(
+        self, opened: OpenCopy, changes: Sequence[FileChange], patience: Patience, *, whole: bool = False
+    ) -> None:
+        place = opened.place
+        touched = set(place.roots) if whole else {each.path.scope for each in changes}
+        with lock_roots([place.roots[scope] for scope in touched], patience) as held:
+            for start in range(0, len(changes), _AT_ONCE):
+                replay(changes[start : start + _AT_ONCE], held)
+            for scope in touched:
+                self._index(opened, held, scope, whole=whole)
+
+    def _index(self, opened: OpenCopy, held: LockedRoots, scope: Scope, *, whole: bool) -> None:
+        view = view_of(opened.state, held[scope], opened.place.policy)
+        write_index(opened.state, held, view, partial(temporary_of_index, new_token()), whole=whole)
+
+    # -- on disk
+
+    def _wait_for_users(self, patience: Patience) -> None:
+        with self._change:
+            while self._users:
+                patience.check()
+                self._change.wait(_LONGEST_PAUSE)
+
+    def _throw_away(self, patience: Patience) -> None:
+        self._wait_for_users(patience)
+        self._close()
+        self._delete()
+        with self._change:
+            self._is_spoiled = False
+
+    def _close(self) -> None:
+        opened, self._opened = self._opened, None
+        if opened is not None:
+            opened.state.close()
+            opened.workspace.close()
+
+    def _delete(self) -> None:
+        self._unmark()
+        if self.directory.exists():
+            with reporting(self.directory):
+                shutil.rmtree(self.directory)
+
+    def _mark(self, opened: OpenCopy) -> None:
+        told = {"number": opened.number, "erased": opened.erased, "boot": _boot()}
+        with reporting(self.directory):
+            new = self.directory / f"{MARK}.new"
+            new.write_text(json.dumps(told), "ascii")
+            new.replace(self.directory / MARK)
+
+    def _unmark(self) -> None:
+        with reporting(self.directory):
+            (self.directory / MARK).unlink(missing_ok=True)
+
+    def _marked(self) -> tuple[int, int] | None:
+        try:
+            found: Any = json.loads((self.directory / MARK).read_text("ascii"))
+            return (found["number"], found["erased"]) if found["boot"] == _boot() else None
+        except (OSError, ValueError, LookupError, TypeError):
+            return None
+
+
+def directory_of(cache: Path, home: str) -> Path:
+    """Where the copy of a home is: names of homes need not be names of files."""
+    return cache / hashlib.sha256(home.encode()).hexdigest()[:32]
+
+
+def _net(rows: Any, place: Place) -> list[FileChange] | None:
+    """What some changes, in order, make of each file; None: bytes of one are no longer known."""
+    first: dict[Any, bytes | None] = {}
+    last: dict[Any, bytes | None] = {}
+    for root, rel, before, before_digest, after, after_digest in rows:
+        if ERASED in {before_digest, after_digest}:
+            return None
+        scope = os.fsdecode(root)
+        if scope not in place.roots:
+            continue
+        path = canonicalise(f"{scope}/{rel}", place.roots)
+        first.setdefault(path, before)
+        last[path] = after
+    return [
+        FileChange(path, None if first[path] is None else digest(first[path] or b""), after, first[path])
+        for path, after in last.items()
+        if after != first[path]
+    ]
+
+
+def _boot() -> str:
+    with suppress(OSError):
+        return _BOOT.read_text("ascii").strip()
+    return ""

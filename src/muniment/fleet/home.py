@@ -1,0 +1,379 @@
+"""A home, as one node serves it: what routes ask, and the turns of its tasks."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from muniment import events, lane
+from muniment.cancelling import Cancel
+from muniment.daemon.contract import HttpProblem, RecallBody, problem_of
+from muniment.daemon.stream import Stream
+from muniment.daemon.tokens import Principal, Tokens
+from muniment.daemon.work import Work, Workspace
+from muniment.errors import DeadlineExceeded, LeaseLost, MunimentError, NotFound, QueueFull
+from muniment.fleet import lease
+from muniment.fleet.copies import OpenCopy, WorkingCopy
+from muniment.jobs.place import Place
+from muniment.kernel.cancel import Patience
+from muniment.lane import Lane, LaneRunner, NewTask, Originator, Submitted, Task
+from muniment.store import tasks
+from muniment.store.postgres import HomeLedger
+from muniment.store.state import LedgerState, shared_root_key
+
+if TYPE_CHECKING:
+    from muniment.fleet.node import Node
+    from muniment.recall.recaller import Recalled, Recaller
+
+TURN_TASKS: Final = 16
+"""Tasks of one turn, after which other homes have theirs."""
+
+LEASE_WAIT_SECONDS: Final = 30.0
+"""Seconds that what the owner asks for waits for another node to let go of the home."""
+
+TURN_WAIT_SECONDS: Final = 1.0
+"""Seconds that a turn waits for that, before it comes again."""
+
+RETRY_SECONDS: Final = 5
+"""Seconds after which a client may try again whose task found the queue full."""
+
+_CANCEL_SECONDS: Final = 5.0
+"""Seconds that a cancel waits for the running task to be over."""
+
+T = TypeVar("T")
+
+
+class HomeCore:
+    """What a home is asked on a node: the same as `DaemonCore` is, for its one workspace.
+
+    Args:
+        node: what all homes of it share.
+        ledger: of the home.
+        state: the same, with its key.
+        copy: its working copy.
+
+    Attributes:
+        name: of the home, and of its workspace.
+        last_used: on `time.monotonic()`.
+        mcp: nothing: MCP is spoken by a daemon of one machine.
+    """
+
+    def __init__(self, node: Node, ledger: HomeLedger, state: LedgerState, copy: WorkingCopy) -> None:
+        self.name, self.copy, self.last_used = ledger.home, copy, time.monotonic()
+        self._node, self._ledger, self._state = node, ledger, state
+        self.mcp = None
+        self.metrics = node.metrics
+        self._lane = Lane(state, self.name)
+        self._scopes = {shared_root_key(state, scope): str(scope) for scope in node.terms.policy.scopes}
+        self._tokens = Tokens(state, keyed=node.keyed)
+        self._lock = threading.Lock()
+        self._runner: LaneRunner | None = None
+        self._following = asyncio.Lock()
+        self._stream: Stream | None = None
+
+    # -- whoever asks
+
+    @property
+    def is_draining(self) -> bool:
+        """Nothing is accepted any more."""
+        return self._node.is_draining
+
+    @property
+    def workspaces(self) -> dict[str, HomeCore]:
+        """The one that there is, by its key."""
+        return {self.key: self}
+
+    @property
+    def key(self) -> str:
+        """Of the workspace: the name of the home."""
+        return self.name
+
+    def scopes(self) -> dict[str, str]:
+        """The names of the scopes by the keys of their roots, as far as they are known here."""
+        return self._scopes
+
+    def of(self, principal: Principal) -> HomeCore:
+        """What whoever asks is served by."""
+        del principal
+        return self
+
+    def principal(self, digest: str) -> Principal | None:
+        """Whose the token of a digest is; in a thread."""
+        for name, trust, clients in self._ledger.rows(
+            "SELECT name, trust, clients FROM token WHERE digest = ?", (digest,)
+        ):
+            known = None if name == lane.OWNER else frozenset(json.loads(clients))
+            return Principal(name, trust, known, digest, self.name)
+        return None
+
+    async def still_knows(self, principal: Principal) -> bool:
+        """Whether a token was not revoked since."""
+        return await self._asked(partial(self.principal, principal.digest)) is not None
+
+    async def known(self) -> tuple[Principal, ...]:
+        """The tokens of the home."""
+        return await self._asked(self._tokens.all)
+
+    async def workspace(self, unsafe_name: str | None) -> HomeCore:
+        """The workspace of the home.
+
+        Raises:
+            HttpProblem: it is named otherwise.
+        """
+        if unsafe_name not in {None, self.name}:
+            raise HttpProblem("untrusted_workspace")
+        return self
+
+    def open_ui(self) -> tuple[str, str]:
+        """There is no page for a home."""
+        raise HttpProblem("not_found")
+
+    # -- tasks
+
+    async def check(self, workspace: HomeCore, kind: str) -> None:
+        """Check that a task could be carried out now.
+
+        Raises:
+            HttpProblem: not on this node.
+        """
+        del workspace, kind
+        if self._node.problem is not None:
+            raise self._node.unavailable()
+
+    async def submit(self, workspace: HomeCore, asked: NewTask, traceparent: Sequence[str] = ()) -> Submitted:
+        """Accept a task, with its place in the queue.
+
+        Raises:
+            HttpProblem: it is not accepted.
+        """
+        del workspace, traceparent
+        if self.is_draining:
+            raise HttpProblem("workspace_draining", headers={"Retry-After": "1"})
+        try:
+            return await self._asked(partial(self._submitted, asked))
+        except QueueFull:
+            raise HttpProblem("remember_queue_full", headers={"Retry-After": str(RETRY_SECONDS)}) from None
+        except MunimentError as error:
+            raise problem_of(error) from None
+
+    def _submitted(self, asked: NewTask) -> Submitted:
+        with self._ledger.transaction() as connection:
+            is_idle = not lane.count_pending(self._ledger, self.name)
+            submitted = self._lane.submit(asked)
+            if is_idle and not submitted.repeated:
+                self._node.queue.defer(connection.raw, self.name)
+            return submitted
+
+    async def cancel(self, workspace: HomeCore, task_id: str, by: Originator) -> Task:
+        """Cancel a task, on whichever node it runs; the task once it is over, or after a few seconds.
+
+        Raises:
+            NotFound: there is no such task.
+            HttpProblem: the ledger cannot be written.
+        """
+        try:
+            await self._asked(partial(self._lane.cancel, task_id, by))
+        except NotFound:
+            raise
+        except MunimentError as error:
+            raise problem_of(error) from None
+        return await self.wait(workspace, task_id, _CANCEL_SECONDS)
+
+    async def wait(self, workspace: HomeCore, task_id: str, seconds: float) -> Task:
+        """A task once it is over, or as it is after `seconds`.
+
+        Raises:
+            NotFound: there is no such task, or no more.
+        """
+        del workspace
+        stream = await self.followed()
+        deadline = time.monotonic() + seconds
+        while True:
+            task: Task = await self._asked(partial(lane.read_task, self._ledger, self.name, task_id))
+            left = deadline - time.monotonic()
+            if task.is_over or left <= 0 or stream.is_closed:
+                return task
+            await stream.changed(left)
+
+    async def find(self, workspace: HomeCore, task_id: str) -> Task | None:
+        """A task; None: there is none of that id."""
+        del workspace
+        return await self._asked(partial(lane.find, self._ledger, self.name, task_id))
+
+    async def tasks(self, workspace: HomeCore, *, before: int | None) -> tuple[Task, ...]:
+        """The tasks, the newest first."""
+        del workspace
+        return await self._asked(partial(lane.tasks, self._ledger, self.name, before=before))
+
+    # -- memory
+
+    async def recall(self, workspace: HomeCore, token: str, body: RecallBody) -> Recalled:
+        """What of the memory helps; see `Recalls.recall`.
+
+        Raises:
+            HttpProblem: the node stops, or too much is recalled at once.
+        """
+        del workspace
+        if self.is_draining:
+            raise HttpProblem("workspace_draining", headers={"Retry-After": "1"})
+        return await self._node.recalls.recall(self, token, body)
+
+    @contextmanager
+    def recalling(self, patience: Patience) -> Iterator[Recaller]:
+        """What recalls from the memory as the ledger says it is, until the block ends."""
+        with self.copy.reading(patience) as opened:
+            yield opened.workspace.recaller()
+
+    async def at(
+        self,
+        workspace: HomeCore,
+        body: Callable[[Place, Cancel], T],
+        *,
+        is_long: bool = False,
+        writes: bool = True,
+    ) -> T:
+        """Carry out at the place of the home what is no task; under its lease if it writes.
+
+        Raises:
+            HttpProblem: the node stops, or too much is asked for at once.
+            MunimentError: as `body`, and as the working copy.
+        """
+        del workspace, is_long
+        return await self._node.carried_out(partial(self._at, body, writes))
+
+    def _at(self, body: Callable[[Place, Cancel], T], writes: bool, cancel: Cancel) -> T:  # noqa: FBT001
+        patience = Patience(time.monotonic() + LEASE_WAIT_SECONDS, cancel)
+        if not writes:
+            with self.copy.reading(patience) as opened:
+                return body(opened.place, cancel)
+        with self.copy.holding(patience) as (_, place):
+            return body(place, cancel)
+
+    # -- turns
+
+    def turn(self) -> None:
+        """Carry out what waits, as long as it is this node's turn; in a thread of its own.
+
+        Whatever is left is another turn's, of which a job is in the queue by then.
+        """
+        self.last_used = time.monotonic()
+        patience = Patience(time.monotonic() + TURN_WAIT_SECONDS)
+        try:
+            with self.copy.holding(patience) as (opened, place):
+                self._drain(opened, place)
+            seconds = 0
+        except DeadlineExceeded:
+            seconds = 1  # Another node has it, for what is no task.
+        except LeaseLost:
+            seconds = 1
+            self.copy.spoil()
+        with self._ledger.transaction() as connection:
+            if lane.count_pending(self._ledger, self.name):
+                self._node.queue.defer(connection.raw, self.name, seconds)
+
+    def _drain(self, opened: OpenCopy, place: Place) -> None:
+        fenced = Workspace(opened.workspace.path, self.name, place.state, lambda: place)
+        work = Work(fenced, self._node.model, self.metrics)
+        runner = LaneRunner(fenced.lane, _InTransactions(place.state.ledger), work)
+        fenced.lane.recover()
+        with self._lock:
+            self._runner = runner
+        try:
+            if self._node.is_draining:
+                runner.give_up()
+            runner.drain(TURN_TASKS)
+        finally:
+            with self._lock:
+                self._runner = None
+
+    def interrupt(self, task_id: str) -> None:
+        """End the worker of a task that was cancelled, if it runs here."""
+        with self._lock:
+            runner = self._runner
+        if runner is not None:
+            with suppress(MunimentError):
+                runner.interrupt(lane.read_task(self._ledger, self.name, task_id))
+
+    def give_up(self) -> None:
+        """Put back what runs here, and begin nothing more."""
+        with self._lock:
+            if self._runner is not None:
+                self._runner.give_up()
+
+    def renew(self) -> None:
+        """Have the lease last longer, if there is one, and look whether what runs under it was cancelled.
+
+        Raises:
+            ManagedMemoryUnavailable: nobody answers.
+        """
+        held = self.copy.held
+        if held is None:
+            return
+        try:
+            lease.renew(held, self._node.terms.seconds)
+        except LeaseLost:
+            events.emit("lease_lost", home=self.name)
+            self.copy.spoil()
+            self.give_up()
+            return
+        for task in lane.running(self._ledger, self.name):
+            if task.cancelled_by is not None:
+                self.interrupt(task.id)
+
+    # -- events
+
+    async def followed(self) -> Stream:
+        """The stream of the home, which is looked at from now on."""
+        async with self._following:
+            if self._stream is None:
+                span = await self._asked(partial(tasks.span, self._ledger))
+                self._stream = Stream(self._ledger, span, self._asked)
+            return self._stream
+
+    @property
+    def is_followed(self) -> bool:
+        """Whether its events are looked at."""
+        return self._stream is not None
+
+    def wake(self) -> None:
+        """Something happened in the home, on some node."""
+        if self._stream is not None:
+            self._stream.wake()
+
+    def end_followers(self) -> None:
+        """End whoever follows its events or waits for them."""
+        if self._stream is not None:
+            self._stream.close()
+
+    async def _asked(self, ask: Callable[[], T]) -> T:
+        """What `ask` returns, asked in a thread: the database is elsewhere."""
+        self.last_used = time.monotonic()
+        return await self._node.asked(ask)
+
+
+class _InTransactions:
+    """Carries out each change in a transaction of its own: the database groups commits by itself."""
+
+    def __init__(self, ledger: Any) -> None:
+        self._ledger = ledger
+
+    def submit(self, change: Callable[[], T]) -> Future[T]:
+        """See `Writer.submit`; done on return."""
+        future: Future[T] = Future()
+        try:
+            future.set_result(self.run(change))
+        except Exception as error:  # noqa: BLE001  told to whoever looks at the future
+            future.set_exception(error)
+        return future
+
+    def run(self, change: Callable[[], T]) -> T:
+        """As `submit`, and wait."""
+        with self._ledger.transaction():
+            return change()

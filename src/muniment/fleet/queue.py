@@ -1,0 +1,133 @@
+"""The queue of a fleet: which home has a turn next, and on which node. Procrastinate, in the same database.
+
+Q1 A job names a home in which a task waits, and nothing else; the ledger's rows of tasks are what counts. So
+   a job too many finds nothing to do, and one that is missing is put in again within `SWEEP_SECONDS`.
+Q2 A task that is accepted while none of its home was pending is accepted together with its job, or neither.
+Q3 Jobs of one home are carried out one after the other: their lock is the home. Where the node of one is gone
+   or stopped, another has it within `stalled` seconds and `SWEEP_SECONDS`; what both do is decided by the
+   lease.
+
+Source: procrastinate.readthedocs.io, "Locks", "Retry stalled jobs".
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Any, Final
+
+import procrastinate
+import psycopg
+from procrastinate import exceptions
+
+from muniment import events
+from muniment.store.postgres import LedgerPool, session_options
+
+QUEUE: Final = "muniment"
+TURN: Final = "turn"
+
+SWEEP_SECONDS: Final = 5.0
+"""Seconds between two looks for jobs of nodes that are gone, and for tasks without a job."""
+
+POLL_SECONDS: Final = 1.0
+"""Seconds after which a job is found whatever became of the notice of it."""
+
+_SWEPT: Final = 500
+"""Homes of one look."""
+
+_AGAIN_SECONDS: Final = 1.0
+
+Turn = Callable[[str], Awaitable[None]]
+
+
+class TurnQueue:
+    """The queue, as one node uses it.
+
+    Args:
+        url: of the nodes' role.
+        pool: of the same database.
+        turn: carries out what waits in a home.
+        slots: turns at once.
+        node: its name.
+        stalled: seconds without a sign of a node after which its jobs are another one's.
+    """
+
+    def __init__(
+        self, url: str, pool: LedgerPool, turn: Turn, *, slots: int, node: str, stalled: float
+    ) -> None:
+        self._pool, self._slots, self._node, self._stalled = pool, slots, node, stalled
+        kwargs = {"options": session_options(), "application_name": f"muniment {node}"}
+        self._working = procrastinate.App(
+            connector=procrastinate.PsycopgConnector(
+                conninfo=url, min_size=1, max_size=4, kwargs=kwargs, timeout=5.0, reconnect_timeout=1.0
+            )
+        )
+        self._telling = procrastinate.App(connector=procrastinate.SyncPsycopgConnector())
+        self._working.task(name=TURN, queue=QUEUE)(turn)
+
+    def defer(self, connection: psycopg.Connection[Any], home: str, seconds: int = 0) -> None:
+        """Have a home have its turn, if the transaction of a connection holds (Q2).
+
+        Args:
+            connection: in that transaction.
+            home: its name.
+            seconds: after which, at the earliest.
+        """
+        later: dict[str, Any] = {"schedule_in": {"seconds": seconds}} if seconds else {}
+        job = self._telling.configure_task(TURN, queue=QUEUE, lock=home, connection=connection, **later)
+        job.defer(home=home)
+
+    async def run(self) -> None:
+        """Take jobs and sweep, until cancelled; where the database is away, from when it is back on."""
+        while True:
+            try:
+                async with self._working.open_async():
+                    await self._at_work()
+            except (exceptions.ProcrastinateException, psycopg.Error, OSError, TimeoutError) as error:
+                events.emit("queue_away", problem=type(error).__name__)
+            await asyncio.sleep(_AGAIN_SECONDS)
+
+    async def _at_work(self) -> None:
+        """Take jobs and sweep, until either fails."""
+        working = asyncio.create_task(
+            self._working.run_worker_async(
+                queues=[QUEUE],
+                name=self._node,
+                concurrency=self._slots,
+                install_signal_handlers=False,
+                fetch_job_polling_interval=POLL_SECONDS,
+                delete_jobs="always",
+                update_heartbeat_interval=self._stalled / 3,
+                stalled_worker_timeout=self._stalled,
+            )
+        )
+        sweeping = asyncio.create_task(self._sweep())
+        try:
+            done, _ = await asyncio.wait({working, sweeping}, return_when=asyncio.FIRST_COMPLETED)
+            for each in done:
+                each.result()
+        finally:
+            for each in (working, sweeping):
+                each.cancel()
+            with suppress(asyncio.CancelledError):
+                await asyncio.gather(working, sweeping, return_exceptions=True)
+
+    async def _sweep(self) -> None:
+        manager = self._working.job_manager
+        while True:
+            await asyncio.sleep(SWEEP_SECONDS)
+            for job in await manager.get_stalled_jobs(seconds_since_heartbeat=self._stalled):
+                events.emit("turn_stalled", home=job.lock)
+                with suppress(exceptions.ConnectorException):  # Another node was first.
+                    await manager.retry_job(job)
+            await manager.prune_stalled_workers(self._stalled)
+            await asyncio.to_thread(self._put_in)
+
+    def _put_in(self) -> None:
+        """Give each home a job in which a task is pending and none has one (Q1)."""
+        with self._pool.connection() as connection:
+            found = connection.execute("SELECT waiting_homes(%s)", (_SWEPT,)).fetchall()
+            for (home,) in found:
+                events.emit("turn_missing", home=home)
+                self.defer(connection, home)
