@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from muniment.cli.fleet_app import Ledger, fleet_app
 from muniment.cli.mcp_app import mcp
 from muniment.cli.moving_app import add_moving
 from muniment.cli.options import (
@@ -218,6 +219,18 @@ def serve(  # noqa: PLR0913, PLR0917  every argument is an option of the command
     grace: Annotated[
         float, typer.Option(min=0, max=300, help="Seconds that a running task is given when stopped.")
     ] = 10.0,
+    ledger: Ledger = "",
+    node: Annotated[
+        str,
+        typer.Option(metavar="NAME", help="With --ledger: the name of this node.", show_default="the host"),
+    ] = "",
+    slots: Annotated[
+        int, typer.Option(min=1, max=256, help="With --ledger: homes that have their turn at once.")
+    ] = 8,
+    lease: Annotated[
+        float,
+        typer.Option(min=1, max=300, help="With --ledger: seconds after which others go on for a lost node."),
+    ] = 15.0,
     json: Json = False,
 ) -> None:
     """Serve workspaces over HTTP until SIGTERM or Ctrl-C; the log goes to standard error."""
@@ -234,7 +247,7 @@ def serve(  # noqa: PLR0913, PLR0917  every argument is an option of the command
         on_model_failure=on_model_failure,
     )
     asked = ServeArguments(
-        workspace or [Path()],
+        workspace or [],
         flags,
         host,
         port,
@@ -245,6 +258,10 @@ def serve(  # noqa: PLR0913, PLR0917  every argument is an option of the command
         root or (),
         symlinks,
         grace,
+        ledger,
+        node,
+        slots,
+        lease,
         json=json,
     )
     raise typer.Exit(run(asked))
@@ -516,6 +533,7 @@ app.add_typer(policy_app, name="policy")
 app.add_typer(token_app, name="token")
 app.add_typer(setup_app)
 app.add_typer(projects_app, name="projects")
+app.add_typer(fleet_app, name="fleet")
 
 
 @app.callback(invoke_without_command=True)

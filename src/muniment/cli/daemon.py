@@ -48,11 +48,16 @@ from muniment.store.state import State
 if TYPE_CHECKING:
     import asyncio
 
+    from muniment.agent.model import Model
+    from muniment.daemon.core import DaemonCore
     from muniment.daemon.service import Daemon, Options
 
 # -- serve -------------------------------------------------------------------------------------------
 #
 # `muniment serve`: the daemon as a program.
+
+LEDGER_VARIABLE: Final = "MUNIMENT_LEDGER"
+"""Where the URL of a fleet's database may stand, see `fleet.address`."""
 
 SOCKET_NAME: Final = "daemon.sock"
 MAX_SOCKET_BYTES: Final = 107
@@ -81,6 +86,10 @@ class ServeArguments:
     roots: Sequence[str] = ()
     symlinks: str | None = None
     grace: float = 10.0
+    ledger: str = ""
+    node: str = ""
+    slots: int = 8
+    lease: float = 15.0
     json: bool = False
 
 
@@ -107,9 +116,10 @@ def serve(asked: ServeArguments, greet: Callable[[Daemon], None] | None = None) 
             symlinks=asked.symlinks,
             **asked.model,
         )
+        is_node = bool(asked.ledger or os.environ.get(LEDGER_VARIABLE))
         options = Options(
             settings,
-            tuple(asked.workspaces),
+            tuple(asked.workspaces or ([] if is_node else [Path()])),
             host=asked.host,
             port=asked.port,
             socket=_socket(asked, settings),
@@ -120,12 +130,28 @@ def serve(asked: ServeArguments, greet: Callable[[Daemon], None] | None = None) 
         with end_on_interrupt(), open_model(settings, os.environ) as model:
             forget_key()
             shared_zygote().start()
-            daemon = Daemon(options, model)
+            core = _node(asked, settings, model) if is_node else None
+            daemon = Daemon(options, model, core)
             say_served = greet or partial(_say_served, options, as_json=asked.json)
             asyncio.run(_run(daemon, options, say_served))
     except MunimentError as error:
         return print_failure(error, as_json=asked.json, what="not served", indent=None)
     return 0
+
+
+def _node(asked: ServeArguments, settings: Settings, model: Model) -> DaemonCore:
+    """What a node of a fleet serves.
+
+    Raises:
+        ConfigInvalid: it cannot be, with the reason.
+    """
+    for flag, value in (("--workspace", asked.workspaces), ("--root", asked.roots)):
+        if value:
+            raise ConfigInvalid(f"{flag} is for a memory of this machine; homes of a fleet have none")
+    from muniment.cli.fleet import node_of
+    from muniment.fleet.node import as_core
+
+    return as_core(node_of(settings, model, asked.ledger, asked.node, asked.slots, asked.lease))
 
 
 def _name(sent: str) -> str:
@@ -175,6 +201,11 @@ def _say_served(options: Options, daemon: Daemon, *, as_json: bool) -> None:
     say(f"serving {daemon.url}")
     if options.socket is not None:
         say(f"  socket {on_one_line(str(options.socket))}")
+    if not workspaces:
+        say(
+            f"  a node of a fleet, and its own token: {token_file}; those of homes: muniment fleet home add HOME"
+        )
+        return
     say(f"  the owner's token: {token_file}; one for a client: muniment token add NAME")
     for each in workspaces.values():
         say(f"  workspace {on_one_line(str(each.path))}")

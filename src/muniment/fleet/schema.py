@@ -173,3 +173,27 @@ def check(pool: LedgerPool, key: bytes) -> None:
                 f"the database has version {found}, this node knows {newest()}; run: muniment fleet migrate"
             )
         _require_key(connection.execute("SELECT mark FROM fleet").fetchone(), key)
+
+
+def status(url: str) -> dict[str, Any]:
+    """What `muniment fleet status` prints: nodes, homes, leases, and what waits.
+
+    Raises:
+        ConfigInvalid: the database has no ledger.
+        LedgerAway: nobody answers.
+    """
+    try:
+        with psycopg.connect(
+            url, options="-c search_path=muniment", row_factory=psycopg.rows.dict_row
+        ) as asked:
+            nodes = asked.execute(
+                "SELECT name, version, running, problem, extract(epoch FROM now() - seen)::float AS seconds "
+                "FROM node ORDER BY name"
+            ).fetchall()
+            waiting = asked.execute("SELECT * FROM count_tasks() ORDER BY status").fetchall()
+            (counts,) = asked.execute("SELECT * FROM count_homes()").fetchall()
+    except psycopg.errors.UndefinedTable:
+        raise ConfigInvalid("the database has no ledger yet; run: muniment fleet migrate") from None
+    except psycopg.OperationalError as error:
+        raise LedgerAway("the database") from error
+    return {**counts, "tasks": waiting, "nodes": nodes}
