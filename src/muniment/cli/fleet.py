@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
-import socket
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -45,7 +44,7 @@ def node_of(
     from muniment.fleet.address import ledger_url
     from muniment.fleet.node import Node, NodeOptions
 
-    name = name or socket.gethostname()
+    name = name or os.uname().nodename
     if _NODE.fullmatch(name) is None:
         raise ConfigInvalid(f"{printable(name)} cannot name a node; use up to 63 letters, digits, . _ -")
     return Node(settings, model, NodeOptions(ledger_url(ledger, os.environ), name, slots, lease))

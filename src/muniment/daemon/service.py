@@ -254,8 +254,9 @@ def configure_logs(level: int = logging.INFO) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.WARNING)
-    # They warn of each request that is none, and anybody can send as many as he likes.
-    for name in ("uvicorn", "mcp"):
+    # They warn of each request that is none, and anybody can send as many as he likes; or of each try to
+    # reach a database that is away, which `node_problem` tells once.
+    for name in ("uvicorn", "mcp", "psycopg.pool", "procrastinate"):
         logging.getLogger(name).setLevel(logging.ERROR)
     logger = logging.getLogger(_OURS)
     logger.handlers[:] = []

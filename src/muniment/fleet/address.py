@@ -44,7 +44,7 @@ def ledger_url(flag: str, environment: Mapping[str, str]) -> str:
     if not said:
         raise ConfigInvalid(f"no database is named; give --ledger postgresql://…, or a file, or {VARIABLE}")
     if not said.startswith(_SCHEMES):
-        said = _read(Path(said).expanduser())
+        said = _read(Path(said))
     elif flag and _parts(said).get("password"):
         raise ConfigInvalid(
             "whoever lists the processes of this machine would read the password in --ledger; put the URL "

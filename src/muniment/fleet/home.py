@@ -1,4 +1,4 @@
-"""A home, as one node serves it: what routes ask, and the turns of its tasks."""
+"""A home, as one node serves it: what routes ask, and the turns of its tasks. Apart: `node` is about all."""
 
 from __future__ import annotations
 
@@ -369,7 +369,7 @@ class _InTransactions:
         future: Future[T] = Future()
         try:
             future.set_result(self.run(change))
-        except Exception as error:  # noqa: BLE001  told to whoever looks at the future
+        except MunimentError as error:
             future.set_exception(error)
         return future
 

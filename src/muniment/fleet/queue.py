@@ -1,5 +1,7 @@
 """The queue of a fleet: which home has a turn next, and on which node. Procrastinate, in the same database.
 
+Apart from `node`: here alone is the queue's library.
+
 Q1 A job names a home in which a task waits, and nothing else; the ledger's rows of tasks are what counts. So
    a job too many finds nothing to do, and one that is missing is put in again within `SWEEP_SECONDS`.
 Q2 A task that is accepted while none of its home was pending is accepted together with its job, or neither.
