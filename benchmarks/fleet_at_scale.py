@@ -1,17 +1,17 @@
-"""A fleet past these machines, simulated: where it saturates, what one PostgreSQL takes, when to shard by home.
+"""A fleet past these machines, simulated: where it saturates, what a PostgreSQL takes, when to shard by home.
 
-    python benchmarks/fleet_at_scale.py [--quick] [--costs FILE] [--seed N] [--wakes all|one|home] [--reads any|token]
+    python benchmarks/fleet_at_scale.py [--wakes all|one|home] [--reads any|token] [--costs FILE] [--quick]
 
 Discrete events, no package of ours and no server: the same seed prints the same. `--costs` takes a file that
 `benchmarks/fleet.py --json FILE` wrote, so that what a task costs is measured and only the size is simulated.
 
-In it: homes that are active for a while and then others are; tasks in bursts, most of them by the rules (CPU of a
-node), some by a model (seconds in a slot, no CPU); recalls; the lock of a home; slots, cores, connections and working
-copies (least recently used goes) of each node; cores of the database, and its one lock for commits that notify.
-Not in it: disks and locks of the database apart from that one, networks, nodes that fail, homes far above 1 000 entries,
-catching up with a few commits of another node. Service times of the database are exponential, which is worse than they are.
+In it: homes that are active for a while, and then others are; tasks in bursts, most of them by the rules (CPU of
+a node), some by a model (seconds in a slot, no CPU); recalls; the lock of a home; slots, cores, connections and
+working copies (the least recently used goes) of each node; cores of the database, and its one lock for commits
+that notify. Not in it: disks and other locks of the database, networks, nodes that fail, homes beyond 1 000
+entries, catching up with a few commits of another node. The database's times are exponential: worse than real.
 
-Source of the lock: postgresql.org/docs/current/sql-notify.html and `PreCommit_Notify` in src/backend/commands/async.c:
+Source of the lock: postgresql.org/docs/current/sql-notify.html, and `PreCommit_Notify` of the server's async.c:
 commits that notify come one after the other, each until its log is on the disk.
 """
 
@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Final
 
 LIMIT_SECONDS: Final = 1.0
-"""Above which 95 % of the tasks may not wait from acceptance to beginning: there a fleet is saturated."""
+"""A fleet is saturated where p95 is more, of tasks from acceptance to beginning, or until they are accepted."""
 
 NEVER_IDLE: Final = 0.98
 """Of the time that is measured: a line that grows slowly is seen by this before it is long."""
@@ -81,7 +81,7 @@ class Fleet:
         database_cores: of PostgreSQL.
         heartbeat_seconds: between two of a node's.
         reads: "token": the load balancer leads a token to one node; "any": to each in turn.
-        wakes: what a node that has a free slot hears of a task. "all": each is woken, and asks; "one": one of them;
+        wakes: which nodes with a free slot are woken by a task, and ask. "all": each; "one": one of them;
             "home": that of the home's working copy where it has a slot, else one of them.
     """
 
@@ -105,7 +105,8 @@ class Load:
         per_minute: tasks of an active home.
         recalls: for each task.
         by_model, model_seconds: the share of tasks that a model has, and for how long on average.
-        burst, burst_share, burst_seconds: so many times as many tasks as on average, for that share of the time, for so long.
+        burst, burst_share, burst_seconds: how many times as many tasks as on average come in a burst, the
+            share of the time that is one, and how long it is.
         session_minutes: after which another home is active in its place.
     """
 
@@ -248,6 +249,7 @@ class Node:
 class Seen:
     """What was seen while it was measured."""
 
+    accepts: list[float] = field(default_factory=list)
     waits: list[float] = field(default_factory=list)
     recalls: list[float] = field(default_factory=list)
     looked: int = 0
@@ -263,6 +265,7 @@ class Figures:
 
     rate: float
     done: float
+    accept_95: float
     wait_50: float
     wait_95: float
     recall_95: float
@@ -274,7 +277,7 @@ class Figures:
     @property
     def is_saturated(self) -> bool:
         """Whether tasks wait too long, or would if it went on: something is never idle."""
-        return self.wait_95 > LIMIT_SECONDS or max(self.busy.values()) > NEVER_IDLE
+        return max(self.accept_95, self.wait_95) > LIMIT_SECONDS or max(self.busy.values()) > NEVER_IDLE
 
     @property
     def weakest(self) -> str:
@@ -321,6 +324,7 @@ class Run:
         return Figures(
             rate=self.load.rate,
             done=len(seen.waits) / seconds,
+            accept_95=_at(sorted(seen.accepts), 0.95),
             wait_50=_at(waits, 0.5),
             wait_95=_at(waits, 0.95),
             recall_95=_at(sorted(seen.recalls), 0.95),
@@ -348,7 +352,7 @@ class Run:
         load, is_burst = self.load, False
         calm = (1 - load.burst * load.burst_share) / (1 - load.burst_share)
         phases = {True: load.burst_seconds, False: load.burst_seconds * (1 / load.burst_share - 1)}
-        ends = phases[is_burst]
+        ends = phases[is_burst] / 2  # So that a burst and what follows it are in what is measured.
         while True:
             after = self.random.expovariate(rate * (load.burst if is_burst else calm))
             if self.time.now + after > ends:  # It forgets: at the next rate it begins anew.
@@ -438,9 +442,10 @@ class Run:
 
     def _task(self, home: int) -> Process:
         """A task until it is accepted; it waits behind those of its home."""
-        node = self._node(home, is_led=self.fleet.reads == "token")
+        came, node = self.time.now, self._node(home, is_led=self.fleet.reads == "token")
         yield from self._server(node, self.costs.submit_ms, notifies=True)
         task = Task(next(self.numbers), home, self.time.now)
+        self.seen.accepts.append(self.time.now - came)
         if home in self.behind:
             self.behind[home].append(task)
         else:
@@ -583,7 +588,8 @@ def cores_of(found: Figures, fleet: Fleet) -> str:
 
 def rounded(number: float) -> str:
     """Two digits of it."""
-    return f"{float(f'{number:.2g}'):,.0f}" if number >= 10 else f"{number:.2g}"
+    text = f"{number:.2g}"
+    return f"{float(text):,.0f}" if "e" in text else text
 
 
 def print_ways(costs: Costs, fleet: Fleet, load: Load, effort: Effort, seed: int) -> None:
@@ -616,14 +622,14 @@ def print_loads(costs: Costs, fleet: Fleet, load: Load, effort: Effort, seed: in
             found = Run(costs, fleet, one, seed).figures(effort.seconds)
             yield (
                 *(rounded(one.homes), f"{one.rate:.0f}", f"{found.done:.0f}"),
-                *(short(found.wait_50), short(found.wait_95), short(found.recall_95)),
+                *map(short, (found.accept_95, found.wait_50, found.wait_95, found.recall_95)),
                 *(f"{found.hit:.0%}", cores_of(found, fleet), found.connections, found.weakest),
             )
 
     table(
         f"Loads of {fleet.nodes} nodes: saturated from {rounded(most)} tasks/s on",
         (
-            *("homes", "tasks/s", "begun/s", "p50", "p95", "recall p95"),
+            *("homes", "tasks/s", "begun/s", "accepted p95", "p50", "p95", "recall p95"),
             *("copy is there", "database cores", "connections in use", "next to give out"),
         ),
         rows(),
