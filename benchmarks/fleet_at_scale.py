@@ -1,18 +1,19 @@
-"""A fleet past these machines, simulated: where it saturates, what a PostgreSQL takes, when to shard by home.
+"""A fleet past these machines, simulated: what it takes, what one PostgreSQL takes, when to shard by home.
 
     python benchmarks/fleet_at_scale.py [--wakes all|one|home] [--reads any|token] [--costs FILE] [--quick]
 
 Discrete events, no package of ours and no server: the same seed prints the same. `--costs` takes a file that
 `benchmarks/fleet.py --json FILE` wrote, so that what a task costs is measured and only the size is simulated.
 
-In it: homes that are active for a while, and then others are; tasks in bursts, most of them by the rules (CPU of
-a node), some by a model (seconds in a slot, no CPU); recalls; the lock of a home; slots, cores, connections and
-working copies (the least recently used goes) of each node; cores of the database, and its one lock for commits
-that notify. Not in it: disks and other locks of the database, networks, nodes that fail, homes beyond 1 000
-entries, catching up with a few commits of another node. The database's times are exponential: worse than real.
+In it: homes that are active for a while, and then others are; tasks in bursts, most of them by the rules (CPU
+of a node), some by a model (seconds in a slot, no CPU); recalls; the lock of a home; slots, cores, connections
+and working copies (the least recently used goes) of each node; cores of the database, and its one lock for
+commits that notify. Not in it: disks and other locks of the database, networks, nodes that fail, homes beyond
+1 000 entries, catching up with a few commits of another node. The database's times are exponential: worse than
+they are.
 
-Source of the lock: postgresql.org/docs/current/sql-notify.html, and `PreCommit_Notify` of the server's async.c:
-commits that notify come one after the other, each until its log is on the disk.
+Source of the lock: postgresql.org/docs/current/sql-notify.html, and `PreCommit_Notify` of its async.c: commits
+that notify come one after the other, each until its log is on the disk.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from pathlib import Path
 from typing import Final
 
 LIMIT_SECONDS: Final = 1.0
-"""A fleet is saturated where p95 is more, of tasks from acceptance to beginning, or until they are accepted."""
+"""A fleet is saturated where p95 is more: of tasks until accepted, or from acceptance to beginning."""
 
 NEVER_IDLE: Final = 0.98
 """Of the time that is measured: a line that grows slowly is seen by this before it is long."""
@@ -118,7 +119,7 @@ class Load:
     model_seconds: float = 4.0
     burst: float = 3.0
     burst_share: float = 0.1
-    burst_seconds: float = 0.4
+    burst_seconds: float = 0.3
     session_minutes: float = 30.0
 
     @property
@@ -456,7 +457,8 @@ class Run:
         """A task that may begin: nodes hear of it."""
         heappush(self.ready, task)
         if self.fleet.wakes == "all":
-            for node in self.nodes:
+            first = self.random.randrange(len(self.nodes))
+            for node in (*self.nodes[first:], *self.nodes[:first]):
                 self._wake(node)
             return
         node = self._node(task.home, is_led=self.fleet.wakes == "home")
@@ -684,7 +686,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--reads", choices=READS, default=Fleet.reads, help="where a home's requests are led")
     asked = parser.parse_args(arguments)
     costs = read_costs(asked.costs) if asked.costs else Costs()
-    fleet, load, effort = Fleet(wakes=asked.wakes, reads=asked.reads), Load(), Effort(4.0, 7)
+    fleet, load, effort = Fleet(wakes=asked.wakes, reads=asked.reads), Load(), Effort(6.0, 6)
     if asked.quick:
         fleet, load, effort = (
             replace(fleet, nodes=4, database_cores=4),

@@ -103,7 +103,7 @@ def told(*arguments):
 
 
 @pytest.mark.slow
-def test_one_seed_prints_one_page_and_another_seed_another(tmp_path):
+def test_one_seed_prints_one_page_and_another_seed_another():
     code, page = told("--seed", "5")
     assert code == 0
     assert page.count("\n| --- |") == 3
