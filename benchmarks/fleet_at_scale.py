@@ -2,18 +2,18 @@
 
     python benchmarks/fleet_at_scale.py [--wakes all|one|home] [--reads any|token] [--costs FILE] [--quick]
 
-Discrete events, no package of ours and no server: the same seed prints the same. `--costs` takes a file that
-`benchmarks/fleet.py --json FILE` wrote, so that what a task costs is measured and only the size is simulated.
+Discrete events, no package of ours and no server: the same seed prints the same. `--costs` takes what
+`benchmarks/fleet.py --json FILE` wrote, so that what a task costs is measured, and the size alone simulated.
 
-In it: homes that are active for a while, and then others are; tasks in bursts, most of them by the rules (CPU
-of a node), some by a model (seconds in a slot, no CPU); recalls; the lock of a home; slots, cores, connections
-and working copies (the least recently used goes) of each node; cores of the database, and its one lock for
-commits that notify. Not in it: disks and other locks of the database, networks, nodes that fail, homes beyond
-1 000 entries, catching up with a few commits of another node. The database's times are exponential: worse than
-they are.
+In it: homes that are active for a while, and then others are; tasks in bursts, most of them by the rules
+(CPU of a node), some by a model (seconds in a slot, no CPU); recalls; the lock of a home; slots, cores,
+connections and working copies (the least recently used goes) of each node; cores of the database, and its
+one lock for commits that notify. Not in it: disks and other locks of the database, networks, nodes that fail,
+homes of more than 1 000 entries, catching up with a few commits of another node. Times of the database are
+exponential, which is worse than they are.
 
-Source of the lock: postgresql.org/docs/current/sql-notify.html, and `PreCommit_Notify` of its async.c: commits
-that notify come one after the other, each until its log is on the disk.
+Source of the lock: postgresql.org/docs/current/sql-notify.html, and `PreCommit_Notify` of its async.c.
+Commits that notify come one after the other, each until its log is on the disk.
 """
 
 from __future__ import annotations
