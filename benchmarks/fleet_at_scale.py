@@ -82,8 +82,8 @@ class Fleet:
         database_cores: of PostgreSQL.
         heartbeat_seconds: between two of a node's.
         reads: "token": the load balancer leads a token to one node; "any": to each in turn.
-        wakes: which nodes with a free slot are woken by a task, and ask. "all": each; "one": one of them;
-            "home": that of the home's working copy where it has a slot, else one of them.
+        wakes: which nodes with a free slot are woken by a task, and ask. "all": each; "one": one of them, and
+            the others leave it to that one; "home": that of the home's working copy, if it has a slot.
     """
 
     nodes: int = 100
@@ -214,12 +214,11 @@ class Station:
 
 @dataclass
 class Task:
-    """One task; claimed or not."""
+    """One task."""
 
     number: int
     home: int
-    accepted: float = 0.0
-    claimed: bool = False
+    accepted: float
 
     def __lt__(self, other: Task) -> bool:
         """The older one comes first."""
@@ -343,8 +342,8 @@ class Run:
         )
 
     def _unclaimed(self) -> Iterable[Task]:
-        waiting = (task for line in self.behind.values() for task in line)
-        return (task for task in (*self.ready, *waiting) if not task.claimed)
+        lines = (self.ready, *(node.own for node in self.nodes), *self.behind.values())
+        return (task for line in lines for task in line)
 
     # -- what comes -----------------------------------------------------------------------------------
 
@@ -455,8 +454,8 @@ class Run:
 
     def _offer(self, task: Task) -> None:
         """A task that may begin: nodes hear of it."""
-        heappush(self.ready, task)
         if self.fleet.wakes == "all":
+            heappush(self.ready, task)
             first = self.random.randrange(len(self.nodes))
             for node in (*self.nodes[first:], *self.nodes[:first]):
                 self._wake(node)
@@ -465,7 +464,8 @@ class Run:
         if not node.free:
             free = [each for each in self.nodes if each.free]
             if not free:
-                return  # Whoever has a slot next asks by itself.
+                heappush(self.ready, task)  # Whoever has a slot next asks by itself.
+                return
             node = self.random.choice(free)
         heappush(node.own, task)
         self._wake(node)
@@ -499,14 +499,9 @@ class Run:
         node.is_asking = False
 
     def _claim(self, node: Node) -> Task | None:
-        """The oldest task that may begin; one that the node was told of before the others."""
-        for line in (node.own, self.ready):
-            while line:
-                task = heappop(line)
-                if not task.claimed:
-                    task.claimed = True
-                    return task
-        return None
+        """The oldest task that the node was woken for, else the oldest that is for all."""
+        line = node.own or self.ready
+        return heappop(line) if line else None
 
     def _carry_out(self, node: Node, task: Task) -> Process:
         costs, load = self.costs, self.load

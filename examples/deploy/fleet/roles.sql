@@ -18,7 +18,5 @@ REVOKE ALL ON DATABASE muniment FROM PUBLIC;
 GRANT CONNECT, CREATE ON DATABASE muniment TO muniment_owner; -- CREATE: of the schema muniment
 GRANT CONNECT ON DATABASE muniment TO muniment_node, muniment_backup;
 
--- What the owner makes later is nobody's unless a migration grants it.
 \connect muniment
 REVOKE ALL ON SCHEMA public FROM PUBLIC;
-ALTER DEFAULT PRIVILEGES FOR ROLE muniment_owner REVOKE EXECUTE ON FUNCTIONS FROM PUBLIC;

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from kit import postgres
-from kit.shell import run
+from kit.shell import run, text_of
 from kit.where import REPOSITORY
 from muniment.errors import ConfigInvalid
 from muniment.fleet import homes, schema
@@ -23,25 +23,31 @@ KEY = b"k" * 32
 ROLES = ("muniment_owner", "muniment_node", "muniment_backup")
 
 
-def psql(url, *arguments):
-    done = subprocess.run(
-        [postgres.binaries() / "psql", "--no-psqlrc", "-q", "-v", "ON_ERROR_STOP=1", url, *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
+def carried_out(program, *arguments):
+    """A program of the server's, which has nothing to object to."""
+    command = [postgres.binaries() / program, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and not done.stderr, done.stderr
     return done.stdout
+
+
+def psql(url, *arguments):
+    return carried_out("psql", "--no-psqlrc", "-q", "-v", "ON_ERROR_STOP=1", url, *arguments)
+
+
+def urls_on(server):
+    """Of the database that the file of roles makes on a server: the URL by role."""
+    psql(server.url, "-f", FLEET / "roles.sql")
+    start, _, _ = server.url.rpartition("/")
+    return {role: f"{start.replace('//root@', f'//{role}@')}/muniment" for role in (*ROLES, "root")}
 
 
 @pytest.fixture(scope="module")
 def urls():
-    """A server on which the file of roles was run, and migrated by the owner: the URL by role."""
+    """A server on which the file of roles was run, and that the owner migrated."""
     # One of its own: the file makes roles, and a database of a certain name.
     with postgres.server() as server:
-        psql(server.url, "-f", FLEET / "roles.sql")
-        of = {role: server.url.replace("//root@", f"//{role}@")[:-8] + "muniment" for role in ROLES}
-        of["root"] = server.url[:-8] + "muniment"
+        of = urls_on(server)
         assert schema.migrate(of["muniment_owner"], KEY)
         homes.add_home(of["muniment_owner"], "ana")
         homes.add_token(of["muniment_owner"], KEY, "ana")
@@ -59,6 +65,11 @@ def test_the_owner_migrates_and_a_node_may_serve_and_no_other_role_may(urls):
     for role in ("muniment_owner", "muniment_backup", "root"):
         with closing(LedgerPool(urls[role], 1)) as pool, pytest.raises(ConfigInvalid, match="every home"):
             schema.check(pool, KEY)
+
+
+def test_a_nodes_role_does_what_a_node_does_in_a_home(urls):
+    homes.add_token(urls["muniment_node"], KEY, "ana", "editor")
+    assert asked(urls["muniment_node"], "SELECT muniment.home_of('of no token')") == [(None,)]
 
 
 def test_a_nodes_role_sees_no_home_unasked_and_makes_and_owns_nothing(urls):
@@ -92,16 +103,35 @@ def test_connections_of_roles_are_limited_and_strangers_have_no_right_to_one(url
         psycopg.connect(urls["muniment_node"].replace("muniment_node", "stranger"))
 
 
-def test_the_role_for_backups_dumps_every_home_and_writes_nothing(urls):
-    url, program = urls["muniment_backup"], postgres.binaries() / "pg_dump"
-    done = subprocess.run([program, url], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
-    (rows,) = re.findall(r"^COPY muniment\.token .*?\n(.*?)^\\\.$", done.stdout, re.MULTILINE | re.DOTALL)
-    assert rows.startswith("ana\towner\t")
+def test_the_role_for_backups_reads_every_home_and_writes_nothing_and_the_owner_cannot_dump(urls):
+    url = urls["muniment_backup"]
+    assert ("ana",) in asked(url, "SELECT home FROM muniment.token")
     with pytest.raises(psycopg.errors.InsufficientPrivilege):
         asked(url, "SET TRANSACTION READ WRITE; DELETE FROM muniment.token")
-    done = subprocess.run([program, urls["muniment_owner"]], capture_output=True, text=True, check=False)
-    assert "row-level security" in done.stderr, "the reason for which there is that role"
+    with pytest.raises(AssertionError, match="row-level security"):
+        carried_out("pg_dump", urls["muniment_owner"])
+
+
+@pytest.mark.slow
+def test_a_dump_is_put_back_as_the_page_says_and_serves_with_the_same_key_and_no_other(urls, tmp_path):
+    file = tmp_path / "fleet.dump"
+    carried_out("pg_dump", "--format=custom", f"--file={file}", urls["muniment_backup"])
+    with postgres.server() as server:
+        of = urls_on(server)
+        carried_out("pg_restore", "--exit-on-error", f"--dbname={of['root']}", file)
+        assert schema.migrate(of["muniment_owner"], KEY) == ()
+        assert homes.homes(of["muniment_owner"]) == ("ana",)
+        homes.add_token(of["muniment_node"], KEY, "ana", "after")
+        with closing(LedgerPool(of["muniment_node"], 1)) as pool:
+            schema.check(pool, KEY)
+            with pytest.raises(ConfigInvalid, match="key"):
+                schema.check(pool, b"o" * 32)
+
+
+def test_the_tables_that_the_page_has_vacuumed_after_an_erasure_are_there(urls):
+    (named,) = re.findall(r"`VACUUM FULL` of (.*?) \(", text_of("docs/fleet.md"))
+    for name in re.findall(r"`(?:muniment\.)?(\w+)`", named):
+        assert asked(urls["root"], f"SELECT to_regclass('muniment.{name}') IS NOT NULL") == [(True,)]
 
 
 def test_the_file_of_passwords_takes_them_from_secrets_alone(urls, tmp_path):

@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 import runpy
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from kit.shell import text_of
 from kit.where import REPOSITORY
 
 PROGRAM = REPOSITORY / "benchmarks" / "fleet_at_scale.py"
@@ -91,6 +93,18 @@ def test_no_work_is_lost_and_the_database_is_as_busy_as_its_costs_say(scale):
     assert isclose(found.busy["cores of the database"] * 4, expected, rel_tol=0.15)
 
 
+def test_who_wakes_every_node_has_them_ask_in_vain_and_build_what_another_has(scale):
+    costs, fleet, load = small(scale, nodes=20)
+    load = scale.at_rate(load, 40.0)
+    every, home = (
+        scale.Run(costs, scale.replace(fleet, wakes=wakes), load, seed=3).figures(1.5)
+        for wakes in ("all", "home")
+    )
+    assert every.in_vain > 0.9 > home.in_vain
+    assert every.hit < home.hit
+    assert every.busy["cores of the database"] > home.busy["cores of the database"]
+
+
 def told(*arguments):
     done = subprocess.run(
         [sys.executable, PROGRAM, "--quick", *arguments],
@@ -106,7 +120,11 @@ def told(*arguments):
 def test_one_seed_prints_one_page_and_another_seed_another():
     code, page = told("--seed", "5")
     assert code == 0
-    assert page.count("\n| --- |") == 3
+    heads = re.findall(r"^\| [a-z]+ \|.*$\n^\| --- .*$", page, re.MULTILINE)
+    assert len(heads) == 3
+    told_of = text_of("docs/fleet.md")  # Numbers of the last table's heads are those of a load.
+    assert all(head.partition(", ")[0] in told_of for head in heads), "paste anew what it prints"
+    assert f"\npython benchmarks/{PROGRAM.name}" in told_of
     assert told("--seed", "5") == (0, page)
     assert told("--seed", "6")[1].splitlines()[1:] != page.splitlines()[1:]
 
