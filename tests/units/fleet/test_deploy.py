@@ -27,7 +27,7 @@ def carried_out(program, *arguments):
     """A program of the server's, which has nothing to object to."""
     command = [postgres.binaries() / program, *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0 and not done.stderr, done.stderr
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr
     return done.stdout
 
 
