@@ -162,7 +162,8 @@ class HomeLedger:
         """
         inside = self._open
         if inside is not None:
-            yield _Transaction(inside)
+            with _reporting(self.name):  # Here, too: whoever began it may go on behind a savepoint.
+                yield _Transaction(inside)
             return
         with _reporting(self.name), self._begun() as connection:
             self._own.connection = connection
