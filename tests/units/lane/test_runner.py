@@ -210,7 +210,9 @@ def test_the_end_of_a_task_and_the_beginning_of_the_next_are_one_transaction_of_
     first, second = shop.submit(2)
     shop.attempt().ends(DONE)
     assert shop.attempt().task.id == second.id
-    written = state.ledger.rows("SELECT DISTINCT xmin::text FROM task WHERE id IN (?, ?)", (first.id, second.id))
+    written = state.ledger.rows(
+        "SELECT DISTINCT xmin::text FROM task WHERE id IN (?, ?)", (first.id, second.id)
+    )
     assert (shop.lane.get(first.id).status, len(written)) == ("completed", 1)
 
 

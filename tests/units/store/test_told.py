@@ -4,6 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from kit.fleet.engines import ENGINES
 from muniment.kernel.cancel import Patience
 from muniment.store import told
 from muniment.store.state import State
@@ -11,6 +12,12 @@ from muniment.store.told import SESSION_DAYS, HookSession, ToldEntry
 
 NOW = datetime(2026, 11, 26, tzinfo=UTC)
 FOREVER = Patience(float("inf"))
+
+
+@pytest.fixture(scope="module", params=ENGINES)
+def engine(request):
+    """What the ledger is kept in."""
+    return request.param
 
 
 def entry(number, digest="d"):
