@@ -7,7 +7,6 @@ import pytest
 from kit.fleet.engines import ENGINES
 from muniment.kernel.cancel import Patience
 from muniment.store import told
-from muniment.store.state import State
 from muniment.store.told import SESSION_DAYS, HookSession, ToldEntry
 
 NOW = datetime(2026, 11, 26, tzinfo=UTC)
@@ -25,8 +24,8 @@ def entry(number, digest="d"):
 
 
 @pytest.fixture
-def state():
-    with State(None) as opened:
+def state(opening):
+    with opening() as opened:
         yield opened
 
 
