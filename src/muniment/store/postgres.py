@@ -47,6 +47,9 @@ _SESSION: Final = (
     "-c search_path=muniment -c client_min_messages=warning"
 )
 _HOME: Final = "SELECT set_config('muniment.home', $1, true)"
+_BEGIN: Final = "BEGIN ISOLATION LEVEL READ COMMITTED"
+"""Whatever the server takes for the default: who has waited sees what it has waited for (P2)."""
+
 _LOCK: Final = "SELECT epoch FROM home FOR NO KEY UPDATE"
 _BLOCK: Final = 500
 """Rows that come at a time where all are more than fits into memory."""
@@ -179,7 +182,7 @@ class HomeLedger:
         with self._connected() as connection:
             try:
                 with connection.pipeline():
-                    connection.execute("BEGIN")
+                    connection.execute(_BEGIN)
                     connection.execute(_HOME, (self.home,))
                     locked = connection.execute(_LOCK)
                 found = locked.fetchone()
