@@ -48,9 +48,10 @@ class Fenced:
         with State(directory, shared=Shared(ledger, KEY, self.base)) as state:
             yield state
 
-    def taken_over(self):
+    def taken_over(self, wait="30s"):
         """Another node takes the lease."""
         with a_transaction(self) as connection:
+            connection.execute(f"SET LOCAL lock_timeout = '{wait}'")
             self.take(connection)
 
     def take(self, connection):
@@ -125,9 +126,7 @@ def test_a_commit_whose_lease_was_taken_meanwhile_leaves_no_trace_but_an_intent_
 def test_a_lease_is_taken_before_a_transaction_or_after_it_and_never_while_it_is_open(fenced, ground):
     with ground.state.ledger.transaction() as connection:
         connection.execute("UPDATE series SET last = 40")
-        with pytest.raises(ManagedMemoryUnavailable), a_transaction(fenced) as other:
-            other.execute("SET LOCAL lock_timeout = '1ms'")
-            fenced.take(other)
+        raised(ManagedMemoryUnavailable, fenced.taken_over, "1ms")
         fenced.epoch -= 1
     assert ground.state.ledger.rows("SELECT last FROM series") == [(40,)]
 
