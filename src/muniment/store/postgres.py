@@ -46,6 +46,9 @@ _SESSION: Final = (
     "-c search_path=muniment -c client_min_messages=warning"
 )
 _HOME: Final = "SELECT set_config('muniment.home', $1, true)"
+_BEGIN: Final = "BEGIN ISOLATION LEVEL READ COMMITTED"
+"""Whatever the server takes for the default: who has waited sees what it has waited for (P2)."""
+
 _LOCK: Final = "SELECT epoch FROM home FOR NO KEY UPDATE"
 _BLOCK: Final = 500
 """Rows that come at a time where all are more than fits into memory."""
@@ -165,7 +168,8 @@ class HomeLedger:
         """
         inside = self._open
         if inside is not None:
-            yield HomeTransaction(inside)
+            with _reporting(self.name):  # Here, too: whoever began it may go on behind a savepoint.
+                yield HomeTransaction(inside)
             return
         with _reporting(self.name), self._begun() as connection:
             self._own.connection = connection
@@ -181,7 +185,7 @@ class HomeLedger:
         with self._connected() as connection:
             try:
                 with connection.pipeline():
-                    connection.execute("BEGIN")
+                    connection.execute(_BEGIN)
                     _execute(connection, _HOME, (self.home,))
                     locked = connection.execute(_LOCK)
                 found = locked.fetchone()

@@ -327,7 +327,11 @@ class Storm:
                 files = files_below(directory_of(node.copies, home.name) / MEMORY)
                 entries = {path: content for path, content in files.items() if not is_index(path)}
                 if entries != wanted:
-                    odd = {path for path in entries.keys() | wanted.keys() if entries.get(path) != wanted.get(path)}
+                    odd = {
+                        path
+                        for path in entries.keys() | wanted.keys()
+                        if entries.get(path) != wanted.get(path)
+                    }
                     found.append(f"{home.name} on {node.name}: {sorted(odd)[:5]}")
                 first = first or files
                 if files != first:

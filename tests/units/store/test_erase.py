@@ -12,6 +12,7 @@ from itertools import product
 
 import pytest
 
+from kit.fleet.engines import ENGINES, of_sqlite, rows_of
 from kit.meanwhile import nth
 from kit.raising import raised
 from kit.store.ground import STRICT, Claim, by, lax, new, patience
@@ -37,9 +38,19 @@ from muniment.store.trust import constant
 from muniment.store.upkeep import verify as verify_index
 
 
+@pytest.fixture(scope="module", params=ENGINES)
+def engine(request):
+    """What the ledger is kept in."""
+    return request.param
+
+
 def secret(size=120):
     """Random text that no other text holds a piece of."""
     return os.urandom(size).hex().encode()
+
+
+IN_FILES = {"sqlite": {"ledger.db"}, "postgres": set()}
+"""Where the text of a task that waits stands, of the files of the state directory."""
 
 
 @pytest.fixture
@@ -48,9 +59,10 @@ def where(ground):
 
 
 def left_in(ground, *texts):
-    """Pieces of 16 bytes of `texts` in the files of the state directory, by trying all of them."""
+    """Pieces of 16 bytes of `texts` in the files of the state directory or in rows, by trying all of them."""
     wanted = {text[at : at + 16] for text in texts for at in range(len(text) - 15)}
     files = [(path.name, path.read_bytes()) for path in ground.state.directory.iterdir()]
+    files += rows_of(ground.state)
     return {(name, piece) for name, data in files for piece in wanted if piece in data}
 
 
@@ -247,6 +259,7 @@ def test_the_check_names_the_files_that_hold_a_piece(ground, where):
     raised(errors.ConfigInvalid, left_over, b"too short", where, match="shorter than 16 bytes")
 
 
+@of_sqlite
 def test_what_a_plain_deletion_leaves_in_pages_log_and_catalog_is_scrubbed(ground):
     text = secret(2000)
     ground.commit(new("user/x.md", text))
@@ -263,6 +276,7 @@ OURS = "recover_all", "_remove", "_search", "drop", "scrub", "remove_emptied", "
 STEPS = {"drain": Database, "remove_copies": State, "renew_catalog": State, **dict.fromkeys(OURS, module)}
 
 
+@of_sqlite
 @pytest.mark.sweep(2)
 @pytest.mark.parametrize("target", ["user/x.md", "task-1"])
 @pytest.mark.parametrize("step", STEPS)
@@ -406,12 +420,12 @@ def test_a_task_that_runs_and_holds_it_must_end_first(ground, where, lane, monke
     assert left_in(ground, text) == set()
 
 
-def test_a_task_that_never_committed_is_erased_by_its_id(ground, where, lane):
+def test_a_task_that_never_committed_is_erased_by_its_id(engine, ground, where, lane):
     """Every letter of the second is an escape, of which the bytes of the file hold no piece."""
     for text in (secret(), "日本のお茶が好きです、毎朝飲みます".encode()):
         task = queued(lane, text.decode())
         assert plan(task.id, where).lane_tasks == 1
-        assert {name.partition("-")[0] for name in left_over(text, where)} == {"ledger.db"}
+        assert {name.partition("-")[0] for name in left_over(text, where)} == IN_FILES[engine]
         erase(task.id, where)
         assert shape(lane, task) == CLEARED
         assert left_over(text, where) == {}

@@ -259,6 +259,7 @@ BEGIN
     END IF;
     RETURN NULL;
 END $$;
+REVOKE EXECUTE ON FUNCTION follow_token() FROM PUBLIC; -- Else a node could have a table of its own trigger it.
 CREATE TRIGGER follow_token AFTER INSERT OR UPDATE OR DELETE ON token
     FOR EACH ROW EXECUTE FUNCTION follow_token();
 
