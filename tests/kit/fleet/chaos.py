@@ -1,4 +1,4 @@
-"""Nodes that are killed and stopped, and a database that is restarted, while homes are written and followed."""
+"""Nodes that are killed and stopped, and a database that is restarted, while homes are in use."""
 
 from __future__ import annotations
 
@@ -249,9 +249,7 @@ class Storm:
         """Where two tasks of a home ran at once, or one began before another that was accepted earlier."""
         found = []
         for home in self.homes:
-            order = {
-                task: seq for task, seq in self._rows("SELECT id, seq FROM task WHERE home = %s", home.name)
-            }
+            order = dict(self._rows("SELECT id, seq FROM task WHERE home = %s", home.name))
             running, begun = None, set()
             for number, task, data in self._rows(
                 "SELECT number, task, data FROM event WHERE type = 'task' AND home = %s ORDER BY number",
