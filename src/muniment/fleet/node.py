@@ -129,6 +129,7 @@ class Node:
         self._running: set[asyncio.Future[None]] = set()
         self._last_turn = time.monotonic()
         self._over = threading.Event()
+        self._open_nodes: tuple[str, ...] = ()
         self.metrics, self.door, self.mcp = Metrics(), PageDoor(), None
         self.epoch = secrets.token_hex(4)
         self.is_draining = False
@@ -156,13 +157,20 @@ class Node:
             opened.callback(self._over.set)
             name, lease = self._options.name, self._options.lease
             self.queue = TurnQueue(
-                self._options.url, self._pool, self._turn, slots=self._options.slots, node=name, stalled=lease
+                self._options.url,
+                self._pool,
+                self._turn,
+                lambda: self._open_nodes,
+                slots=self._options.slots,
+                node=name,
+                stalled=lease,
             )
             for work in (self.queue.run(), self._listen(), self._rest()):
                 running = asyncio.create_task(work)
                 opened.push_async_callback(_ended, running)
             beating = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
             beating.start()
+            opened.push_async_callback(asyncio.to_thread, self._leave)
             opened.push_async_callback(asyncio.to_thread, self._close_copies)
             self._opened = opened.pop_all()
 
@@ -185,6 +193,7 @@ class Node:
         self._pool = LedgerPool(options.url, options.slots + _THREADS)
         try:
             schema.check(self._pool, self._key)
+            self._sign()
         except BaseException:
             self._pool.close()
             raise
@@ -192,6 +201,9 @@ class Node:
     async def stop(self, grace: float) -> bool:
         """Accept nothing more, and give what runs `grace` seconds; whether everything is at rest then."""
         self.is_draining = True
+        with suppress(MunimentError):
+            await self.asked(self._sign)
+            await self.asked(self.queue.hand_over)
         if self._running:
             await asyncio.wait(self._running, timeout=grace)
         for home in self._homes.values():
@@ -368,14 +380,26 @@ class Node:
         return problem
 
     def _sign(self) -> None:
-        told = (self._options.name, __version__, len(self._running), self.problem)
+        """Tell the others whether this node is open, and learn which of them are."""
+        problem = self.problem or ("draining" if self.is_draining else None)
+        told = (self._options.name, __version__, len(self._running), self._options.slots, problem)
         with self._pool.connection() as connection:
             connection.execute(
-                "INSERT INTO node (name, version, running, problem) VALUES (%s, %s, %s, %s) "
+                "INSERT INTO node (name, version, running, slots, problem) VALUES (%s, %s, %s, %s, %s) "
                 "ON CONFLICT (name) DO UPDATE SET version = excluded.version, running = excluded.running, "
-                "problem = excluded.problem, seen = now()",
+                "slots = excluded.slots, problem = excluded.problem, seen = now()",
                 told,
             )
+            found = connection.execute(
+                "SELECT name FROM node WHERE problem IS NULL AND running < slots "
+                "AND seen > now() - make_interval(secs => %s)",
+                (self._options.lease,),
+            )
+            self._open_nodes = tuple(name for (name,) in found.fetchall())
+
+    def _leave(self) -> None:
+        with suppress(MunimentError), self._pool.connection() as connection:
+            connection.execute("DELETE FROM node WHERE name = %s", (self._options.name,))
 
     def _make_room(self) -> None:
         """Close copies that are too many, and delete what is too much on disk, the longest unused first."""

@@ -231,6 +231,7 @@ CREATE TABLE node (
     started TIMESTAMPTZ NOT NULL DEFAULT now(),
     seen TIMESTAMPTZ NOT NULL DEFAULT now(),
     running INTEGER NOT NULL DEFAULT 0,
+    slots INTEGER NOT NULL,
     problem TEXT                         -- why it takes no work; NULL: it does
 );
 CREATE TABLE door (
@@ -399,12 +400,13 @@ GRANT USAGE ON SCHEMA muniment TO {role};
 
 -- For all homes together: ids and counts, nothing that anybody said.
 
-CREATE FUNCTION waiting_homes(at_most INTEGER) RETURNS SETOF TEXT
+CREATE FUNCTION waiting_homes(at_most INTEGER, queues TEXT[]) RETURNS SETOF TEXT
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = muniment, pg_temp AS $$
     SELECT DISTINCT task.home FROM task
     WHERE status IN ('queued', 'running') AND NOT EXISTS (
         SELECT 1 FROM procrastinate_jobs AS job
-        WHERE job.lock = task.home AND job.status IN ('todo', 'doing'))
+        WHERE job.lock = task.home
+        AND (job.status = 'doing' OR (job.status = 'todo' AND job.queue_name = ANY (queues))))
     LIMIT at_most
 $$;
 CREATE FUNCTION count_tasks() RETURNS TABLE (status TEXT, tasks BIGINT, oldest TEXT)
@@ -415,6 +417,7 @@ CREATE FUNCTION count_homes() RETURNS TABLE (homes BIGINT, leases BIGINT)
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = muniment, pg_temp AS $$
     SELECT count(*), count(*) FILTER (WHERE until > now()) FROM home
 $$;
+CREATE INDEX job_of_home ON procrastinate_jobs (lock) WHERE status IN ('todo', 'doing');
 CREATE INDEX task_waiting ON task (home) WHERE status IN ('queued', 'running');
 
 -- Without this a task that came while the one before it was ending would wait for the next poll.
