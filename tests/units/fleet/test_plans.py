@@ -131,11 +131,11 @@ def a_day(ground):
 @contextmanager
 def lived(pool, home, base, monkeypatch):
     """The statements of a day, each once, with values."""
-    found, one, many = {}, psycopg.Connection.execute, psycopg.RawCursor.executemany
+    found, one, many = {}, psycopg.RawCursor.execute, psycopg.RawCursor.executemany
 
-    def execute(connection, statement, *values):
+    def execute(cursor, statement, *values):
         found.setdefault(statement, values[0] if values else ())
-        return one(connection, statement, *values)
+        return one(cursor, statement, *values)
 
     def executemany(cursor, statement, rows):
         found.setdefault(statement, rows[0])
@@ -147,7 +147,7 @@ def lived(pool, home, base, monkeypatch):
             yield state
 
     with laid_out(base, opening) as ground, monkeypatch.context() as patched:
-        patched.setattr(psycopg.Connection, "execute", execute)
+        patched.setattr(psycopg.RawCursor, "execute", execute)
         patched.setattr(psycopg.RawCursor, "executemany", executemany)
         a_day(ground)
         patched.undo()
@@ -161,9 +161,10 @@ def scanning(pool, home, statements):
     """Those whose plan looks through a whole table, with the tables."""
     found = {}
     with pool.connection() as connection, connection.transaction(force_rollback=True):
-        connection.execute("SELECT set_config('muniment.home', $1, true)", (home,))
+        connection.execute("SELECT set_config('muniment.home', %s, true)", (home,))
         for statement, values in statements.items():
-            ((plan,),) = connection.execute(f"EXPLAIN (FORMAT JSON) {statement}", values).fetchall()
+            explained = psycopg.RawCursor(connection).execute(f"EXPLAIN (FORMAT JSON) {statement}", values)
+            ((plan,),) = explained.fetchall()
             if tables := set(_scanned(plan)):
                 found[statement] = tables
     return found
