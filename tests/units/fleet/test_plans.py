@@ -74,17 +74,17 @@ def fill(base, homes):
         superuser.execute(FILL.format(homes=homes))
 
 
-def a_day(ground):
+def a_day(ground, often):
     """What tasks, and who asks about them, do in a home."""
     state, lane = ground.state, Lane(ground.state, "w")
-    for _ in range(8):  # So often that the server plans what is asked once for all values.
+    for _ in range(often):
         lane.cancel(submit(lane, by=BOT).id, BOT)
     first = lane.submit(asked(repeat="key")).task
     lane.submit(asked(repeat="key"))
     with closing(Writer(state.ledger)) as writer:
         running = writer.run(lane.claim)
         lane.tell(running, {"turn": 1})
-        for number in range(3):
+        for number in range(1, 3):
             ground.commit(new(f"user/{number}.md", b"%d" % number), run=by(f"task-{number}", fact="f" * 64))
         ground.commit(ground.edit("user/1.md"), run=by(running.id))
         lane.cancel(running.id, OWNER)
@@ -129,7 +129,7 @@ def a_day(ground):
 
 
 @contextmanager
-def lived(pool, home, base, monkeypatch):
+def lived(pool, home, base, monkeypatch, often=1):
     """The statements of a day, each once, with values."""
     found, one, many = {}, psycopg.RawCursor.execute, psycopg.RawCursor.executemany
 
@@ -149,7 +149,7 @@ def lived(pool, home, base, monkeypatch):
     with laid_out(base, opening) as ground, monkeypatch.context() as patched:
         patched.setattr(psycopg.RawCursor, "execute", execute)
         patched.setattr(psycopg.RawCursor, "executemany", executemany)
-        a_day(ground)
+        a_day(ground, often)
         patched.undo()
         yield {each: of for each, of in found.items() if each.split()[0] in VERBS}
 
@@ -210,7 +210,8 @@ def test_among_ten_thousand_homes_no_statement_of_a_task_looks_through_a_table(
     home, before = crowded.new_home(), scans(crowded)
     with closing(LedgerPool(crowded.node, 4)) as pool:
         pool.pool.kwargs["options"] += f" -c plan_cache_mode={plans}"
-        with lived(pool, home, tmp_path, monkeypatch) as statements:
+        # So often that the server plans what is asked once for all values.
+        with lived(pool, home, tmp_path, monkeypatch, often=12) as statements:
             assert scanning(pool, home, statements) == {}
     after = scans(crowded)
     assert {table: after[table] - before[table] for table in after if after[table] != before[table]} == {}
