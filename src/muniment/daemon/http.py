@@ -99,6 +99,7 @@ EVERYWHERE: Final = (
     "foreign_origin",
     "misdirected_request",
     "busy",
+    "ledger_away",
     "internal_error",
 )
 """Codes that every request may be answered with."""

@@ -29,7 +29,7 @@ from muniment.store.postgres import HomeLedger
 from muniment.store.state import LedgerState, shared_root_key
 
 if TYPE_CHECKING:
-    from muniment.fleet.node import Node
+    from muniment.fleet.node import FleetNode
     from muniment.recall.recaller import Recalled, Recaller
 
 TURN_TASKS: Final = 16
@@ -65,7 +65,7 @@ class HomeCore:
         mcp: nothing: MCP is spoken by a daemon of one machine.
     """
 
-    def __init__(self, node: Node, ledger: HomeLedger, state: LedgerState, copy: WorkingCopy) -> None:
+    def __init__(self, node: FleetNode, ledger: HomeLedger, state: LedgerState, copy: WorkingCopy) -> None:
         self.name, self.copy, self.last_used = ledger.home, copy, time.monotonic()
         self._node, self._ledger, self._state = node, ledger, state
         self.mcp = None

@@ -99,12 +99,12 @@ class NodeOptions:
     cache: int = CACHE_BYTES
 
 
-def as_core(node: Node) -> DaemonCore:
+def as_core(node: FleetNode) -> DaemonCore:
     """A node as `Daemon` serves it: it has whatever routes ask of a core, and so has each of its homes."""
     return cast("DaemonCore", node)
 
 
-class Node:
+class FleetNode:
     """Open with `open`, close with `close`; what `DaemonCore` is for one machine.
 
     Attributes:
@@ -251,7 +251,7 @@ class Node:
             return None
         return self.home(found[0]).principal(digest)
 
-    def of(self, principal: Principal) -> HomeCore | Node:
+    def of(self, principal: Principal) -> HomeCore | FleetNode:
         """What whoever asks is served by: his home, or for the node's operator the node."""
         return self.home(principal.home) if principal.home else self
 

@@ -271,7 +271,7 @@ class HomeLedger:
 
 
 class HomeTransaction:
-    """A transaction of a home that is open, as `Connection` has it.
+    """A transaction of a home that is open, as `Transaction` has it.
 
     Attributes:
         raw: its connection, for what is to hold exactly if the transaction does.
@@ -281,11 +281,11 @@ class HomeTransaction:
         self.raw = connection
 
     def execute(self, statement: str, values: Sequence[Any] = (), /) -> psycopg.Cursor[tuple[Any, ...]]:
-        """See `Connection`."""
+        """See `Transaction`."""
         return _execute(self.raw, translated(statement), values)
 
     def executemany(self, statement: str, rows: Iterable[Sequence[Any]], /) -> object:
-        """See `Connection`."""
+        """See `Transaction`."""
         told = [tuple(each) for each in rows]
         if told:
             psycopg.RawCursor(self.raw).executemany(translated(statement), told)
