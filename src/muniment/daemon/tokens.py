@@ -206,7 +206,7 @@ class Tokens:
             unsafe_token: as it was sent.
             owners: see `owner_token`.
         """
-        if _TOKEN.fullmatch(unsafe_token) is None:
+        if not is_token(unsafe_token):
             return None
         sent = self._digest(unsafe_token)
         if hmac.compare_digest(sent, self._digest(owners)):
@@ -237,6 +237,11 @@ class Tokens:
 
     def _digest(self, token: str) -> str:
         return self._keyed(f"token {token}")
+
+
+def is_token(unsafe_text: str) -> bool:
+    """Whether a text has the form of a token."""
+    return _TOKEN.fullmatch(unsafe_text) is not None
 
 
 def _all(ledger: Ledger) -> tuple[Principal, ...]:

@@ -62,13 +62,13 @@ class HomeCore:
     Attributes:
         name: of the home, and of its workspace.
         last_used: on `time.monotonic()`.
-        mcp: nothing: MCP is spoken by a daemon of one machine.
+        speaks_mcp: no: a daemon of one machine does.
     """
 
     def __init__(self, node: FleetNode, ledger: HomeLedger, state: LedgerState, copy: WorkingCopy) -> None:
         self.name, self.copy, self.last_used = ledger.home, copy, time.monotonic()
         self._node, self._ledger, self._state = node, ledger, state
-        self.mcp = None
+        self.speaks_mcp = False
         self.metrics = node.metrics
         self._lane = Lane(state, self.name)
         self._scopes = {shared_root_key(state, scope): str(scope) for scope in node.terms.policy.scopes}
@@ -339,8 +339,13 @@ class HomeCore:
 
     @property
     def is_followed(self) -> bool:
-        """Whether its events are looked at."""
-        return self._stream is not None
+        """Whether anybody waits for what happens in it."""
+        return self._stream is not None and self._stream.is_followed
+
+    def rest(self) -> None:
+        """Let go of what is only for who waits for what happens in it."""
+        if not self.is_followed:
+            self._stream = None
 
     def wake(self) -> None:
         """Something happened in the home, on some node."""

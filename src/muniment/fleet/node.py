@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import math
 import os
 import secrets
 import shutil
 import threading
 import time
-from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
@@ -34,12 +34,12 @@ from muniment.cancelling import Cancel
 from muniment.daemon.contract import AWAY_SECONDS, HttpProblem
 from muniment.daemon.core import MAX_OWNER, RETRY_SECONDS, Recalls
 from muniment.daemon.page.door import PageDoor
-from muniment.daemon.tokens import THE_OWNER, Principal, owner_token
+from muniment.daemon.tokens import THE_OWNER, Principal, is_token, owner_token
 from muniment.daemon.work import Metrics
 from muniment.errors import LedgerAway, MunimentError
 from muniment.fence.pool import shared_zygote
 from muniment.fleet import schema
-from muniment.fleet.copies import CopyTerms, WorkingCopy, directory_of
+from muniment.fleet.copies import CopyTerms, WorkingCopy, directory_of, marked
 from muniment.fleet.home import HomeCore
 from muniment.fleet.homes import key_of, keyed
 from muniment.fleet.lease import LEASE_SECONDS
@@ -51,7 +51,7 @@ from muniment.ownership import create_private_directory
 from muniment.policy.grammar import check_symlinks
 from muniment.settings import Settings
 from muniment.signatures import load_configured
-from muniment.store.postgres import LedgerPool, session_options
+from muniment.store.postgres import LedgerPool, connection_options
 from muniment.store.state import LedgerState, read_key
 
 if TYPE_CHECKING:
@@ -68,6 +68,12 @@ CACHE_BYTES: Final = 8 << 30
 
 MIN_FREE_BYTES: Final = 64 << 20
 """Bytes that the disk of the working copies has left at least; below that a node takes no work."""
+
+MAX_HOMES: Final = 10_000
+"""Homes that are known, some 5 KB each."""
+
+TIDY_SECONDS: Final = 60.0
+"""Seconds between two looks at all working copies, besides those that a notice asks for."""
 
 _THREADS: Final = 16
 _PAUSE_SECONDS: Final = 1.0
@@ -121,7 +127,8 @@ class FleetNode:
     def __init__(self, settings: Settings, model: Model, options: NodeOptions) -> None:
         self._settings, self._options, self.model = settings, options, model
         self._opened = AsyncExitStack()
-        self._homes: OrderedDict[str, HomeCore] = OrderedDict()
+        self._homes: dict[str, HomeCore] = {}
+        self._lock = threading.Lock()  # Of what homes are known, and of copies of those that are not.
         self._threads = ThreadPoolExecutor(_THREADS, "ledger")
         self._turns = ThreadPoolExecutor(options.slots, "turn")
         self._owner_threads = ThreadPoolExecutor(MAX_OWNER, "owner")
@@ -131,6 +138,7 @@ class FleetNode:
         self._over = threading.Event()
         self._open_nodes: tuple[str, ...] = ()
         self.metrics, self.door, self.mcp = Metrics(), PageDoor(), None
+        self.speaks_mcp = False
         self.epoch = secrets.token_hex(4)
         self.is_draining = False
         self.problem: str | None = None
@@ -236,6 +244,8 @@ class FleetNode:
         Raises:
             HttpProblem: the database is away.
         """
+        if not is_token(unsafe_token):
+            return None
         sent = self.keyed(f"token {unsafe_token}")
         if hmac.compare_digest(sent, self.keyed(f"token {self._own_token}")):
             return THE_OWNER
@@ -326,13 +336,13 @@ class FleetNode:
 
     def home(self, name: str) -> HomeCore:
         """A home, which its token has led to."""
-        found = self._homes.get(name)
-        if found is None:
-            ledger, key = self._pool.home(name), key_of(self._key, name)
-            copy = WorkingCopy(directory_of(self._cache, name), ledger, key, self.terms)
-            found = self._homes.setdefault(name, HomeCore(self, ledger, LedgerState(ledger, key), copy))
-        self._homes.move_to_end(name)
-        return found
+        with self._lock:
+            found = self._homes.get(name)
+            if found is None:
+                ledger, key = self._pool.home(name), key_of(self._key, name)
+                copy = WorkingCopy(directory_of(self._cache, name), ledger, key, self.terms)
+                found = self._homes[name] = HomeCore(self, ledger, LedgerState(ledger, key), copy)
+            return found
 
     async def _turn(self, home: str) -> None:
         """A job of the queue: the turn of a home."""
@@ -353,15 +363,20 @@ class FleetNode:
 
     def _beat(self) -> None:
         """Renew leases, and look whether this node can work; in a thread of its own, until closed."""
+        tidied = -math.inf
         while not self._over.wait(self.terms.seconds / 4):
             for home in list(self._homes.values()):
                 with suppress(MunimentError):
                     home.renew()
+                if home.is_followed:
+                    self._loop.call_soon_threadsafe(home.wake)  # Where a notice was lost.
             self._looked()
             with suppress(MunimentError):
                 self._sign()
-            with suppress(MunimentError, OSError):
-                self._make_room()
+            if time.monotonic() >= tidied + TIDY_SECONDS:
+                tidied = time.monotonic()
+                with suppress(MunimentError, OSError):
+                    self._tidy()
 
     def _looked(self) -> str | None:
         problem = None
@@ -401,38 +416,61 @@ class FleetNode:
         with suppress(MunimentError), self._pool.connection() as connection:
             connection.execute("DELETE FROM node WHERE name = %s", (self._options.name,))
 
-    def _make_room(self) -> None:
+    def _tidy(self) -> None:
+        """Throw away copies that may hold what was erased, and what is too much (W3 of `copies`)."""
+        marks = {each: marked(each) for each in self._cache.iterdir()}
+        told = [mark for mark in marks.values() if mark is not None]
+        with self._pool.connection() as connection:
+            names, seen = [name for name, _, _ in told], [erased for _, _, erased in told]
+            found = connection.execute("SELECT stale_copies(%s, %s::bigint[])", (names, seen)).fetchall()
+        for (name,) in found:
+            self._discard(name, only_stale=True)
+        with self._lock:
+            known = {home.copy.directory: home for home in self._homes.values()}
+            for each in (each for each, mark in marks.items() if mark is None and each not in known):
+                shutil.rmtree(each)
+        self._make_room(known)
+
+    def _make_room(self, known: Mapping[Path, HomeCore]) -> None:
         """Close copies that are too many, and delete what is too much on disk, the longest unused first."""
         idle = sorted(
-            (home for home in list(self._homes.values()) if home.copy.is_idle),
+            (home for home in known.values() if home.copy.is_idle and not home.is_followed),
             key=lambda home: home.last_used,
         )
-        for home in idle[: max(0, len(self._homes) - MAX_OPEN)]:
-            with suppress(MunimentError):
-                home.copy.close(Patience(time.monotonic()))
-                if not home.is_followed:
-                    self._homes.pop(home.name, None)
-        kept = sorted(self._cache.iterdir(), key=lambda each: each.stat().st_mtime)
-        sizes = {each: _size(each) for each in kept}
-        used = {home.copy.directory for home in list(self._homes.values())}
+        opened = [home for home in idle if home.copy.is_open]
+        for home in opened[: max(0, len(opened) - MAX_OPEN)]:
+            home.copy.close(Patience(time.monotonic()))
+        for home in idle[: max(0, len(known) - MAX_HOMES)]:
+            home.rest()
+            if not home.copy.is_open:
+                self._homes.pop(home.name, None)
+        sizes = {each: _size(each) for each in self._cache.iterdir()}
         left = sum(sizes.values()) - self._options.cache
-        for each in kept:
+        for each in sorted(sizes, key=lambda each: each.stat().st_mtime):
             if left <= 0:
                 return
-            if each not in used:
-                _delete(each)
+            name = (marked(each) or ("",))[0]
+            if name and self.home(name).copy.is_idle:
+                self._discard(name)
                 left -= sizes[each]
+
+    def _discard(self, name: str, *, only_stale: bool = False) -> None:
+        patience = Patience(time.monotonic() + _CLOSE_SECONDS)
+        with suppress(MunimentError):
+            self.home(name).copy.discard(patience, only_stale=only_stale)
 
     async def _listen(self) -> None:
         """Be told by the database what happens in homes, until cancelled."""
         while True:
             with suppress(psycopg.Error, OSError):
                 connection = await psycopg.AsyncConnection.connect(
-                    self._options.url, autocommit=True, options=session_options(), connect_timeout=5
+                    self._options.url,
+                    autocommit=True,
+                    **connection_options(f"muniment {self._options.name}"),
                 )
                 async with connection:
-                    await connection.execute("LISTEN muniment_home")
-                    await connection.execute("LISTEN muniment_cancelled")
+                    for channel in ("muniment_home", "muniment_cancelled", "muniment_stale"):
+                        await connection.execute(f"LISTEN {channel}")
                     for home in list(self._homes.values()):
                         home.wake()  # What happened while nobody listened.
                     async for told in connection.notifies():
@@ -442,6 +480,8 @@ class FleetNode:
     def _hear(self, channel: str, payload: str) -> None:
         name, _, task = payload.partition(" ")
         home = self._homes.get(name)
+        if channel == "muniment_stale" and directory_of(self._cache, name).exists():
+            self._threads.submit(self._discard, name, only_stale=True)
         if home is None:
             return
         if channel == "muniment_cancelled":

@@ -27,7 +27,7 @@ import psycopg
 from procrastinate import exceptions
 
 from muniment import events
-from muniment.store.postgres import LedgerPool, session_options
+from muniment.store.postgres import LedgerPool, connection_options
 
 TURN: Final = "turn"
 
@@ -71,7 +71,7 @@ class TurnQueue:
     ) -> None:
         self._pool, self._slots, self._node, self._stalled = pool, slots, node, stalled
         self._open_nodes = open_nodes
-        kwargs = {"options": session_options(), "application_name": f"muniment {node}"}
+        kwargs = connection_options(f"muniment {node}")
         self._working = procrastinate.App(
             connector=procrastinate.PsycopgConnector(
                 conninfo=url, min_size=1, max_size=4, kwargs=kwargs, timeout=5.0, reconnect_timeout=1.0

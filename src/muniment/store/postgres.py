@@ -70,9 +70,17 @@ _STAYS: Final = frozenset({TransactionStatus.INTRANS, TransactionStatus.INERROR}
 _PLACEHOLDER: Final = re.compile(r"'[^']*'|\?([0-9]*)|CAST\((\w+) AS BLOB\)|INDEXED BY \w+")
 
 
-def session_options() -> str:
-    """What every connection to the database says at its beginning."""
-    return _SESSION
+def connection_options(name: str) -> dict[str, Any]:
+    """How every connection to the database is made: by a name there; a line that is dead is found so."""
+    return {
+        "options": _SESSION,
+        "application_name": name,
+        "connect_timeout": round(WAIT_SECONDS),
+        "tcp_user_timeout": 10_000,
+        "keepalives_idle": 10,
+        "keepalives_interval": 5,
+        "keepalives_count": 3,
+    }
 
 
 @functools.lru_cache(maxsize=1_000)
@@ -110,13 +118,7 @@ class LedgerPool:
             reconnect_timeout=1.0,
             max_idle=60.0,
             num_workers=2,
-            kwargs={
-                "autocommit": True,
-                "options": _SESSION,
-                "connect_timeout": round(WAIT_SECONDS),
-                "application_name": "muniment",
-                "tcp_user_timeout": 10_000,
-            },
+            kwargs={"autocommit": True, **connection_options("muniment")},
         )
 
     def home(self, name: str, epoch: int | None = None) -> HomeLedger:

@@ -363,10 +363,18 @@ CREATE TRIGGER number_commit BEFORE UPDATE OF done ON change_set
 CREATE FUNCTION count_erasure() RETURNS TRIGGER LANGUAGE plpgsql AS $$
 BEGIN
     UPDATE home SET erased = home.erased + 1 WHERE home.home = NEW.home;
+    PERFORM pg_notify('muniment_stale', NEW.home);
     RETURN NULL;
 END $$;
 CREATE TRIGGER count_erasure AFTER INSERT ON record
     FOR EACH ROW WHEN (NEW.kind = 'erase') EXECUTE FUNCTION count_erasure();
+
+CREATE FUNCTION tell_removed() RETURNS TRIGGER LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM pg_notify('muniment_stale', OLD.home);
+    RETURN NULL;
+END $$;
+CREATE TRIGGER tell_removed AFTER DELETE ON home FOR EACH ROW EXECUTE FUNCTION tell_removed();
 
 -- Homes are apart: each row belongs to one, and a transaction sees those of the home that it names. The owner
 -- sees all as long as it names none: that is what the functions below count with.
@@ -409,6 +417,11 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = muniment, pg_temp AS $$
         AND (job.status = 'doing' OR (job.status = 'todo' AND job.queue_name = ANY (queues))))
     LIMIT at_most
 $$;
+CREATE FUNCTION stale_copies(homes TEXT[], seen BIGINT[]) RETURNS SETOF TEXT
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = muniment, pg_temp AS $$
+    SELECT copy.name FROM unnest(homes, seen) AS copy (name, erased)
+    LEFT JOIN home ON home.home = copy.name WHERE home.erased IS DISTINCT FROM copy.erased
+$$;
 CREATE FUNCTION count_tasks() RETURNS TABLE (status TEXT, tasks BIGINT, oldest TEXT)
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = muniment, pg_temp AS $$
     SELECT status, count(*), min(created) FROM task WHERE status IN ('queued', 'running') GROUP BY status
@@ -433,3 +446,12 @@ CREATE TRIGGER tell_free_lock_ended AFTER UPDATE OF status ON procrastinate_jobs
     FOR EACH ROW WHEN (OLD.status = 'doing' AND NEW.status <> 'doing') EXECUTE FUNCTION tell_free_lock();
 CREATE TRIGGER tell_free_lock_gone AFTER DELETE ON procrastinate_jobs
     FOR EACH ROW WHEN (OLD.status = 'doing') EXECUTE FUNCTION tell_free_lock();
+
+-- What acts as the owner is for nodes alone; what acts as whoever calls it may be called by them whatever the
+-- database's defaults are.
+
+REVOKE EXECUTE ON FUNCTION home_of(TEXT), hello_of(TEXT), waiting_homes(INTEGER, TEXT[]),
+    stale_copies(TEXT[], BIGINT[]), count_tasks(), count_homes() FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION home_of(TEXT), hello_of(TEXT), waiting_homes(INTEGER, TEXT[]),
+    stale_copies(TEXT[], BIGINT[]), count_tasks(), count_homes(), as_bytes(TEXT), as_bytes(BYTEA),
+    kept_blob(BYTEA) TO {role};
