@@ -37,7 +37,15 @@ NOW = datetime(2026, 11, 26, tzinfo=UTC)
 OF_NO_HOME = {"node", "door", "migration", "fleet"}
 """Tables of all homes, beside the queue's: of them a node reads no `door`, and writes `node` alone."""
 
-DEFINERS = {"home_of", "follow_token", "waiting_homes", "count_tasks", "count_homes", "hello_of", "stale_copies"}
+DEFINERS = {
+    "home_of",
+    "follow_token",
+    "waiting_homes",
+    "count_tasks",
+    "count_homes",
+    "hello_of",
+    "stale_copies",
+}
 """Functions that act as the owner of the tables."""
 
 
