@@ -244,6 +244,7 @@ class Operation:
         body: the model of what it takes.
         parameters: of the query, and headers.
         owner_only: others get `owner_required`.
+        of_all: it tells of all that is served here: of a fleet the owner of one home gets `owner_required`, too.
         is_open: whoever asks needs no token.
         of_workspace: it is about a workspace, which has to be known, and has a long path as well.
     """
@@ -258,6 +259,7 @@ class Operation:
     body: type[BaseModel] | None = None
     parameters: tuple[Parameter, ...] = ()
     owner_only: bool = False
+    of_all: bool = False
     is_open: bool = False
 
     @property

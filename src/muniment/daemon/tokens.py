@@ -36,7 +36,8 @@ RESERVE: Final = 16
 
 
 class Shares:
-    """Places, of which one client's token gets at most half. Belongs to one event loop.
+    """Places, of which one client's token gets at most half; of a fleet one home, and a client of it half of
+    that. Belongs to one event loop.
 
     Args:
         cap: how many there are, more than `reserve`.
@@ -47,30 +48,42 @@ class Shares:
     def __init__(self, cap: int, seconds: int, reserve: int = RESERVE) -> None:
         self.cap, self._seconds, self._reserve = cap, seconds, reserve
         self._taken: Counter[str] = Counter()
+        self._by_homes: Counter[str] = Counter()
 
     def __len__(self) -> int:
         """How many are taken."""
         return self._taken.total()
 
     def take(self, token: str) -> None:
-        """Give a place to the token of this name.
+        """Give a place to whoever has this share, see `Principal.share`.
 
         Raises:
             Problem: there is none for it.
         """
+        home, name = _split(token)
+        half = self.cap // 2
         is_full = len(self) >= self.cap
         if token != OWNER:
             is_full = is_full or len(self) - self._taken[OWNER] >= self.cap - self._reserve
-            is_full = is_full or self._taken[token] >= self.cap // 2
+            is_full = is_full or self._taken[token] >= (half // 2 if home and name != OWNER else half)
+            is_full = is_full or (home != "" and self._by_homes[home] >= half)
         if is_full:
             raise HttpProblem("busy", headers={"Retry-After": str(self._seconds)})
         self._taken[token] += 1
+        self._by_homes[home] += 1
 
     def leave(self, token: str) -> None:
         """Take a place back from who has one."""
-        self._taken[token] -= 1
-        if not self._taken[token]:
-            del self._taken[token]
+        for taken, of in ((self._taken, token), (self._by_homes, _split(token)[0])):
+            taken[of] -= 1
+            if not taken[of]:
+                del taken[of]
+
+
+def _split(share: str) -> tuple[str, str]:
+    """The home and the name of a share; no home where there is one memory."""
+    home, _, name = share.rpartition("/")
+    return home, name
 
 
 # -- tokens ------------------------------------------------------------------------------------------

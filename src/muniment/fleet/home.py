@@ -63,12 +63,13 @@ class HomeCore:
         name: of the home, and of its workspace.
         last_used: on `time.monotonic()`.
         mcp: nothing: MCP is spoken by a daemon of one machine.
+        is_open: whether its scopes are known, as they always are here.
     """
 
     def __init__(self, node: Node, ledger: HomeLedger, state: LedgerState, copy: WorkingCopy) -> None:
         self.name, self.copy, self.last_used = ledger.home, copy, time.monotonic()
         self._node, self._ledger, self._state = node, ledger, state
-        self.mcp = None
+        self.mcp, self.is_open = None, True
         self.metrics = node.metrics
         self._lane = Lane(state, self.name)
         self._scopes = {shared_root_key(state, scope): str(scope) for scope in node.terms.policy.scopes}
@@ -246,7 +247,7 @@ class HomeCore:
             MunimentError: as `body`, and as the working copy.
         """
         del workspace, is_long
-        return await self._node.carried_out(partial(self._at, body, writes))
+        return await self._node.carried_out(self.name, partial(self._at, body, writes))
 
     def _at(self, body: Callable[[Place, Cancel], T], writes: bool, cancel: Cancel) -> T:  # noqa: FBT001
         patience = Patience(time.monotonic() + LEASE_WAIT_SECONDS, cancel)

@@ -34,7 +34,7 @@ from muniment.cancelling import Cancel
 from muniment.daemon.contract import AWAY_SECONDS, HttpProblem
 from muniment.daemon.core import MAX_OWNER, RETRY_SECONDS, Recalls
 from muniment.daemon.page.door import PageDoor
-from muniment.daemon.tokens import THE_OWNER, Principal, owner_token
+from muniment.daemon.tokens import THE_OWNER, Principal, Shares, owner_token
 from muniment.daemon.work import Metrics
 from muniment.errors import LedgerAway, MunimentError
 from muniment.fence.pool import shared_zygote
@@ -45,6 +45,7 @@ from muniment.fleet.homes import key_of, keyed
 from muniment.fleet.lease import LEASE_SECONDS
 from muniment.fleet.queue import TurnQueue
 from muniment.kernel.cancel import Patience
+from muniment.lane import OWNER
 from muniment.names import __version__, hello_key, hello_name, hello_proof
 from muniment.opening import embedder_of
 from muniment.ownership import create_private_directory
@@ -126,6 +127,7 @@ class Node:
         self._turns = ThreadPoolExecutor(options.slots, "turn")
         self._owner_threads = ThreadPoolExecutor(MAX_OWNER, "owner")
         self._owners: dict[asyncio.Future[Any], Cancel] = {}
+        self._places = Shares(MAX_OWNER, RETRY_SECONDS, reserve=0)
         self._running: set[asyncio.Future[None]] = set()
         self._last_turn = time.monotonic()
         self._over = threading.Event()
@@ -294,20 +296,25 @@ class Node:
         """What `ask` returns, in a thread."""
         return await self._loop.run_in_executor(self._threads, ask)
 
-    async def carried_out(self, body: Callable[[Cancel], T]) -> T:
-        """Carry out what is no task, in a thread; it is cancelled with whoever awaits it.
+    async def carried_out(self, home: str, body: Callable[[Cancel], T]) -> T:
+        """Carry out what is no task of a home, in a thread; it is cancelled with whoever awaits it.
 
         Raises:
             HttpProblem: the node stops, or too much is asked for at once.
         """
         if self.is_draining:
             raise HttpProblem("workspace_draining", headers={"Retry-After": "1"})
-        if len(self._owners) >= MAX_OWNER:
-            raise HttpProblem("busy", headers={"Retry-After": str(RETRY_SECONDS)})
+        share = f"{home}/{OWNER}"
+        self._places.take(share)
         cancel = Cancel()
+
+        def ended(done: asyncio.Future[Any]) -> None:
+            self._places.leave(share)
+            self._owners.pop(done).close()
+
         asked = self._loop.run_in_executor(self._owner_threads, lambda: body(cancel))
         self._owners[asked] = cancel
-        asked.add_done_callback(lambda done: self._owners.pop(done).close())
+        asked.add_done_callback(ended)
         return await until_ended(asked, cancel)
 
     # -- homes
