@@ -204,6 +204,22 @@ class WorkingCopy:
         with self._made(patience):
             self._throw_away(patience)
 
+    def drop_erased(self, patience: Patience) -> bool:
+        """Delete it where something was erased since it was like the ledger, or the home is gone (W3).
+
+        Returns:
+            Whether it holds nothing of it now; False: somebody uses it, so it has to be tried again.
+        """
+        with self._made(patience):
+            found = self._ledger.rows(_STAND)
+            known = (0, self._opened.erased) if self._opened is not None else self._marked()
+            if found and known is not None and known[1] == found[0][1]:
+                return True
+            if not self.is_idle:
+                return False
+            self._throw_away(patience)
+            return True
+
     # -- leases
 
     def _hold(self, patience: Patience) -> tuple[OpenCopy, int]:
@@ -440,7 +456,7 @@ class WorkingCopy:
                 shutil.rmtree(self.directory)
 
     def _mark(self, opened: OpenCopy) -> None:
-        told = {"number": opened.number, "erased": opened.erased, "boot": _boot()}
+        told = {"number": opened.number, "erased": opened.erased, "boot": _boot(), "home": self._ledger.home}
         with reporting(self.directory):
             new = self.directory / f"{MARK}.new"
             new.write_text(json.dumps(told), "ascii")
@@ -456,6 +472,13 @@ class WorkingCopy:
             return (found["number"], found["erased"]) if found["boot"] == _boot() else None
         except (OSError, ValueError, LookupError, TypeError):
             return None
+
+
+def home_of(directory: Path) -> str | None:
+    """The home of a copy that is whole; None: it is not."""
+    with suppress(OSError, ValueError, LookupError, TypeError):
+        return str(json.loads((directory / MARK).read_text("ascii"))["home"])
+    return None
 
 
 def directory_of(cache: Path, home: str) -> Path:

@@ -348,6 +348,11 @@ class HomeCore:
         if self._stream is not None:
             self._stream.wake()
 
+    def ask_again(self) -> None:
+        """A token of the home may be gone."""
+        if self._stream is not None:
+            self._stream.ask_again()
+
     def end_followers(self) -> None:
         """End whoever follows its events or waits for them."""
         if self._stream is not None:

@@ -39,7 +39,7 @@ from muniment.daemon.work import Metrics
 from muniment.errors import LedgerAway, MunimentError
 from muniment.fence.pool import shared_zygote
 from muniment.fleet import schema
-from muniment.fleet.copies import CopyTerms, WorkingCopy, directory_of
+from muniment.fleet.copies import CopyTerms, WorkingCopy, directory_of, home_of
 from muniment.fleet.home import HomeCore
 from muniment.fleet.homes import key_of, keyed
 from muniment.fleet.lease import LEASE_SECONDS
@@ -52,7 +52,7 @@ from muniment.ownership import create_private_directory
 from muniment.policy.grammar import check_symlinks
 from muniment.settings import Settings
 from muniment.signatures import load_configured
-from muniment.store.postgres import LedgerPool, session_options
+from muniment.store.postgres import ALIVE, LOOK_SECONDS, LedgerPool, session_options
 from muniment.store.state import LedgerState, read_key
 
 if TYPE_CHECKING:
@@ -74,6 +74,9 @@ _THREADS: Final = 16
 _PAUSE_SECONDS: Final = 1.0
 _REST_SECONDS: Final = 600.0
 _CLOSE_SECONDS: Final = 5.0
+
+_CHANNELS: Final = ("muniment_home", "muniment_cancelled", "muniment_token", "muniment_erased")
+"""On which the database says what happens in homes; see its migrations."""
 
 OPEN_PATHS: Final = frozenset({"/healthz", "/health", "/readyz"})
 """What a load balancer asks, which has no token."""
@@ -124,12 +127,14 @@ class Node:
         self._opened = AsyncExitStack()
         self._homes: OrderedDict[str, HomeCore] = OrderedDict()
         self._threads = ThreadPoolExecutor(_THREADS, "ledger")
+        self._look_threads = ThreadPoolExecutor(1, "look")
         self._turns = ThreadPoolExecutor(options.slots, "turn")
         self._owner_threads = ThreadPoolExecutor(MAX_OWNER, "owner")
         self._owners: dict[asyncio.Future[Any], Cancel] = {}
         self._places = Shares(MAX_OWNER, RETRY_SECONDS, reserve=0)
         self._running: set[asyncio.Future[None]] = set()
         self._last_turn = time.monotonic()
+        self._stale: set[str] = set()
         self._over = threading.Event()
         self.metrics, self.door, self.mcp = Metrics(), PageDoor(), None
         self.epoch = secrets.token_hex(4)
@@ -229,6 +234,8 @@ class Node:
         sent = self.keyed(f"token {unsafe_token}")
         if hmac.compare_digest(sent, self.keyed(f"token {self._own_token}")):
             return THE_OWNER
+        if self.problem == LedgerAway.code:
+            raise self.unavailable()  # Else whoever asks would wait, and in the end nobody could.
         try:
             return await self.asked(lambda: self._principal(sent))
         except MunimentError:
@@ -252,6 +259,8 @@ class Node:
         if hmac.compare_digest(hello_name(own), unsafe_name):
             found = own
         else:
+            if self.problem == LedgerAway.code:
+                raise self.unavailable()
             known = await self.asked(lambda: self._hello(unsafe_name))
             found = known or found
         return hello_proof(found, nonce, address)
@@ -263,7 +272,12 @@ class Node:
 
     async def problems(self) -> dict[str, str | None]:
         """By the node's name, the code of what keeps it from taking tasks now; None: nothing does."""
-        return {self._options.name: await self.asked(self._looked)}
+        looking = self._loop.run_in_executor(self._look_threads, self._looked)
+        try:  # Also where others ask, too, and nobody answers.
+            problem = await asyncio.wait_for(looking, LOOK_SECONDS)
+        except TimeoutError:
+            problem = LedgerAway.code
+        return {self._options.name: problem}
 
     async def workspace(self, unsafe_name: str | None) -> HomeCore:
         """None: the node's own token is of no home.
@@ -324,8 +338,8 @@ class Node:
         found = self._homes.get(name)
         if found is None:
             ledger, key = self._pool.home(name), key_of(self._key, name)
-            copy = WorkingCopy(directory_of(self._cache, name), ledger, key, self.terms)
-            found = self._homes.setdefault(name, HomeCore(self, ledger, LedgerState(ledger, key), copy))
+            core = HomeCore(self, ledger, LedgerState(ledger, key), self._copy(name))
+            found = self._homes.setdefault(name, core)
         self._homes.move_to_end(name)
         return found
 
@@ -349,14 +363,16 @@ class Node:
     def _beat(self) -> None:
         """Renew leases, and look whether this node can work; in a thread of its own, until closed."""
         while not self._over.wait(self.terms.seconds / 4):
+            if self._looked() == LedgerAway.code:
+                continue
             for home in list(self._homes.values()):
                 with suppress(MunimentError):
                     home.renew()
-            self._looked()
             with suppress(MunimentError):
                 self._sign()
             with suppress(MunimentError, OSError):
                 self._make_room()
+            self._drop_erased()
 
     def _looked(self) -> str | None:
         problem = None
@@ -411,25 +427,65 @@ class Node:
         while True:
             with suppress(psycopg.Error, OSError):
                 connection = await psycopg.AsyncConnection.connect(
-                    self._options.url, autocommit=True, options=session_options(), connect_timeout=5
+                    self._options.url,
+                    autocommit=True,
+                    options=session_options(),
+                    connect_timeout=5,
+                    **ALIVE,
                 )
                 async with connection:
-                    await connection.execute("LISTEN muniment_home")
-                    await connection.execute("LISTEN muniment_cancelled")
+                    for channel in _CHANNELS:
+                        await connection.execute(f"LISTEN {channel}")
+                    self._stale |= await self.asked(self._copied)  # What happened while nobody listened.
+                    self._threads.submit(self._drop_erased)
                     for home in list(self._homes.values()):
-                        home.wake()  # What happened while nobody listened.
+                        home.wake()
+                        home.ask_again()
                     async for told in connection.notifies():
                         self._hear(told.channel, told.payload)
             await asyncio.sleep(_PAUSE_SECONDS)
 
     def _hear(self, channel: str, payload: str) -> None:
         name, _, task = payload.partition(" ")
+        if channel == "muniment_erased":
+            self._stale.add(name)
+            self._threads.submit(self._drop_erased)
         home = self._homes.get(name)
         if home is None:
             return
+        if channel == "muniment_token":
+            home.ask_again()
         if channel == "muniment_cancelled":
             self._threads.submit(home.interrupt, task)
         home.wake()
+
+    def _copied(self) -> set[str]:
+        """The homes of which there are copies here; one that is not whole and that nobody uses is deleted."""
+        found = set()
+        for each in self._cache.iterdir():
+            name = home_of(each)
+            if name is not None:
+                found.add(name)
+            elif each not in {home.copy.directory for home in list(self._homes.values())}:
+                _delete(each)
+        return found | set(self._homes)
+
+    def _drop_erased(self) -> None:
+        """Throw copies away that hold what was erased elsewhere; in a thread."""
+        for name in list(self._stale):
+            with suppress(MunimentError, OSError):
+                if not directory_of(self._cache, name).exists() or self._copy(name).drop_erased(
+                    Patience(time.monotonic() + _CLOSE_SECONDS)
+                ):
+                    self._stale.discard(name)
+
+    def _copy(self, name: str) -> WorkingCopy:
+        home = self._homes.get(name)
+        if home is not None:
+            return home.copy
+        return WorkingCopy(
+            directory_of(self._cache, name), self._pool.home(name), key_of(self._key, name), self.terms
+        )
 
     async def _rest(self) -> None:
         """End the zygote whenever there was no turn for a while, until cancelled."""
@@ -445,7 +501,7 @@ class Node:
 
     async def _end_threads(self) -> None:
         def end() -> None:
-            for pool in (self._threads, self._turns, self._owner_threads):
+            for pool in (self._threads, self._look_threads, self._turns, self._owner_threads):
                 pool.shutdown(wait=False)
             self.recalls.close()
 

@@ -24,7 +24,8 @@ import psycopg
 from procrastinate import exceptions
 
 from muniment import events
-from muniment.store.postgres import LedgerPool, session_options
+from muniment.errors import MunimentError
+from muniment.store.postgres import ALIVE, LedgerPool, session_options
 
 QUEUE: Final = "muniment"
 TURN: Final = "turn"
@@ -59,7 +60,7 @@ class TurnQueue:
         self, url: str, pool: LedgerPool, turn: Turn, *, slots: int, node: str, stalled: float
     ) -> None:
         self._pool, self._slots, self._node, self._stalled = pool, slots, node, stalled
-        kwargs = {"options": session_options(), "application_name": f"muniment {node}"}
+        kwargs = {"options": session_options(), "application_name": f"muniment {node}", **ALIVE}
         self._working = procrastinate.App(
             connector=procrastinate.PsycopgConnector(
                 conninfo=url, min_size=1, max_size=4, kwargs=kwargs, timeout=5.0, reconnect_timeout=1.0
@@ -86,8 +87,10 @@ class TurnQueue:
             try:
                 async with self._working.open_async():
                     await self._at_work()
-            except (exceptions.ProcrastinateException, psycopg.Error, OSError, TimeoutError) as error:
+            except (exceptions.ProcrastinateException, psycopg.Error, MunimentError, OSError) as error:
                 events.emit("queue_away", problem=type(error).__name__)
+            except Exception as defect:  # Without a queue a node would be up and do nothing.
+                events.emit_defect("queue_broke", defect)
             await asyncio.sleep(_AGAIN_SECONDS)
 
     async def _at_work(self) -> None:

@@ -114,7 +114,7 @@ class Nodes:
     ) -> InNode:
         """Another node."""
         state = directory / "state"
-        state.mkdir(mode=0o700, parents=True)
+        state.mkdir(mode=0o700, parents=True, exist_ok=True)
         (state / "audit.key").write_bytes(KEY)
         (state / "audit.key").chmod(0o600)
         settings = Settings(directory, policy=self._policy, on_model_failure="fail" if model else "rules")
@@ -128,6 +128,10 @@ class Nodes:
         made = InNode(daemon, node, directory)
         self.nodes.append(made)
         return made
+
+    def stop(self, node: InNode) -> None:
+        """End a node."""
+        self.run(node.daemon.stop())
 
     def run(self, coroutine):
         """Carry out a coroutine on the nodes' loop."""

@@ -253,6 +253,7 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = muniment, pg_temp AS $$
 BEGIN
     IF TG_OP <> 'INSERT' THEN
         DELETE FROM door WHERE digest = OLD.digest;
+        PERFORM pg_notify('muniment_token', OLD.home); -- Whoever follows with it does so no longer.
     END IF;
     IF TG_OP <> 'DELETE' THEN
         INSERT INTO door (digest, home, hello) VALUES (NEW.digest, NEW.home, NEW.hello);
@@ -362,8 +363,15 @@ CREATE TRIGGER number_commit BEFORE UPDATE OF done ON change_set
 CREATE FUNCTION count_erasure() RETURNS TRIGGER LANGUAGE plpgsql AS $$
 BEGIN
     UPDATE home SET erased = home.erased + 1 WHERE home.home = NEW.home;
+    PERFORM pg_notify('muniment_erased', NEW.home); -- Every node has a copy to throw away.
     RETURN NULL;
 END $$;
+CREATE FUNCTION tell_removed() RETURNS TRIGGER LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM pg_notify('muniment_erased', OLD.home);
+    RETURN NULL;
+END $$;
+CREATE TRIGGER tell_removed AFTER DELETE ON home FOR EACH ROW EXECUTE FUNCTION tell_removed();
 CREATE TRIGGER count_erasure AFTER INSERT ON record
     FOR EACH ROW WHEN (NEW.kind = 'erase') EXECUTE FUNCTION count_erasure();
 
