@@ -17,7 +17,7 @@ from muniment.store.state import read_key
 
 if TYPE_CHECKING:
     from muniment.agent.model import Model
-    from muniment.fleet.node import Node
+    from muniment.fleet.node import FleetNode
 
 _NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}", re.ASCII)
 
@@ -34,7 +34,7 @@ def require_installed() -> None:
 
 def node_of(
     settings: Settings, model: Model, ledger: str, name: str | None, slots: int, lease: float
-) -> Node:
+) -> FleetNode:
     """A node for `muniment serve`.
 
     Raises:
@@ -42,12 +42,12 @@ def node_of(
     """
     require_installed()
     from muniment.fleet.address import ledger_url
-    from muniment.fleet.node import Node, NodeOptions
+    from muniment.fleet.node import FleetNode, NodeOptions
 
     name = name or os.uname().nodename
     if _NODE.fullmatch(name) is None:
         raise ConfigInvalid(f"{printable(name)} cannot name a node; use up to 63 letters, digits, . _ -")
-    return Node(settings, model, NodeOptions(ledger_url(ledger, os.environ), name, slots, lease))
+    return FleetNode(settings, model, NodeOptions(ledger_url(ledger, os.environ), name, slots, lease))
 
 
 def migrate_tables(ledger: str, role: str, *, as_json: bool) -> int:

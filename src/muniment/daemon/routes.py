@@ -728,8 +728,8 @@ async def metrics(call: Call) -> Response:
 
 async def mcp(call: Call) -> Response:
     """Answer a client of the Model Context Protocol."""
-    if call.principal.home:
-        raise HttpProblem("not_found")  # Its sessions are of one process, and a home is of any node.
+    if not call.core.speaks_mcp:
+        raise HttpProblem("not_found")
     if importlib.util.find_spec("mcp") is None:
         raise HttpProblem("mcp_not_installed")
     is_stream = call.request.method == "GET" or call.request.headers.get("mcp-method") == _LISTEN

@@ -36,8 +36,9 @@ RESERVE: Final = 16
 
 
 class Shares:
-    """Places, of which one client's token gets at most half; of a fleet one home, and a client of it half of
-    that. Belongs to one event loop.
+    """Places, of which one client's token gets at most half. Belongs to one event loop.
+
+    Of a fleet one home gets at most half, and a client of it half of that.
 
     Args:
         cap: how many there are, more than `reserve`.
@@ -219,7 +220,7 @@ class Tokens:
             unsafe_token: as it was sent.
             owners: see `owner_token`.
         """
-        if _TOKEN.fullmatch(unsafe_token) is None:
+        if not is_token(unsafe_token):
             return None
         sent = self._digest(unsafe_token)
         if hmac.compare_digest(sent, self._digest(owners)):
@@ -250,6 +251,11 @@ class Tokens:
 
     def _digest(self, token: str) -> str:
         return self._keyed(f"token {token}")
+
+
+def is_token(unsafe_text: str) -> bool:
+    """Whether a text has the form of a token."""
+    return _TOKEN.fullmatch(unsafe_text) is not None
 
 
 def _all(ledger: Ledger) -> tuple[Principal, ...]:

@@ -148,6 +148,11 @@ class WorkingCopy:
         return None if self._held is None else self._ledger.at(self._held)
 
     @property
+    def is_open(self) -> bool:
+        """Whether it holds descriptors."""
+        return self._opened is not None
+
+    @property
     def is_idle(self) -> bool:
         """Whether nobody uses it now."""
         with self._change:
@@ -199,26 +204,23 @@ class WorkingCopy:
             self._wait_for_users(patience)
             self._close()
 
-    def discard(self, patience: Patience) -> None:
-        """Delete it, once nobody uses it; raises as `close`."""
-        with self._made(patience):
-            self._throw_away(patience)
+    def discard(self, patience: Patience, *, only_stale: bool = False) -> None:
+        """Delete it, once nobody uses it; raises as `close`.
 
-    def drop_erased(self, patience: Patience) -> bool:
-        """Delete it where something was erased since it was like the ledger, or the home is gone (W3).
+        Where it is being changed, it stays: who does that leaves nothing in it of what was erased.
 
-        Returns:
-            Whether it holds nothing of it now; False: somebody uses it, so it has to be tried again.
+        Args:
+            patience: how long to wait.
+            only_stale: where something was erased since (W3), or there is no such home any more.
         """
         with self._made(patience):
-            found = self._ledger.rows(_STAND)
-            known = (0, self._opened.erased) if self._opened is not None else self._marked()
-            if found and known is not None and known[1] == found[0][1]:
-                return True
-            if not self.is_idle:
-                return False
-            self._throw_away(patience)
-            return True
+            if self._held is None and not (only_stale and self._is_fresh()):
+                self._throw_away(patience)
+
+    def _is_fresh(self) -> bool:
+        found, mark = self._ledger.rows(_STAND), self._marked()
+        mine = mark if self._opened is None else (self._opened.number, self._opened.erased)
+        return bool(found) and mine is not None and mine[1] == found[0][1]
 
     # -- leases
 
@@ -456,7 +458,7 @@ class WorkingCopy:
                 shutil.rmtree(self.directory)
 
     def _mark(self, opened: OpenCopy) -> None:
-        told = {"number": opened.number, "erased": opened.erased, "boot": _boot(), "home": self._ledger.home}
+        told = {"home": self._ledger.home, "number": opened.number, "erased": opened.erased, "boot": _boot()}
         with reporting(self.directory):
             new = self.directory / f"{MARK}.new"
             new.write_text(json.dumps(told), "ascii")
@@ -467,23 +469,22 @@ class WorkingCopy:
             (self.directory / MARK).unlink(missing_ok=True)
 
     def _marked(self) -> tuple[int, int] | None:
-        try:
-            found: Any = json.loads((self.directory / MARK).read_text("ascii"))
-            return (found["number"], found["erased"]) if found["boot"] == _boot() else None
-        except (OSError, ValueError, LookupError, TypeError):
-            return None
-
-
-def home_of(directory: Path) -> str | None:
-    """The home of a copy that is whole; None: it is not."""
-    with suppress(OSError, ValueError, LookupError, TypeError):
-        return str(json.loads((directory / MARK).read_text("ascii"))["home"])
-    return None
+        found = marked(self.directory)
+        return None if found is None or found[0] != self._ledger.home else found[1:]
 
 
 def directory_of(cache: Path, home: str) -> Path:
     """Where the copy of a home is: names of homes need not be names of files."""
     return cache / hashlib.sha256(home.encode()).hexdigest()[:32]
+
+
+def marked(directory: Path) -> tuple[str, int, int] | None:
+    """Of the copy in a directory: its home, and `OpenCopy.number` and `erased`; None: it is not whole."""
+    try:
+        found: Any = json.loads((directory / MARK).read_text("ascii"))
+        return (found["home"], found["number"], found["erased"]) if found["boot"] == _boot() else None
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
 
 
 def _net(rows: Any, place: Place) -> list[FileChange] | None:

@@ -29,7 +29,7 @@ from muniment.store.postgres import HomeLedger
 from muniment.store.state import LedgerState, shared_root_key
 
 if TYPE_CHECKING:
-    from muniment.fleet.node import Node
+    from muniment.fleet.node import FleetNode
     from muniment.recall.recaller import Recalled, Recaller
 
 TURN_TASKS: Final = 16
@@ -62,14 +62,14 @@ class HomeCore:
     Attributes:
         name: of the home, and of its workspace.
         last_used: on `time.monotonic()`.
-        mcp: nothing: MCP is spoken by a daemon of one machine.
+        speaks_mcp: no: a daemon of one machine does.
         is_open: whether its scopes are known, as they always are here.
     """
 
-    def __init__(self, node: Node, ledger: HomeLedger, state: LedgerState, copy: WorkingCopy) -> None:
+    def __init__(self, node: FleetNode, ledger: HomeLedger, state: LedgerState, copy: WorkingCopy) -> None:
         self.name, self.copy, self.last_used = ledger.home, copy, time.monotonic()
         self._node, self._ledger, self._state = node, ledger, state
-        self.mcp, self.is_open = None, True
+        self.speaks_mcp, self.is_open = False, True
         self.metrics = node.metrics
         self._lane = Lane(state, self.name)
         self._scopes = {shared_root_key(state, scope): str(scope) for scope in node.terms.policy.scopes}
@@ -340,8 +340,14 @@ class HomeCore:
 
     @property
     def is_followed(self) -> bool:
-        """Whether its events are looked at."""
-        return self._stream is not None
+        """Whether anybody waits for what happens in it."""
+        return self._stream is not None and self._stream.is_followed
+
+    def rest(self) -> None:
+        """Let go of what is only for who waits for what happens in it; who is just being told comes again."""
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            stream.close()
 
     def wake(self) -> None:
         """Something happened in the home, on some node."""

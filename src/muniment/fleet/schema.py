@@ -121,6 +121,12 @@ def _grant_queue(connection: psycopg.Connection[Any], role: str) -> None:
     for (table,) in tables:
         grant = sql.SQL("GRANT SELECT, INSERT, UPDATE, DELETE ON {} TO {}")
         connection.execute(grant.format(sql.Identifier(table), to))
+    functions = connection.execute(
+        "SELECT oid::regprocedure::text FROM pg_proc WHERE pronamespace = 'muniment'::regnamespace "
+        "AND proname LIKE 'procrastinate%%'"
+    ).fetchall()
+    for (function,) in functions:
+        connection.execute(sql.SQL("GRANT EXECUTE ON FUNCTION {} TO {}").format(sql.SQL(function), to))
     connection.execute(sql.SQL("GRANT USAGE ON ALL SEQUENCES IN SCHEMA muniment TO {}").format(to))
     connection.execute(sql.SQL("GRANT SELECT ON fleet TO {}").format(to))
 

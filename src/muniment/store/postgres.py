@@ -80,18 +80,17 @@ T = TypeVar("T")
 _PLACEHOLDER: Final = re.compile(r"'[^']*'|\?([0-9]*)|CAST\((\w+) AS BLOB\)|INDEXED BY \w+")
 
 
-ALIVE: Final[dict[str, Any]] = {
-    "tcp_user_timeout": 10_000,
-    "keepalives_idle": 10,
-    "keepalives_interval": 5,
-    "keepalives_count": 3,
-}
-"""Of every connection: one whose other side is gone without a word is noticed within half a minute."""
-
-
-def session_options() -> str:
-    """What every connection to the database says at its beginning."""
-    return _SESSION
+def connection_options(name: str) -> dict[str, Any]:
+    """How every connection to the database is made: by a name there; a line that is dead is found so."""
+    return {
+        "options": _SESSION,
+        "application_name": name,
+        "connect_timeout": round(WAIT_SECONDS),
+        "tcp_user_timeout": 10_000,
+        "keepalives_idle": 10,
+        "keepalives_interval": 5,
+        "keepalives_count": 3,
+    }
 
 
 @functools.lru_cache(maxsize=1_000)
@@ -151,13 +150,7 @@ class LedgerPool:
             reconnect_timeout=1.0,
             max_idle=60.0,
             num_workers=2,
-            kwargs={
-                "autocommit": True,
-                "options": _SESSION,
-                "connect_timeout": round(WAIT_SECONDS),
-                "application_name": "muniment",
-                **ALIVE,
-            },
+            kwargs={"autocommit": True, **connection_options("muniment")},
         )
 
     def home(self, name: str, epoch: int | None = None) -> HomeLedger:
@@ -316,7 +309,7 @@ class HomeLedger:
 
 
 class HomeTransaction:
-    """A transaction of a home that is open, as `Connection` has it.
+    """A transaction of a home that is open, as `Transaction` has it.
 
     Attributes:
         raw: its connection, for what is to hold exactly if the transaction does.
@@ -326,11 +319,11 @@ class HomeTransaction:
         self.raw = connection
 
     def execute(self, statement: str, values: Sequence[Any] = (), /) -> psycopg.Cursor[tuple[Any, ...]]:
-        """See `Connection`."""
+        """See `Transaction`."""
         return _execute(self.raw, translated(statement), values)
 
     def executemany(self, statement: str, rows: Iterable[Sequence[Any]], /) -> object:
-        """See `Connection`."""
+        """See `Transaction`."""
         told = [tuple(each) for each in rows]
         if told:
             psycopg.RawCursor(self.raw).executemany(translated(statement), told)

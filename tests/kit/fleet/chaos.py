@@ -194,7 +194,7 @@ class Storm:
                 await asyncio.sleep(self.random.uniform(0, 1))
                 await asyncio.to_thread(self.server.start)
                 continue
-            node = self.random.choice(self.nodes)
+            node = await asyncio.to_thread(self._at_work)
             if kind == "kill":
                 await asyncio.to_thread(node.kill)
                 node.start()
@@ -203,6 +203,16 @@ class Storm:
                 node.signal(signal.SIGSTOP)
                 await asyncio.sleep(self.plan.paused)
                 node.signal(signal.SIGCONT)
+
+    def _at_work(self) -> NodeProcess:
+        """A node that has a task under way just now, if one is found soon; any other one else."""
+        for _ in range(200):
+            with suppress(psycopg.OperationalError):
+                for (name,) in self._rows(
+                    "SELECT node FROM home JOIN task ON task.home = home.home WHERE status = 'running'"
+                ):
+                    return next(each for each in self.nodes if name in {None, each.name})
+        return self.random.choice(self.nodes)
 
     # -- what is true afterwards, asked of the database by statements of our own
 

@@ -65,7 +65,7 @@ def meanwhile(state: State, *statements: str) -> None:
         return
     pool = state.ledger._pool
     with suppress(ManagedMemoryUnavailable), pool.connection() as connection, connection.transaction():
-        connection.execute("SELECT set_config('muniment.home', $1, true)", (state.ledger.home,))
+        connection.execute("SELECT set_config('muniment.home', %s, true)", (state.ledger.home,))
         connection.execute("SELECT epoch FROM home FOR NO KEY UPDATE NOWAIT")
         for statement in statements:
             connection.execute(statement)

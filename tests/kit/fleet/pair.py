@@ -20,7 +20,7 @@ from muniment.daemon.service import Daemon, Options
 from muniment.daemon.tokens import TOKEN_NAME
 from muniment.fleet import homes
 from muniment.fleet.copies import MEMORY, directory_of
-from muniment.fleet.node import Node, NodeOptions, as_core
+from muniment.fleet.node import FleetNode, NodeOptions, as_core
 from muniment.kernel.names import Trust
 from muniment.settings import Settings
 
@@ -69,7 +69,7 @@ class InNode:
         token: its operator's.
     """
 
-    def __init__(self, daemon: Daemon, node: Node, directory: Path) -> None:
+    def __init__(self, daemon: Daemon, node: FleetNode, directory: Path) -> None:
         self.daemon, self.node, self.directory, self.url = daemon, node, directory, daemon.url
         self.token = (directory / "state" / TOKEN_NAME).read_text("ascii").strip()
 
@@ -119,7 +119,7 @@ class Nodes:
         (state / "audit.key").chmod(0o600)
         settings = Settings(directory, policy=self._policy, on_model_failure="fail" if model else "rules")
         thinks = self._stack.enter_context(closing(model.asked())) if model else RuleWriter()
-        node = Node(settings, thinks, NodeOptions(self.base.node, name, slots, lease))
+        node = FleetNode(settings, thinks, NodeOptions(self.base.node, name, slots, lease))
         daemon = Daemon(Options(settings, (), grace=5.0), thinks, as_core(node))
         self.run(daemon.__aenter__())
         self._stack.callback(lambda: self.run(daemon.stop()))

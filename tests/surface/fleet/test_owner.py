@@ -113,7 +113,7 @@ def test_what_was_erased_at_one_node_is_in_no_file_of_another(held, model, think
             assert GONE.encode().hex() not in text, table
 
 
-def test_what_a_home_said_that_was_removed_is_in_no_file_of_any_node(thinking, model):
+def test_what_a_home_said_that_was_removed_is_in_no_file_of_any_node(thinking):
     home = thinking.home()
     home.at[0].done("remember", {"content": f"The user has seen a {GONE}.", "scope": "user"})
     for at in home.at:

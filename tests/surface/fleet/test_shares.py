@@ -33,13 +33,13 @@ def test_an_owner_whose_home_another_node_holds_leaves_places_to_other_owners(tw
     done = home.at[0].done("remember", {"content": "The user prefers tea over coffee."})
     core = two.nodes[0].node
 
-    def undo(number):
+    def undo():
         asks = two.at(0, home.token)
         return asks.problem("POST", f"{BASE}/undo", {"taskId": done["taskId"]})
 
     with ThreadPoolExecutor(ASKING) as threads:
         with elsewhere(two, home):
-            answers = [threads.submit(undo, number) for number in range(ASKING)]
+            answers = [threads.submit(undo) for _ in range(ASKING)]
             until(lambda: sum(each.done() for each in answers) >= ASKING - MAX_OWNER // 2)
             assert len(core._owners) == MAX_OWNER // 2
             assert other.at[0].get(f"{BASE}/review").status_code == 200

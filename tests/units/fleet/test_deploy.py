@@ -68,7 +68,7 @@ def test_the_owner_migrates_and_a_node_may_serve_and_no_other_role_may(urls):
 
 
 def test_a_nodes_role_does_what_a_node_does_in_a_home(urls):
-    homes.add_token(urls["muniment_node"], KEY, "ana", "editor")
+    homes.add_token(urls["muniment_owner"], KEY, "ana", "editor")
     assert asked(urls["muniment_node"], "SELECT muniment.home_of('of no token')") == [(None,)]
 
 

@@ -56,8 +56,8 @@ class Fenced:
 
     def take(self, connection):
         self.epoch += 1
-        connection.execute("SELECT set_config('muniment.home', $1, true)", (self.name,))
-        assert connection.execute("UPDATE home SET epoch = $1", (self.epoch,)).rowcount == 1
+        connection.execute("SELECT set_config('muniment.home', %s, true)", (self.name,))
+        assert connection.execute("UPDATE home SET epoch = %s", (self.epoch,)).rowcount == 1
 
     def rows(self, state):
         return sorted(rows_of(state.under(self.fleet.pool.home(self.name))))

@@ -130,7 +130,6 @@ def test_a_ledger_that_nobody_commits_to_begins_nothing(ground):
 FAULTS = [("write", errno.ENOSPC, "the disk is full"), ("fsync", errno.EIO, "the disk reports an error")]
 
 
-@over_both
 @pytest.mark.threat("T-IDX-02", control="taken_back")
 @pytest.mark.parametrize(("call", "number", "reason"), FAULTS)
 def test_a_fault_of_the_disk_at_any_stage_leaves_no_trace(ground, changes, call, number, reason):
@@ -247,7 +246,6 @@ def test_what_was_begun_and_not_done_is_taken_back_and_told_and_the_task_may_try
     assert of_task(ground.state, "task-1") is not None
 
 
-@over_both
 def test_where_nothing_may_be_written_nothing_is_taken_back_and_a_note_says_so(ground, before, monkeypatch):
     contents = ground.contents()
     with monkeypatch.context() as elsewhere:
@@ -259,7 +257,6 @@ def test_where_nothing_may_be_written_nothing_is_taken_back_and_a_note_says_so(g
     assert before != contents
 
 
-@over_both
 @pytest.mark.usefixtures("before")
 @pytest.mark.parametrize("path", ["user/new/n.md", "user/a.md", "user/topic/t.md"])
 def test_what_somebody_wrote_between_crash_and_recovery_is_kept_and_told(ground, path):

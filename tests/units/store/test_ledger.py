@@ -166,7 +166,7 @@ def others_than(value):
 def as_text(value):
     """Bytes as the text that they are, if they are one."""
     with suppress(UnicodeDecodeError):
-        return value and value.decode()
+        return None if value is None else value.decode()
     return value
 
 

@@ -110,7 +110,6 @@ def taking(sources):
     return replace(policy, provenance=terms)
 
 
-@over_both
 @pytest.mark.threat("T-MEM-07", control="no_write_up")
 def test_a_lower_trust_never_replaces_or_removes_a_higher_one_unasked(ground):
     policy = taking("allow")
@@ -132,7 +131,6 @@ def test_a_lower_trust_never_replaces_or_removes_a_higher_one_unasked(ground):
     assert told == "would wait for review: text of trust agent would replace user/a.md, which has trust owner"
 
 
-@over_both
 @pytest.mark.threat("T-MEM-01", control="agent_instructions")
 def test_text_from_outside_that_speaks_to_an_agent_or_of_a_reviewed_scope_waits_as_the_policy_says(ground):
     before, change = ground.photograph(), new("user/n.md")
