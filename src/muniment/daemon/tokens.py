@@ -170,13 +170,7 @@ class Tokens:
             ConfigInvalid: the name or an id cannot be one, or is taken.
             ManagedMemoryUnavailable: the ledger cannot be written.
         """
-        if _NAME.fullmatch(name) is None or (name == OWNER and not may_own):
-            raise ConfigInvalid(
-                f"{name!r} cannot name a token; use up to 64 letters, digits, . _ -, not {OWNER!r}"
-            )
-        for each in clients:
-            if _ID.fullmatch(each) is None:
-                raise ConfigInvalid(f"{each!r} cannot be a client id; use up to 128 letters, digits, . _ : -")
+        check_names(name, clients, may_own=may_own)
         token, now = secrets.token_urlsafe(TOKEN_BYTES), timestamp(datetime.now(UTC))
         with self._state.ledger.transaction() as connection:
             there = _all(self._state.ledger)
@@ -251,6 +245,21 @@ class Tokens:
 
     def _digest(self, token: str) -> str:
         return self._keyed(f"token {token}")
+
+
+def check_names(name: str, clients: Collection[str], *, may_own: bool = False) -> None:
+    """Check that a token and its clients may be named so.
+
+    Raises:
+        ConfigInvalid: they may not.
+    """
+    if _NAME.fullmatch(name) is None or (name == OWNER and not may_own):
+        raise ConfigInvalid(
+            f"{name!r} cannot name a token; use up to 64 letters, digits, . _ -, not {OWNER!r}"
+        )
+    for each in clients:
+        if _ID.fullmatch(each) is None:
+            raise ConfigInvalid(f"{each!r} cannot be a client id; use up to 128 letters, digits, . _ : -")
 
 
 def is_token(unsafe_text: str) -> bool:
