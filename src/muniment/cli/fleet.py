@@ -94,6 +94,7 @@ def add_home(home: str, ledger: str, *, token: str, clients: Sequence[str], trus
     """Carry out `fleet home add`; the exit code."""
 
     def run(url: str, key: bytes) -> None:
+        from muniment.daemon.tokens import check_names
         from muniment.fleet import homes
 
         if trust not in list(Trust):
@@ -103,6 +104,7 @@ def add_home(home: str, ledger: str, *, token: str, clients: Sequence[str], trus
             raise ConfigInvalid(
                 "the owner's token has the trust of the owner; name another one: --token NAME"
             )
+        check_names(name, clients, may_own=True)  # Before there is a home that nobody has a token for.
         is_new = homes.add_home(url, home)
         made = homes.add_token(url, key, home, name, clients, Trust(trust))
         if as_json:

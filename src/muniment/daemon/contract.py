@@ -707,7 +707,8 @@ def task_error(error: MunimentError, kind: str) -> dict[str, Any]:
 
 def recall_code(error: MunimentError) -> str:
     """Why a recall is empty: one of `RECALL`."""
-    if isinstance(error, PathEscape | InvalidScope):  # A root is not where it was bound, or may be none.
+    # A root is not where it was bound, or may be none; or the ledger is elsewhere, and cannot be asked.
+    if isinstance(error, PathEscape | InvalidScope | LedgerAway):
         return "managed_memory_unavailable"
     code = problem_of(error).code
     return code if code in RECALL else "recall_failed"

@@ -801,7 +801,15 @@ ABOUT_OPERATIONS: Final = (
         body=contract.UiBody,
         owner_only=True,
     ),
-    Operation("GET", "/metrics", metrics, "What was counted, for Prometheus.", MEDIA_TYPE, owner_only=True),
+    Operation(
+        "GET",
+        "/metrics",
+        metrics,
+        "What was counted, for Prometheus.",
+        MEDIA_TYPE,
+        owner_only=True,
+        of_all=True,
+    ),
 )
 
 MCP_OPERATIONS: Final = tuple(

@@ -63,12 +63,13 @@ class HomeCore:
         name: of the home, and of its workspace.
         last_used: on `time.monotonic()`.
         speaks_mcp: no: a daemon of one machine does.
+        is_open: whether its scopes are known, as they always are here.
     """
 
     def __init__(self, node: FleetNode, ledger: HomeLedger, state: LedgerState, copy: WorkingCopy) -> None:
         self.name, self.copy, self.last_used = ledger.home, copy, time.monotonic()
         self._node, self._ledger, self._state = node, ledger, state
-        self.speaks_mcp = False
+        self.speaks_mcp, self.is_open = False, True
         self.metrics = node.metrics
         self._lane = Lane(state, self.name)
         self._scopes = {shared_root_key(state, scope): str(scope) for scope in node.terms.policy.scopes}
@@ -246,7 +247,7 @@ class HomeCore:
             MunimentError: as `body`, and as the working copy.
         """
         del workspace, is_long
-        return await self._node.carried_out(partial(self._at, body, writes))
+        return await self._node.carried_out(self.name, partial(self._at, body, writes))
 
     def _at(self, body: Callable[[Place, Cancel], T], writes: bool, cancel: Cancel) -> T:  # noqa: FBT001
         patience = Patience(time.monotonic() + LEASE_WAIT_SECONDS, cancel)
@@ -343,14 +344,20 @@ class HomeCore:
         return self._stream is not None and self._stream.is_followed
 
     def rest(self) -> None:
-        """Let go of what is only for who waits for what happens in it."""
-        if not self.is_followed:
-            self._stream = None
+        """Let go of what is only for who waits for what happens in it; who is just being told comes again."""
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            stream.close()
 
     def wake(self) -> None:
         """Something happened in the home, on some node."""
         if self._stream is not None:
             self._stream.wake()
+
+    def ask_again(self) -> None:
+        """A token of the home may be gone."""
+        if self._stream is not None:
+            self._stream.ask_again()
 
     def end_followers(self) -> None:
         """End whoever follows its events or waits for them."""

@@ -34,7 +34,7 @@ from muniment.cancelling import Cancel
 from muniment.daemon.contract import AWAY_SECONDS, HttpProblem
 from muniment.daemon.core import MAX_OWNER, RETRY_SECONDS, Recalls
 from muniment.daemon.page.door import PageDoor
-from muniment.daemon.tokens import THE_OWNER, Principal, is_token, owner_token
+from muniment.daemon.tokens import THE_OWNER, Principal, Shares, is_token, owner_token
 from muniment.daemon.work import Metrics
 from muniment.errors import LedgerAway, MunimentError
 from muniment.fence.pool import shared_zygote
@@ -45,13 +45,14 @@ from muniment.fleet.homes import key_of, keyed
 from muniment.fleet.lease import LEASE_SECONDS
 from muniment.fleet.queue import TurnQueue
 from muniment.kernel.cancel import Patience
+from muniment.lane import OWNER
 from muniment.names import __version__, hello_key, hello_name, hello_proof
 from muniment.opening import embedder_of
 from muniment.ownership import create_private_directory
 from muniment.policy.grammar import check_symlinks
 from muniment.settings import Settings
 from muniment.signatures import load_configured
-from muniment.store.postgres import LedgerPool, connection_options
+from muniment.store.postgres import LOOK_SECONDS, LedgerPool, connection_options
 from muniment.store.state import LedgerState, read_key
 
 if TYPE_CHECKING:
@@ -79,6 +80,9 @@ _THREADS: Final = 16
 _PAUSE_SECONDS: Final = 1.0
 _REST_SECONDS: Final = 600.0
 _CLOSE_SECONDS: Final = 5.0
+
+_CHANNELS: Final = ("muniment_home", "muniment_cancelled", "muniment_token", "muniment_stale")
+"""On which the database says what happens in homes; see its migrations."""
 
 OPEN_PATHS: Final = frozenset({"/healthz", "/health", "/readyz"})
 """What a load balancer asks, which has no token."""
@@ -130,9 +134,11 @@ class FleetNode:
         self._homes: dict[str, HomeCore] = {}
         self._lock = threading.Lock()  # Of what homes are known, and of copies of those that are not.
         self._threads = ThreadPoolExecutor(_THREADS, "ledger")
+        self._look_threads = ThreadPoolExecutor(1, "look")
         self._turns = ThreadPoolExecutor(options.slots, "turn")
         self._owner_threads = ThreadPoolExecutor(MAX_OWNER, "owner")
         self._owners: dict[asyncio.Future[Any], Cancel] = {}
+        self._places = Shares(MAX_OWNER, RETRY_SECONDS, reserve=0)
         self._running: set[asyncio.Future[None]] = set()
         self._last_turn = time.monotonic()
         self._over = threading.Event()
@@ -249,6 +255,8 @@ class FleetNode:
         sent = self.keyed(f"token {unsafe_token}")
         if hmac.compare_digest(sent, self.keyed(f"token {self._own_token}")):
             return THE_OWNER
+        if self.problem == LedgerAway.code:
+            raise self.unavailable()  # Else whoever asks would wait, and in the end nobody could.
         try:
             return await self.asked(lambda: self._principal(sent))
         except MunimentError:
@@ -272,6 +280,8 @@ class FleetNode:
         if hmac.compare_digest(hello_name(own), unsafe_name):
             found = own
         else:
+            if self.problem == LedgerAway.code:
+                raise self.unavailable()
             known = await self.asked(lambda: self._hello(unsafe_name))
             found = known or found
         return hello_proof(found, nonce, address)
@@ -283,7 +293,12 @@ class FleetNode:
 
     async def problems(self) -> dict[str, str | None]:
         """By the node's name, the code of what keeps it from taking tasks now; None: nothing does."""
-        return {self._options.name: await self.asked(self._looked)}
+        looking = self._loop.run_in_executor(self._look_threads, self._looked)
+        try:  # Also where others ask, too, and nobody answers.
+            problem = await asyncio.wait_for(looking, LOOK_SECONDS)
+        except TimeoutError:
+            problem = LedgerAway.code
+        return {self._options.name: problem}
 
     async def workspace(self, unsafe_name: str | None) -> HomeCore:
         """None: the node's own token is of no home.
@@ -316,20 +331,25 @@ class FleetNode:
         """What `ask` returns, in a thread."""
         return await self._loop.run_in_executor(self._threads, ask)
 
-    async def carried_out(self, body: Callable[[Cancel], T]) -> T:
-        """Carry out what is no task, in a thread; it is cancelled with whoever awaits it.
+    async def carried_out(self, home: str, body: Callable[[Cancel], T]) -> T:
+        """Carry out what is no task of a home, in a thread; it is cancelled with whoever awaits it.
 
         Raises:
             HttpProblem: the node stops, or too much is asked for at once.
         """
         if self.is_draining:
             raise HttpProblem("workspace_draining", headers={"Retry-After": "1"})
-        if len(self._owners) >= MAX_OWNER:
-            raise HttpProblem("busy", headers={"Retry-After": str(RETRY_SECONDS)})
+        share = f"{home}/{OWNER}"
+        self._places.take(share)
         cancel = Cancel()
+
+        def ended(done: asyncio.Future[Any]) -> None:
+            self._places.leave(share)
+            self._owners.pop(done).close()
+
         asked = self._loop.run_in_executor(self._owner_threads, lambda: body(cancel))
         self._owners[asked] = cancel
-        asked.add_done_callback(lambda done: self._owners.pop(done).close())
+        asked.add_done_callback(ended)
         return await until_ended(asked, cancel)
 
     # -- homes
@@ -365,12 +385,13 @@ class FleetNode:
         """Renew leases, and look whether this node can work; in a thread of its own, until closed."""
         tidied = -math.inf
         while not self._over.wait(self.terms.seconds / 4):
+            if self._looked() == LedgerAway.code:
+                continue
             for home in list(self._homes.values()):
                 with suppress(MunimentError):
                     home.renew()
                 if home.is_followed:
                     self._loop.call_soon_threadsafe(home.wake)  # Where a notice was lost.
-            self._looked()
             with suppress(MunimentError):
                 self._sign()
             if time.monotonic() >= tidied + TIDY_SECONDS:
@@ -441,7 +462,7 @@ class FleetNode:
         for home in opened[: max(0, len(opened) - MAX_OPEN)]:
             home.copy.close(Patience(time.monotonic()))
         for home in idle[: max(0, len(known) - MAX_HOMES)]:
-            home.rest()
+            self._loop.call_soon_threadsafe(home.rest)
             if not home.copy.is_open:
                 self._homes.pop(home.name, None)
         sizes = {each: _size(each) for each in self._cache.iterdir()}
@@ -469,10 +490,11 @@ class FleetNode:
                     **connection_options(f"muniment {self._options.name}"),
                 )
                 async with connection:
-                    for channel in ("muniment_home", "muniment_cancelled", "muniment_stale"):
+                    for channel in _CHANNELS:
                         await connection.execute(f"LISTEN {channel}")
                     for home in list(self._homes.values()):
                         home.wake()  # What happened while nobody listened.
+                        home.ask_again()
                     async for told in connection.notifies():
                         self._hear(told.channel, told.payload)
             await asyncio.sleep(_PAUSE_SECONDS)
@@ -484,6 +506,8 @@ class FleetNode:
             self._threads.submit(self._discard, name, only_stale=True)
         if home is None:
             return
+        if channel == "muniment_token":
+            home.ask_again()
         if channel == "muniment_cancelled":
             self._threads.submit(home.interrupt, task)
         home.wake()
@@ -502,7 +526,7 @@ class FleetNode:
 
     async def _end_threads(self) -> None:
         def end() -> None:
-            for pool in (self._threads, self._turns, self._owner_threads):
+            for pool in (self._threads, self._look_threads, self._turns, self._owner_threads):
                 pool.shutdown(wait=False)
             self.recalls.close()
 

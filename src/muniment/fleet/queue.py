@@ -27,6 +27,7 @@ import psycopg
 from procrastinate import exceptions
 
 from muniment import events
+from muniment.errors import MunimentError
 from muniment.store.postgres import LedgerPool, connection_options
 
 TURN: Final = "turn"
@@ -106,8 +107,10 @@ class TurnQueue:
             try:
                 async with self._working.open_async():
                     await self._at_work()
-            except (exceptions.ProcrastinateException, psycopg.Error, OSError, TimeoutError) as error:
+            except (exceptions.ProcrastinateException, psycopg.Error, MunimentError, OSError) as error:
                 events.emit("queue_away", problem=type(error).__name__)
+            except Exception as defect:  # noqa: BLE001  Without a queue a node would be up and do nothing.
+                events.emit_defect("queue_broke", defect)
             await asyncio.sleep(_AGAIN_SECONDS)
 
     async def _at_work(self) -> None:

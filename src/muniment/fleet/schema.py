@@ -145,6 +145,18 @@ def _require_key(found: tuple[Any, ...] | None, key: bytes) -> None:
         )
 
 
+def check_key(pool: LedgerPool, key: bytes) -> None:
+    """Check that a key is the fleet's (M4): with another one tokens would be nobody's, and records forged.
+
+    Raises:
+        ConfigInvalid: it is another one.
+        ManagedMemoryUnavailable: there is no ledger, or nobody answers.
+    """
+    with pool.connection() as connection:
+        found = connection.execute("SELECT mark FROM fleet").fetchone()
+    _require_key(found, key)
+
+
 def _mark(key: bytes) -> bytes:
     return hmac.digest(key, b"muniment fleet", "sha256")
 

@@ -20,12 +20,14 @@ import functools
 import re
 import select
 import threading
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import psycopg
 from psycopg import errors as problems
+from psycopg.abc import PQGen
 from psycopg.pq import TransactionStatus
 from psycopg_pool import ConnectionPool, PoolTimeout
 
@@ -40,6 +42,12 @@ LOCK_SECONDS: Final = 30
 
 IDLE_SECONDS: Final = 10
 """Seconds that a transaction may do nothing: its node was stopped, or is gone."""
+
+ANSWER_SECONDS: Final = 45.0
+"""Seconds that a statement of a home waits for its answer: a server that hangs closes no connection."""
+
+LOOK_SECONDS: Final = 3.0
+"""Likewise what is asked of all homes, of some rows: whose a token is, whether anybody answers."""
 
 _SESSION: Final = (
     f"-c lock_timeout={LOCK_SECONDS}s -c idle_in_transaction_session_timeout={IDLE_SECONDS}s "
@@ -67,6 +75,8 @@ _AWAY: Final = (
     problems.IdleInTransactionSessionTimeout,
 )
 _STAYS: Final = frozenset({TransactionStatus.INTRANS, TransactionStatus.INERROR})
+T = TypeVar("T")
+
 _PLACEHOLDER: Final = re.compile(r"'[^']*'|\?([0-9]*)|CAST\((\w+) AS BLOB\)|INDEXED BY \w+")
 
 
@@ -100,6 +110,27 @@ def translated(statement: str) -> str:
     return _PLACEHOLDER.sub(each, statement)
 
 
+class _Bounded(psycopg.Connection[tuple[Any, ...]]):
+    """A connection that is closed where no answer comes in time.
+
+    Attributes:
+        seconds: for an answer.
+    """
+
+    seconds = ANSWER_SECONDS
+
+    def wait(self, gen: PQGen[T], interval: float = 0.1, timeout: float | None = None) -> T:
+        """See `psycopg.Connection.wait`."""
+        limit = self.seconds if timeout is None else timeout
+        until = time.monotonic() + limit
+        try:
+            return super().wait(gen, interval, limit)
+        except psycopg.OperationalError:
+            if time.monotonic() >= until:
+                self.close()
+            raise
+
+
 class LedgerPool:
     """Connections to the database, for all homes of a node. Close it when done.
 
@@ -109,8 +140,9 @@ class LedgerPool:
     """
 
     def __init__(self, url: str, size: int) -> None:
-        self.pool: ConnectionPool[psycopg.Connection[tuple[Any, ...]]] = ConnectionPool(
+        self.pool: ConnectionPool[_Bounded] = ConnectionPool(
             url,
+            connection_class=_Bounded,
             min_size=0,
             max_size=size,
             open=True,
@@ -127,13 +159,17 @@ class LedgerPool:
 
     @contextmanager
     def connection(self) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
-        """A connection that sees no home.
+        """A connection that sees no home, for what is answered at once.
 
         Raises:
             ManagedMemoryUnavailable: there is none, or as P4.
         """
         with _reporting("the database"), self.pool.connection() as connection:
-            yield connection
+            connection.seconds = LOOK_SECONDS
+            try:
+                yield connection
+            finally:
+                connection.seconds = ANSWER_SECONDS
 
     def close(self) -> None:
         """Close all connections."""

@@ -254,6 +254,7 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = muniment, pg_temp AS $$
 BEGIN
     IF TG_OP <> 'INSERT' THEN
         DELETE FROM door WHERE digest = OLD.digest;
+        PERFORM pg_notify('muniment_token', OLD.home); -- Whoever follows with it does so no longer.
     END IF;
     IF TG_OP <> 'DELETE' THEN
         INSERT INTO door (digest, home, hello) VALUES (NEW.digest, NEW.home, NEW.hello);
