@@ -21,6 +21,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import sys
 import tempfile
 import time
@@ -35,7 +36,7 @@ from statistics import median
 from types import SimpleNamespace
 from typing import Any
 
-from measuring import cpu_of
+from measuring import FACTS, cpu_of
 
 sys.path[:0] = [str(Path(__file__).parent.parent / "tests")]
 
@@ -68,7 +69,7 @@ from muniment.settings import read_settings  # noqa: E402
 from muniment.store.audit import timestamp  # noqa: E402
 from muniment.store.postgres import LedgerPool  # noqa: E402
 from muniment.store.ledger import ChangeRow, CommitRow, Run, begin, finish, root_key  # noqa: E402
-from muniment.store.state import State  # noqa: E402
+from muniment.store.state import LedgerState, State  # noqa: E402
 from muniment.store.trust import stamp  # noqa: E402
 from muniment.store.upkeep import view_of  # noqa: E402
 
@@ -155,6 +156,11 @@ class Ground:
         """The rows of a query over all homes."""
         with psycopg.connect(self.base.superuser, options="-c search_path=muniment") as connection:
             return connection.execute(query).fetchall()
+
+    def do(self, statement: str) -> None:
+        """Carry out a statement over all homes."""
+        with psycopg.connect(self.base.superuser, options="-c search_path=muniment") as connection:
+            connection.execute(statement)
 
     def connections(self) -> int:
         """Of the nodes' role, without those of whoever looks."""
@@ -328,11 +334,10 @@ async def _one_by_one(nodes: list[Node], names: list[str], count: int) -> None:
 # -- memory
 
 
-def entry(number: int) -> bytes:
-    """What a remember by rules writes: some 300 bytes of text and provenance."""
-    words = " ".join(f"word{(number * 31 + at) % 997}" for at in range(12))
-    text = f"---\nname: Fact {number}\ndescription: The fact {number}\ntype: user\n---\nThe fact {number}: {words}\n"
-    return text.encode()
+def fact(number: int) -> bytes:
+    """What somebody may say: with the provenance that is put before it some 400 bytes."""
+    words = " ".join(f"word{(number * 31 + at) % 997}" for at in range(6))
+    return f"{FACTS[number % len(FACTS)].format(number)}, {words}.\n".encode()
 
 
 class Author:
@@ -346,7 +351,7 @@ class Author:
         now = timestamp(datetime.now(UTC))
         run = Run(f"remember-{uuid.uuid4()}", now, Trust.OWNER, "rules", "strict@00000000", "remember", "0" * 64)
         path = CanonicalPath(SCOPE, RelPath(f"topic-{number % 20}/fact-{number}.md"))
-        after = stamp(entry(number), None, path, run)
+        after = stamp(fact(number), None, path, run)
         change = FileChange(path, None, after, None, Trust.OWNER)
         row = CommitRow(0, run, "0" * 32, changes=(ChangeRow(0, 0, self._key, change, change.digest),))
         number = begin(self._state, row)
@@ -400,7 +405,200 @@ def cold(place: Ground) -> dict[str, float]:
     return {"cold_node_ms": median(own[1:]), "cold_server_ms": median(servers[1:])}
 
 
-PARTS = (throughput, waits, cold)
+@contextmanager
+def on_one_machine(place: Ground) -> Iterator[tuple[Workspace, Author]]:
+    """The same memory with SQLite."""
+    at = place.fresh("sqlite-")
+    roots = bind_all({scope: _made(at / scope) for scope in POLICY.scopes})
+    with State(at / "state") as state:
+        by = Author(state, roots)
+        with lock_roots(roots.values(), soon()) as held:
+            replay([by.commit(number) for number in range(ENTRIES)], held)
+        for root in roots.values():
+            view_of(state, root, POLICY)
+        with closing(Workspace(at, "one", state, lambda: Place(POLICY, roots, state))) as workspace:
+            yield workspace, by
+
+
+def timed(body: Callable[[], object], count: int) -> tuple[float, float]:
+    """Milliseconds of the clock, and of CPU, of one of many."""
+    walls, own = [], []
+    for _ in range(count):
+        wall, cpu = time.perf_counter(), time.process_time()
+        body()
+        own.append(1e3 * (time.process_time() - cpu))
+        walls.append(1e3 * (time.perf_counter() - wall))
+    return median(walls), median(own)
+
+
+def warm(place: Ground) -> dict[str, float]:
+    """What a recall costs more on a node, and what it costs to be behind by a commit."""
+    home = place.home()
+    with (
+        author(place, home) as by,
+        on_one_machine(place) as (workspace, _),
+        copy_of(place, home) as copy,
+    ):
+        for number in range(ENTRIES):
+            by.commit(number)
+        words = "which pnpm version does the project pin, word62?"
+
+        def on_node() -> None:
+            with copy.reading(soon()) as opened:
+                assert opened.workspace.recaller().recall(words).entries
+
+        def on_sqlite() -> None:
+            assert workspace.recaller().recall(words).entries
+
+        def look() -> None:
+            with copy.reading(soon()):
+                pass
+
+        for each in (on_node, on_sqlite, on_node, on_sqlite):
+            each()
+        ratios, recalls = [], []
+        for _ in range(ROUNDS):
+            one, other = timed(on_node, 40), timed(on_sqlite, 40)
+            ratios.append((one[0] / other[0], one[1] / other[1]))
+            recalls.append((*one, *other))
+        wall, cpu, wall_one, cpu_one = (median(each) for each in zip(*recalls, strict=True))
+        before = place.server_ms()
+        looked = timed(look, 300)
+        looked_server = (place.server_ms() - before) / 300
+        behind = []
+        for number in range(30):
+            by.commit(ENTRIES + number)
+            before = place.server_ms()
+            behind.append((*timed(look, 1), place.server_ms() - before))
+        later = [median(each) for each in zip(*behind, strict=True)]
+    by_wall, by_cpu = (median(each) for each in zip(*ratios, strict=True))
+    print(f"a recall in {ENTRIES} entries: {wall:.1f} ms on a node (CPU {cpu:.1f}), {wall_one:.1f} with SQLite ({cpu_one:.1f})")
+    print(f"  ratio {by_wall:.2f} of the clock, {by_cpu:.2f} of CPU; the look alone {looked[0]:.2f} ms, of the server's CPU {looked_server:.2f}")
+    print(f"  one commit behind: {later[0]:.1f} ms, CPU {later[1]:.1f}, of the server's {later[2]:.1f}")
+    return {"recall_ms": looked_server, "recall_node_ms": cpu}
+
+
+# -- connections, and the server
+
+
+def idle(place: Ground) -> dict[str, float]:
+    """Connections of a node that knows many homes."""
+    with psycopg.connect(place.base.owner, options="-c search_path=muniment") as connection:
+        for number in range(HOMES):
+            connection.execute("INSERT INTO home (home) VALUES (%s) ON CONFLICT DO NOTHING", (f"idle-{number}",))
+
+    async def run() -> tuple[int, int, int]:
+        async with place.nodes(1) as (node,):
+            await asyncio.sleep(1)
+            none = place.connections()
+            for number in range(HOMES):
+                node.home(f"idle-{number}")
+            await asyncio.sleep(1)
+            known = place.connections()
+            used = 0
+            home = node.home("idle-7")
+            asked = [asyncio.create_task(home.tasks(home, before=None)) for _ in range(100)]
+            await asyncio.gather(*asked)
+            used = place.connections()
+            return none, known, used
+
+    none, known, used = asyncio.run(run())
+    print(f"connections of a node: {none} where no home is known, {known} where {HOMES} are; {used} after 100 questions at once")
+    return {}
+
+
+def costs(place: Ground) -> dict[str, float]:
+    """CPU of the server for what nodes ask of it, without what they do meanwhile."""
+    return {**_submitting(place), **_asking(place), **_beating(place), **_remembering(place)}
+
+
+def _submitting(place: Ground) -> dict[str, float]:
+    """Accept a task in an idle home, with its job, as `HomeCore` does."""
+    count = 300
+    homes = [place.home() for _ in range(count)]
+    with closing(LedgerPool(place.base.node, 2)) as pool:
+        queue = TurnQueue(place.base.node, pool, _no_turn, slots=1, node="bench", stalled=LEASE_SECONDS)
+        ledgers = [pool.home(home) for home in homes]
+        lanes = [Lane(LedgerState(each, KEY), each.home) for each in ledgers]
+        ms, before = time.perf_counter(), place.server_ms()
+        for ledger, each in zip(ledgers, lanes, strict=True):
+            with ledger.transaction() as connection:
+                lane.count_pending(ledger, ledger.home)
+                each.submit(ASKED)
+                queue.defer(connection.raw, ledger.home)
+        spent = (place.server_ms() - before) / count
+        ms = 1e3 * (time.perf_counter() - ms) / count
+    place.do("DELETE FROM procrastinate_jobs")
+    place.do("DELETE FROM task")
+    print(f"submit: {spent:.2f} ms of the server's CPU, {ms:.1f} ms in all")
+    return {"submit_ms": spent}
+
+
+async def _no_turn(home: str) -> None:
+    raise AssertionError(home)
+
+
+def _asking(place: Ground) -> dict[str, float]:
+    """Ask the queue where nothing is to be had."""
+    count = 300
+    ask = (
+        "SELECT id FROM procrastinate_fetch_job_v2(ARRAY[%s]::varchar[], NULL)"
+    )
+    with psycopg.connect(place.base.node, autocommit=True, options="-c search_path=muniment") as connection:
+        connection.execute(ask, (QUEUE,))
+        before = place.server_ms()
+        for _ in range(count):
+            connection.execute(ask, (QUEUE,))
+        spent = (place.server_ms() - before) / count
+    print(f"asking the queue for nothing: {spent:.2f} ms of the server's CPU")
+    return {"ask_ms": spent}
+
+
+def _beating(place: Ground) -> dict[str, float]:
+    """A heartbeat, from what an idle node costs more that has many."""
+
+    async def run(lease: float) -> float:
+        async with place.nodes(1, lease):
+            await asyncio.sleep(1)
+            before = place.server_ms()
+            await asyncio.sleep(IDLE_SECONDS)
+            return (place.server_ms() - before) / IDLE_SECONDS
+
+    lease = 0.2
+    more = asyncio.run(run(lease)) - asyncio.run(run(LEASE_SECONDS))
+    spent = more / (4 / lease - 4 / LEASE_SECONDS)
+    print(f"heartbeat: {spent:.2f} ms of the server's CPU")
+    return {"heartbeat_ms": spent}
+
+
+def _remembering(place: Ground) -> dict[str, float]:
+    """Facts by the rules on one node, one after the other in idle homes."""
+    count = 60
+
+    async def run() -> tuple[float, float]:
+        async with place.nodes(1) as (node,):
+            homes = [node.home(place.home()) for _ in range(10)]
+
+            async def each(numbers: range) -> None:
+                for number in numbers:
+                    home = homes[number % len(homes)]
+                    asked = NewTask("remember", {"content": fact(number).decode()}, OWNER, {})
+                    task = (await home.submit(home, asked)).task
+                    ended = await home.wait(home, task.id, 60)
+                    assert ended.status == "completed", ended
+                    await asyncio.sleep(REST_SECONDS)
+
+            await each(range(20))
+            own, before = cpu_of(os.getpid()), place.server_ms()
+            await each(range(20, 20 + count))
+            return (place.server_ms() - before) / count, 1e3 * (cpu_of(os.getpid()) - own) / count
+
+    spent, own = asyncio.run(run())
+    print(f"a fact by the rules: {spent:.1f} ms of the server's CPU with its acceptance, {own:.1f} of the node's with its worker's")
+    return {"turn_ms": spent, "rule_ms": own}
+
+
+PARTS = (throughput, waits, cold, warm, idle, costs)
 
 
 if __name__ == "__main__":
