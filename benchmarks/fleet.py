@@ -27,7 +27,6 @@ import tempfile
 import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, asynccontextmanager, closing, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -41,15 +40,15 @@ from measuring import FACTS, cpu_of
 sys.path[:0] = [str(Path(__file__).parent.parent / "tests")]
 
 import psycopg  # noqa: E402
-from kit.fleet.homes import KEY, Base, base_on  # noqa: E402
-from kit.postgres import Server, server  # noqa: E402
 
+from kit.fleet.homes import KEY, Base, base_on  # noqa: E402
+from kit.postgres import server  # noqa: E402
 from muniment import lane  # noqa: E402
 from muniment.agent.filing import RuleWriter  # noqa: E402
 from muniment.daemon.work import Work, Workspace  # noqa: E402
 from muniment.errors import QueueFull  # noqa: E402
 from muniment.fleet import home as served  # noqa: E402
-from muniment.fleet.copies import MEMORY, CopyTerms, WorkingCopy  # noqa: E402
+from muniment.fleet.copies import CopyTerms, WorkingCopy  # noqa: E402
 from muniment.fleet.homes import key_of  # noqa: E402
 from muniment.fleet.lease import LEASE_SECONDS  # noqa: E402
 from muniment.fleet.node import Node, NodeOptions  # noqa: E402
@@ -62,19 +61,20 @@ from muniment.kernel.land import lock_roots  # noqa: E402
 from muniment.kernel.names import RelPath, Scope, Trust  # noqa: E402
 from muniment.kernel.path import CanonicalPath  # noqa: E402
 from muniment.kernel.write import replay  # noqa: E402
-from muniment.lane import Ended, Lane, LaneRunner, NewTask, Originator, Task, Writer  # noqa: E402
+from muniment.lane import Ended, Lane, LaneRunner, NewTask, Originator, Writer  # noqa: E402
+from muniment.names import ContextMode  # noqa: E402
 from muniment.ownership import create_private_directory  # noqa: E402
 from muniment.policy.load import load_policy  # noqa: E402
 from muniment.settings import read_settings  # noqa: E402
 from muniment.store.audit import timestamp  # noqa: E402
-from muniment.store.postgres import LedgerPool  # noqa: E402
 from muniment.store.ledger import ChangeRow, CommitRow, Run, begin, finish, root_key  # noqa: E402
+from muniment.store.postgres import HomeLedger, LedgerPool  # noqa: E402
 from muniment.store.state import LedgerState, State  # noqa: E402
 from muniment.store.trust import stamp  # noqa: E402
 from muniment.store.upkeep import view_of  # noqa: E402
 
 IDLE_SECONDS, REST_SECONDS = 3.0, 0.03
-ROUNDS, LANES, TASKS, AT_ONCE = 5, 8, 100, 8
+ROUNDS, LANES, TASKS, AT_ONCE = 5, 8, 200, 8
 ENTRIES = 1_000
 HOMES = 1_000
 SCOPE = Scope("user")
@@ -175,12 +175,15 @@ class Ground:
 @contextmanager
 def ground(disk: Path | None) -> Iterator[Ground]:
     """A server with a database; with a disk they are durable there."""
-    with server(disk) as found, base_on(found.url) as base:
-        with tempfile.TemporaryDirectory(prefix="fleet-", dir=disk) as directory:
-            yield Ground(base, found.pid, Path(directory))
+    with (
+        server(disk) as found,
+        base_on(found.url) as base,
+        tempfile.TemporaryDirectory(prefix="fleet-", dir=disk) as directory,
+    ):
+        yield Ground(base, found.pid, Path(directory))
 
 
-def _pending(ledger: Ledger) -> int:
+def _pending(ledger: HomeLedger) -> int:
     return sum(lane.count_pending(ledger, ledger.home).values())
 
 
@@ -197,7 +200,9 @@ def spread(values: list[float], digits: int = 0) -> str:
 # -- tasks
 
 
-async def sent(keys: list[str], submit: Callable[[str], Awaitable[object]], pending: Callable[[str], int]) -> float:
+async def sent(
+    keys: list[str], submit: Callable[[str], Awaitable[object]], pending: Callable[[str], int]
+) -> float:
     """Tasks per second: of each lane `TASKS`, of which `AT_ONCE` are on their way."""
     loop = asyncio.get_running_loop()
     room = {key: asyncio.Semaphore(AT_ONCE) for key in keys}
@@ -212,7 +217,7 @@ async def sent(keys: list[str], submit: Callable[[str], Awaitable[object]], pend
                     break
                 except QueueFull:
                     await asyncio.sleep(0.005)
-        while pending(key):
+        while pending(key):  # noqa: ASYNC110  the ledger says when, and nothing else
             await asyncio.sleep(0.005)
 
     started = time.perf_counter()
@@ -222,7 +227,11 @@ async def sent(keys: list[str], submit: Callable[[str], Awaitable[object]], pend
 
 def of_sqlite(directory: Path) -> float:
     """Tasks per second of one machine."""
-    with State(directory / "state") as state, closing(Writer(state.ledger)) as writer, closing(state.reads()) as reads:
+    with (
+        State(directory / "state") as state,
+        closing(Writer(state.ledger)) as writer,
+        closing(state.reads()) as reads,
+    ):
         keys = [f"lane-{number}" for number in range(LANES)]
         lanes = {key: Lane(state, key) for key in keys}
         runners = {
@@ -305,8 +314,8 @@ def waits(place: Ground) -> dict[str, float]:
     with doing_nothing():
         each, idle = asyncio.run(run())
     rows = place.asked(
-        "SELECT extract(epoch FROM running.at::timestamptz - queued.at::timestamptz) * 1000 FROM event AS queued "
-        "JOIN event AS running USING (home, task) WHERE queued.data LIKE '%\"queued\"%' "
+        "SELECT extract(epoch FROM running.at::timestamptz - queued.at::timestamptz) * 1000 "
+        "FROM event AS queued JOIN event AS running USING (home, task) WHERE queued.data LIKE '%\"queued\"%' "
         f"AND running.data LIKE '%\"running\"%' ORDER BY queued.at DESC LIMIT {count}"
     )
     times = sorted(float(row[0]) for row in rows)
@@ -349,7 +358,9 @@ class Author:
     def commit(self, number: int) -> FileChange:
         """A fact of its own task."""
         now = timestamp(datetime.now(UTC))
-        run = Run(f"remember-{uuid.uuid4()}", now, Trust.OWNER, "rules", "strict@00000000", "remember", "0" * 64)
+        run = Run(
+            f"remember-{uuid.uuid4()}", now, Trust.OWNER, "rules", "strict@00000000", "remember", "0" * 64
+        )
         path = CanonicalPath(SCOPE, RelPath(f"topic-{number % 20}/fact-{number}.md"))
         after = stamp(fact(number), None, path, run)
         change = FileChange(path, None, after, None, Trust.OWNER)
@@ -472,8 +483,14 @@ def warm(place: Ground) -> dict[str, float]:
             behind.append((*timed(look, 1), place.server_ms() - before))
         later = [median(each) for each in zip(*behind, strict=True)]
     by_wall, by_cpu = (median(each) for each in zip(*ratios, strict=True))
-    print(f"a recall in {ENTRIES} entries: {wall:.1f} ms on a node (CPU {cpu:.1f}), {wall_one:.1f} with SQLite ({cpu_one:.1f})")
-    print(f"  ratio {by_wall:.2f} of the clock, {by_cpu:.2f} of CPU; the look alone {looked[0]:.2f} ms, of the server's CPU {looked_server:.2f}")
+    print(
+        f"a recall in {ENTRIES} entries: {wall:.1f} ms on a node (CPU {cpu:.1f}), "
+        f"{wall_one:.1f} with SQLite ({cpu_one:.1f})"
+    )
+    print(
+        f"  ratio {by_wall:.2f} of the clock, {by_cpu:.2f} of CPU; the look alone {looked[0]:.2f} ms, "
+        f"of the server's CPU {looked_server:.2f}"
+    )
     print(f"  one commit behind: {later[0]:.1f} ms, CPU {later[1]:.1f}, of the server's {later[2]:.1f}")
     return {"recall_ms": looked_server, "recall_node_ms": cpu}
 
@@ -485,7 +502,9 @@ def idle(place: Ground) -> dict[str, float]:
     """Connections of a node that knows many homes."""
     with psycopg.connect(place.base.owner, options="-c search_path=muniment") as connection:
         for number in range(HOMES):
-            connection.execute("INSERT INTO home (home) VALUES (%s) ON CONFLICT DO NOTHING", (f"idle-{number}",))
+            connection.execute(
+                "INSERT INTO home (home) VALUES (%s) ON CONFLICT DO NOTHING", (f"idle-{number}",)
+            )
 
     async def run() -> tuple[int, int, int]:
         async with place.nodes(1) as (node,):
@@ -503,13 +522,18 @@ def idle(place: Ground) -> dict[str, float]:
             return none, known, used
 
     none, known, used = asyncio.run(run())
-    print(f"connections of a node: {none} where no home is known, {known} where {HOMES} are; {used} after 100 questions at once")
+    print(
+        f"connections of a node: {none} where no home is known, {known} where {HOMES} are; "
+        f"{used} after 100 questions at once"
+    )
     return {}
 
 
 def costs(place: Ground) -> dict[str, float]:
     """CPU of the server for what nodes ask of it, without what they do meanwhile."""
-    return {**_submitting(place), **_asking(place), **_beating(place), **_remembering(place)}
+    submitting = _submitting(place)
+    remembering = _remembering(place, submitting["submit_ms"])
+    return {**submitting, **remembering, **_asking(place), **_beating(place)}
 
 
 def _submitting(place: Ground) -> dict[str, float]:
@@ -523,7 +547,6 @@ def _submitting(place: Ground) -> dict[str, float]:
         ms, before = time.perf_counter(), place.server_ms()
         for ledger, each in zip(ledgers, lanes, strict=True):
             with ledger.transaction() as connection:
-                lane.count_pending(ledger, ledger.home)
                 each.submit(ASKED)
                 queue.defer(connection.raw, ledger.home)
         spent = (place.server_ms() - before) / count
@@ -541,9 +564,7 @@ async def _no_turn(home: str) -> None:
 def _asking(place: Ground) -> dict[str, float]:
     """Ask the queue where nothing is to be had."""
     count = 300
-    ask = (
-        "SELECT id FROM procrastinate_fetch_job_v2(ARRAY[%s]::varchar[], NULL)"
-    )
+    ask = "SELECT id FROM procrastinate_fetch_job_v2(ARRAY[%s]::varchar[], NULL)"
     with psycopg.connect(place.base.node, autocommit=True, options="-c search_path=muniment") as connection:
         connection.execute(ask, (QUEUE,))
         before = place.server_ms()
@@ -571,9 +592,9 @@ def _beating(place: Ground) -> dict[str, float]:
     return {"heartbeat_ms": spent}
 
 
-def _remembering(place: Ground) -> dict[str, float]:
+def _remembering(place: Ground, accepting: float) -> dict[str, float]:
     """Facts by the rules on one node, one after the other in idle homes."""
-    count = 60
+    count = 80
 
     async def run() -> tuple[float, float]:
         async with place.nodes(1) as (node,):
@@ -582,27 +603,56 @@ def _remembering(place: Ground) -> dict[str, float]:
             async def each(numbers: range) -> None:
                 for number in numbers:
                     home = homes[number % len(homes)]
-                    asked = NewTask("remember", {"content": fact(number).decode()}, OWNER, {})
+                    asked = NewTask(
+                        "remember",
+                        {"content": fact(number).decode(), "scope": None, "context": ContextMode.WORKSPACE},
+                        OWNER,
+                        {},
+                    )
                     task = (await home.submit(home, asked)).task
                     ended = await home.wait(home, task.id, 60)
                     assert ended.status == "completed", ended
                     await asyncio.sleep(REST_SECONDS)
 
-            await each(range(20))
+            await each(range(count))
             own, before = cpu_of(os.getpid()), place.server_ms()
-            await each(range(20, 20 + count))
+            await each(range(count, 2 * count))
             return (place.server_ms() - before) / count, 1e3 * (cpu_of(os.getpid()) - own) / count
 
     spent, own = asyncio.run(run())
-    print(f"a fact by the rules: {spent:.1f} ms of the server's CPU with its acceptance, {own:.1f} of the node's with its worker's")
+    spent -= accepting
+    print(
+        f"a fact by the rules: {spent:.1f} ms of the server's CPU besides its acceptance, "
+        f"{own:.1f} of the node's with its worker's"
+    )
     return {"turn_ms": spent, "rule_ms": own}
 
 
 PARTS = (throughput, waits, cold, warm, idle, costs)
+WRITING = (throughput, waits)
+
+
+def main() -> None:
+    """Print what is asked for."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("parts", nargs="*", choices=[[], *(each.__name__ for each in PARTS)], metavar="PART")
+    parser.add_argument("--disk", type=Path, help="a directory on a disk, for once more with fsync")
+    parser.add_argument("--json", type=Path, help="where the inputs of the simulation go")
+    asked = parser.parse_args()
+    found: dict[str, float] = {}
+    with ground(None) as place:
+        for part in PARTS:
+            if not asked.parts or part.__name__ in asked.parts:
+                found |= part(place)
+    if asked.disk:
+        print("with fsync:")
+        with ground(asked.disk) as place:
+            for part in WRITING:
+                if not asked.parts or part.__name__ in asked.parts:
+                    part(place)
+    if asked.json:
+        asked.json.write_text(json.dumps(found, indent=1) + "\n", "ascii")
 
 
 if __name__ == "__main__":
-    
-    with ground(None) as g:
-        for part in PARTS:
-            if part.__name__ in sys.argv: print(part(g))
+    main()

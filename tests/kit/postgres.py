@@ -65,7 +65,9 @@ class Server:
 
     def start(self) -> None:
         """Have it run, and take connections."""
-        options = [f"-c{each}" for each in (*self._settings, "max_connections=200", "listen_addresses=127.0.0.1")]
+        options = [
+            f"-c{each}" for each in (*self._settings, "max_connections=200", "listen_addresses=127.0.0.1")
+        ]
         with (self._directory / "log").open("ab") as log:
             self._process = subprocess.Popen(
                 [
@@ -106,7 +108,7 @@ class Server:
 
 @contextmanager
 def server(disk: Path | None = None) -> Iterator[Server]:
-    """A server that is gone afterwards, with its data; one that waits for the disk of a directory, or none."""
+    """A server that is gone afterwards, with its data; given a directory it waits for the disk."""
     directory = Path(tempfile.mkdtemp(prefix="postgres-", dir=disk))
     try:
         if os.geteuid() == 0:

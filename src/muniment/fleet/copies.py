@@ -41,7 +41,7 @@ from muniment.kernel.binding import bind_all
 from muniment.kernel.cancel import Patience
 from muniment.kernel.change import FileChange, digest
 from muniment.kernel.decide import Policy
-from muniment.kernel.land import LockedRoots, lock_roots
+from muniment.kernel.land import lock_roots
 from muniment.kernel.names import Digest, RelPath, Scope, Trust
 from muniment.kernel.path import CanonicalPath, canonicalise
 from muniment.kernel.write import new_token, replay, temporary_of_index
@@ -258,7 +258,6 @@ class WorkingCopy:
             try:
                 if is_last and held is not None and self._opened is not None:
                     self._settle(self._opened, held)
-                    lease.release(held)
             except MunimentError as error:
                 events.emit("lease_not_released", code=error.code)
                 self.spoil()
@@ -269,10 +268,11 @@ class WorkingCopy:
                 self._leave()
 
     def _settle(self, opened: OpenCopy, held: HomeLedger) -> None:
-        """Mark the copy whole, where the ledger says that all of it is done."""
+        """Let go of the lease, and mark the copy whole where the ledger says that all of it is done."""
         with held.transaction():
-            number, erased, _ = self._stand()
+            ((number, erased, _),) = held.rows(_STAND)
             ((unfinished,),) = held.rows(_UNFINISHED)
+            lease.release(held)
         if unfinished or self._is_spoiled:
             self.spoil()
             return

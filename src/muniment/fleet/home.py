@@ -165,9 +165,8 @@ class HomeCore:
 
     def _submitted(self, asked: NewTask) -> Submitted:
         with self._ledger.transaction() as connection:
-            is_idle = not lane.count_pending(self._ledger, self.name)
             submitted = self._lane.submit(asked)
-            if is_idle and not submitted.repeated:
+            if submitted.is_alone:
                 self._node.queue.defer(connection.raw, self.name)
             return submitted
 

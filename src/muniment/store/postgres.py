@@ -8,6 +8,8 @@ P3 One with an epoch holds only while that is the epoch of its home: who slept w
    changes nothing any more (`LeaseLost`).
 P4 Whatever goes wrong is a `ManagedMemoryUnavailable`; where nobody answers, a `LedgerAway`. Of a commit that
    was cut off nobody can tell whether it holds: whoever goes on asks.
+P5 What of a transaction has no answer is sent with the statement that follows it, in this order, and may fail
+   there; at last with the commit, which then does not hold.
 
 Does not hold: anything against who has the role's password; he may name any home.
 
@@ -43,10 +45,11 @@ IDLE_SECONDS: Final = 10
 
 _SESSION: Final = (
     f"-c lock_timeout={LOCK_SECONDS}s -c idle_in_transaction_session_timeout={IDLE_SECONDS}s "
-    "-c search_path=muniment -c client_min_messages=warning"
+    "-c search_path=muniment -c client_min_messages=warning -c plan_cache_mode=force_generic_plan"
 )
 _HOME: Final = "SELECT set_config('muniment.home', $1, true)"
-_LOCK: Final = "SELECT epoch FROM home FOR NO KEY UPDATE"
+_BEGIN: Final = "BEGIN; SET LOCAL muniment.home = %s; SELECT epoch FROM home FOR NO KEY UPDATE"
+"""One message to the server and back, which a pipeline would be too, for three times the work here."""
 _BLOCK: Final = 500
 """Rows that come at a time where all are more than fits into memory."""
 
@@ -109,6 +112,7 @@ class LedgerPool:
             num_workers=2,
             kwargs={
                 "autocommit": True,
+                "prepare_threshold": 0,
                 "options": _SESSION,
                 "connect_timeout": round(WAIT_SECONDS),
                 "application_name": "muniment",
@@ -152,9 +156,9 @@ class HomeLedger:
         return HomeLedger(self._pool, self.home, epoch)
 
     @property
-    def _open(self) -> psycopg.Connection[tuple[Any, ...]] | None:
-        """The connection of this thread's transaction."""
-        return getattr(self._own, "connection", None)
+    def _open(self) -> HomeTransaction | None:
+        """This thread's transaction."""
+        return getattr(self._own, "open", None)
 
     @contextmanager
     def transaction(self) -> Iterator[HomeTransaction]:
@@ -165,26 +169,25 @@ class HomeLedger:
         """
         inside = self._open
         if inside is not None:
-            yield HomeTransaction(inside)
+            yield inside
             return
         with _reporting(self.name), self._begun() as connection:
-            self._own.connection = connection
+            self._own.open = opened = HomeTransaction(connection)
             try:
-                yield HomeTransaction(connection)
-                connection.execute("COMMIT")
+                yield opened
+                opened.execute("COMMIT")
             finally:
-                self._own.connection = None
+                self._own.open = None
 
     @contextmanager
     def _begun(self) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
         """A connection on which a transaction of the home has begun; what is not committed is rolled back."""
         with self._connected() as connection:
             try:
-                with connection.pipeline():
-                    connection.execute("BEGIN")
-                    _execute(connection, _HOME, (self.home,))
-                    locked = connection.execute(_LOCK)
-                found = locked.fetchone()
+                begun = psycopg.ClientCursor(connection).execute(_BEGIN, (self.home,))
+                while begun.nextset():
+                    pass
+                found = begun.fetchone()
                 if found is None:
                     raise ManagedMemoryUnavailable(self.name, "there is no such home")
                 if self.epoch is not None and found[0] != self.epoch:
@@ -217,7 +220,7 @@ class HomeLedger:
             patience.check()
         with _reporting(self.name):
             if self._open is not None:
-                return _execute(self._open, translated(query), values).fetchall()
+                return self._open.execute(query, values).fetchall()
             with self._connected() as connection:
                 with connection.pipeline():  # One transaction, and one message to the server and back.
                     _execute(connection, _HOME, (self.home,))
@@ -227,25 +230,24 @@ class HomeLedger:
     @contextmanager
     def each(self, query: str) -> Iterator[Iterator[tuple[Any, ...]]]:
         """See `Ledger`."""
-        with self.transaction():
-            assert self._open is not None  # noqa: S101  for the type checker
-            self._open.execute(f"DECLARE every NO SCROLL CURSOR FOR {translated(query)}")
+        with self.transaction() as opened:
+            opened.execute(f"DECLARE every NO SCROLL CURSOR FOR {query}")
             try:
-                yield self._blocks()
+                yield self._blocks(opened)
             finally:
-                if self._open.info.transaction_status is TransactionStatus.INTRANS:
-                    self._open.execute("CLOSE every")
+                if opened.raw.info.transaction_status is TransactionStatus.INTRANS:
+                    opened.execute("CLOSE every")
 
-    def _blocks(self) -> Iterator[tuple[Any, ...]]:
-        while self._open is not None and (
-            block := self._open.execute(f"FETCH FORWARD {_BLOCK} FROM every").fetchall()
+    def _blocks(self, opened: HomeTransaction) -> Iterator[tuple[Any, ...]]:
+        while self._open is opened and (
+            block := opened.execute(f"FETCH FORWARD {_BLOCK} FROM every").fetchall()
         ):
             yield from block
 
     def is_lasting(self, error: BaseException) -> bool:
         """See `Ledger`."""
         del error
-        return self._open is not None and self._open.info.transaction_status in _STAYS
+        return self._open is not None and self._open.raw.info.transaction_status in _STAYS
 
     def tidy(self) -> bool:
         """See `Ledger`: the server sees to it."""
@@ -275,16 +277,21 @@ class HomeTransaction:
 
     def __init__(self, connection: psycopg.Connection[tuple[Any, ...]]) -> None:
         self.raw = connection
+        self._unsent: list[tuple[str, Sequence[Any]]] = []
 
     def execute(self, statement: str, values: Sequence[Any] = (), /) -> psycopg.Cursor[tuple[Any, ...]]:
-        """See `Connection`."""
-        return _execute(self.raw, translated(statement), values)
+        """See `Connection`; raises also what is wrong with what was not sent before."""
+        if not self._unsent:
+            return _execute(self.raw, translated(statement), values)
+        unsent, self._unsent = self._unsent, []
+        with self.raw.pipeline():  # One message to the server and back.
+            for each in unsent:
+                _execute(self.raw, *each)
+            return _execute(self.raw, translated(statement), values)
 
     def executemany(self, statement: str, rows: Iterable[Sequence[Any]], /) -> object:
-        """See `Connection`."""
-        told = [tuple(each) for each in rows]
-        if told:
-            psycopg.RawCursor(self.raw).executemany(translated(statement), told)
+        """See `Connection`: nobody asks what comes of it, and so it is sent with the next statement (P5)."""
+        self._unsent += [(translated(statement), tuple(each)) for each in rows]
         return None
 
 

@@ -202,9 +202,7 @@ Known = Mapping[tuple[Scope, RelPath, Digest], tuple[Trust, str]]
 NONE_KNOWN: Final[Known] = MappingProxyType({})
 
 
-def assessing(
-    state: State, key: RootKey, scope: Scope, policy: Policy, known: Known = NONE_KNOWN
-) -> Assess:
+def assessing(state: State, key: RootKey, scope: Scope, policy: Policy, known: Known = NONE_KNOWN) -> Assess:
     """What the catalog asks about each file of a root (T1); text of others is gated at its first sight.
 
     Args:
