@@ -318,9 +318,13 @@ class HomeCore:
         try:
             lease.renew(held, self._node.terms.seconds)
         except LeaseLost:
-            events.emit("lease_lost", home=self.name)
-            self.copy.spoil()
-            self.give_up()
+            now = self.copy.held
+            if (
+                now is not None and now.epoch == held.epoch
+            ):  # Else it was let go, and perhaps taken again here.
+                events.emit("lease_lost", home=self.name)
+                self.copy.spoil()
+                self.give_up()
             return
         for task in lane.running(self._ledger, self.name):
             if task.cancelled_by is not None:
