@@ -51,7 +51,7 @@ from muniment.fleet import home as served  # noqa: E402
 from muniment.fleet.copies import CopyTerms, WorkingCopy  # noqa: E402
 from muniment.fleet.homes import key_of  # noqa: E402
 from muniment.fleet.lease import LEASE_SECONDS  # noqa: E402
-from muniment.fleet.node import Node, NodeOptions  # noqa: E402
+from muniment.fleet.node import FleetNode, NodeOptions  # noqa: E402
 from muniment.fleet.queue import QUEUE, TurnQueue  # noqa: E402
 from muniment.jobs.place import Place  # noqa: E402
 from muniment.kernel.binding import BoundRoot, bind_all  # noqa: E402
@@ -126,17 +126,17 @@ class Ground:
         """A new directory."""
         return Path(tempfile.mkdtemp(prefix=name, dir=self.directory))
 
-    def node(self, name: str, lease: float) -> Node:
+    def node(self, name: str, lease: float) -> FleetNode:
         """A node that is not open."""
         at = self.fresh("node-")
         create_private_directory(at / "state")
         (at / "state" / "audit.key").write_bytes(KEY)
         (at / "state" / "audit.key").chmod(0o600)
         settings = read_settings({"MUNIMENT_HOME": str(at), "MUNIMENT_POLICY": "strict"})
-        return Node(settings, RuleWriter(), NodeOptions(self.base.node, name, lease=lease))
+        return FleetNode(settings, RuleWriter(), NodeOptions(self.base.node, name, lease=lease))
 
     @asynccontextmanager
-    async def nodes(self, count: int, lease: float = LEASE_SECONDS) -> AsyncIterator[list[Node]]:
+    async def nodes(self, count: int, lease: float = LEASE_SECONDS) -> AsyncIterator[list[FleetNode]]:
         """Nodes that take turns."""
         found = [self.node(f"bench-{number}", lease) for number in range(count)]
         for each in found:
@@ -327,7 +327,7 @@ def waits(place: Ground) -> dict[str, float]:
     return {}
 
 
-async def _one_by_one(nodes: list[Node], names: list[str], count: int) -> None:
+async def _one_by_one(nodes: list[FleetNode], names: list[str], count: int) -> None:
     """Tasks that begin in an idle home each, whichever node has accepted it."""
     ended = asyncio.Event()
     loop = asyncio.get_running_loop()

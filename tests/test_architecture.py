@@ -21,7 +21,7 @@ SOURCES = {
 TREES = {name: ast.parse(path.read_text()) for name, path in SOURCES.items()}
 STRUCTURE = runpy.run_path(str(REPOSITORY / "benchmarks" / "structure.py"))
 MAX_FILE_LINES, MAX_FUNCTION_LINES = 650, 60
-MAX_PART_LINES = {"kernel": 2_450, "fence": 1_130}
+MAX_PART_LINES = {"kernel": 2_475, "fence": 1_130}
 
 
 def words(text):
@@ -35,7 +35,8 @@ def of(package, names):
 ORDER = words(
     "portable kernel names errors events tracing cancelling elsewhere ownership "
     "fence policy content tools store recall sandbox agent "
-    "jobs lab testing settings signatures checkouts projects opening api lane adapters daemon client cli"
+    "jobs lab testing settings signatures checkouts projects opening api lane adapters daemon fleet client "
+    "cli"
 )
 
 
@@ -124,7 +125,7 @@ def test_the_store_alone_writes_memory_and_the_api_the_sandbox_and_the_program_a
     assert users("muniment.kernel._directory") == of("muniment.kernel", "land write")
     # A trial takes from it only where to import from; its workers are its own. The daemon ends
     # an idle zygote.
-    starters = of("muniment", "api sandbox cli.entry cli.daemon daemon.core tools.remote")
+    starters = of("muniment", "api sandbox cli.entry cli.daemon daemon.core fleet.node tools.remote")
     assert users("muniment.fence.pool") - {"muniment.lab.attempts.trial"} == starters
     for name, others in IMPORTED.items():
         parts = set(map(part, others))
@@ -143,7 +144,8 @@ def test_who_takes_the_locks_of_roots_asks_whether_this_system_may_write():
 
 LOOPS = of(
     "muniment",
-    "cli.daemon cli.mcp cli.mcp_pipe cli.wire adapters.mcp.memory adapters.mcp.server adapters.threads",
+    "cli.daemon cli.mcp cli.mcp_pipe cli.wire adapters.mcp.memory adapters.mcp.server adapters.threads "
+    "fleet.node fleet.home fleet.queue",
 )
 """What runs on an event loop of its own; the SDK of MCP has no other way."""
 

@@ -35,7 +35,7 @@ from muniment.errors import (
 from muniment.kernel.names import Trust
 from muniment.store import tasks as outbox
 from muniment.store.audit import append, timestamp
-from muniment.store.database import Connection, Ledger, unavailable
+from muniment.store.database import Ledger, Transaction, unavailable
 from muniment.store.ledger import of_task
 from muniment.store.state import LedgerState
 
@@ -653,7 +653,7 @@ def _holds_secret(text: str) -> bool:
 #
 # Group commit: changes of the ledger by many threads, as many as wait at once in one durable transaction.
 #
-# W1 Changes are carried out in the order in which they were submitted, each alone inside a savepoint: one
+# W1 Carrier are carried out in the order in which they were submitted, each alone inside a savepoint: one
 # that raises takes back only itself. W2 A future is done once the transaction of its change is durable, or
 # has failed; then nothing of the group holds. None is left pending: what was submitted before `close` is
 # carried out, later ones are refused. W3 A future that is cancelled before its change begins takes it
@@ -665,7 +665,7 @@ def _holds_secret(text: str) -> bool:
 # Source: sqlite.org/lang_savepoint.html; group commit as in DeWitt et al., 1984.
 
 MAX_GROUP: Final = 128
-"""Changes of one transaction: some 40 ms of work, which whoever else writes meanwhile has to wait for."""
+"""Carrier of one transaction: some 40 ms of work, which whoever else writes meanwhile has to wait for."""
 
 T = TypeVar("T")
 _Waiting = tuple[Callable[[], Any], "Future[Any]"]
@@ -756,7 +756,7 @@ class Writer:
         except BaseException as error:  # noqa: BLE001  what is durable is so, whoever fails to hear of it
             events.emit("commit_untold", problem=type(error).__name__)
 
-    def _carried_out(self, connection: Connection, change: Callable[[], Any]) -> _Outcome:
+    def _carried_out(self, connection: Transaction, change: Callable[[], Any]) -> _Outcome:
         """What a change returned or raised; if it raised, nothing of it is left in the transaction.
 
         Raises:
@@ -826,7 +826,7 @@ class _Running:
         self.cancel.set()
 
 
-class Changes(Protocol):
+class Carrier(Protocol):
     """What carries out changes of a ledger: a `Writer`, or whoever has a transaction for each."""
 
     def submit(self, change: Callable[[], T]) -> Future[T]:
@@ -847,7 +847,7 @@ class LaneRunner:
     """
 
     def __init__(
-        self, lane: Lane, writer: Changes, work: Work, *, backstop: float = BACKSTOP_SECONDS
+        self, lane: Lane, writer: Carrier, work: Work, *, backstop: float = BACKSTOP_SECONDS
     ) -> None:
         self._lane, self._writer, self._work, self._backstop = lane, writer, work, backstop
         self._wake, self._stopping, self._over = threading.Event(), threading.Event(), threading.Event()

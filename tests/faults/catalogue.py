@@ -45,8 +45,8 @@ class Fault:
 
 
 def texts_below(sources: Path) -> dict[Path, str]:
-    """The text of every module."""
-    return {path: path.read_text() for path in sources.rglob("*.py")}
+    """The text of every module, and of what makes the tables of a fleet."""
+    return {path: path.read_text() for kind in ("*.py", "*.sql") for path in sources.rglob(kind)}
 
 
 def faults() -> Iterator[Fault]:

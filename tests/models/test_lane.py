@@ -8,6 +8,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
+from kit.fleet.engines import ENGINES, Opening
 from kit.lane.ledgered import BOT, DONE, FAILED, OWNER, Ledgered, asked
 from muniment.errors import IdempotencyMismatch, QueueFull
 from muniment.lane import Ended
@@ -89,6 +90,7 @@ class Lanes(RuleBasedStateMachine):
     """Does everything to both, and looks at all of it after each step."""
 
     state: State
+    engine: str
 
     @initialize()
     def begin(self):
@@ -174,11 +176,13 @@ class Lanes(RuleBasedStateMachine):
             assert all((task.arguments is None) == task.is_over for task in tasks)
 
 
-@pytest.fixture(scope="module")
-def machine():
-    with State(None) as state:
-        state.ledger.rows("PRAGMA synchronous = OFF")  # What is durable is not the question here.
-        yield type("LanesOfAState", (Lanes,), {"state": state})
+@pytest.fixture(scope="module", params=ENGINES)
+def machine(request):
+    opening = Opening(request.getfixturevalue("fleet") if request.param == "postgres" else None)
+    with opening() as state:
+        if request.param == "sqlite":
+            state.ledger.rows("PRAGMA synchronous = OFF")  # What is durable is not the question here.
+        yield type("LanesOfAState", (Lanes,), {"state": state, "engine": request.param})
         assert verify(state).problems == ()
 
 
@@ -187,5 +191,7 @@ LONG = pytest.param(100, 60, marks=[pytest.mark.slow, pytest.mark.timeout(1_200)
 
 @pytest.mark.parametrize(("examples", "steps"), [(30, 40), LONG])
 def test_two_lanes_do_what_a_list_does(machine, examples, steps):
+    if machine.engine == "postgres":
+        examples //= 4  # Each statement goes to the server and back.
     size = {"max_examples": examples, "stateful_step_count": steps, "deadline": None}
     run_state_machine_as_test(machine, settings=settings(**size, suppress_health_check=list(HealthCheck)))

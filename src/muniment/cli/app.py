@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from muniment.cli.fleet_app import Ledger, fleet_app
+from muniment.cli.fleet_app import Lease, Ledger, NodeName, Slots, fleet_app
 from muniment.cli.mcp_app import mcp
 from muniment.cli.moving_app import add_moving
 from muniment.cli.options import (
@@ -220,17 +220,9 @@ def serve(  # noqa: PLR0913, PLR0917  every argument is an option of the command
         float, typer.Option(min=0, max=300, help="Seconds that a running task is given when stopped.")
     ] = 10.0,
     ledger: Ledger = "",
-    node: Annotated[
-        str,
-        typer.Option(metavar="NAME", help="With --ledger: the name of this node.", show_default="the host"),
-    ] = "",
-    slots: Annotated[
-        int, typer.Option(min=1, max=256, help="With --ledger: homes that have their turn at once.")
-    ] = 8,
-    lease: Annotated[
-        float,
-        typer.Option(min=1, max=300, help="With --ledger: seconds after which others go on for a lost node."),
-    ] = 15.0,
+    node: NodeName = "",
+    slots: Slots = 8,
+    lease: Lease = 15.0,
     json: Json = False,
 ) -> None:
     """Serve workspaces over HTTP until SIGTERM or Ctrl-C; the log goes to standard error."""
@@ -246,24 +238,9 @@ def serve(  # noqa: PLR0913, PLR0917  every argument is an option of the command
         protocol=protocol,
         on_model_failure=on_model_failure,
     )
-    asked = ServeArguments(
-        workspace or [],
-        flags,
-        host,
-        port,
-        socket,
-        allow_host or (),
-        allow_origin or (),
-        policy,
-        root or (),
-        symlinks,
-        grace,
-        ledger,
-        node,
-        slots,
-        lease,
-        json=json,
-    )
+    listen = (host, port, socket, allow_host or (), allow_origin or ())
+    memory = (policy, root or (), symlinks, grace)
+    asked = ServeArguments(workspace or [], flags, *listen, *memory, ledger, node, slots, lease, json=json)
     raise typer.Exit(run(asked))
 
 

@@ -202,9 +202,7 @@ def _say_served(options: Options, daemon: Daemon, *, as_json: bool) -> None:
     if options.socket is not None:
         say(f"  socket {on_one_line(str(options.socket))}")
     if not workspaces:
-        say(
-            f"  a node of a fleet, and its own token: {token_file}; those of homes: muniment fleet home add HOME"
-        )
+        say(f"  a node of a fleet; its own token: {token_file}; one for a home: muniment fleet home add HOME")
         return
     say(f"  the owner's token: {token_file}; one for a client: muniment token add NAME")
     for each in workspaces.values():

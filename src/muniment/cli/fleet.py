@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
-import socket
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +17,7 @@ from muniment.store.state import read_key
 
 if TYPE_CHECKING:
     from muniment.agent.model import Model
-    from muniment.fleet.node import Node
+    from muniment.fleet.node import FleetNode
 
 _NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}", re.ASCII)
 
@@ -35,7 +34,7 @@ def require_installed() -> None:
 
 def node_of(
     settings: Settings, model: Model, ledger: str, name: str | None, slots: int, lease: float
-) -> Node:
+) -> FleetNode:
     """A node for `muniment serve`.
 
     Raises:
@@ -43,12 +42,12 @@ def node_of(
     """
     require_installed()
     from muniment.fleet.address import ledger_url
-    from muniment.fleet.node import Node, NodeOptions
+    from muniment.fleet.node import FleetNode, NodeOptions
 
-    name = name or socket.gethostname()
+    name = name or os.uname().nodename
     if _NODE.fullmatch(name) is None:
         raise ConfigInvalid(f"{printable(name)} cannot name a node; use up to 63 letters, digits, . _ -")
-    return Node(settings, model, NodeOptions(ledger_url(ledger, os.environ), name, slots, lease))
+    return FleetNode(settings, model, NodeOptions(ledger_url(ledger, os.environ), name, slots, lease))
 
 
 def migrate_tables(ledger: str, role: str, *, as_json: bool) -> int:
@@ -78,7 +77,7 @@ def show_status(ledger: str, *, as_json: bool) -> int:
         if as_json:
             print_document(found)
             return
-        say(f"{found['homes']} homes, {found['leases']} of them with a lease now")
+        say(f"homes: {found['homes']}, with a lease now: {found['leases']}")
         waiting = ", ".join(
             f"{each['tasks']} {each['status']} since {each['oldest']}" for each in found["tasks"]
         )
@@ -95,6 +94,7 @@ def add_home(home: str, ledger: str, *, token: str, clients: Sequence[str], trus
     """Carry out `fleet home add`; the exit code."""
 
     def run(url: str, key: bytes) -> None:
+        from muniment.daemon.tokens import check_names
         from muniment.fleet import homes
 
         if trust not in list(Trust):
@@ -104,6 +104,7 @@ def add_home(home: str, ledger: str, *, token: str, clients: Sequence[str], trus
             raise ConfigInvalid(
                 "the owner's token has the trust of the owner; name another one: --token NAME"
             )
+        check_names(name, clients, may_own=True)  # Before there is a home that nobody has a token for.
         is_new = homes.add_home(url, home)
         made = homes.add_token(url, key, home, name, clients, Trust(trust))
         if as_json:

@@ -20,6 +20,15 @@ Ledger = Annotated[
         show_default="what MUNIMENT_LEDGER says",
     ),
 ]
+NodeName = Annotated[
+    str, typer.Option(metavar="NAME", help="With --ledger: the name of this node.", show_default="the host's")
+]
+Slots = Annotated[
+    int, typer.Option(min=1, max=256, help="With --ledger: homes that have their turn at once.")
+]
+Lease = Annotated[
+    float, typer.Option(min=1, max=300, help="With --ledger: seconds until others go on for a lost node.")
+]
 HomeName = Annotated[str, typer.Argument(metavar="HOME", help="A home: one memory, such as that of a user.")]
 
 

@@ -22,7 +22,7 @@
         │   ├── Conflict          store_conflict, erased
         │   │   └── ReviewClosed, ReviewChanged, UndoOverlap, AlreadyUndone
         │   ├── QueueFull         remember_queue_full
-        │   └── NotNow            busy, workspace_draining, deadline, not_ready
+        │   └── NotNow            busy, workspace_draining, deadline, not_ready, ledger_away
         └── TaskFailed            (a task ended without effect)
             ├── PathEscape        remember_path_escape, path_escape
             ├── NoUpdate          remember_no_update
@@ -309,7 +309,7 @@ class QueueFull(Problem):
 class NotNow(Problem):
     """The daemon is busy or stops, also after the tries of this call; nothing was queued."""
 
-    codes: ClassVar[tuple[str, ...]] = ("busy", "workspace_draining", "deadline", "not_ready")
+    codes: ClassVar[tuple[str, ...]] = ("busy", "workspace_draining", "deadline", "not_ready", "ledger_away")
 
 
 class TaskFailed(ClientError):

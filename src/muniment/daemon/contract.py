@@ -21,6 +21,7 @@ from muniment.errors import (
     ForgetFailed,
     InvalidContent,
     InvalidScope,
+    LeaseLost,
     LedgerAway,
     MunimentError,
     PathEscape,
@@ -682,6 +683,8 @@ def problem_of(error: MunimentError) -> HttpProblem:
     if error.code in HTTP:
         return HttpProblem(error.code, **fields_of(error))
     match error:
+        case LeaseLost():
+            return HttpProblem("deadline")
         case Cancelled():  # What the owner asked for is cancelled when the daemon stops, and only then.
             return HttpProblem("workspace_draining")
         case ToolError() | Refusal() | RememberRefused():
@@ -704,7 +707,8 @@ def task_error(error: MunimentError, kind: str) -> dict[str, Any]:
 
 def recall_code(error: MunimentError) -> str:
     """Why a recall is empty: one of `RECALL`."""
-    if isinstance(error, PathEscape | InvalidScope):  # A root is not where it was bound, or may be none.
+    # A root is not where it was bound, or may be none; or the ledger is elsewhere, and cannot be asked.
+    if isinstance(error, PathEscape | InvalidScope | LedgerAway):
         return "managed_memory_unavailable"
     code = problem_of(error).code
     return code if code in RECALL else "recall_failed"

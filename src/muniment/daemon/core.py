@@ -281,7 +281,7 @@ class DaemonCore:
         self.metrics = Metrics()
         self.workspaces: dict[str, Workspace] = {}
         self.is_draining = False
-        self.open_paths = frozenset[str]()
+        self.open_paths, self.speaks_mcp = frozenset[str](), True
         self.mcp: McpSessions | None = None
         self.door = PageDoor()
 

@@ -99,6 +99,7 @@ EVERYWHERE: Final = (
     "foreign_origin",
     "misdirected_request",
     "busy",
+    "ledger_away",
     "internal_error",
 )
 """Codes that every request may be answered with."""
@@ -244,6 +245,7 @@ class Operation:
         body: the model of what it takes.
         parameters: of the query, and headers.
         owner_only: others get `owner_required`.
+        of_all: it tells of all that is served here, so not to the owner of one home of a fleet.
         is_open: whoever asks needs no token.
         of_workspace: it is about a workspace, which has to be known, and has a long path as well.
     """
@@ -258,6 +260,7 @@ class Operation:
     body: type[BaseModel] | None = None
     parameters: tuple[Parameter, ...] = ()
     owner_only: bool = False
+    of_all: bool = False
     is_open: bool = False
 
     @property

@@ -728,6 +728,8 @@ async def metrics(call: Call) -> Response:
 
 async def mcp(call: Call) -> Response:
     """Answer a client of the Model Context Protocol."""
+    if not call.core.speaks_mcp:
+        raise HttpProblem("not_found")
     if importlib.util.find_spec("mcp") is None:
         raise HttpProblem("mcp_not_installed")
     is_stream = call.request.method == "GET" or call.request.headers.get("mcp-method") == _LISTEN
@@ -799,7 +801,15 @@ ABOUT_OPERATIONS: Final = (
         body=contract.UiBody,
         owner_only=True,
     ),
-    Operation("GET", "/metrics", metrics, "What was counted, for Prometheus.", MEDIA_TYPE, owner_only=True),
+    Operation(
+        "GET",
+        "/metrics",
+        metrics,
+        "What was counted, for Prometheus.",
+        MEDIA_TYPE,
+        owner_only=True,
+        of_all=True,
+    ),
 )
 
 MCP_OPERATIONS: Final = tuple(

@@ -254,8 +254,9 @@ def configure_logs(level: int = logging.INFO) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.WARNING)
-    # They warn of each request that is none, and anybody can send as many as he likes.
-    for name in ("uvicorn", "mcp"):
+    # They warn of each request that is none, and anybody can send as many as he likes; or of each try to
+    # reach a database that is away, which `node_problem` tells once.
+    for name in ("uvicorn", "mcp", "psycopg.pool", "procrastinate"):
         logging.getLogger(name).setLevel(logging.ERROR)
     logger = logging.getLogger(_OURS)
     logger.handlers[:] = []
@@ -350,7 +351,8 @@ class _Resource:
         if operation is None:
             raise HttpProblem("method_not_allowed", headers={"Allow": ", ".join(self._methods)})
         call = Call(request, self._core.of(getattr(request.state, PRINCIPAL)))
-        if operation.owner_only and not call.principal.is_owner:
+        is_of_one = operation.of_all and call.principal.home
+        if operation.owner_only and (is_of_one or not call.principal.is_owner):
             raise HttpProblem("owner_required")
         if operation.of_workspace:
             await call.find_workspace()

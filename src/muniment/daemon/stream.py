@@ -120,8 +120,13 @@ class Stream:
         self._next = asyncio.get_running_loop().create_future()
         self._looking: asyncio.Task[None] | None = None
         self._reading = asyncio.Lock()
-        self._doubts = 0
+        self._doubts = self._waiting = 0
         self.is_closed = False
+
+    @property
+    def is_followed(self) -> bool:
+        """Whether anybody waits for further events."""
+        return self._waiting > 0
 
     @property
     def is_lost(self) -> bool:
@@ -152,7 +157,11 @@ class Stream:
         """Wait for further events; whether there are any, or this was closed."""
         if self.is_closed:
             return True
-        done, _ = await asyncio.wait([self._next], timeout=seconds)
+        self._waiting += 1
+        try:
+            done, _ = await asyncio.wait([self._next], timeout=seconds)
+        finally:
+            self._waiting -= 1
         return bool(done)
 
     async def since(self, number: int) -> tuple[int, list[tasks.Event]]:

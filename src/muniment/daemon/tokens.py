@@ -38,6 +38,8 @@ RESERVE: Final = 16
 class Shares:
     """Places, of which one client's token gets at most half. Belongs to one event loop.
 
+    Of a fleet one home gets at most half, and a client of it half of that.
+
     Args:
         cap: how many there are, more than `reserve`.
         seconds: after which somebody who found none may come again.
@@ -47,30 +49,42 @@ class Shares:
     def __init__(self, cap: int, seconds: int, reserve: int = RESERVE) -> None:
         self.cap, self._seconds, self._reserve = cap, seconds, reserve
         self._taken: Counter[str] = Counter()
+        self._by_homes: Counter[str] = Counter()
 
     def __len__(self) -> int:
         """How many are taken."""
         return self._taken.total()
 
     def take(self, token: str) -> None:
-        """Give a place to the token of this name.
+        """Give a place to whoever has this share, see `Principal.share`.
 
         Raises:
             Problem: there is none for it.
         """
+        home, name = _split(token)
+        half = self.cap // 2
         is_full = len(self) >= self.cap
         if token != OWNER:
             is_full = is_full or len(self) - self._taken[OWNER] >= self.cap - self._reserve
-            is_full = is_full or self._taken[token] >= self.cap // 2
+            is_full = is_full or self._taken[token] >= (half // 2 if home and name != OWNER else half)
+            is_full = is_full or (home != "" and self._by_homes[home] >= half)
         if is_full:
             raise HttpProblem("busy", headers={"Retry-After": str(self._seconds)})
         self._taken[token] += 1
+        self._by_homes[home] += 1
 
     def leave(self, token: str) -> None:
         """Take a place back from who has one."""
-        self._taken[token] -= 1
-        if not self._taken[token]:
-            del self._taken[token]
+        for taken, of in ((self._taken, token), (self._by_homes, _split(token)[0])):
+            taken[of] -= 1
+            if not taken[of]:
+                del taken[of]
+
+
+def _split(share: str) -> tuple[str, str]:
+    """The home and the name of a share; no home where there is one memory."""
+    home, _, name = share.rpartition("/")
+    return home, name
 
 
 # -- tokens ------------------------------------------------------------------------------------------
@@ -156,13 +170,7 @@ class Tokens:
             ConfigInvalid: the name or an id cannot be one, or is taken.
             ManagedMemoryUnavailable: the ledger cannot be written.
         """
-        if _NAME.fullmatch(name) is None or (name == OWNER and not may_own):
-            raise ConfigInvalid(
-                f"{name!r} cannot name a token; use up to 64 letters, digits, . _ -, not {OWNER!r}"
-            )
-        for each in clients:
-            if _ID.fullmatch(each) is None:
-                raise ConfigInvalid(f"{each!r} cannot be a client id; use up to 128 letters, digits, . _ : -")
+        check_names(name, clients, may_own=may_own)
         token, now = secrets.token_urlsafe(TOKEN_BYTES), timestamp(datetime.now(UTC))
         with self._state.ledger.transaction() as connection:
             there = _all(self._state.ledger)
@@ -206,7 +214,7 @@ class Tokens:
             unsafe_token: as it was sent.
             owners: see `owner_token`.
         """
-        if _TOKEN.fullmatch(unsafe_token) is None:
+        if not is_token(unsafe_token):
             return None
         sent = self._digest(unsafe_token)
         if hmac.compare_digest(sent, self._digest(owners)):
@@ -237,6 +245,26 @@ class Tokens:
 
     def _digest(self, token: str) -> str:
         return self._keyed(f"token {token}")
+
+
+def check_names(name: str, clients: Collection[str], *, may_own: bool = False) -> None:
+    """Check that a token and its clients may be named so.
+
+    Raises:
+        ConfigInvalid: they may not.
+    """
+    if _NAME.fullmatch(name) is None or (name == OWNER and not may_own):
+        raise ConfigInvalid(
+            f"{name!r} cannot name a token; use up to 64 letters, digits, . _ -, not {OWNER!r}"
+        )
+    for each in clients:
+        if _ID.fullmatch(each) is None:
+            raise ConfigInvalid(f"{each!r} cannot be a client id; use up to 128 letters, digits, . _ : -")
+
+
+def is_token(unsafe_text: str) -> bool:
+    """Whether a text has the form of a token."""
+    return _TOKEN.fullmatch(unsafe_text) is not None
 
 
 def _all(ledger: Ledger) -> tuple[Principal, ...]:

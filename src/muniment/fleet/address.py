@@ -44,7 +44,7 @@ def ledger_url(flag: str, environment: Mapping[str, str]) -> str:
     if not said:
         raise ConfigInvalid(f"no database is named; give --ledger postgresql://…, or a file, or {VARIABLE}")
     if not said.startswith(_SCHEMES):
-        said = _read(Path(said).expanduser())
+        said = _read(Path(said))
     elif flag and _parts(said).get("password"):
         raise ConfigInvalid(
             "whoever lists the processes of this machine would read the password in --ledger; put the URL "
@@ -71,7 +71,10 @@ def _with_tls(url: str) -> str:
     parts = _parts(url)
     if not parts.get("host"):
         raise ConfigInvalid("the URL of the database names no host")
-    if all(map(_is_here, str(parts["host"]).split(","))):
+    if parts.get("service"):
+        raise ConfigInvalid("the URL of the database names a service; write out the host that it stands for")
+    # libpq connects to `hostaddr` where there is one, whatever the host is called.
+    if all(_is_here(each) for of in ("host", "hostaddr") if parts.get(of) for each in parts[of].split(",")):
         return url
     asked = parts.setdefault("sslmode", _STRICT)
     if asked != _STRICT:

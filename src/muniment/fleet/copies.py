@@ -151,6 +151,11 @@ class WorkingCopy:
         return None if self._held is None else self._ledger.at(self._held)
 
     @property
+    def is_open(self) -> bool:
+        """Whether it holds descriptors."""
+        return self._opened is not None
+
+    @property
     def is_idle(self) -> bool:
         """Whether nobody uses it now."""
         with self._change:
@@ -202,10 +207,23 @@ class WorkingCopy:
             self._wait_for_users(patience)
             self._close()
 
-    def discard(self, patience: Patience) -> None:
-        """Delete it, once nobody uses it; raises as `close`."""
+    def discard(self, patience: Patience, *, only_stale: bool = False) -> None:
+        """Delete it, once nobody uses it; raises as `close`.
+
+        Where it is being changed, it stays: who does that leaves nothing in it of what was erased.
+
+        Args:
+            patience: how long to wait.
+            only_stale: where something was erased since (W3), or there is no such home any more.
+        """
         with self._made(patience):
-            self._throw_away(patience)
+            if self._held is None and not (only_stale and self._is_fresh()):
+                self._throw_away(patience)
+
+    def _is_fresh(self) -> bool:
+        found, mark = self._ledger.rows(_STAND), self._marked()
+        mine = mark if self._opened is None else (self._opened.number, self._opened.erased)
+        return bool(found) and mine is not None and mine[1] == found[0][1]
 
     # -- leases
 
@@ -445,7 +463,7 @@ class WorkingCopy:
                 shutil.rmtree(self.directory)
 
     def _mark(self, opened: OpenCopy) -> None:
-        told = {"number": opened.number, "erased": opened.erased, "boot": _boot()}
+        told = {"home": self._ledger.home, "number": opened.number, "erased": opened.erased, "boot": _boot()}
         with reporting(self.directory):
             new = self.directory / f"{MARK}.new"
             new.write_text(json.dumps(told), "ascii")
@@ -456,16 +474,22 @@ class WorkingCopy:
             (self.directory / MARK).unlink(missing_ok=True)
 
     def _marked(self) -> tuple[int, int] | None:
-        try:
-            found: Any = json.loads((self.directory / MARK).read_text("ascii"))
-            return (found["number"], found["erased"]) if found["boot"] == _boot() else None
-        except (OSError, ValueError, LookupError, TypeError):
-            return None
+        found = marked(self.directory)
+        return None if found is None or found[0] != self._ledger.home else found[1:]
 
 
 def directory_of(cache: Path, home: str) -> Path:
     """Where the copy of a home is: names of homes need not be names of files."""
     return cache / hashlib.sha256(home.encode()).hexdigest()[:32]
+
+
+def marked(directory: Path) -> tuple[str, int, int] | None:
+    """Of the copy in a directory: its home, and `OpenCopy.number` and `erased`; None: it is not whole."""
+    try:
+        found: Any = json.loads((directory / MARK).read_text("ascii"))
+        return (found["home"], found["number"], found["erased"]) if found["boot"] == _boot() else None
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
 
 
 def _net(rows: Any, place: Place) -> list[FileChange] | None:

@@ -1,4 +1,4 @@
-"""A home, as one node serves it: what routes ask, and the turns of its tasks."""
+"""A home, as one node serves it: what routes ask, and the turns of its tasks. Apart: `node` is about all."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from muniment.store.postgres import HomeLedger
 from muniment.store.state import LedgerState, shared_root_key
 
 if TYPE_CHECKING:
-    from muniment.fleet.node import Node
+    from muniment.fleet.node import FleetNode
     from muniment.recall.recaller import Recalled, Recaller
 
 TURN_TASKS: Final = 16
@@ -62,13 +62,14 @@ class HomeCore:
     Attributes:
         name: of the home, and of its workspace.
         last_used: on `time.monotonic()`.
-        mcp: nothing: MCP is spoken by a daemon of one machine.
+        speaks_mcp: no: a daemon of one machine does.
+        is_open: whether its scopes are known, as they always are here.
     """
 
-    def __init__(self, node: Node, ledger: HomeLedger, state: LedgerState, copy: WorkingCopy) -> None:
+    def __init__(self, node: FleetNode, ledger: HomeLedger, state: LedgerState, copy: WorkingCopy) -> None:
         self.name, self.copy, self.last_used = ledger.home, copy, time.monotonic()
         self._node, self._ledger, self._state = node, ledger, state
-        self.mcp = None
+        self.speaks_mcp, self.is_open = False, True
         self.metrics = node.metrics
         self._lane = Lane(state, self.name)
         self._scopes = {shared_root_key(state, scope): str(scope) for scope in node.terms.policy.scopes}
@@ -122,12 +123,12 @@ class HomeCore:
         return await self._asked(self._tokens.all)
 
     async def workspace(self, unsafe_name: str | None) -> HomeCore:
-        """The workspace of the home.
+        """The workspace of the home, whatever directory of its own a client works in: none is looked at here.
 
         Raises:
             HttpProblem: it is named otherwise.
         """
-        if unsafe_name not in {None, self.name}:
+        if unsafe_name not in {None, self.name} and not (unsafe_name or "").startswith("/"):
             raise HttpProblem("untrusted_workspace")
         return self
 
@@ -245,7 +246,7 @@ class HomeCore:
             MunimentError: as `body`, and as the working copy.
         """
         del workspace, is_long
-        return await self._node.carried_out(partial(self._at, body, writes))
+        return await self._node.carried_out(self.name, partial(self._at, body, writes))
 
     def _at(self, body: Callable[[Place, Cancel], T], writes: bool, cancel: Cancel) -> T:  # noqa: FBT001
         patience = Patience(time.monotonic() + LEASE_WAIT_SECONDS, cancel)
@@ -342,13 +343,24 @@ class HomeCore:
 
     @property
     def is_followed(self) -> bool:
-        """Whether its events are looked at."""
-        return self._stream is not None
+        """Whether anybody waits for what happens in it."""
+        return self._stream is not None and self._stream.is_followed
+
+    def rest(self) -> None:
+        """Let go of what is only for who waits for what happens in it; who is just being told comes again."""
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            stream.close()
 
     def wake(self) -> None:
         """Something happened in the home, on some node."""
         if self._stream is not None:
             self._stream.wake()
+
+    def ask_again(self) -> None:
+        """A token of the home may be gone."""
+        if self._stream is not None:
+            self._stream.ask_again()
 
     def end_followers(self) -> None:
         """End whoever follows its events or waits for them."""
@@ -372,7 +384,7 @@ class _InTransactions:
         future: Future[T] = Future()
         try:
             future.set_result(self.run(change))
-        except Exception as error:  # noqa: BLE001  told to whoever looks at the future
+        except MunimentError as error:
             future.set_exception(error)
         return future
 

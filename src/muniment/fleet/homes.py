@@ -16,6 +16,7 @@ import psycopg
 
 from muniment.daemon.tokens import Tokens
 from muniment.errors import ConfigInvalid, LedgerAway, NotFound, printable
+from muniment.fleet import schema
 from muniment.kernel.names import Trust
 from muniment.lane import OWNER
 from muniment.names import hello_key, hello_name
@@ -87,12 +88,12 @@ def add_token(
         url: of the owner of the tables.
         key: of the fleet.
         home: which must be there.
-        name: of the token; `owner`: it may do everything in the home, and replaces the one of that name.
+        name: of the token; `owner`: it may do everything in the home.
         clients: ids that may come with it.
         trust: of what comes with it.
 
     Raises:
-        ConfigInvalid: a name cannot be one, or is taken.
+        ConfigInvalid: a name cannot be one, or is taken; or the key is not the fleet's.
         ManagedMemoryUnavailable: there is no such home, or nobody answers.
     """
     with _state_of(url, key, check_name(home)) as state:
@@ -134,6 +135,10 @@ def _owning(url: str, home: str) -> Iterator[psycopg.Connection[Any]]:
         with psycopg.connect(url, options="-c search_path=muniment") as connection:
             connection.execute("SELECT set_config('muniment.home', %s, true)", (home,))
             yield connection
+    except psycopg.errors.UndefinedTable:
+        raise ConfigInvalid("the database has no ledger yet; run: muniment fleet migrate") from None
+    except psycopg.errors.InsufficientPrivilege:
+        raise ConfigInvalid("this role may not; name the one that owns the tables") from None
     except psycopg.OperationalError as error:
         raise LedgerAway("the database") from error
 
@@ -142,6 +147,7 @@ def _owning(url: str, home: str) -> Iterator[psycopg.Connection[Any]]:
 def _state_of(url: str, key: bytes, home: str) -> Iterator[State]:
     """The state of a home, for what needs none of its files."""
     with closing(LedgerPool(url, 1)) as pool, TemporaryDirectory() as directory:
+        schema.check_key(pool, key)
         shared = Shared(pool.home(home), key_of(key, home), Path(directory))
         with State(None, shared=shared) as state:
             yield state

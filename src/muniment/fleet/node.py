@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import math
 import os
 import secrets
 import shutil
 import threading
 import time
-from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
@@ -34,24 +34,25 @@ from muniment.cancelling import Cancel
 from muniment.daemon.contract import AWAY_SECONDS, HttpProblem
 from muniment.daemon.core import MAX_OWNER, RETRY_SECONDS, Recalls
 from muniment.daemon.page.door import PageDoor
-from muniment.daemon.tokens import THE_OWNER, Principal, owner_token
+from muniment.daemon.tokens import THE_OWNER, Principal, Shares, is_token, owner_token
 from muniment.daemon.work import Metrics
 from muniment.errors import LedgerAway, MunimentError
 from muniment.fence.pool import shared_zygote
 from muniment.fleet import schema
-from muniment.fleet.copies import CopyTerms, WorkingCopy, directory_of
+from muniment.fleet.copies import CopyTerms, WorkingCopy, directory_of, marked
 from muniment.fleet.home import HomeCore
 from muniment.fleet.homes import key_of, keyed
 from muniment.fleet.lease import LEASE_SECONDS
 from muniment.fleet.queue import TurnQueue
 from muniment.kernel.cancel import Patience
+from muniment.lane import OWNER
 from muniment.names import __version__, hello_key, hello_name, hello_proof
 from muniment.opening import embedder_of
 from muniment.ownership import create_private_directory
 from muniment.policy.grammar import check_symlinks
 from muniment.settings import Settings
 from muniment.signatures import load_configured
-from muniment.store.postgres import LedgerPool, session_options
+from muniment.store.postgres import LOOK_SECONDS, LedgerPool, connection_options
 from muniment.store.state import LedgerState, read_key
 
 if TYPE_CHECKING:
@@ -69,10 +70,19 @@ CACHE_BYTES: Final = 8 << 30
 MIN_FREE_BYTES: Final = 64 << 20
 """Bytes that the disk of the working copies has left at least; below that a node takes no work."""
 
+MAX_HOMES: Final = 10_000
+"""Homes that are known, some 5 KB each."""
+
+TIDY_SECONDS: Final = 60.0
+"""Seconds between two looks at all working copies, besides those that a notice asks for."""
+
 _THREADS: Final = 16
 _PAUSE_SECONDS: Final = 1.0
 _REST_SECONDS: Final = 600.0
 _CLOSE_SECONDS: Final = 5.0
+
+_CHANNELS: Final = ("muniment_home", "muniment_cancelled", "muniment_token", "muniment_stale")
+"""On which the database says what happens in homes; see its migrations."""
 
 OPEN_PATHS: Final = frozenset({"/healthz", "/health", "/readyz"})
 """What a load balancer asks, which has no token."""
@@ -99,12 +109,12 @@ class NodeOptions:
     cache: int = CACHE_BYTES
 
 
-def as_core(node: Node) -> DaemonCore:
+def as_core(node: FleetNode) -> DaemonCore:
     """A node as `Daemon` serves it: it has whatever routes ask of a core, and so has each of its homes."""
     return cast("DaemonCore", node)
 
 
-class Node:
+class FleetNode:
     """Open with `open`, close with `close`; what `DaemonCore` is for one machine.
 
     Attributes:
@@ -121,15 +131,20 @@ class Node:
     def __init__(self, settings: Settings, model: Model, options: NodeOptions) -> None:
         self._settings, self._options, self.model = settings, options, model
         self._opened = AsyncExitStack()
-        self._homes: OrderedDict[str, HomeCore] = OrderedDict()
+        self._homes: dict[str, HomeCore] = {}
+        self._lock = threading.Lock()  # Of what homes are known, and of copies of those that are not.
         self._threads = ThreadPoolExecutor(_THREADS, "ledger")
+        self._look_threads = ThreadPoolExecutor(1, "look")
         self._turns = ThreadPoolExecutor(options.slots, "turn")
         self._owner_threads = ThreadPoolExecutor(MAX_OWNER, "owner")
         self._owners: dict[asyncio.Future[Any], Cancel] = {}
+        self._places = Shares(MAX_OWNER, RETRY_SECONDS, reserve=0)
         self._running: set[asyncio.Future[None]] = set()
         self._last_turn = time.monotonic()
         self._over = threading.Event()
+        self._open_nodes: tuple[str, ...] = ()
         self.metrics, self.door, self.mcp = Metrics(), PageDoor(), None
+        self.speaks_mcp = False
         self.epoch = secrets.token_hex(4)
         self.is_draining = False
         self.problem: str | None = None
@@ -156,13 +171,20 @@ class Node:
             opened.callback(self._over.set)
             name, lease = self._options.name, self._options.lease
             self.queue = TurnQueue(
-                self._options.url, self._pool, self._turn, slots=self._options.slots, node=name, stalled=lease
+                self._options.url,
+                self._pool,
+                self._turn,
+                lambda: self._open_nodes,
+                slots=self._options.slots,
+                node=name,
+                stalled=lease,
             )
             for work in (self.queue.run(), self._listen(), self._rest()):
                 running = asyncio.create_task(work)
                 opened.push_async_callback(_ended, running)
             beating = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
             beating.start()
+            opened.push_async_callback(asyncio.to_thread, self._leave)
             opened.push_async_callback(asyncio.to_thread, self._close_copies)
             self._opened = opened.pop_all()
 
@@ -185,6 +207,7 @@ class Node:
         self._pool = LedgerPool(options.url, options.slots + _THREADS)
         try:
             schema.check(self._pool, self._key)
+            self._sign()
         except BaseException:
             self._pool.close()
             raise
@@ -192,6 +215,9 @@ class Node:
     async def stop(self, grace: float) -> bool:
         """Accept nothing more, and give what runs `grace` seconds; whether everything is at rest then."""
         self.is_draining = True
+        with suppress(MunimentError):
+            await self.asked(self._sign)
+            await self.asked(self.queue.hand_over)
         if self._running:
             await asyncio.wait(self._running, timeout=grace)
         for home in self._homes.values():
@@ -224,9 +250,13 @@ class Node:
         Raises:
             HttpProblem: the database is away.
         """
+        if not is_token(unsafe_token):
+            return None
         sent = self.keyed(f"token {unsafe_token}")
         if hmac.compare_digest(sent, self.keyed(f"token {self._own_token}")):
             return THE_OWNER
+        if self.problem == LedgerAway.code:
+            raise self.unavailable()  # Else whoever asks would wait, and in the end nobody could.
         try:
             return await self.asked(lambda: self._principal(sent))
         except MunimentError:
@@ -239,7 +269,7 @@ class Node:
             return None
         return self.home(found[0]).principal(digest)
 
-    def of(self, principal: Principal) -> HomeCore | Node:
+    def of(self, principal: Principal) -> HomeCore | FleetNode:
         """What whoever asks is served by: his home, or for the node's operator the node."""
         return self.home(principal.home) if principal.home else self
 
@@ -250,6 +280,8 @@ class Node:
         if hmac.compare_digest(hello_name(own), unsafe_name):
             found = own
         else:
+            if self.problem == LedgerAway.code:
+                raise self.unavailable()
             known = await self.asked(lambda: self._hello(unsafe_name))
             found = known or found
         return hello_proof(found, nonce, address)
@@ -261,7 +293,12 @@ class Node:
 
     async def problems(self) -> dict[str, str | None]:
         """By the node's name, the code of what keeps it from taking tasks now; None: nothing does."""
-        return {self._options.name: await self.asked(self._looked)}
+        looking = self._loop.run_in_executor(self._look_threads, self._looked)
+        try:  # Also where others ask, too, and nobody answers.
+            problem = await asyncio.wait_for(looking, LOOK_SECONDS)
+        except TimeoutError:
+            problem = LedgerAway.code
+        return {self._options.name: problem}
 
     async def workspace(self, unsafe_name: str | None) -> HomeCore:
         """None: the node's own token is of no home.
@@ -294,33 +331,38 @@ class Node:
         """What `ask` returns, in a thread."""
         return await self._loop.run_in_executor(self._threads, ask)
 
-    async def carried_out(self, body: Callable[[Cancel], T]) -> T:
-        """Carry out what is no task, in a thread; it is cancelled with whoever awaits it.
+    async def carried_out(self, home: str, body: Callable[[Cancel], T]) -> T:
+        """Carry out what is no task of a home, in a thread; it is cancelled with whoever awaits it.
 
         Raises:
             HttpProblem: the node stops, or too much is asked for at once.
         """
         if self.is_draining:
             raise HttpProblem("workspace_draining", headers={"Retry-After": "1"})
-        if len(self._owners) >= MAX_OWNER:
-            raise HttpProblem("busy", headers={"Retry-After": str(RETRY_SECONDS)})
+        share = f"{home}/{OWNER}"
+        self._places.take(share)
         cancel = Cancel()
+
+        def ended(done: asyncio.Future[Any]) -> None:
+            self._places.leave(share)
+            self._owners.pop(done).close()
+
         asked = self._loop.run_in_executor(self._owner_threads, lambda: body(cancel))
         self._owners[asked] = cancel
-        asked.add_done_callback(lambda done: self._owners.pop(done).close())
+        asked.add_done_callback(ended)
         return await until_ended(asked, cancel)
 
     # -- homes
 
     def home(self, name: str) -> HomeCore:
         """A home, which its token has led to."""
-        found = self._homes.get(name)
-        if found is None:
-            ledger, key = self._pool.home(name), key_of(self._key, name)
-            copy = WorkingCopy(directory_of(self._cache, name), ledger, key, self.terms)
-            found = self._homes.setdefault(name, HomeCore(self, ledger, LedgerState(ledger, key), copy))
-        self._homes.move_to_end(name)
-        return found
+        with self._lock:
+            found = self._homes.get(name)
+            if found is None:
+                ledger, key = self._pool.home(name), key_of(self._key, name)
+                copy = WorkingCopy(directory_of(self._cache, name), ledger, key, self.terms)
+                found = self._homes[name] = HomeCore(self, ledger, LedgerState(ledger, key), copy)
+            return found
 
     async def _turn(self, home: str) -> None:
         """A job of the queue: the turn of a home."""
@@ -341,15 +383,21 @@ class Node:
 
     def _beat(self) -> None:
         """Renew leases, and look whether this node can work; in a thread of its own, until closed."""
+        tidied = -math.inf
         while not self._over.wait(self.terms.seconds / 4):
+            if self._looked() == LedgerAway.code:
+                continue
             for home in list(self._homes.values()):
                 with suppress(MunimentError):
                     home.renew()
-            self._looked()
+                if home.is_followed:
+                    self._loop.call_soon_threadsafe(home.wake)  # Where a notice was lost.
             with suppress(MunimentError):
                 self._sign()
-            with suppress(MunimentError, OSError):
-                self._make_room()
+            if time.monotonic() >= tidied + TIDY_SECONDS:
+                tidied = time.monotonic()
+                with suppress(MunimentError, OSError):
+                    self._tidy()
 
     def _looked(self) -> str | None:
         problem = None
@@ -368,49 +416,85 @@ class Node:
         return problem
 
     def _sign(self) -> None:
-        told = (self._options.name, __version__, len(self._running), self.problem)
+        """Tell the others whether this node is open, and learn which of them are."""
+        problem = self.problem or ("draining" if self.is_draining else None)
+        told = (self._options.name, __version__, len(self._running), self._options.slots, problem)
         with self._pool.connection() as connection:
             connection.execute(
-                "INSERT INTO node (name, version, running, problem) VALUES (%s, %s, %s, %s) "
+                "INSERT INTO node (name, version, running, slots, problem) VALUES (%s, %s, %s, %s, %s) "
                 "ON CONFLICT (name) DO UPDATE SET version = excluded.version, running = excluded.running, "
-                "problem = excluded.problem, seen = now()",
+                "slots = excluded.slots, problem = excluded.problem, seen = now()",
                 told,
             )
+            found = connection.execute(
+                "SELECT name FROM node WHERE problem IS NULL AND running < slots "
+                "AND seen > now() - make_interval(secs => %s)",
+                (self._options.lease,),
+            )
+            self._open_nodes = tuple(name for (name,) in found.fetchall())
 
-    def _make_room(self) -> None:
+    def _leave(self) -> None:
+        with suppress(MunimentError), self._pool.connection() as connection:
+            connection.execute("DELETE FROM node WHERE name = %s", (self._options.name,))
+
+    def _tidy(self) -> None:
+        """Throw away copies that may hold what was erased, and what is too much (W3 of `copies`)."""
+        marks = {each: marked(each) for each in self._cache.iterdir()}
+        told = [mark for mark in marks.values() if mark is not None]
+        with self._pool.connection() as connection:
+            names, seen = [name for name, _, _ in told], [erased for _, _, erased in told]
+            found = connection.execute("SELECT stale_copies(%s, %s::bigint[])", (names, seen)).fetchall()
+        for (name,) in found:
+            self._discard(name, only_stale=True)
+        with self._lock:
+            known = {home.copy.directory: home for home in self._homes.values()}
+            for each in (each for each, mark in marks.items() if mark is None and each not in known):
+                shutil.rmtree(each)
+        self._make_room(known)
+
+    def _make_room(self, known: Mapping[Path, HomeCore]) -> None:
         """Close copies that are too many, and delete what is too much on disk, the longest unused first."""
         idle = sorted(
-            (home for home in list(self._homes.values()) if home.copy.is_idle),
+            (home for home in known.values() if home.copy.is_idle and not home.is_followed),
             key=lambda home: home.last_used,
         )
-        for home in idle[: max(0, len(self._homes) - MAX_OPEN)]:
-            with suppress(MunimentError):
-                home.copy.close(Patience(time.monotonic()))
-                if not home.is_followed:
-                    self._homes.pop(home.name, None)
-        kept = sorted(self._cache.iterdir(), key=lambda each: each.stat().st_mtime)
-        sizes = {each: _size(each) for each in kept}
-        used = {home.copy.directory for home in list(self._homes.values())}
+        opened = [home for home in idle if home.copy.is_open]
+        for home in opened[: max(0, len(opened) - MAX_OPEN)]:
+            home.copy.close(Patience(time.monotonic()))
+        for home in idle[: max(0, len(known) - MAX_HOMES)]:
+            self._loop.call_soon_threadsafe(home.rest)
+            if not home.copy.is_open:
+                self._homes.pop(home.name, None)
+        sizes = {each: _size(each) for each in self._cache.iterdir()}
         left = sum(sizes.values()) - self._options.cache
-        for each in kept:
+        for each in sorted(sizes, key=lambda each: each.stat().st_mtime):
             if left <= 0:
                 return
-            if each not in used:
-                _delete(each)
+            name = (marked(each) or ("",))[0]
+            if name and self.home(name).copy.is_idle:
+                self._discard(name)
                 left -= sizes[each]
+
+    def _discard(self, name: str, *, only_stale: bool = False) -> None:
+        patience = Patience(time.monotonic() + _CLOSE_SECONDS)
+        with suppress(MunimentError):
+            self.home(name).copy.discard(patience, only_stale=only_stale)
 
     async def _listen(self) -> None:
         """Be told by the database what happens in homes, until cancelled."""
         while True:
             with suppress(psycopg.Error, OSError):
                 connection = await psycopg.AsyncConnection.connect(
-                    self._options.url, autocommit=True, options=session_options(), connect_timeout=5
+                    self._options.url,
+                    autocommit=True,
+                    **connection_options(f"muniment {self._options.name}"),
                 )
                 async with connection:
-                    await connection.execute("LISTEN muniment_home")
-                    await connection.execute("LISTEN muniment_cancelled")
+                    for channel in _CHANNELS:
+                        await connection.execute(f"LISTEN {channel}")
                     for home in list(self._homes.values()):
                         home.wake()  # What happened while nobody listened.
+                        home.ask_again()
                     async for told in connection.notifies():
                         self._hear(told.channel, told.payload)
             await asyncio.sleep(_PAUSE_SECONDS)
@@ -418,8 +502,12 @@ class Node:
     def _hear(self, channel: str, payload: str) -> None:
         name, _, task = payload.partition(" ")
         home = self._homes.get(name)
+        if channel == "muniment_stale" and directory_of(self._cache, name).exists():
+            self._threads.submit(self._discard, name, only_stale=True)
         if home is None:
             return
+        if channel == "muniment_token":
+            home.ask_again()
         if channel == "muniment_cancelled":
             self._threads.submit(home.interrupt, task)
         home.wake()
@@ -438,7 +526,7 @@ class Node:
 
     async def _end_threads(self) -> None:
         def end() -> None:
-            for pool in (self._threads, self._turns, self._owner_threads):
+            for pool in (self._threads, self._look_threads, self._turns, self._owner_threads):
                 pool.shutdown(wait=False)
             self.recalls.close()
 

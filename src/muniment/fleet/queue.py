@@ -1,9 +1,13 @@
 """The queue of a fleet: which home has a turn next, and on which node. Procrastinate, in the same database.
 
+Apart from `node`: here alone is the queue's library.
+
 Q1 A job names a home in which a task waits, and nothing else; the ledger's rows of tasks are what counts. So
    a job too many finds nothing to do, and one that is missing is put in again within `SWEEP_SECONDS`.
 Q2 A task that is accepted while none of its home was pending is accepted together with its job, or neither.
-Q3 Jobs of one home are carried out one after the other: their lock is the home. Where the node of one is gone
+Q3 A home has its turns on one node as long as that is open: it takes work and has a slot. There its working
+   copy is, and no other node is woken. Where it is closed, full or gone, the home is another one's.
+Q4 Jobs of one home are carried out one after the other: their lock is the home. Where the node of one is gone
    or stopped, another has it within `stalled` seconds and `SWEEP_SECONDS`; what both do is decided by the
    lease.
 
@@ -13,7 +17,8 @@ Source: procrastinate.readthedocs.io, "Locks", "Retry stalled jobs".
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import hashlib
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
@@ -22,9 +27,9 @@ import psycopg
 from procrastinate import exceptions
 
 from muniment import events
-from muniment.store.postgres import LedgerPool, session_options
+from muniment.errors import MunimentError
+from muniment.store.postgres import LedgerPool, connection_options
 
-QUEUE: Final = "muniment"
 TURN: Final = "turn"
 
 SWEEP_SECONDS: Final = 5.0
@@ -49,23 +54,33 @@ class TurnQueue:
         url: of the nodes' role.
         pool: of the same database.
         turn: carries out what waits in a home.
+        open_nodes: the names of those that are open, as far as is known.
         slots: turns at once.
         node: its name.
         stalled: seconds without a sign of a node after which its jobs are another one's.
     """
 
     def __init__(
-        self, url: str, pool: LedgerPool, turn: Turn, *, slots: int, node: str, stalled: float
+        self,
+        url: str,
+        pool: LedgerPool,
+        turn: Turn,
+        open_nodes: Callable[[], Sequence[str]],
+        *,
+        slots: int,
+        node: str,
+        stalled: float,
     ) -> None:
         self._pool, self._slots, self._node, self._stalled = pool, slots, node, stalled
-        kwargs = {"options": session_options(), "application_name": f"muniment {node}"}
+        self._open_nodes = open_nodes
+        kwargs = connection_options(f"muniment {node}")
         self._working = procrastinate.App(
             connector=procrastinate.PsycopgConnector(
                 conninfo=url, min_size=1, max_size=4, kwargs=kwargs, timeout=5.0, reconnect_timeout=1.0
             )
         )
         self._telling = procrastinate.App(connector=procrastinate.SyncPsycopgConnector())
-        self._working.task(name=TURN, queue=QUEUE)(turn)
+        self._working.task(name=TURN)(turn)
 
     def defer(self, connection: psycopg.Connection[Any], home: str, seconds: int = 0) -> None:
         """Have a home have its turn, if the transaction of a connection holds (Q2).
@@ -76,8 +91,16 @@ class TurnQueue:
             seconds: after which, at the earliest.
         """
         later: dict[str, Any] = {"schedule_in": {"seconds": seconds}} if seconds else {}
-        job = self._telling.configure_task(TURN, queue=QUEUE, lock=home, connection=connection, **later)
+        queue = queue_of(node_for(home, self._open_nodes()) or self._node)
+        job = self._telling.configure_task(TURN, queue=queue, lock=home, connection=connection, **later)
         job.defer(home=home)
+
+    def hand_over(self) -> None:
+        """Give what waits for this node to others, where it takes no more work."""
+        with self._pool.connection() as connection:
+            waiting = "SELECT DISTINCT lock FROM procrastinate_jobs WHERE status = 'todo' AND queue_name = %s"
+            for (home,) in connection.execute(waiting, (queue_of(self._node),)).fetchall():
+                self.defer(connection, home)
 
     async def run(self) -> None:
         """Take jobs and sweep, until cancelled; where the database is away, from when it is back on."""
@@ -85,15 +108,17 @@ class TurnQueue:
             try:
                 async with self._working.open_async():
                     await self._at_work()
-            except (exceptions.ProcrastinateException, psycopg.Error, OSError, TimeoutError) as error:
+            except (exceptions.ProcrastinateException, psycopg.Error, MunimentError, OSError) as error:
                 events.emit("queue_away", problem=type(error).__name__)
+            except Exception as defect:  # noqa: BLE001  Without a queue a node would be up and do nothing.
+                events.emit_defect("queue_broke", defect)
             await asyncio.sleep(_AGAIN_SECONDS)
 
     async def _at_work(self) -> None:
         """Take jobs and sweep, until either fails."""
         working = asyncio.create_task(
             self._working.run_worker_async(
-                queues=[QUEUE],
+                queues=[queue_of(self._node)],
                 name=self._node,
                 concurrency=self._slots,
                 install_signal_handlers=False,
@@ -128,7 +153,23 @@ class TurnQueue:
     def _put_in(self) -> None:
         """Give each home a job in which a task is pending and none has one (Q1)."""
         with self._pool.connection() as connection:
-            found = connection.execute("SELECT waiting_homes(%s)", (_SWEPT,)).fetchall()
+            queues = [queue_of(node) for node in self._open_nodes()]
+            found = connection.execute("SELECT waiting_homes(%s, %s)", (_SWEPT, queues)).fetchall()
             for (home,) in found:
                 events.emit("turn_missing", home=home)
                 self.defer(connection, home)
+
+
+def queue_of(node: str) -> str:
+    """The queue of a node: with it the name of a channel, which has at most 63 bytes."""
+    return f"node-{hashlib.sha256(node.encode()).hexdigest()[:16]}"
+
+
+def node_for(home: str, nodes: Sequence[str]) -> str | None:
+    """Which of some nodes a home belongs to, the same wherever it is asked; None: there is none.
+
+    Where a node comes or goes, only its homes move.
+
+    Source: Thaler and Ravishankar, "Using name-based mappings to increase hit rates", 1998.
+    """
+    return max(nodes, key=lambda node: hashlib.sha256(f"{node}\n{home}".encode()).digest(), default=None)

@@ -156,7 +156,7 @@ class Cursor(Protocol):
     def __iter__(self) -> Iterator[Any]: ...
 
 
-class Connection(Protocol):
+class Transaction(Protocol):
     """A transaction that is open."""
 
     def execute(self, statement: str, values: Sequence[Any] = ..., /) -> Cursor:
@@ -173,7 +173,7 @@ class Ledger(Protocol):
     def name(self) -> str:
         """What people know it by."""
 
-    def transaction(self) -> AbstractContextManager[Connection]:
+    def transaction(self) -> AbstractContextManager[Transaction]:
         """A write transaction: committed when the block ends, rolled back when it raises. They nest as one.
 
         Raises:

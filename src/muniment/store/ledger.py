@@ -503,10 +503,12 @@ def history(
     keys = list(roots) if below is None else [names[below.scope]] if below.scope in names else []
     rel = "" if below is None else below.rel
     erased = erased_name(state, keys[0], below.rel) if below is not None and keys else ""
+    # As another text it has SQLite go from the newest on, and end at the limit; of one path the index knows
+    # better.
+    column = "root" if rel else "root || ''"
     rows = state.ledger.rows(
         "SELECT done, task, kind, root, rel, before_digest, after_digest, trust, decided_by, policy, undoes "  # noqa: S608  only marks are put in
-        # The plus has SQLite go from the newest on, and end at the limit; of one path the index knows better.
-        f"FROM step WHERE done IS NOT NULL AND {'' if rel else '+'}root IN ({', '.join('?' * len(keys))}) "
+        f"FROM step WHERE done IS NOT NULL AND {column} IN ({_marks(keys)}) "
         "AND (? = '' OR rel IN (?, ?) OR substr(rel, 1, length(?) + 1) = ? || '/') "
         "ORDER BY change_set DESC, position LIMIT ?",
         (*keys, rel, rel, erased, rel, rel, limit),
@@ -572,7 +574,7 @@ def count_by_day(
     """
     rows = state.ledger.rows(
         "SELECT substr(done, 1, 10) AS day, root, count(*) FROM step "  # noqa: S608  only marks are put in
-        f"WHERE done >= ? AND root IN ({', '.join('?' * len(roots))}) GROUP BY day, root ORDER BY day, root",
+        f"WHERE done >= ? AND root IN ({_marks(roots)}) GROUP BY day, root ORDER BY day, root",
         (since, *roots),
     )
     return tuple((day, roots[root], count) for day, root, count in rows)
@@ -618,6 +620,11 @@ def undone_by(state: State, task: str) -> str | None:
         if undoing not in undone:
             undone.setdefault(undoes, undoing)
     return undone.get(task)
+
+
+def _marks(keys: Collection[RootKey]) -> str:
+    """Marks for roots behind IN, which not every engine takes with nothing in it."""
+    return ", ".join("?" * len(keys)) or "NULL"
 
 
 def _kind(before: str | None, after: str | None) -> Kind:

@@ -22,12 +22,14 @@ import functools
 import re
 import select
 import threading
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import psycopg
 from psycopg import errors as problems
+from psycopg.abc import PQGen
 from psycopg.pq import TransactionStatus
 from psycopg_pool import ConnectionPool, PoolTimeout
 
@@ -43,13 +45,24 @@ LOCK_SECONDS: Final = 30
 IDLE_SECONDS: Final = 10
 """Seconds that a transaction may do nothing: its node was stopped, or is gone."""
 
+ANSWER_SECONDS: Final = 45.0
+"""Seconds that a statement of a home waits for its answer: a server that hangs closes no connection."""
+
+LOOK_SECONDS: Final = 3.0
+"""Likewise what is asked of all homes, of some rows: whose a token is, whether anybody answers."""
+
 _SESSION: Final = (
     f"-c lock_timeout={LOCK_SECONDS}s -c idle_in_transaction_session_timeout={IDLE_SECONDS}s "
     "-c search_path=muniment -c client_min_messages=warning -c plan_cache_mode=force_generic_plan"
 )
 _HOME: Final = "SELECT set_config('muniment.home', $1, true)"
-_BEGIN: Final = "BEGIN; SET LOCAL muniment.home = %s; SELECT epoch FROM home FOR NO KEY UPDATE"
-"""One message to the server and back, which a pipeline would be too, for three times the work here."""
+_BEGIN: Final = (
+    "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL muniment.home = %s; "
+    "SELECT epoch FROM home FOR NO KEY UPDATE"
+)
+"""One message to the server and back, which a pipeline would be too, for three times the work here. The level
+is said, whatever the server takes for the default: who has waited sees what it has waited for (P2)."""
+
 _BLOCK: Final = 500
 """Rows that come at a time where all are more than fits into memory."""
 
@@ -67,12 +80,22 @@ _AWAY: Final = (
     problems.IdleInTransactionSessionTimeout,
 )
 _STAYS: Final = frozenset({TransactionStatus.INTRANS, TransactionStatus.INERROR})
+T = TypeVar("T")
+
 _PLACEHOLDER: Final = re.compile(r"'[^']*'|\?([0-9]*)|CAST\((\w+) AS BLOB\)|INDEXED BY \w+")
 
 
-def session_options() -> str:
-    """What every connection to the database says at its beginning."""
-    return _SESSION
+def connection_options(name: str) -> dict[str, Any]:
+    """How every connection to the database is made: by a name there; a line that is dead is found so."""
+    return {
+        "options": _SESSION,
+        "application_name": name,
+        "connect_timeout": round(WAIT_SECONDS),
+        "tcp_user_timeout": 10_000,
+        "keepalives_idle": 10,
+        "keepalives_interval": 5,
+        "keepalives_count": 3,
+    }
 
 
 @functools.lru_cache(maxsize=1_000)
@@ -92,6 +115,27 @@ def translated(statement: str) -> str:
     return _PLACEHOLDER.sub(each, statement)
 
 
+class _Bounded(psycopg.Connection[tuple[Any, ...]]):
+    """A connection that is closed where no answer comes in time.
+
+    Attributes:
+        seconds: for an answer.
+    """
+
+    seconds = ANSWER_SECONDS
+
+    def wait(self, gen: PQGen[T], interval: float = 0.1, timeout: float | None = None) -> T:
+        """See `psycopg.Connection.wait`."""
+        limit = self.seconds if timeout is None else timeout
+        until = time.monotonic() + limit
+        try:
+            return super().wait(gen, interval, limit)
+        except psycopg.OperationalError:
+            if time.monotonic() >= until:
+                self.close()
+            raise
+
+
 class LedgerPool:
     """Connections to the database, for all homes of a node. Close it when done.
 
@@ -101,8 +145,9 @@ class LedgerPool:
     """
 
     def __init__(self, url: str, size: int) -> None:
-        self.pool: ConnectionPool[psycopg.Connection[tuple[Any, ...]]] = ConnectionPool(
+        self.pool: ConnectionPool[_Bounded] = ConnectionPool(
             url,
+            connection_class=_Bounded,
             min_size=0,
             max_size=size,
             open=True,
@@ -110,14 +155,7 @@ class LedgerPool:
             reconnect_timeout=1.0,
             max_idle=60.0,
             num_workers=2,
-            kwargs={
-                "autocommit": True,
-                "prepare_threshold": 0,
-                "options": _SESSION,
-                "connect_timeout": round(WAIT_SECONDS),
-                "application_name": "muniment",
-                "tcp_user_timeout": 10_000,
-            },
+            kwargs={"autocommit": True, "prepare_threshold": 0, **connection_options("muniment")},
         )
 
     def home(self, name: str, epoch: int | None = None) -> HomeLedger:
@@ -126,13 +164,17 @@ class LedgerPool:
 
     @contextmanager
     def connection(self) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
-        """A connection that sees no home.
+        """A connection that sees no home, for what is answered at once.
 
         Raises:
             ManagedMemoryUnavailable: there is none, or as P4.
         """
         with _reporting("the database"), self.pool.connection() as connection:
-            yield connection
+            connection.seconds = LOOK_SECONDS
+            try:
+                yield connection
+            finally:
+                connection.seconds = ANSWER_SECONDS
 
     def close(self) -> None:
         """Close all connections."""
@@ -169,13 +211,14 @@ class HomeLedger:
         """
         inside = self._open
         if inside is not None:
-            yield inside
+            with _reporting(self.name):  # Here, too: whoever began it may go on behind a savepoint.
+                yield inside
             return
         with _reporting(self.name), self._begun() as connection:
             self._own.open = opened = HomeTransaction(connection)
             try:
                 yield opened
-                opened.execute("COMMIT")
+                opened.commit()
             finally:
                 self._own.open = None
 
@@ -269,7 +312,7 @@ class HomeLedger:
 
 
 class HomeTransaction:
-    """A transaction of a home that is open, as `Connection` has it.
+    """A transaction of a home that is open, as `Transaction` has it.
 
     Attributes:
         raw: its connection, for what is to hold exactly if the transaction does.
@@ -280,17 +323,29 @@ class HomeTransaction:
         self._unsent: list[tuple[str, Sequence[Any]]] = []
 
     def execute(self, statement: str, values: Sequence[Any] = (), /) -> psycopg.Cursor[tuple[Any, ...]]:
-        """See `Connection`; raises also what is wrong with what was not sent before."""
-        if not self._unsent:
-            return _execute(self.raw, translated(statement), values)
-        unsent, self._unsent = self._unsent, []
-        with self.raw.pipeline():  # One message to the server and back.
-            for each in unsent:
-                _execute(self.raw, *each)
+        """See `Transaction`; raises also what is wrong with what was not sent before."""
+        with self._sending():
             return _execute(self.raw, translated(statement), values)
 
+    def commit(self) -> None:
+        """Have all of it hold; raises as `execute`."""
+        with self._sending():
+            self.raw.execute("COMMIT")
+
+    @contextmanager
+    def _sending(self) -> Iterator[None]:
+        """Send what was not sent with the next statement, as one message to the server and back."""
+        if not self._unsent:
+            yield
+            return
+        unsent, self._unsent = self._unsent, []
+        with self.raw.pipeline():
+            for each in unsent:
+                _execute(self.raw, *each)
+            yield
+
     def executemany(self, statement: str, rows: Iterable[Sequence[Any]], /) -> object:
-        """See `Connection`: nobody asks what comes of it, and so it is sent with the next statement (P5)."""
+        """See `Transaction`: nobody asks what comes of it, and so it is sent with the next statement (P5)."""
         self._unsent += [(translated(statement), tuple(each)) for each in rows]
         return None
 

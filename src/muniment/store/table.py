@@ -16,7 +16,7 @@ from operator import attrgetter
 from types import NoneType
 from typing import Any, Final, Generic, TypeVar, get_args, get_origin, get_type_hints
 
-from muniment.store.database import Connection, Ledger
+from muniment.store.database import Ledger, Transaction
 
 T = TypeVar("T")
 
@@ -47,7 +47,9 @@ class Table(Generic[T]):
         self._get = attrgetter(*(path for path, _, _ in kept))
         self._dumps = [at for at, (_, _, hint) in enumerate(kept) if _plain(hint) in _JSON]
 
-    def insert(self, connection: Connection, items: Iterable[T], how: str = "INSERT", more: str = "") -> None:
+    def insert(
+        self, connection: Transaction, items: Iterable[T], how: str = "INSERT", more: str = ""
+    ) -> None:
         """Add rows; one statement for all of them.
 
         Args:
@@ -58,7 +60,7 @@ class Table(Generic[T]):
         """
         connection.executemany(f"{how} {self._insert} {more}", map(self._row, items))
 
-    def add(self, connection: Connection, item: T) -> int:
+    def add(self, connection: Transaction, item: T) -> int:
         """Add a row; its number, which the table gives."""
         return int(
             connection.execute(f"INSERT {self._insert} RETURNING {self._key}", self._row(item)).fetchone()[0]
@@ -68,7 +70,7 @@ class Table(Generic[T]):
         """The rows that are left by what stands behind FROM, in its order."""
         return tuple(map(self._made, database.rows(self._select + rest, values)))
 
-    def each(self, connection: Connection, rest: str = "", values: Sequence[object] = ()) -> Iterator[T]:
+    def each(self, connection: Transaction, rest: str = "", values: Sequence[object] = ()) -> Iterator[T]:
         """As `read`, one after the other: for what is more than fits into memory."""
         return map(self._made, connection.execute(self._select + rest, values))
 

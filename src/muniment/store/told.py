@@ -88,11 +88,9 @@ class HookSession:
         """
         with self._ledger.transaction() as connection:
             connection.execute("DELETE FROM session WHERE at NOT BETWEEN ? AND ?", _span(now))
-            _SESSIONS.insert(
-                connection,
-                [_Session(self._id, timestamp(now))],
-                more="ON CONFLICT (id) DO UPDATE SET at = excluded.at",
-            )
+            told_now = (timestamp(now), self._id)
+            if not connection.execute("UPDATE session SET at = ? WHERE id = ?", told_now).rowcount:
+                _SESSIONS.insert(connection, [_Session(self._id, timestamp(now))])
             told = [_ToldRow(self._id, entry) for entry in entries]
             again = "DELETE FROM told WHERE session = ? AND root = ? AND rel = ?"
             connection.executemany(again, [(self._id, *each.entry[:2]) for each in told])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,11 +27,13 @@ class Base:
 
     Attributes:
         superuser, owner, node: its URLs, by role.
+        pool: of the nodes' role, for whoever needs none of its own.
     """
 
     superuser: str
     owner: str
     node: str
+    pool: LedgerPool
 
     def new_home(self) -> str:
         """A home of its own for a test."""
@@ -56,15 +58,16 @@ def base_on(superuser: str) -> Iterator[Base]:
         _, _, name = url.rpartition("/")
         with psycopg.connect(url, autocommit=True) as connection:
             for role in (OWNING, schema.ROLE):
-                if not connection.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", (role,)).fetchone():
+                with suppress(psycopg.errors.DuplicateObject, psycopg.errors.UniqueViolation):
                     connection.execute(f"CREATE ROLE {role} LOGIN")
             connection.execute(f'GRANT CREATE ON DATABASE "{name}" TO {OWNING}')
-        base = Base(url, _as(url, OWNING), _as(url, schema.ROLE))
-        schema.migrate(base.owner, KEY)
-        yield base
+        owner, node = as_role(url, OWNING), as_role(url, schema.ROLE)
+        schema.migrate(owner, KEY)
+        with closing(LedgerPool(node, 16)) as pool:
+            yield Base(url, owner, node, pool)
 
 
-def _as(url: str, role: str) -> str:
+def as_role(url: str, role: str) -> str:
     """The same database for another role; a server that asks for passwords is not for tests."""
     scheme, _, rest = url.partition("://")
     return f"{scheme}://{role}@{rest.rpartition('@')[2]}"

@@ -60,7 +60,8 @@ class Ledgered:
         with self.state.ledger.transaction() as connection:
             made = "task, kind, at, done, trust, decided_by, policy, token"
             values = "?, 'remember', '', '', 'owner', 'stub', '', ''"
-            connection.execute(f"INSERT OR IGNORE INTO change_set ({made}) VALUES ({values})", (task.id,))
+            again = "ON CONFLICT DO NOTHING"
+            connection.execute(f"INSERT INTO change_set ({made}) VALUES ({values}) {again}", (task.id,))
             append(self.state, "", "commit", task.id, {})
 
     def tasks(self, workspace="w"):

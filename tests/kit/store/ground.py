@@ -153,11 +153,11 @@ def photograph(base):
 
 
 @contextmanager
-def opened(base, state):
+def opened(base, state, opening=State):
     """Both roots bound."""
     roots = bind_all({scope: base / scope for scope in ("user", "project")})
     try:
-        with State(state) as held:
+        with opening(state) as held:
             yield Ground(base, roots, held)
     finally:
         for root in roots.values():
@@ -170,7 +170,7 @@ def lay(base, files):
         (base / path).write_bytes(data)
 
 
-def laid_out(base):
+def laid_out(base, opening=State):
     """Both roots bound, with an entry, a topic and its entry in `user`, and an outside tree."""
     lay(base, {**STANDING, "outside/secret.md": b"secret\n"})
-    return opened(base, None)
+    return opened(base, None, opening)

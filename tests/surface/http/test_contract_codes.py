@@ -109,8 +109,9 @@ def test_every_code_of_an_answer_is_told_where_it_is_so(daemon, world, monkeypat
             expected |= dict.fromkeys(("error", "title"), sentence)
             assert (sent.status_code, document) == (status, document | expected), document
             assert sent.headers["content-type"] == "application/problem+json"
-    # That only an undo could be told, and those are the owner's, whom no review stops.
-    assert seen == set(HTTP) - {"pending_review"}
+    # That only an undo could be told, and those are the owner's, whom no review stops; and that a node alone
+    # tells: tests/surface/fleet/test_away.py.
+    assert seen == set(HTTP) - {"pending_review", "ledger_away"}
 
 
 def refused(daemon):

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from kit.daemon.raw import running
+from kit.fleet.engines import ENGINES, Opening
 from kit.raising import raised
 from kit.threads import together
 from muniment.daemon import service
@@ -26,15 +27,27 @@ from muniment.kernel.names import Trust
 from muniment.lane import OWNER
 from muniment.store.audit import records
 from muniment.store.database import COMPANIONS, Database
+from muniment.store.postgres import HomeLedger
 from muniment.store.state import State
 
 OWNERS = "o" * 43
 EDITOR = ("editor", ["editor-1"], Trust.AGENT)
 
 
+@pytest.fixture(scope="module", params=ENGINES)
+def engine(request):
+    """What the ledger is kept in, for the tests that ask for one."""
+    return request.param
+
+
 @pytest.fixture
-def state(tmp_path):
-    with State(tmp_path / "state") as made:
+def opening(engine, request):
+    return Opening(request.getfixturevalue("fleet") if engine == "postgres" else None)
+
+
+@pytest.fixture
+def state(opening, tmp_path):
+    with opening(tmp_path / "state") as made:
         yield made
 
 
@@ -124,8 +137,13 @@ def test_a_clients_token_is_known_with_its_ids_and_its_trust_and_stands_nowhere(
     assert token not in json.dumps(bodies)
 
 
+def elsewhere(ledger):
+    """Another connection to it."""
+    return ledger.at(0) if isinstance(ledger, HomeLedger) else Database(ledger.path, synchronous="FULL")
+
+
 def test_a_revoked_token_is_nobodys_at_once_also_for_who_reads_by_another_connection(tokens, state):
-    with closing(Database(state.ledger.path, synchronous="FULL")) as reads:
+    with closing(elsewhere(state.ledger)) as reads:
         asked, old = Tokens(state, reads), tokens.add(*EDITOR)
         assert (before := asked.principal(old, OWNERS)) is not None
         tokens.revoke("editor")
@@ -149,23 +167,23 @@ def test_a_name_or_an_id_that_cannot_be_one_is_refused_and_leaves_nothing(tokens
     assert (tokens.all(), [each for each in records(state) if each.kind == "token"]) == ((), [])
 
 
-def test_of_many_who_take_one_name_or_one_id_at_once_one_has_it(tmp_path):
+def test_of_many_who_take_one_name_or_one_id_at_once_one_has_it(opening, tmp_path):
     def take(number):
-        with State(tmp_path / "state") as state:
+        with opening(tmp_path / "state") as state:
             try:
                 return Tokens(state).add(f"name-{number % 2}", ["shared"], Trust.AGENT)
             except ConfigInvalid:
                 return None
 
-    with State(tmp_path / "state"):
+    with opening(tmp_path / "state"):
         assert len([each for each in together(6, take) if each is not None]) == 1
 
 
 # -- K3: comparing -------------------------------------------------------------------------------------
 
 
-def test_what_is_not_exactly_a_token_is_nobodys(tokens, tmp_path):
-    with State(tmp_path / "other") as other:
+def test_what_is_not_exactly_a_token_is_nobodys(tokens, opening, tmp_path):
+    with opening(tmp_path / "other") as other:
         theirs = Tokens(other).add(*EDITOR)
     mine = tokens.add(*EDITOR)
     sent = ["", "x", "o" * 1_000_000, "\u00e9" * 43, "' OR 1=1 --" + "o" * 40, "%" * 43, "_" * 43, theirs]

@@ -124,8 +124,15 @@ def test_a_task_that_ends_between_the_look_at_it_and_at_its_events_is_answered_a
     async def changed(_seconds):
         raise AssertionError("it waits for what has come already")
 
-    stream = SimpleNamespace(is_closed=False, changed=changed, since=lambda number: (number, next(events)))
-    core = SimpleNamespace(stream=stream, find=lambda *_: next(looks))
+    async def since(number):
+        return number, next(events)
+
+    stream = SimpleNamespace(is_closed=False, changed=changed, since=since)
+
+    async def find(*_):
+        return next(looks)
+
+    core = SimpleNamespace(stream=stream, find=find)
     lane = _LaneMemory(core, None, None, None, None, None)
     assert asyncio.run(lane._over(running, 0, lambda *_: None)) is over
 

@@ -1,15 +1,27 @@
-"""A ledger for the tests of a file."""
+"""A ledger of each engine for the tests of a file."""
 
 from __future__ import annotations
 
 import pytest
 
+from kit.fleet.engines import ENGINES, Opening
 from muniment.store.audit import verify
-from muniment.store.state import State
+
+
+@pytest.fixture(scope="module", params=ENGINES)
+def engine(request):
+    """What the ledger is kept in."""
+    return request.param
 
 
 @pytest.fixture(scope="module")
-def state():
-    with State(None) as opened:
+def opening(engine, request):
+    """Opens states over that engine."""
+    return Opening(request.getfixturevalue("fleet") if engine == "postgres" else None)
+
+
+@pytest.fixture(scope="module")
+def state(opening):
+    with opening() as opened:
         yield opened
         assert verify(opened).problems == ()

@@ -8,6 +8,7 @@ from functools import partial
 
 import pytest
 
+from kit.fleet.engines import of_sqlite
 from kit.lane.ledgered import (
     ASKED,
     BOT,
@@ -45,6 +46,7 @@ def edit(factory, columns, task):
         connection.execute(f"UPDATE task SET {columns} WHERE id = ?", (task.id,))
 
 
+@of_sqlite  # Of a fleet: units/fleet/test_plans.py.
 def test_only_what_is_pending_is_looked_through_for_what_is_next(ledgered, lane, monkeypatch):
     begun(lane)
     ledger, queries = ledgered.state.ledger, []
@@ -126,17 +128,19 @@ def test_tasks_are_read_page_by_page_the_newest_first(ledgered):
 
 
 @pytest.mark.threat("T-API-06", control="kept_keys")
-def test_a_key_names_its_task_for_a_day_whatever_is_sent_meanwhile_and_over_a_restart(tmp_path, monkeypatch):
+def test_a_key_names_its_task_for_a_day_whatever_is_sent_meanwhile_and_over_a_restart(
+    opening, tmp_path, monkeypatch
+):
     monkeypatch.setattr(reading, "MAX_RECORDS", 8)
     clock, sent = Clock(), asked(by=BOT, repeat="k")
-    with State(tmp_path / "state") as state:
+    with opening(tmp_path / "state") as state:
         lane = Lane(state, "w", now=clock)
         first = lane.submit(sent).task
         done = lane.finish(lane.claim(), DONE)
         with state.ledger.transaction():
             others = [lane.cancel(submit(lane, by=BOT).id, BOT).id for _ in range(20)]
     clock.now += timedelta(hours=23, minutes=59)
-    with State(tmp_path / "state") as state:
+    with opening(tmp_path / "state") as state:
         lane = Lane(state, "w", now=clock)
         again = lane.submit(sent)
         assert (again.repeated, again.task, lane.get(first.id)) == (True, done, done)
@@ -209,8 +213,10 @@ def test_one_task_of_a_workspace_runs_at_a_time_however_many_threads_claim(ledge
     assert lane.claim() is not None
 
 
-def test_another_process_sees_what_was_accepted_and_how_it_ended_and_no_more_what_was_asked(ledgered, lane):
-    with State(ledgered.state.directory) as state:
+def test_another_process_sees_what_was_accepted_and_how_it_ended_and_no_more_what_was_asked(
+    ledgered, lane, opening
+):
+    with opening(ledgered.state.directory) as state:
         elsewhere = Lane(state, lane.workspace)
         for ended in (DONE, FAILED, CANCELLED):
             task = submit(lane)

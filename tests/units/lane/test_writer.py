@@ -5,26 +5,56 @@ from __future__ import annotations
 import threading
 from contextlib import closing, contextmanager
 
+import psycopg
 import pytest
 
+from kit.fleet.engines import of_sqlite
 from kit.raising import raised
 from kit.threads import together
 from muniment import lane as subject
 from muniment.errors import ManagedMemoryUnavailable, WorkspaceDraining
+from muniment.fleet.schema import ROLE
 from muniment.lane import MAX_GROUP, Writer
 from muniment.store.database import Database
+from muniment.store.postgres import HomeLedger
 
 PATIENCE = 30
+ABORT = {
+    "sqlite": "INSERT OR ROLLBACK INTO thing VALUES (3, NULL)",
+    "postgres": "SELECT pg_terminate_backend(pg_backend_pid())",
+}
+
+
+TABLES = (
+    "CREATE TABLE thing (number INTEGER PRIMARY KEY, data TEXT)",
+    "CREATE TABLE owned (thing INTEGER REFERENCES thing DEFERRABLE INITIALLY DEFERRED)",
+)
 
 
 @pytest.fixture
-def database(tmp_path):
+def database(engine, request, tmp_path):
+    """A ledger with two tables of the test's own."""
+    if engine == "postgres":
+        with shared(request.getfixturevalue("fleet")) as made:
+            yield made
+        return
     with closing(Database(tmp_path / "things.db", synchronous="FULL")) as made:
         with made.transaction() as connection:
-            connection.execute("CREATE TABLE thing (number INTEGER PRIMARY KEY, data TEXT)")
-            owned = "thing INTEGER REFERENCES thing DEFERRABLE INITIALLY DEFERRED"
-            connection.execute(f"CREATE TABLE owned ({owned})")
+            for table in TABLES:
+                connection.execute(table)
         yield made
+
+
+@contextmanager
+def shared(fleet):
+    """The ledger of a home, with tables that belong to none."""
+    with psycopg.connect(fleet.owner, autocommit=True, options="-c search_path=muniment") as owner:
+        for table in (*TABLES, f"GRANT ALL ON thing, owned TO {ROLE}"):
+            owner.execute(table)
+        try:
+            yield fleet.pool.home(fleet.new_home())
+        finally:
+            owner.execute("DROP TABLE owned, thing")
 
 
 @pytest.fixture
@@ -34,11 +64,25 @@ def writer(database):
 
 
 @pytest.fixture
-def commits(database):
-    """The statements that ended a transaction, as SQLite carried them out."""
-    seen, ends = [], {"COMMIT", "ROLLBACK"}
-    with database.bare() as connection:
-        connection.set_trace_callback(lambda said: seen.append(said) if said in ends else None)
+def commits(database, monkeypatch):
+    """A word for each transaction that was to be committed."""
+    seen = []
+
+    def note(said):
+        if said == "COMMIT":
+            seen.append(said)
+
+    if isinstance(database, Database):
+        with database.bare() as connection:
+            connection.set_trace_callback(note)
+        return seen
+    real = psycopg.Connection.execute
+
+    def execute(connection, statement, *values):
+        note(statement)
+        return real(connection, statement, *values)
+
+    monkeypatch.setattr(psycopg.Connection, "execute", execute)
     return seen
 
 
@@ -70,7 +114,7 @@ def adding(database, number, data=None):
 
 def executing(database, statement, error=None):
     def execute():
-        with database.bare() as connection:
+        with database.transaction() as connection:
             connection.execute(statement)
         if error is not None:
             raise error
@@ -83,6 +127,8 @@ def numbers(database):
 
 
 def seen_from_elsewhere(database):
+    if isinstance(database, HomeLedger):
+        return numbers(database.at(0))
     with closing(Database(database.path, synchronous="FULL")) as elsewhere:
         return numbers(elsewhere)
 
@@ -97,22 +143,23 @@ def test_a_change_that_raises_whatever_it_is_takes_back_only_itself(database, wr
     assert writer.run(adding(database, 4)) == 4
 
 
-def test_a_commit_that_fails_fails_every_change_of_its_group_and_no_other(database, writer, commits):
+def test_a_commit_that_fails_fails_every_change_of_its_group_and_no_other(engine, database, writer, commits):
     orphan = executing(database, "INSERT INTO owned VALUES (99)")  # Looked at when it is committed.
     for future in grouped(writer, adding(database, 1), orphan, adding(database, 2)):
         raised(ManagedMemoryUnavailable, future.result, PATIENCE)
     assert (writer.run(adding(database, 3)), seen_from_elsewhere(database)) == (3, [3])
-    assert commits == ["COMMIT", "COMMIT", "ROLLBACK", "COMMIT"]
+    assert commits == ["COMMIT"] * 3
     # So does one that takes back everything, or would end the thread.
-    abort = executing(database, "INSERT OR ROLLBACK INTO thing VALUES (3, NULL)")
+    abort = executing(database, ABORT[engine])
     leaving = executing(database, "ROLLBACK", SystemExit())
     for number, (broken, kind) in enumerate(((abort, ManagedMemoryUnavailable), (leaving, SystemExit)), 4):
         futures = grouped(writer, adding(database, 9), broken)
-        assert [type(future.exception(PATIENCE)) for future in futures] == [kind, kind]
+        assert [isinstance(future.exception(PATIENCE), kind) for future in futures] == [True, True]
         assert writer.run(adding(database, number)) == number
     assert numbers(database) == [3, 4, 5]
 
 
+@of_sqlite
 def test_a_full_disk_leaves_exactly_what_was_told(database, writer):
     ((pages,),) = database.rows("PRAGMA page_count")
     database.rows(f"PRAGMA max_page_count = {pages + 8}")
@@ -148,6 +195,7 @@ def test_close_carries_out_what_waits_and_refuses_what_comes_later(database):
     writer.close()
 
 
+@of_sqlite  # It is about the queue alone.
 def test_of_threads_that_race_with_close_none_waits_for_ever(database):
     writer = Writer(database)
     done, refused = [], []

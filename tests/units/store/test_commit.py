@@ -16,6 +16,7 @@ from unittest.mock import patch
 
 import pytest
 
+from kit.fleet.engines import over_both
 from kit.jobs.places import raising
 from kit.meanwhile import nth
 from kit.raising import raised
@@ -67,6 +68,7 @@ unavailable = partial(raised, ManagedMemoryUnavailable)
 broken = raising(ManagedMemoryUnavailable("user", "the disk reports an error"))
 
 
+@over_both
 @pytest.mark.threat("T-LEAK-08", control="private_modes")
 def test_a_dry_run_says_the_same_and_what_lands_is_private_under_any_umask(ground, changes):
     before = ground.photograph()
@@ -118,6 +120,7 @@ def test_an_index_of_a_persons_has_its_name_back_where_another_one_cannot_be_wri
     assert ground.contents() == before
 
 
+@over_both
 def test_a_ledger_that_nobody_commits_to_begins_nothing(ground):
     journal = LedgerJournal(ground.state, ground.roots)
     raised(ValueError, journal.begin, None, new_token(), match="nobody asks")
@@ -149,6 +152,7 @@ def test_a_fault_of_the_disk_at_any_stage_leaves_no_trace(ground, changes, call,
         assert index_is_right(ground.base / scope)
 
 
+@over_both
 @pytest.mark.parametrize("step", ["begin", "finish"])
 def test_a_ledger_that_cannot_be_written_leaves_no_trace_in_the_files(ground, changes, step):
     ground.commit(new("user/first.md"), new("project/first.md"))
@@ -166,6 +170,7 @@ def test_a_ledger_that_cannot_be_written_leaves_no_trace_in_the_files(ground, ch
     assert [index_is_right(root) for root in (ground.user, ground.project)] == [True, True]
 
 
+@over_both
 def test_a_commit_that_cannot_be_taken_back_is_taken_back_before_the_next_one(ground):
     before = ground.contents()
     with patch.object(Directory, "sync", broken), patch.object(land, "_take_back", broken):
@@ -226,6 +231,7 @@ def before(ground):
     return contents
 
 
+@over_both
 @pytest.mark.threat("T-IDX-02", control="recovery")
 def test_what_was_begun_and_not_done_is_taken_back_and_told_and_the_task_may_try_again(ground, before):
     assert recovered(ground) == (TOOK_BACK,)
@@ -286,6 +292,7 @@ def test_a_link_put_in_the_way_between_crash_and_recovery_is_not_followed(ground
     assert (ground.user / what).is_symlink()
 
 
+@over_both
 def test_each_root_is_recovered_when_somebody_opens_it(ground):
     """A commit in two roots: the first opens only one of them."""
     changes = ground.edit("user/a.md", b"u\n"), ground.edit("project/p.md", b"p\n")

@@ -12,6 +12,7 @@ from itertools import product
 
 import pytest
 
+from kit.fleet.engines import over_both, rows_of
 from kit.meanwhile import nth
 from kit.raising import raised
 from kit.store.ground import STRICT, Claim, by, lax, new, patience
@@ -42,15 +43,20 @@ def secret(size=120):
     return os.urandom(size).hex().encode()
 
 
+IN_FILES = {"sqlite": {"ledger.db"}, "postgres": set()}
+"""Where the text of a task that waits stands, of the files of the state directory."""
+
+
 @pytest.fixture
 def where(ground):
     return EraseGround(ground.state, ground.roots, STRICT, patience())
 
 
 def left_in(ground, *texts):
-    """Pieces of 16 bytes of `texts` in the files of the state directory, by trying all of them."""
+    """Pieces of 16 bytes of `texts` in the files of the state directory or in rows, by trying all of them."""
     wanted = {text[at : at + 16] for text in texts for at in range(len(text) - 15)}
     files = [(path.name, path.read_bytes()) for path in ground.state.directory.iterdir()]
+    files += rows_of(ground.state)
     return {(name, piece) for name, data in files for piece in wanted if piece in data}
 
 
@@ -76,6 +82,7 @@ def at(ground, path, task):
     return content_at(ground.state, key(ground, found.scope), found, task)
 
 
+@over_both
 def test_every_version_of_a_file_goes_with_its_digests_and_all_else_stays(ground, where):
     one, two, three, left, kept = (secret() for _ in range(5))
     committed(ground, "user/x.md", one, b"short\n", two)
@@ -113,6 +120,7 @@ def test_what_a_remaining_entry_says_as_well_is_kept_for_it_and_older_pieces_els
     assert left_in(ground, shared)
 
 
+@over_both
 def test_what_waits_for_review_goes_by_path_task_and_text_and_once_decided_leaves_no_name(ground, where):
     texts, name = [secret(), secret(), secret()], f"user/{secret(20).decode()}.md"
     waits = partial(raised, errors.PendingReview, ground.commit, trust=constant(Trust.EXTERNAL))
@@ -138,6 +146,7 @@ def test_what_waits_is_no_task_so_that_nobody_is_told_it_was_erased_while_it_wai
     assert [each.id for each in pending(ground.state)] == [waits.review_id]
 
 
+@over_both
 def test_a_record_that_somebody_edited_holds_up_no_erasure_and_goes_with_what_it_says(ground, where):
     texts = secret(), secret()
     for number, text in enumerate(texts):
@@ -152,6 +161,7 @@ def test_a_record_that_somebody_edited_holds_up_no_erasure_and_goes_with_what_it
     assert left_in(ground, texts[0]) == set()
 
 
+@over_both
 def test_what_was_erased_is_called_so_and_notes_of_other_tasks_that_name_it_go(ground, where):
     name, asked = f"user/{secret(20).decode()}.md", ground.state.keyed("the fact")
     ground.commit(new(name), run=by("task-1", fact=asked))
@@ -324,6 +334,7 @@ def last_event(ground, task):
     return [event for event in tasks.read(ground.state.ledger, 0, 1_000) if event.task == task.id][-1]
 
 
+@over_both
 def test_every_task_that_holds_it_in_any_field_and_workspace_says_nothing_of_it_any_more(ground, where, lane):
     text = secret().decode() + '\nÉl toma\nté "verde"\tsin azúcar, 日本のお茶が好きです\n'
     elsewhere, writer = Lane(ground.state, "elsewhere"), begun(lane, "x")
@@ -390,6 +401,7 @@ def test_common_words_empty_entries_and_names_that_contain_it_take_no_task_along
     assert not is_forgotten(ground.state, "")
 
 
+@over_both
 @pytest.mark.parametrize("when", ["before", "while it is removed"])
 def test_a_task_that_runs_and_holds_it_must_end_first(ground, where, lane, monkeypatch, when):
     text, real = secret(), module._remove
@@ -406,12 +418,13 @@ def test_a_task_that_runs_and_holds_it_must_end_first(ground, where, lane, monke
     assert left_in(ground, text) == set()
 
 
-def test_a_task_that_never_committed_is_erased_by_its_id(ground, where, lane):
+@over_both
+def test_a_task_that_never_committed_is_erased_by_its_id(engine, ground, where, lane):
     """Every letter of the second is an escape, of which the bytes of the file hold no piece."""
     for text in (secret(), "日本のお茶が好きです、毎朝飲みます".encode()):
         task = queued(lane, text.decode())
         assert plan(task.id, where).lane_tasks == 1
-        assert {name.partition("-")[0] for name in left_over(text, where)} == {"ledger.db"}
+        assert {name.partition("-")[0] for name in left_over(text, where)} == IN_FILES[engine]
         erase(task.id, where)
         assert shape(lane, task) == CLEARED
         assert left_over(text, where) == {}

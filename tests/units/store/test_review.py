@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
-from contextlib import closing, suppress
 from dataclasses import replace
 from functools import partial
 
@@ -11,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kit.fleet.engines import ENGINES, meanwhile
 from kit.raising import raised
 from kit.store.ground import STRICT, Claim, Proposed, by, change_set, claim, new, patience, trusted
 from muniment.errors import QuotaExceeded, ReviewClosed
@@ -19,13 +18,18 @@ from muniment.kernel.names import Trust
 from muniment.store import ledger, review
 from muniment.store.audit import records
 from muniment.store.review import Pending, hold, load, pending, preview, turn_down, waiting_of
-from muniment.store.state import LEDGER_NAME
 from muniment.store.upkeep import recover_all
 
 POLICY, OTHER = "a" * 64, "b" * 64
 AT = "2026-11-22T10:00:00.000Z"
 WHY = ("it comes from outside",)
 AGENTS = {"user/n.md": Trust.AGENT}
+
+
+@pytest.fixture(scope="module", params=ENGINES)
+def engine(request):
+    """What the ledger is kept in."""
+    return request.param
 
 
 def held(ground, *changes, policy=POLICY, trusts=AGENTS, task="task-1", claims=(), **more):
@@ -79,12 +83,12 @@ def test_what_is_read_is_whole_though_another_process_decides_about_it_meanwhile
     first, real = held(ground, claims=(Claim("user/a.md", None),)), review.commits
 
     def decided_meanwhile(*args):
-        path = ground.state.directory / LEDGER_NAME
-        with suppress(sqlite3.OperationalError), closing(sqlite3.connect(path, timeout=0)) as other:
-            other.execute("UPDATE review SET state = 'rejected'")
-            other.execute("DELETE FROM claim")
-            other.execute("DELETE FROM change_set")
-            other.commit()
+        meanwhile(
+            ground.state,
+            "UPDATE review SET state = 'rejected'",
+            "DELETE FROM claim",
+            "DELETE FROM change_set",
+        )
         return real(*args)
 
     monkeypatch.setattr(review, "commits", decided_meanwhile)
@@ -117,17 +121,21 @@ def test_no_client_fills_what_waits_and_all_together_only_so_far(ground, monkeyp
     row = "INSERT INTO task (id, workspace, kind, status, token, trust, shown, created, updated) "
     values = "VALUES (?, 'w', 'remember', 'running', ?, 'agent', '{}', '', '')"
 
+    def write(statement, values=()):
+        with ground.state.ledger.transaction() as connection:
+            connection.execute(statement, values)
+
     def wait(number, token=None):
         task = f"{token}-{number}"
         if token is not None:
-            ground.state.ledger.rows(row + values, (task, token))
+            write(row + values, (task, token))
         return held(ground, new("user/n.md", task.encode()), trusts={}, task=task)
 
     monkeypatch.setattr(review, "MAX_OF_TOKEN", 3)
     monkeypatch.setattr(review, "MAX_WAITING", 6)
     mine = [wait(number, "editor") for number in range(3)]
     raised(QuotaExceeded, wait, 3, "editor", match="wait for review")
-    ground.state.ledger.rows("DELETE FROM task")  # A lane forgets what is over; its reviews stay the token's.
+    write("DELETE FROM task")  # A lane forgets what is over; its reviews stay the token's.
     raised(QuotaExceeded, wait, 4, "editor")
     for asking in ((0, "phone"), (1, "phone"), (0,)):
         wait(*asking)

@@ -4,13 +4,19 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from kit.fleet.engines import ENGINES
 from muniment.kernel.cancel import Patience
 from muniment.store import told
-from muniment.store.state import State
 from muniment.store.told import SESSION_DAYS, HookSession, ToldEntry
 
 NOW = datetime(2026, 11, 26, tzinfo=UTC)
 FOREVER = Patience(float("inf"))
+
+
+@pytest.fixture(scope="module", params=ENGINES)
+def engine(request):
+    """What the ledger is kept in."""
+    return request.param
 
 
 def entry(number, digest="d"):
@@ -18,8 +24,8 @@ def entry(number, digest="d"):
 
 
 @pytest.fixture
-def state():
-    with State(None) as opened:
+def state(opening):
+    with opening() as opened:
         yield opened
 
 

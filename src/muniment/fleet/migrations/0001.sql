@@ -231,6 +231,7 @@ CREATE TABLE node (
     started TIMESTAMPTZ NOT NULL DEFAULT now(),
     seen TIMESTAMPTZ NOT NULL DEFAULT now(),
     running INTEGER NOT NULL DEFAULT 0,
+    slots INTEGER NOT NULL,
     problem TEXT                         -- why it takes no work; NULL: it does
 );
 CREATE TABLE door (
@@ -253,12 +254,14 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = muniment, pg_temp AS $$
 BEGIN
     IF TG_OP <> 'INSERT' THEN
         DELETE FROM door WHERE digest = OLD.digest;
+        PERFORM pg_notify('muniment_token', OLD.home); -- Whoever follows with it does so no longer.
     END IF;
     IF TG_OP <> 'DELETE' THEN
         INSERT INTO door (digest, home, hello) VALUES (NEW.digest, NEW.home, NEW.hello);
     END IF;
     RETURN NULL;
 END $$;
+REVOKE EXECUTE ON FUNCTION follow_token() FROM PUBLIC; -- Else a node could have a table of its own trigger it.
 CREATE TRIGGER follow_token AFTER INSERT OR UPDATE OR DELETE ON token
     FOR EACH ROW EXECUTE FUNCTION follow_token();
 
@@ -361,10 +364,18 @@ CREATE TRIGGER number_commit BEFORE UPDATE OF done ON change_set
 CREATE FUNCTION count_erasure() RETURNS TRIGGER LANGUAGE plpgsql AS $$
 BEGIN
     UPDATE home SET erased = home.erased + 1 WHERE home.home = NEW.home;
+    PERFORM pg_notify('muniment_stale', NEW.home);
     RETURN NULL;
 END $$;
 CREATE TRIGGER count_erasure AFTER INSERT ON record
     FOR EACH ROW WHEN (NEW.kind = 'erase') EXECUTE FUNCTION count_erasure();
+
+CREATE FUNCTION tell_removed() RETURNS TRIGGER LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM pg_notify('muniment_stale', OLD.home);
+    RETURN NULL;
+END $$;
+CREATE TRIGGER tell_removed AFTER DELETE ON home FOR EACH ROW EXECUTE FUNCTION tell_removed();
 
 -- Homes are apart: each row belongs to one, and a transaction sees those of the home that it names. The owner
 -- sees all as long as it names none: that is what the functions below count with.
@@ -398,13 +409,19 @@ GRANT USAGE ON SCHEMA muniment TO {role};
 
 -- For all homes together: ids and counts, nothing that anybody said.
 
-CREATE FUNCTION waiting_homes(at_most INTEGER) RETURNS SETOF TEXT
+CREATE FUNCTION waiting_homes(at_most INTEGER, queues TEXT[]) RETURNS SETOF TEXT
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = muniment, pg_temp AS $$
     SELECT DISTINCT task.home FROM task
     WHERE status IN ('queued', 'running') AND NOT EXISTS (
         SELECT 1 FROM procrastinate_jobs AS job
-        WHERE job.lock = task.home AND job.status IN ('todo', 'doing'))
+        WHERE job.lock = task.home
+        AND (job.status = 'doing' OR (job.status = 'todo' AND job.queue_name = ANY (queues))))
     LIMIT at_most
+$$;
+CREATE FUNCTION stale_copies(homes TEXT[], seen BIGINT[]) RETURNS SETOF TEXT
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = muniment, pg_temp AS $$
+    SELECT copy.name FROM unnest(homes, seen) AS copy (name, erased)
+    LEFT JOIN home ON home.home = copy.name WHERE home.erased IS DISTINCT FROM copy.erased
 $$;
 CREATE FUNCTION count_tasks() RETURNS TABLE (status TEXT, tasks BIGINT, oldest TEXT)
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = muniment, pg_temp AS $$
@@ -414,6 +431,7 @@ CREATE FUNCTION count_homes() RETURNS TABLE (homes BIGINT, leases BIGINT)
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = muniment, pg_temp AS $$
     SELECT count(*), count(*) FILTER (WHERE until > now()) FROM home
 $$;
+CREATE INDEX job_of_home ON procrastinate_jobs (lock) WHERE status IN ('todo', 'doing');
 CREATE INDEX task_waiting ON task (home) WHERE status IN ('queued', 'running');
 
 -- Without this a task that came while the one before it was ending would wait for the next poll.
@@ -429,3 +447,12 @@ CREATE TRIGGER tell_free_lock_ended AFTER UPDATE OF status ON procrastinate_jobs
     FOR EACH ROW WHEN (OLD.status = 'doing' AND NEW.status <> 'doing') EXECUTE FUNCTION tell_free_lock();
 CREATE TRIGGER tell_free_lock_gone AFTER DELETE ON procrastinate_jobs
     FOR EACH ROW WHEN (OLD.status = 'doing') EXECUTE FUNCTION tell_free_lock();
+
+-- What acts as the owner is for nodes alone; what acts as whoever calls it may be called by them whatever the
+-- database's defaults are.
+
+REVOKE EXECUTE ON FUNCTION home_of(TEXT), hello_of(TEXT), waiting_homes(INTEGER, TEXT[]),
+    stale_copies(TEXT[], BIGINT[]), count_tasks(), count_homes() FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION home_of(TEXT), hello_of(TEXT), waiting_homes(INTEGER, TEXT[]),
+    stale_copies(TEXT[], BIGINT[]), count_tasks(), count_homes(), as_bytes(TEXT), as_bytes(BYTEA),
+    kept_blob(BYTEA) TO {role};

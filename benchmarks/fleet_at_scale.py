@@ -1,0 +1,705 @@
+"""A fleet past these machines, simulated: what it takes, what one PostgreSQL takes, when to shard by home.
+
+    python benchmarks/fleet_at_scale.py [--wakes all|one|home] [--reads any|token] [--costs FILE] [--quick]
+
+Discrete events, no package of ours and no server: the same seed prints the same. `--costs` takes what
+`benchmarks/fleet.py --json FILE` wrote, so that what a task costs is measured, and the size alone simulated.
+
+In it: homes that are active for a while, and then others are; tasks in bursts, most of them by the rules
+(CPU of a node), some by a model (seconds in a slot, no CPU); recalls; the lock of a home; slots, cores,
+connections and working copies (the least recently used goes) of each node; cores of the database, and its
+one lock for commits that notify. Not in it: disks and other locks of the database, networks, nodes that fail,
+homes of more than 1 000 entries, catching up with a few commits of another node. Times of the database are
+exponential, which is worse than they are.
+
+Source of the lock: postgresql.org/docs/current/sql-notify.html, and `PreCommit_Notify` of its async.c.
+Commits that notify come one after the other, each until its log is on the disk.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import sys
+from collections import OrderedDict, deque
+from collections.abc import Callable, Generator, Iterable
+from dataclasses import dataclass, field, fields, replace
+from heapq import heappop, heappush
+from itertools import count
+from pathlib import Path
+from typing import Final
+
+LIMIT_SECONDS: Final = 1.0
+"""A fleet is saturated where p95 is more: of tasks until accepted, or from acceptance to beginning."""
+
+NEVER_IDLE: Final = 0.98
+"""Of the time that is measured: a line that grows slowly is seen by this before it is long."""
+
+SHARD_AT: Final = 0.6
+"""Of the database's capacity: what is left is for bursts, vacuum, a backup, and a standby that takes over."""
+
+DATABASE: Final = "cores of the database"
+WAKES: Final = ("all", "one", "home")
+READS: Final = ("any", "token")
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What `benchmarks/fleet.py` measures: CPU of the server, of a node, or time; milliseconds all.
+
+    Attributes:
+        submit_ms: server CPU of accepting a task.
+        turn_ms: server CPU of claiming and finishing one, half of it each.
+        ask_ms: server CPU of asking the queue where nothing is to be had.
+        recall_ms: server CPU of seeing whether a working copy is current.
+        cold_server_ms, cold_node_ms: CPU of building the working copy of 1 000 entries.
+        heartbeat_ms: server CPU of a node's heartbeat.
+        notify_ms: time that a commit that notifies has the lock for, with the write to the disk.
+        rule_ms, recall_node_ms: node CPU of a task by the rules, or around a model, and of a recall.
+    """
+
+    submit_ms: float = 2.0
+    turn_ms: float = 2.5
+    ask_ms: float = 0.3
+    recall_ms: float = 0.3
+    cold_server_ms: float = 15.0
+    cold_node_ms: float = 300.0
+    heartbeat_ms: float = 0.3
+    notify_ms: float = 0.3
+    rule_ms: float = 30.0
+    recall_node_ms: float = 2.0
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """The machines, and how work comes to them.
+
+    Attributes:
+        nodes, slots, cores: how many nodes; tasks that one has at once; its cores.
+        pool: connections of a node at most, beside the one that it listens with.
+        copies: working copies that a node keeps.
+        database_cores: of PostgreSQL.
+        heartbeat_seconds: between two of a node's.
+        reads: "token": the load balancer leads a token to one node; "any": to each in turn.
+        wakes: which nodes with a free slot are woken by a task, and ask. "all": each; "one": one of them, and
+            the others leave it to that one; "home": that of the home's working copy, if it has a slot.
+    """
+
+    nodes: int = 100
+    slots: int = 32
+    cores: int = 4
+    pool: int = 8
+    copies: int = 2_000
+    database_cores: int = 16
+    heartbeat_seconds: float = 5.0
+    reads: str = "token"
+    wakes: str = "all"
+
+
+@dataclass(frozen=True)
+class Load:
+    """What clients do.
+
+    Attributes:
+        homes, active: homes, and the share of them that is active at a time.
+        per_minute: tasks of an active home.
+        recalls: for each task.
+        by_model, model_seconds: the share of tasks that a model has, and for how long on average.
+        burst, burst_share, burst_seconds: how many times as many tasks as on average come in a burst, the
+            share of the time that is one, and how long it is.
+        session_minutes: after which another home is active in its place.
+    """
+
+    homes: int = 1_000_000
+    active: float = 0.01
+    per_minute: float = 1.0
+    recalls: float = 3.0
+    by_model: float = 0.1
+    model_seconds: float = 4.0
+    burst: float = 3.0
+    burst_share: float = 0.1
+    burst_seconds: float = 0.3
+    session_minutes: float = 30.0
+
+    @property
+    def at_once(self) -> int:
+        """Homes that are active at a time."""
+        return max(1, round(self.homes * self.active))
+
+    @property
+    def rate(self) -> float:
+        """Tasks a second, on average."""
+        return self.at_once * self.per_minute / 60
+
+
+Process = Generator["float | Station", None, None]
+"""What happens to one thing: it gives seconds to let pass, or a station of which it wants a server."""
+
+
+class Simulation:
+    """The time, and what is due."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self._due: list[tuple[float, int, Process]] = []
+        self._numbers = count()
+
+    def start(self, process: Process, after: float = 0.0) -> None:
+        """Have a process go on after so many seconds, behind all that is due by then already."""
+        heappush(self._due, (self.now + after, next(self._numbers), process))
+
+    def run(self, until: float) -> None:
+        """Let time pass, up to there."""
+        due = self._due
+        while due and due[0][0] <= until:
+            self.now, _, process = heappop(due)
+            for wanted in process:
+                if isinstance(wanted, Station):
+                    if wanted.take(process):
+                        continue
+                else:
+                    self.start(process, wanted)
+                break
+        self.now = until
+
+
+class Station:
+    """Some servers, with one line before them: first come, first served."""
+
+    def __init__(self, simulation: Simulation, servers: int) -> None:
+        self.servers, self.free = servers, servers
+        self.line: deque[Process] = deque()
+        self._simulation = simulation
+        self._since = self._busy = self._waited = 0.0
+
+    def _pass(self) -> None:
+        now = self._simulation.now
+        self._busy += (now - self._since) * (self.servers - self.free)
+        self._waited += (now - self._since) * len(self.line)
+        self._since = now
+
+    def take(self, process: Process) -> bool:
+        """Whether there is a server at once; else it waits in the line."""
+        self._pass()
+        if not self.free:
+            self.line.append(process)
+            return False
+        self.free -= 1
+        return True
+
+    def give(self) -> None:
+        """Give a server back, to the first of the line."""
+        self._pass()
+        if self.line:
+            self._simulation.start(self.line.popleft())
+        else:
+            self.free += 1
+
+    def reset(self) -> None:
+        """Count from now on."""
+        self._pass()
+        self._busy = self._waited = 0.0
+
+    def busy(self, seconds: float) -> float:
+        """Servers that were busy, on average, since it was reset so long ago."""
+        self._pass()
+        return self._busy / seconds
+
+    def waiting(self, seconds: float) -> float:
+        """How many waited, on average, as `busy`."""
+        self._pass()
+        return self._waited / seconds
+
+
+@dataclass
+class Task:
+    """One task."""
+
+    number: int
+    home: int
+    accepted: float
+
+    def __lt__(self, other: Task) -> bool:
+        """The older one comes first."""
+        return self.number < other.number
+
+
+class Node:
+    """A node: its slots, cores, connections and working copies."""
+
+    def __init__(self, simulation: Simulation, fleet: Fleet) -> None:
+        self.free, self.most = fleet.slots, fleet.copies
+        self.cores, self.pool = Station(simulation, fleet.cores), Station(simulation, fleet.pool)
+        self.copies: OrderedDict[int, None] = OrderedDict()
+        self.own: list[Task] = []
+        self.is_asking = self.is_woken = False
+
+    def has(self, home: int) -> bool:
+        """Whether it has the working copy of a home; from now on it has."""
+        found = home in self.copies
+        self.copies[home] = None
+        self.copies.move_to_end(home)
+        if len(self.copies) > self.most:
+            self.copies.popitem(last=False)
+        return found
+
+
+@dataclass
+class Seen:
+    """What was seen while it was measured."""
+
+    accepts: list[float] = field(default_factory=list)
+    waits: list[float] = field(default_factory=list)
+    recalls: list[float] = field(default_factory=list)
+    looked: int = 0
+    hits: int = 0
+    asked: int = 0
+    in_vain: int = 0
+    most_connections: int = 0
+
+
+@dataclass(frozen=True)
+class Figures:
+    """Of a run: tasks a second that came and that began; seconds; shares; how much of each was busy."""
+
+    rate: float
+    done: float
+    accept_95: float
+    wait_50: float
+    wait_95: float
+    recall_95: float
+    hit: float
+    in_vain: float
+    connections: int
+    busy: dict[str, float]
+
+    @property
+    def is_saturated(self) -> bool:
+        """Whether tasks wait too long, or would if it went on: something is never idle."""
+        return max(self.accept_95, self.wait_95) > LIMIT_SECONDS or max(self.busy.values()) > NEVER_IDLE
+
+    @property
+    def weakest(self) -> str:
+        """What is nearest to giving out."""
+        name = max(self.busy, key=lambda each: self.busy[each])
+        return f"{name} ({self.busy[name]:.0%})"
+
+
+class Run:
+    """A fleet under a load."""
+
+    def __init__(self, costs: Costs, fleet: Fleet, load: Load, seed: int) -> None:
+        self.costs, self.fleet, self.load = costs, fleet, load
+        self.random = random.Random(seed)
+        self.time = Simulation()
+        self.cores, self.commits = Station(self.time, fleet.database_cores), Station(self.time, 1)
+        self.nodes = [Node(self.time, fleet) for _ in range(fleet.nodes)]
+        self.active, self.next_home = list(range(load.at_once)), load.at_once
+        self.numbers = count()
+        self.ready: list[Task] = []
+        self.behind: dict[int, deque[Task]] = {}
+        self.seen = Seen()
+        self.connections = 0
+
+    def figures(self, seconds: float) -> Figures:
+        """Run it, first for a fifth as long unseen.
+
+        Args:
+            seconds: that are measured.
+        """
+        self._warm()
+        for node in self.nodes:
+            self.time.start(self._beat(node), self.random.random() * self.fleet.heartbeat_seconds)
+        self.time.start(self._arrive(self.load.rate, self._task))
+        self.time.start(self._arrive(self.load.rate * self.load.recalls, self._recall))
+        self.time.run(seconds / 5)
+        self.seen, fleet, nodes = Seen(), self.fleet, self.nodes
+        for station in (self.cores, self.commits, *(node.cores for node in nodes)):
+            station.reset()
+        self.time.run(seconds * 1.2)
+        seen = self.seen
+        late = (self.time.now - task.accepted for task in self._unclaimed())
+        waits = sorted([*seen.waits, *(each for each in late if each > LIMIT_SECONDS)])
+        return Figures(
+            rate=self.load.rate,
+            done=len(seen.waits) / seconds,
+            accept_95=_at(sorted(seen.accepts), 0.95),
+            wait_50=_at(waits, 0.5),
+            wait_95=_at(waits, 0.95),
+            recall_95=_at(sorted(seen.recalls), 0.95),
+            hit=seen.hits / max(1, seen.looked),
+            in_vain=seen.in_vain / max(1, seen.asked),
+            connections=seen.most_connections,
+            busy={
+                DATABASE: self.cores.busy(seconds) / fleet.database_cores,
+                "commits that notify": self.commits.busy(seconds),
+                "cores of the nodes": sum(each.cores.busy(seconds) for each in nodes)
+                / len(nodes)
+                / fleet.cores,
+                "slots of the nodes": 1 - sum(each.free for each in nodes) / len(nodes) / fleet.slots,
+            },
+        )
+
+    def _unclaimed(self) -> Iterable[Task]:
+        lines = (self.ready, *(node.own for node in self.nodes), *self.behind.values())
+        return (task for line in lines for task in line)
+
+    # -- what comes -----------------------------------------------------------------------------------
+
+    def _arrive(self, rate: float, what: Callable[[int], Process]) -> Process:
+        """A Poisson process whose rate changes between bursts and what is between them."""
+        load, is_burst = self.load, False
+        calm = (1 - load.burst * load.burst_share) / (1 - load.burst_share)
+        phases = {True: load.burst_seconds, False: load.burst_seconds * (1 / load.burst_share - 1)}
+        ends = phases[is_burst] / 2  # So that a burst and what follows it are in what is measured.
+        while True:
+            after = self.random.expovariate(rate * (load.burst if is_burst else calm))
+            if self.time.now + after > ends:  # It forgets: at the next rate it begins anew.
+                yield max(0.0, ends - self.time.now)
+                is_burst = not is_burst
+                ends += phases[is_burst]
+                continue
+            yield after
+            self.time.start(what(self._home()))
+
+    def _home(self) -> int:
+        """An active home; now and then one that was not active before."""
+        load = self.load
+        at = self.random.randrange(len(self.active))
+        uses = load.session_minutes * load.per_minute * (1 + load.recalls)
+        if self.random.random() * uses < 1:
+            self.active[at] = self.next_home
+            self.next_home += 1
+        return self.active[at]
+
+    def _node(self, home: int, *, is_led: bool) -> Node:
+        return self.nodes[home % len(self.nodes) if is_led else self.random.randrange(len(self.nodes))]
+
+    def _warm(self) -> None:
+        """Working copies as they are after hours: where homes are led to their node those, else any."""
+        leads_tasks, leads_reads = self.fleet.wakes == "home", self.fleet.reads == "token"
+        if leads_tasks or leads_reads:
+            for home in self.active:
+                self._node(home, is_led=True).has(home)
+        if leads_tasks and leads_reads:
+            return
+        of_tasks = 1 / (1 + self.load.recalls)  # Of whatever needs a working copy.
+        share = of_tasks if leads_reads else 1 - of_tasks if leads_tasks else 1.0
+        uses = len(self.active) * self.load.session_minutes * self.load.per_minute * (1 + self.load.recalls)
+        for _ in range(min(round(uses * share), 2 * self.fleet.nodes * self.fleet.copies)):
+            self._node(0, is_led=False).has(self._home())
+
+    # -- what happens ---------------------------------------------------------------------------------
+
+    def _server(self, node: Node, milliseconds: float, *, notifies: bool = False) -> Process:
+        """A transaction, by a connection of a node."""
+        yield node.pool
+        self._connect()
+        yield self.cores
+        yield self.random.expovariate(1_000 / milliseconds)
+        self.cores.give()
+        if notifies:
+            yield self.commits
+            yield self.costs.notify_ms / 1_000
+            self.commits.give()
+        self._hang_up(node)
+
+    def _connect(self) -> None:
+        self.connections += 1
+        self.seen.most_connections = max(self.seen.most_connections, self.connections)
+
+    def _hang_up(self, node: Node) -> None:
+        self.connections -= 1
+        node.pool.give()
+
+    def _work(self, node: Node, milliseconds: float) -> Process:
+        """CPU of a node."""
+        yield node.cores
+        yield milliseconds / 1_000
+        node.cores.give()
+
+    def _copy(self, node: Node, home: int) -> Process:
+        """Have the working copy of a home on a node."""
+        found = node.has(home)
+        self.seen.looked += 1
+        self.seen.hits += found
+        if not found:
+            yield from self._server(node, self.costs.cold_server_ms)
+            yield from self._work(node, self.costs.cold_node_ms)
+
+    def _beat(self, node: Node) -> Process:
+        while True:
+            yield from self._server(node, self.costs.heartbeat_ms)
+            yield self.fleet.heartbeat_seconds
+
+    def _recall(self, home: int) -> Process:
+        began, node = self.time.now, self._node(home, is_led=self.fleet.reads == "token")
+        yield from self._server(node, self.costs.recall_ms)
+        yield from self._copy(node, home)
+        yield from self._work(node, self.costs.recall_node_ms)
+        self.seen.recalls.append(self.time.now - began)
+
+    def _task(self, home: int) -> Process:
+        """A task until it is accepted; it waits behind those of its home."""
+        came, node = self.time.now, self._node(home, is_led=self.fleet.reads == "token")
+        yield from self._server(node, self.costs.submit_ms, notifies=True)
+        task = Task(next(self.numbers), home, self.time.now)
+        self.seen.accepts.append(self.time.now - came)
+        if home in self.behind:
+            self.behind[home].append(task)
+        else:
+            self.behind[home] = deque()
+            self._offer(task)
+
+    def _offer(self, task: Task) -> None:
+        """A task that may begin: nodes hear of it."""
+        if self.fleet.wakes == "all":
+            heappush(self.ready, task)
+            first = self.random.randrange(len(self.nodes))
+            for node in (*self.nodes[first:], *self.nodes[:first]):
+                self._wake(node)
+            return
+        node = self._node(task.home, is_led=self.fleet.wakes == "home")
+        if not node.free:
+            free = [each for each in self.nodes if each.free]
+            if not free:
+                heappush(self.ready, task)  # Whoever has a slot next asks by itself.
+                return
+            node = self.random.choice(free)
+        heappush(node.own, task)
+        self._wake(node)
+
+    def _wake(self, node: Node) -> None:
+        node.is_woken = True
+        if node.free and not node.is_asking:
+            node.is_asking = True
+            self.time.start(self._ask(node))
+
+    def _ask(self, node: Node) -> Process:
+        """A node asks for tasks, one after the other, until there is none or no slot."""
+        while node.free:
+            node.is_woken = False
+            node.free -= 1
+            yield node.pool
+            self._connect()
+            yield self.cores
+            task = self._claim(node)
+            self.seen.asked += 1
+            self.seen.in_vain += task is None
+            yield self.random.expovariate(1_000 / (self.costs.turn_ms / 2 if task else self.costs.ask_ms))
+            self.cores.give()
+            self._hang_up(node)
+            if task is not None:
+                self.time.start(self._carry_out(node, task))
+            else:
+                node.free += 1
+                if not node.is_woken:
+                    break
+        node.is_asking = False
+
+    def _claim(self, node: Node) -> Task | None:
+        """The oldest task that the node was woken for, else the oldest that is for all."""
+        line = node.own or self.ready
+        return heappop(line) if line else None
+
+    def _carry_out(self, node: Node, task: Task) -> Process:
+        costs, load = self.costs, self.load
+        yield from self._copy(node, task.home)
+        self.seen.waits.append(self.time.now - task.accepted)
+        yield from self._work(node, costs.rule_ms)
+        if self.random.random() < load.by_model:
+            yield self.random.expovariate(1 / load.model_seconds)
+        yield from self._server(node, costs.turn_ms / 2, notifies=True)
+        line = self.behind[task.home]
+        if line:
+            self._offer(line.popleft())
+        else:
+            del self.behind[task.home]
+        node.free += 1
+        self._wake(node)
+
+
+def _at(values: list[float], share: float) -> float:
+    return values[min(len(values) - 1, int(len(values) * share))] if values else 0.0
+
+
+def bound(costs: Costs, fleet: Fleet, load: Load) -> float:
+    """Tasks a second that something is always busy with, where nothing is cold and nobody asks in vain."""
+    server_ms = costs.submit_ms + costs.turn_ms + load.recalls * costs.recall_ms
+    node_ms = costs.rule_ms + load.recalls * costs.recall_node_ms
+    slot_seconds = costs.rule_ms / 1_000 + load.by_model * load.model_seconds
+    return min(
+        1_000 * fleet.database_cores / server_ms,
+        1_000 / (2 * costs.notify_ms),
+        1_000 * fleet.nodes * fleet.cores / node_ms,
+        fleet.nodes * fleet.slots / slot_seconds,
+    )
+
+
+def at_rate(load: Load, rate: float) -> Load:
+    """A load of so many tasks a second: of more homes, each as active."""
+    return replace(load, homes=round(rate * 60 / load.per_minute / load.active))
+
+
+@dataclass(frozen=True)
+class Effort:
+    """For how long each run is measured, and how often a bracket of the saturation is halved."""
+
+    seconds: float
+    halvings: int
+
+
+def saturation(costs: Costs, fleet: Fleet, load: Load, effort: Effort, seed: int) -> tuple[float, Figures]:
+    """Tasks a second from which on a fleet is saturated, and the figures just below it."""
+    low, high = 0.0, bound(costs, fleet, load)
+    below: Figures | None = None
+    for _ in range(effort.halvings):
+        middle = (low + high) / 2
+        found = Run(costs, fleet, at_rate(load, middle), seed).figures(effort.seconds)
+        if found.is_saturated:
+            high = middle
+        else:
+            low, below = middle, found
+    return low, below or found
+
+
+def table(title: str, heads: tuple[str, ...], rows: Iterable[tuple[object, ...]]) -> None:
+    """Print a table of Markdown, each row as soon as it is known."""
+    print(f"\n{title}\n")
+    for row in (heads, tuple("---" for _ in heads)):
+        print("| " + " | ".join(row) + " |")
+    for row in rows:
+        print("| " + " | ".join(map(str, row)) + " |", flush=True)
+
+
+def short(seconds: float) -> str:
+    """A time, for people."""
+    return f"{seconds:.1f} s" if seconds >= 1 else f"{seconds * 1_000:.0f} ms"
+
+
+def cores_of(found: Figures, fleet: Fleet) -> str:
+    """Cores of the database that were busy."""
+    return f"{found.busy[DATABASE] * fleet.database_cores:.1f}"
+
+
+def rounded(number: float) -> str:
+    """Two digits of it."""
+    text = f"{number:.2g}"
+    return f"{float(text):,.0f}" if "e" in text else text
+
+
+def print_ways(costs: Costs, fleet: Fleet, load: Load, effort: Effort, seed: int) -> None:
+    """What it does who is woken, and where a home is read."""
+    ways = [("any", "all"), ("token", "all"), ("token", "one"), ("token", "home")]
+
+    def rows() -> Iterable[tuple[object, ...]]:
+        for reads, wakes in ways:
+            way = replace(fleet, reads=reads, wakes=wakes)
+            found = Run(costs, way, load, seed).figures(effort.seconds)
+            yield (
+                *(reads, wakes, f"{found.hit:.0%}", f"{found.in_vain:.0%}", cores_of(found, fleet)),
+                *(short(found.wait_50), short(found.wait_95), short(found.recall_95)),
+            )
+
+    table(
+        f"Where requests are led, and who is woken by a task: {load.rate:.0f} tasks/s",
+        ("reads", "wakes", "copy is there", "asked in vain", "database cores", "p50", "p95", "recall p95"),
+        rows(),
+    )
+
+
+def print_loads(costs: Costs, fleet: Fleet, load: Load, effort: Effort, seed: int) -> None:
+    """How waits grow with homes."""
+    most, _ = saturation(costs, fleet, load, effort, seed)
+
+    def rows() -> Iterable[tuple[object, ...]]:
+        for share in (0.25, 0.5, 0.75, 0.9, 1.0, 1.2):
+            one = at_rate(load, most * share)
+            found = Run(costs, fleet, one, seed).figures(effort.seconds)
+            yield (
+                *(rounded(one.homes), f"{one.rate:.0f}", f"{found.done:.0f}"),
+                *map(short, (found.accept_95, found.wait_50, found.wait_95, found.recall_95)),
+                *(f"{found.hit:.0%}", cores_of(found, fleet), found.connections, found.weakest),
+            )
+
+    table(
+        f"Loads of {fleet.nodes} nodes: saturated from {rounded(most)} tasks/s on",
+        (
+            *("homes", "tasks/s", "begun/s", "accepted p95", "p50", "p95", "recall p95"),
+            *("copy is there", "database cores", "connections in use", "next to give out"),
+        ),
+        rows(),
+    )
+
+
+def print_databases(costs: Costs, fleet: Fleet, load: Load, effort: Effort, seed: int) -> None:
+    """What a PostgreSQL of a size takes, and from where on homes should be on two."""
+    size = fleet.database_cores
+
+    def rows() -> Iterable[tuple[object, ...]]:
+        for cores in (size // 4, size // 2, size, size * 2):
+            sized = replace(fleet, database_cores=cores)
+            most, below = saturation(costs, sized, load, effort, seed)
+            shard = most * SHARD_AT
+            yield (
+                *(cores, rounded(most), below.weakest, below.connections),
+                *(rounded(shard), rounded(at_rate(load, shard).homes), rounded(shard / load.at_once * 60)),
+            )
+
+    table(
+        f"One PostgreSQL, and from where on homes belong on two: {SHARD_AT:.0%} of what it takes",
+        (
+            *("cores", "tasks/s at most", "next to give out", "connections in use", "shard at tasks/s"),
+            *(
+                f"or homes, at {load.per_minute:g} a minute each",
+                f"or tasks a minute, of {load.homes:,} homes",
+            ),
+        ),
+        rows(),
+    )
+
+
+def read_costs(path: Path) -> Costs:
+    """The costs of a file; what it does not name is as by default."""
+    found = json.loads(path.read_text(encoding="utf-8"))
+    known = {each.name for each in fields(Costs)}
+    if not isinstance(found, dict) or not found.keys() <= known:
+        sys.exit(f"{path} names other costs than {', '.join(sorted(known))}")
+    if not all(isinstance(value, int | float) and value > 0 for value in found.values()):
+        sys.exit(f"{path} has a cost that is no number above 0")
+    return Costs(**found)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Print the inputs and three tables."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--quick", action="store_true", help="small and short, to see whether it runs")
+    parser.add_argument("--costs", type=Path, help="measured ones, by benchmarks/fleet.py --json FILE")
+    parser.add_argument("--seed", type=int, default=23)
+    parser.add_argument("--wakes", choices=WAKES, default=Fleet.wakes, help="who hears of a task")
+    parser.add_argument("--reads", choices=READS, default=Fleet.reads, help="where a home's requests are led")
+    asked = parser.parse_args(arguments)
+    costs = read_costs(asked.costs) if asked.costs else Costs()
+    fleet, load, effort = Fleet(wakes=asked.wakes, reads=asked.reads), Load(), Effort(6.0, 6)
+    if asked.quick:
+        fleet, load, effort = (
+            replace(fleet, nodes=4, database_cores=4),
+            replace(load, homes=50_000),
+            Effort(0.4, 3),
+        )
+    source = str(asked.costs) if asked.costs else "assumed, not measured"
+    print(f"seed {asked.seed}; costs ({source}), ms:")
+    print(
+        "  "
+        + ", ".join(
+            f"{each.name.removesuffix('_ms')} {getattr(costs, each.name):g}" for each in fields(Costs)
+        )
+    )
+    print(f"  {fleet}\n  {load}")
+    for each in (print_ways, print_loads, print_databases):
+        each(costs, fleet, load, effort, asked.seed)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,89 @@
+"""Nodes as processes, as their operator starts them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from kit.fleet.homes import KEY
+
+START_SECONDS = 60.0
+
+
+class NodeProcess:
+    """A node with a home directory of its own, on a port that stays.
+
+    Args:
+        directory: of it alone.
+        url: of the database, as the nodes' role.
+        name: of the node.
+        lease: seconds.
+    """
+
+    def __init__(self, directory: Path, url: str, name: str, *, lease: float = 2.0, slots: int = 8) -> None:
+        self.directory, self.name = directory, name
+        self._url, self._lease, self._slots, self.port = url, lease, slots, 0
+        state = directory / "state"
+        state.mkdir(mode=0o700, parents=True)
+        key = state / "audit.key"
+        key.write_bytes(KEY)
+        key.chmod(0o600)
+        self.process: subprocess.Popen[str] | None = None
+        self.url = ""
+
+    def start(self) -> None:
+        """Start it, without waiting for it to serve."""
+        self.process = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "muniment", "serve", "--json", "--ledger", self._url),
+                *("--node", self.name, "--slots", str(self._slots), "--lease", str(self._lease)),
+                *("--port", str(self.port), "--grace", "5", "--socket", str(self.directory / "s")),
+            ],
+            env={**os.environ, "MUNIMENT_HOME": str(self.directory)},
+            stdout=subprocess.PIPE,
+            stderr=(self.directory / "log").open("a"),
+            text=True,
+            cwd=self.directory,
+        )
+
+    def wait(self) -> None:
+        """Wait until it serves."""
+        assert self.process is not None
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        assert line, (self.directory / "log").read_text()[-3000:]
+        self.url = json.loads(line)["url"]
+        self.port = int(self.url.rpartition(":")[2])
+
+    def kill(self) -> None:
+        """End it, as a power cut would."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+            assert self.process.stdout is not None
+            self.process.stdout.close()
+            self.process = None
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send it a signal."""
+        assert self.process is not None
+        self.process.send_signal(number)
+
+    def stop(self) -> None:
+        """End it as its operator would."""
+        if self.process is not None:
+            self.process.send_signal(signal.SIGCONT)
+            self.process.terminate()
+            self.process.wait(30)
+            assert self.process.stdout is not None
+            self.process.stdout.close()
+            self.process = None
+
+    @property
+    def copies(self) -> Path:
+        """Where its working copies are."""
+        return self.directory / "state" / "copies"

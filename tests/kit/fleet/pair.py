@@ -1,0 +1,179 @@
+"""Nodes in this process, each with files of its own, and whoever asks them."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx2
+
+from kit.daemon.process import Asking, HeldModel
+from kit.daemon.raw import SECONDS, looping
+from kit.fleet.homes import KEY, Base
+from muniment.agent.filing import RuleWriter
+from muniment.daemon.service import Daemon, Options
+from muniment.daemon.tokens import TOKEN_NAME
+from muniment.fleet import homes
+from muniment.fleet.copies import MEMORY, directory_of
+from muniment.fleet.node import FleetNode, NodeOptions, as_core
+from muniment.kernel.names import Trust
+from muniment.settings import Settings
+
+
+def until(condition: Callable[[], Any], seconds: float = SECONDS) -> None:
+    """Wait until something holds that happens elsewhere."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.005)
+
+
+class AtNode(Asking):
+    """What tests ask of one node with one token."""
+
+    def __init__(self, url: str, token: str) -> None:
+        self.url, self.token, self._epoch = url, token, ""
+        self.http = httpx2.Client(base_url=url, trust_env=False, timeout=60)
+
+    def cursor(self, number: int) -> str:
+        """The cursor of an event by its number."""
+        if not self._epoch:
+            whose = {"Authorization": f"Bearer {self.token}"}
+            with self.http.stream("GET", "/workspace/memory/events", headers=whose) as answer:
+                self._epoch = answer.headers["x-qwen-event-epoch"]
+        return f"{self._epoch}-{number}"
+
+    def recalled(self, query: str) -> list[str]:
+        """The texts that a recall finds, which must not fail."""
+        answer = self.post("/workspace/memory/recall", {"query": query})
+        assert answer.status_code == 200, answer.text
+        assert answer.json().get("error") is None, answer.text
+        return [each["text"] for each in answer.json()["entries"]]
+
+    def close(self) -> None:
+        """Close its connections."""
+        self.http.close()
+
+
+class InNode:
+    """A node of this process.
+
+    Attributes:
+        node: it.
+        url: where it listens.
+        token: its operator's.
+    """
+
+    def __init__(self, daemon: Daemon, node: FleetNode, directory: Path) -> None:
+        self.daemon, self.node, self.directory, self.url = daemon, node, directory, daemon.url
+        self.token = (directory / "state" / TOKEN_NAME).read_text("ascii").strip()
+
+    @property
+    def copies(self) -> Path:
+        """Where its working copies are."""
+        return self.directory / "state" / "copies"
+
+    def memory(self, home: str) -> Path:
+        """Where the files of a home's working copy are."""
+        return directory_of(self.copies, home) / MEMORY
+
+
+@dataclass
+class NewHome:
+    """A home of a test.
+
+    Attributes:
+        token: its owner's.
+        at: what is asked of each node with that.
+    """
+
+    name: str
+    token: str
+    at: tuple[AtNode, ...]
+
+
+class Nodes:
+    """Nodes over one base, in one loop on a thread.
+
+    Attributes:
+        nodes: all.
+        loop: theirs.
+    """
+
+    def __init__(self, base: Base, loop: asyncio.AbstractEventLoop, stack: ExitStack, policy: str) -> None:
+        self.base, self.loop, self._stack, self._policy = base, loop, stack, policy
+        self.nodes: list[InNode] = []
+
+    def start(
+        self, directory: Path, name: str, model: HeldModel | None = None, *, lease: float, slots: int = 4
+    ) -> InNode:
+        """Another node."""
+        state = directory / "state"
+        state.mkdir(mode=0o700, parents=True, exist_ok=True)
+        (state / "audit.key").write_bytes(KEY)
+        (state / "audit.key").chmod(0o600)
+        settings = Settings(directory, policy=self._policy, on_model_failure="fail" if model else "rules")
+        thinks = self._stack.enter_context(closing(model.asked())) if model else RuleWriter()
+        node = FleetNode(settings, thinks, NodeOptions(self.base.node, name, slots, lease))
+        daemon = Daemon(Options(settings, (), grace=5.0), thinks, as_core(node))
+        self.run(daemon.__aenter__())
+        self._stack.callback(lambda: self.run(daemon.stop()))
+        if model:
+            self._stack.callback(model.release)
+        made = InNode(daemon, node, directory)
+        self.nodes.append(made)
+        return made
+
+    def stop(self, node: InNode) -> None:
+        """End a node."""
+        self.run(node.daemon.stop())
+
+    def run(self, coroutine):
+        """Carry out a coroutine on the nodes' loop."""
+        return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(SECONDS)
+
+    def at(self, number: int, token: str) -> AtNode:
+        """One who asks a node."""
+        return self._stack.enter_context(closing(AtNode(self.nodes[number].url, token)))
+
+    def home(self) -> NewHome:
+        """A home, and whoever asks for it at each node."""
+        name = self.base.new_home()
+        token = homes.add_token(self.base.owner, KEY, name)
+        return NewHome(name, token, tuple(self.at(each, token) for each in range(len(self.nodes))))
+
+    def client(self, home: NewHome, name: str = "client", *clients: str, trust: Trust = Trust.AGENT) -> str:
+        """A token for a client of a home."""
+        return homes.add_token(self.base.owner, KEY, home.name, name, clients, trust)
+
+
+@contextmanager
+def nodes(
+    base: Base,
+    directory: Path,
+    count: int = 2,
+    model: HeldModel | None = None,
+    *,
+    lease: float = 15.0,
+    policy: str = "strict",
+) -> Iterator[Nodes]:
+    """Nodes that run.
+
+    Args:
+        base: their database.
+        directory: below which each has files of its own.
+        count: how many.
+        model: None: our rules; it is released at the end.
+        lease: seconds.
+        policy: a shipped one, or the path of one.
+    """
+    with ExitStack() as stack:
+        made = Nodes(base, stack.enter_context(looping()), stack, policy)
+        for number in range(count):
+            made.start(directory / f"node-{number}", f"{directory.name}-{number}", model, lease=lease)
+        yield made

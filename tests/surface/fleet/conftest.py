@@ -1,0 +1,11 @@
+"""Two nodes of this process for the tests of a file, over the database that all tests of a process share."""
+
+import pytest
+
+from kit.fleet.pair import nodes
+
+
+@pytest.fixture(scope="module")
+def two(fleet, tmp_path_factory):
+    with nodes(fleet, tmp_path_factory.mktemp("nodes")) as made:
+        yield made

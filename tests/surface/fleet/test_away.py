@@ -1,0 +1,173 @@
+"""The database is away, or hangs: nothing that was accepted is lost, and everything goes on behind it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from contextlib import ExitStack, contextmanager, suppress
+
+import httpx2
+import pytest
+
+from kit import postgres
+from kit.daemon.process import BASE, descendants
+from kit.fleet.homes import base_on
+from kit.fleet.pair import nodes, until
+
+AWAY = (503, "ledger_away")
+SOON = 10.0
+"""Seconds for an answer where the database gives none."""
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory):
+    """Nodes over a server of their own, which may be stopped."""
+    with ExitStack() as stack:
+        server = stack.enter_context(postgres.server())
+        base = stack.enter_context(base_on(server.url))
+        made = stack.enter_context(nodes(base, tmp_path_factory.mktemp("away"), lease=2.0))
+        made.server = server
+        yield made
+
+
+@contextmanager
+def stopped(server):
+    server.stop(signal.SIGQUIT)
+    try:
+        yield
+    finally:
+        server.start()
+
+
+@contextmanager
+def hung(server):
+    """Nobody of the server does anything, and no connection is closed."""
+    stilled = []
+    try:
+        for pid in (server.pid, *descendants(server.pid)):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGSTOP)
+                stilled.append(pid)
+        yield
+    finally:
+        for pid in stilled:
+            os.kill(pid, signal.SIGCONT)
+
+
+class Following(threading.Thread):
+    """Follows a home at one node after the other, from where the last one left off."""
+
+    def __init__(self, home):
+        super().__init__(daemon=True)
+        self.home, self.seen, self.kinds, self.is_over = home, [], set(), False
+        self.last = home.at[0].cursor(0)
+        self.start()
+
+    def run(self):
+        turn = 0
+        while not self.is_over:
+            turn += 1
+            with (
+                suppress(httpx2.HTTPError, AssertionError),
+                self.home.at[turn % len(self.home.at)].follow(self.last) as followed,
+            ):
+                for event in followed:
+                    self.last = followed.last_id
+                    self.seen.append(event.number)
+                    self.kinds.add(event.type)
+                    if self.is_over:
+                        return
+            time.sleep(0.05)
+
+    def until_seen(self, number):
+        until(lambda: self.seen and self.seen[-1] >= number)
+
+
+def everything_goes_on(own, home, breaking, seconds):
+    """What is accepted before is done, and a task that comes afterwards; whoever follows misses nothing."""
+    at, other = home.at
+    assert at.done("remember", {"content": "The user prefers tea over coffee."})["status"] == "completed"
+    assert at.recalled("tea or coffee?")
+    following = Following(home)
+    following.until_seen(1)
+    before = [at.remember(f"The user keeps item number {number} in the cellar.") for number in range(4)]
+    with breaking(own.server):
+        answers_without_a_database(at)
+        until(lambda: other.http.get("/readyz", timeout=SOON).status_code == 503)
+        time.sleep(seconds)
+    later = until_accepted(other, "The user likes walking in the hills.")
+    for task_id in (*before, later):
+        task = ended(at, task_id)
+        assert task["status"] == "completed", task
+    assert at.get("/readyz").status_code == 200
+    rows = own.base.pool.home(home.name)
+    ((last,),) = rows.rows("SELECT last FROM series")
+    following.until_seen(last)
+    following.is_over = True
+    assert following.seen == list(range(1, len(following.seen) + 1))
+    assert "resync" not in following.kinds
+
+
+def answers_without_a_database(at):
+    until(lambda: at.http.get("/readyz", timeout=SOON).status_code == 503)
+    ready = at.http.get("/readyz", timeout=SOON).json()
+    assert ready["code"] == "not_ready"
+    assert list(ready["workspaces"].values()) == ["ledger_away"]
+    assert at.http.get("/healthz", timeout=SOON).status_code == 200
+    for path, body in (("remember", {"content": "The user was away."}), ("recall", {"query": "tea?"})):
+        whose = {"Authorization": f"Bearer {at.token}"}
+        answer = at.http.post(f"{BASE}/{path}", json=body, headers=whose, timeout=SOON)
+        assert (answer.status_code, answer.json()["code"]) == AWAY, answer.text
+        assert int(answer.headers["retry-after"]) > 0
+    name = "0" * 32
+    answer = at.http.get(f"/hello?token={name}&nonce={'0' * 64}", timeout=SOON)
+    assert (answer.status_code, answer.json()["code"]) == AWAY, answer.text
+
+
+def until_accepted(at, content):
+    """The id of a task, once it is accepted; until then the answer is why not."""
+    deadline = time.monotonic() + 30
+    while True:
+        answer = at.post(f"{BASE}/remember", {"content": content})
+        if answer.status_code == 202:
+            return answer.json()["taskId"]
+        assert (answer.status_code, answer.json()["code"]) == AWAY, answer.text
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def ended(at, task_id):
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        task = at.look(task_id)
+        if task.get("status") in {"completed", "failed", "cancelled"}:
+            return task
+        time.sleep(0.1)
+    raise AssertionError(task)
+
+
+@pytest.mark.parametrize("breaking", [stopped, hung])
+@pytest.mark.parametrize("seconds", [0.5, pytest.param(30.0, marks=pytest.mark.slow)])
+def test_while_the_database_is_away_nothing_is_accepted_and_behind_it_everything_goes_on(
+    own, breaking, seconds
+):
+    everything_goes_on(own, own.home(), breaking, seconds)
+
+
+def test_the_loop_goes_on_while_many_wait_for_a_database_that_hangs(own):
+    home = own.home()
+    assert home.at[0].recalled("anything") == []
+    with hung(own.server), ExitStack() as stack:
+        asking = []
+        for number in range(40):
+            at = own.at(number % 2, home.token)
+            thread = threading.Thread(target=lambda at=at: at.get(f"{BASE}/tasks"))
+            thread.start()
+            asking.append(thread)
+            stack.callback(thread.join)
+        for at in home.at:
+            assert at.http.get("/healthz", timeout=2.0).status_code == 200
+            assert at.http.get("/readyz", timeout=SOON).json()["workspaces"].popitem()[1] == "ledger_away"
+    until(lambda: home.at[0].get("/readyz").status_code == 200)

@@ -1,0 +1,26 @@
+"""Whoever was told that a task is done finds on every node what it did."""
+
+import pytest
+
+
+def remembered_and_found(home, number):
+    """A fact is remembered at one node, and recalled at the other as soon as it is done."""
+    writes, reads = home.at[number % 2], home.at[(number + 1) % 2]
+    done = writes.done("remember", {"content": f"The user keeps box {number} in cellar nr-{number:04}."})
+    assert done["status"] == "completed", done
+    found = reads.recalled(f"where is box {number}, nr-{number:04}?")
+    assert any(f"nr-{number:04}" in text for text in found), (number, found)
+
+
+def test_what_is_done_is_recalled_at_the_other_node(two):
+    home = two.home()
+    for number in range(20):
+        remembered_and_found(home, number)
+
+
+@pytest.mark.slow
+def test_what_is_done_is_recalled_at_the_other_node_a_thousand_times(two):
+    for _ in range(50):
+        home = two.home()
+        for number in range(20):
+            remembered_and_found(home, number)

@@ -1,0 +1,70 @@
+"""No home takes what all homes of a node share."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+import psycopg
+import pytest
+
+from kit.daemon.process import BASE
+from kit.fleet.pair import until
+from kit.raising import raised
+from muniment.daemon.contract import HttpProblem
+from muniment.daemon.core import MAX_OWNER
+from muniment.daemon.tokens import Principal, Shares
+from muniment.kernel.names import Trust
+
+ASKING = 2 * MAX_OWNER
+
+
+@contextmanager
+def elsewhere(nodes, home):
+    """A node that is not of this process has the lease of a home, and nothing lets it go."""
+    with psycopg.connect(nodes.base.superuser, autocommit=True, options="-c search_path=muniment") as asked:
+        asked.execute("UPDATE home SET until = 'infinity', epoch = epoch + 1 WHERE home = %s", (home.name,))
+        yield
+        asked.execute("UPDATE home SET until = '-infinity' WHERE home = %s", (home.name,))
+
+
+def test_an_owner_whose_home_another_node_holds_leaves_places_to_other_owners(two):
+    home, other = two.home(), two.home()
+    done = home.at[0].done("remember", {"content": "The user prefers tea over coffee."})
+    core = two.nodes[0].node
+
+    def undo():
+        asks = two.at(0, home.token)
+        return asks.problem("POST", f"{BASE}/undo", {"taskId": done["taskId"]})
+
+    with ThreadPoolExecutor(ASKING) as threads:
+        with elsewhere(two, home):
+            answers = [threads.submit(undo) for _ in range(ASKING)]
+            until(lambda: sum(each.done() for each in answers) >= ASKING - MAX_OWNER // 2)
+            assert len(core._owners) == MAX_OWNER // 2
+            assert other.at[0].get(f"{BASE}/review").status_code == 200
+        found = [each.result()[0] for each in answers]
+    assert sorted(found)[:1] == [200]  # Once the home is free one of them takes it back, and it stays so.
+    assert found.count(503) == ASKING - MAX_OWNER // 2
+
+
+@pytest.mark.parametrize("cap", [8, 128, 256])
+def test_the_tokens_of_a_home_together_have_half_of_the_places_and_a_clients_a_quarter(cap):
+    shares = Shares(cap, 1, 2)
+
+    def taken_by(name, home="h"):
+        share = Principal(name, Trust.AGENT, frozenset(), home=home).share
+        for count in range(cap + 1):
+            try:
+                shares.take(share)
+            except HttpProblem:
+                return count
+        raise AssertionError(cap)
+
+    assert [taken_by("one"), taken_by("two"), taken_by("three")] == [cap // 4, cap // 4, 0]
+    assert taken_by("owner") == 0
+    shares.leave("h/one")
+    assert taken_by("owner") == 1
+    assert taken_by("owner", "other") == cap // 2 - 2  # What is left is for the operator of the node.
+    raised(HttpProblem, shares.take, "h/owner")
+    shares.take("owner")

@@ -1,0 +1,234 @@
+"""Nothing that a task asks of the database looks through a table of all homes, however many there are.
+
+The server itself tells: by its plan of every statement, and by its count of scans, which has what triggers
+and foreign keys ask as well.
+"""
+
+from __future__ import annotations
+
+from contextlib import closing, contextmanager
+from datetime import UTC, datetime
+
+import psycopg
+import pytest
+
+from kit import postgres
+from kit.fleet.homes import KEY, base_on
+from kit.lane.ledgered import BOT, DONE, OWNER, asked, submit
+from kit.store.ground import STRICT, Claim, by, change_set, laid_out, new, patience, trusted
+from muniment import lane as reading
+from muniment.daemon.tokens import Tokens
+from muniment.kernel.names import Trust
+from muniment.kernel.path import canonicalise
+from muniment.lane import Lane, Writer
+from muniment.store import audit, erase, ledger, review, tasks
+from muniment.store.postgres import LedgerPool
+from muniment.store.state import Shared, State
+from muniment.store.told import HookSession, ToldEntry
+from muniment.store.upkeep import recover_all
+
+HOMES = 10_000
+NOW = datetime(2026, 11, 26, tzinfo=UTC)
+
+OF_ONE_ROW = "token_digest_key"
+"""An index over all homes that finds one row."""
+
+FILL = """
+SET session_replication_role = replica; -- Neither triggers nor foreign keys: what goes in is right.
+INSERT INTO home (home) SELECT 'filled ' || n FROM generate_series(1, {homes}) AS n;
+INSERT INTO series (home, one, epoch, last) SELECT home, 1, 'e', 4 FROM home;
+INSERT INTO root SELECT home, md5(home || n), ('root' || n)::bytea FROM home, generate_series(1, 2) AS n;
+INSERT INTO change_set (home, task, kind, at, done, trust, decided_by, policy, token, number)
+    SELECT home, 'task-' || n, 'remember', '2026', '2026', 'agent', 'rules', 'p', 't', n
+    FROM home, generate_series(1, 3) AS n;
+INSERT INTO blob SELECT home, md5(home || n), 'content'::bytea FROM home, generate_series(1, 3) AS n;
+INSERT INTO change_kept
+    SELECT home, id, 0, md5(home || 1), 'user', number || '.md', NULL, NULL, md5(home || number),
+        md5(home || number), '[]', 'agent' FROM change_set;
+INSERT INTO provenance
+    SELECT home, md5(home || 1), number || '.md', md5(home || number), 'agent', task, 'rules', 'p', '2026'
+    FROM change_set;
+INSERT INTO review SELECT home, 'r' || n, 'task-' || n, 'remember', '2026', 'pending', '[]', 'p', 't', 'd'
+    FROM home, generate_series(1, 2) AS n;
+INSERT INTO claim SELECT home, id, 0, md5(home || 1), 'user', 'x.md', NULL FROM change_set;
+INSERT INTO forgotten SELECT home, md5(home), '2026', 'task-1' FROM home;
+INSERT INTO record SELECT home, n, '2026', 'commit', 'task-' || n, '{{}}', 'm', 'm'
+    FROM home, generate_series(1, 4) AS n;
+INSERT INTO head SELECT home, 1, 4, 'm' FROM home;
+INSERT INTO task (home, id, workspace, kind, status, token, trust, shown, repeat, created, updated)
+    SELECT home, 'task-' || n, 'w', 'remember', CASE WHEN n < 4 THEN 'completed' ELSE 'queued' END, 'owner',
+        'owner', '{{}}', md5(home || n), '2026', '2026' FROM home, generate_series(1, 4) AS n;
+INSERT INTO event SELECT home, n, '2026', 'task', 'task-' || n, 'w', '[]', 'owner', NULL, '{{}}'
+    FROM home, generate_series(1, 4) AS n;
+INSERT INTO token SELECT home, 'editor', md5(home), '[]', 'agent', '2026' FROM home;
+INSERT INTO door SELECT digest, home FROM token;
+INSERT INTO session SELECT home, md5(home), '2026' FROM home;
+INSERT INTO told (home, session, root, rel, digest) SELECT home, md5(home), 'r', n || '.md', 'd'
+    FROM home, generate_series(1, 2) AS n;
+ANALYZE;
+"""
+
+
+def fill(base, homes):
+    with psycopg.connect(base.superuser, autocommit=True, options="-c search_path=muniment") as superuser:
+        superuser.execute(FILL.format(homes=homes))
+
+
+def a_day(ground, often):
+    """What tasks, and who asks about them, do in a home."""
+    state, lane = ground.state, Lane(ground.state, "w")
+    for _ in range(often):
+        lane.cancel(submit(lane, by=BOT).id, BOT)
+    first = lane.submit(asked(repeat="key")).task
+    lane.submit(asked(repeat="key"))
+    with closing(Writer(state.ledger)) as writer:
+        running = writer.run(lane.claim)
+        lane.tell(running, {"turn": 1})
+        for number in range(1, 3):
+            ground.commit(new(f"user/{number}.md", b"%d" % number), run=by(f"task-{number}", fact="f" * 64))
+        ground.commit(ground.edit("user/1.md"), run=by(running.id))
+        lane.cancel(running.id, OWNER)
+        writer.run(lambda: lane.finish(running, DONE))
+    lane.requeue(lane.claim() or running)
+    lane.recover()
+    reading.tasks(state.ledger, "w")
+    reading.running(state.ledger, "w")
+    reading.count_pending(state.ledger, "w")
+    lane.get(first.id)
+    _, after, _ = tasks.span(state.ledger)
+    tasks.read(state.ledger, after, 100)
+    tasks.of_task(state.ledger, first.id)
+    tasks.is_any_running(state)
+    whole = trusted(change_set((new("user/w.md"),), (Claim("user/a.md", None),)), {"user/w.md": Trust.AGENT})
+    held = review.hold(state, by("task-w"), whole, ("why",), policy="a" * 64, roots=ground.roots)
+    review.load(state, held)
+    review.pending(state)
+    review.waiting_of(state, "task-w")
+    review.turn_down(state, held, ground.roots, patience(), "2026")
+    recover_all(state, ground.roots, STRICT, patience())
+    key, path = ledger.root_key(state, ground.roots["user"]), canonicalise("user/1.md", ("user",))
+    ledger.history(state, {key: "user"})
+    ledger.history(state, {key: "user"}, path)
+    ledger.count_by_day(state, {key: "user"}, "2026")
+    ledger.content_at(state, key, path, running.id)
+    ledger.why(state, key, path, None, Trust.OWNER)
+    ledger.undone_by(state, "task-1")
+    token = Tokens(state).add("editor", [], Trust.AGENT)
+    Tokens(state).principal(token, "o" * 43)
+    Tokens(state).revoke("editor")
+    session = HookSession(state, "host")
+    session.tell([ToldEntry(key, "1.md", "d")], NOW)
+    session.told(NOW, patience())
+    session.clear()
+    audit.records(state, latest=10)
+    audit.records(state, task="task-1")
+    audit.head(state)
+    audit.verify(state)
+    erase.is_forgotten(state, "x")
+    erase.erase("user/2.md", erase.EraseGround(state, ground.roots, STRICT, patience()))
+
+
+@contextmanager
+def lived(pool, home, base, monkeypatch, often=1):
+    """The statements of a day, each once, with values."""
+    found, one, many = {}, psycopg.RawCursor.execute, psycopg.RawCursor.executemany
+
+    def execute(cursor, statement, *values):
+        found.setdefault(statement, values[0] if values else ())
+        return one(cursor, statement, *values)
+
+    def executemany(cursor, statement, rows):
+        found.setdefault(statement, rows[0])
+        return many(cursor, statement, rows)
+
+    @contextmanager
+    def opening(directory):
+        with State(directory, shared=Shared(pool.home(home), KEY, base)) as state:
+            yield state
+
+    with laid_out(base, opening) as ground, monkeypatch.context() as patched:
+        patched.setattr(psycopg.RawCursor, "execute", execute)
+        patched.setattr(psycopg.RawCursor, "executemany", executemany)
+        a_day(ground, often)
+        patched.undo()
+        yield {each: of for each, of in found.items() if each.split()[0] in VERBS}
+
+
+VERBS = {"SELECT", "INSERT", "UPDATE", "DELETE"}
+
+
+def scanning(pool, home, statements):
+    """Those whose plan looks through a whole table, with the tables."""
+    found = {}
+    with pool.connection() as connection, connection.transaction(force_rollback=True):
+        connection.execute("SELECT set_config('muniment.home', %s, true)", (home,))
+        for statement, values in statements.items():
+            explained = psycopg.RawCursor(connection).execute(f"EXPLAIN (FORMAT JSON) {statement}", values)
+            ((plan,),) = explained.fetchall()
+            if tables := set(_scanned(plan)):
+                found[statement] = tables
+    return found
+
+
+def _scanned(plan):
+    if isinstance(plan, list):
+        for each in plan:
+            yield from _scanned(each)
+    elif isinstance(plan, dict):
+        kind = plan.get("Node Type", "")
+        if kind == "Seq Scan":
+            yield plan["Relation Name"]
+        is_of_home = "home" in plan.get("Index Cond", "") or plan.get("Index Name") == OF_ONE_ROW
+        if "Index" in kind and not is_of_home:  # It goes through all homes as well.
+            yield plan["Index Name"]
+        yield from _scanned(list(plan.values()))
+
+
+def test_every_statement_of_a_task_has_an_index_that_it_can_go_by(fleet, tmp_path, monkeypatch):
+    """Told apart from what is quicker where there are few homes: there the server may look at all of them."""
+    home = fleet.new_home()
+    with closing(LedgerPool(fleet.node, 4)) as pool:
+        pool.pool.kwargs["options"] += " -c enable_seqscan=off"
+        with lived(pool, home, tmp_path, monkeypatch) as statements:
+            assert len(statements) > 60
+            assert scanning(pool, home, statements) == {}
+
+
+@pytest.fixture(scope="module")
+def crowded():
+    """A database of many homes."""
+    with postgres.served() as superuser, base_on(superuser) as base:
+        fill(base, HOMES)
+        yield base
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("plans", ["auto", "force_generic_plan"])
+def test_among_ten_thousand_homes_no_statement_of_a_task_looks_through_a_table(
+    crowded, tmp_path, monkeypatch, plans
+):
+    home, before = crowded.new_home(), scans(crowded)
+    with closing(LedgerPool(crowded.node, 4)) as pool:
+        pool.pool.kwargs["options"] += f" -c plan_cache_mode={plans}"
+        # So often that the server plans what is asked once for all values.
+        with lived(pool, home, tmp_path, monkeypatch, often=12) as statements:
+            assert scanning(pool, home, statements) == {}
+    after = scans(crowded)
+    assert {table: after[table] - before[table] for table in after if after[table] != before[table]} == {}
+
+
+def scans(base):
+    """How often each table was looked through, once every node has gone and told."""
+    here = (
+        "SELECT count(*) FROM pg_stat_activity "
+        "WHERE usename = 'muniment_node' AND datname = current_database()"
+    )
+    with psycopg.connect(base.superuser, autocommit=True) as superuser:
+        while superuser.execute(here).fetchone() != (0,):
+            pass
+        counts = "SELECT relname::text, seq_scan FROM pg_stat_user_tables WHERE schemaname = 'muniment'"
+        return {
+            table: count
+            for table, count in superuser.execute(counts).fetchall()
+            if not table.startswith(("procrastinate", "migration", "fleet"))
+        }
