@@ -11,7 +11,7 @@ import queue
 import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
@@ -322,10 +322,12 @@ class Submitted:
 
     Attributes:
         repeated: the task was there already.
+        is_alone: none of its lane waited or ran before it.
     """
 
     task: Task
     repeated: bool = False
+    is_alone: bool = False
 
 
 class Lane:
@@ -360,11 +362,13 @@ class Lane:
                 if found is not None and found.created > self._hours_ago(REPEAT_HOURS):
                     return self._again(found, repeated)
                 connection.execute("UPDATE task SET repeat = NULL WHERE repeat = ?", (repeat,))
-            self._check_caps(asked.kind)
+            pending, kept = self._counted()
+            _check_caps(asked.kind, pending)
             task_id = f"{asked.kind}-{uuid.uuid4()}"
-            connection.execute(
-                "INSERT INTO task (id, workspace, kind, status, token, client, trust, arguments, shown, "
-                "repeat, repeated, created, updated) VALUES (?, ?, ?, 'queued', ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            row = connection.execute(
+                "INSERT INTO task (id, workspace, kind, status, token, client, trust, arguments, shown, "  # noqa: S608
+                "repeat, repeated, created, updated) VALUES (?, ?, ?, 'queued', ?, ?, ?, ?, ?, ?, ?, ?, ?) "
+                f"RETURNING {_COLUMNS}",
                 (
                     task_id,
                     self.workspace,
@@ -379,8 +383,8 @@ class Lane:
                     now,
                     now,
                 ),
-            )
-            task = self.get(task_id)
+            ).fetchone()
+            task = _task(self._state.ledger, row)
             body = {"kind": asked.kind, "token": asked.originator.token, "client": asked.originator.client}
             append(
                 self._state,
@@ -390,8 +394,8 @@ class Lane:
                 {**body, "trust": asked.trust, "ref": _cleared(asked.ref)},
             )
             self._tell(task)
-            self._evict()
-            return Submitted(task)
+            self._evict(kept + 1)
+            return Submitted(task, is_alone=not pending)
 
     def claim(self) -> Task | None:
         """Begin the next task; None: none waits, or one is running.
@@ -416,11 +420,12 @@ class Lane:
             ManagedMemoryUnavailable: the ledger cannot be written. There the attempt still runs.
         """
         with self._state.ledger.transaction():
-            if self._current(begun) is None:
-                return None
             result = None if ended.result is None else json.dumps(dict(ended.result))
             error = None if ended.error is None else json.dumps(dict(ended.error))
-            return self._move(begun, ended.status, arguments=None, result=result, error=error)
+            columns = {"arguments": None, "result": result, "error": error}
+            return self._moved(
+                "id = ? AND status = 'running' AND claim = ?", (begun.id, begun.claim), ended.status, columns
+            )
 
     def requeue(self, begun: Task) -> Task | None:
         """Put an attempt back that was ended without effect, as if it had not been made; None as `finish`.
@@ -510,11 +515,23 @@ class Lane:
 
     def _move(self, task: Task, status: Status, **columns: object) -> Task:
         """Give a task another status, and tell."""
+        moved = self._moved("id = ?", (task.id,), status, columns)
+        if moved is None:
+            raise NotFound("there is no such task")
+        return moved
+
+    def _moved(
+        self, which: str, values: Sequence[object], status: Status, columns: Mapping[str, object]
+    ) -> Task | None:
+        """Likewise of the one that is meant; None: none is."""
         changed = {"status": status, "updated": timestamp(self._now()), **columns}
         sets = ", ".join(f"{name} = ?" for name in changed)
+        statement = f"UPDATE task SET {sets} WHERE {which} RETURNING {_COLUMNS}"  # noqa: S608  constants
         with self._state.ledger.transaction() as connection:
-            connection.execute(f"UPDATE task SET {sets} WHERE id = ?", (*changed.values(), task.id))  # noqa: S608
-        moved = self.get(task.id)
+            row = connection.execute(statement, (*changed.values(), *values)).fetchone()
+        if row is None:
+            return None
+        moved = _task(self._state.ledger, row)
         self._tell(moved)
         return moved
 
@@ -530,16 +547,18 @@ class Lane:
         """Whether an attempt came as far as its commit; another one then only finds what it did."""
         return of_task(self._state, task.id) is not None
 
-    def _check_caps(self, kind: Kind) -> None:
-        pending = count_pending(self._state.ledger, self.workspace)
-        tidying = sum(pending.values()) - pending.get("remember", 0)
-        if sum(pending.values()) >= MAX_PENDING or (kind != "remember" and tidying >= MAX_TIDYING):
-            raise QueueFull(sum(pending.values()))
+    def _counted(self) -> tuple[dict[str, int], int]:
+        """How many tasks wait or run, by kind, and how many are remembered in all."""
+        query = (
+            f"SELECT kind, count(*) {_PENDING} GROUP BY kind "  # noqa: S608  constants
+            "UNION ALL SELECT '', count(*) FROM task WHERE workspace = ?"
+        )
+        counts = dict(self._state.ledger.rows(query, (self.workspace, self.workspace)))
+        kept = counts.pop("")
+        return counts, kept
 
-    def _evict(self) -> None:
+    def _evict(self, kept: int) -> None:
         """Forget records that are over (L5), but for those that a key still names (L6)."""
-        total = "SELECT count(*) FROM task WHERE workspace = ?"
-        ((kept,),) = self._state.ledger.rows(total, (self.workspace,))
         if kept > MAX_RECORDS:
             self._keep(MAX_RECORDS, self._hours_ago(REPEAT_HOURS))
         if kept > MAX_KEYED:
@@ -601,6 +620,13 @@ class Lane:
                 client=task.originator.client,
             ),
         )
+
+
+def _check_caps(kind: Kind, pending: Mapping[str, int]) -> None:
+    count = sum(pending.values())
+    tidying = count - pending.get("remember", 0)
+    if count >= MAX_PENDING or (kind != "remember" and tidying >= MAX_TIDYING):
+        raise QueueFull(count)
 
 
 def _withheld(arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -738,14 +764,15 @@ class Writer:
         """
         connection.execute("SAVEPOINT one")
         try:
-            outcome: _Outcome = change(), None
+            value = change()
+            connection.execute("RELEASE one")  # Some of the change may be sent only with this.
         except BaseException as error:  # told to the one who waits for it
             if not self._ledger.is_lasting(error):
                 raise
             connection.execute("ROLLBACK TO one")
-            outcome = None, error
-        connection.execute("RELEASE one")
-        return outcome
+            connection.execute("RELEASE one")
+            return None, error
+        return value, None
 
 
 # -- runner ------------------------------------------------------------------------------------------

@@ -22,7 +22,8 @@ VARIABLE: Final = "MUNIMENT_TEST_POSTGRES"
 
 _NOBODY: Final = 65_534
 _START_SECONDS: Final = 30.0
-_QUICK: Final = ("fsync=off", "full_page_writes=off", "synchronous_commit=on", "shared_buffers=32MB")
+_USUAL: Final = ("synchronous_commit=on", "shared_buffers=32MB")
+_QUICK: Final = ("fsync=off", "full_page_writes=off")
 """What a test may do without: no test cuts the power."""
 
 
@@ -38,10 +39,12 @@ class Server:
 
     Args:
         directory: where its data are; made by `server`.
+        durable: whether it waits for the disk.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *, durable: bool = False) -> None:
         self._directory, self._process = directory, None
+        self._settings = _USUAL if durable else (*_USUAL, *_QUICK)
         self._port = _free_port()
         self._as = {"user": _NOBODY, "group": _NOBODY, "extra_groups": []} if os.geteuid() == 0 else {}
         data = directory / "data"
@@ -63,7 +66,9 @@ class Server:
 
     def start(self) -> None:
         """Have it run, and take connections."""
-        options = [f"-c{each}" for each in (*_QUICK, "max_connections=200", "listen_addresses=127.0.0.1")]
+        options = [
+            f"-c{each}" for each in (*self._settings, "max_connections=200", "listen_addresses=127.0.0.1")
+        ]
         with (self._directory / "log").open("ab") as log:
             self._process = subprocess.Popen(
                 [
@@ -103,13 +108,13 @@ class Server:
 
 
 @contextmanager
-def server() -> Iterator[Server]:
-    """A server that is gone afterwards, with its data."""
-    directory = Path(tempfile.mkdtemp(prefix="postgres-"))
+def server(disk: Path | None = None) -> Iterator[Server]:
+    """A server that is gone afterwards, with its data; given a directory it waits for the disk."""
+    directory = Path(tempfile.mkdtemp(prefix="postgres-", dir=disk))
     try:
         if os.geteuid() == 0:
             os.chown(directory, _NOBODY, _NOBODY)
-        found = Server(directory)
+        found = Server(directory, durable=disk is not None)
         try:
             yield found
         finally:

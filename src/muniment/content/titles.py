@@ -76,7 +76,7 @@ def title_of(fact: str) -> str:
     Of web addresses the scheme is left out: no list of files makes a link of the rest, and it can be read.
     """
     lines = (_readable(_bare(line[:_LOOKED_AT])) for line in fact[: 4 * _LOOKED_AT].splitlines())
-    first = next((line for line in lines if _words(line)), in_one_line(fact[:_LOOKED_AT]))
+    first = next((line for line in lines if _says(line)), in_one_line(fact[:_LOOKED_AT]))
     whole = first.rstrip(_FINAL_PUNCTUATION)
     plain = _SUBJECT.sub("", _LEAD_IN.sub("", whole, count=1), count=1)
     cut = _cut(plain or whole or first, TITLE_CHARS).strip(_JOINERS)
@@ -143,8 +143,9 @@ def anonymous(fact: str) -> str:
 
 def in_one_line(text: str) -> str:
     """`text` with white space folded and controls and format characters removed, joiners apart."""
-    if text.isascii() and text.isprintable():
-        return " ".join(text.split())
+    folded = " ".join(text.split())
+    if folded.isprintable():  # Nothing of it goes then, whatever it is written in.
+        return folded
     spaced = "".join(" " if char.isspace() else char for char in text)
     kept = (
         char for char in spaced if char in _JOINERS or unicodedata.category(char) not in {"Cc", "Cf", "Cs"}
@@ -157,11 +158,17 @@ def _digest(title: str) -> str:
 
 
 def _readable(line: str) -> str:
-    return _EMPHASIS.sub(r"\2", _SCHEME.sub("", line))
+    line = _SCHEME.sub("", line) if "://" in line else line
+    return _EMPHASIS.sub(r"\2", line) if any(mark in line for mark in "*_`") else line
 
 
 def _bare(line: str) -> str:
     return _MARKER.sub("", in_one_line(line) + " ", count=1).strip().lstrip(_JOINERS)
+
+
+def _says(line: str) -> bool:
+    """Whether there is a word in a line; of nearly all the first letter tells."""
+    return (line.isascii() and any(map(str.isalnum, line))) or bool(_words(line))
 
 
 def _words(text: str) -> list[str]:

@@ -240,9 +240,12 @@ class Stream:
             self._looking = None
             before = self.last
             try:
-                while found := await self._ask(partial(tasks.read, self._reads, self.last, BATCH)):
+                is_all = False
+                while not is_all:  # What comes meanwhile wakes this again.
+                    found = await self._ask(partial(tasks.read, self._reads, self.last, BATCH))
                     self._ring.extend(map(_Told, found))
-                    self.last = found[-1].number
+                    self.last = found[-1].number if found else self.last
+                    is_all = len(found) < BATCH
             except MunimentError as error:
                 events.emit("events_unavailable", code=error.code)
             if self.last != before:

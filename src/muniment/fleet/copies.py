@@ -41,9 +41,9 @@ from muniment.kernel.binding import bind_all
 from muniment.kernel.cancel import Patience
 from muniment.kernel.change import FileChange, digest
 from muniment.kernel.decide import Policy
-from muniment.kernel.land import LockedRoots, lock_roots
-from muniment.kernel.names import Scope
-from muniment.kernel.path import canonicalise
+from muniment.kernel.land import lock_roots
+from muniment.kernel.names import Digest, RelPath, Scope, Trust
+from muniment.kernel.path import CanonicalPath, canonicalise
 from muniment.kernel.write import new_token, replay, temporary_of_index
 from muniment.names import Symlinks
 from muniment.ownership import create_private_directory
@@ -52,6 +52,7 @@ from muniment.store.ledger import ERASED
 from muniment.store.postgres import HomeLedger
 from muniment.store.rows import Embedder
 from muniment.store.state import Shared, State
+from muniment.store.trust import NONE_KNOWN, Known
 from muniment.store.upkeep import recover_all, view_of, write_index
 
 MARK: Final = "whole"
@@ -78,12 +79,14 @@ _BEHIND: Final = (
     "WHERE number > ? AND number <= ? ORDER BY number, position LIMIT ?"
 )
 _NEWEST: Final = (
-    "SELECT root.path, newest.rel, blob.content FROM ("
-    "SELECT DISTINCT ON (root, rel) kept.home, root, rel, after_blob FROM change_kept AS kept "
+    "SELECT root.path, newest.rel, blob.content, after_digest, known.trust, known.at FROM ("
+    "SELECT DISTINCT ON (root, rel) kept.home, root, rel, after_blob, after_digest FROM change_kept AS kept "
     "JOIN change_set ON change_set.home = kept.home AND change_set.id = kept.change_set "
     "WHERE number IS NOT NULL ORDER BY root, rel, number DESC) AS newest "
     "JOIN root ON root.home = newest.home AND root.id = newest.root "
-    "JOIN blob ON blob.home = newest.home AND blob.digest = newest.after_blob"
+    "JOIN blob ON blob.home = newest.home AND blob.digest = newest.after_blob "
+    "LEFT JOIN provenance AS known ON known.home = newest.home AND known.root = newest.root "
+    "AND known.rel = newest.rel AND known.digest = newest.after_digest"
 )
 _UNFINISHED: Final = "SELECT count(*) FROM change_set WHERE done IS NULL AND review IS NULL"
 
@@ -273,7 +276,6 @@ class WorkingCopy:
             try:
                 if is_last and held is not None and self._opened is not None:
                     self._settle(self._opened, held)
-                    lease.release(held)
             except MunimentError as error:
                 events.emit("lease_not_released", code=error.code)
                 self.spoil()
@@ -284,10 +286,11 @@ class WorkingCopy:
                 self._leave()
 
     def _settle(self, opened: OpenCopy, held: HomeLedger) -> None:
-        """Mark the copy whole, where the ledger says that all of it is done."""
+        """Let go of the lease, and mark the copy whole where the ledger says that all of it is done."""
         with held.transaction():
-            number, erased, _ = self._stand()
+            ((number, erased, _),) = held.rows(_STAND)
             ((unfinished,),) = held.rows(_UNFINISHED)
+            lease.release(held)
         if unfinished or self._is_spoiled:
             self.spoil()
             return
@@ -405,30 +408,32 @@ class WorkingCopy:
 
     def _build(self, opened: OpenCopy, patience: Patience) -> None:
         """Fill an empty copy: the newest bytes of each path, then catalog and indexes."""
+        changes: list[FileChange] = []
+        known: dict[tuple[Scope, RelPath, Digest], tuple[Trust, str]] = {}
         with self._ledger.transaction():  # So that nobody commits meanwhile.
             opened.number, opened.erased, _ = self._stand()
             with self._ledger.each(_NEWEST) as rows:
-                changes = _net(
-                    ((path, rel, None, None, content, "") for path, rel, content in rows), opened.place
-                )
-        assert changes is not None  # noqa: S101  for the type checker: each has its bytes
-        self._replay(opened, changes, patience, whole=True)
+                for root, rel, content, found, trust, at in rows:
+                    path = _path(root, rel, opened.place)
+                    if path is not None:
+                        changes.append(FileChange(path, None, content))
+                        if trust is not None:
+                            known[path.scope, path.rel, found] = Trust(trust), at
+        self._replay(opened, changes, patience, known)
         self._mark(opened)
 
     def _replay(
-        self, opened: OpenCopy, changes: Sequence[FileChange], patience: Patience, *, whole: bool = False
+        self, opened: OpenCopy, changes: Sequence[FileChange], patience: Patience, known: Known | None = None
     ) -> None:
-        place = opened.place
+        """Carry out changes, all of which the copy has with what is known of them, or some that came."""
+        place, whole = opened.place, known is not None
         touched = set(place.roots) if whole else {each.path.scope for each in changes}
         with lock_roots([place.roots[scope] for scope in touched], patience) as held:
             for start in range(0, len(changes), _AT_ONCE):
                 replay(changes[start : start + _AT_ONCE], held)
             for scope in touched:
-                self._index(opened, held, scope, whole=whole)
-
-    def _index(self, opened: OpenCopy, held: LockedRoots, scope: Scope, *, whole: bool) -> None:
-        view = view_of(opened.state, held[scope], opened.place.policy)
-        write_index(opened.state, held, view, partial(temporary_of_index, new_token()), whole=whole)
+                view = view_of(opened.state, held[scope], place.policy, known=known or NONE_KNOWN)
+                write_index(opened.state, held, view, partial(temporary_of_index, new_token()), whole=whole)
 
     # -- on disk
 
@@ -494,17 +499,21 @@ def _net(rows: Any, place: Place) -> list[FileChange] | None:
     for root, rel, before, before_digest, after, after_digest in rows:
         if ERASED in {before_digest, after_digest}:
             return None
-        scope = os.fsdecode(root)
-        if scope not in place.roots:
-            continue
-        path = canonicalise(f"{scope}/{rel}", place.roots)
-        first.setdefault(path, before)
-        last[path] = after
+        path = _path(root, rel, place)
+        if path is not None:
+            first.setdefault(path, before)
+            last[path] = after
     return [
         FileChange(path, None if first[path] is None else digest(first[path] or b""), after, first[path])
         for path, after in last.items()
         if after != first[path]
     ]
+
+
+def _path(root: bytes, rel: str, place: Place) -> CanonicalPath | None:
+    """A file of the ledger in the copy; None: the policy no longer has its scope."""
+    scope = os.fsdecode(root)
+    return canonicalise(f"{scope}/{rel}", place.roots) if scope in place.roots else None
 
 
 def _boot() -> str:

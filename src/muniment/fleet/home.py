@@ -166,9 +166,8 @@ class HomeCore:
 
     def _submitted(self, asked: NewTask) -> Submitted:
         with self._ledger.transaction() as connection:
-            is_idle = not lane.count_pending(self._ledger, self.name)
             submitted = self._lane.submit(asked)
-            if is_idle and not submitted.repeated:
+            if submitted.is_alone:
                 self._node.queue.defer(connection.raw, self.name)
             return submitted
 
@@ -320,9 +319,13 @@ class HomeCore:
         try:
             lease.renew(held, self._node.terms.seconds)
         except LeaseLost:
-            events.emit("lease_lost", home=self.name)
-            self.copy.spoil()
-            self.give_up()
+            now = self.copy.held
+            if (
+                now is not None and now.epoch == held.epoch
+            ):  # Else it was let go, and perhaps taken again here.
+                events.emit("lease_lost", home=self.name)
+                self.copy.spoil()
+                self.give_up()
             return
         for task in lane.running(self._ledger, self.name):
             if task.cancelled_by is not None:

@@ -21,7 +21,7 @@ _TAKE: Final = (
 )
 _RENEW: Final = (
     "UPDATE home SET until = clock_timestamp() + make_interval(secs => ?) "
-    "WHERE home = current_setting('muniment.home')"
+    "WHERE home = current_setting('muniment.home') AND node IS NOT NULL"
 )
 _RELEASE: Final = (
     "UPDATE home SET node = NULL, until = '-infinity' WHERE home = current_setting('muniment.home')"
@@ -40,7 +40,7 @@ def take(ledger: HomeLedger, node: str, seconds: float) -> int | None:
 
 
 def renew(held: HomeLedger, seconds: float) -> None:
-    """Have a lease that is held last longer.
+    """Have a lease that is held last longer; one that was let go meanwhile stays so.
 
     Raises:
         LeaseLost: another node has taken it since.

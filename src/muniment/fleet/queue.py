@@ -35,8 +35,9 @@ TURN: Final = "turn"
 SWEEP_SECONDS: Final = 5.0
 """Seconds between two looks for jobs of nodes that are gone, and for tasks without a job."""
 
-POLL_SECONDS: Final = 1.0
-"""Seconds after which a job is found whatever became of the notice of it."""
+POLL_SECONDS: Final = 0.25
+"""Seconds after which a job is found whatever became of the notice of it: of one that comes while the
+queue is asked, the worker knows nothing afterwards. To ask costs the database some 0.1 ms of CPU."""
 
 _SWEPT: Final = 500
 """Homes of one look."""

@@ -227,8 +227,12 @@ def erased_name(state: State, root: RootKey, rel: RelPath) -> RelPath:
 def root_key(state: State, bound: BoundRoot) -> RootKey:
     """The key of a bound root, given to its path at first sight."""
     path = state.name_of_root(bound.trusted_path)
+    if (known := state.root_keys.get(path)) is not None:
+        return RootKey(known)
     find = "SELECT id FROM root WHERE path = ?"
     found = state.ledger.rows(find, (path,))
+    if found and state.is_shared:  # Nothing moves the roots of such a ledger.
+        state.root_keys[path] = found[0][0]
     if not found:
         with state.ledger.transaction() as connection:
             _ROOTS.insert(connection, [_Root(state.key_of_root(path), path)], more="ON CONFLICT DO NOTHING")

@@ -8,6 +8,8 @@ P3 One with an epoch holds only while that is the epoch of its home: who slept w
    changes nothing any more (`LeaseLost`).
 P4 Whatever goes wrong is a `ManagedMemoryUnavailable`; where nobody answers, a `LedgerAway`. Of a commit that
    was cut off nobody can tell whether it holds: whoever goes on asks.
+P5 What of a transaction has no answer is sent with the statement that follows it, in this order, and may fail
+   there; at last with the commit, which then does not hold.
 
 Does not hold: anything against who has the role's password; he may name any home.
 
@@ -51,13 +53,16 @@ LOOK_SECONDS: Final = 3.0
 
 _SESSION: Final = (
     f"-c lock_timeout={LOCK_SECONDS}s -c idle_in_transaction_session_timeout={IDLE_SECONDS}s "
-    "-c search_path=muniment -c client_min_messages=warning"
+    "-c search_path=muniment -c client_min_messages=warning -c plan_cache_mode=force_generic_plan"
 )
 _HOME: Final = "SELECT set_config('muniment.home', $1, true)"
-_BEGIN: Final = "BEGIN ISOLATION LEVEL READ COMMITTED"
-"""Whatever the server takes for the default: who has waited sees what it has waited for (P2)."""
+_BEGIN: Final = (
+    "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL muniment.home = %s; "
+    "SELECT epoch FROM home FOR NO KEY UPDATE"
+)
+"""One message to the server and back, which a pipeline would be too, for three times the work here. The level
+is said, whatever the server takes for the default: who has waited sees what it has waited for (P2)."""
 
-_LOCK: Final = "SELECT epoch FROM home FOR NO KEY UPDATE"
 _BLOCK: Final = 500
 """Rows that come at a time where all are more than fits into memory."""
 
@@ -150,7 +155,7 @@ class LedgerPool:
             reconnect_timeout=1.0,
             max_idle=60.0,
             num_workers=2,
-            kwargs={"autocommit": True, **connection_options("muniment")},
+            kwargs={"autocommit": True, "prepare_threshold": 0, **connection_options("muniment")},
         )
 
     def home(self, name: str, epoch: int | None = None) -> HomeLedger:
@@ -193,9 +198,9 @@ class HomeLedger:
         return HomeLedger(self._pool, self.home, epoch)
 
     @property
-    def _open(self) -> psycopg.Connection[tuple[Any, ...]] | None:
-        """The connection of this thread's transaction."""
-        return getattr(self._own, "connection", None)
+    def _open(self) -> HomeTransaction | None:
+        """This thread's transaction."""
+        return getattr(self._own, "open", None)
 
     @contextmanager
     def transaction(self) -> Iterator[HomeTransaction]:
@@ -207,26 +212,25 @@ class HomeLedger:
         inside = self._open
         if inside is not None:
             with _reporting(self.name):  # Here, too: whoever began it may go on behind a savepoint.
-                yield HomeTransaction(inside)
+                yield inside
             return
         with _reporting(self.name), self._begun() as connection:
-            self._own.connection = connection
+            self._own.open = opened = HomeTransaction(connection)
             try:
-                yield HomeTransaction(connection)
-                connection.execute("COMMIT")
+                yield opened
+                opened.commit()
             finally:
-                self._own.connection = None
+                self._own.open = None
 
     @contextmanager
     def _begun(self) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
         """A connection on which a transaction of the home has begun; what is not committed is rolled back."""
         with self._connected() as connection:
             try:
-                with connection.pipeline():
-                    connection.execute(_BEGIN)
-                    _execute(connection, _HOME, (self.home,))
-                    locked = connection.execute(_LOCK)
-                found = locked.fetchone()
+                begun = psycopg.ClientCursor(connection).execute(_BEGIN, (self.home,))
+                while begun.nextset():
+                    pass
+                found = begun.fetchone()
                 if found is None:
                     raise ManagedMemoryUnavailable(self.name, "there is no such home")
                 if self.epoch is not None and found[0] != self.epoch:
@@ -259,7 +263,7 @@ class HomeLedger:
             patience.check()
         with _reporting(self.name):
             if self._open is not None:
-                return _execute(self._open, translated(query), values).fetchall()
+                return self._open.execute(query, values).fetchall()
             with self._connected() as connection:
                 with connection.pipeline():  # One transaction, and one message to the server and back.
                     _execute(connection, _HOME, (self.home,))
@@ -269,25 +273,24 @@ class HomeLedger:
     @contextmanager
     def each(self, query: str) -> Iterator[Iterator[tuple[Any, ...]]]:
         """See `Ledger`."""
-        with self.transaction():
-            assert self._open is not None  # noqa: S101  for the type checker
-            self._open.execute(f"DECLARE every NO SCROLL CURSOR FOR {translated(query)}")
+        with self.transaction() as opened:
+            opened.execute(f"DECLARE every NO SCROLL CURSOR FOR {query}")
             try:
-                yield self._blocks()
+                yield self._blocks(opened)
             finally:
-                if self._open.info.transaction_status is TransactionStatus.INTRANS:
-                    self._open.execute("CLOSE every")
+                if opened.raw.info.transaction_status is TransactionStatus.INTRANS:
+                    opened.execute("CLOSE every")
 
-    def _blocks(self) -> Iterator[tuple[Any, ...]]:
-        while self._open is not None and (
-            block := self._open.execute(f"FETCH FORWARD {_BLOCK} FROM every").fetchall()
+    def _blocks(self, opened: HomeTransaction) -> Iterator[tuple[Any, ...]]:
+        while self._open is opened and (
+            block := opened.execute(f"FETCH FORWARD {_BLOCK} FROM every").fetchall()
         ):
             yield from block
 
     def is_lasting(self, error: BaseException) -> bool:
         """See `Ledger`."""
         del error
-        return self._open is not None and self._open.info.transaction_status in _STAYS
+        return self._open is not None and self._open.raw.info.transaction_status in _STAYS
 
     def tidy(self) -> bool:
         """See `Ledger`: the server sees to it."""
@@ -317,16 +320,33 @@ class HomeTransaction:
 
     def __init__(self, connection: psycopg.Connection[tuple[Any, ...]]) -> None:
         self.raw = connection
+        self._unsent: list[tuple[str, Sequence[Any]]] = []
 
     def execute(self, statement: str, values: Sequence[Any] = (), /) -> psycopg.Cursor[tuple[Any, ...]]:
-        """See `Transaction`."""
-        return _execute(self.raw, translated(statement), values)
+        """See `Transaction`; raises also what is wrong with what was not sent before."""
+        with self._sending():
+            return _execute(self.raw, translated(statement), values)
+
+    def commit(self) -> None:
+        """Have all of it hold; raises as `execute`."""
+        with self._sending():
+            self.raw.execute("COMMIT")
+
+    @contextmanager
+    def _sending(self) -> Iterator[None]:
+        """Send what was not sent with the next statement, as one message to the server and back."""
+        if not self._unsent:
+            yield
+            return
+        unsent, self._unsent = self._unsent, []
+        with self.raw.pipeline():
+            for each in unsent:
+                _execute(self.raw, *each)
+            yield
 
     def executemany(self, statement: str, rows: Iterable[Sequence[Any]], /) -> object:
-        """See `Transaction`."""
-        told = [tuple(each) for each in rows]
-        if told:
-            psycopg.RawCursor(self.raw).executemany(translated(statement), told)
+        """See `Transaction`: nobody asks what comes of it, and so it is sent with the next statement (P5)."""
+        self._unsent += [(translated(statement), tuple(each)) for each in rows]
         return None
 
 

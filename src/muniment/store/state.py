@@ -261,6 +261,7 @@ class State(LedgerState):
     Attributes:
         directory: where it is.
         catalog: derived; only `store/catalog.py`, `store/visit.py` and the readers of its rows use it.
+        root_keys: of roots of a ledger that machines share, as far as it was asked; by `name_of_root`.
 
     Raises:
         StateTooNew: a newer version of Muniment wrote it.
@@ -274,6 +275,7 @@ class State(LedgerState):
         self._temporary = TemporaryDirectory(prefix="muniment-state-") if directory is None else None
         self.directory = Path(self._temporary.name) if self._temporary else Path(directory or "")
         self._lock, self._beside = threading.Lock(), dict[str, Closable]()
+        self.root_keys = dict[bytes, str]()
         try:
             create_private_directory(self.directory)
             with _alone(self.directory):
@@ -304,6 +306,11 @@ class State(LedgerState):
         other = copy.copy(self)
         other.ledger = ledger
         return other
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether other machines use the ledger too."""
+        return self._base is not None
 
     def name_of_root(self, real: Path) -> bytes:
         """By which the ledger knows a root: its real path, or that below what all roots of a home lie in."""

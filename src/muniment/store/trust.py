@@ -196,19 +196,36 @@ class TrustedDraft:
     by: Trust
 
 
-def assessing(state: State, key: RootKey, scope: Scope, policy: Policy) -> Assess:
-    """What the catalog asks about each file of a root (T1); text of others is gated at its first sight."""
+Known = Mapping[tuple[Scope, RelPath, Digest], tuple[Trust, str]]
+"""Of files, by path and bytes: the trust that a commit put them there with, and when; as `source_of` says."""
+
+NONE_KNOWN: Final[Known] = MappingProxyType({})
+
+
+def assessing(state: State, key: RootKey, scope: Scope, policy: Policy, known: Known = NONE_KNOWN) -> Assess:
+    """What the catalog asks about each file of a root (T1); text of others is gated at its first sight.
+
+    Args:
+        state: whose ledger.
+        key: of the root.
+        scope: of the root.
+        policy: says how far its files are trusted, and how long they are kept.
+        known: what the ledger need not be asked any more.
+    """
     ours = policy.trust_of(scope)
     retention = policy.retention
 
     def assess(rel: RelPath, found: Digest, data: bytes) -> Assessed:
-        source, ends = source_of(state, key, rel, found), _ends(data)
-        if source is None:
+        put, ends = known.get((scope, rel, found)), _ends(data)
+        if put is None and (source := source_of(state, key, rel, found)) is not None:
+            put = source.trust, source.at
+        if put is None:
             trust = trust_of_moved(state, found, ours)
             return Assessed(trust, ends, held_for(data, rel, trust))
-        days = retention.untrusted if source.trust is Trust.EXTERNAL else retention.default
-        kept = None if days == NEVER else _days_after(source.at, days)
-        return Assessed(source.trust, min(filter(None, (ends, kept)), default=None), None)
+        trust, at = put
+        days = retention.untrusted if trust is Trust.EXTERNAL else retention.default
+        kept = None if days == NEVER else _days_after(at, days)
+        return Assessed(trust, min(filter(None, (ends, kept)), default=None), None)
 
     return assess
 

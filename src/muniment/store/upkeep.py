@@ -61,7 +61,7 @@ from muniment.store.journal import CatalogFacts, LedgerJournal
 from muniment.store.ledger import root_key
 from muniment.store.rows import Assess, Assessed
 from muniment.store.state import PLANNED, WRITTEN, IndexedFile, State
-from muniment.store.trust import assessing, basis
+from muniment.store.trust import NONE_KNOWN, Known, assessing, basis
 
 # -- naming ------------------------------------------------------------------------------------------
 #
@@ -573,6 +573,7 @@ def view_of(
     sweep: bool = False,
     patience: Patience | None = None,
     look: Look | None = None,
+    known: Known = NONE_KNOWN,
 ) -> View:
     """What is in a root now; a catalog that turns out to be damaged is begun anew.
 
@@ -584,6 +585,7 @@ def view_of(
         patience: looked at first, and at each file that is read; it ends no wait for another thread that
             writes rows. None: however long it takes.
         look: says where to look instead of everywhere.
+        known: as of `assessing`.
 
     Raises:
         ManagedMemoryUnavailable: the state cannot be used.
@@ -592,7 +594,7 @@ def view_of(
     if patience is not None:
         patience.check()
     key, scope = root_key(state, root), root.scope
-    assess, depends_on = assessing(state, key, scope, policy), basis(policy, scope)
+    assess, depends_on = assessing(state, key, scope, policy, known), basis(policy, scope)
     if patience is not None:
         assess = _patiently(assess, patience)
     looked = partial(refresh, basis=depends_on, embedder=state.embedder, sweep=sweep, look=look)

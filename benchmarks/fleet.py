@@ -1,0 +1,658 @@
+"""What the PostgreSQL of a fleet costs, beside the SQLite of one machine, in one run.
+
+    python benchmarks/fleet.py [--disk DIRECTORY] [--json FILE] [PART ...]
+
+The server is the one that the tests start, on this machine: what it takes of the two cores is in the figures,
+too, and a network is not. Data of both engines lie in the directory for temporary files, and the server does
+without fsync; with `--disk`, what writes is measured once more with the data of both in a directory there and
+fsync on, which SQLite never does without. `--json` writes what `benchmarks/fleet_at_scale.py` reads.
+
+throughput  tasks that do nothing, over eight lanes, per second: of a `Writer` and its runners, and of one
+            node with its queue; each in a process with whoever sends, who has eight on their way at a time.
+waits       from acceptance to beginning, by the ledger's own times: on one of two nodes, homes idle.
+cold        a home of 1 000 entries, until its working copy can be read: CPU of the node and of the server.
+warm        a recall where nothing happened, on a node and on SQLite; reading on after one commit.
+idle        connections while 1 000 homes are known and none is used, and under load.
+costs       CPU of the server for each of what nodes ask of it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import ExitStack, asynccontextmanager, closing, contextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from statistics import median
+from types import SimpleNamespace
+from typing import Any
+
+from measuring import FACTS, cpu_of
+
+sys.path[:0] = [str(Path(__file__).parent.parent / "tests")]
+
+import psycopg  # noqa: E402
+
+from kit.fleet.homes import KEY, Base, base_on  # noqa: E402
+from kit.postgres import server  # noqa: E402
+from muniment import lane  # noqa: E402
+from muniment.agent.filing import RuleWriter  # noqa: E402
+from muniment.daemon.work import Work, Workspace  # noqa: E402
+from muniment.errors import QueueFull  # noqa: E402
+from muniment.fleet import home as served  # noqa: E402
+from muniment.fleet.copies import CopyTerms, WorkingCopy  # noqa: E402
+from muniment.fleet.homes import key_of  # noqa: E402
+from muniment.fleet.lease import LEASE_SECONDS  # noqa: E402
+from muniment.fleet.node import FleetNode, NodeOptions  # noqa: E402
+from muniment.fleet.queue import TurnQueue, queue_of  # noqa: E402
+from muniment.jobs.place import Place  # noqa: E402
+from muniment.kernel.binding import BoundRoot, bind_all  # noqa: E402
+from muniment.kernel.cancel import Patience  # noqa: E402
+from muniment.kernel.change import FileChange  # noqa: E402
+from muniment.kernel.land import lock_roots  # noqa: E402
+from muniment.kernel.names import RelPath, Scope, Trust  # noqa: E402
+from muniment.kernel.path import CanonicalPath  # noqa: E402
+from muniment.kernel.write import replay  # noqa: E402
+from muniment.lane import Ended, Lane, LaneRunner, NewTask, Originator, Writer  # noqa: E402
+from muniment.names import ContextMode  # noqa: E402
+from muniment.ownership import create_private_directory  # noqa: E402
+from muniment.policy.load import load_policy  # noqa: E402
+from muniment.settings import read_settings  # noqa: E402
+from muniment.store.audit import timestamp  # noqa: E402
+from muniment.store.ledger import ChangeRow, CommitRow, Run, begin, finish, root_key  # noqa: E402
+from muniment.store.postgres import HomeLedger, LedgerPool  # noqa: E402
+from muniment.store.state import LedgerState, State  # noqa: E402
+from muniment.store.trust import stamp  # noqa: E402
+from muniment.store.upkeep import view_of  # noqa: E402
+
+IDLE_SECONDS, REST_SECONDS = 3.0, 0.03
+ROUNDS, LANES, TASKS, AT_ONCE = 5, 8, 200, 8
+ENTRIES = 1_000
+HOMES = 1_000
+SCOPE = Scope("user")
+RESULT = {"summary": "", "filesTouched": [], "touchedScopes": [], "enforcement": None, "decidedBy": "none"}
+OWNER = Originator("owner")
+ASKED = NewTask("remember", {"content": "The build number is 7"}, OWNER, {})
+POLICY = load_policy("strict")
+
+
+class NoWork:
+    """Ends every task at once, and tells who waits for a place in its lane."""
+
+    ended: Callable[[str], object] = staticmethod(lambda _: None)
+
+    def __init__(self, workspace: Any, *_: object) -> None:
+        self._key = workspace.key
+
+    def __call__(self, *_: object) -> Ended:
+        """Do nothing."""
+        NoWork.ended(self._key)
+        return Ended("completed", result=RESULT)
+
+
+@contextmanager
+def doing_nothing() -> Iterator[None]:
+    """Have the turns of nodes do nothing."""
+    served.Work = NoWork  # type: ignore[misc, assignment]
+    try:
+        yield
+    finally:
+        served.Work = Work  # type: ignore[misc]
+
+
+@dataclass
+class Ground:
+    """Where it is measured.
+
+    Attributes:
+        base: a fleet's database.
+        pid: of its server.
+        directory: for all else.
+    """
+
+    base: Base
+    pid: int
+    directory: Path
+
+    def fresh(self, name: str) -> Path:
+        """A new directory."""
+        return Path(tempfile.mkdtemp(prefix=name, dir=self.directory))
+
+    def node(self, name: str, lease: float) -> FleetNode:
+        """A node that is not open."""
+        at = self.fresh("node-")
+        create_private_directory(at / "state")
+        (at / "state" / "audit.key").write_bytes(KEY)
+        (at / "state" / "audit.key").chmod(0o600)
+        settings = read_settings({"MUNIMENT_HOME": str(at), "MUNIMENT_POLICY": "strict"})
+        return FleetNode(settings, RuleWriter(), NodeOptions(self.base.node, name, lease=lease))
+
+    @asynccontextmanager
+    async def nodes(self, count: int, lease: float = LEASE_SECONDS) -> AsyncIterator[list[FleetNode]]:
+        """Nodes that take turns."""
+        found = [self.node(f"bench-{number}", lease) for number in range(count)]
+        for each in found:
+            await each.open(())
+        try:
+            yield found
+        finally:
+            for each in found:
+                await each.stop(5)
+                await each.close()
+
+    def home(self) -> str:
+        """A home that nobody knows yet."""
+        return self.base.new_home()
+
+    def asked(self, query: str) -> list[tuple[Any, ...]]:
+        """The rows of a query over all homes."""
+        with psycopg.connect(self.base.superuser, options="-c search_path=muniment") as connection:
+            return connection.execute(query).fetchall()
+
+    def do(self, statement: str) -> None:
+        """Carry out a statement over all homes."""
+        with psycopg.connect(self.base.superuser, options="-c search_path=muniment") as connection:
+            connection.execute(statement)
+
+    def connections(self) -> int:
+        """Of the nodes' role, without those of whoever looks."""
+        ((count,),) = self.asked("SELECT count(*) FROM pg_stat_activity WHERE usename = 'muniment_node'")
+        return int(count)
+
+    def server_ms(self) -> float:
+        """CPU of the server so far."""
+        return 1e3 * cpu_of(self.pid)
+
+
+@contextmanager
+def ground(disk: Path | None) -> Iterator[Ground]:
+    """A server with a database; with a disk they are durable there."""
+    with (
+        server(disk) as found,
+        base_on(found.url) as base,
+        tempfile.TemporaryDirectory(prefix="fleet-", dir=disk) as directory,
+    ):
+        yield Ground(base, found.pid, Path(directory))
+
+
+def _pending(ledger: HomeLedger) -> int:
+    return sum(lane.count_pending(ledger, ledger.home).values())
+
+
+def soon() -> Patience:
+    """Patience for whatever is measured."""
+    return Patience(time.monotonic() + 60)
+
+
+def spread(values: list[float], digits: int = 0) -> str:
+    """Median and range."""
+    return f"{median(values):.{digits}f} ({min(values):.{digits}f}-{max(values):.{digits}f})"
+
+
+# -- tasks
+
+
+async def sent(
+    keys: list[str], submit: Callable[[str], Awaitable[object]], pending: Callable[[str], int]
+) -> float:
+    """Tasks per second: of each lane `TASKS`, of which `AT_ONCE` are on their way."""
+    loop = asyncio.get_running_loop()
+    room = {key: asyncio.Semaphore(AT_ONCE) for key in keys}
+    NoWork.ended = staticmethod(lambda key: loop.call_soon_threadsafe(room[key].release))
+
+    async def one(key: str) -> None:
+        for _ in range(TASKS):
+            await room[key].acquire()
+            while True:
+                try:
+                    await submit(key)
+                    break
+                except QueueFull:
+                    await asyncio.sleep(0.005)
+        while pending(key):  # noqa: ASYNC110  the ledger says when, and nothing else
+            await asyncio.sleep(0.005)
+
+    started = time.perf_counter()
+    await asyncio.gather(*map(one, keys))
+    return len(keys) * TASKS / (time.perf_counter() - started)
+
+
+def of_sqlite(directory: Path) -> float:
+    """Tasks per second of one machine."""
+    with (
+        State(directory / "state") as state,
+        closing(Writer(state.ledger)) as writer,
+        closing(state.reads()) as reads,
+    ):
+        keys = [f"lane-{number}" for number in range(LANES)]
+        lanes = {key: Lane(state, key) for key in keys}
+        runners = {
+            key: LaneRunner(each, writer, NoWork(SimpleNamespace(key=key))) for key, each in lanes.items()
+        }
+        for each in runners.values():
+            each.start()
+
+        async def submit(key: str) -> None:
+            told = writer.submit(lambda: lanes[key].submit(ASKED))
+            told.add_done_callback(lambda _: runners[key].wake())
+            await asyncio.wrap_future(told)
+
+        rate = asyncio.run(sent(keys, submit, lambda key: sum(lane.count_pending(reads, key).values())))
+        for each in runners.values():
+            each.stop(5)
+        return rate
+
+
+def of_fleet(place: Ground) -> tuple[float, float]:
+    """Tasks per second of one node, and connections meanwhile at most."""
+    most = 0.0
+
+    async def run() -> float:
+        nonlocal most
+        async with place.nodes(1) as (node,):
+            homes = {name: node.home(name) for name in (place.home() for _ in range(LANES))}
+            with closing(LedgerPool(place.base.node, 2)) as pool:
+                waiting = {name: pool.home(name) for name in homes}
+
+                async def submit(name: str) -> None:
+                    await homes[name].submit(homes[name], ASKED)
+
+                async def watch() -> None:
+                    nonlocal most
+                    while True:
+                        most = max(most, await asyncio.to_thread(place.connections))
+                        await asyncio.sleep(0.25)
+
+                watching = asyncio.create_task(watch())
+                try:
+                    return await sent(list(homes), submit, lambda name: _pending(waiting[name]))
+                finally:
+                    watching.cancel()
+
+    with doing_nothing():
+        return asyncio.run(run()), most
+
+
+def throughput(place: Ground) -> dict[str, float]:
+    """Tasks per second, one engine after the other."""
+    one, fleet, most = [], [], 0.0
+    for _ in range(ROUNDS):
+        one.append(of_sqlite(place.fresh("sqlite-")))
+        rate, connections = of_fleet(place)
+        fleet.append(rate)
+        most = max(most, connections)
+    ratio = median(each / other for each, other in zip(one, fleet, strict=True))
+    print(f"no-op tasks over {LANES} lanes: SQLite {spread(one)}/s, PostgreSQL {spread(fleet)}/s (goal 150)")
+    print(f"  SQLite : PostgreSQL {ratio:.1f} (goal 3); at most {most:.0f} connections of a node")
+    return {"connections_per_node": most}
+
+
+def waits(place: Ground) -> dict[str, float]:
+    """From acceptance to beginning, and what a task costs the server: one after the other, homes idle."""
+    count = 200
+
+    async def run() -> tuple[float, float]:
+        async with place.nodes(2) as nodes:
+            names = [place.home() for _ in range(20)]
+            await _one_by_one(nodes, names, len(names))
+            before, since = place.server_ms(), time.perf_counter()
+            await asyncio.sleep(IDLE_SECONDS)
+            idle = (place.server_ms() - before) / (time.perf_counter() - since)
+            before, since = place.server_ms(), time.perf_counter()
+            await _one_by_one(nodes, names, count)
+            spent = place.server_ms() - before - idle * (time.perf_counter() - since)
+            return spent / count, idle
+
+    with doing_nothing():
+        each, idle = asyncio.run(run())
+    rows = place.asked(
+        "SELECT extract(epoch FROM running.at::timestamptz - queued.at::timestamptz) * 1000 "
+        "FROM event AS queued JOIN event AS running USING (home, task) WHERE queued.data LIKE '%\"queued\"%' "
+        f"AND running.data LIKE '%\"running\"%' ORDER BY queued.at DESC LIMIT {count}"
+    )
+    times = sorted(float(row[0]) for row in rows)
+    print(
+        f"acceptance to beginning, {len(times)} tasks: p50 {median(times):.1f} ms (goal 25), "
+        f"p99 {times[len(times) * 99 // 100]:.1f} ms"
+    )
+    print(f"  of the server's CPU {each:.2f} ms each, and {idle:.1f} ms a second for two idle nodes")
+    return {}
+
+
+async def _one_by_one(nodes: list[FleetNode], names: list[str], count: int) -> None:
+    """Tasks that begin in an idle home each, whichever node has accepted it."""
+    ended = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    NoWork.ended = staticmethod(lambda _: loop.call_soon_threadsafe(ended.set))
+    for at in range(count):
+        home = nodes[at % len(nodes)].home(names[at % len(names)])
+        ended.clear()
+        await home.submit(home, ASKED)
+        await ended.wait()
+        await asyncio.sleep(REST_SECONDS)
+
+
+# -- memory
+
+
+def fact(number: int) -> bytes:
+    """What somebody may say: with the provenance that is put before it some 400 bytes."""
+    words = " ".join(f"word{(number * 31 + at) % 997}" for at in range(6))
+    return f"{FACTS[number % len(FACTS)].format(number)}, {words}.\n".encode()
+
+
+class Author:
+    """Commits facts to a ledger as `remember` would have, without its worker."""
+
+    def __init__(self, state: State, roots: Mapping[Scope, BoundRoot]) -> None:
+        self._state, self._key = state, root_key(state, roots[SCOPE])
+
+    def commit(self, number: int) -> FileChange:
+        """A fact of its own task."""
+        now = timestamp(datetime.now(UTC))
+        run = Run(
+            f"remember-{uuid.uuid4()}", now, Trust.OWNER, "rules", "strict@00000000", "remember", "0" * 64
+        )
+        path = CanonicalPath(SCOPE, RelPath(f"topic-{number % 20}/fact-{number}.md"))
+        after = stamp(fact(number), None, path, run)
+        change = FileChange(path, None, after, None, Trust.OWNER)
+        row = CommitRow(0, run, "0" * 32, changes=(ChangeRow(0, 0, self._key, change, change.digest),))
+        number = begin(self._state, row)
+        finish(self._state, replace(row, id=number, done=now))
+        return change
+
+
+@contextmanager
+def author(place: Ground, home: str) -> Iterator[Author]:
+    """Who commits to a home, on a node that has no copy of it."""
+    base = place.fresh("author-")
+    roots = bind_all({scope: _made(base / scope) for scope in POLICY.scopes})
+    with ExitStack() as opened:
+        for each in roots.values():
+            opened.callback(each.close)
+        yield Author(opened.enter_context(place.base.state(base, home)), roots)
+
+
+def _made(directory: Path) -> Path:
+    create_private_directory(directory)
+    return directory
+
+
+@contextmanager
+def copy_of(place: Ground, home: str) -> Iterator[WorkingCopy]:
+    """A working copy that is cold."""
+    with closing(LedgerPool(place.base.node, 4)) as pool:
+        terms = CopyTerms(POLICY, "bench")
+        copy = WorkingCopy(place.fresh("copy-") / "copy", pool.home(home), key_of(KEY, home), terms)
+        yield copy
+        copy.discard(soon())
+
+
+def cold(place: Ground) -> dict[str, float]:
+    """The working copy of a home that was never here."""
+    home = place.home()
+    with author(place, home) as by:
+        size = sum(len(by.commit(number).after or b"") for number in range(ENTRIES)) / ENTRIES
+    own, servers, walls = [], [], []
+    for _ in range(ROUNDS + 1):
+        with copy_of(place, home) as copy:
+            server_ms, own_ms, wall = place.server_ms(), time.process_time(), time.perf_counter()
+            with copy.reading(soon()):
+                own.append(1e3 * (time.process_time() - own_ms))
+                walls.append(1e3 * (time.perf_counter() - wall))
+                servers.append(place.server_ms() - server_ms)
+    print(
+        f"a cold home of {ENTRIES} entries of {size:.0f} bytes: {spread(own[1:])} ms of CPU (goal 300), "
+        f"{spread(servers[1:])} of the server's; {spread(walls[1:])} ms"
+    )
+    return {"cold_node_ms": median(own[1:]), "cold_server_ms": median(servers[1:])}
+
+
+@contextmanager
+def on_one_machine(place: Ground) -> Iterator[tuple[Workspace, Author]]:
+    """The same memory with SQLite."""
+    at = place.fresh("sqlite-")
+    roots = bind_all({scope: _made(at / scope) for scope in POLICY.scopes})
+    with State(at / "state") as state:
+        by = Author(state, roots)
+        with lock_roots(roots.values(), soon()) as held:
+            replay([by.commit(number) for number in range(ENTRIES)], held)
+        for root in roots.values():
+            view_of(state, root, POLICY)
+        with closing(Workspace(at, "one", state, lambda: Place(POLICY, roots, state))) as workspace:
+            yield workspace, by
+
+
+def timed(body: Callable[[], object], count: int) -> tuple[float, float]:
+    """Milliseconds of the clock, and of CPU, of one of many."""
+    walls, own = [], []
+    for _ in range(count):
+        wall, cpu = time.perf_counter(), time.process_time()
+        body()
+        own.append(1e3 * (time.process_time() - cpu))
+        walls.append(1e3 * (time.perf_counter() - wall))
+    return median(walls), median(own)
+
+
+def warm(place: Ground) -> dict[str, float]:
+    """What a recall costs more on a node, and what it costs to be behind by a commit."""
+    home = place.home()
+    with (
+        author(place, home) as by,
+        on_one_machine(place) as (workspace, _),
+        copy_of(place, home) as copy,
+    ):
+        for number in range(ENTRIES):
+            by.commit(number)
+        words = "which pnpm version does the project pin, word62?"
+
+        def on_node() -> None:
+            with copy.reading(soon()) as opened:
+                assert opened.workspace.recaller().recall(words).entries
+
+        def on_sqlite() -> None:
+            assert workspace.recaller().recall(words).entries
+
+        def look() -> None:
+            with copy.reading(soon()):
+                pass
+
+        for each in (on_node, on_sqlite, on_node, on_sqlite):
+            each()
+        ratios, recalls = [], []
+        for _ in range(ROUNDS):
+            one, other = timed(on_node, 40), timed(on_sqlite, 40)
+            ratios.append((one[0] / other[0], one[1] / other[1]))
+            recalls.append((*one, *other))
+        wall, cpu, wall_one, cpu_one = (median(each) for each in zip(*recalls, strict=True))
+        before = place.server_ms()
+        looked = timed(look, 300)
+        looked_server = (place.server_ms() - before) / 300
+        behind = []
+        for number in range(30):
+            by.commit(ENTRIES + number)
+            before = place.server_ms()
+            behind.append((*timed(look, 1), place.server_ms() - before))
+        later = [median(each) for each in zip(*behind, strict=True)]
+    by_wall, by_cpu = (median(each) for each in zip(*ratios, strict=True))
+    print(
+        f"a recall in {ENTRIES} entries: {wall:.1f} ms on a node (CPU {cpu:.1f}), "
+        f"{wall_one:.1f} with SQLite ({cpu_one:.1f})"
+    )
+    print(
+        f"  ratio {by_wall:.2f} of the clock, {by_cpu:.2f} of CPU; the look alone {looked[0]:.2f} ms, "
+        f"of the server's CPU {looked_server:.2f}"
+    )
+    print(f"  one commit behind: {later[0]:.1f} ms, CPU {later[1]:.1f}, of the server's {later[2]:.1f}")
+    return {"recall_ms": looked_server, "recall_node_ms": cpu}
+
+
+# -- connections, and the server
+
+
+def idle(place: Ground) -> dict[str, float]:
+    """Connections of a node that knows many homes."""
+    with psycopg.connect(place.base.owner, options="-c search_path=muniment") as connection:
+        for number in range(HOMES):
+            connection.execute(
+                "INSERT INTO home (home) VALUES (%s) ON CONFLICT DO NOTHING", (f"idle-{number}",)
+            )
+
+    async def run() -> tuple[int, int, int]:
+        async with place.nodes(1) as (node,):
+            await asyncio.sleep(1)
+            none = place.connections()
+            for number in range(HOMES):
+                node.home(f"idle-{number}")
+            await asyncio.sleep(1)
+            known = place.connections()
+            used = 0
+            home = node.home("idle-7")
+            asked = [asyncio.create_task(home.tasks(home, before=None)) for _ in range(100)]
+            await asyncio.gather(*asked)
+            used = place.connections()
+            return none, known, used
+
+    none, known, used = asyncio.run(run())
+    print(
+        f"connections of a node: {none} where no home is known, {known} where {HOMES} are; "
+        f"{used} after 100 questions at once"
+    )
+    return {}
+
+
+def costs(place: Ground) -> dict[str, float]:
+    """CPU of the server for what nodes ask of it, without what they do meanwhile."""
+    submitting = _submitting(place)
+    remembering = _remembering(place, submitting["submit_ms"])
+    return {**submitting, **remembering, **_asking(place), **_beating(place)}
+
+
+def _submitting(place: Ground) -> dict[str, float]:
+    """Accept a task in an idle home, with its job, as `HomeCore` does."""
+    count = 300
+    homes = [place.home() for _ in range(count)]
+    with closing(LedgerPool(place.base.node, 2)) as pool:
+        queue = TurnQueue(place.base.node, pool, _no_turn, list, slots=1, node="bench", stalled=LEASE_SECONDS)
+        ledgers = [pool.home(home) for home in homes]
+        lanes = [Lane(LedgerState(each, KEY), each.home) for each in ledgers]
+        ms, before = time.perf_counter(), place.server_ms()
+        for ledger, each in zip(ledgers, lanes, strict=True):
+            with ledger.transaction() as connection:
+                each.submit(ASKED)
+                queue.defer(connection.raw, ledger.home)
+        spent = (place.server_ms() - before) / count
+        ms = 1e3 * (time.perf_counter() - ms) / count
+    place.do("DELETE FROM procrastinate_jobs")
+    place.do("DELETE FROM task")
+    print(f"submit: {spent:.2f} ms of the server's CPU, {ms:.1f} ms in all")
+    return {"submit_ms": spent}
+
+
+async def _no_turn(home: str) -> None:
+    raise AssertionError(home)
+
+
+def _asking(place: Ground) -> dict[str, float]:
+    """Ask the queue where nothing is to be had."""
+    count = 300
+    ask = "SELECT id FROM procrastinate_fetch_job_v2(ARRAY[%s]::varchar[], NULL)"
+    with psycopg.connect(place.base.node, autocommit=True, options="-c search_path=muniment") as connection:
+        connection.execute(ask, (queue_of("bench"),))
+        before = place.server_ms()
+        for _ in range(count):
+            connection.execute(ask, (queue_of("bench"),))
+        spent = (place.server_ms() - before) / count
+    print(f"asking the queue for nothing: {spent:.2f} ms of the server's CPU")
+    return {"ask_ms": spent}
+
+
+def _beating(place: Ground) -> dict[str, float]:
+    """A heartbeat, from what an idle node costs more that has many."""
+
+    async def run(lease: float) -> float:
+        async with place.nodes(1, lease):
+            await asyncio.sleep(1)
+            before = place.server_ms()
+            await asyncio.sleep(IDLE_SECONDS)
+            return (place.server_ms() - before) / IDLE_SECONDS
+
+    lease = 0.2
+    more = asyncio.run(run(lease)) - asyncio.run(run(LEASE_SECONDS))
+    spent = more / (4 / lease - 4 / LEASE_SECONDS)
+    print(f"heartbeat: {spent:.2f} ms of the server's CPU")
+    return {"heartbeat_ms": spent}
+
+
+def _remembering(place: Ground, accepting: float) -> dict[str, float]:
+    """Facts by the rules on one node, one after the other in idle homes."""
+    count = 80
+
+    async def run() -> tuple[float, float]:
+        async with place.nodes(1) as (node,):
+            homes = [node.home(place.home()) for _ in range(10)]
+
+            async def each(numbers: range) -> None:
+                for number in numbers:
+                    home = homes[number % len(homes)]
+                    asked = NewTask(
+                        "remember",
+                        {"content": fact(number).decode(), "scope": None, "context": ContextMode.WORKSPACE},
+                        OWNER,
+                        {},
+                    )
+                    task = (await home.submit(home, asked)).task
+                    ended = await home.wait(home, task.id, 60)
+                    assert ended.status == "completed", ended
+                    await asyncio.sleep(REST_SECONDS)
+
+            await each(range(count))
+            own, before = cpu_of(os.getpid()), place.server_ms()
+            await each(range(count, 2 * count))
+            return (place.server_ms() - before) / count, 1e3 * (cpu_of(os.getpid()) - own) / count
+
+    spent, own = asyncio.run(run())
+    spent -= accepting
+    print(
+        f"a fact by the rules: {spent:.1f} ms of the server's CPU besides its acceptance, "
+        f"{own:.1f} of the node's with its worker's"
+    )
+    return {"turn_ms": spent, "rule_ms": own}
+
+
+PARTS = (throughput, waits, cold, warm, idle, costs)
+WRITING = (throughput, waits)
+
+
+def main() -> None:
+    """Print what is asked for."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("parts", nargs="*", choices=[[], *(each.__name__ for each in PARTS)], metavar="PART")
+    parser.add_argument("--disk", type=Path, help="a directory on a disk, for once more with fsync")
+    parser.add_argument("--json", type=Path, help="where the inputs of the simulation go")
+    asked = parser.parse_args()
+    found: dict[str, float] = {}
+    with ground(None) as place:
+        for part in PARTS:
+            if not asked.parts or part.__name__ in asked.parts:
+                found |= part(place)
+    if asked.disk:
+        print("with fsync:")
+        with ground(asked.disk) as place:
+            for part in WRITING:
+                if not asked.parts or part.__name__ in asked.parts:
+                    part(place)
+    if asked.json:
+        asked.json.write_text(json.dumps(found, indent=1) + "\n", "ascii")
+
+
+if __name__ == "__main__":
+    main()
