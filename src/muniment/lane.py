@@ -166,6 +166,9 @@ MAX_LISTED: Final = 1_000
 _PENDING: Final = "FROM task INDEXED BY task_pending WHERE workspace = ? AND status IN ('queued', 'running')"
 """What waits or runs: left to itself, SQLite would look through all that is over as well."""
 
+_FOREMOST: Final = f"{_PENDING} ORDER BY status = 'queued', seq"
+"""What runs, or else has waited longest."""
+
 _COLUMNS: Final = (
     "seq, id, kind, status, token, client, trust, attempt, claim, created, updated, "
     "shown, arguments, result, error, cancelled_by"
@@ -232,7 +235,7 @@ def count_pending(ledger: Ledger, workspace: str) -> dict[str, int]:
 
 def foremost(ledger: Ledger, workspace: str) -> Task | None:
     """The task that runs, otherwise the one that has waited longest; None: nothing is pending."""
-    return _first(ledger, f"{_PENDING} ORDER BY status = 'queued', seq", workspace)
+    return _first(ledger, _FOREMOST, workspace)
 
 
 def _first(ledger: Ledger, which: str, *values: str) -> Task | None:
@@ -403,11 +406,13 @@ class Lane:
         Raises:
             ManagedMemoryUnavailable: the ledger cannot be written. Nothing was begun.
         """
-        with self._state.ledger.transaction():
-            first = foremost(self._state.ledger, self.workspace)
-            if first is None or first.status == "running":
-                return None
-            return self._move(first, "running", attempt=first.attempt + 1, claim=first.claim + 1)
+        return self._moved(
+            f"id = (SELECT id {_FOREMOST} LIMIT 1) AND status = 'queued'",
+            (self.workspace,),
+            "running",
+            {},
+            "attempt = attempt + 1, claim = claim + 1",
+        )
 
     def finish(self, begun: Task, ended: Ended) -> Task | None:
         """Tell how an attempt ended; None: it had been given up before, and this changes nothing (L4).
@@ -521,11 +526,16 @@ class Lane:
         return moved
 
     def _moved(
-        self, which: str, values: Sequence[object], status: Status, columns: Mapping[str, object]
+        self,
+        which: str,
+        values: Sequence[object],
+        status: Status,
+        columns: Mapping[str, object],
+        *more: str,
     ) -> Task | None:
         """Likewise of the one that is meant; None: none is."""
         changed = {"status": status, "updated": timestamp(self._now()), **columns}
-        sets = ", ".join(f"{name} = ?" for name in changed)
+        sets = ", ".join([*(f"{name} = ?" for name in changed), *more])
         statement = f"UPDATE task SET {sets} WHERE {which} RETURNING {_COLUMNS}"  # noqa: S608  constants
         with self._state.ledger.transaction() as connection:
             row = connection.execute(statement, (*changed.values(), *values)).fetchone()

@@ -163,8 +163,8 @@ def append(state: LedgerState, at: str, kind: str, task: str | None, body: Mappi
         mac = _mac(state, before, (seq, at.encode(), kind.encode(), named), body_mac)
         _RECORDS.insert(connection, [_Link(seq, at, kind, task, text, body_mac, mac)])
         end = _End(1, seq, _head_mac(state, seq, mac))
-        if not connection.execute("UPDATE head SET seq = ?, mac = ?", (end.seq, end.mac)).rowcount:
-            _HEADS.insert(connection, [end])
+        connection.executemany("DELETE FROM head WHERE one = ?", [(end.one,)])
+        _HEADS.insert(connection, [end])
 
 
 def records(state: LedgerState, *, task: str | None = None, latest: int = ALL) -> tuple[Record, ...]:

@@ -324,6 +324,8 @@ class HomeTransaction:
 
     def execute(self, statement: str, values: Sequence[Any] = (), /) -> psycopg.Cursor[tuple[Any, ...]]:
         """See `Transaction`; raises also what is wrong with what was not sent before."""
+        if statement.startswith("ROLLBACK"):
+            self._unsent = []
         with self._sending():
             return _execute(self.raw, translated(statement), values)
 

@@ -31,18 +31,23 @@ class Table(Generic[T]):
         source: its name, or what stands behind FROM.
         kind: dataclass or named tuple that a row is.
         given: the column that the table gives a new row by itself: its number.
+        by: SQL that says which; empty: the next one that it has not given yet.
         columns: SQL for the fields that have no column of their name; None: there is none, they keep their
             default.
     """
 
-    def __init__(self, source: str, kind: type[T], /, given: str = "", **columns: str | None) -> None:
+    def __init__(
+        self, source: str, kind: type[T], /, given: str = "", by: str = "", **columns: str | None
+    ) -> None:
         leaves = list(_leaves(kind, columns))
         self._select = f"SELECT {', '.join(sql for _, sql, _ in leaves)} FROM {source} "  # noqa: S608
         self._loads = [(at, load) for at, (_, _, hint) in enumerate(leaves) if (load := _loader(hint))]
         self._make = _maker(kind, columns)
         kept = [leaf for leaf in leaves if leaf[1] != given]
-        names, marks = ", ".join(sql for _, sql, _ in kept), ", ".join("?" * len(kept))
-        self._insert = f"INTO {source} ({names}) VALUES ({marks})"
+        names, marks = [sql for _, sql, _ in kept], ["?"] * len(kept)
+        if by:
+            names, marks = [*names, given], [*marks, by]
+        self._insert = f"INTO {source} ({', '.join(names)}) VALUES ({', '.join(marks)})"
         self._key = given or "1"
         self._get = attrgetter(*(path for path, _, _ in kept))
         self._dumps = [at for at, (_, _, hint) in enumerate(kept) if _plain(hint) in _JSON]
