@@ -37,18 +37,19 @@ class NodeProcess:
 
     def start(self) -> None:
         """Start it, without waiting for it to serve."""
-        self.process = subprocess.Popen(
-            [
-                *(sys.executable, "-m", "muniment", "serve", "--json", "--ledger", self._url),
-                *("--node", self.name, "--slots", str(self._slots), "--lease", str(self._lease)),
-                *("--port", str(self.port), "--grace", "5", "--socket", str(self.directory / "s")),
-            ],
-            env={**os.environ, "MUNIMENT_HOME": str(self.directory)},
-            stdout=subprocess.PIPE,
-            stderr=(self.directory / "log").open("a"),
-            text=True,
-            cwd=self.directory,
-        )
+        with (self.directory / "log").open("a") as log:
+            self.process = subprocess.Popen(
+                [
+                    *(sys.executable, "-m", "muniment", "serve", "--json", "--ledger", self._url),
+                    *("--node", self.name, "--slots", str(self._slots), "--lease", str(self._lease)),
+                    *("--port", str(self.port), "--grace", "5", "--socket", str(self.directory / "s")),
+                ],
+                env={**os.environ, "MUNIMENT_HOME": str(self.directory)},
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                cwd=self.directory,
+            )
 
     def wait(self) -> None:
         """Wait until it serves."""
