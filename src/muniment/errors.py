@@ -8,7 +8,7 @@
     ├── ConfinementUnavailable    confinement_unavailable
     ├── ManagedMemoryUnavailable  managed_memory_unavailable
     │   ├── LedgerAway            ledger_away
-    │   └── LeaseLost             managed_memory_unavailable
+    │   └── LeaseLost             lease_lost
     ├── StateTooNew               state_too_new
     ├── WorkerLost                worker_lost
     ├── StoreConflict             store_conflict
@@ -151,6 +151,8 @@ class LedgerAway(ManagedMemoryUnavailable):
 
 class LeaseLost(ManagedMemoryUnavailable):
     """Another node has taken a home over; nothing of what this one does there lands any more."""
+
+    code = "lease_lost"
 
     def __init__(self, home: str) -> None:
         super().__init__(f"the home {home}", "another node has taken it over")

@@ -154,7 +154,7 @@ class Alike:
 def test_nothing_lands_that_only_looks_alike(untouched):
     alike = Alike(ChangeSet((FileChange(NEW, None, EVIL),)), {})
     for what in (alike, alike.change_set, Mock(spec=Judged), [alike], None, FileChange(NEW, None, EVIL)):
-        with pytest.raises(TypeError, match="judged, generated or returned"):
+        with pytest.raises(TypeError, match="judged, generated, replayed or returned"):
             landing(untouched, what)
 
 

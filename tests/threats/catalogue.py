@@ -22,8 +22,8 @@ STRIDE: Final = dict(zip(get_args(Stride), "STRIDE", strict=True))
 GROUPS: Final = {
     "PATH": "Path confinement", "FENCE": "Native code in the worker", "POL": "Policy",
     "RUN": "Runner and model", "LEAK": "Disclosure", "MEM": "Memory and context poisoning",
-    "API": "Daemon and API", "IDX": "Index and concurrency", "SUP": "Supply chain", "LOG": "Records",
-    "HUM": "People",
+    "API": "Daemon and API", "FLT": "Fleet", "IDX": "Index and concurrency", "SUP": "Supply chain",
+    "LOG": "Records", "HUM": "People",
 }  # fmt: skip
 """Letters of an id and what they stand for, in the order of the pages."""
 
@@ -32,11 +32,11 @@ Layer = Literal["handles", "fence"]
 
 Boundary = Literal[
     "text to path", "path to file", "worker to kernel", "worker to broker", "broker to disk",
-    "server to runner", "author to policy", "memory to reader", "client to daemon", "registry to install",
-    "record to person",
+    "server to runner", "author to policy", "memory to reader", "client to daemon", "node to database",
+    "registry to install", "record to person",
 ]  # fmt: skip
 Asset = Literal[
-    "files outside the memory", "the memory", "facts of another scope", "the index",
+    "files outside the memory", "the memory", "facts of another scope", "another home's memory", "the index",
     "the key of a model's server", "what a run sends", "the broker", "the policy", "the readers of memory",
     "the record of what happened",
 ]  # fmt: skip

@@ -77,7 +77,7 @@ def show_status(ledger: str, *, as_json: bool) -> int:
         if as_json:
             print_document(found)
             return
-        say(f"{found['homes']} homes, {found['leases']} of them with a lease now")
+        say(f"homes: {found['homes']}, with a lease now: {found['leases']}")
         waiting = ", ".join(
             f"{each['tasks']} {each['status']} since {each['oldest']}" for each in found["tasks"]
         )

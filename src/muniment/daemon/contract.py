@@ -21,6 +21,7 @@ from muniment.errors import (
     ForgetFailed,
     InvalidContent,
     InvalidScope,
+    LeaseLost,
     LedgerAway,
     MunimentError,
     PathEscape,
@@ -682,6 +683,8 @@ def problem_of(error: MunimentError) -> HttpProblem:
     if error.code in HTTP:
         return HttpProblem(error.code, **fields_of(error))
     match error:
+        case LeaseLost():
+            return HttpProblem("deadline")
         case Cancelled():  # What the owner asked for is cancelled when the daemon stops, and only then.
             return HttpProblem("workspace_draining")
         case ToolError() | Refusal() | RememberRefused():

@@ -3,8 +3,8 @@
 M1 Migrations are numbered files, each carried out once and whole, one process at a time (an advisory lock).
 M2 A node starts with the version that it knows, and with no other: an older node could not read what a newer
    one writes.
-M3 A node's role is neither a superuser nor the owner, may not look past row-level security, and cannot become
-   one that is or may.
+M3 A node's role is neither a superuser nor the owner, may not look past row-level security, replicate, or
+   read the server's files, and cannot become one that is or may, as one that makes roles could.
 M4 All nodes have one key: with another one a home's tokens would be unknown, and its records look forged.
 """
 
@@ -35,6 +35,7 @@ _TABLES: Final = """
     );
     CREATE TABLE IF NOT EXISTS fleet (one INTEGER PRIMARY KEY CHECK (one = 1), mark BYTEA);
 """
+_OF_FILES: Final = ("pg_execute_server_program", "pg_read_server_files", "pg_write_server_files")
 _QUEUE: Final = "procrastinate"
 _OURS: Final = "muniment"
 
@@ -169,33 +170,44 @@ def check(pool: LedgerPool, key: bytes) -> None:
         LedgerAway: nobody answers.
     """
     with pool.connection() as connection:
-        may = connection.execute(
-            "SELECT EXISTS (SELECT 1 FROM pg_roles WHERE (rolsuper OR rolbypassrls) "
-            "AND pg_has_role(oid, 'MEMBER')), EXISTS (SELECT 1 FROM pg_tables WHERE schemaname = 'muniment' "
-            "AND pg_has_role(tableowner, 'MEMBER'))"
-        ).fetchone()
-        if may is None or any(may):
-            raise ConfigInvalid(
-                "this role of the database could see every home at once: it is a superuser, owns the tables, "
-                f"or bypasses row-level security; serve as the nodes' role, such as {ROLE}"
-            )
-        there = connection.execute(
-            "SELECT CASE WHEN has_schema_privilege(to_regnamespace('muniment'), 'USAGE') "
-            "THEN to_regclass('muniment.migration') END IS NOT NULL"
-        ).fetchone()
-        if there is None or not there[0]:
-            raise ConfigInvalid("the database has no ledger for this role yet; run: muniment fleet migrate")
-        version = connection.execute(
-            "SELECT coalesce(max(name::integer), 0) FROM migration WHERE of = 'muniment'"
-        ).fetchone()
-        found = 0 if version is None else int(version[0])
-        if found > newest():
-            raise StateTooNew("the database", found, newest())
-        if found < newest():
-            raise ConfigInvalid(
-                f"the database has version {found}, this node knows {newest()}; run: muniment fleet migrate"
-            )
+        _check_role(connection)
+        _check_version(connection)
         _require_key(connection.execute("SELECT mark FROM fleet").fetchone(), key)
+
+
+def _check_role(connection: psycopg.Connection[Any]) -> None:
+    may = connection.execute(
+        "SELECT EXISTS (SELECT 1 FROM pg_roles WHERE (rolsuper OR rolbypassrls OR rolcreaterole "
+        "OR rolreplication OR rolname = ANY (%s)) AND pg_has_role(oid, 'MEMBER')), "
+        "EXISTS (SELECT 1 FROM pg_tables WHERE schemaname = 'muniment' "
+        "AND pg_has_role(tableowner, 'MEMBER'))",
+        (list(_OF_FILES),),
+    ).fetchone()
+    if may is None or any(may):
+        raise ConfigInvalid(
+            "this role of the database could see every home at once: it is a superuser, owns the tables, "
+            "bypasses row-level security, makes roles, replicates, or reads the server's files; serve as "
+            f"the nodes' role, such as {ROLE}"
+        )
+
+
+def _check_version(connection: psycopg.Connection[Any]) -> None:
+    there = connection.execute(
+        "SELECT CASE WHEN has_schema_privilege(to_regnamespace('muniment'), 'USAGE') "
+        "THEN to_regclass('muniment.migration') END IS NOT NULL"
+    ).fetchone()
+    if there is None or not there[0]:
+        raise ConfigInvalid("the database has no ledger for this role yet; run: muniment fleet migrate")
+    version = connection.execute(
+        "SELECT coalesce(max(name::integer), 0) FROM migration WHERE of = 'muniment'"
+    ).fetchone()
+    found = 0 if version is None else int(version[0])
+    if found > newest():
+        raise StateTooNew("the database", found, newest())
+    if found < newest():
+        raise ConfigInvalid(
+            f"the database has version {found}, this node knows {newest()}; run: muniment fleet migrate"
+        )
 
 
 def status(url: str) -> dict[str, Any]:

@@ -123,7 +123,7 @@ def test_what_cannot_be_is_said_in_a_line(migrated, arguments, told):
 def test_the_status_names_what_there_is(migrated):
     migrated.lines("fleet", "home", "add", "ada")
     assert migrated.lines("fleet", "status") == [
-        "1 homes, 0 of them with a lease now",
+        "homes: 1, with a lease now: 0",
         "tasks: none waits",
     ]
     told = migrated.document("fleet", "status")

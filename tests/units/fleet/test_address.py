@@ -22,6 +22,7 @@ def a_file(tmp_path, content, mode=0o600):
     return str(path)
 
 
+@pytest.mark.threat("T-FLT-08", control="argument_passwords")
 def test_a_password_is_taken_from_a_file_or_the_environment_and_never_from_a_command_line(tmp_path):
     assert ledger_url("", {VARIABLE: SECRET}) == SECRET
     assert ledger_url(a_file(tmp_path, f"{SECRET}\n"), {}) == SECRET
@@ -37,6 +38,7 @@ def test_a_password_is_taken_from_a_file_or_the_environment_and_never_from_a_com
     assert ledger_url(HERE, {VARIABLE: SECRET}) == HERE  # What is said goes first.
 
 
+@pytest.mark.threat("T-FLT-08", control="private_urls")
 def test_a_file_that_others_may_read_or_write_or_that_holds_no_url_is_refused_and_not_quoted(tmp_path):
     for mode in (0o640, 0o604, 0o644):
         raised(ConfigInvalid, ledger_url, a_file(tmp_path, SECRET, mode), {}, match="chmod 600")
@@ -70,6 +72,7 @@ HOSTS = {
 }
 
 
+@pytest.mark.threat("T-FLT-08", control="verified_servers")
 @pytest.mark.parametrize(("host", "is_here"), HOSTS.items())
 def test_over_a_network_the_servers_name_is_checked_and_nothing_less_can_be_asked_for(host, is_here):
     url = f"postgresql://muniment@{host}/muniment"
@@ -87,6 +90,7 @@ def test_over_a_network_the_servers_name_is_checked_and_nothing_less_can_be_aske
     assert (own["sslmode"], own["sslrootcert"]) == ("verify-full", "/etc/own.pem")
 
 
+@pytest.mark.threat("T-FLT-08", control="verified_servers")
 def test_a_socket_of_this_machine_needs_no_tls_and_a_host_must_be_named_and_none_by_another_way():
     socket = "postgresql://muniment@/muniment?host=/run/postgresql"
     assert ledger_url(socket, {}) == socket

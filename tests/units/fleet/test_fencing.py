@@ -74,6 +74,7 @@ def ground(fenced, tmp_path):
         yield ground
 
 
+@pytest.mark.threat("T-FLT-02", control="epochs")
 def test_who_has_the_lease_no_more_changes_nothing_by_anything(fenced, ground):
     lane, state = Lane(ground.state, "w"), ground.state
     ground.commit(new("user/first.md"), run=by("task-1"))
@@ -105,6 +106,7 @@ def test_who_has_the_lease_no_more_changes_nothing_by_anything(fenced, ground):
     assert lane.get(running.id).status == "completed"
 
 
+@pytest.mark.threat("T-FLT-02", control="epochs")
 @pytest.mark.parametrize("step", ["begin", "finish"])
 def test_a_commit_whose_lease_was_taken_meanwhile_leaves_no_trace_but_an_intent_that_the_next_node_ends(
     fenced, ground, step
@@ -131,6 +133,8 @@ def test_a_lease_is_taken_before_a_transaction_or_after_it_and_never_while_it_is
     assert ground.state.ledger.rows("SELECT last FROM series") == [(40,)]
 
 
+@pytest.mark.threat("T-FLT-02", control="epochs")
+@pytest.mark.threat("T-FLT-03", control="home_lock")
 def test_who_waits_while_a_lease_is_taken_finds_it_lost(fenced, ground):
     """It has asked before, and is let in after."""
 
@@ -158,6 +162,8 @@ def until_somebody_waits(connection):
     raise AssertionError("nobody waits")
 
 
+@pytest.mark.threat("T-FLT-03", control="home_lock")
+@pytest.mark.threat("T-FLT-03", control="read_committed")
 def test_transactions_of_a_home_follow_one_another_whatever_the_server_takes_for_the_default(fenced, ground):
     """By threads that each read and write one number: none is lost."""
     with psycopg.connect(fenced.fleet.superuser, autocommit=True) as owner:

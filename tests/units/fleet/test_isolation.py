@@ -37,7 +37,15 @@ NOW = datetime(2026, 11, 26, tzinfo=UTC)
 OF_NO_HOME = {"node", "door", "migration", "fleet"}
 """Tables of all homes, beside the queue's: of them a node reads no `door`, and writes `node` alone."""
 
-DEFINERS = {"home_of", "follow_token", "waiting_homes", "count_tasks", "count_homes", "hello_of", "stale_copies"}
+DEFINERS = {
+    "home_of",
+    "follow_token",
+    "waiting_homes",
+    "count_tasks",
+    "count_homes",
+    "hello_of",
+    "stale_copies",
+}
 """Functions that act as the owner of the tables."""
 
 
@@ -173,6 +181,7 @@ def test_every_table_of_the_schema_is_kept_apart_by_home_or_is_known_to_belong_t
     assert others == (0,)
 
 
+@pytest.mark.threat("T-FLT-01", control="invokers_views")
 def test_every_view_sees_what_who_asks_may_see_and_what_acts_as_the_owner_is_known(fleet):
     with psycopg.connect(fleet.superuser) as connection:
         views = connection.execute(
@@ -192,6 +201,7 @@ def test_every_view_sees_what_who_asks_may_see_and_what_acts_as_the_owner_is_kno
     assert {name for name, _, may in functions if not may} == {"follow_token"}
 
 
+@pytest.mark.threat("T-FLT-01", control="owners_functions")
 def test_what_a_node_may_do_to_tables_of_all_homes_is_to_read_versions_and_to_write_that_it_lives(fleet):
     verbs = ("SELECT", "INSERT", "UPDATE", "DELETE", "TRUNCATE", "REFERENCES", "TRIGGER")
     may = {"node": verbs[:4], "door": (), "migration": ("SELECT",), "fleet": ("SELECT",), "home": ("SELECT",)}
@@ -221,6 +231,21 @@ def test_what_a_node_may_do_to_tables_of_all_homes_is_to_read_versions_and_to_wr
 # -- By raw SQL -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.threat("T-FLT-01", control="homes_apart")
+def test_a_statement_that_names_no_home_is_of_the_home_of_its_transaction_alone(fleet):
+    one, other = (fleet.pool.home(fleet.new_home()) for _ in range(2))
+    for of in (one, other):
+        with of.transaction() as connection:
+            connection.execute("INSERT INTO forgotten (fact, at, task) VALUES (?, '2026', ?)", ("f", of.home))
+    for of in (one, other):
+        assert of.rows("SELECT task FROM forgotten") == [(of.home,)]
+        assert of.rows("SELECT home FROM home") == [(of.home,)]
+    with other.transaction() as connection:
+        assert connection.execute("UPDATE forgotten SET at = '2027'").rowcount == 1
+        assert connection.execute("DELETE FROM forgotten WHERE task = ?", (one.home,)).rowcount == 0
+    assert one.rows("SELECT at FROM forgotten") == [("2026",)]
+
+
 @contextmanager
 def asking(fleet, home):
     """A connection of the pool, in a transaction of a home, or of none; nothing of it holds."""
@@ -235,6 +260,7 @@ def refused(connection, statement, values=(), *errors):
         connection.execute(statement, values)
 
 
+@pytest.mark.threat("T-FLT-01", control="every_table")
 def test_another_homes_rows_are_neither_read_nor_changed_nor_made_by_any_statement(
     fleet, mine, theirs, tables
 ):
@@ -297,6 +323,7 @@ def test_another_homes_rows_are_not_in_the_views_nor_written_by_them(fleet, mine
             refused(connection, insert, (theirs.name, number, key, words), *errors)
 
 
+@pytest.mark.threat("T-FLT-06", control="whose_door")
 def test_a_token_leads_to_its_home_and_tells_of_no_other(fleet, mine, theirs):
     with asking(fleet, mine) as connection:
         ((known,),) = theirs.state.ledger.rows("SELECT digest FROM token")
@@ -418,6 +445,7 @@ def test_another_homes_token_is_nobodys_here_and_no_name_revokes_it(mine, theirs
     known.add("editor", ["editor-1"], Trust.AGENT)
 
 
+@pytest.mark.threat("T-FLT-12", control="home_keys")
 def test_records_are_false_by_another_homes_key(fleet, tmp_path):
     name = fleet.new_home()
     keys = homes.key_of(KEY, name), homes.key_of(KEY, f"{name}0")

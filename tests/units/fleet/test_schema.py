@@ -89,6 +89,7 @@ def test_a_migration_that_is_cut_off_is_carried_out_whole_the_next_time(empty, m
     checked(as_role(empty, ROLE))
 
 
+@pytest.mark.threat("T-FLT-10", control="known_tables")
 def test_tables_of_another_version_are_neither_served_from_nor_migrated_back(base):
     execute(base.superuser, "INSERT INTO migration (of, name) VALUES ('muniment', '9999')")
     for act in (lambda: checked(base.node), lambda: migrate(base.owner, KEY)):
@@ -109,6 +110,7 @@ def test_a_database_without_tables_says_what_to_run(empty):
     )
 
 
+@pytest.mark.threat("T-FLT-10", control="fleet_keys")
 def test_another_key_than_the_fleets_is_refused_by_nodes_and_by_who_migrates(base):
     raised(ConfigInvalid, checked, base.node, OTHER_KEY, match="not the key of this fleet")
     raised(ConfigInvalid, migrate, base.owner, OTHER_KEY, match="not the key of this fleet")
@@ -133,6 +135,7 @@ def a_role(base, words, *grants):
         execute(base.superuser, "DROP ROLE somebody")
 
 
+@pytest.mark.threat("T-FLT-09", control="seeing_roles")
 @pytest.mark.parametrize(
     ("words", "grants"),
     [
@@ -141,17 +144,21 @@ def a_role(base, words, *grants):
         ("", (f"GRANT {OWNING} TO somebody",)),
         ("NOINHERIT", (f"GRANT {OWNING} TO somebody",)),
         ("NOINHERIT", (f"GRANT {ROLE}, {{superuser}} TO somebody",)),
-        ("CREATEROLE", (f"GRANT {ROLE} TO somebody",)),
+        ("CREATEROLE", (f"GRANT {ROLE} TO somebody",)),  # Before PostgreSQL 16 it could become the owner.
+        ("REPLICATION", (f"GRANT {ROLE} TO somebody",)),
+        ("", (f"GRANT {ROLE}, pg_read_server_files TO somebody",)),
     ],
 )
 def test_a_role_that_could_see_every_home_at_once_serves_none(fleet, words, grants):
     for url in (fleet.owner, fleet.superuser):
         raised(ConfigInvalid, checked, url, match="could see every home at once")
     with a_role(fleet, words, *grants) as url:
-        if words == "CREATEROLE":  # It can make roles, and by them no one that sees more.
-            checked(url)
-        else:
-            raised(ConfigInvalid, checked, url, match="could see every home at once")
+        raised(ConfigInvalid, checked, url, match="could see every home at once")
+
+
+def test_a_role_of_another_name_serves_if_it_may_no_more_than_the_nodes(fleet):
+    with a_role(fleet, "", f"GRANT {ROLE} TO somebody") as url:
+        checked(url)
 
 
 def test_one_who_may_not_make_tables_or_names_no_role_or_finds_nobody_is_told_so(fleet, empty):
