@@ -16,6 +16,7 @@ from kit.fleet.nodes import NodeProcess
 from kit.fleet.pair import AtNode, until
 from kit.meanwhile import nth
 from kit.memories import strict
+from kit.raising import raised
 from kit.store.ground import Ground, by, new
 from muniment.errors import LeaseLost
 from muniment.fleet import homes
@@ -42,11 +43,11 @@ def copies(fleet, tmp_path):
 
 def test_a_commit_whose_lease_lapsed_lands_nowhere_and_its_copy_is_thrown_away(fleet, copies):
     first, second = copies
-    with pytest.raises(LeaseLost), first.holding(patience()) as (opened, place):
+    with first.holding(patience()) as (opened, place):
         lapse(fleet, opened.workspace.key)
         with second.holding(patience()) as (_, other):
             committed(second, other, new("user/n.md", b"by the second\n"), task="remember-1")
-            committed(first, place, new("user/n.md", b"by the first\n"), task="remember-2")
+            raised(LeaseLost, committed, first, place, new("user/n.md", b"by the first\n"), task="remember-2")
     with first.reading(patience()), second.reading(patience()):
         files = [files_below(copy.directory / MEMORY) for copy in copies]
     assert files[0] == files[1]
@@ -62,12 +63,8 @@ def test_a_lease_that_lapses_within_a_commit_leaves_the_copy_as_the_next_holder_
         with second.holding(patience()) as (_, other):
             committed(second, other, new("user/n.md", b"by the second\n"), task="remember-1")
 
-    with (
-        pytest.raises(LeaseLost),
-        first.holding(patience()) as (_, place),
-        nth(LedgerJournal, step, 1, meanwhile),
-    ):
-        committed(first, place, new("user/n.md", b"by the first\n"), task="remember-2")
+    with first.holding(patience()) as (_, place), nth(LedgerJournal, step, 1, meanwhile):
+        raised(LeaseLost, committed, first, place, new("user/n.md", b"by the first\n"), task="remember-2")
     with first.reading(patience()), second.reading(patience()):
         files = [files_below(copy.directory / MEMORY) for copy in copies]
     assert files[0] == files[1]
@@ -113,7 +110,7 @@ def test_a_node_that_sleeps_while_it_waits_for_its_model_wakes_to_nothing(fleet,
         with closing(AtNode(made[0].url, token)) as at:
             task = at.remember("The user prefers tea over coffee.")
             model.wait_until_asked()
-        (asleep,) = (each for each in made if f"{each.name}" == holder(fleet, home))
+        (asleep,) = (each for each in made if each.name == holder(fleet, home))
         (awake,) = (each for each in made if each is not asleep)
         asleep.signal(signal.SIGSTOP)
         model.release()
