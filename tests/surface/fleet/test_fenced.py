@@ -21,6 +21,7 @@ from kit.store.ground import Ground, by, new
 from muniment.errors import LeaseLost
 from muniment.fleet import homes
 from muniment.fleet.copies import MEMORY, CopyTerms, WorkingCopy, directory_of
+from muniment.fleet.queue import node_for
 from muniment.kernel.cancel import Patience
 from muniment.store.journal import LedgerJournal
 
@@ -139,28 +140,23 @@ def test_a_node_that_sleeps_between_what_it_means_to_do_and_that_it_is_done_is_t
     home = fleet.new_home()
     token = homes.add_token(fleet.owner, KEY, home)
     with processes(fleet, tmp_path) as made, psycopg.connect(fleet.superuser, autocommit=True) as asked:
+        awake, asleep = sorted(made, key=lambda each: each.name == node_for(home, ("one", "two")))
         asked.execute(TELLS.format("muniment.change_set"))
         asked.execute("LISTEN intent")
         try:
-            for number in range(50):
+            for number in range(100):
                 with closing(AtNode(made[0].url, token)) as at:
                     task = at.remember(f"The user keeps item number {number} in the cellar.")
-                for told in asked.notifies(timeout=20, stop_after=1):
-                    assert told.payload == home
-                stopped = [each for each in made if each.name == holder(fleet, home)]
-                for each in stopped:
-                    each.signal(signal.SIGSTOP)
-                found = rows_in(fleet, home, "SELECT 1 FROM change_set WHERE home = %s AND done IS NULL")
-                if found and stopped:
-                    break
-                for each in stopped:
-                    each.signal(signal.SIGCONT)
+                    for _ in asked.notifies(timeout=10, stop_after=1):
+                        asleep.signal(signal.SIGSTOP)
+                    if rows_in(fleet, home, "SELECT 1 FROM change_set WHERE home = %s AND done IS NULL"):
+                        break
+                    asleep.signal(signal.SIGCONT)
+                    at.wait(task)
             else:
-                pytest.fail("none was stopped there")
+                pytest.fail("it was never stopped there")
         finally:
             asked.execute("DROP TRIGGER intent ON muniment.change_set")
-        (asleep,) = stopped
-        (awake,) = (each for each in made if each is not asleep)
         with closing(AtNode(awake.url, token)) as at:
             assert at.wait(task)["status"] == "completed"
             asleep.signal(signal.SIGCONT)
