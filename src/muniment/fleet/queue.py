@@ -91,16 +91,28 @@ class TurnQueue:
             seconds: after which, at the earliest.
         """
         later: dict[str, Any] = {"schedule_in": {"seconds": seconds}} if seconds else {}
-        queue = queue_of(node_for(home, self._open_nodes()) or self._node)
+        queue = self._queue_for(home)
         job = self._telling.configure_task(TURN, queue=queue, lock=home, connection=connection, **later)
         job.defer(home=home)
+
+    def _queue_for(self, home: str) -> str:
+        return queue_of(node_for(home, self._open_nodes()) or self._node)
+
+    def _move(self, connection: psycopg.Connection[Any], home: str) -> None:
+        """Have a home have its turn where it belongs by now.
+
+        A further job would not do: of one lock the oldest job is the next, in whichever queue it waits.
+        """
+        move = "UPDATE procrastinate_jobs SET queue_name = %s WHERE lock = %s AND status = 'todo'"
+        if not connection.execute(move, (self._queue_for(home), home)).rowcount:
+            self.defer(connection, home)
 
     def hand_over(self) -> None:
         """Give what waits for this node to others, where it takes no more work."""
         with self._pool.connection() as connection:
             waiting = "SELECT DISTINCT lock FROM procrastinate_jobs WHERE status = 'todo' AND queue_name = %s"
             for (home,) in connection.execute(waiting, (queue_of(self._node),)).fetchall():
-                self.defer(connection, home)
+                self._move(connection, home)
 
     async def run(self) -> None:
         """Take jobs and sweep, until cancelled; where the database is away, from when it is back on."""
@@ -146,7 +158,7 @@ class TurnQueue:
             for job in await manager.get_stalled_jobs(seconds_since_heartbeat=self._stalled):
                 events.emit("turn_stalled", home=job.lock)
                 with suppress(exceptions.ConnectorException):  # Another node was first.
-                    await manager.retry_job(job)
+                    await manager.retry_job(job, queue=self._queue_for(str(job.lock)))
             await manager.prune_stalled_workers(self._stalled)
             await asyncio.to_thread(self._put_in)
 
@@ -157,7 +169,7 @@ class TurnQueue:
             found = connection.execute("SELECT waiting_homes(%s, %s)", (_SWEPT, queues)).fetchall()
             for (home,) in found:
                 events.emit("turn_missing", home=home)
-                self.defer(connection, home)
+                self._move(connection, home)
 
 
 def queue_of(node: str) -> str:

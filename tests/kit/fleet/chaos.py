@@ -22,6 +22,9 @@ from kit.fleet.homes import KEY, Base
 from kit.fleet.nodes import NodeProcess
 from kit.postgres import Server
 from muniment.fleet import homes
+from muniment.fleet.copies import MEMORY, CopyTerms, WorkingCopy, directory_of
+from muniment.kernel.cancel import Patience
+from muniment.policy.load import load_policy
 from muniment.store.audit import verify
 from muniment.store.postgres import LedgerPool
 from muniment.store.state import LedgerState
@@ -183,7 +186,7 @@ class Storm:
         until = time.monotonic() + self.plan.seconds
         kinds = ["kill", "pause", *(["restart"] if self.server is not None and self.plan.restarts else [])]
         turn = 0
-        while time.monotonic() < until:
+        while time.monotonic() < until or turn < len(kinds):
             await asyncio.sleep(self.random.uniform(*self.plan.between))
             kind = kinds[turn] if turn < len(kinds) else self.random.choice(kinds)
             turn += 1
@@ -326,8 +329,6 @@ class Storm:
 
     def differing(self) -> list[str]:
         """Copies that are not what the ledger says, or not alike in what is derived."""
-        from muniment.fleet.copies import MEMORY, directory_of
-
         found = []
         for home in self.homes:
             wanted, first = self.entries(home), None
@@ -344,6 +345,27 @@ class Storm:
                 first = first or files
                 if files != first:
                     found.append(f"{home.name} on {node.name}: another index")
+        return found
+
+    def unlike_new(self, cache: Path) -> list[str]:
+        """Copies that are not what the product makes of the ledger in an empty directory, with indexes."""
+        terms = CopyTerms(load_policy("strict"), "judge")
+        found = []
+        with closing(LedgerPool(self.base.node, 4)) as pool:
+            for home in self.homes:
+                key, directory = homes.key_of(KEY, home.name), directory_of(cache, home.name)
+                copy = WorkingCopy(directory, pool.home(home.name), key, terms)
+                patience = Patience(time.monotonic() + QUIET_SECONDS)
+                with copy.reading(patience):
+                    wanted = files_below(directory / MEMORY)
+                for node in self.nodes:
+                    files = files_below(directory_of(node.copies, home.name) / MEMORY)
+                    found += [
+                        f"{home.name} on {node.name}: {path}: {files.get(path)!r}, new: {wanted.get(path)!r}"
+                        for path in sorted(files.keys() | wanted.keys())
+                        if files.get(path) != wanted.get(path)
+                    ]
+                copy.close(patience)
         return found
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import psycopg
+from psycopg import sql
 
 from kit import postgres
 from muniment.fleet import homes, schema
@@ -71,3 +72,25 @@ def as_role(url: str, role: str) -> str:
     """The same database for another role; a server that asks for passwords is not for tests."""
     scheme, _, rest = url.partition("://")
     return f"{scheme}://{role}@{rest.rpartition('@')[2]}"
+
+
+def rows_of_home(base: Base, home: str) -> dict[str, list[str]]:
+    """All rows of a home, as the server's superuser sees them."""
+    with psycopg.connect(base.superuser, options="-c search_path=muniment") as connection:
+        tables = connection.execute(
+            "SELECT table_name::text FROM information_schema.columns JOIN information_schema.tables "
+            "USING (table_schema, table_name) WHERE table_schema = 'muniment' AND column_name = 'home' "
+            "AND table_type = 'BASE TABLE' ORDER BY 1"
+        ).fetchall()
+        return {
+            table: sorted(
+                row
+                for (row,) in connection.execute(
+                    sql.SQL("SELECT each::text FROM {} AS each WHERE home = %s").format(
+                        sql.Identifier(table)
+                    ),
+                    (home,),
+                )
+            )
+            for (table,) in tables
+        }

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from kit.fleet.homes import KEY
@@ -22,11 +23,21 @@ class NodeProcess:
         url: of the database, as the nodes' role.
         name: of the node.
         lease: seconds.
+        flags: of `serve`, more of them.
     """
 
-    def __init__(self, directory: Path, url: str, name: str, *, lease: float = 2.0, slots: int = 8) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        url: str,
+        name: str,
+        *,
+        lease: float = 2.0,
+        slots: int = 8,
+        flags: Sequence[str] = (),
+    ) -> None:
         self.directory, self.name = directory, name
-        self._url, self._lease, self._slots, self.port = url, lease, slots, 0
+        self._url, self._lease, self._slots, self._flags, self.port = url, lease, slots, flags, 0
         state = directory / "state"
         state.mkdir(mode=0o700, parents=True)
         key = state / "audit.key"
@@ -37,18 +48,20 @@ class NodeProcess:
 
     def start(self) -> None:
         """Start it, without waiting for it to serve."""
-        self.process = subprocess.Popen(
-            [
-                *(sys.executable, "-m", "muniment", "serve", "--json", "--ledger", self._url),
-                *("--node", self.name, "--slots", str(self._slots), "--lease", str(self._lease)),
-                *("--port", str(self.port), "--grace", "5", "--socket", str(self.directory / "s")),
-            ],
-            env={**os.environ, "MUNIMENT_HOME": str(self.directory)},
-            stdout=subprocess.PIPE,
-            stderr=(self.directory / "log").open("a"),
-            text=True,
-            cwd=self.directory,
-        )
+        with (self.directory / "log").open("a") as log:
+            self.process = subprocess.Popen(
+                [
+                    *(sys.executable, "-m", "muniment", "serve", "--json", "--ledger", self._url),
+                    *("--node", self.name, "--slots", str(self._slots), "--lease", str(self._lease)),
+                    *("--port", str(self.port), "--grace", "5", "--socket", str(self.directory / "s")),
+                    *self._flags,
+                ],
+                env={**os.environ, "MUNIMENT_HOME": str(self.directory)},
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                cwd=self.directory,
+            )
 
     def wait(self) -> None:
         """Wait until it serves."""
@@ -82,6 +95,11 @@ class NodeProcess:
             assert self.process.stdout is not None
             self.process.stdout.close()
             self.process = None
+
+    @property
+    def log(self) -> str:
+        """Its standard error so far."""
+        return (self.directory / "log").read_text()
 
     @property
     def copies(self) -> Path:

@@ -8,11 +8,10 @@ import secrets
 import uuid
 from dataclasses import dataclass, replace
 
-import psycopg
 import pytest
-from psycopg import sql
 
 from kit.daemon.process import BASE, policy_file
+from kit.fleet.homes import rows_of_home
 from kit.fleet.pair import nodes
 from muniment.daemon.guard import HELLO
 from muniment.daemon.service import MCP_OPERATIONS, OPERATIONS
@@ -155,28 +154,6 @@ def begun(answer):
     return "\n".join(lines)
 
 
-def rows_of(base, home):
-    """All rows of a home, as the server's superuser sees them."""
-    with psycopg.connect(base.superuser, options="-c search_path=muniment") as connection:
-        tables = connection.execute(
-            "SELECT table_name::text FROM information_schema.columns JOIN information_schema.tables "
-            "USING (table_schema, table_name) WHERE table_schema = 'muniment' AND column_name = 'home' "
-            "AND table_type = 'BASE TABLE' ORDER BY 1"
-        ).fetchall()
-        return {
-            table: sorted(
-                row
-                for (row,) in connection.execute(
-                    sql.SQL("SELECT each::text FROM {} AS each WHERE home = %s").format(
-                        sql.Identifier(table)
-                    ),
-                    (home,),
-                )
-            )
-            for (table,) in tables
-        }
-
-
 @pytest.fixture(scope="module")
 def reviewing(fleet, tmp_path_factory):
     """Nodes whose homes hold every change for their owner."""
@@ -226,7 +203,7 @@ def test_whoever_names_what_is_another_homes_is_answered_as_if_it_never_was(revi
     theirs, named = other
     mine = reviewing.home()
     client = reviewing.client(mine)
-    before = rows_of(reviewing.base, theirs.name)
+    before = rows_of_home(reviewing.base, theirs.name)
     assert all(before[table] for table in ("task", "change_kept", "review", "token", "event", "record"))
     for number, operation in enumerate((*OPERATIONS, *MCP_OPERATIONS)):
         at = mine.at[number % 2]
@@ -236,13 +213,13 @@ def test_whoever_names_what_is_another_homes_is_answered_as_if_it_never_was(revi
                 assert found == never, operation
             assert not any(theirs.name in each.text for each in found), operation
             assert not any("vault 7" in each.text for each in found), operation
-    assert rows_of(reviewing.base, theirs.name) == before
+    assert rows_of_home(reviewing.base, theirs.name) == before
 
 
 def test_its_own_owner_is_answered_otherwise(reviewing, other):
     """So that the names above are right."""
     theirs, named = other
-    before = rows_of(reviewing.base, theirs.name)
+    before = rows_of_home(reviewing.base, theirs.name)
     telling = {
         *(f"GET {BASE}/{kind}/{{taskId}}" for kind in ("remember", "forget", "dream")),
         *(f"GET {BASE}/{rest}" for rest in ("review", "review/{reviewId}", "audit/head", "events")),
@@ -256,14 +233,14 @@ def test_its_own_owner_is_answered_otherwise(reviewing, other):
         f"{BASE}/remember", {"content": named.fact, "scope": "user"}, idempotency_key=named.key
     )
     assert again.headers["idempotency-replayed"] == "true"
-    after = rows_of(reviewing.base, theirs.name)
+    after = rows_of_home(reviewing.base, theirs.name)
     changed = {table for table in before if before[table] != after[table]} - {"record", "head"}
     assert not changed  # A recall is on record.
 
 
 def test_the_nodes_own_token_is_of_no_home(reviewing, other):
     theirs, named = other
-    before = rows_of(reviewing.base, theirs.name)
+    before = rows_of_home(reviewing.base, theirs.name)
     node = reviewing.at(0, reviewing.nodes[0].token)
     for operation in (*OPERATIONS, *MCP_OPERATIONS):
         for said in asked(node, operation, named):
@@ -271,7 +248,7 @@ def test_the_nodes_own_token_is_of_no_home(reviewing, other):
                 assert said.code == "untrusted_workspace", operation
     assert node.problem("GET", "/capabilities") == (403, "untrusted_workspace")
     assert node.get("/metrics").status_code == 200
-    assert rows_of(reviewing.base, theirs.name) == before
+    assert rows_of_home(reviewing.base, theirs.name) == before
 
 
 def test_what_all_homes_did_is_counted_for_the_nodes_operator_alone(reviewing):

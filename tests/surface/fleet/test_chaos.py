@@ -1,0 +1,74 @@
+"""Nodes are killed and stopped and their database restarted, while homes are in use: nothing is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import shutil
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from kit import postgres
+from kit.fleet.chaos import Plan, Storm
+from kit.fleet.homes import base_on
+from kit.fleet.nodes import NodeProcess
+
+SEED = "MUNIMENT_CHAOS_SEED"
+"""Repeats the faults of a run, as far as processes can be made to repeat anything."""
+
+
+@pytest.fixture
+def short():
+    """A directory with a name that is short enough for a socket in it."""
+    made = Path(tempfile.mkdtemp(prefix="c-"))
+    yield made
+    shutil.rmtree(made)
+
+
+def weathered(directory, plan, count):
+    """A storm that is over."""
+    print(f"{SEED}={plan.seed}")  # noqa: T201  pytest shows it beside a failure
+    with postgres.server() as server, base_on(server.url) as base:
+        nodes = [
+            NodeProcess(directory / f"n{number}", base.node, f"n{number}", lease=plan.lease)
+            for number in range(count)
+        ]
+        storm = Storm(plan, base, server, nodes)
+        try:
+            asyncio.run(storm.run())
+            asyncio.run(storm.brought_up())
+            for node in nodes:
+                node.stop()
+            assert storm.faults.keys() == {"kill", "pause", "restart"}, storm.faults
+            assert sum(len(home.accepted) for home in storm.homes) > plan.homes * plan.tasks // 2
+            found = {
+                "lost": storm.lost(),
+                "not once": storm.not_once(),
+                "failed": storm.failed(),
+                "out of order": storm.out_of_order(),
+                "gaps": storm.gaps(),
+                "forged": storm.forged(),
+                "differing": storm.differing(),
+                "unlike what is made anew": storm.unlike_new(directory / "new"),
+            }
+            assert not any(found.values()), {each: told for each, told in found.items() if told}
+        finally:
+            for node in nodes:
+                node.kill()
+
+
+def seed():
+    return int(os.environ.get(SEED) or secrets.randbelow(1 << 32))
+
+
+def test_nothing_is_lost_nor_done_twice_while_nodes_and_the_database_fail(short):
+    plan = Plan(seed(), homes=6, tasks=8, seconds=6.0, between=(0.3, 0.6), lease=2.0, paused=3.0)
+    weathered(short, plan, 2)
+
+
+@pytest.mark.slow
+def test_nothing_is_lost_nor_done_twice_in_a_long_storm(short):
+    weathered(short, Plan(seed(), homes=24, tasks=40, seconds=100.0), 3)
