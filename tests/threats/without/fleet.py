@@ -87,7 +87,7 @@ def argument_passwords(real, url):
     return {name: value for name, value in real(url).items() if name != "password"}
 
 
-@instead("fleet.node:FleetNode.asked", hangs_after=3)
+@instead("fleet.node:FleetNode.asked")
 async def asked_in_threads(_node, ask):
     """The loop waits for the database itself."""
     return ask()
