@@ -209,6 +209,17 @@ MAY_OPEN = {
         *("os.open", "os.fdopen", "os.link", "beside.unlink", "directory.glob", "path.unlink"),
         *("file.path.parent.mkdir", "file.path.unlink", "self.original.unlink"),
     },
+    "fleet.address": {"path.open"},  # the URL of the database, in a file that its operator named
+    # Working copies, which are ours alone and made anew: whether one is whole, and what is not.
+    "fleet.copies": {
+        *("(directory / MARK).read_text", "(self.directory / MARK).unlink", "_BOOT.read_text"),
+        *("new.write_text", "shutil.rmtree"),
+    },
+    "fleet.node": {"self._cache.iterdir", "directory.rglob", "shutil.rmtree"},
+    "fleet.schema": {
+        *("files.iterdir", "each.read_text", "Path(migrations_path).glob"),
+        "(Path(migrations_path) / name).read_text",
+    },
     # The home as a whole, which a person says is to go.
     "cli.uninstall": {
         *(
@@ -372,11 +383,11 @@ def test_the_store_fills_columns_by_their_names_and_takes_no_row_apart_by_place(
 
 # The driver tells whatever a subject raises as the result of its case; a runner ends the task with it, and a
 # writer the future; a recall is empty, and an event tells; so it does of a span that a foreign tracer breaks;
-# a tool and a pipe answer their client with an error.
+# a tool and a pipe answer their client with an error; a node whose queue broke goes on with a new one.
 MAY_CATCH_ALL = of(
     "muniment",
     "fence.zygote daemon.acp lane recall.session recall.recaller recall.meaning testing.corpus.driver "
-    "tracing adapters.mcp.server client.mcp",
+    "tracing adapters.mcp.server client.mcp fleet.queue",
 )
 
 

@@ -24,7 +24,13 @@ READING = {
     "judge": ("", "units/store/test_judge.py models/test_hostile_ports.py"),
     "_directory": ("", "units/kernel/test_writing.py"),
     "land": ("", "units/store/test_commit.py attacks/test_hostile_callers.py"),
-    "write": ("", "units/store/test_commit.py attacks/test_attacked_state.py models/test_hostile_ports.py"),
+    "write": (
+        "",
+        (
+            "units/store/test_commit.py units/kernel/test_replay.py attacks/test_attacked_state.py "
+            "models/test_hostile_ports.py"
+        ),
+    ),
     "commit": ("", "models/test_store.py models/test_hostile_agents.py models/test_hostile_ports.py"),
     "cancel": ("", "units/kernel/test_cancel.py"),
     "selfcheck": ("", "units/kernel/test_selfcheck.py"),

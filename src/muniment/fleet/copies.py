@@ -13,14 +13,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -39,21 +37,17 @@ from muniment.fleet import lease
 from muniment.jobs.place import Place
 from muniment.kernel.binding import bind_all
 from muniment.kernel.cancel import Patience
-from muniment.kernel.change import FileChange, digest
+from muniment.kernel.change import FileChange
 from muniment.kernel.decide import Policy
-from muniment.kernel.land import lock_roots
-from muniment.kernel.names import Digest, RelPath, Scope, Trust
-from muniment.kernel.path import CanonicalPath, canonicalise
-from muniment.kernel.write import new_token, replay, temporary_of_index
 from muniment.names import Symlinks
 from muniment.ownership import create_private_directory
+from muniment.store import copied
 from muniment.store.database import reporting
-from muniment.store.ledger import ERASED
 from muniment.store.postgres import HomeLedger
 from muniment.store.rows import Embedder
 from muniment.store.state import Shared, State
-from muniment.store.trust import NONE_KNOWN, Known
-from muniment.store.upkeep import recover_all, view_of, write_index
+from muniment.store.trust import Known
+from muniment.store.upkeep import recover_all
 
 MARK: Final = "whole"
 """The file that says of which commits a copy is; it is there only while the copy is that."""
@@ -61,34 +55,9 @@ MARK: Final = "whole"
 MEMORY: Final = "memory"
 """The directory of a copy that its roots lie in, each by the name of its scope."""
 
-MOST_BEHIND: Final = 2_000
-"""Changes up to which a copy is brought up to date; behind more, it is made anew."""
-
-_AT_ONCE: Final = 10_000
-"""Files that are written as one change: there are names for 32 768."""
-
 _BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
 _FIRST_PAUSE: Final = 0.02
 _LONGEST_PAUSE: Final = 0.2
-
-_STAND: Final = "SELECT number, erased, epoch FROM home WHERE home = current_setting('muniment.home')"
-_BEHIND: Final = (
-    "SELECT root.path, rel, before, before_digest, after, after_digest FROM change_set "
-    "JOIN change ON change.home = change_set.home AND change.change_set = change_set.id "
-    "JOIN root ON root.home = change.home AND root.id = change.root "
-    "WHERE number > ? AND number <= ? ORDER BY number, position LIMIT ?"
-)
-_NEWEST: Final = (
-    "SELECT root.path, newest.rel, blob.content, after_digest, known.trust, known.at FROM ("
-    "SELECT DISTINCT ON (root, rel) kept.home, root, rel, after_blob, after_digest FROM change_kept AS kept "
-    "JOIN change_set ON change_set.home = kept.home AND change_set.id = kept.change_set "
-    "WHERE number IS NOT NULL ORDER BY root, rel, number DESC) AS newest "
-    "JOIN root ON root.home = newest.home AND root.id = newest.root "
-    "JOIN blob ON blob.home = newest.home AND blob.digest = newest.after_blob "
-    "LEFT JOIN provenance AS known ON known.home = newest.home AND known.root = newest.root "
-    "AND known.rel = newest.rel AND known.digest = newest.after_digest"
-)
-_UNFINISHED: Final = "SELECT count(*) FROM change_set WHERE done IS NULL AND review IS NULL"
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,9 +190,9 @@ class WorkingCopy:
                 self._throw_away(patience)
 
     def _is_fresh(self) -> bool:
-        found, mark = self._ledger.rows(_STAND), self._marked()
+        found, mark = copied.stand(self._ledger), self._marked()
         mine = mark if self._opened is None else (self._opened.number, self._opened.erased)
-        return bool(found) and mine is not None and mine[1] == found[0][1]
+        return found is not None and mine is not None and mine[1] == found.erased
 
     # -- leases
 
@@ -288,13 +257,12 @@ class WorkingCopy:
     def _settle(self, opened: OpenCopy, held: HomeLedger) -> None:
         """Let go of the lease, and mark the copy whole where the ledger says that all of it is done."""
         with held.transaction():
-            ((number, erased, _),) = held.rows(_STAND)
-            ((unfinished,),) = held.rows(_UNFINISHED)
+            stand, is_any_begun = copied.stand(held), copied.is_any_begun(held)
             lease.release(held)
-        if unfinished or self._is_spoiled:
+        if stand is None or is_any_begun or self._is_spoiled:
             self.spoil()
             return
-        opened.number, opened.erased = number, erased
+        opened.number, opened.erased, _ = stand
         self._mark(opened)
 
     # -- bringing up to date
@@ -313,11 +281,11 @@ class WorkingCopy:
             self._users -= 1
             self._change.notify_all()
 
-    def _stand(self) -> tuple[int, int, int]:
-        found = self._ledger.rows(_STAND)
-        if not found:
+    def _stand(self) -> copied.Stand:
+        found = copied.stand(self._ledger)
+        if found is None:
             raise ManagedMemoryUnavailable(self._ledger.name, "there is no such home")
-        return found[0]
+        return found
 
     def _brought_up(self, patience: Patience) -> OpenCopy:
         number, erased, epoch = self._stand()
@@ -339,10 +307,9 @@ class WorkingCopy:
         """The copy with what was done since; another one where that cannot be."""
         self._unmark()
         try:
-            rows = self._ledger.rows(_BEHIND, (opened.number, number, MOST_BEHIND + 1))
-            changes = _net(rows, opened.place)
-            if changes is not None and len(rows) <= MOST_BEHIND:
-                self._replay(opened, changes, patience)
+            changes = copied.behind(self._ledger, opened.number, number, opened.place.roots)
+            if changes is not None:
+                self._carry_out(opened, changes, patience)
                 opened.number = number
                 self._mark(opened)
                 return opened
@@ -407,33 +374,18 @@ class WorkingCopy:
         return OpenCopy(workspace, state, place, number, erased)
 
     def _build(self, opened: OpenCopy, patience: Patience) -> None:
-        """Fill an empty copy: the newest bytes of each path, then catalog and indexes."""
-        changes: list[FileChange] = []
-        known: dict[tuple[Scope, RelPath, Digest], tuple[Trust, str]] = {}
+        """Fill an empty copy."""
         with self._ledger.transaction():  # So that nobody commits meanwhile.
             opened.number, opened.erased, _ = self._stand()
-            with self._ledger.each(_NEWEST) as rows:
-                for root, rel, content, found, trust, at in rows:
-                    path = _path(root, rel, opened.place)
-                    if path is not None:
-                        changes.append(FileChange(path, None, content))
-                        if trust is not None:
-                            known[path.scope, path.rel, found] = Trust(trust), at
-        self._replay(opened, changes, patience, known)
+            changes, known = copied.newest(self._ledger, opened.place.roots)
+        self._carry_out(opened, changes, patience, known)
         self._mark(opened)
 
-    def _replay(
+    def _carry_out(
         self, opened: OpenCopy, changes: Sequence[FileChange], patience: Patience, known: Known | None = None
     ) -> None:
-        """Carry out changes, all of which the copy has with what is known of them, or some that came."""
-        place, whole = opened.place, known is not None
-        touched = set(place.roots) if whole else {each.path.scope for each in changes}
-        with lock_roots([place.roots[scope] for scope in touched], patience) as held:
-            for start in range(0, len(changes), _AT_ONCE):
-                replay(changes[start : start + _AT_ONCE], held)
-            for scope in touched:
-                view = view_of(opened.state, held[scope], place.policy, known=known or NONE_KNOWN)
-                write_index(opened.state, held, view, partial(temporary_of_index, new_token()), whole=whole)
+        place = opened.place
+        copied.carry_out(changes, opened.state, place.roots, place.policy, patience, known)
 
     # -- on disk
 
@@ -490,30 +442,6 @@ def marked(directory: Path) -> tuple[str, int, int] | None:
         return (found["home"], found["number"], found["erased"]) if found["boot"] == _boot() else None
     except (OSError, ValueError, LookupError, TypeError):
         return None
-
-
-def _net(rows: Any, place: Place) -> list[FileChange] | None:
-    """What some changes, in order, make of each file; None: bytes of one are no longer known."""
-    first: dict[Any, bytes | None] = {}
-    last: dict[Any, bytes | None] = {}
-    for root, rel, before, before_digest, after, after_digest in rows:
-        if ERASED in {before_digest, after_digest}:
-            return None
-        path = _path(root, rel, place)
-        if path is not None:
-            first.setdefault(path, before)
-            last[path] = after
-    return [
-        FileChange(path, None if first[path] is None else digest(first[path] or b""), after, first[path])
-        for path, after in last.items()
-        if after != first[path]
-    ]
-
-
-def _path(root: bytes, rel: str, place: Place) -> CanonicalPath | None:
-    """A file of the ledger in the copy; None: the policy no longer has its scope."""
-    scope = os.fsdecode(root)
-    return canonicalise(f"{scope}/{rel}", place.roots) if scope in place.roots else None
 
 
 def _boot() -> str:

@@ -25,6 +25,8 @@ def _by(*replacements):
     return lambda patches: _migrated(*replacements, patches=patches)
 
 
+_READ_COMMITTED = "BEGIN ISOLATION LEVEL READ COMMITTED"
+_NAMED = "SET LOCAL muniment.home = %s"
 _ENABLE = "EXECUTE format('ALTER TABLE %I ENABLE ROW LEVEL SECURITY', each);"
 
 # fmt: off
@@ -39,16 +41,16 @@ table({
     "whose_door": ("Any token leads to some home.", _by(
         ("FROM door WHERE digest = sent", "FROM door ORDER BY digest = sent LIMIT 1"))),
     "home_lock": ("Transactions of a home run side by side.", {
-        "store.postgres:_LOCK": "SELECT epoch FROM home"}),
+        "store.postgres:_BEGIN": f"{_READ_COMMITTED}; {_NAMED}; SELECT epoch FROM home"}),
     "read_committed": ("A transaction sees what the server's default lets it see.", {
-        "store.postgres:_BEGIN": "BEGIN"}),
+        "store.postgres:_BEGIN": f"BEGIN; {_NAMED}; SELECT epoch FROM home FOR NO KEY UPDATE"}),
     "replayed_names": ("What a ledger names is written into a copy, whatever it is called.", {
         "kernel.write:check_suffix": none,
         "kernel.write:INDEX_NAME": "", "kernel.write:INDEX_DIRECTORY": ""}),
     "counted_erasures": ("Nobody asks whether something was erased since a copy was made.", {
-        "fleet.copies:_STAND": (
+        "store.copied:_STAND": (
             "SELECT number, 0, epoch FROM home WHERE home = current_setting('muniment.home')"),
-        "fleet.copies:ERASED": "nothing is"}),
+        "store.copied:ERASED": "nothing is"}),
     "spoiled_copies": ("A copy is kept whatever was done to it.", {
         "fleet.copies:WorkingCopy.spoil": none}),
     "unmarked_copies": ("A copy that is being changed is marked whole.", {
@@ -78,7 +80,7 @@ def epochs(real, self, pool, home, _epoch):
 def canonical_rows(off):
     """The paths of a ledger are taken as they stand there, and handles lead anywhere."""
     off.also("layer_one")
-    off.put("fleet.copies:canonicalise", lambda text, _: forged(*text.split("/", 1)))
+    off.put("store.copied:canonicalise", lambda text, _: forged(*text.split("/", 1)))
 
 
 @around("fleet.address:_parts")
@@ -87,7 +89,7 @@ def argument_passwords(real, url):
     return {name: value for name, value in real(url).items() if name != "password"}
 
 
-@instead("fleet.node:FleetNode.asked", hangs_after=3)
+@instead("fleet.node:FleetNode.asked")
 async def asked_in_threads(_node, ask):
     """The loop waits for the database itself."""
     return ask()

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from contextlib import asynccontextmanager
 
 import psycopg
 import pytest
+from psycopg_pool import ConnectionPool
 
 from kit.fleet.homes import KEY
 from kit.lane.ledgered import asked
@@ -18,7 +20,7 @@ from muniment.errors import QueueFull
 from muniment.fleet import homes
 from muniment.fleet.node import FleetNode, NodeOptions
 from muniment.kernel.names import Trust
-from muniment.lane import MAX_PENDING, Lane
+from muniment.lane import MAX_PENDING, Lane, Originator
 from muniment.settings import Settings
 from muniment.store.state import LedgerState
 
@@ -36,8 +38,8 @@ async def opened(fleet, directory):
     await node.open(())
     try:
         yield node
-    finally:
         await node.stop(0)
+    finally:
         await node.close()
 
 
@@ -55,7 +57,6 @@ def run(fleet, tmp_path):
     return done
 
 
-@pytest.mark.threat("T-FLT-06", control="whose_door")
 @pytest.mark.threat("T-FLT-06", control="served_homes")
 def test_a_token_is_of_one_home_and_the_nodes_own_of_the_node_alone(fleet, run, tmp_path):
     names = [fleet.new_home() for _ in range(2)]
@@ -81,6 +82,32 @@ def test_a_token_is_of_one_home_and_the_nodes_own_of_the_node_alone(fleet, run, 
 
 
 @pytest.mark.threat("T-FLT-15", control="asked_in_threads")
+def test_no_question_is_put_to_the_database_on_the_loop(fleet, run, monkeypatch):
+    name, threads, real = fleet.new_home(), set(), ConnectionPool.getconn
+    token = homes.add_token(fleet.owner, KEY, name)
+
+    def noting(pool, timeout=None):
+        threads.add(threading.get_ident())
+        return real(pool, timeout)
+
+    async def act(node):
+        monkeypatch.setattr(ConnectionPool, "getconn", noting)
+        principal = await node.whose(token)
+        home = node.of(principal)
+        task = (await home.submit(home, asked(text="The user likes tea."))).task
+        assert (await home.find(home, task.id)).id == task.id
+        assert await home.tasks(home, before=None)
+        assert [each.name for each in await home.known()] == ["owner"]
+        assert await home.still_knows(principal)
+        assert (await home.cancel(home, task.id, Originator("owner"))).is_over
+        assert await home.at(home, lambda place, _: set(place.roots), writes=False)
+        assert await node.problems() == {"one": None}
+        assert threads
+        assert threading.get_ident() not in threads
+
+    run(act)
+
+
 def test_the_loop_goes_on_while_the_database_keeps_a_home_waiting(fleet, run):
     name, other = (fleet.new_home() for _ in range(2))
 
