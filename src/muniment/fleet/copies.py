@@ -67,6 +67,7 @@ _AT_ONCE: Final = 10_000
 """Files that are written as one change: there are names for 32 768."""
 
 _BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
+_SETTLE_SECONDS: Final = 5.0
 _FIRST_PAUSE: Final = 0.02
 _LONGEST_PAUSE: Final = 0.2
 
@@ -284,9 +285,17 @@ class WorkingCopy:
                 self._leave()
 
     def _settle(self, opened: OpenCopy, held: HomeLedger) -> None:
-        """Mark the copy whole, where the ledger says that all of it is done."""
+        """Mark the copy whole, where the ledger says that all of it is done, and its indexes say so, too.
+
+        A commit holds whatever became of its index, which it asks the ledger for: that may have been away.
+        """
+        patience = Patience(time.monotonic() + _SETTLE_SECONDS)
+        roots = opened.place.roots
+        with lock_roots(list(roots.values()), patience) as locked:
+            for scope in roots:
+                self._index(opened, locked, scope, whole=False)
         with held.transaction():
-            number, erased, _ = self._stand()
+            ((number, erased, _),) = held.rows(_STAND)
             ((unfinished,),) = held.rows(_UNFINISHED)
         if unfinished or self._is_spoiled:
             self.spoil()
