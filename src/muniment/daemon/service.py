@@ -351,8 +351,9 @@ class _Resource:
         if operation is None:
             raise HttpProblem("method_not_allowed", headers={"Allow": ", ".join(self._methods)})
         call = Call(request, self._core.of(getattr(request.state, PRINCIPAL)))
-        is_of_one = operation.of_all and call.principal.home
-        if operation.owner_only and (is_of_one or not call.principal.is_owner):
+        if operation.owner_only and not call.principal.is_owner:
+            raise HttpProblem("owner_required")
+        if operation.of_all and call.principal.home:
             raise HttpProblem("owner_required")
         if operation.of_workspace:
             await call.find_workspace()

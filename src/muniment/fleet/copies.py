@@ -112,7 +112,7 @@ class WorkingCopy:
         self._opened: OpenCopy | None = None
         self._users = self._holders = 0
         self._held: int | None = None
-        self._is_spoiled = False
+        self._is_spoiled, self._failures = False, 0
 
     @property
     def held(self) -> HomeLedger | None:
@@ -235,6 +235,7 @@ class WorkingCopy:
             raise
         with self._change:
             self._held, self._holders, self._users = epoch, 1, self._users + 1
+            self._failures = held.failures
         return opened, epoch
 
     def _let_go(self) -> None:
@@ -255,11 +256,14 @@ class WorkingCopy:
                 self._leave()
 
     def _settle(self, opened: OpenCopy, held: HomeLedger) -> None:
-        """Let go of the lease, and mark the copy whole where the ledger says that all of it is done."""
+        """Let go of the lease, and mark the copy whole where the ledger says that all of it is done.
+
+        What is derived from the files holds up no commit, and asks the ledger: that may have been away then.
+        """
         with held.transaction():
             stand, is_any_begun = copied.stand(held), copied.is_any_begun(held)
             lease.release(held)
-        if stand is None or is_any_begun or self._is_spoiled:
+        if stand is None or is_any_begun or self._is_spoiled or held.failures != self._failures:
             self.spoil()
             return
         opened.number, opened.erased, _ = stand

@@ -23,6 +23,7 @@ import re
 import select
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Final, TypeVar
@@ -184,9 +185,12 @@ class LedgerPool:
 class HomeLedger:
     """The ledger of one home; see the module. Threads may share it, each has a transaction of its own."""
 
-    def __init__(self, pool: LedgerPool, home: str, epoch: int | None) -> None:
+    def __init__(
+        self, pool: LedgerPool, home: str, epoch: int | None, failed: Counter[str] | None = None
+    ) -> None:
         self._pool, self.home, self.epoch = pool, home, epoch
         self._own = threading.local()
+        self._failed: Counter[str] = Counter() if failed is None else failed
 
     @property
     def name(self) -> str:
@@ -195,7 +199,21 @@ class HomeLedger:
 
     def at(self, epoch: int) -> HomeLedger:
         """The same ledger, as whoever has the lease of this epoch may change it (P3)."""
-        return HomeLedger(self._pool, self.home, epoch)
+        return HomeLedger(self._pool, self.home, epoch, self._failed)
+
+    @property
+    def failures(self) -> int:
+        """How often it failed so far, by whichever of these: then somebody may have gone on without it."""
+        return self._failed.total()
+
+    @contextmanager
+    def _reporting(self) -> Iterator[None]:
+        try:
+            with _reporting(self.name):
+                yield
+        except ManagedMemoryUnavailable as error:
+            self._failed[error.code] += 1
+            raise
 
     @property
     def _open(self) -> HomeTransaction | None:
@@ -211,10 +229,10 @@ class HomeLedger:
         """
         inside = self._open
         if inside is not None:
-            with _reporting(self.name):  # Here, too: whoever began it may go on behind a savepoint.
+            with self._reporting():  # Here, too: whoever began it may go on behind a savepoint.
                 yield inside
             return
-        with _reporting(self.name), self._begun() as connection:
+        with self._reporting(), self._begun() as connection:
             self._own.open = opened = HomeTransaction(connection)
             try:
                 yield opened
@@ -261,7 +279,7 @@ class HomeLedger:
         """See `Ledger`."""
         if patience is not None:
             patience.check()
-        with _reporting(self.name):
+        with self._reporting():
             if self._open is not None:
                 return self._open.execute(query, values).fetchall()
             with self._connected() as connection:

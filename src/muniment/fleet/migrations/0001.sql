@@ -412,10 +412,12 @@ GRANT USAGE ON SCHEMA muniment TO {role};
 CREATE FUNCTION waiting_homes(at_most INTEGER, queues TEXT[]) RETURNS SETOF TEXT
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = muniment, pg_temp AS $$
     SELECT DISTINCT task.home FROM task
-    WHERE status IN ('queued', 'running') AND NOT EXISTS (
+    WHERE status IN ('queued', 'running') AND (NOT EXISTS (
         SELECT 1 FROM procrastinate_jobs AS job
-        WHERE job.lock = task.home
-        AND (job.status = 'doing' OR (job.status = 'todo' AND job.queue_name = ANY (queues))))
+        WHERE job.lock = task.home AND job.status IN ('doing', 'todo')
+    ) OR EXISTS ( -- One that waits for a node that is gone holds up those behind it.
+        SELECT 1 FROM procrastinate_jobs AS job
+        WHERE job.lock = task.home AND job.status = 'todo' AND NOT job.queue_name = ANY (queues)))
     LIMIT at_most
 $$;
 CREATE FUNCTION stale_copies(homes TEXT[], seen BIGINT[]) RETURNS SETOF TEXT
