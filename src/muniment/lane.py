@@ -25,7 +25,6 @@ from muniment.content.secrets import find_secret, redacted
 from muniment.errors import (
     IdempotencyMismatch,
     LeaseLost,
-    LedgerAway,
     ManagedMemoryUnavailable,
     MunimentError,
     NotFound,
@@ -309,6 +308,9 @@ MAX_ATTEMPTS: Final = 3
 One that has committed by then is begun once more, to find out what it did.
 """
 
+MAX_CLAIMS: Final = 20
+"""How often a task is begun that failed while its ledger did."""
+
 REPEAT_HOURS: Final = 24
 """Hours for which a key names a task."""
 
@@ -502,6 +504,11 @@ class Lane:
             return self._state.ledger.tidy()
         except ManagedMemoryUnavailable:
             return True  # Who writes next is told.
+
+    @property
+    def failures(self) -> int:
+        """How often the ledger failed so far, see there."""
+        return self._state.ledger.failures
 
     def get(self, task_id: str) -> Task:
         """A task of this lane.
@@ -987,12 +994,16 @@ class LaneRunner:
             running = self._begin(task, cancel)
             if running is None:
                 return partial(self._lane.requeue, task)
+            failures = self._lane.failures
             ended = self._ended(task, cancel)
             with self._lock:
                 self._running = None
-        # Where the ledger was away it may have committed all the same; another attempt will find that.
-        is_cut_off = ended.error is not None and ended.error["code"] == LedgerAway.code
-        if is_cut_off or (ended.status == "cancelled" and running.reason == "stop"):
+        # Where the ledger was away that may be why it failed, or it has committed all the same: another attempt
+        # will tell.
+        is_doubtful = ended.status == "failed" and self._lane.failures != failures
+        if (is_doubtful and task.claim < MAX_CLAIMS) or (
+            ended.status == "cancelled" and running.reason == "stop"
+        ):
             return partial(self._lane.requeue, task)
         if ended.status == "cancelled" and running.reason != "asked":
             code = f"{task.kind}_timeout" if running.reason == "backstop" else f"{task.kind}_failed"

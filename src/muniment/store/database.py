@@ -196,6 +196,10 @@ class Ledger(Protocol):
     def is_lasting(self, error: BaseException) -> bool:
         """Inside a transaction: whether an error of a statement has left it open."""
 
+    @property
+    def failures(self) -> int:
+        """How often it could not be asked or written, where it is elsewhere."""
+
     def tidy(self) -> bool:
         """Leave nothing of rows that went beside the tables, as far as nobody has to be waited for.
 
@@ -449,6 +453,11 @@ class Database:
         """See `Ledger`: SQLite takes back a whole transaction where the disk is full, for one."""
         del error
         return self._connection.in_transaction
+
+    @property
+    def failures(self) -> int:
+        """See `Ledger`: it is here."""
+        return 0
 
     def version(self) -> int:
         """See `Ledger`."""

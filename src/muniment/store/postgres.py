@@ -203,7 +203,7 @@ class HomeLedger:
 
     @property
     def failures(self) -> int:
-        """How often it failed so far, by whichever of these: then somebody may have gone on without it."""
+        """See `Ledger`, by whichever of these: then somebody may have gone on without it."""
         return self._failed.total()
 
     @contextmanager
