@@ -870,7 +870,7 @@ class LaneRunner:
         self._wake, self._stopping, self._over = threading.Event(), threading.Event(), threading.Event()
         self._lock = threading.Lock()
         self._running: _Running | None = None
-        self._is_lost, self._left = False, math.inf
+        self._is_lost, self._until = False, math.inf
         self._asked = 0  # The `seq` of the last task that was cancelled while it ran.
         self._threads = (
             threading.Thread(target=self._run, name=f"lane-{lane.workspace}", daemon=True),
@@ -920,21 +920,20 @@ class LaneRunner:
             if self._running is not None:
                 self._running.interrupt("stop")
 
-    def drain(self, most: int) -> None:
+    def drain(self, seconds: float) -> None:
         """Carry out what waits in the calling thread, once.
 
         Args:
-            most: tasks, after which others have their turn.
+            seconds: after which it begins no further task: others have their turn.
 
         Raises:
             LeaseLost: another node has the lane; what was done here since does not count.
         """
-        self._left = most
+        self._until = time.monotonic() + seconds
         self._threads[1].start()
         try:
             settle: _Settle | None = None
             while (task := self._persist(settle)) is not None:
-                self._left -= 1
                 settle = self._carry_out(task)
         finally:
             self._over.set()
@@ -981,7 +980,8 @@ class LaneRunner:
         """Put an attempt that ended into the ledger, and begin the next task."""
         if settle is not None:
             settle()
-        return None if self._stopping.is_set() or self._left <= 0 else self._lane.claim()
+        is_over = self._stopping.is_set() or time.monotonic() >= self._until
+        return None if is_over else self._lane.claim()
 
     def _carry_out(self, task: Task) -> _Settle:
         try:
@@ -998,12 +998,11 @@ class LaneRunner:
             ended = self._ended(task, cancel)
             with self._lock:
                 self._running = None
-        # Where the ledger was away that may be why it failed, or it has committed all the same: another attempt
-        # will tell.
+        # Where the ledger was away that may be why, or it has committed: another attempt will tell.
         is_doubtful = ended.status == "failed" and self._lane.failures != failures
-        if (is_doubtful and task.claim < MAX_CLAIMS) or (
-            ended.status == "cancelled" and running.reason == "stop"
-        ):
+        if is_doubtful and task.claim < MAX_CLAIMS:
+            return partial(self._lane.requeue, task)
+        if ended.status == "cancelled" and running.reason == "stop":
             return partial(self._lane.requeue, task)
         if ended.status == "cancelled" and running.reason != "asked":
             code = f"{task.kind}_timeout" if running.reason == "backstop" else f"{task.kind}_failed"

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from muniment.fleet.node import FleetNode
     from muniment.recall.recaller import Recalled, Recaller
 
-TURN_TASKS: Final = 16
-"""Tasks of one turn, after which other homes have theirs."""
+TURN_SECONDS: Final = 2.0
+"""Seconds after which a turn begins no further task: other homes have theirs."""
 
 LEASE_WAIT_SECONDS: Final = 30.0
 """Seconds that what the owner asks for waits for another node to let go of the home."""
@@ -288,7 +288,7 @@ class HomeCore:
         try:
             if self._node.is_draining:
                 runner.give_up()
-            runner.drain(TURN_TASKS)
+            runner.drain(TURN_SECONDS)
         finally:
             with self._lock:
                 self._runner = None

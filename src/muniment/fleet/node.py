@@ -179,11 +179,11 @@ class FleetNode:
                 node=name,
                 stalled=lease,
             )
-            for work in (self.queue.run(), self._listen(), self._rest()):
+            for work in (self.queue.run(), self._rest()):
                 running = asyncio.create_task(work)
                 opened.push_async_callback(_ended, running)
-            beating = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
-            beating.start()
+            for each in (self._beat, self._listen):
+                threading.Thread(target=each, name=each.__name__, daemon=True).start()
             opened.push_async_callback(asyncio.to_thread, self._leave)
             opened.push_async_callback(asyncio.to_thread, self._close_copies)
             self._opened = opened.pop_all()
@@ -391,7 +391,7 @@ class FleetNode:
                 with suppress(MunimentError):
                     home.renew()
                 if home.is_followed:
-                    self._loop.call_soon_threadsafe(home.wake)  # Where a notice was lost.
+                    self._told(home.wake)  # Where a notice was lost.
             with suppress(MunimentError):
                 self._sign()
             if time.monotonic() >= tidied + TIDY_SECONDS:
@@ -480,24 +480,31 @@ class FleetNode:
         with suppress(MunimentError):
             self.home(name).copy.discard(patience, only_stale=only_stale)
 
-    async def _listen(self) -> None:
-        """Be told by the database what happens in homes, until cancelled."""
-        while True:
-            with suppress(psycopg.Error, OSError):
-                connection = await psycopg.AsyncConnection.connect(
-                    self._options.url,
-                    autocommit=True,
-                    **connection_options(f"muniment {self._options.name}"),
-                )
-                async with connection:
-                    for channel in _CHANNELS:
-                        await connection.execute(f"LISTEN {channel}")
-                    for home in list(self._homes.values()):
-                        home.wake()  # What happened while nobody listened.
-                        home.ask_again()
-                    async for told in connection.notifies():
+    def _listen(self) -> None:
+        """Be told by the database what happens in homes; in a thread of its own, until closed."""
+        name = f"muniment {self._options.name}"
+        while not self._over.is_set():
+            with (
+                suppress(psycopg.Error, OSError),
+                psycopg.connect(self._options.url, autocommit=True, **connection_options(name)) as connection,
+            ):
+                for channel in _CHANNELS:
+                    connection.execute(f"LISTEN {channel}")
+                self._told(self._missed)
+                while not self._over.is_set():
+                    for told in connection.notifies(timeout=_PAUSE_SECONDS):
                         self._hear(told.channel, told.payload)
-            await asyncio.sleep(_PAUSE_SECONDS)
+            self._over.wait(_PAUSE_SECONDS)
+
+    def _told(self, what: Callable[[], None]) -> None:
+        with suppress(RuntimeError):  # The loop was closed meanwhile.
+            self._loop.call_soon_threadsafe(what)
+
+    def _missed(self) -> None:
+        """Look for what happened while nobody listened."""
+        for home in list(self._homes.values()):
+            home.wake()
+            home.ask_again()
 
     def _hear(self, channel: str, payload: str) -> None:
         name, _, task = payload.partition(" ")
@@ -507,10 +514,11 @@ class FleetNode:
         if home is None:
             return
         if channel == "muniment_token":
-            home.ask_again()
+            self._told(home.ask_again)
         if channel == "muniment_cancelled":
             self._threads.submit(home.interrupt, task)
-        home.wake()
+        if home.is_followed:
+            self._told(home.wake)
 
     async def _rest(self) -> None:
         """End the zygote whenever there was no turn for a while, until cancelled."""
