@@ -22,6 +22,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
@@ -500,6 +501,10 @@ class FleetNode:
         with suppress(RuntimeError):  # The loop was closed meanwhile.
             self._loop.call_soon_threadsafe(what)
 
+    def _beside(self, what: Callable[[], None]) -> None:
+        with suppress(RuntimeError):  # The threads were ended meanwhile.
+            self._threads.submit(what)
+
     def _missed(self) -> None:
         """Look for what happened while nobody listened."""
         for home in list(self._homes.values()):
@@ -510,13 +515,13 @@ class FleetNode:
         name, _, task = payload.partition(" ")
         home = self._homes.get(name)
         if channel == "muniment_stale" and directory_of(self._cache, name).exists():
-            self._threads.submit(self._discard, name, only_stale=True)
+            self._beside(partial(self._discard, name, only_stale=True))
         if home is None:
             return
         if channel == "muniment_token":
             self._told(home.ask_again)
         if channel == "muniment_cancelled":
-            self._threads.submit(home.interrupt, task)
+            self._beside(partial(home.interrupt, task))
         if home.is_followed:
             self._told(home.wake)
 
