@@ -83,7 +83,8 @@ class Fleet:
         heartbeat_seconds: between two of a node's.
         reads: "token": the load balancer leads a token to one node; "any": to each in turn.
         wakes: which nodes with a free slot are woken by a task, and ask. "all": each; "one": one of them, and
-            the others leave it to that one; "home": that of the home's working copy, if it has a slot.
+            the others leave it to that one; "home": that of the home's working copy, if it has a slot, as nodes
+            do (`fleet/queue.py`, Q3).
     """
 
     nodes: int = 100
@@ -94,7 +95,7 @@ class Fleet:
     database_cores: int = 16
     heartbeat_seconds: float = 5.0
     reads: str = "token"
-    wakes: str = "all"
+    wakes: str = "home"
 
 
 @dataclass(frozen=True)
