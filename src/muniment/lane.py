@@ -670,7 +670,7 @@ def _holds_secret(text: str) -> bool:
 #
 # Group commit: changes of the ledger by many threads, as many as wait at once in one durable transaction.
 #
-# W1 Carrier are carried out in the order in which they were submitted, each alone inside a savepoint: one
+# W1 Changes are carried out in the order in which they were submitted, each alone inside a savepoint: one
 # that raises takes back only itself. W2 A future is done once the transaction of its change is durable, or
 # has failed; then nothing of the group holds. None is left pending: what was submitted before `close` is
 # carried out, later ones are refused. W3 A future that is cancelled before its change begins takes it
@@ -682,7 +682,7 @@ def _holds_secret(text: str) -> bool:
 # Source: sqlite.org/lang_savepoint.html; group commit as in DeWitt et al., 1984.
 
 MAX_GROUP: Final = 128
-"""Carrier of one transaction: some 40 ms of work, which whoever else writes meanwhile has to wait for."""
+"""Changes of one transaction: some 40 ms of work, which whoever else writes meanwhile has to wait for."""
 
 T = TypeVar("T")
 _Waiting = tuple[Callable[[], Any], "Future[Any]"]

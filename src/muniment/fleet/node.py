@@ -379,6 +379,11 @@ class FleetNode:
         with self._pool.connection() as connection:
             self.queue.defer(connection, home, 1)
 
+    @property
+    def running(self) -> int:
+        """How many turns there are now."""
+        return len(self._running)
+
     # -- what goes on beside
 
     def _beat(self) -> None:
@@ -418,7 +423,7 @@ class FleetNode:
     def _sign(self) -> None:
         """Tell the others whether this node is open, and learn which of them are."""
         problem = self.problem or ("draining" if self.is_draining else None)
-        told = (self._options.name, __version__, len(self._running), self._options.slots, problem)
+        told = (self._options.name, __version__, self.running, self._options.slots, problem)
         with self._pool.connection() as connection:
             connection.execute(
                 "INSERT INTO node (name, version, running, slots, problem) VALUES (%s, %s, %s, %s, %s) "
