@@ -281,7 +281,7 @@ class HomeCore:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """The only turn of the home here: a job that was taken for stalled may come again while it goes on."""
+        """The only turn of the home here: a job that was taken for stalled may come again meanwhile."""
         if not self._turning.acquire(timeout=TURN_WAIT_SECONDS):
             raise DeadlineExceeded("the home has its turn")
         try:
