@@ -45,6 +45,9 @@ TURN_WAIT_SECONDS: Final = 1.0
 RETRY_SECONDS: Final = 5
 """Seconds after which a client may try again whose task found the queue full."""
 
+MAX_ASKING: Final = 8
+"""Questions of one home to the ledger at once, half of those of the node: it may be locked for long."""
+
 _CANCEL_SECONDS: Final = 5.0
 """Seconds that a cancel waits for the running task to be over."""
 
@@ -77,7 +80,7 @@ class HomeCore:
         self._tokens = Tokens(state, keyed=node.keyed)
         self._lock, self._turning = threading.Lock(), threading.Lock()
         self._runner: LaneRunner | None = None
-        self._following = asyncio.Lock()
+        self._following, self._asking = asyncio.Lock(), asyncio.Semaphore(MAX_ASKING)
         self._stream: Stream | None = None
 
     # -- whoever asks
@@ -381,7 +384,8 @@ class HomeCore:
     async def _asked(self, ask: Callable[[], T]) -> T:
         """What `ask` returns, asked in a thread: the database is elsewhere."""
         self.last_used = time.monotonic()
-        return await self._node.asked(ask)
+        async with self._asking:
+            return await self._node.asked(ask)
 
 
 class _InTransactions:

@@ -132,6 +132,25 @@ def test_the_loop_goes_on_while_the_database_keeps_a_home_waiting(fleet, run):
     run(act)
 
 
+def test_a_home_whose_row_is_kept_busy_keeps_no_other_one_waiting(fleet, run):
+    name, other = (fleet.new_home() for _ in range(2))
+
+    async def act(node):
+        with psycopg.connect(fleet.superuser, options="-c search_path=muniment") as owner:
+            owner.execute("SELECT FROM home WHERE home = %s FOR UPDATE", (name,))
+            home = node.home(name)
+            waiting = [
+                asyncio.ensure_future(home.submit(home, asked(text=f"{n} cups."))) for n in range(MAX_PENDING)
+            ]
+            await asyncio.sleep(0)  # They have begun.
+            told = await asyncio.wait_for(node.home(other).submit(node.home(other), asked(text="Tea.")), 5)
+            assert not told.repeated
+            owner.rollback()
+        assert not any([(await each).repeated for each in waiting])
+
+    run(act)
+
+
 @pytest.mark.threat("T-FLT-13", control="lane_caps")
 def test_a_home_has_so_many_tasks_waiting_and_no_more_and_no_other_has_less_for_it(fleet):
     one, other = (fleet.new_home() for _ in range(2))
