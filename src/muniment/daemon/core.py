@@ -43,12 +43,13 @@ from muniment.errors import (
 from muniment.fence.pool import shared_zygote
 from muniment.jobs.place import Place
 from muniment.kernel.cancel import Patience
-from muniment.lane import NewTask, Originator, Submitted, Task, Writer
+from muniment.lane import NewTask, Originator, Submitted, Task
 from muniment.opening import open_state
 from muniment.projects import find_project
 from muniment.settings import Settings
 from muniment.store import tasks
 from muniment.store.watching import looks_of
+from muniment.store.writer import Writer
 from muniment.tracing import TraceParents
 
 if TYPE_CHECKING:

@@ -538,6 +538,10 @@ class FleetNode:
         with suppress(RuntimeError):  # The loop was closed meanwhile.
             self._loop.call_soon_threadsafe(what)
 
+    def _beside(self, what: Callable[[], None]) -> None:
+        with suppress(RuntimeError):  # The threads were ended meanwhile.
+            self._threads.submit(what)
+
     def _missed(self) -> None:
         """Look for what happened while nobody listened."""
         for home in list(self._used.values()):
@@ -548,13 +552,13 @@ class FleetNode:
         name, _, task = payload.partition(" ")
         home = self._used.get(name)
         if channel == "muniment_stale" and directory_of(self._cache, name).exists():
-            self._threads.submit(self._discard, name, only_stale=True)
+            self._beside(partial(self._discard, name, only_stale=True))
         if home is None:
             return
         if channel == "muniment_token":
             self._told(home.ask_again)
         if channel == "muniment_cancelled":
-            self._threads.submit(home.interrupt, task)
+            self._beside(partial(home.interrupt, task))
         if home.is_followed:
             self._told(home.wake)
 

@@ -148,7 +148,7 @@ def ended(at, task_id):
     raise AssertionError(task)
 
 
-@pytest.mark.parametrize("breaking", [stopped, hung])
+@pytest.mark.parametrize("breaking", [stopped, pytest.param(hung, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("seconds", [0.5, pytest.param(30.0, marks=pytest.mark.slow)])
 def test_while_the_database_is_away_nothing_is_accepted_and_behind_it_everything_goes_on(
     own, breaking, seconds
@@ -156,6 +156,7 @@ def test_while_the_database_is_away_nothing_is_accepted_and_behind_it_everything
     everything_goes_on(own, own.home(), breaking, seconds)
 
 
+@pytest.mark.slow
 def test_the_loop_goes_on_while_many_wait_for_a_database_that_hangs(own):
     home = own.home()
     assert home.at[0].recalled("anything") == []

@@ -234,6 +234,7 @@ def refused(commands, *arguments, **environment):
     return [line for line in done.stderr.splitlines() if not line.startswith("{")][-1]
 
 
+@pytest.mark.slow
 def test_a_node_that_cannot_serve_says_why_and_ends(migrated):
     with psycopg.connect(migrated.owner, autocommit=True) as owner:
         move = "UPDATE muniment.migration SET name = %s WHERE of = 'muniment' AND name = %s"

@@ -14,7 +14,7 @@ def remembered_and_found(home, number):
 
 def test_what_is_done_is_recalled_at_the_other_node(two):
     home = two.home()
-    for number in range(20):
+    for number in range(6):
         remembered_and_found(home, number)
 
 

@@ -20,7 +20,8 @@ from muniment import lane as subject
 from muniment.cancelling import Cancel
 from muniment.errors import ManagedMemoryUnavailable, WorkspaceDraining
 from muniment.fleet.schema import ROLE
-from muniment.lane import LaneRunner, Writer
+from muniment.lane import LaneRunner
+from muniment.store.writer import Writer
 
 PATIENCE = 30
 """Seconds after which something that should happen has not."""
