@@ -463,6 +463,7 @@ class FleetNode:
             self._open_nodes = tuple(name for (name,) in found.fetchall())
 
     def _leave(self) -> None:
+        self._over.set()  # Else the next beat would sign again.
         with suppress(MunimentError), self._pool.connection() as connection:
             connection.execute("DELETE FROM node WHERE name = %s", (self._options.name,))
 
@@ -481,6 +482,9 @@ class FleetNode:
             )
         for (name,) in found:
             self._discard(name, only_stale=True)
+        for home in list(self._used.values()):
+            if home.copy.is_spoiled:  # Whatever became of its home while it was changed.
+                self._discard(home.name)
         for each in (each for each, mark in marks.items() if mark is None):
             with self._lock:  # One at a time: whoever asks for a home waits for this.
                 if each not in self._copies():

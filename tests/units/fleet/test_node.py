@@ -222,3 +222,20 @@ def test_what_fails_beside_a_node_does_not_end_it(fleet, run, monkeypatch):
         await asyncio.to_thread(until, lambda: len(times) > 1)
 
     run(act, lease=0.05)
+
+
+def test_a_copy_that_may_hold_what_was_erased_meanwhile_is_deleted_unasked(fleet, run, monkeypatch):
+    name = fleet.new_home()
+    monkeypatch.setattr(at_node, "TIDY_SECONDS", 0.01)
+
+    async def act(node):
+        copy = node.home(name).copy
+
+        def lost():
+            with copy.holding(Patience(time.monotonic() + 5)), fleet.pool.home(name).transaction() as home:
+                home.execute("UPDATE home SET epoch = epoch + 1, until = '-infinity'")
+
+        await asyncio.to_thread(lost)
+        await asyncio.to_thread(until, lambda: not copy.directory.exists())
+
+    run(act)
