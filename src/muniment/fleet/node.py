@@ -456,11 +456,13 @@ class FleetNode:
                 told,
             )
             found = connection.execute(
-                "SELECT name FROM node WHERE problem IS NULL AND running < slots "
+                "SELECT name, running < slots FROM node WHERE problem IS NULL "
                 "AND seen > now() - make_interval(secs => %s)",
                 (self._options.lease,),
-            )
-            self._open_nodes = tuple(name for (name,) in found.fetchall())
+            ).fetchall()
+        free = tuple(name for name, is_free in found if is_free)
+        # Where all are full, each keeps what waits for it: else they would take it from each other.
+        self._open_nodes = free or tuple(name for name, _ in found)
 
     def _leave(self) -> None:
         self._over.set()  # Else the next beat would sign again.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor, wait
 
 import pytest
@@ -9,7 +10,8 @@ import pytest
 from kit.daemon.process import HeldModel
 from kit.fleet.pair import nodes, until
 from muniment import lane
-from muniment.fleet import homes
+from muniment.fleet import homes, queue
+from muniment.fleet.queue import TurnQueue, node_for, queue_of
 
 
 @pytest.fixture
@@ -46,3 +48,53 @@ def test_a_home_that_is_removed_while_it_has_its_turn_keeps_no_slot(held):
     homes.remove_home(made.base.owner, home.name)
     model.release()
     until(lambda: not made.nodes[0].node.running)
+
+
+def test_where_every_node_is_full_what_waits_stays_with_the_one_it_belongs_to(fleet, tmp_path, monkeypatch):
+    looks, look = [], TurnQueue._put_in
+    monkeypatch.setattr(queue, "SWEEP_SECONDS", 0.1)
+    monkeypatch.setattr(TurnQueue, "_put_in", lambda made: (look(made), looks.append(made)))
+    with HeldModel() as model, nodes(fleet, tmp_path, 0, model) as made:
+        names = [f"{tmp_path.name}-{number}" for number in range(2)]
+        for name in names:
+            made.start(tmp_path / name, name, model, lease=2.0, slots=1)
+        model.hold()
+        running, waiting = ([one_of(made, names, name) for name in names] for _ in range(2))
+        for number, home in enumerate(running):
+            home.at[0].remember("The user prefers tea.")
+            model.wait_until_asked(number + 1)
+        until(lambda: set(full(fleet)) >= set(names))
+        known = full(fleet)
+        until(lambda: all(full(fleet)[name] > known[name] for name in names))  # Each knows of the other.
+        for home in waiting:
+            home.at[0].remember("The user prefers tea.")
+        before = Counter(looks)
+        for node in made.nodes:
+            until(lambda queue_=node.node.queue: looks.count(queue_) > before[queue_] + 5)
+        belongs = {home.name: queue_of(name) for home, name in zip(waiting, names, strict=True)}
+        assert queued(fleet, list(belongs)) == belongs
+        model.release()
+
+
+def one_of(made, names, name):
+    """A home that belongs to one of the nodes."""
+    while True:
+        home = made.home()
+        if node_for(home.name, names) == name:
+            return home
+
+
+def full(fleet):
+    """When nodes that are full were seen."""
+    with fleet.pool.connection() as connection:
+        return dict(connection.execute("SELECT name, seen FROM node WHERE running = slots").fetchall())
+
+
+def queued(fleet, homes_):
+    """The queue in which each home waits."""
+    with fleet.pool.connection() as connection:
+        return dict(
+            connection.execute(
+                "SELECT lock, queue_name FROM procrastinate_jobs WHERE lock = ANY (%s)", (homes_,)
+            ).fetchall()
+        )
