@@ -389,7 +389,11 @@ class WorkingCopy:
             on_model_failure=terms.on_model_failure,
         )
         workspace = Workspace(base, self._ledger.home, state, lambda: place)
-        workspace.problem()
+        try:
+            workspace.place()
+        except BaseException:
+            state.close()
+            raise
         return OpenCopy(workspace, state, place, number, erased)
 
     def _build(self, opened: OpenCopy, patience: Patience) -> None:

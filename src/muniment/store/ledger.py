@@ -28,6 +28,7 @@ from muniment.kernel.names import Digest, RelPath, Scope, Trust
 from muniment.kernel.path import CanonicalPath
 from muniment.store import audit
 from muniment.store import tasks as outbox
+from muniment.store.database import unavailable
 from muniment.store.state import LedgerState, State
 from muniment.store.table import Table
 
@@ -237,6 +238,8 @@ def root_key(state: State, bound: BoundRoot) -> RootKey:
         with state.ledger.transaction() as connection:
             _ROOTS.insert(connection, [_Root(state.key_of_root(path), path)], more="ON CONFLICT DO NOTHING")
         found = state.ledger.rows(find, (path,))
+    if not found:
+        raise unavailable(state.ledger.name, "its roots are not as they were written")
     return RootKey(found[0][0])
 
 

@@ -40,6 +40,9 @@ from muniment.kernel.cancel import Patience
 WAIT_SECONDS: Final = 2.0
 """Seconds that a transaction waits for a connection, or for the server to take one."""
 
+KEPT_SECONDS: Final = 60.0
+"""Seconds that a connection is kept which nobody uses."""
+
 LOCK_SECONDS: Final = 30
 """Seconds that a transaction waits for the one before it; a node that stopped in one is cut off sooner."""
 
@@ -154,7 +157,7 @@ class LedgerPool:
             open=True,
             timeout=WAIT_SECONDS,
             reconnect_timeout=1.0,
-            max_idle=60.0,
+            max_idle=KEPT_SECONDS,
             num_workers=2,
             kwargs={"autocommit": True, "prepare_threshold": 0, **connection_options("muniment")},
         )
@@ -380,8 +383,6 @@ def _execute(
 
 def _is_cut(connection: psycopg.Connection[tuple[Any, ...]]) -> bool:
     """Whether the server has ended a connection that waits for nothing: then there is something to read."""
-    if connection.closed:
-        return True
     poll = select.poll()
     poll.register(connection.fileno(), select.POLLIN | select.POLLHUP)
     return bool(poll.poll(0))

@@ -8,12 +8,14 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from unittest import mock
 
 import psycopg
 from psycopg import sql
 
 from kit import postgres
 from muniment.fleet import homes, schema
+from muniment.store import postgres as store
 from muniment.store.postgres import LedgerPool
 from muniment.store.state import Shared, State
 
@@ -64,7 +66,8 @@ def base_on(superuser: str) -> Iterator[Base]:
             connection.execute(f'GRANT CREATE ON DATABASE "{name}" TO {OWNING}')
         owner, node = as_role(url, OWNING), as_role(url, schema.ROLE)
         schema.migrate(owner, KEY)
-        with closing(LedgerPool(node, 16)) as pool:
+        # Else connections would be closed while other tests count descriptors.
+        with mock.patch.object(store, "KEPT_SECONDS", 86_400), closing(LedgerPool(node, 16)) as pool:
             yield Base(url, owner, node, pool)
 
 

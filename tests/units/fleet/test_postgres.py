@@ -11,7 +11,7 @@ import pytest
 from kit.raising import raised
 from muniment.errors import DeadlineExceeded, LedgerAway, ManagedMemoryUnavailable
 from muniment.kernel.cancel import Patience
-from muniment.store.postgres import LedgerPool
+from muniment.store.postgres import LedgerPool, _Bounded
 
 PID = "SELECT pg_backend_pid()"
 
@@ -94,3 +94,19 @@ def test_what_a_file_needs_and_a_server_does_by_itself_is_nothing(fleet, pool):
     assert (ledger.tidy(), ledger.scrub(), ledger.version(), ledger.is_lost()) == (True, None, 0, False)
     ledger.close()
     assert ledger.rows("SELECT last FROM series") == [(0,)]  # The connections are the pool's.
+
+
+def test_a_server_that_hangs_is_waited_for_no_longer_than_was_said_and_its_connection_is_given_up(
+    fleet, pool, monkeypatch
+):
+    ledger = pool.home(fleet.new_home())
+    ((pid,),) = ledger.rows(PID)
+    monkeypatch.setattr(_Bounded, "seconds", 0.1)
+    raised(LedgerAway, ledger.rows, "SELECT pg_sleep(20)")
+    monkeypatch.undo()
+    assert ledger.rows(PID) != [(pid,)]
+
+
+def test_whoever_only_reads_has_the_same_ledger_where_machines_share_it(fleet):
+    with fleet.state() as state:
+        assert state.reads() is state.ledger

@@ -7,6 +7,7 @@ import shutil
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 
 import psycopg
 import pytest
@@ -14,9 +15,10 @@ import pytest
 from kit.fleet.homes import KEY
 from kit.raising import raised
 from kit.store.ground import STRICT, Ground, by, new, patience, photograph
-from muniment.errors import LeaseLost, MunimentError
+from muniment.errors import LeaseLost, ManagedMemoryUnavailable, MunimentError
 from muniment.fleet.copies import MEMORY, CopyTerms, WorkingCopy
 from muniment.fleet.homes import key_of
+from muniment.store import copied
 from muniment.store.erase import EraseGround, erase
 
 TEXT = b"# Tea\nThe user keeps a marmot in the cellar.\n"
@@ -30,10 +32,10 @@ class Nodes:
         self.fleet, self.base, self.home = fleet, base, fleet.new_home()
         self._copies = []
 
-    def copy(self, name):
+    def copy(self, name, policy=STRICT):
         """That of a node."""
         ledger = self.fleet.pool.home(self.home)
-        made = WorkingCopy(self.base / name / "copy", ledger, key_of(KEY, self.home), CopyTerms(STRICT, name))
+        made = WorkingCopy(self.base / name / "copy", ledger, key_of(KEY, self.home), CopyTerms(policy, name))
         self._copies.append(made)
         return made
 
@@ -222,3 +224,35 @@ def test_a_home_that_is_removed_has_no_copy_that_answers(nodes):
     with psycopg.connect(nodes.fleet.superuser, options="-c search_path=muniment") as owner:
         owner.execute("DELETE FROM home WHERE home = %s", (nodes.home,))
     raised(MunimentError, files, one, match="no such home")
+
+
+def test_a_copy_follows_to_where_a_file_is_as_it_was_or_went_and_comes_anew_where_there_is_too_much(
+    nodes, monkeypatch
+):
+    one, two = nodes.copy("one"), nodes.copy("two")
+    commit(one, new("user/a.md", b"# A\n"))
+    assert files(two) == {"user/a.md": b"# A\n"}
+    with changing(one) as ground:
+        ground.commit(ground.edit("user/a.md", b"# Other\n"), run=by("task-2"))
+        ground.commit(ground.edit("user/a.md", b"# A\n"), run=by("task-3"))
+    assert files(two) == {"user/a.md": b"# A\n"}
+    commit(one, new("user/b.md", b"# B\n"), new("user/c.md", b"# C\n"), run=by("task-4"))
+    monkeypatch.setattr(copied, "MOST_BEHIND", 1)
+    assert files(two) == {"user/a.md": b"# A\n", "user/b.md": b"# B\n", "user/c.md": b"# C\n"}
+
+
+def test_a_scope_that_the_policy_has_no_more_is_in_no_copy(nodes):
+    one = nodes.copy("one")
+    commit(one, new("user/a.md", b"# A\n"), new("project/b.md", b"# B\n"))
+    of_user = tuple(terms for terms in STRICT.scope_terms if terms.name == "user")
+    two = nodes.copy("two", replace(STRICT, scope_terms=of_user))
+    assert files(two) == {"user/a.md": b"# A\n"}
+    commit(one, new("project/c.md", b"# C\n"), run=by("task-2"))
+    assert files(two) == {"user/a.md": b"# A\n"}
+
+
+def test_a_root_that_somebody_gave_another_name_in_the_ledger_is_told(nodes):
+    one = nodes.copy("one")
+    commit(one, new("user/a.md", b"# A\n"))
+    nodes.execute("UPDATE root SET path = 'elsewhere' WHERE path = 'user'")
+    raised(ManagedMemoryUnavailable, files, nodes.copy("two"), match="not as they were written")

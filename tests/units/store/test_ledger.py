@@ -378,3 +378,12 @@ def test_the_newest_events_are_kept_and_their_span_tells_from_where(state, monke
         kept = numbers(state)
         assert (epoch, kept[0] - 1, kept[-1]) == span(state.ledger) == (epoch, first, kept[-1])
         assert kept == list(range(first + 1, kept[-1] + 1))
+
+
+def test_a_root_that_has_a_history_of_its_own_keeps_that_wherever_another_one_was_before(ground, tmp_path):
+    """What a moved checkout asks for; `surface/library/test_projects.py` shows it where there is none."""
+    own, before = (root_key(ground.state, ground.roots[scope]) for scope in ("user", "project"))
+    ledger.move_root(ground.state, ground.roots["project"].trusted_path, ground.roots["user"])
+    assert [root_key(ground.state, ground.roots[scope]) for scope in ("user", "project")] == [own, before]
+    ledger.move_root(ground.state, tmp_path / "nowhere", ground.roots["user"])
+    assert root_key(ground.state, ground.roots["user"]) == own
