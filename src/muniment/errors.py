@@ -150,12 +150,12 @@ class LedgerAway(ManagedMemoryUnavailable):
 
 
 class LeaseLost(ManagedMemoryUnavailable):
-    """Another node has taken a home over; nothing of what this one does there lands any more."""
+    """Another node has taken a home over, or it is gone; nothing that this one does there lands any more."""
 
     code = "lease_lost"
 
     def __init__(self, home: str) -> None:
-        super().__init__(f"the home {home}", "another node has taken it over")
+        super().__init__(f"the home {home}", "another node has taken it over, or it was removed")
 
 
 class StateTooNew(MunimentError):

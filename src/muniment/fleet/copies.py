@@ -85,7 +85,8 @@ class OpenCopy:
     """A copy that is open.
 
     Attributes:
-        number, erased: of the ledger, as it stood when the copy was like it.
+        number, erased: of the ledger, as it stood when the copy was like it. One that knows a later number
+            than the ledger has seen commits that were lost there.
     """
 
     workspace: Workspace
@@ -117,12 +118,18 @@ class WorkingCopy:
     @property
     def held(self) -> HomeLedger | None:
         """The ledger under the lease of this node; None: it has none."""
-        return None if self._held is None else self._ledger.at(self._held)
+        epoch = self._held
+        return None if epoch is None else self._ledger.at(epoch)
 
     @property
     def is_open(self) -> bool:
         """Whether it holds descriptors."""
         return self._opened is not None
+
+    @property
+    def is_spoiled(self) -> bool:
+        """Whether it is thrown away once nobody uses it."""
+        return self._is_spoiled
 
     @property
     def is_idle(self) -> bool:
@@ -239,21 +246,28 @@ class WorkingCopy:
         return opened, epoch
 
     def _let_go(self) -> None:
-        with self._making:
-            with self._change:
-                self._holders -= 1
-                is_last, held = self._holders == 0, self.held
-            try:
-                if is_last and held is not None and self._opened is not None:
-                    self._settle(self._opened, held)
-            except MunimentError as error:
-                events.emit("lease_not_released", code=error.code)
-                self.spoil()
-            finally:
-                if is_last:
-                    with self._change:
-                        self._held = None
-                self._leave()
+        is_making = False
+        while not is_making and not self._is_spoiled:  # Who throws it away has that, and waits for this.
+            is_making = self._making.acquire(timeout=_LONGEST_PAUSE)
+        with self._change:
+            self._holders -= 1
+            is_last, held, opened = self._holders == 0, self.held, self._opened
+        try:
+            if is_last and held is not None:
+                if is_making and opened is not None:
+                    self._settle(opened, held)
+                else:
+                    lease.release(held)
+        except MunimentError as error:
+            events.emit("lease_not_released", code=error.code)
+            self.spoil()
+        finally:
+            if is_last:
+                with self._change:
+                    self._held = None
+            self._leave()
+            if is_making:
+                self._making.release()
 
     def _settle(self, opened: OpenCopy, held: HomeLedger) -> None:
         """Let go of the lease, and mark the copy whole where the ledger says that all of it is done.
@@ -298,7 +312,8 @@ class WorkingCopy:
             if is_ours and self._held != epoch:
                 self._is_spoiled = True
         opened = self._opened
-        if self._is_spoiled or (opened is not None and opened.erased != erased and not is_ours):
+        is_other = opened is not None and (opened.erased != erased or opened.number > number)
+        if self._is_spoiled or (is_other and not is_ours):
             self._throw_away(patience)
             opened = None
         if opened is None:
@@ -336,7 +351,7 @@ class WorkingCopy:
             number, erased, _ = self._stand()
             if found is None:
                 self._build(opened, patience)
-            elif opened.erased != erased:
+            elif opened.erased != erased or opened.number > number:
                 opened.workspace.close()
                 opened.state.close()
                 self._delete()

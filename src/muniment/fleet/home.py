@@ -23,6 +23,7 @@ from muniment.fleet import lease
 from muniment.fleet.copies import OpenCopy, WorkingCopy
 from muniment.jobs.place import Place
 from muniment.kernel.cancel import Patience
+from muniment.kernel.names import Trust
 from muniment.lane import Lane, LaneRunner, NewTask, Originator, Submitted, Task
 from muniment.store import tasks
 from muniment.store.postgres import HomeLedger
@@ -43,6 +44,9 @@ TURN_WAIT_SECONDS: Final = 1.0
 
 RETRY_SECONDS: Final = 5
 """Seconds after which a client may try again whose task found the queue full."""
+
+MAX_ASKING: Final = 8
+"""Questions of one home to the ledger at once, half of those of the node: it may be locked for long."""
 
 _CANCEL_SECONDS: Final = 5.0
 """Seconds that a cancel waits for the running task to be over."""
@@ -74,9 +78,9 @@ class HomeCore:
         self._lane = Lane(state, self.name)
         self._scopes = {shared_root_key(state, scope): str(scope) for scope in node.terms.policy.scopes}
         self._tokens = Tokens(state, keyed=node.keyed)
-        self._lock = threading.Lock()
+        self._lock, self._turning = threading.Lock(), threading.Lock()
         self._runner: LaneRunner | None = None
-        self._following = asyncio.Lock()
+        self._following, self._asking = asyncio.Lock(), asyncio.Semaphore(MAX_ASKING)
         self._stream: Stream | None = None
 
     # -- whoever asks
@@ -111,7 +115,7 @@ class HomeCore:
             "SELECT name, trust, clients FROM token WHERE digest = ?", (digest,)
         ):
             known = None if name == lane.OWNER else frozenset(json.loads(clients))
-            return Principal(name, trust, known, digest, self.name)
+            return Principal(name, Trust(trust), known, digest, self.name)
         return None
 
     async def still_knows(self, principal: Principal) -> bool:
@@ -266,17 +270,27 @@ class HomeCore:
         self.last_used = time.monotonic()
         patience = Patience(time.monotonic() + TURN_WAIT_SECONDS)
         try:
-            with self.copy.holding(patience) as (opened, place):
+            with self._alone(), self.copy.holding(patience) as (opened, place):
                 self._drain(opened, place)
             seconds = 0
         except DeadlineExceeded:
-            seconds = 1  # Another node has it, for what is no task.
+            seconds = 1  # It has its turn already, or another node has it, for what is no task.
         except LeaseLost:
             seconds = 1
             self.copy.spoil()
         with self._ledger.transaction() as connection:
             if lane.count_pending(self._ledger, self.name):
                 self._node.queue.defer(connection.raw, self.name, seconds)
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """The only turn of the home here: a job that was taken for stalled may come again meanwhile."""
+        if not self._turning.acquire(timeout=TURN_WAIT_SECONDS):
+            raise DeadlineExceeded("the home has its turn")
+        try:
+            yield
+        finally:
+            self._turning.release()
 
     def _drain(self, opened: OpenCopy, place: Place) -> None:
         fenced = Workspace(opened.workspace.path, self.name, place.state, lambda: place)
@@ -370,7 +384,8 @@ class HomeCore:
     async def _asked(self, ask: Callable[[], T]) -> T:
         """What `ask` returns, asked in a thread: the database is elsewhere."""
         self.last_used = time.monotonic()
-        return await self._node.asked(ask)
+        async with self._asking:
+            return await self._node.asked(ask)
 
 
 class _InTransactions:

@@ -18,13 +18,14 @@ import secrets
 import shutil
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+from weakref import WeakValueDictionary
 
 import psycopg
 
@@ -79,6 +80,7 @@ TIDY_SECONDS: Final = 60.0
 
 _THREADS: Final = 16
 _PAUSE_SECONDS: Final = 1.0
+_GONE_SECONDS: Final = 86_400.0
 _REST_SECONDS: Final = 600.0
 _CLOSE_SECONDS: Final = 5.0
 
@@ -133,6 +135,8 @@ class FleetNode:
         self._settings, self._options, self.model = settings, options, model
         self._opened = AsyncExitStack()
         self._homes: dict[str, HomeCore] = {}
+        # With those that are dropped while somebody still uses them: two copies in one directory never are.
+        self._used: WeakValueDictionary[str, HomeCore] = WeakValueDictionary()
         self._lock = threading.Lock()  # Of what homes are known, and of copies of those that are not.
         self._threads = ThreadPoolExecutor(_THREADS, "ledger")
         self._look_threads = ThreadPoolExecutor(1, "look")
@@ -183,8 +187,13 @@ class FleetNode:
             for work in (self.queue.run(), self._rest()):
                 running = asyncio.create_task(work)
                 opened.push_async_callback(_ended, running)
-            for each in (self._beat, self._listen):
-                threading.Thread(target=each, name=each.__name__, daemon=True).start()
+            for each, seconds in (
+                (self._beat, lease / 4),
+                (self._listen, _PAUSE_SECONDS),
+                (self._tidy, TIDY_SECONDS),
+            ):
+                loop = partial(self._again_and_again, each, seconds)
+                threading.Thread(target=loop, name=each.__name__, daemon=True).start()
             opened.push_async_callback(asyncio.to_thread, self._leave)
             opened.push_async_callback(asyncio.to_thread, self._close_copies)
             self._opened = opened.pop_all()
@@ -216,12 +225,11 @@ class FleetNode:
     async def stop(self, grace: float) -> bool:
         """Accept nothing more, and give what runs `grace` seconds; whether everything is at rest then."""
         self.is_draining = True
-        with suppress(MunimentError):
-            await self.asked(self._sign)
-            await self.asked(self.queue.hand_over)
+        with suppress(MunimentError, TimeoutError):  # Else the others find it themselves, a lease later.
+            await asyncio.wait_for(self.asked(self._hand_over), _CLOSE_SECONDS)
         if self._running:
             await asyncio.wait(self._running, timeout=grace)
-        for home in self._homes.values():
+        for home in list(self._used.values()):
             home.give_up()
         for cancel in self._owners.values():
             cancel.set()
@@ -230,9 +238,13 @@ class FleetNode:
             await asyncio.wait(left, timeout=_CLOSE_SECONDS)
         return has_recalled and not self._running and not self._owners
 
+    def _hand_over(self) -> None:
+        self._sign()
+        self.queue.hand_over()
+
     def end_followers(self) -> None:
         """End whoever follows events or waits for them."""
-        for home in self._homes.values():
+        for home in list(self._used.values()):
             home.end_followers()
 
     async def close(self) -> None:
@@ -358,12 +370,18 @@ class FleetNode:
     def home(self, name: str) -> HomeCore:
         """A home, which its token has led to."""
         with self._lock:
-            found = self._homes.get(name)
+            found = self._used.get(name)
             if found is None:
                 ledger, key = self._pool.home(name), key_of(self._key, name)
                 copy = WorkingCopy(directory_of(self._cache, name), ledger, key, self.terms)
-                found = self._homes[name] = HomeCore(self, ledger, LedgerState(ledger, key), copy)
+                found = self._used[name] = HomeCore(self, ledger, LedgerState(ledger, key), copy)
+            self._homes[name], found.last_used = found, time.monotonic()
             return found
+
+    @property
+    def homes(self) -> tuple[str, ...]:
+        """The homes that are known."""
+        return tuple(self._homes)
 
     async def _turn(self, home: str) -> None:
         """A job of the queue: the turn of a home."""
@@ -380,25 +398,35 @@ class FleetNode:
         with self._pool.connection() as connection:
             self.queue.defer(connection, home, 1)
 
+    @property
+    def running(self) -> int:
+        """How many turns there are now."""
+        return len(self._running)
+
     # -- what goes on beside
 
+    def _again_and_again(self, do: Callable[[], None], seconds: float) -> None:
+        """Do something in a thread of its own, with a pause after it, until closed."""
+        told = ""
+        while not self._over.is_set():
+            try:
+                do()
+                told = ""
+            except Exception as error:  # noqa: BLE001  Without this thread leases would run out, and notices be missed.
+                if told != (told := type(error).__name__) and not self._over.is_set():
+                    events.emit_defect("node_failed", error, what=do.__name__.strip("_"))
+            self._over.wait(seconds)
+
     def _beat(self) -> None:
-        """Renew leases, and look whether this node can work; in a thread of its own, until closed."""
-        tidied = -math.inf
-        while not self._over.wait(self.terms.seconds / 4):
-            if self._looked() == LedgerAway.code:
-                continue
-            for home in list(self._homes.values()):
-                with suppress(MunimentError):
-                    home.renew()
-                if home.is_followed:
-                    self._told(home.wake)  # Where a notice was lost.
-            with suppress(MunimentError):
-                self._sign()
-            if time.monotonic() >= tidied + TIDY_SECONDS:
-                tidied = time.monotonic()
-                with suppress(MunimentError, OSError):
-                    self._tidy()
+        """Renew leases, and look whether this node can work."""
+        if self._looked() == LedgerAway.code:
+            return
+        for home in list(self._used.values()):
+            with suppress(MunimentError):  # The next beat is in time.
+                home.renew()
+            if home.is_followed:
+                self._told(home.wake)  # Where a notice was lost.
+        self._sign()
 
     def _looked(self) -> str | None:
         problem = None
@@ -419,7 +447,7 @@ class FleetNode:
     def _sign(self) -> None:
         """Tell the others whether this node is open, and learn which of them are."""
         problem = self.problem or ("draining" if self.is_draining else None)
-        told = (self._options.name, __version__, len(self._running), self._options.slots, problem)
+        told = (self._options.name, __version__, self.running, self._options.slots, problem)
         with self._pool.connection() as connection:
             connection.execute(
                 "INSERT INTO node (name, version, running, slots, problem) VALUES (%s, %s, %s, %s, %s) "
@@ -428,47 +456,67 @@ class FleetNode:
                 told,
             )
             found = connection.execute(
-                "SELECT name FROM node WHERE problem IS NULL AND running < slots "
+                "SELECT name, running < slots FROM node WHERE problem IS NULL "
                 "AND seen > now() - make_interval(secs => %s)",
                 (self._options.lease,),
-            )
-            self._open_nodes = tuple(name for (name,) in found.fetchall())
+            ).fetchall()
+        free = tuple(name for name, is_free in found if is_free)
+        # Where all are full, each keeps what waits for it: else they would take it from each other.
+        self._open_nodes = free or tuple(name for name, _ in found)
 
     def _leave(self) -> None:
+        self._over.set()  # Else the next beat would sign again.
         with suppress(MunimentError), self._pool.connection() as connection:
             connection.execute("DELETE FROM node WHERE name = %s", (self._options.name,))
 
     def _tidy(self) -> None:
-        """Throw away copies that may hold what was erased, and what is too much (W3 of `copies`)."""
+        """Throw away copies that may hold what was erased, and what is too much (W3 of `copies`).
+
+        Apart from `_beat`: many files take longer than a lease.
+        """
         marks = {each: marked(each) for each in self._cache.iterdir()}
         told = [mark for mark in marks.values() if mark is not None]
         with self._pool.connection() as connection:
             names, seen = [name for name, _, _ in told], [erased for _, _, erased in told]
             found = connection.execute("SELECT stale_copies(%s, %s::bigint[])", (names, seen)).fetchall()
+            connection.execute(
+                "DELETE FROM node WHERE seen < now() - make_interval(secs => %s)", (_GONE_SECONDS,)
+            )
         for (name,) in found:
             self._discard(name, only_stale=True)
-        with self._lock:
-            known = {home.copy.directory: home for home in self._homes.values()}
-            for each in (each for each, mark in marks.items() if mark is None and each not in known):
-                shutil.rmtree(each)
-        self._make_room(known)
+        for home in list(self._used.values()):
+            if home.copy.is_spoiled:  # Whatever became of its home while it was changed.
+                self._discard(home.name)
+        for each in (each for each, mark in marks.items() if mark is None):
+            with self._lock:  # One at a time: whoever asks for a home waits for this.
+                if each not in self._copies():
+                    shutil.rmtree(each)
+        self._make_room()
 
-    def _make_room(self, known: Mapping[Path, HomeCore]) -> None:
+    def _copies(self) -> dict[Path, HomeCore]:
+        """The homes that are known, or still in somebody's use, by the directories of their copies."""
+        return {home.copy.directory: home for home in list(self._used.values())}
+
+    def _make_room(self) -> None:
         """Close copies that are too many, and delete what is too much on disk, the longest unused first."""
+        known = list(self._homes.values())
         idle = sorted(
-            (home for home in known.values() if home.copy.is_idle and not home.is_followed),
+            (home for home in known if home.copy.is_idle and not home.is_followed),
             key=lambda home: home.last_used,
         )
         opened = [home for home in idle if home.copy.is_open]
         for home in opened[: max(0, len(opened) - MAX_OPEN)]:
-            home.copy.close(Patience(time.monotonic()))
+            with suppress(MunimentError):  # Somebody uses it again.
+                home.copy.close(Patience(time.monotonic()))
         for home in idle[: max(0, len(known) - MAX_HOMES)]:
-            self._loop.call_soon_threadsafe(home.rest)
-            if not home.copy.is_open:
-                self._homes.pop(home.name, None)
+            with self._lock:
+                is_used = home.copy.is_open or home.last_used > time.monotonic() - TIDY_SECONDS
+                if not is_used:
+                    del self._homes[home.name]
+                    self._told(home.rest)
         sizes = {each: _size(each) for each in self._cache.iterdir()}
         left = sum(sizes.values()) - self._options.cache
-        for each in sorted(sizes, key=lambda each: each.stat().st_mtime):
+        for each in sorted(sizes, key=_changed):
             if left <= 0:
                 return
             name = (marked(each) or ("",))[0]
@@ -482,20 +530,15 @@ class FleetNode:
             self.home(name).copy.discard(patience, only_stale=only_stale)
 
     def _listen(self) -> None:
-        """Be told by the database what happens in homes; in a thread of its own, until closed."""
-        name = f"muniment {self._options.name}"
-        while not self._over.is_set():
-            with (
-                suppress(psycopg.Error, OSError),
-                psycopg.connect(self._options.url, autocommit=True, **connection_options(name)) as connection,
-            ):
-                for channel in _CHANNELS:
-                    connection.execute(f"LISTEN {channel}")
-                self._told(self._missed)
-                while not self._over.is_set():
-                    for told in connection.notifies(timeout=_PAUSE_SECONDS):
-                        self._hear(told.channel, told.payload)
-            self._over.wait(_PAUSE_SECONDS)
+        """Be told by the database what happens in homes, as long as it is there."""
+        options = connection_options(f"muniment {self._options.name}")
+        with psycopg.connect(self._options.url, autocommit=True, **options) as connection:
+            for channel in _CHANNELS:
+                connection.execute(f"LISTEN {channel}")
+            self._told(self._missed)
+            while not self._over.is_set():
+                for told in connection.notifies(timeout=_PAUSE_SECONDS):
+                    self._hear(told.channel, told.payload)
 
     def _told(self, what: Callable[[], None]) -> None:
         with suppress(RuntimeError):  # The loop was closed meanwhile.
@@ -507,13 +550,13 @@ class FleetNode:
 
     def _missed(self) -> None:
         """Look for what happened while nobody listened."""
-        for home in list(self._homes.values()):
+        for home in list(self._used.values()):
             home.wake()
             home.ask_again()
 
     def _hear(self, channel: str, payload: str) -> None:
         name, _, task = payload.partition(" ")
-        home = self._homes.get(name)
+        home = self._used.get(name)
         if channel == "muniment_stale" and directory_of(self._cache, name).exists():
             self._beside(partial(self._discard, name, only_stale=True))
         if home is None:
@@ -533,7 +576,7 @@ class FleetNode:
                 await asyncio.to_thread(shared_zygote().rest)
 
     def _close_copies(self) -> None:
-        for home in self._homes.values():
+        for home in list(self._used.values()):
             with suppress(MunimentError):
                 home.copy.close(Patience(time.monotonic() + 1.0))
 
@@ -553,8 +596,17 @@ async def _ended(running: asyncio.Task[None]) -> None:
 
 
 def _size(directory: Path) -> int:
-    return sum(each.stat().st_size for each in directory.rglob("*") if each.is_file())
+    """Bytes below a directory; where somebody deletes meanwhile, those that were counted by then."""
+    size = 0
+    with suppress(OSError):
+        for each in directory.rglob("*"):
+            size += each.lstat().st_size
+    return size
 
 
-def _delete(directory: Path) -> None:
-    shutil.rmtree(directory, ignore_errors=True)
+def _changed(directory: Path) -> float:
+    """When a copy was last marked; one that is gone by now is no more to delete."""
+    try:
+        return directory.stat().st_mtime
+    except OSError:
+        return math.inf

@@ -6,7 +6,8 @@ Q1 A job names a home in which a task waits, and nothing else; the ledger's rows
    a job too many finds nothing to do, and one that is missing is put in again within `SWEEP_SECONDS`.
 Q2 A task that is accepted while none of its home was pending is accepted together with its job, or neither.
 Q3 A home has its turns on one node as long as that is open: it takes work and has a slot. There its working
-   copy is, and no other node is woken. Where it is closed, full or gone, the home is another one's.
+   copy is, and no other node is woken. Where it is closed, full or gone, the home is another one's; where
+   all are full, it waits for its own.
 Q4 Jobs of one home are carried out one after the other: their lock is the home. Where the node of one is gone
    or stopped, another has it within `stalled` seconds and `SWEEP_SECONDS`; what both do is decided by the
    lease.

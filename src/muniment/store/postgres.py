@@ -228,7 +228,7 @@ class HomeLedger:
         """See `Ledger`, and P2, P3.
 
         Raises:
-            LeaseLost: the epoch is not that of the home.
+            LeaseLost: the epoch is not that of the home, or there is no such home any more.
         """
         inside = self._open
         if inside is not None:
@@ -252,8 +252,10 @@ class HomeLedger:
                 while begun.nextset():
                     pass
                 found = begun.fetchone()
-                if found is None:
+                if found is None and self.epoch is None:
                     raise ManagedMemoryUnavailable(self.name, "there is no such home")
+                if found is None:  # Its lease has gone with it: whoever goes on would try for ever.
+                    raise LeaseLost(self.home)
                 if self.epoch is not None and found[0] != self.epoch:
                     raise LeaseLost(self.home)
                 yield connection

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from contextlib import asynccontextmanager
 
 import psycopg
@@ -11,6 +12,7 @@ import pytest
 from psycopg_pool import ConnectionPool
 
 from kit.fleet.homes import KEY
+from kit.fleet.pair import until
 from kit.lane.ledgered import asked
 from kit.raising import raised
 from muniment.agent.filing import RuleWriter
@@ -18,7 +20,10 @@ from muniment.daemon.contract import HttpProblem
 from muniment.daemon.tokens import TOKEN_NAME, Principal, Shares
 from muniment.errors import QueueFull
 from muniment.fleet import homes
+from muniment.fleet import node as at_node
+from muniment.fleet.home import HomeCore
 from muniment.fleet.node import FleetNode, NodeOptions
+from muniment.kernel.cancel import Patience
 from muniment.kernel.names import Trust
 from muniment.lane import MAX_PENDING, Lane, Originator
 from muniment.settings import Settings
@@ -28,13 +33,15 @@ UNKNOWN = "u" * 43
 
 
 @asynccontextmanager
-async def opened(fleet, directory):
-    """A node over a base."""
+async def opened(fleet, directory, left=None, lease=15.0):
+    """A node over a base; perhaps with what a run before it has left."""
     state = directory / "state"
     state.mkdir(mode=0o700)
+    if left is not None:
+        left.mkdir(mode=0o700, parents=True)
     (state / "audit.key").write_bytes(KEY)
     (state / "audit.key").chmod(0o600)
-    node = FleetNode(Settings(directory), RuleWriter(), NodeOptions(fleet.node, "one"))
+    node = FleetNode(Settings(directory), RuleWriter(), NodeOptions(fleet.node, "one", lease=lease))
     await node.open(())
     try:
         yield node
@@ -47,9 +54,9 @@ async def opened(fleet, directory):
 def run(fleet, tmp_path):
     """Carries out what is done at a node."""
 
-    def done(act):
+    def done(act, **more):
         async def at_a_node():
-            async with opened(fleet, tmp_path) as node:
+            async with opened(fleet, tmp_path, **more) as node:
                 await act(node)
 
         asyncio.run(at_a_node())
@@ -125,6 +132,25 @@ def test_the_loop_goes_on_while_the_database_keeps_a_home_waiting(fleet, run):
     run(act)
 
 
+def test_a_home_whose_row_is_kept_busy_keeps_no_other_one_waiting(fleet, run):
+    name, other = (fleet.new_home() for _ in range(2))
+
+    async def act(node):
+        with psycopg.connect(fleet.superuser, options="-c search_path=muniment") as owner:
+            owner.execute("SELECT FROM home WHERE home = %s FOR UPDATE", (name,))
+            home = node.home(name)
+            waiting = [
+                asyncio.ensure_future(home.submit(home, asked(text=f"{n} cups."))) for n in range(MAX_PENDING)
+            ]
+            await asyncio.sleep(0)  # They have begun.
+            told = await asyncio.wait_for(node.home(other).submit(node.home(other), asked(text="Tea.")), 5)
+            assert not told.repeated
+            owner.rollback()
+        assert not any([(await each).repeated for each in waiting])
+
+    run(act)
+
+
 @pytest.mark.threat("T-FLT-13", control="lane_caps")
 def test_a_home_has_so_many_tasks_waiting_and_no_more_and_no_other_has_less_for_it(fleet):
     one, other = (fleet.new_home() for _ in range(2))
@@ -148,3 +174,68 @@ def test_no_token_of_a_home_takes_all_places_nor_those_of_the_nodes_operator(nam
     raised(HttpProblem, shares.take, share)
     shares.take(Principal(name, Trust.OWNER, None, home="bob").share)
     shares.take(Principal("owner", Trust.OWNER, None).share)
+
+
+def test_a_home_that_is_dropped_while_somebody_uses_it_has_no_second_copy(fleet, run, monkeypatch):
+    names = [fleet.new_home() for _ in range(2)]
+    monkeypatch.setattr(at_node, "MAX_HOMES", 1)
+    monkeypatch.setattr(at_node, "TIDY_SECONDS", 0.01)
+
+    async def act(node):
+        used, other = (node.home(name) for name in names)
+        await used.at(used, lambda place, _: set(place.roots), writes=False)
+        await asyncio.to_thread(used.copy.close, Patience(time.monotonic() + 5))
+        await asyncio.to_thread(until, lambda: len(node.homes) == 1)
+        assert node.home(used.name) is used
+        assert node.home(other.name) is other
+
+    run(act)
+
+
+def test_nodes_that_are_gone_for_long_are_forgotten_and_copies_of_another_run_deleted(fleet, tmp_path):
+    left = tmp_path / "state" / "copies" / "left"
+    with psycopg.connect(fleet.superuser, options="-c search_path=muniment") as owner:
+        owner.execute("INSERT INTO node (name, version, slots, seen) VALUES ('old', '0', 1, '2000-01-01')")
+
+    async def act():
+        async with opened(fleet, tmp_path, left):
+            await asyncio.to_thread(until, lambda: not left.exists() and known_nodes(fleet) == {"one"})
+
+    asyncio.run(act())
+
+
+def known_nodes(fleet):
+    with fleet.pool.connection() as connection:
+        return {name for (name,) in connection.execute("SELECT name FROM node").fetchall()} & {"one", "old"}
+
+
+def test_what_fails_beside_a_node_does_not_end_it(fleet, run, monkeypatch):
+    name, times = fleet.new_home(), []
+
+    def broken(home):
+        times.append(home)
+        raise RuntimeError("broken")
+
+    async def act(node):
+        monkeypatch.setattr(HomeCore, "renew", broken)
+        node.home(name)
+        await asyncio.to_thread(until, lambda: len(times) > 1)
+
+    run(act, lease=0.05)
+
+
+def test_a_copy_that_may_hold_what_was_erased_meanwhile_is_deleted_unasked(fleet, run, monkeypatch):
+    name = fleet.new_home()
+    monkeypatch.setattr(at_node, "TIDY_SECONDS", 0.01)
+
+    async def act(node):
+        copy = node.home(name).copy
+
+        def lost():
+            with copy.holding(Patience(time.monotonic() + 5)), fleet.pool.home(name).transaction() as home:
+                home.execute("UPDATE home SET epoch = epoch + 1, until = '-infinity'")
+
+        await asyncio.to_thread(lost)
+        await asyncio.to_thread(until, lambda: not copy.directory.exists())
+
+    run(act)

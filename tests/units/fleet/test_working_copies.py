@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import shutil
+import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -126,6 +128,34 @@ def test_what_a_node_did_whose_lease_was_lost_is_in_its_copy_no_more(nodes):
         raised(LeaseLost, ground.commit, new("user/late.md"))
         (one.directory / MEMORY / "user/never.md").write_bytes(b"# What a step left that was cut off\n")
     assert files(one) == files(two) == {"user/a.md": b"# A\n", "user/of-two.md": b"# Two\n"}
+
+
+def test_who_reads_while_a_lease_is_lost_keeps_who_had_it_from_nothing(nodes):
+    one = nodes.copy("one")
+    commit(one, new("user/a.md", b"# A\n"))
+    with ThreadPoolExecutor(1) as threads:
+        with one.holding(patience()):
+            nodes.taken_over()
+            reading = threads.submit(files, one)
+            while not one.is_spoiled:
+                assert not reading.done()
+        begun = time.monotonic()
+        assert reading.result() == {"user/a.md": b"# A\n"}
+    assert time.monotonic() < begun + 2
+    assert one.held is None
+
+
+def test_a_copy_of_more_than_the_ledger_knows_is_made_anew(nodes):
+    one, two = nodes.copy("one"), nodes.copy("two")
+    commit(one, new("user/a.md", b"# A\n"), run=by("task-1"))
+    commit(one, new("user/b.md", b"# B\n"), run=by("task-2"))
+    assert files(two) == files(one)
+    # A standby that never had the last commit takes over.
+    nodes.execute("UPDATE home SET number = number - 1")
+    nodes.execute("DELETE FROM change_set WHERE number = (SELECT max(number) FROM change_set)")
+    two.close(patience())
+    for copy in (one, two):
+        assert files(copy) == {"user/a.md": b"# A\n"}
 
 
 @pytest.mark.threat("T-FLT-04", control="unmarked_copies")

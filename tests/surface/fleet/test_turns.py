@@ -1,0 +1,100 @@
+"""Turns of a home on one node: one at a time, and over once there is no such home."""
+
+from __future__ import annotations
+
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor, wait
+
+import pytest
+
+from kit.daemon.process import HeldModel
+from kit.fleet.pair import nodes, until
+from muniment import lane
+from muniment.fleet import homes, queue
+from muniment.fleet.queue import TurnQueue, node_for, queue_of
+
+
+@pytest.fixture
+def held(fleet, tmp_path):
+    with HeldModel() as model, nodes(fleet, tmp_path, 1, model) as made:
+        model.hold()
+        yield made, model
+
+
+def begun(home, model):
+    """The id of a task that has come as far as its model."""
+    task_id = home.at[0].remember("The user prefers tea.")
+    model.wait_until_asked()
+    return task_id
+
+
+def test_a_second_turn_of_a_home_does_not_begin_what_runs_in_the_first(held):
+    made, model = held
+    home = made.home()
+    task_id = begun(home, model)
+    with ThreadPoolExecutor(1) as threads:  # As of a job that was taken for stalled, and comes here again.
+        again = threads.submit(made.nodes[0].node.home(home.name).turn)
+        wait([again], timeout=2.0)
+        tasks = lane.running(made.base.pool.home(home.name), home.name)
+        model.release()
+    assert [(each.id, each.claim) for each in tasks] == [(task_id, 1)]
+    assert home.at[0].wait(task_id)["status"] == "completed"
+
+
+def test_a_home_that_is_removed_while_it_has_its_turn_keeps_no_slot(held):
+    made, model = held
+    home = made.home()
+    begun(home, model)
+    homes.remove_home(made.base.owner, home.name)
+    model.release()
+    until(lambda: not made.nodes[0].node.running)
+
+
+def test_where_every_node_is_full_what_waits_stays_with_the_one_it_belongs_to(fleet, tmp_path, monkeypatch):
+    looks, look = [], TurnQueue._put_in
+    monkeypatch.setattr(queue, "SWEEP_SECONDS", 0.1)
+    monkeypatch.setattr(TurnQueue, "_put_in", lambda made: (look(made), looks.append(made)))
+    with HeldModel() as model, nodes(fleet, tmp_path, 0, model) as made:
+        names = [f"{tmp_path.name}-{number}" for number in range(2)]
+        for name in names:
+            made.start(tmp_path / name, name, model, lease=2.0, slots=1)
+        model.hold()
+        running, waiting = ([one_of(made, names, name) for name in names] for _ in range(2))
+        for number, home in enumerate(running):
+            home.at[0].remember("The user prefers tea.")
+            model.wait_until_asked(number + 1)
+        until(lambda: set(full(fleet)) >= set(names))
+        known = full(fleet)
+        until(lambda: all(full(fleet)[name] > known[name] for name in names))  # Each knows of the other.
+        for home in waiting:
+            home.at[0].remember("The user prefers tea.")
+        before = Counter(looks)
+        for node in made.nodes:
+            until(lambda queue_=node.node.queue: looks.count(queue_) > before[queue_] + 5)
+        belongs = {home.name: queue_of(name) for home, name in zip(waiting, names, strict=True)}
+        assert queued(fleet, list(belongs)) == belongs
+        model.release()
+
+
+def one_of(made, names, name):
+    """A home that belongs to one of the nodes."""
+    while True:
+        home = made.home()
+        if node_for(home.name, names) == name:
+            return home
+
+
+def full(fleet):
+    """When nodes that are full were seen."""
+    with fleet.pool.connection() as connection:
+        return dict(connection.execute("SELECT name, seen FROM node WHERE running = slots").fetchall())
+
+
+def queued(fleet, homes_):
+    """The queue in which each home waits."""
+    with fleet.pool.connection() as connection:
+        return dict(
+            connection.execute(
+                "SELECT lock, queue_name FROM procrastinate_jobs WHERE lock = ANY (%s)", (homes_,)
+            ).fetchall()
+        )
