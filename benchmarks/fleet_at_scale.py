@@ -46,11 +46,14 @@ READS: Final = ("any", "token")
 
 @dataclass(frozen=True)
 class Costs:
-    """What `benchmarks/fleet.py` measures: CPU of the server, of a node, or time; milliseconds all.
+    """CPU of the server, of a node, or time; milliseconds all.
+
+    The defaults are what `benchmarks/fleet.py` has measured, see RESULTS.md; but for `notify_ms`, which is
+    that of the disk that the log of the database is on.
 
     Attributes:
         submit_ms: server CPU of accepting a task.
-        turn_ms: server CPU of claiming and finishing one, half of it each.
+        turn_ms: server CPU of carrying it out besides, half of it before it begins.
         ask_ms: server CPU of asking the queue where nothing is to be had.
         recall_ms: server CPU of seeing whether a working copy is current.
         cold_server_ms, cold_node_ms: CPU of building the working copy of 1 000 entries.
@@ -59,16 +62,16 @@ class Costs:
         rule_ms, recall_node_ms: node CPU of a task by the rules, or around a model, and of a recall.
     """
 
-    submit_ms: float = 2.0
-    turn_ms: float = 2.5
-    ask_ms: float = 0.3
-    recall_ms: float = 0.3
-    cold_server_ms: float = 15.0
-    cold_node_ms: float = 300.0
-    heartbeat_ms: float = 0.3
+    submit_ms: float = 2.05
+    turn_ms: float = 17.8
+    ask_ms: float = 0.12
+    recall_ms: float = 0.13
+    cold_server_ms: float = 57.7
+    cold_node_ms: float = 322.0
+    heartbeat_ms: float = 0.76
     notify_ms: float = 0.3
-    rule_ms: float = 30.0
-    recall_node_ms: float = 2.0
+    rule_ms: float = 128.0
+    recall_node_ms: float = 10.9
 
 
 @dataclass(frozen=True)
@@ -83,8 +86,8 @@ class Fleet:
         heartbeat_seconds: between two of a node's.
         reads: "token": the load balancer leads a token to one node; "any": to each in turn.
         wakes: which nodes with a free slot are woken by a task, and ask. "all": each; "one": one of them, and
-            the others leave it to that one; "home": that of the home's working copy, if it has a slot, as nodes
-            do (`fleet/queue.py`, Q3).
+            the others leave it to that one; "home": that of the home's working copy, if it has a slot. So it
+            is in `fleet/queue.py`, Q3.
     """
 
     nodes: int = 100
@@ -689,7 +692,7 @@ def main(arguments: list[str] | None = None) -> None:
             replace(load, homes=50_000),
             Effort(0.4, 3),
         )
-    source = str(asked.costs) if asked.costs else "assumed, not measured"
+    source = str(asked.costs) if asked.costs else "measured, see RESULTS.md"
     print(f"seed {asked.seed}; costs ({source}), ms:")
     print(
         "  "
