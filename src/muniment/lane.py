@@ -230,11 +230,6 @@ def count_pending(ledger: Ledger, workspace: str) -> dict[str, int]:
     )
 
 
-def foremost(ledger: Ledger, workspace: str) -> Task | None:
-    """The task that runs, otherwise the one that has waited longest; None: nothing is pending."""
-    return _first(ledger, _FOREMOST, workspace)
-
-
 def _first(ledger: Ledger, which: str, *values: str) -> Task | None:
     rows = ledger.rows(f"SELECT {_COLUMNS} {which} LIMIT 1", values)
     return _task(ledger, rows[0]) if rows else None

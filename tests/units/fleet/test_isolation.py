@@ -350,7 +350,6 @@ def test_by_another_homes_ids_no_task_is_found_told_of_cancelled_or_ended(mine, 
     assert reading.find(ours, "w", their.id) is None
     assert [each.id for each in reading.tasks(ours, "w") if each.id == their.id] == []
     assert {each.id for each in reading.running(ours, "w")} == {mine.running.id}
-    assert reading.foremost(ours, "w").id == mine.running.id
     assert reading.count_pending(ours, "w") == {"remember": 1}
     assert not tasks.is_task(mine.state, their.id)
     assert tasks.cleared(mine.state, [their.id]) == ()

@@ -52,7 +52,7 @@ def test_only_what_is_pending_is_looked_through_for_what_is_next(ledgered, lane,
     ledger, queries = ledgered.state.ledger, []
     ask = ledger.rows
     monkeypatch.setattr(ledger, "rows", lambda query, values: (queries.append(query), ask(query, values))[1])
-    reading.foremost(ledger, lane.workspace)
+    reading.running(ledger, lane.workspace)
     reading.count_pending(ledger, lane.workspace)
     plans = [str(ask(f"EXPLAIN QUERY PLAN {query}", ("w",))) for query in queries]
     assert len(plans) == 2
