@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import pytest
+import yaml
 
 from kit.daemon.process import BASE
 from kit.fleet.pair import nodes, until
+from kit.where import REPOSITORY
+
+COMPOSE = REPOSITORY / "examples" / "deploy" / "fleet" / "compose.yaml"
 
 
 @pytest.fixture
@@ -16,6 +22,13 @@ def pair(fleet, tmp_path):
     """Nodes of the test's own, which notice soon."""
     with nodes(fleet, tmp_path, lease=1.0) as made:
         yield made
+
+
+def is_healthy(at):
+    """What the shipped health check finds of a node."""
+    _, _, option, program = yaml.safe_load(COMPOSE.read_text())["services"]["node-1"]["healthcheck"]["test"]
+    program = program.replace("http://localhost:8765", at.url)
+    return not subprocess.run([sys.executable, option, program], capture_output=True, check=False).returncode
 
 
 def test_a_node_without_room_says_so_and_another_one_does_its_work(pair, monkeypatch):
@@ -31,6 +44,7 @@ def test_a_node_without_room_says_so_and_another_one_does_its_work(pair, monkeyp
     answer = home.at[0].get("/readyz")
     assert (answer.status_code, list(answer.json()["workspaces"].values())) == (503, ["disk_full"])
     assert home.at[1].get("/readyz").status_code == 200
+    assert [is_healthy(at) for at in home.at] == [False, True]
     refused = home.at[0].post(f"{BASE}/remember", {"content": "The user likes cats."})
     assert (refused.status_code, refused.json()["reason"]) == (503, "disk_full")
     assert refused.headers["retry-after"]
