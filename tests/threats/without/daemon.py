@@ -10,7 +10,7 @@ table({
     "one_host": ("A request may name any host, or none.", {"daemon.guard:Guard._check_host": none}),
     "own_origin": ("Pages of every origin may call the daemon.", {"daemon.guard:Guard._check_origin": none}),
     "own_tasks": ("Everybody sees every task.", {"lane:Originator.sees": true}),
-    "lane_caps": ("Any number of tasks may wait.", {"lane:Lane._check_caps": none}),
+    "lane_caps": ("Any number of tasks may wait.", {"lane:_check_caps": none}),
     "idle_lines": ("No line that is idle makes room for another one.", {
         "daemon.guard:Protocol.idle_since": none}),
     "token_trust": ("A fact is trusted as its sender says.", {

@@ -121,7 +121,7 @@ def test_a_dump_is_put_back_as_the_page_says_and_serves_with_the_same_key_and_no
         carried_out("pg_restore", "--exit-on-error", f"--dbname={of['root']}", file)
         assert schema.migrate(of["muniment_owner"], KEY) == ()
         assert homes.homes(of["muniment_owner"]) == ("ana",)
-        homes.add_token(of["muniment_node"], KEY, "ana", "after")
+        homes.add_token(of["muniment_owner"], KEY, "ana", "after")
         with closing(LedgerPool(of["muniment_node"], 1)) as pool:
             schema.check(pool, KEY)
             with pytest.raises(ConfigInvalid, match="key"):

@@ -134,7 +134,7 @@ def test_measured_costs_come_by_a_file_and_what_is_no_cost_is_refused(tmp_path):
     file = tmp_path / "costs.json"
     file.write_text(json.dumps({"submit_ms": 1.25}))
     code, page = told("--costs", str(file))
-    assert (code, f"costs ({file}), ms:\n  submit 1.25, turn 2.5," in page) == (0, True)
+    assert (code, f"costs ({file}), ms:\n  submit 1.25, turn 17.8," in page) == (0, True)
     for wrong in ({"submit": 1.25}, {"submit_ms": 0}, {"submit_ms": "1"}, [1.25]):
         file.write_text(json.dumps(wrong))
         code, said = told("--costs", str(file))
