@@ -193,8 +193,8 @@ class Ledger(Protocol):
     def each(self, query: str) -> AbstractContextManager[Iterator[tuple[Any, ...]]]:
         """The rows of a query one after the other, where all do not fit into memory; raises as `rows`."""
 
-    def is_lasting(self, error: BaseException) -> bool:
-        """Inside a transaction: whether an error of a statement has left it open."""
+    def is_lasting(self) -> bool:
+        """Whether a transaction is open, which an error of a statement may have ended."""
 
     @property
     def failures(self) -> int:
@@ -449,9 +449,8 @@ class Database:
         with self.bare() as connection:
             yield iter(connection.execute(query))
 
-    def is_lasting(self, error: BaseException) -> bool:
+    def is_lasting(self) -> bool:
         """See `Ledger`: SQLite takes back a whole transaction where the disk is full, for one."""
-        del error
         return self._connection.in_transaction
 
     @property

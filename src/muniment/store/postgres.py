@@ -254,9 +254,8 @@ class HomeLedger:
                 found = begun.fetchone()
                 if found is None and self.epoch is None:
                     raise ManagedMemoryUnavailable(self.name, "there is no such home")
-                if found is None:  # Its lease has gone with it: whoever goes on would try for ever.
-                    raise LeaseLost(self.home)
-                if self.epoch is not None and found[0] != self.epoch:
+                # With a home its lease has gone: whoever went on would try for ever.
+                if self.epoch is not None and (found is None or found[0] != self.epoch):
                     raise LeaseLost(self.home)
                 yield connection
             finally:
@@ -310,9 +309,8 @@ class HomeLedger:
         ):
             yield from block
 
-    def is_lasting(self, error: BaseException) -> bool:
+    def is_lasting(self) -> bool:
         """See `Ledger`."""
-        del error
         return self._open is not None and self._open.raw.info.transaction_status in _STAYS
 
     def tidy(self) -> bool:

@@ -127,7 +127,7 @@ class Writer:
             value = change()
             connection.execute("RELEASE one")  # Some of the change may be sent only with this.
         except BaseException as error:  # told to the one who waits for it
-            if not self._ledger.is_lasting(error):
+            if not self._ledger.is_lasting():
                 raise
             connection.execute("ROLLBACK TO one")
             connection.execute("RELEASE one")

@@ -2,17 +2,15 @@
 
 import functools
 import gc
-import json
-import logging
 import os
 
 import pytest
 import typer.main
 import typer.testing
 
+from kit.cli.commands import Commands, invoked
 from kit.memories import make_roots
 from kit.policy.files import SCOPES, write
-from muniment.cli.app import app
 
 typer.testing._get_command = functools.cache(typer.main.get_command)  # Six times as fast: it is built once.
 UNPLACED = {
@@ -21,7 +19,7 @@ UNPLACED = {
 }
 
 
-class Muniment:
+class Muniment(Commands):
     """Runs commands, over the roots and a workspace where they take such and unless they are not `bound`."""
 
     def __init__(self, base, roots, *begin):
@@ -34,26 +32,7 @@ class Muniment:
             given += [f"--root={scope}={path}" for scope, path in self.roots.items()]
             given += [] if given[0] == "tool" else [f"--workspace={self.base / 'workspace'}"]
         env = {"MUNIMENT_HOME": str(self.base / "home"), **environment}
-        try:
-            return typer.testing.CliRunner().invoke(app, given, input=stdin, env=env, catch_exceptions=False)
-        finally:  # Or the next one would log to its streams.
-            logging.getLogger("muniment").handlers.clear()
-
-    def lines(self, *arguments, code=0, **more):
-        """What it said, first on standard output and then on standard error, and that it ended so."""
-        done = self(*arguments, **more)
-        assert done.exit_code == code, done.output
-        return (done.stdout + done.stderr).splitlines()
-
-    def document(self, *arguments, code=0, **more):
-        """The one document that it printed, in ASCII, and that it ended so."""
-        done = self(*arguments, "--json", **more)
-        assert (done.exit_code, done.stdout.isascii()) == (code, True), done.output
-        return json.loads(done.stdout)
-
-    def failure(self, *arguments, **more):
-        """The code with which it failed."""
-        return self.document(*arguments, code=1, **more)["error"]["code"]
+        return invoked(given, env, stdin)
 
 
 home = pytest.fixture(lambda tmp_path: tmp_path / "home")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import logging
 import os
 import re
 import subprocess
@@ -13,18 +12,17 @@ import sys
 import httpx2
 import psycopg
 import pytest
-from typer.testing import CliRunner
 
 from kit import postgres
+from kit.cli.commands import Commands, invoked
 from kit.fleet.homes import OWNING, as_role
 from kit.fleet.nodes import NodeProcess
-from muniment.cli.app import app
 from muniment.fleet import schema
 
 SECRET = "hunter2-of-the-database"
 
 
-class Commands:
+class FleetCommands(Commands):
     """Runs commands in a home of their own, over a database in which there is nothing yet."""
 
     def __init__(self, home, url):
@@ -32,22 +30,7 @@ class Commands:
 
     def __call__(self, *arguments, ledger=None, **environment):
         env = {"MUNIMENT_HOME": str(self.home), "MUNIMENT_LEDGER": ledger or self.owner, **environment}
-        try:
-            return CliRunner().invoke(app, arguments, env=env, catch_exceptions=False)
-        finally:
-            logging.getLogger("muniment").handlers.clear()
-
-    def lines(self, *arguments, code=0, **more):
-        """What it said, and that it ended so."""
-        done = self(*arguments, **more)
-        assert done.exit_code == code, done.output
-        return (done.stdout + done.stderr).splitlines()
-
-    def document(self, *arguments, code=0, **more):
-        """The document that it printed, and that it ended so."""
-        done = self(*arguments, "--json", **more)
-        assert done.exit_code == code, done.output
-        return json.loads(done.stdout)
+        return invoked(arguments, env)
 
 
 @pytest.fixture
@@ -56,7 +39,7 @@ def commands(fleet, tmp_path):
         with psycopg.connect(url, autocommit=True) as connection:
             name = url.rpartition("/")[2]
             connection.execute(f'GRANT CREATE ON DATABASE "{name}" TO {OWNING}')
-        yield Commands(tmp_path / "home", url)
+        yield FleetCommands(tmp_path / "home", url)
 
 
 @pytest.fixture
