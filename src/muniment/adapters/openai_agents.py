@@ -44,7 +44,7 @@ from muniment.errors import (
     printable,
 )
 from muniment.jobs.entries import Entries
-from muniment.jobs.request import ForgetRequest, ForgetResult, RememberRequest
+from muniment.jobs.request import ForgetReport, ForgetRequest, RememberRequest
 from muniment.kernel.cancel import Patience
 from muniment.kernel.names import MAX_PATH_BYTES, Trust, Verb
 from muniment.policy.frozen import Frozen
@@ -205,7 +205,7 @@ _ADVICE: Final = {
 }
 
 
-def _previewed(preview: ForgetResult) -> str:
+def _previewed(preview: ForgetReport) -> str:
     kept = [f"{each.path} stays: {each.reason}" for each in preview.kept]
     if not preview.removed_entries:
         return marked("\n".join(["nothing would be forgotten", *kept]))

@@ -36,12 +36,12 @@ import h11
 import httpcore2
 import httpx2
 
-from muniment.client.core import (
+from muniment.client.core import ClientCore, Following
+from muniment.client.errors import BadAnswer, ClientClosed
+from muniment.client.exchange import (
     NOT_NOW,
     OK,
     Ask,
-    ClientCore,
-    Following,
     HttpReply,
     Lost,
     Outcome,
@@ -49,7 +49,6 @@ from muniment.client.core import (
     Try,
     decoded,
 )
-from muniment.client.errors import BadAnswer, ClientClosed
 from muniment.client.finding import Place, Where
 from muniment.client.results import Event
 from muniment.names import UNIX_ADDRESS, hello_key, hello_name, hello_proof

@@ -9,13 +9,13 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-from pydantic import BaseModel
-from pydantic.json_schema import models_json_schema
+from pydantic import BaseModel, TypeAdapter
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
+from muniment.contract import Answer, document
 from muniment.daemon.asking import M, loads, parsed
-from muniment.daemon.contract import HTTP, MAX_BODY_BYTES, HttpProblem, Problem, as_wire
+from muniment.daemon.contract import HTTP, MAX_BODY_BYTES, Erasure, HttpProblem
 from muniment.daemon.core import DaemonCore
 from muniment.daemon.guard import PRINCIPAL, SLOT, WORKSPACE, Slot
 from muniment.daemon.tokens import Principal
@@ -239,7 +239,7 @@ class Operation:
     Attributes:
         path: with names of its variable segments in braces.
         summary: one sentence.
-        answer: the model of what it answers, or a media type.
+        answer: the class of what it answers, or a media type.
         codes: with which problems it answers, besides `EVERYWHERE`.
         status: of that answer.
         body: the model of what it takes.
@@ -254,7 +254,7 @@ class Operation:
     path: str
     endpoint: Endpoint
     summary: str
-    answer: type[BaseModel] | str
+    answer: type[Answer | Erasure] | str
     codes: tuple[str, ...] = ()
     status: int = 200
     body: type[BaseModel] | None = None
@@ -284,17 +284,17 @@ class Operation:
 
 
 def answered(
-    model: BaseModel, *, status: int = 200, headers: Mapping[str, str] | None = None, etag: str | None = None
+    answer: Answer, *, status: int = 200, headers: Mapping[str, str] | None = None, etag: str | None = None
 ) -> Response:
-    """The answer that says `model`.
+    """The response that says `answer`.
 
     Args:
-        model: what is said.
+        answer: what is said.
         status: of the answer.
         headers: further ones.
         etag: what the client has; where that is the answer, it is told so instead.
     """
-    body = json.dumps(as_wire(model)).encode()
+    body = json.dumps(document(answer)).encode()
     tag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
     sent = {**(headers or {}), "ETag": tag}
     if etag is not None and tag in {each.strip().removeprefix("W/") for each in etag.split(",")}:
@@ -310,18 +310,37 @@ PROBLEM: Final = "application/problem+json"
 
 _REFERENCE: Final = "#/components/schemas/{model}"
 
+_TEXT: Final = {"type": "string"}
+_PROBLEM: Final[Mapping[str, Any]] = {
+    "additionalProperties": True,
+    "description": "Why a request was not carried out; RFC 9457.",
+    "properties": {
+        "type": {"const": "about:blank", "title": "Type", **_TEXT},
+        "title": {"title": "Title", **_TEXT},
+        "status": {"title": "Status", "type": "integer"},
+        "error": {"title": "Error", **_TEXT},
+        "code": {"title": "Code", **_TEXT},
+    },
+    "required": ["type", "title", "status", "error", "code"],
+    "title": "Problem",
+    "type": "object",
+}
+"""The schema of `HttpProblem.body`."""
+
 
 def document_of(operations: Iterable[Operation]) -> dict[str, Any]:
     """The document of `operations`, as OpenAPI 3.1."""
     known = tuple(operations)
-    models = {
-        model for each in known for model in (each.body, each.answer, Problem) if isinstance(model, type)
-    }
-    bodies = {each.body for each in known}
-    schemas = models_json_schema(
-        [(model, "validation" if model in bodies else "serialization") for model in _by_name(models)],
+    bodies, told = {each.body for each in known}, {each.answer for each in known}
+    models = [model for model in bodies | told if isinstance(model, type)]
+    _, made = TypeAdapter.json_schemas(
+        [
+            (model.__name__, "validation" if model in bodies else "serialization", TypeAdapter[Any](model))
+            for model in sorted(models, key=lambda model: model.__name__)
+        ],
         ref_template=_REFERENCE,
-    )[1]["$defs"]
+    )
+    schemas = {"Problem": dict(_PROBLEM), **made["$defs"]}
     paths: dict[str, dict[str, Any]] = {}
     for each in known:
         paths.setdefault(each.path, {})[each.method.lower()] = _operation(each)
@@ -335,15 +354,11 @@ def document_of(operations: Iterable[Operation]) -> dict[str, Any]:
         },
         "paths": paths,
         "components": {
-            "schemas": schemas,
+            "schemas": dict(sorted(schemas.items())),
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
         },
         "security": [{"token": []}],
     }
-
-
-def _by_name(models: Iterable[type[BaseModel]]) -> list[type[BaseModel]]:
-    return sorted(models, key=lambda model: model.__name__)
 
 
 def _operation(operation: Operation) -> dict[str, Any]:
@@ -360,7 +375,7 @@ def _operation(operation: Operation) -> dict[str, Any]:
     if operation.body is not None:
         described["requestBody"] = {
             "required": any(field.is_required() for field in operation.body.model_fields.values()),
-            "content": {JSON: {"schema": _reference(operation.body)}},
+            "content": {JSON: {"schema": _reference(operation.body.__name__)}},
         }
     return described
 
@@ -403,7 +418,10 @@ def _answer(operation: Operation) -> dict[str, Any]:
     if isinstance(operation.answer, str):
         schema = {"type": "object" if operation.answer == JSON else "string"}
         return {"description": operation.summary, "content": {operation.answer: {"schema": schema}}}
-    return {"description": operation.summary, "content": {JSON: {"schema": _reference(operation.answer)}}}
+    return {
+        "description": operation.summary,
+        "content": {JSON: {"schema": _reference(operation.answer.__name__)}},
+    }
 
 
 def _problems(operation: Operation) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -413,7 +431,7 @@ def _problems(operation: Operation) -> Iterator[tuple[str, dict[str, Any]]]:
     for status, codes in sorted(by_status.items()):
         schema = {
             "allOf": [
-                _reference(Problem),
+                _reference("Problem"),
                 {"properties": {"code": {"enum": codes}, "status": {"const": status}}},
             ]
         }
@@ -426,5 +444,5 @@ def _problems(operation: Operation) -> Iterator[tuple[str, dict[str, Any]]]:
         )
 
 
-def _reference(model: type[BaseModel]) -> dict[str, str]:
-    return {"$ref": _REFERENCE.format(model=model.__name__)}
+def _reference(model: str) -> dict[str, str]:
+    return {"$ref": _REFERENCE.format(model=model)}

@@ -17,9 +17,26 @@ from typing import Any, Final, TypeVar
 from pydantic import BaseModel
 from starlette.responses import Response, StreamingResponse
 
+from muniment import contract
 from muniment.cancelling import Cancel
-from muniment.daemon import asking, contract
-from muniment.daemon.contract import MAX_BODY_BYTES, MAX_WAIT_SECONDS, HttpProblem, recall_code, sentence_of
+from muniment.daemon import asking
+from muniment.daemon.contract import (
+    MAX_BODY_BYTES,
+    MAX_WAIT_SECONDS,
+    ApproveBody,
+    DreamBody,
+    EraseBody,
+    Erasure,
+    ForgetBody,
+    HttpProblem,
+    RecallBody,
+    RejectBody,
+    RememberBody,
+    UiBody,
+    UndoBody,
+    recall_code,
+    sentence_of,
+)
 from muniment.daemon.guard import HELLO, LOOPBACK, PEER
 from muniment.daemon.http import MCP, Call, Endpoint, Operation, Parameter, answered, read_body
 from muniment.daemon.page.door import CODE_SECONDS
@@ -63,9 +80,7 @@ _CURSOR: Final = re.compile(r"[1-9][0-9]{0,17}", re.ASCII)
 _WAIT: Final = re.compile(r"(?:.*,)?\s*wait\s*=\s*([0-9]{1,4})\s*(?:,.*)?", re.ASCII)
 _STATUSES: Final = ("queued", "running", "completed", "failed", "cancelled")
 
-AnyTask = contract.RememberTask | contract.ForgetTask | contract.DreamTask
-
-_MODELS: Final[Mapping[str, type[AnyTask]]] = {
+_ANSWERS: Final[Mapping[str, type[contract.ToldTask]]] = {
     "remember": contract.RememberTask,
     "forget": contract.ForgetTask,
     "dream": contract.DreamTask,
@@ -90,24 +105,24 @@ _PREFER: Final = Parameter(
 _ETAG: Final = Parameter("If-None-Match", "header", "An ETag: 304 where it still is the answer's.")
 
 
-def rendered(task: Task, call: Call, viewer: Originator) -> AnyTask:
+def rendered(task: Task, call: Call, viewer: Originator) -> contract.ToldTask:
     """A task as `viewer` is told of it: `cancelled` alone for who did so, as old clients know no such end."""
     error = task.error
     status: Status = task.status
     if status == "cancelled" and (call.is_original or viewer != task.cancelled_by):
         status, error = "failed", {"code": "cancelled"}
-    fields: dict[str, Any] = {
-        "task_id": task.id,
+    said: dict[str, Any] = {
+        "taskId": task.id,
         "status": status,
-        "created_at": task.created,
-        "updated_at": task.updated,
+        "createdAt": task.created,
+        "updatedAt": task.updated,
         "result": task.result,
         **task.shown,
     }
     if error is not None:
-        fields["error"] = {**error, "message": sentence_of(error["code"])}
-        fields["review_id"] = error.get("reviewId")
-    return _MODELS[task.kind].model_validate(fields)
+        said["error"] = {**error, "message": sentence_of(error["code"])}
+        said["reviewId"] = error.get("reviewId")
+    return contract.read(_ANSWERS[task.kind], said, "a task")
 
 
 async def remember(call: Call) -> Response:
@@ -172,7 +187,7 @@ async def list_tasks(call: Call) -> Response:
     found = [(seq, task) for seq, task in found if status in {None, task.status}]
     page = found[:PAGE]
     more = str(page[-1][0]) if len(found) > PAGE else None
-    return answered(contract.TaskList(tasks=[task for _, task in page], next_cursor=more))
+    return answered(contract.TaskList(tasks=tuple(task for _, task in page), next_cursor=more))
 
 
 async def accept(
@@ -241,14 +256,14 @@ def _of_kind(
         "workspace_draining",
     )
     found = ("invalid_client_id", f"{kind}_task_not_found", "managed_memory_unavailable")
-    path, model = f"{BASE}/{kind}", _MODELS[kind]
+    path, answer = f"{BASE}/{kind}", _ANSWERS[kind]
     return (
         Operation(
             "POST",
             path,
             endpoint,
             summary,
-            model,
+            answer,
             (*codes, *refused),
             202,
             body,
@@ -259,7 +274,7 @@ def _of_kind(
             f"{path}/{{taskId}}",
             look,
             "Look at a task, or wait for its end.",
-            model,
+            answer,
             found,
             parameters=(CLIENT_ID, _PREFER, _ETAG),
         ),
@@ -268,7 +283,7 @@ def _of_kind(
             f"{path}/{{taskId}}",
             cancel,
             "Cancel a task; one that is over stays as it is.",
-            model,
+            answer,
             found,
             parameters=(CLIENT_ID,),
         ),
@@ -279,21 +294,21 @@ TASK_OPERATIONS: Final = (
     *_of_kind(
         "remember",
         remember,
-        contract.RememberBody,
+        RememberBody,
         "Remember a fact.",
         ("invalid_content", "invalid_context_mode", "invalid_scope", "invalid_expires"),
     ),
     *_of_kind(
         "forget",
         forget,
-        contract.ForgetBody,
+        ForgetBody,
         "Forget an entry, or what a description means.",
         ("invalid_query", "invalid_scope"),
     ),
     *_of_kind(
         "dream",
         dream,
-        contract.DreamBody,
+        DreamBody,
         "Tidy the memory: merge what says the same, remove what has expired.",
         (),
     ),
@@ -333,7 +348,7 @@ async def recall(call: Call) -> Response:
     if not await call.is_still_known():
         raise HttpProblem("token_required", headers={"WWW-Authenticate": "Bearer"})
     error = None if recalled.error is None else recall_code(recalled.error)
-    return answered(contract.Recalled.model_validate({**recalled.as_json(), "error": error}))
+    return answered(contract.read(contract.Recalled, {**recalled.as_json(), "error": error}, "a recall"))
 
 
 _CLIENT_ID: Final = Parameter(
@@ -350,7 +365,7 @@ RECALL_OPERATIONS: Final = (
         "Recall what of the memory helps with a message.",
         contract.Recalled,
         ("invalid_client_id", "workspace_draining"),
-        body=contract.RecallBody,
+        body=RecallBody,
         parameters=(_CLIENT_ID,),
     ),
 )
@@ -371,16 +386,16 @@ async def list_reviews(call: Call) -> Response:
 
     def body(place: Place, _: Cancel) -> contract.ReviewList:
         return contract.ReviewList(
-            reviews=[
+            reviews=tuple(
                 contract.Review(
                     review_id=each.id,
                     kind=each.run.kind,
                     at=each.run.at,
-                    reasons=list(each.reasons),
-                    paths=[path.text for path in each.change_set.paths],
+                    reasons=tuple(each.reasons),
+                    paths=tuple(path.text for path in each.change_set.paths),
                 )
                 for each in review.waiting(place)
-            ]
+            )
         )
 
     return answered(await _at(call, body, writes=False))
@@ -390,66 +405,55 @@ async def show_review(call: Call) -> Response:
     """Answer what a review would commit."""
     review_id = call.request.path_params["reviewId"]
     shown = await _at(call, lambda place, _: review.show(review_id, place), "review_not_found", writes=False)
-    return answered(contract.ReviewShown(review_id=shown.review_id, text=shown.text, digest=shown.digest))
+    return answered(shown)
 
 
 async def approve(call: Call) -> Response:
     """Commit what waits."""
-    body = await call.body(contract.ApproveBody)
+    body = await call.body(ApproveBody)
     review_id = call.request.path_params["reviewId"]
     decided = await _at(
         call,
         lambda place, cancel: review.approve(review_id, body.digest, place, cancel=cancel),
         "review_not_found",
     )
-    return answered(_decided(decided))
+    return answered(decided)
 
 
 async def reject(call: Call) -> Response:
     """Decide that what waits is never committed."""
-    await call.body(contract.RejectBody)
+    await call.body(RejectBody)
     review_id = call.request.path_params["reviewId"]
-    return answered(
-        _decided(
-            await _at(
-                call, lambda place, cancel: review.reject(review_id, place, cancel=cancel), "review_not_found"
-            )
-        )
+    decided = await _at(
+        call, lambda place, cancel: review.reject(review_id, place, cancel=cancel), "review_not_found"
     )
+    return answered(decided)
 
 
 async def undo_task(call: Call) -> Response:
     """Take back what a task did."""
-    body = await call.body(contract.UndoBody)
+    body = await call.body(UndoBody)
     result = await _at(call, lambda place, cancel: undo(body.task_id, place, cancel=cancel))
     if isinstance(result.error, NotFound):
         raise HttpProblem("task_not_found")
     if result.error is not None:
         raise result.error
-    return answered(
-        contract.Undone(
-            task_id=result.task_id,
-            undone=result.undone,
-            files_touched=[change.path for change in result.changes],
-            touched_scopes=list(result.touched_scopes),
-            notes=list(result.notes),
-        )
-    )
+    return answered(result)
 
 
 async def erase(call: Call) -> Response:
     """Erase an entry or what a task did; without `yes` only say what would go."""
-    asked = await call.body(contract.EraseBody)
+    asked = await call.body(EraseBody)
 
-    def body(place: Place, cancel: Cancel) -> contract.Erasure:
+    def body(place: Place, cancel: Cancel) -> contract.ErasePlan | contract.EraseReceipt:
         where = erasing.EraseGround(
             place.state, place.roots, place.policy, Patience(time.monotonic() + WAIT_SECONDS, cancel)
         )
         if not asked.yes:
             plan = erasing.plan(asked.target, where).as_json()
             del plan["target"]
-            return contract.Erasure.model_validate(plan)
-        return contract.Erasure.model_validate(erasing.erase(asked.target, where).as_json())
+            return contract.ErasePlan(**plan)
+        return contract.EraseReceipt(**erasing.erase(asked.target, where).as_json())
 
     return answered(await _at(call, body, "nothing_to_erase", writes=asked.yes))
 
@@ -502,17 +506,6 @@ async def _at(
         raise HttpProblem(not_found) from None
 
 
-def _decided(decided: review.Decided) -> contract.Decided:
-    return contract.Decided(
-        review_id=decided.review_id,
-        status="rejected" if decided.task_id is None else "approved",
-        task_id=decided.task_id,
-        files_touched=[change.path for change in decided.changes],
-        touched_scopes=list(decided.touched_scopes),
-        notes=list(decided.notes),
-    )
-
-
 _UNAVAILABLE: Final = ("managed_memory_unavailable", "deadline", "invalid_scope")
 _REFUSED: Final = ("store_conflict", "refused", "path_escape", "bad_name", "quota", "content_rejected")
 
@@ -542,7 +535,7 @@ OWNER_OPERATIONS: Final = (
         "Commit exactly what was shown.",
         contract.Decided,
         (*_UNAVAILABLE, *_REFUSED, "review_not_found", "review_closed", "review_changed"),
-        body=contract.ApproveBody,
+        body=ApproveBody,
         owner_only=True,
     ),
     Operation(
@@ -552,7 +545,7 @@ OWNER_OPERATIONS: Final = (
         "Decide that it is never committed.",
         contract.Decided,
         (*_UNAVAILABLE, "review_not_found", "review_closed"),
-        body=contract.RejectBody,
+        body=RejectBody,
         owner_only=True,
     ),
     Operation(
@@ -570,7 +563,7 @@ OWNER_OPERATIONS: Final = (
             "erased",
             "pending_review",
         ),
-        body=contract.UndoBody,
+        body=UndoBody,
         owner_only=True,
     ),
     Operation(
@@ -578,9 +571,9 @@ OWNER_OPERATIONS: Final = (
         f"{BASE}/erase",
         erase,
         "Erase an entry or what a task did, for good; without `yes` only say what would go.",
-        contract.Erasure,
+        Erasure,
         (*_UNAVAILABLE, *_REFUSED, "nothing_to_erase"),
-        body=contract.EraseBody,
+        body=EraseBody,
         owner_only=True,
     ),
     Operation(
@@ -634,9 +627,9 @@ async def capabilities(call: Call) -> Response:
     if workspace is None:
         raise HttpProblem("untrusted_workspace")
     # All have one policy, and so the same scopes.
-    scopes = sorted(workspace.scopes().values())
+    scopes = tuple(sorted(workspace.scopes().values()))
     details = {
-        "workspace_memory_remember": contract.Feature(modes=list(ContextMode), scopes=scopes),
+        "workspace_memory_remember": contract.Feature(modes=tuple(ContextMode), scopes=scopes),
         "workspace_memory_forget": contract.Feature(scopes=scopes),
         "workspace_memory_dream": contract.Feature(),
         "workspace_memory_recall": contract.Feature(),
@@ -648,9 +641,9 @@ async def capabilities(call: Call) -> Response:
         contract.Capabilities(
             version=__version__,
             workspace=workspace.key,
-            features=["health", "capabilities", "session_events", *details, *of_scopes],
+            features=("health", "capabilities", "session_events", *details, *of_scopes),
             feature_details=details,
-            limits=contract.Limits(
+            limits=contract.DaemonLimits(
                 content_bytes=MAX_FACT_BYTES,
                 body_bytes=MAX_BODY_BYTES,
                 pending_tasks=MAX_PENDING,
@@ -702,7 +695,7 @@ async def ready(call: Call) -> Response:
         raise HttpProblem("not_ready", reason="draining", workspaces=problems)
     if any(problems.values()):
         raise HttpProblem("not_ready", reason="unavailable", workspaces=problems)
-    return answered(contract.Readiness(workspaces=list(problems)))
+    return answered(contract.Readiness(workspaces=tuple(problems)))
 
 
 async def follow(call: Call) -> Response:
@@ -745,7 +738,7 @@ async def mcp(call: Call) -> Response:
 
 async def open_ui(call: Call) -> Response:
     """Answer where the page is, and a code to sign in with."""
-    await call.body(contract.UiBody)
+    await call.body(UiBody)
     url, code = call.core.open_ui()
     return answered(contract.UiOpened(url=url, code=code, seconds=round(CODE_SECONDS)))
 
@@ -798,7 +791,7 @@ ABOUT_OPERATIONS: Final = (
         "Open the page of the daemon, and make a code to sign in there with.",
         contract.UiOpened,
         ("ui_not_installed", "ui_not_local", "ui_port_taken"),
-        body=contract.UiBody,
+        body=UiBody,
         owner_only=True,
     ),
     Operation(

@@ -31,7 +31,7 @@ from muniment.store.state import LedgerState, shared_root_key
 
 if TYPE_CHECKING:
     from muniment.fleet.node import FleetNode
-    from muniment.recall.recaller import Recalled, Recaller
+    from muniment.recall.recaller import Recaller, Recollection
 
 TURN_SECONDS: Final = 2.0
 """Seconds after which a turn begins no further task: other homes have theirs."""
@@ -218,7 +218,7 @@ class HomeCore:
 
     # -- memory
 
-    async def recall(self, workspace: HomeCore, token: str, body: RecallBody) -> Recalled:
+    async def recall(self, workspace: HomeCore, token: str, body: RecallBody) -> Recollection:
         """What of the memory helps; see `Recalls.recall`.
 
         Raises:

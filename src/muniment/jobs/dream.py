@@ -22,7 +22,7 @@ import secrets
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal
 from itertools import chain
@@ -41,14 +41,14 @@ from muniment.content.markdown import relative_links
 from muniment.content.provenance import is_made_of
 from muniment.content.titles import title_of
 from muniment.content.words import STOP_WORDS, alike, comparable, features
+from muniment.contract import KeptEntry
 from muniment.errors import Cancelled, DreamFailed, DreamTimeout, MunimentError, ToolError
 from muniment.jobs.forget import expired_by, topics_of
 from muniment.jobs.place import Holding, Place, may_see, read_holding, reason_to_keep
 from muniment.jobs.request import (
     Counts,
+    DreamReport,
     DreamRequest,
-    DreamResult,
-    Spared,
     as_job_error,
     check_task_id,
     done_before,
@@ -129,7 +129,7 @@ class Findings:
     same: tuple[Same, ...]
     repeated: int
     alike: tuple[tuple[Holding, ...], ...]
-    kept: tuple[Spared, ...]
+    kept: tuple[KeptEntry, ...]
 
 
 def look(place: Place, scope: Scope, request: Trust, now: str, budget: Budget) -> Findings:
@@ -161,7 +161,7 @@ class _Look:
         self._judge = Judge(place.policy)
         self._names: dict[str, frozenset[str]] = {}
         self._bodies: dict[str, str] = {}
-        self._kept: list[Spared] = []
+        self._kept: list[KeptEntry] = []
 
     def findings(self, now: str) -> Findings:
         rows = self._view.entries()
@@ -264,7 +264,7 @@ class _Look:
     def _may_go(self, holding: Holding) -> bool:
         reason = self._reason(holding)
         if reason is not None:
-            self._kept.append(Spared(holding.path.text, reason))
+            self._kept.append(KeptEntry(holding.path.text, reason))
         return reason is None
 
     def _broken_links(self, entry: Entry, rel: RelPath) -> int:
@@ -452,8 +452,8 @@ class _DreamTask:
     files: int = 0
     bytes: int = 0
 
-    def result(self, budget: Budget | None, **more: Any) -> DreamResult:
-        return DreamResult(
+    def result(self, budget: Budget | None, **more: Any) -> DreamReport:
+        return DreamReport(
             task_id=self.id,
             decided_by=self.model.name,
             policy=self.place.policy.label,
@@ -463,7 +463,7 @@ class _DreamTask:
 
 
 @traced(KIND)
-def dream(request: DreamRequest, place: Place, model: Model, *, cancel: Cancel | None = None) -> DreamResult:
+def dream(request: DreamRequest, place: Place, model: Model, *, cancel: Cancel | None = None) -> DreamReport:
     """Carry out one request; what goes wrong is in the result's `error`, never raised.
 
     Args:
@@ -498,12 +498,12 @@ def dream(request: DreamRequest, place: Place, model: Model, *, cancel: Cancel |
         code=None if result.error is None else result.error.code,
         turns=result.turns,
         seconds=round(result.seconds, 3),
-        **result.counts.as_json(),
+        **asdict(result.counts),
     )
     return result
 
 
-def _attempt(task: _DreamTask, scopes: Sequence[Scope], budget: Budget) -> DreamResult:
+def _attempt(task: _DreamTask, scopes: Sequence[Scope], budget: Budget) -> DreamReport:
     """Steps 1 to 5, once."""
     policy = task.place.policy
     task.notes = []
@@ -594,7 +594,7 @@ def _result(
     steps: Sequence[DreamStep],
     done: Commit,
     left: int,
-) -> DreamResult:
+) -> DreamReport:
     """What happened, read from what was committed."""
     gone = {change.path for change in done.changes if change.kind == "delete"}
     over = {each.path.text for step in steps if step.is_over for each in step.change_set.changes} & gone
@@ -633,7 +633,7 @@ def _touched_topics(task: _DreamTask, done: Commit) -> tuple[str, ...]:
     return () if kept is None else topics_of(kept.changes)
 
 
-def _again(task: _DreamTask, done: CommitRow) -> DreamResult:
+def _again(task: _DreamTask, done: CommitRow) -> DreamReport:
     """The result of a task that committed already, as far as the ledger knows it."""
     known = done.known
     gone = {change.path for change in known if change.kind == "delete"}

@@ -27,7 +27,7 @@ import secrets
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import islice
 from typing import Any, Final
@@ -43,6 +43,7 @@ from muniment.content.gates import one_line
 from muniment.content.markdown import Item, NotSeparable, outline, without
 from muniment.content.negation import Says, denied, ended, turns
 from muniment.content.words import significant, vocabulary
+from muniment.contract import KeptEntry, RemovedEntry
 from muniment.errors import (
     Cancelled,
     ForgetFailed,
@@ -59,10 +60,8 @@ from muniment.jobs.request import (
     MAX_QUERY_BYTES,
     MAX_QUERY_WORDS,
     SHOWN_PATHS,
+    ForgetReport,
     ForgetRequest,
-    ForgetResult,
-    Removed,
-    Spared,
     as_job_error,
     check_task_id,
     done_before,
@@ -185,7 +184,7 @@ def _items(items: Collection[Item], words: Collection[str]) -> Iterator[Item]:
 _BREAK: Final = re.compile("\r\n|\n|\r")
 
 
-def removal(path: CanonicalPath, entry: Entry, said: str) -> Removed:
+def removal(path: CanonicalPath, entry: Entry, said: str) -> RemovedEntry:
     """An entry, or a part of one, as it is told that it went.
 
     Args:
@@ -194,10 +193,10 @@ def removal(path: CanonicalPath, entry: Entry, said: str) -> Removed:
         said: its name, or the text of the part; only the start of it is told.
     """
     start = said[: 10 * MAX_DESCRIPTION_CHARS]
-    return Removed(topic_of(entry), shortened(one_line(start), MAX_DESCRIPTION_CHARS), path.text)
+    return RemovedEntry(topic_of(entry), shortened(one_line(start), MAX_DESCRIPTION_CHARS), path.text)
 
 
-def removals(path: CanonicalPath, entry: Entry, parts: Sequence[Item]) -> Iterator[Removed]:
+def removals(path: CanonicalPath, entry: Entry, parts: Sequence[Item]) -> Iterator[RemovedEntry]:
     """Some parts of an entry as it is told that they went, each with its lines."""
     behind = len(entry.text) - len(entry.body)
     ends = [found.end() for found in _BREAK.finditer(entry.text)] if parts else []
@@ -205,7 +204,7 @@ def removals(path: CanonicalPath, entry: Entry, parts: Sequence[Item]) -> Iterat
         lines = entry.body[part.start : part.end].rstrip()
         start = part.start + len(lines) - len(lines.lstrip("\r\n"))
         line = bisect_right(ends, behind + start) + 1
-        yield removal(path, entry, part.own)._replace(line=line, text=lines.lstrip("\r\n"))
+        yield replace(removal(path, entry, part.own), line=line, text=lines.lstrip("\r\n"))
 
 
 def topic_of(entry: Entry) -> str:
@@ -219,7 +218,7 @@ def topics_of(changes: Iterable[ChangeRow]) -> tuple[str, ...]:
     return tuple(sorted({topic_of(parse(data)) for data in known if data is not None}))
 
 
-def forgotten_by(place: Place, done: CommitRow) -> tuple[Removed, ...]:
+def forgotten_by(place: Place, done: CommitRow) -> tuple[RemovedEntry, ...]:
     """The entries and items that the commit of a forget removed, as far as their bytes are known."""
     return tuple(each for item in done.changes if not item.is_erased for each in _of_change(place, item))
 
@@ -238,7 +237,7 @@ def expired_by(place: Place, done: CommitRow) -> frozenset[str]:
     return frozenset(found)
 
 
-def _of_change(place: Place, item: ChangeRow) -> Iterator[Removed]:
+def _of_change(place: Place, item: ChangeRow) -> Iterator[RemovedEntry]:
     path, before, after = item.change.path, item.change.before or b"", item.change.after
     entry = parse(before)
     if after is None:
@@ -300,7 +299,7 @@ class _Meant:
 
     holding: Holding
     item: Item | None
-    removed: Removed
+    removed: RemovedEntry
 
     @property
     def text(self) -> str:
@@ -323,7 +322,7 @@ class _ForgetTask:
     place: Place
     model: Model
     id: str
-    kept: list[Spared] = field(default_factory=list)
+    kept: list[KeptEntry] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     near: tuple[str, ...] = ()
 
@@ -341,22 +340,30 @@ class _ForgetTask:
         """Its keyed digest."""
         return self.place.state.keyed(self.query)
 
-    def result(self, budget: Budget | None, **more: Any) -> ForgetResult:
-        return ForgetResult(
+    def result(self, budget: Budget | None, **more: Any) -> ForgetReport:
+        gone = more.get("removed_entries", ()) if more.get("touched_scopes") else ()
+        return ForgetReport(
             task_id=self.id,
             decided_by=self.model.name,
             policy=self.place.policy.label,
             kept=tuple(self.kept),
             near=self.near,
+            touched_topics=tuple(sorted({each.topic for each in gone})),
             **spent(budget),
-            **{"summary": "", "notes": tuple(self.notes), **more},
+            **{
+                "summary": "",
+                "removed_entries": (),
+                "touched_scopes": (),
+                "notes": tuple(self.notes),
+                **more,
+            },
         )
 
 
 @traced(KIND)
 def forget(
     request: ForgetRequest, place: Place, model: Model, *, cancel: Cancel | None = None
-) -> ForgetResult:
+) -> ForgetReport:
     """Carry out one request; what goes wrong is in the result's `error`, never raised.
 
     Args:
@@ -430,7 +437,7 @@ def _words(query: str) -> tuple[str, ...]:
     return words
 
 
-def _attempt(task: _ForgetTask, wanted: Wanted, scopes: Sequence[Scope], budget: Budget) -> ForgetResult:
+def _attempt(task: _ForgetTask, wanted: Wanted, scopes: Sequence[Scope], budget: Budget) -> ForgetReport:
     """Steps 2 to 6, once."""
     task.kept, task.notes, task.near = [], [], ()
     place = task.place
@@ -497,11 +504,11 @@ def _nothing(task: _ForgetTask, wanted: Wanted) -> str:
     return f"{said}; these are near: {', '.join(task.near)}" if task.near else said
 
 
-def _paths(removed: Iterable[Removed]) -> str:
+def _paths(removed: Iterable[RemovedEntry]) -> str:
     return ", ".join(dict.fromkeys(each.path for each in removed))
 
 
-def _again(task: _ForgetTask, done: CommitRow) -> ForgetResult:
+def _again(task: _ForgetTask, done: CommitRow) -> ForgetReport:
     """The result of a task that committed already, as far as the ledger knows it."""
     removed = forgotten_by(task.place, done)
     task.kept, task.notes = [], list(done.notes)
@@ -522,7 +529,7 @@ def _too_many(matches: Sequence[_Meant], limit: int) -> str | None:
     return f"this means {len(matches)} things, and one forget may remove {limit}; use more words"
 
 
-def _refused(task: _ForgetTask, matches: Sequence[_Meant], told: str, budget: Budget) -> ForgetResult:
+def _refused(task: _ForgetTask, matches: Sequence[_Meant], told: str, budget: Budget) -> ForgetReport:
     """A preview that names all of them; where they were to be removed, an error that names some."""
     if not task.request.yes:
         task.notes.append(told)
@@ -570,7 +577,7 @@ def _meant(task: _ForgetTask, judge: Judge, holding: Holding, wanted: Wanted) ->
             return  # The model is shown its parts.
         reason = _reason_for_items(holding, found.items)
     if reason is not None:
-        task.kept.append(Spared(path.text, reason))
+        task.kept.append(KeptEntry(path.text, reason))
         return
     if found.is_whole:
         name = titled(entry, path.rel).name if holding.row.held is None else holding.row.name
@@ -600,7 +607,7 @@ def _undenied(task: _ForgetTask, matches: Sequence[_Meant], words: Sequence[str]
     left: list[_Meant] = []
     for match in matches:
         if match.holding.row.held is None and ended(match.said, says):
-            task.kept.append(Spared(match.removed.path, f"{_OVER}{_HOW}"))
+            task.kept.append(KeptEntry(match.removed.path, f"{_OVER}{_HOW}"))
         else:
             left.append(match)
     opposite = [match for match in left if match.holding.row.held is None and denied(match.said, says)]
@@ -610,7 +617,7 @@ def _undenied(task: _ForgetTask, matches: Sequence[_Meant], words: Sequence[str]
     for match in opposite:
         is_current = match.holding.at > newest
         why = f"{_OPPOSITE}{', and is what is current' if is_current else ''}{_HOW}"
-        task.kept.append(Spared(match.removed.path, why))
+        task.kept.append(KeptEntry(match.removed.path, why))
     return [match for match in left if match not in opposite]
 
 
@@ -678,9 +685,9 @@ def _chosen(
     for match in matches:
         row = match.holding.row
         if row.held is not None:
-            task.kept.append(Spared(match.removed.path, "its text is held back from models"))
+            task.kept.append(KeptEntry(match.removed.path, "its text is held back from models"))
         elif row.expires is not None and row.expires <= now:
-            task.kept.append(Spared(match.removed.path, "its time is over: the next dream removes it"))
+            task.kept.append(KeptEntry(match.removed.path, "its time is over: the next dream removes it"))
         else:
             shown.append(match)
     if len(shown) > MAX_OPTIONS:
@@ -698,7 +705,7 @@ def _chosen(
     return [options[number] for number in chosen]
 
 
-def _change_set(matches: Iterable[_Meant], kept: list[Spared]) -> tuple[ChangeSet, list[_Meant]]:
+def _change_set(matches: Iterable[_Meant], kept: list[KeptEntry]) -> tuple[ChangeSet, list[_Meant]]:
     """What removes the matches, and those of them that it removes; the others are kept."""
     of_file: dict[str, list[_Meant]] = {}
     for match in matches:
@@ -714,7 +721,7 @@ def _change_set(matches: Iterable[_Meant], kept: list[Spared]) -> tuple[ChangeSe
     return ChangeSet(tuple(changes)), going
 
 
-def _cut(matches: Sequence[_Meant], kept: list[Spared]) -> tuple[bytes | None, list[_Meant]]:
+def _cut(matches: Sequence[_Meant], kept: list[KeptEntry]) -> tuple[bytes | None, list[_Meant]]:
     """A file without the items of matches, None where nothing is left; and those that could be removed."""
     data, body = matches[0].holding.data, matches[0].holding.entry.body
     before = data[: len(data) - len(body.encode())]
@@ -725,14 +732,14 @@ def _cut(matches: Sequence[_Meant], kept: list[Spared]) -> tuple[bytes | None, l
         try:
             body = without(body, match.item)
         except NotSeparable as problem:
-            kept.append(Spared(match.removed.path, f"{problem}; edit it by hand"))
+            kept.append(KeptEntry(match.removed.path, f"{problem}; edit it by hand"))
             continue
         done.insert(0, match)
     if outline(body).is_empty:
         return None, done
     left = before + body.encode()
     if done and not _may_be_left(matches[0].holding, left):
-        kept += [Spared(match.removed.path, _WOULD_BE_HELD) for match in done]
+        kept += [KeptEntry(match.removed.path, _WOULD_BE_HELD) for match in done]
         return data, []
     return left, done
 

@@ -41,6 +41,7 @@ from muniment.content.provenance import Whose, holds, names, separate_items, sta
 from muniment.content.secrets import find_secret, redacted
 from muniment.content.titles import slug, titles_of
 from muniment.content.words import comparable, is_running, sayings
+from muniment.contract import SupersededEntry
 from muniment.errors import (
     Cancelled,
     InvalidContextMode,
@@ -61,9 +62,9 @@ from muniment.errors import (
 from muniment.jobs.place import Place
 from muniment.jobs.related import gone_by, related_to
 from muniment.jobs.request import (
+    JobStatus,
+    RememberReport,
     RememberRequest,
-    RememberResult,
-    Status,
     as_job_error,
     check_content,
     check_task_id,
@@ -379,14 +380,19 @@ class _RememberTask:
             return RememberRefused("refused: what ends is an entry of its own")
         return _Followed("it would have put its own words in the place of an entry")
 
-    def result(self, budget: Budget | None, **more: Any) -> RememberResult:
+    def result(self, budget: Budget | None, **more: Any) -> RememberReport:
         more["notes"] = (*self.notes, *more.get("notes", ()))
-        return RememberResult(
+        return RememberReport(
             task_id=self.id,
             enforcement=self.held.enforcement if self.held else None,
             missing_layers=self.held.missing if self.held else (),
             decided_by=self.decided_by or self.model.name,
             policy=self.place.policy.label,
+            superseded=tuple(
+                SupersededEntry(each.path, each.superseded.id)
+                for each in more.get("changes", ())
+                if each.superseded is not None
+            ),
             **spent(budget),
             **{"summary": "", "files_touched": (), "touched_scopes": (), **more},
         )
@@ -401,7 +407,7 @@ def remember(
     cancel: Cancel | None = None,
     observe: Observer = lambda _: None,
     witness: Witness = lambda _: None,
-) -> RememberResult:
+) -> RememberReport:
     """Carry out one request; what goes wrong is in the result's `error`, never raised.
 
     Args:
@@ -431,7 +437,7 @@ def remember(
             budget = Budget(policy.limits, token, place.clock)
             result = _carried_out(task, brief, policy, budget)
         except MunimentError as error:
-            status: Status = "cancelled" if isinstance(error, Cancelled) else "failed"
+            status: JobStatus = "cancelled" if isinstance(error, Cancelled) else "failed"
             result = task.result(budget, status=status, error=_as_job_error(error, place))
         if result.error is not None:
             put_on_record(
@@ -484,7 +490,7 @@ def _without_secrets(fact: str, policy: Policy) -> str:
     return fact
 
 
-def _carried_out(task: _RememberTask, brief: Brief, policy: Policy, budget: Budget) -> RememberResult:
+def _carried_out(task: _RememberTask, brief: Brief, policy: Policy, budget: Budget) -> RememberReport:
     """Step 6: by the model, or else by the rules."""
     try:
         return _as_items_or_one(task, brief, policy, budget)
@@ -497,7 +503,7 @@ def _carried_out(task: _RememberTask, brief: Brief, policy: Policy, budget: Budg
     return _as_items_or_one(task, brief, policy, budget)
 
 
-def _as_items_or_one(task: _RememberTask, brief: Brief, policy: Policy, budget: Budget) -> RememberResult:
+def _as_items_or_one(task: _RememberTask, brief: Brief, policy: Policy, budget: Budget) -> RememberReport:
     """By the rules a list of facts is filed item by item, or whole where that cannot be."""
     try:
         return _attempts(task, brief, policy, budget)
@@ -509,7 +515,7 @@ def _as_items_or_one(task: _RememberTask, brief: Brief, policy: Policy, budget: 
     return _attempts(task, replace(brief, is_one=True), policy, budget)
 
 
-def _attempts(task: _RememberTask, brief: Brief, policy: Policy, budget: Budget) -> RememberResult:
+def _attempts(task: _RememberTask, brief: Brief, policy: Policy, budget: Budget) -> RememberReport:
     """Step 5: at most one repeat, on a conflict, with what is left of the budget."""
     try:
         return _attempt(task, brief, policy, budget)
@@ -523,7 +529,7 @@ def _attempts(task: _RememberTask, brief: Brief, policy: Policy, budget: Budget)
             raise conflict from error  # What was left of the budget did not suffice for a second run.
 
 
-def _attempt(task: _RememberTask, brief: Brief, policy: Policy, budget: Budget) -> RememberResult:
+def _attempt(task: _RememberTask, brief: Brief, policy: Policy, budget: Budget) -> RememberReport:
     """Steps 3 and 4, once."""
     place, patience = task.place, Patience(budget.deadline, task.cancel)
     related = related_to(brief, task.request.trust, place, policy, patience, task.end_of)
@@ -610,7 +616,7 @@ def _raise_unless_final(task: _RememberTask, outcome: RunOutcome) -> None:
 
 def _without_changes(
     task: _RememberTask, budget: Budget, outcome: RunOutcome, known: Collection[str]
-) -> RememberResult:
+) -> RememberReport:
     """The agent finished and proposed nothing: known already, refused, or idle."""
     if known:
         summary = f"already known: {', '.join(sorted(known))}"
@@ -649,7 +655,7 @@ def _end_of(request: RememberRequest, fact: str) -> date | None:
         ) from None
 
 
-def _committed(task: _RememberTask, budget: Budget, outcome: RunOutcome, done: Commit) -> RememberResult:
+def _committed(task: _RememberTask, budget: Budget, outcome: RunOutcome, done: Commit) -> RememberReport:
     paths = tuple(change.path for change in done.changes)
     return task.result(
         budget,
@@ -772,7 +778,7 @@ def _as_job_error(error: MunimentError, place: Place) -> MunimentError:
             return as_job_error(error, RememberFailed, RememberTimeout)
 
 
-def _again(task: _RememberTask, done: CommitRow) -> RememberResult:
+def _again(task: _RememberTask, done: CommitRow) -> RememberReport:
     """The result of a task that committed already, as far as the ledger knows it."""
     paths = tuple(change.path for change in done.known)
     return task.result(
@@ -793,7 +799,7 @@ def _expiry_of(row: ChangeRow) -> datetime | None:
     return None if row.change.after is None else parse(row.change.after).expires
 
 
-def _log(result: RememberResult) -> None:
+def _log(result: RememberReport) -> None:
     escape = result.error if isinstance(result.error, PathEscape) else None
     events.emit(
         "remember_ended",

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from functools import wraps
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, ParamSpec, Protocol, TypeVar
 
 from muniment import events
 from muniment.agent.model import Budget, ModelError, Turn
 from muniment.content.admission import own
+from muniment.contract import DreamResult, ForgetResult, KeptEntry, RememberResult
 from muniment.errors import (
     DeadlineExceeded,
     InvalidContent,
@@ -22,11 +23,11 @@ from muniment.errors import (
     StoreConflict,
 )
 from muniment.kernel.decide import Policy
-from muniment.kernel.names import Enforcement, Scope, Trust
+from muniment.kernel.names import Scope, Trust
 from muniment.kernel.path import MAX_MARKS, overlong_run
 from muniment.names import MAX_FACT_BYTES, ContextMode, FenceLayer
 from muniment.store.audit import append, timestamp
-from muniment.store.ledger import Change, ChangeRow, CommitRow, Run, Superseded, of_task, root_key
+from muniment.store.ledger import Change, ChangeRow, CommitRow, Run, of_task, root_key
 from muniment.store.review import waiting_of
 from muniment.store.state import State
 from muniment.store.trust import new_ulid
@@ -156,7 +157,7 @@ def error_json(error: MunimentError | None) -> dict[str, Any]:
 MAX_TASK_CHARS: Final = 100
 """Characters of a task's id."""
 
-Status = Literal["completed", "dry_run", "failed", "cancelled"]
+JobStatus = Literal["completed", "dry_run", "failed", "cancelled"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,8 +187,8 @@ class RememberRequest:
     expires: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class RememberResult:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RememberReport(RememberResult):
     """What came of a request.
 
     Attributes:
@@ -197,12 +198,11 @@ class RememberResult:
         enforcement: what held the run's worker; None: it came to none.
         missing_layers: layers of the kernel fence that did not hold it.
         decided_by: `rules`, or the model's name.
-        trust: of what was written, the least of it; below that of the request where a model put it into words
-            of its own. None: nothing was.
+        trust: the least of what was written. None: nothing was.
+        superseded: what no longer holds because of the fact; of a dry run, what would not.
         timeline: what each turn took of the model.
         repeated: the task had committed before; this is what it did then.
         changes: the change-set; of a dry run, what would have been committed.
-        expires: the day on which what was written is no longer told, such as `2026-12-31`; None: it lasts.
         notes: what a person should know, such as where a hand-written index was saved.
         summary: one sentence of ours.
         error: why it failed, with its stable code.
@@ -210,30 +210,17 @@ class RememberResult:
     """
 
     task_id: str
-    status: Status
-    summary: str
-    files_touched: tuple[str, ...]
-    touched_scopes: tuple[Scope, ...]
-    enforcement: Enforcement | None
-    decided_by: str
+    status: JobStatus
     turns: int
     seconds: float
     policy: str
     missing_layers: tuple[FenceLayer, ...] = ()
-    trust: Trust | None = None
     timeline: tuple[Turn, ...] = ()
     unchanged: bool = False
     repeated: bool = False
     changes: tuple[Change, ...] = ()
-    notes: tuple[str, ...] = ()
     error: MunimentError | None = None
     detail: str | None = None
-    expires: str | None = None
-
-    @property
-    def superseded(self) -> dict[str, Superseded]:
-        """What no longer holds because of the fact, by the path at which the fact stands now."""
-        return {each.path: each.superseded for each in self.changes if each.superseded is not None}
 
     def as_json(self) -> dict[str, Any]:
         """The document that `remember --json` prints."""
@@ -257,7 +244,7 @@ class RememberResult:
         if self.repeated:
             document["repeated"] = True
         if self.superseded:
-            document["superseded"] = [{"path": path, "id": each.id} for path, each in self.superseded.items()]
+            document["superseded"] = [{"path": each.path, "id": each.id} for each in self.superseded]
         if self.notes:
             document["notes"] = list(self.notes)
         if self.detail is not None:
@@ -330,43 +317,19 @@ class ForgetRequest:
     digest: str | None = None
 
 
-class Removed(NamedTuple):
-    """An entry, or an item of one, that went or would go.
-
-    Attributes:
-        topic: the type of the entry, such as `project`; `reference` where it says none.
-        summary: one line that says what it was; what is held back from models is not quoted.
-        path: of the entry, as a logical path.
-        line: where in its file the lines begin that go, from 1; None: all of the file goes.
-        text: those lines as they are, without blank ones around them.
-    """
-
-    topic: str
-    summary: str
-    path: str
-    line: int | None = None
-    text: str | None = None
-
-
-class Spared(NamedTuple):
-    """An entry that was meant and stays, and why."""
-
-    path: str
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class ForgetResult:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForgetReport(ForgetResult):
     """What came of a forget.
 
     Attributes:
         status: only `completed` removed anything, and maybe nothing, where nothing was meant.
         summary: one line for people.
-        removed_entries: what went; of a preview, what would go.
+        removed_entries: what went; of a preview, what would go. What is held back from models is not quoted.
         kept: what was meant and stays.
         near: where nothing was meant, logical paths of entries that share a word with the description, at
             most `SHOWN_PATHS`, the best first.
         touched_scopes: where something went.
+        touched_topics: what it was about.
         decided_by: `rules`, or the model's name.
         notes: what a person should know.
         repeated: the task had committed before; this is what the ledger knows of what it did then.
@@ -377,19 +340,12 @@ class ForgetResult:
 
     task_id: str
     status: Literal["completed", "preview", "failed", "cancelled"]
-    summary: str
     decided_by: str
     policy: str
     turns: int
     seconds: float
     timeline: tuple[Turn, ...]
-    removed_entries: tuple[Removed, ...] = ()
-    kept: tuple[Spared, ...] = ()
-    near: tuple[str, ...] = ()
-    touched_scopes: tuple[Scope, ...] = ()
-    notes: tuple[str, ...] = ()
     repeated: bool = False
-    digest: str | None = None
     error: MunimentError | None = None
 
     def as_json(self) -> dict[str, Any]:
@@ -398,8 +354,8 @@ class ForgetResult:
             "task_id": self.task_id,
             "status": self.status,
             "summary": self.summary,
-            "removed_entries": [each._asdict() for each in self.removed_entries],
-            "kept": [each._asdict() for each in self.kept],
+            "removed_entries": [asdict(each) for each in self.removed_entries],
+            "kept": [asdict(each) for each in self.kept],
             "near": list(self.near),
             "touched_scopes": list(self.touched_scopes),
             "decided_by": self.decided_by,
@@ -465,13 +421,9 @@ class Counts:
     left: int = 0
     rejected: int = 0
 
-    def as_json(self) -> dict[str, int]:
-        """By name."""
-        return {name: getattr(self, name) for name in self.__slots__}
-
 
 @dataclass(frozen=True, slots=True)
-class DreamResult:
+class DreamReport:
     """What came of a dream.
 
     Attributes:
@@ -503,12 +455,23 @@ class DreamResult:
     deduped_entries: tuple[str, ...] = ()
     expired_entries: tuple[str, ...] = ()
     alike: tuple[tuple[str, ...], ...] = ()
-    kept: tuple[Spared, ...] = ()
+    kept: tuple[KeptEntry, ...] = ()
     touched_topics: tuple[str, ...] = ()
     touched_scopes: tuple[Scope, ...] = ()
     notes: tuple[str, ...] = ()
     repeated: bool = False
     error: MunimentError | None = None
+
+    @property
+    def told(self) -> DreamResult:
+        """What whoever asked over the wire is told: how many entries went, not which."""
+        return DreamResult(
+            summary=self.summary,
+            touched_topics=self.touched_topics,
+            touched_scopes=self.touched_scopes,
+            deduped_entries=len(self.deduped_entries),
+            rejected=self.counts.rejected,
+        )
 
     def as_json(self) -> dict[str, Any]:
         """The document that `dream --json` prints."""
@@ -516,11 +479,11 @@ class DreamResult:
             "task_id": self.task_id,
             "status": self.status,
             "summary": self.summary,
-            "counts": self.counts.as_json(),
+            "counts": asdict(self.counts),
             "deduped_entries": list(self.deduped_entries),
             "expired_entries": list(self.expired_entries),
             "alike": [list(group) for group in self.alike],
-            "kept": [each._asdict() for each in self.kept],
+            "kept": [asdict(each) for each in self.kept],
             "touched_topics": list(self.touched_topics),
             "touched_scopes": list(self.touched_scopes),
             "decided_by": self.decided_by,

@@ -19,6 +19,7 @@ from typing import Any, Final, Literal
 
 from muniment import events
 from muniment.cancelling import Cancel
+from muniment.contract import Decided, ReviewShown, Undone
 from muniment.errors import (
     AlreadyUndone,
     Cancelled,
@@ -155,41 +156,21 @@ WAIT_SECONDS: Final = 60.0
 """Seconds that a decision waits for the locks of its roots."""
 
 
-@dataclass(frozen=True, slots=True)
-class Shown:
-    """A review as its owner decides about it.
-
-    Attributes:
-        text: canonical; ends with the digest.
-        digest: what an approval of this names.
-    """
-
-    review_id: str
-    text: str
-    digest: str
-
-
-@dataclass(frozen=True, slots=True)
-class Decided:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReviewDecision(Decided):
     """What came of a decision.
 
     Attributes:
-        task_id: as which it was committed; None: it was rejected.
         changes: what was committed.
-        notes: what a person should know.
     """
 
-    review_id: str
-    task_id: str | None
     changes: tuple[Change, ...] = ()
-    touched_scopes: tuple[Scope, ...] = ()
-    notes: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         """The document that `review approve --json` and `review reject --json` print."""
         return {
             "review_id": self.review_id,
-            "status": "rejected" if self.task_id is None else "approved",
+            "status": self.status,
             "task_id": self.task_id,
             "changes": [{"path": change.path, "kind": change.kind} for change in self.changes],
             "touched_scopes": list(self.touched_scopes),
@@ -203,7 +184,7 @@ def waiting(place: Place) -> tuple[Pending, ...]:
     return tuple(each for each in pending(place.state) if keys >= set(each.roots.values()))
 
 
-def show(review_id: str, place: Place) -> Shown:
+def show(review_id: str, place: Place) -> ReviewShown:
     """What waits, as it would be approved now.
 
     Raises:
@@ -224,10 +205,10 @@ def show(review_id: str, place: Place) -> Shown:
             return f"(cannot be read: {error.code})\n".encode()
 
     digest = place.policy.digest
-    return Shown(review_id, preview(held, current, digest), held.digest(digest))
+    return ReviewShown(review_id=review_id, text=preview(held, current, digest), digest=held.digest(digest))
 
 
-def approve(review_id: str, digest: str, place: Place, *, cancel: Cancel | None = None) -> Decided:
+def approve(review_id: str, digest: str, place: Place, *, cancel: Cancel | None = None) -> ReviewDecision:
     """Commit a pending change-set (A1 to A4).
 
     Args:
@@ -281,21 +262,40 @@ def approve(review_id: str, digest: str, place: Place, *, cancel: Cancel | None 
         close(state, review_id, "approved", now, run.task)
     except ManagedMemoryUnavailable as problem:
         return _approved_all_the_same(state, review_id, run.task, problem)
-    return Decided(review_id, run.task, done.changes, done.touched_scopes, done.notes)
+    return _decided(review_id, run.task, done.changes, done.touched_scopes, done.notes)
+
+
+def _decided(
+    review_id: str,
+    task: str | None = None,
+    changes: tuple[Change, ...] = (),
+    touched_scopes: tuple[Scope, ...] = (),
+    notes: tuple[str, ...] = (),
+) -> ReviewDecision:
+    """A decision: an approval, if it was committed as a task."""
+    return ReviewDecision(
+        review_id=review_id,
+        status="rejected" if task is None else "approved",
+        task_id=task,
+        files_touched=tuple(change.path for change in changes),
+        touched_scopes=touched_scopes,
+        notes=notes,
+        changes=changes,
+    )
 
 
 def _approved_all_the_same(
     state: State, review_id: str, task: str, problem: ManagedMemoryUnavailable
-) -> Decided:
+) -> ReviewDecision:
     """What an approval did before something went wrong; raises the problem where that was nothing."""
     kept = of_task(state, task)
     if kept is None:
         raise problem
     notes = (*kept.notes, f"it was written, but then: {problem}")
-    return Decided(review_id, task, kept.known, kept.touched_scopes, notes)
+    return _decided(review_id, task, kept.known, kept.touched_scopes, notes)
 
 
-def reject(review_id: str, place: Place, *, cancel: Cancel | None = None) -> Decided:
+def reject(review_id: str, place: Place, *, cancel: Cancel | None = None) -> ReviewDecision:
     """Decide that a change-set is never committed.
 
     Raises:
@@ -304,7 +304,7 @@ def reject(review_id: str, place: Place, *, cancel: Cancel | None = None) -> Dec
     """
     patience = Patience(time.monotonic() + WAIT_SECONDS, cancel)
     turn_down(place.state, review_id, place.roots, patience, timestamp(datetime.now(UTC)))
-    return Decided(review_id, None)
+    return _decided(review_id)
 
 
 # -- undo --------------------------------------------------------------------------------------------
@@ -321,8 +321,8 @@ DECIDED_BY: Final = "code"
 """What the ledger says where no model and no rule chose anything."""
 
 
-@dataclass(frozen=True, slots=True)
-class UndoResult:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UndoReport(Undone):
     """What came of an undo.
 
     Attributes:
@@ -333,12 +333,8 @@ class UndoResult:
         error: why it failed, with its stable code.
     """
 
-    task_id: str
-    undone: str
     status: Literal["completed", "failed", "cancelled"]
     changes: tuple[Change, ...] = ()
-    touched_scopes: tuple[Scope, ...] = ()
-    notes: tuple[str, ...] = ()
     error: MunimentError | None = None
 
     def as_json(self) -> dict[str, Any]:
@@ -355,7 +351,7 @@ class UndoResult:
 
 
 @traced("undo")
-def undo(task: str, place: Place, *, trust: Trust = Trust.OWNER, cancel: Cancel | None = None) -> UndoResult:
+def undo(task: str, place: Place, *, trust: Trust = Trust.OWNER, cancel: Cancel | None = None) -> UndoReport:
     """Take back what `task` did; what goes wrong is in the result's `error`, never raised.
 
     Args:
@@ -370,7 +366,15 @@ def undo(task: str, place: Place, *, trust: Trust = Trust.OWNER, cancel: Cancel 
         result = _undo(task, task_id, place, trust, patience)
     except MunimentError as error:
         status: Literal["failed", "cancelled"] = "cancelled" if isinstance(error, Cancelled) else "failed"
-        result = UndoResult(task_id, task, status, error=error)
+        result = UndoReport(
+            task_id=task_id,
+            undone=task,
+            files_touched=(),
+            touched_scopes=(),
+            notes=(),
+            status=status,
+            error=error,
+        )
     events.emit(
         "undo_ended",
         task_id=task_id,
@@ -382,7 +386,7 @@ def undo(task: str, place: Place, *, trust: Trust = Trust.OWNER, cancel: Cancel 
     return result
 
 
-def _undo(task: str, task_id: str, place: Place, trust: Trust, patience: Patience) -> UndoResult:
+def _undo(task: str, task_id: str, place: Place, trust: Trust, patience: Patience) -> UndoReport:
     kept = of_task(place.state, task)
     if kept is None:
         raise NotFound(f"no task {printable(task)!r} has changed this memory; see: muniment history")
@@ -416,7 +420,15 @@ def _undo(task: str, task_id: str, place: Place, trust: Trust, patience: Patienc
         remove_emptied(place.roots, made, patience)
     except MunimentError as error:  # It is committed: that empty directories stay does not make it fail.
         notes = (*notes, f"directories that are empty now are still there: {error}")
-    return UndoResult(task_id, task, "completed", done.changes, done.touched_scopes, notes)
+    return UndoReport(
+        task_id=task_id,
+        undone=task,
+        files_touched=tuple(change.path for change in done.changes),
+        touched_scopes=done.touched_scopes,
+        notes=notes,
+        status="completed",
+        changes=done.changes,
+    )
 
 
 def _scopes(kept: CommitRow, place: Place) -> list[Scope]:
