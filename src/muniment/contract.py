@@ -65,7 +65,7 @@ def _as_described(schema: dict[str, Any], of: type[DataclassInstance]) -> None:
             member |= next(iter(member.pop("anyOf", ())), {})  # The other one is null.
 
 
-class Answer:
+class WireAnswer:
     """What is sent, and how pydantic describes it."""
 
     __slots__ = ()
@@ -93,7 +93,7 @@ class _ToldApartBy:
 
 
 @dataclass(frozen=True, slots=True)
-class SupersededEntry(Answer):
+class SupersededEntry(WireAnswer):
     """An entry that no longer holds: the fact stands in its place, under its path and id."""
 
     path: str
@@ -101,7 +101,7 @@ class SupersededEntry(Answer):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RememberResult(Answer):
+class RememberResult(WireAnswer):
     """What a remember did."""
 
     summary: str
@@ -118,7 +118,7 @@ class RememberResult(Answer):
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class RemovedEntry(Answer):
+class RemovedEntry(WireAnswer):
     """An entry, or a part of one, that went; of a dry run, that would go."""
 
     topic: str
@@ -138,7 +138,7 @@ class RemovedEntry(Answer):
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class KeptEntry(Answer):
+class KeptEntry(WireAnswer):
     """An entry that was meant and stays."""
 
     path: str = field(metadata={"alias": "filePath"})
@@ -155,7 +155,7 @@ class KeptEntry(Answer):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ForgetResult(Answer):
+class ForgetResult(WireAnswer):
     """What a forget did."""
 
     summary: str
@@ -173,7 +173,7 @@ class ForgetResult(Answer):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DreamResult(Answer):
+class DreamResult(WireAnswer):
     """What a dream did."""
 
     summary: str
@@ -189,7 +189,7 @@ class DreamResult(Answer):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TaskError(Answer):
+class TaskError(WireAnswer):
     """Why a task failed."""
 
     code: str
@@ -203,7 +203,7 @@ class TaskError(Answer):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AnyTask(Answer):
+class AnyTask(WireAnswer):
     """What is told of every task."""
 
     task_id: str
@@ -245,7 +245,7 @@ ToldTask = Annotated[RememberTask | ForgetTask | DreamTask, _ToldApartBy("kind")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TaskList(Answer):
+class TaskList(WireAnswer):
     """Tasks, the newest first."""
 
     tasks: tuple[ToldTask, ...]
@@ -256,7 +256,7 @@ class TaskList(Answer):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RecalledEntry(Answer):
+class RecalledEntry(WireAnswer):
     """An entry that helps."""
 
     id: Annotated[str, "What `exclude` takes: its path, and a digest of what it says now."]
@@ -268,7 +268,7 @@ class RecalledEntry(Answer):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Recalled(Answer):
+class Recalled(WireAnswer):
     """What of the memory helps with a message."""
 
     entries: Annotated[tuple[RecalledEntry, ...], "The best first."]
@@ -287,7 +287,7 @@ class Recalled(Answer):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Review(Answer):
+class Review(WireAnswer):
     """A change-set that waits for the owner."""
 
     review_id: str
@@ -298,14 +298,14 @@ class Review(Answer):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReviewList(Answer):
+class ReviewList(WireAnswer):
     """What waits in this workspace."""
 
     reviews: tuple[Review, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReviewShown(Answer):
+class ReviewShown(WireAnswer):
     """A review, as it would be approved now."""
 
     review_id: str
@@ -314,7 +314,7 @@ class ReviewShown(Answer):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Decided(Answer):
+class Decided(WireAnswer):
     """What came of a decision about a review."""
 
     review_id: str
@@ -326,7 +326,7 @@ class Decided(Answer):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Undone(Answer):
+class Undone(WireAnswer):
     """What an undo did."""
 
     task_id: Annotated[str, "Of the undo; undo that to have the changes again."]
@@ -337,7 +337,7 @@ class Undone(Answer):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ErasePlan(Answer):
+class ErasePlan(WireAnswer):
     """What an erasure would do; nothing was erased."""
 
     status: Literal["preview"]
@@ -353,7 +353,7 @@ class ErasePlan(Answer):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EraseReceipt(Answer):
+class EraseReceipt(WireAnswer):
     """What an erasure did. It holds no name and no text."""
 
     status: Literal["erased"]
@@ -375,7 +375,7 @@ Erasure = Annotated[ErasePlan | EraseReceipt, _ToldApartBy("status")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AuditHead(Answer):
+class AuditHead(WireAnswer):
     """The end of the chain of records, to be kept where nobody can change it with the ledger."""
 
     head: str
@@ -383,7 +383,7 @@ class AuditHead(Answer):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Explained(Answer):
+class Explained(WireAnswer):
     """What the policy says to a verb on a path."""
 
     policy: str
@@ -394,7 +394,7 @@ class Explained(Answer):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UiOpened(Answer):
+class UiOpened(WireAnswer):
     """Where the page is, and how to sign in there."""
 
     url: Annotated[str, "Of a name that is drawn anew at each start, below `localhost`."]
@@ -408,7 +408,7 @@ class UiOpened(Answer):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Feature(Answer):
+class Feature(WireAnswer):
     """Something that this daemon can do."""
 
     since: Literal["v1"] = "v1"
@@ -417,7 +417,7 @@ class Feature(Answer):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DaemonLimits(Answer):
+class DaemonLimits(WireAnswer):
     """What a request, a lane and a task may take."""
 
     content_bytes: int
@@ -430,7 +430,7 @@ class DaemonLimits(Answer):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProtocolVersions(Answer):
+class ProtocolVersions(WireAnswer):
     """Which versions of the contract are spoken."""
 
     current: Literal["v1"] = "v1"
@@ -438,7 +438,7 @@ class ProtocolVersions(Answer):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Capabilities(Answer):
+class Capabilities(WireAnswer):
     """What this daemon can do in a workspace, and its limits."""
 
     v: Literal[1] = 1
@@ -456,21 +456,21 @@ class Capabilities(Answer):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Health(Answer):
+class Health(WireAnswer):
     """Whether the daemon runs."""
 
     status: Literal["ok"] = "ok"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Hello(Answer):
+class Hello(WireAnswer):
     """That whoever answers knows a token."""
 
     proof: Annotated[str, "HMAC-SHA-256 by the token's key over the nonce and the address, hexadecimal."]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Readiness(Answer):
+class Readiness(WireAnswer):
     """That it accepts tasks of each workspace, by key."""
 
     status: Literal["ready"] = "ready"
@@ -479,7 +479,7 @@ class Readiness(Answer):
 
 # -- writing and reading -----------------------------------------------------------------------------
 
-A = TypeVar("A", bound=Answer)
+A = TypeVar("A", bound=WireAnswer)
 
 _NOUNS: Final[Mapping[type, str]] = {
     **dict.fromkeys((RememberResult, ForgetResult, DreamResult), "a result"),
@@ -493,7 +493,7 @@ _NOUNS: Final[Mapping[type, str]] = {
 """What is wrong is told of a part of an answer by these."""
 
 
-def document(answer: Answer) -> dict[str, Any]:
+def document(answer: WireAnswer) -> dict[str, Any]:
     """An answer as the JSON document that is sent (D1, D2)."""
     kind: Any = next(each for each in type(answer).__mro__ if each.__module__ == __name__)
     told = ((each, getattr(answer, each.name)) for each in fields(kind))
@@ -544,7 +544,7 @@ def _wire_name(member: Field[Any]) -> str:
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, Answer):
+    if isinstance(value, WireAnswer):
         return document(value)
     if isinstance(value, Mapping):
         return {name: _plain(each) for name, each in value.items()}

@@ -596,14 +596,14 @@ def _client(base_url: str, key: str | None) -> openai.AsyncOpenAI:
         async def aclose(self) -> None:
             await self._inner.aclose()
 
-    class Client(openai.AsyncOpenAI):
+    class BareClient(openai.AsyncOpenAI):
         """Without the headers that the environment adds, which may also be none that can be sent."""
 
         @property
         def default_headers(self) -> dict[str, str | openai.Omit]:
             return {}
 
-    return Client(
+    return BareClient(
         api_key=key or "none",
         base_url=base_url,
         max_retries=0,

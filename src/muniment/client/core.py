@@ -38,7 +38,6 @@ from muniment.client.exchange import (
 from muniment.client.finding import check_word
 from muniment.client.results import KINDS, STATUSES, Document, Event, Result, Task
 from muniment.contract import (
-    Answer,
     AuditHead,
     Decided,
     DreamResult,
@@ -55,6 +54,7 @@ from muniment.contract import (
     TaskError,
     UiOpened,
     Undone,
+    WireAnswer,
     read,
 )
 from muniment.errors import ConfigInvalid
@@ -64,7 +64,7 @@ from muniment.names import __version__
 #
 # Reads what the daemon says into the values of `results`, see `contract.read`.
 
-A = TypeVar("A", bound=Answer)
+A = TypeVar("A", bound=WireAnswer)
 R = TypeVar("R", bound=Result)
 
 _RESULTS: Final[Mapping[Kind, type[Result]]] = {

@@ -11,7 +11,6 @@ from typing import Any, Final, get_args
 
 from muniment.client.errors import FAILURES, TaskFailed
 from muniment.contract import (
-    Answer,
     AnyTask,
     AuditHead,
     Decided,
@@ -33,6 +32,7 @@ from muniment.contract import (
     TaskError,
     UiOpened,
     Undone,
+    WireAnswer,
 )
 
 __all__ = [
@@ -120,7 +120,7 @@ class Task(AnyTask):
 
 
 @dataclass(frozen=True, slots=True)
-class Event(Answer):
+class Event(WireAnswer):
     """Something that happened in a workspace.
 
     Attributes:

@@ -13,7 +13,7 @@ from pydantic import BaseModel, TypeAdapter
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from muniment.contract import Answer, document
+from muniment.contract import WireAnswer, document
 from muniment.daemon.asking import M, loads, parsed
 from muniment.daemon.contract import HTTP, MAX_BODY_BYTES, Erasure, HttpProblem
 from muniment.daemon.core import DaemonCore
@@ -254,7 +254,7 @@ class Operation:
     path: str
     endpoint: Endpoint
     summary: str
-    answer: type[Answer | Erasure] | str
+    answer: type[WireAnswer | Erasure] | str
     codes: tuple[str, ...] = ()
     status: int = 200
     body: type[BaseModel] | None = None
@@ -284,7 +284,11 @@ class Operation:
 
 
 def answered(
-    answer: Answer, *, status: int = 200, headers: Mapping[str, str] | None = None, etag: str | None = None
+    answer: WireAnswer,
+    *,
+    status: int = 200,
+    headers: Mapping[str, str] | None = None,
+    etag: str | None = None,
 ) -> Response:
     """The response that says `answer`.
 

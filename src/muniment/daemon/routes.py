@@ -56,11 +56,11 @@ from muniment.lane import (
     MAX_RECORDS,
     MAX_TIDYING,
     Kind,
+    LaneTask,
     NewTask,
     Originator,
     Status,
     Submitted,
-    Task,
 )
 from muniment.names import MAX_FACT_BYTES, UNIX_ADDRESS, ContextMode, __version__
 from muniment.store import erase as erasing
@@ -105,7 +105,7 @@ _PREFER: Final = Parameter(
 _ETAG: Final = Parameter("If-None-Match", "header", "An ETag: 304 where it still is the answer's.")
 
 
-def rendered(task: Task, call: Call, viewer: Originator) -> contract.ToldTask:
+def rendered(task: LaneTask, call: Call, viewer: Originator) -> contract.ToldTask:
     """A task as `viewer` is told of it: `cancelled` alone for who did so, as old clients know no such end."""
     error = task.error
     status: Status = task.status
@@ -226,7 +226,7 @@ async def _accepted(call: Call, kind: Kind, wanted: asking.WantedTask) -> Respon
     return answered(rendered(task, call, originator), status=202, headers=headers)
 
 
-async def _task(call: Call, viewer: Originator) -> Task:
+async def _task(call: Call, viewer: Originator) -> LaneTask:
     """The task that a request names, if it may know of it; the same answer in all other cases."""
     kind, task_id = call.request.scope["path"].split("/")[-2], call.request.path_params["taskId"]
     task = await call.core.find(call.workspace, task_id)

@@ -399,7 +399,7 @@ def _tell(state: State, kept: CommitRow) -> None:
     token, client = asked[0] if asked else (None, None)
     outbox.append(
         state,
-        outbox.Event(
+        outbox.OutboxEvent(
             "memory_changed",
             kept.done or "",
             run.task,

@@ -42,7 +42,7 @@ _SWEEP: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class OutboxEvent:
     """Something that happened.
 
     Attributes:
@@ -68,10 +68,10 @@ class Event:
 
 _LAST: Final = "(SELECT last FROM series)"
 _FORGET_OLDEST: Final = f"DELETE FROM event WHERE number <= {_LAST} - ? AND {_LAST} % ? = 0"  # noqa: S608
-_EVENTS: Final = Table("event", Event, given="number", by=_LAST)
+_EVENTS: Final = Table("event", OutboxEvent, given="number", by=_LAST)
 
 
-def append(state: LedgerState, event: Event) -> None:
+def append(state: LedgerState, event: OutboxEvent) -> None:
     """Add an event, inside the caller's transaction of the ledger.
 
     Raises:
@@ -84,7 +84,7 @@ def append(state: LedgerState, event: Event) -> None:
         connection.executemany(_FORGET_OLDEST, [(MAX_EVENTS, _SWEEP)])
 
 
-def read(ledger: Ledger, after: int, limit: int) -> tuple[Event, ...]:
+def read(ledger: Ledger, after: int, limit: int) -> tuple[OutboxEvent, ...]:
     """The oldest events with a number above `after`.
 
     Args:
@@ -98,7 +98,7 @@ def read(ledger: Ledger, after: int, limit: int) -> tuple[Event, ...]:
     return _EVENTS.read(ledger, "WHERE number > ? ORDER BY number LIMIT ?", (after, limit))
 
 
-def of_task(ledger: Ledger, task: str) -> tuple[Event, ...]:
+def of_task(ledger: Ledger, task: str) -> tuple[OutboxEvent, ...]:
     """What is kept of the events about a task, in order. Raises as `read`.
 
     Cost: a look at all that are kept, some ms.
@@ -305,9 +305,9 @@ def strings(value: Any, field: str = "") -> Iterator[tuple[str, str]]:
                 yield from strings(each, field)
 
 
-def _ended(task: HeldTask, at: str) -> Event:
+def _ended(task: HeldTask, at: str) -> OutboxEvent:
     """The event that a lane would tell of it."""
-    return Event(
+    return OutboxEvent(
         type="task",
         at=at,
         task=task.id,

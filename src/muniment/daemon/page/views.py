@@ -32,7 +32,7 @@ from muniment.kernel.path import CanonicalPath
 from muniment.lab.attempts.offer import advice, look_around
 from muniment.lab.attempts.trial import Trial, try_all
 from muniment.lab.explain import explain
-from muniment.lane import Task
+from muniment.lane import LaneTask
 from muniment.names import FenceLayer, __version__
 from muniment.policy.load import ACTS, REMOVAL
 from muniment.store import tasks as outbox
@@ -246,7 +246,7 @@ def review(place: Place, call: PageCall) -> Shown:
 class ShownTask:
     """A task, as it is told to its owner."""
 
-    task: Task
+    task: LaneTask
     problem: str
 
     @property
@@ -298,7 +298,7 @@ def _is_of(place: Place, done: CommitRow) -> bool:
     return place.scopes_by_key().keys() >= {each.root for each in done.changes}
 
 
-def _told(found: Task) -> ShownTask:
+def _told(found: LaneTask) -> ShownTask:
     error = found.error
     return ShownTask(found, f"{sentence_of(error['code'])} [{error['code']}]" if error else "")
 
