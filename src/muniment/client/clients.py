@@ -126,7 +126,7 @@ class _Operations:
             token: for `url`; with the home: instead of the owner's.
             client_id: one of the token's ids; the client then sees that id's tasks only.
             workspace: a directory in it, or its key; None: the current directory. What is asked of one that
-                the daemon does not serve is an `UntrustedWorkspace`, which says how to have it served.
+                the daemon does not serve is a `Problem` that says how to have it served.
             home: None: `$MUNIMENT_HOME`, else `~/.muniment`.
             timeout: seconds of a call with all its tries.
 
@@ -211,7 +211,7 @@ class Client(_Operations):
         Unreachable: the daemon did not answer in time.
         Problem: it does not do what it was asked; a class of it says why.
         BadAnswer: what answered does not speak the contract.
-        ClientClosed: this was closed.
+        ClientError: this was closed.
         ManagedMemoryUnavailable: the home does not say where its daemon is.
         ConfigInvalid: an id, key or digest among the arguments can be none; before anything is sent.
     A call raises more than these only where it says so.
@@ -231,7 +231,7 @@ class Client(_Operations):
     def close(self) -> None:
         """Close the connections, once one that is being made is there, some seconds; tasks go on.
 
-        A call under way ends with `ClientClosed`, or with `Unreachable` where what it asked may have been
+        A call under way ends with `client_closed`, or with `Unreachable` where what it asked may have been
         carried out.
         """
         self._shell.close()

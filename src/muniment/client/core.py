@@ -15,11 +15,10 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Generic, TypeVar
 from urllib.parse import quote, urlencode
 
-from muniment.client.errors import BadAnswer, Problem, Unproven, Unreachable, WaitTimeout
+from muniment.client.errors import BadAnswer, Problem, Unreachable, WaitTimeout
 from muniment.client.exchange import (
     FIRST_PAUSE,
     LAST_PAUSE,
-    NOT_NOW,
     OK,
     Ask,
     Frames,
@@ -57,7 +56,7 @@ from muniment.contract import (
     WireAnswer,
     read,
 )
-from muniment.errors import ConfigInvalid
+from muniment.errors import NOT_NOW, ConfigInvalid
 from muniment.names import __version__
 
 # -- reading -----------------------------------------------------------------------------------------
@@ -576,10 +575,10 @@ class Following:
 
         Raises:
             Unreachable: too many times (V2).
-            Unproven: somebody else takes the connections.
+            Unreachable: nobody who proves to be the daemon takes the connections.
         """
         if lost.is_stranger and self._afresh:
-            raise Unproven(lost.why)
+            raise Unreachable(lost.why, is_stranger=True)
         if self._is_away_too_long():
             raise Unreachable(lost.why)
         self._wait(None)

@@ -11,7 +11,8 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NoReturn, TypeVar
 
-from muniment.client.errors import PROBLEMS, BadAnswer, Problem, Unproven, Unreachable, UntrustedWorkspace
+from muniment.client.errors import BadAnswer, Problem, Unreachable, told_as
+from muniment.errors import NOT_NOW
 
 # -- exchange ----------------------------------------------------------------------------------------
 #
@@ -38,9 +39,6 @@ LAST_PAUSE: Final = 2.0
 
 MAX_RETRY_AFTER: Final = 60.0
 """Seconds of a Retry-After that are obeyed."""
-
-NOT_NOW: Final = frozenset({429, 503})
-"""Statuses of answers that may be others soon."""
 
 MIN_SECRET: Final = 20
 """Characters of the shortest token of a daemon. What is shorter may be a word of the contract itself."""
@@ -132,7 +130,7 @@ def exchange(ask: Ask, clock: Callable[[], float], deadline: float, pause: float
 
     Raises:
         Unreachable: there was none in time.
-        Unproven: somebody else takes the connections.
+        Unreachable: nobody who proves to be the daemon takes the connections.
         Problem: it is that the daemon does not do this.
         BadAnswer: it is none of this contract.
     """
@@ -146,7 +144,7 @@ def exchange(ask: Ask, clock: Callable[[], float], deadline: float, pause: float
         left = deadline - clock()
         if isinstance(outcome, Lost):
             if outcome.is_stranger and afresh:  # Once more first: the daemon may have moved.
-                raise Unproven(outcome.why)
+                raise Unreachable(outcome.why, is_stranger=True)
             is_over = left <= 0 or (outcome.may_have_arrived and not ask.repeatable)
             if is_over:
                 raise Unreachable(
@@ -190,10 +188,10 @@ def raise_problem(reply: HttpReply, workspace: str = "") -> NoReturn:
     code, message = said.get("code"), said.get("error")
     if not isinstance(code, str) or not isinstance(message, str):
         raise BadAnswer(f"the answer has the status {reply.status}, and does not say why")
-    if code in UntrustedWorkspace.codes and workspace:
+    if code == "untrusted_workspace" and workspace:
         message = f"{message} It was asked for {workspace}."
     fields = {name: said[name] for name in said.keys() - {"type", "title", "status", "error", "code"}}
-    raise PROBLEMS.get(code, Problem)(
+    raise told_as(Problem, code)(
         code, message, status=reply.status, fields=fields, retry_after=retry_after(reply)
     )
 

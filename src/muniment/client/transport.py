@@ -37,9 +37,8 @@ import httpcore2
 import httpx2
 
 from muniment.client.core import ClientCore, Following
-from muniment.client.errors import BadAnswer, ClientClosed
+from muniment.client.errors import BadAnswer, client_closed
 from muniment.client.exchange import (
-    NOT_NOW,
     OK,
     Ask,
     HttpReply,
@@ -51,6 +50,7 @@ from muniment.client.exchange import (
 )
 from muniment.client.finding import Place, Where
 from muniment.client.results import Event
+from muniment.errors import NOT_NOW
 from muniment.names import UNIX_ADDRESS, hello_key, hello_name, hello_proof
 from muniment.portable import IS_LINUX
 
@@ -181,12 +181,12 @@ class Connections(Generic[C]):
             afresh: look again where it is.
 
         Raises:
-            ClientClosed: there is nothing more to be sent.
+            ClientError: closed; there is nothing more to be sent.
             ManagedMemoryUnavailable: what says where it is cannot be relied on.
         """
         with self._lock:
             if self._is_closed:
-                raise ClientClosed
+                raise client_closed()
             if afresh or self._current is None:
                 where = self._place.find()
                 if where is None:

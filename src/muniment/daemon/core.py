@@ -38,7 +38,7 @@ from muniment.errors import (
     DeadlineExceeded,
     MunimentError,
     QueueFull,
-    RecallFailed,
+    recall_failed,
 )
 from muniment.fence.pool import shared_zygote
 from muniment.jobs.place import Place
@@ -208,7 +208,7 @@ def _outcome(running: asyncio.Future[Recollection]) -> Recollection:
             return Recollection(error=error)
         case _:
             events.emit_defect("memory_retrieval_failed", error)
-            return Recollection(error=RecallFailed(type(error).__name__))
+            return Recollection(error=recall_failed(type(error).__name__))
 
 
 # -- core --------------------------------------------------------------------------------------------
