@@ -28,6 +28,7 @@ from typing import (
     Literal,
     TypeVar,
     Union,
+    cast,
     get_args,
     get_origin,
     get_type_hints,
@@ -117,8 +118,23 @@ class RememberResult(WireAnswer):
     expires: Annotated[str | None, "The day on which it is no longer told; without one it lasts."] = None
 
 
+class _OfFile(WireAnswer):
+    """Something in a file: as its members in order, for who takes it apart."""
+
+    __slots__ = ()
+    path: str
+
+    @property
+    def file_path(self) -> str:
+        """The path, as clients of the contract know it."""
+        return self.path
+
+    def __iter__(self) -> Iterator[Any]:
+        return (getattr(self, each.name) for each in fields(cast("Any", self)))
+
+
 @dataclass(frozen=True, slots=True, order=True)
-class RemovedEntry(WireAnswer):
+class RemovedEntry(_OfFile):
     """An entry, or a part of one, that went; of a dry run, that would go."""
 
     topic: str
@@ -127,31 +143,13 @@ class RemovedEntry(WireAnswer):
     line: Annotated[int | None, "Where in the file what goes begins; without it all of it goes."] = None
     text: Annotated[str | None, "The lines that go; without them all of the file."] = None
 
-    def __iter__(self) -> Iterator[str | int | None]:
-        """Its members, in order."""
-        return iter((self.topic, self.summary, self.path, self.line, self.text))
-
-    @property
-    def file_path(self) -> str:
-        """Its path, as clients of the contract know it."""
-        return self.path
-
 
 @dataclass(frozen=True, slots=True, order=True)
-class KeptEntry(WireAnswer):
+class KeptEntry(_OfFile):
     """An entry that was meant and stays."""
 
     path: str = field(metadata={"alias": "filePath"})
     reason: str
-
-    def __iter__(self) -> Iterator[str]:
-        """Its members, in order."""
-        return iter((self.path, self.reason))
-
-    @property
-    def file_path(self) -> str:
-        """Its path, as clients of the contract know it."""
-        return self.path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

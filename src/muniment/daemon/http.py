@@ -205,11 +205,6 @@ class Call:
         slot: Slot = getattr(self.request.state, SLOT)
         return slot
 
-    @property
-    def wanted_etag(self) -> str | None:
-        """What the client has already."""
-        return self.request.headers.get("if-none-match")
-
 
 Endpoint = Callable[[Call], Awaitable[Response]]
 
@@ -282,6 +277,41 @@ class Operation:
             codes += ["workspace_required", "untrusted_workspace"]
         everywhere = [code for code in EVERYWHERE if not (self.is_open and code == "token_required")]
         return tuple(dict.fromkeys((*codes, *everywhere)))
+
+
+def operation(  # noqa: PLR0913  by keyword
+    method: str,
+    path: str,
+    answer: type[WireAnswer | Erasure] | str,
+    codes: tuple[str, ...] = (),
+    *,
+    status: int = 200,
+    body: type[BaseModel] | None = None,
+    parameters: tuple[Parameter, ...] = (),
+    owner_only: bool = False,
+    of_all: bool = False,
+    is_open: bool = False,
+) -> Callable[[Endpoint], Operation]:
+    """Make an operation, see there, of an endpoint, whose documentation is its summary."""
+
+    def made(endpoint: Endpoint) -> Operation:
+        summary = endpoint.__doc__ or ""
+        return Operation(
+            method,
+            path,
+            endpoint,
+            summary,
+            answer,
+            codes,
+            status,
+            body,
+            parameters,
+            owner_only,
+            of_all,
+            is_open,
+        )
+
+    return made
 
 
 def answered(

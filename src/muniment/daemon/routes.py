@@ -12,6 +12,7 @@ import ipaddress
 import re
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 from pydantic import BaseModel
@@ -38,7 +39,7 @@ from muniment.daemon.contract import (
     sentence_of,
 )
 from muniment.daemon.guard import HELLO, LOOPBACK, PEER
-from muniment.daemon.http import MCP, Call, Endpoint, Operation, Parameter, answered, read_body
+from muniment.daemon.http import MCP, Call, Endpoint, Operation, Parameter, answered, operation, read_body
 from muniment.daemon.page.door import CODE_SECONDS
 from muniment.daemon.stream import StreamView
 from muniment.daemon.work import MEDIA_TYPE
@@ -105,6 +106,10 @@ _PREFER: Final = Parameter(
 _ETAG: Final = Parameter("If-None-Match", "header", "An ETag: 304 where it still is the answer's.")
 
 
+def _of(pattern: re.Pattern[str]) -> dict[str, str]:
+    return {"type": "string", "pattern": f"^{pattern.pattern}$"}
+
+
 def rendered(task: LaneTask, call: Call, viewer: Originator) -> contract.ToldTask:
     """A task as `viewer` is told of it: `cancelled` alone for who did so, as old clients know no such end."""
     error = task.error
@@ -126,24 +131,24 @@ def rendered(task: LaneTask, call: Call, viewer: Originator) -> contract.ToldTas
 
 
 async def remember(call: Call) -> Response:
-    """Accept a fact."""
+    """Remember a fact."""
     document = await call.json("invalid_content")
     return await _accepted(call, "remember", asking.remember(document, call.workspace))
 
 
 async def forget(call: Call) -> Response:
-    """Accept words of what is to be forgotten."""
+    """Forget an entry, or what a description means."""
     document = await call.json("invalid_query")
     return await _accepted(call, "forget", asking.forget(document, call.workspace))
 
 
 async def dream(call: Call) -> Response:
-    """Accept a dream."""
+    """Tidy the memory: merge what says the same, remove what has expired."""
     return await _accepted(call, "dream", asking.dream(await call.json(), call.workspace))
 
 
 async def look(call: Call) -> Response:
-    """Answer how a task stands."""
+    """Look at a task, or wait for its end."""
     viewer = await call.originator()
     task = await _task(call, viewer)
     seconds = _wait(call)
@@ -156,11 +161,13 @@ async def look(call: Call) -> Response:
         if not await call.is_still_known():
             raise HttpProblem("token_required", headers={"WWW-Authenticate": "Bearer"})
     headers = {} if task.is_over else {"Retry-After": "1"}
-    return answered(rendered(task, call, viewer), headers=headers, etag=call.wanted_etag)
+    return answered(
+        rendered(task, call, viewer), headers=headers, etag=call.request.headers.get("if-none-match")
+    )
 
 
 async def cancel(call: Call) -> Response:
-    """Cancel a task."""
+    """Cancel a task; one that is over stays as it is."""
     viewer = await call.originator()
     task = await _task(call, viewer)
     try:
@@ -170,8 +177,19 @@ async def cancel(call: Call) -> Response:
     return answered(rendered(task, call, viewer))
 
 
+@operation(
+    "GET",
+    f"{BASE}/tasks",
+    contract.TaskList,
+    ("invalid_request", "invalid_client_id", "managed_memory_unavailable"),
+    parameters=(
+        CLIENT_ID,
+        Parameter("status", "query", "Only these.", {"type": "string", "enum": list(_STATUSES)}),
+        Parameter("cursor", "query", "From `nextCursor` on.", _of(_CURSOR)),
+    ),
+)
 async def list_tasks(call: Call) -> Response:
-    """Answer which tasks there are."""
+    """List tasks, the newest first."""
     viewer = await call.originator()
     status, cursor = call.request.query_params.get("status"), call.request.query_params.get("cursor")
     if (status is not None and status not in _STATUSES) or (
@@ -243,9 +261,7 @@ def _wait(call: Call) -> int:
     return 0
 
 
-def _of_kind(
-    kind: str, endpoint: Endpoint, body: type[BaseModel], summary: str, codes: tuple[str, ...]
-) -> tuple[Operation, ...]:
+def _of_kind(kind: str, endpoint: Endpoint, body: type[BaseModel], *codes: str) -> tuple[Operation, ...]:
     """The three operations of a kind of task."""
     refused = (
         "invalid_client_id",
@@ -256,80 +272,24 @@ def _of_kind(
         "workspace_draining",
     )
     found = ("invalid_client_id", f"{kind}_task_not_found", "managed_memory_unavailable")
-    path, answer = f"{BASE}/{kind}", _ANSWERS[kind]
+    path, of_one, answer = f"{BASE}/{kind}", f"{BASE}/{kind}/{{taskId}}", _ANSWERS[kind]
+    asking_for = operation(
+        "POST", path, answer, (*codes, *refused), status=202, body=body, parameters=(CLIENT_ID, _IDEMPOTENCY)
+    )
     return (
-        Operation(
-            "POST",
-            path,
-            endpoint,
-            summary,
-            answer,
-            (*codes, *refused),
-            202,
-            body,
-            (CLIENT_ID, _IDEMPOTENCY),
-        ),
-        Operation(
-            "GET",
-            f"{path}/{{taskId}}",
-            look,
-            "Look at a task, or wait for its end.",
-            answer,
-            found,
-            parameters=(CLIENT_ID, _PREFER, _ETAG),
-        ),
-        Operation(
-            "DELETE",
-            f"{path}/{{taskId}}",
-            cancel,
-            "Cancel a task; one that is over stays as it is.",
-            answer,
-            found,
-            parameters=(CLIENT_ID,),
-        ),
+        asking_for(endpoint),
+        operation("GET", of_one, answer, found, parameters=(CLIENT_ID, _PREFER, _ETAG))(look),
+        operation("DELETE", of_one, answer, found, parameters=(CLIENT_ID,))(cancel),
     )
 
 
+_OF_FACTS: Final = ("invalid_content", "invalid_context_mode", "invalid_scope", "invalid_expires")
+
 TASK_OPERATIONS: Final = (
-    *_of_kind(
-        "remember",
-        remember,
-        RememberBody,
-        "Remember a fact.",
-        ("invalid_content", "invalid_context_mode", "invalid_scope", "invalid_expires"),
-    ),
-    *_of_kind(
-        "forget",
-        forget,
-        ForgetBody,
-        "Forget an entry, or what a description means.",
-        ("invalid_query", "invalid_scope"),
-    ),
-    *_of_kind(
-        "dream",
-        dream,
-        DreamBody,
-        "Tidy the memory: merge what says the same, remove what has expired.",
-        (),
-    ),
-    Operation(
-        "GET",
-        f"{BASE}/tasks",
-        list_tasks,
-        "List tasks, the newest first.",
-        contract.TaskList,
-        ("invalid_request", "invalid_client_id", "managed_memory_unavailable"),
-        parameters=(
-            CLIENT_ID,
-            Parameter("status", "query", "Only these.", {"type": "string", "enum": list(_STATUSES)}),
-            Parameter(
-                "cursor",
-                "query",
-                "From `nextCursor` on.",
-                {"type": "string", "pattern": "^[1-9][0-9]{0,17}$"},
-            ),
-        ),
-    ),
+    *_of_kind("remember", remember, RememberBody, *_OF_FACTS),
+    *_of_kind("forget", forget, ForgetBody, "invalid_query", "invalid_scope"),
+    *_of_kind("dream", dream, DreamBody),
+    list_tasks,
 )
 
 
@@ -338,8 +298,22 @@ TASK_OPERATIONS: Final = (
 # The route of recalls: what of the memory helps with a message, for every token.
 
 
+@operation(
+    "POST",
+    f"{BASE}/recall",
+    contract.Recalled,
+    ("invalid_client_id", "workspace_draining"),
+    body=RecallBody,
+    parameters=(
+        Parameter(
+            CLIENT_ID.name,
+            "header",
+            "One of the token's client ids; all are told the same. `X-Qwen-Client-Id` is the same.",
+        ),
+    ),
+)
 async def recall(call: Call) -> Response:
-    """Answer what helps, with nothing where something goes wrong."""
+    """Recall what of the memory helps with a message."""
     body = asking.recall(await call.json())
     await call.originator()
     workspace = call.workspace
@@ -351,26 +325,6 @@ async def recall(call: Call) -> Response:
     return answered(contract.read(contract.Recalled, {**recalled.as_json(), "error": error}, "a recall"))
 
 
-_CLIENT_ID: Final = Parameter(
-    "X-Muniment-Client-Id",
-    "header",
-    "One of the token's client ids; all are told the same. `X-Qwen-Client-Id` is the same.",
-)
-
-RECALL_OPERATIONS: Final = (
-    Operation(
-        "POST",
-        f"{BASE}/recall",
-        recall,
-        "Recall what of the memory helps with a message.",
-        contract.Recalled,
-        ("invalid_client_id", "workspace_draining"),
-        body=RecallBody,
-        parameters=(_CLIENT_ID,),
-    ),
-)
-
-
 # -- owner -------------------------------------------------------------------------------------------
 #
 # The routes of the owner alone: reviews, undo, erase, the audit head, and what the policy says.
@@ -380,9 +334,19 @@ WAIT_SECONDS: Final = 60.0
 
 T = TypeVar("T")
 
+_UNAVAILABLE: Final = ("managed_memory_unavailable", "deadline", "invalid_scope")
+_REFUSED: Final = ("store_conflict", "refused", "path_escape", "bad_name", "quota", "content_rejected")
 
+
+@operation(
+    "GET",
+    f"{BASE}/review",
+    contract.ReviewList,
+    _UNAVAILABLE,
+    owner_only=True,
+)
 async def list_reviews(call: Call) -> Response:
-    """Answer what waits in this workspace."""
+    """List what waits for the owner."""
 
     def body(place: Place, _: Cancel) -> contract.ReviewList:
         return contract.ReviewList(
@@ -401,15 +365,30 @@ async def list_reviews(call: Call) -> Response:
     return answered(await _at(call, body, writes=False))
 
 
+@operation(
+    "GET",
+    f"{BASE}/review/{{reviewId}}",
+    contract.ReviewShown,
+    (*_UNAVAILABLE, "review_not_found", "review_closed", "bad_name", "path_escape"),
+    owner_only=True,
+)
 async def show_review(call: Call) -> Response:
-    """Answer what a review would commit."""
+    """Show what waits, with the digest that an approval names."""
     review_id = call.request.path_params["reviewId"]
     shown = await _at(call, lambda place, _: review.show(review_id, place), "review_not_found", writes=False)
     return answered(shown)
 
 
+@operation(
+    "POST",
+    f"{BASE}/review/{{reviewId}}/approve",
+    contract.Decided,
+    (*_UNAVAILABLE, *_REFUSED, "review_not_found", "review_closed", "review_changed"),
+    body=ApproveBody,
+    owner_only=True,
+)
 async def approve(call: Call) -> Response:
-    """Commit what waits."""
+    """Commit exactly what was shown."""
     body = await call.body(ApproveBody)
     review_id = call.request.path_params["reviewId"]
     decided = await _at(
@@ -420,8 +399,16 @@ async def approve(call: Call) -> Response:
     return answered(decided)
 
 
+@operation(
+    "POST",
+    f"{BASE}/review/{{reviewId}}/reject",
+    contract.Decided,
+    (*_UNAVAILABLE, "review_not_found", "review_closed"),
+    body=RejectBody,
+    owner_only=True,
+)
 async def reject(call: Call) -> Response:
-    """Decide that what waits is never committed."""
+    """Decide that it is never committed."""
     await call.body(RejectBody)
     review_id = call.request.path_params["reviewId"]
     decided = await _at(
@@ -430,6 +417,17 @@ async def reject(call: Call) -> Response:
     return answered(decided)
 
 
+@operation(
+    "POST",
+    f"{BASE}/undo",
+    contract.Undone,
+    (
+        *(*_UNAVAILABLE, *_REFUSED, "task_not_found", "undo_overlap", "already_undone", "erased"),
+        "pending_review",
+    ),
+    body=UndoBody,
+    owner_only=True,
+)
 async def undo_task(call: Call) -> Response:
     """Take back what a task did."""
     body = await call.body(UndoBody)
@@ -441,8 +439,16 @@ async def undo_task(call: Call) -> Response:
     return answered(result)
 
 
+@operation(
+    "POST",
+    f"{BASE}/erase",
+    Erasure,
+    (*_UNAVAILABLE, *_REFUSED, "nothing_to_erase"),
+    body=EraseBody,
+    owner_only=True,
+)
 async def erase(call: Call) -> Response:
-    """Erase an entry or what a task did; without `yes` only say what would go."""
+    """Erase an entry or what a task did, for good; without `yes` only say what would go."""
     asked = await call.body(EraseBody)
 
     def body(place: Place, cancel: Cancel) -> contract.ErasePlan | contract.EraseReceipt:
@@ -458,14 +464,34 @@ async def erase(call: Call) -> Response:
     return answered(await _at(call, body, "nothing_to_erase", writes=asked.yes))
 
 
+@operation(
+    "GET",
+    f"{BASE}/audit/head",
+    contract.AuditHead,
+    ("managed_memory_unavailable",),
+    owner_only=True,
+)
 async def audit_head(call: Call) -> Response:
-    """Answer the end of the chain of records."""
+    """The end of the chain of records."""
     found = await _at(call, lambda place, _: head(place.state), writes=False)
     return answered(contract.AuditHead(head=str(found), records=found.seq))
 
 
+@operation(
+    "GET",
+    f"{BASE}/policy/explain",
+    contract.Explained,
+    (*_UNAVAILABLE, "invalid_request"),
+    parameters=(
+        Parameter(
+            "verb", "query", "What is wanted.", {"type": "string", "enum": list(Verb)}, is_required=True
+        ),
+        Parameter("path", "query", "A logical path, such as user/editor/dark-mode.md.", is_required=True),
+    ),
+    owner_only=True,
+)
 async def explain(call: Call) -> Response:
-    """Answer what the policy says to a verb on a path."""
+    """What the policy says to a verb on a path."""
     asked = call.request.query_params
     if asked.get("verb") not in list(Verb) or "path" not in asked:
         raise HttpProblem("invalid_request")
@@ -506,103 +532,6 @@ async def _at(
         raise HttpProblem(not_found) from None
 
 
-_UNAVAILABLE: Final = ("managed_memory_unavailable", "deadline", "invalid_scope")
-_REFUSED: Final = ("store_conflict", "refused", "path_escape", "bad_name", "quota", "content_rejected")
-
-OWNER_OPERATIONS: Final = (
-    Operation(
-        "GET",
-        f"{BASE}/review",
-        list_reviews,
-        "List what waits for the owner.",
-        contract.ReviewList,
-        _UNAVAILABLE,
-        owner_only=True,
-    ),
-    Operation(
-        "GET",
-        f"{BASE}/review/{{reviewId}}",
-        show_review,
-        "Show what waits, with the digest that an approval names.",
-        contract.ReviewShown,
-        (*_UNAVAILABLE, "review_not_found", "review_closed", "bad_name", "path_escape"),
-        owner_only=True,
-    ),
-    Operation(
-        "POST",
-        f"{BASE}/review/{{reviewId}}/approve",
-        approve,
-        "Commit exactly what was shown.",
-        contract.Decided,
-        (*_UNAVAILABLE, *_REFUSED, "review_not_found", "review_closed", "review_changed"),
-        body=ApproveBody,
-        owner_only=True,
-    ),
-    Operation(
-        "POST",
-        f"{BASE}/review/{{reviewId}}/reject",
-        reject,
-        "Decide that it is never committed.",
-        contract.Decided,
-        (*_UNAVAILABLE, "review_not_found", "review_closed"),
-        body=RejectBody,
-        owner_only=True,
-    ),
-    Operation(
-        "POST",
-        f"{BASE}/undo",
-        undo_task,
-        "Take back what a task did.",
-        contract.Undone,
-        (
-            *_UNAVAILABLE,
-            *_REFUSED,
-            "task_not_found",
-            "undo_overlap",
-            "already_undone",
-            "erased",
-            "pending_review",
-        ),
-        body=UndoBody,
-        owner_only=True,
-    ),
-    Operation(
-        "POST",
-        f"{BASE}/erase",
-        erase,
-        "Erase an entry or what a task did, for good; without `yes` only say what would go.",
-        Erasure,
-        (*_UNAVAILABLE, *_REFUSED, "nothing_to_erase"),
-        body=EraseBody,
-        owner_only=True,
-    ),
-    Operation(
-        "GET",
-        f"{BASE}/audit/head",
-        audit_head,
-        "The end of the chain of records.",
-        contract.AuditHead,
-        ("managed_memory_unavailable",),
-        owner_only=True,
-    ),
-    Operation(
-        "GET",
-        f"{BASE}/policy/explain",
-        explain,
-        "What the policy says to a verb on a path.",
-        contract.Explained,
-        (*_UNAVAILABLE, "invalid_request"),
-        parameters=(
-            Parameter(
-                "verb", "query", "What is wanted.", {"type": "string", "enum": list(Verb)}, is_required=True
-            ),
-            Parameter("path", "query", "A logical path, such as user/editor/dark-mode.md.", is_required=True),
-        ),
-        owner_only=True,
-    ),
-)
-
-
 # -- about -------------------------------------------------------------------------------------------
 #
 # The routes about the daemon itself, and its stream of events.
@@ -621,8 +550,13 @@ ORIGINAL_SCOPES: Final = ("user", "project")
 _LISTEN: Final = "subscriptions/listen"
 
 
+@operation(
+    "GET",
+    "/capabilities",
+    contract.Capabilities,
+)
 async def capabilities(call: Call) -> Response:
-    """Answer what the daemon can do."""
+    """What the daemon can do, and its limits."""
     workspace = next(iter(call.core.workspaces.values()), None)
     if workspace is None:
         raise HttpProblem("untrusted_workspace")
@@ -656,13 +590,25 @@ async def capabilities(call: Call) -> Response:
     )
 
 
+@operation("GET", "/healthz", contract.Health)
 async def health(_: Call) -> Response:
-    """Answer that the daemon runs."""
+    """Whether the daemon runs."""
     return answered(contract.Health())
 
 
+@operation(
+    "GET",
+    HELLO,
+    contract.Hello,
+    ("invalid_request",),
+    parameters=(
+        Parameter("token", "query", "The name of the token, see above.", _of(_NAME), is_required=True),
+        Parameter("nonce", "query", "Fresh for each connection.", _of(_NONCE), is_required=True),
+    ),
+    is_open=True,
+)
 async def hello(call: Call) -> Response:
-    """Answer that the token of a name is known here, to whoever asks."""
+    """Prove to a client that this is the daemon. Needs no token, and tells nothing else."""
     asked = call.request.query_params
     if _NONCE.fullmatch(asked.get("nonce", "")) is None or _NAME.fullmatch(asked.get("token", "")) is None:
         raise HttpProblem("invalid_request")
@@ -687,8 +633,14 @@ def _dialled(call: Call) -> str:
     return host
 
 
+@operation(
+    "GET",
+    "/readyz",
+    contract.Readiness,
+    ("not_ready",),
+)
 async def ready(call: Call) -> Response:
-    """Answer whether it accepts tasks."""
+    """Whether it accepts tasks."""
     call.wait()
     problems = await call.core.problems()
     if call.core.is_draining:
@@ -698,8 +650,23 @@ async def ready(call: Call) -> Response:
     return answered(contract.Readiness(workspaces=tuple(problems)))
 
 
+@operation(
+    "GET",
+    f"{BASE}/events",
+    EVENT_STREAM,
+    ("invalid_client_id",),
+    parameters=(
+        CLIENT_ID,
+        Parameter(
+            "Last-Event-ID",
+            "header",
+            "The id of the last event that was seen, or its number: nothing since is missed.",
+        ),
+        Parameter(EPOCH, "header", "With a number: the epoch that the answer had it from."),
+    ),
+)
 async def follow(call: Call) -> Response:
-    """Answer with what happens, as long as the client listens."""
+    """Follow what happens, as server-sent events."""
     workspace = call.workspace
     stream = await call.core.followed()
     view = StreamView(
@@ -714,8 +681,15 @@ async def follow(call: Call) -> Response:
     return StreamingResponse(frames, headers={EPOCH: stream.epoch}, media_type=EVENT_STREAM)
 
 
+@operation(
+    "GET",
+    "/metrics",
+    MEDIA_TYPE,
+    owner_only=True,
+    of_all=True,
+)
 async def metrics(call: Call) -> Response:
-    """Answer what was counted."""
+    """What was counted, for Prometheus."""
     return Response(call.core.metrics.text(), media_type=MEDIA_TYPE)
 
 
@@ -736,74 +710,30 @@ async def mcp(call: Call) -> Response:
     return await call.core.mcp.answer(call, body)
 
 
+@operation(
+    "POST",
+    "/ui",
+    contract.UiOpened,
+    ("ui_not_installed", "ui_not_local", "ui_port_taken"),
+    body=UiBody,
+    owner_only=True,
+)
 async def open_ui(call: Call) -> Response:
-    """Answer where the page is, and a code to sign in with."""
+    """Open the page of the daemon, and make a code to sign in there with."""
     await call.body(UiBody)
     url, code = call.core.open_ui()
     return answered(contract.UiOpened(url=url, code=code, seconds=round(CODE_SECONDS)))
 
 
-def _of(pattern: re.Pattern[str]) -> dict[str, str]:
-    return {"type": "string", "pattern": f"^{pattern.pattern}$"}
+_HEALTH: Final = replace(health, path="/health", summary="The same, by the name of the original contract.")
 
-
-ABOUT_OPERATIONS: Final = (
-    Operation(
-        "GET",
-        f"{BASE}/events",
-        follow,
-        "Follow what happens, as server-sent events.",
-        EVENT_STREAM,
-        ("invalid_client_id",),
-        parameters=(
-            CLIENT_ID,
-            Parameter(
-                "Last-Event-ID",
-                "header",
-                "The id of the last event that was seen, or its number: nothing since is missed.",
-            ),
-            Parameter(EPOCH, "header", "With a number: the epoch that the answer had it from."),
-        ),
-    ),
-    Operation(
-        "GET", "/capabilities", capabilities, "What the daemon can do, and its limits.", contract.Capabilities
-    ),
-    Operation(
-        "GET",
-        HELLO,
-        hello,
-        "Prove to a client that this is the daemon. Needs no token, and tells nothing else.",
-        contract.Hello,
-        ("invalid_request",),
-        parameters=(
-            Parameter("token", "query", "The name of the token, see above.", _of(_NAME), is_required=True),
-            Parameter("nonce", "query", "Fresh for each connection.", _of(_NONCE), is_required=True),
-        ),
-        is_open=True,
-    ),
-    Operation("GET", "/healthz", health, "Whether the daemon runs.", contract.Health),
-    Operation("GET", "/health", health, "The same, by the name of the original contract.", contract.Health),
-    Operation("GET", "/readyz", ready, "Whether it accepts tasks.", contract.Readiness, ("not_ready",)),
-    Operation(
-        "POST",
-        "/ui",
-        open_ui,
-        "Open the page of the daemon, and make a code to sign in there with.",
-        contract.UiOpened,
-        ("ui_not_installed", "ui_not_local", "ui_port_taken"),
-        body=UiBody,
-        owner_only=True,
-    ),
-    Operation(
-        "GET",
-        "/metrics",
-        metrics,
-        "What was counted, for Prometheus.",
-        MEDIA_TYPE,
-        owner_only=True,
-        of_all=True,
-    ),
+OPERATIONS: Final = (
+    *TASK_OPERATIONS,
+    recall,
+    *(list_reviews, show_review, approve, reject, undo_task, erase, audit_head, explain),
+    *(follow, capabilities, hello, health, _HEALTH, ready, open_ui, metrics),
 )
+"""Everything that the daemon can be asked, but for its description and the messages of `MCP_OPERATIONS`."""
 
 MCP_OPERATIONS: Final = tuple(
     Operation(method, MCP, mcp, "A message of the Model Context Protocol.", EVENT_STREAM)

@@ -37,17 +37,11 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from muniment import events
 from muniment.agent.model import Model
+from muniment.daemon import routes
 from muniment.daemon.contract import HttpProblem
 from muniment.daemon.core import DaemonCore
 from muniment.daemon.guard import LOOPBACK, MAX_HEADER_BYTES, PRINCIPAL, SESSION, Guard, Protocol, as_origin
 from muniment.daemon.http import JSON, Call, Operation, document_of
-from muniment.daemon.routes import (
-    ABOUT_OPERATIONS,
-    MCP_OPERATIONS,
-    OWNER_OPERATIONS,
-    RECALL_OPERATIONS,
-    TASK_OPERATIONS,
-)
 from muniment.errors import ConfigInvalid, ManagedMemoryUnavailable
 from muniment.ownership import create_private_directory
 from muniment.settings import Settings
@@ -297,10 +291,7 @@ def _document() -> bytes:
 
 
 OPERATIONS: Final = (
-    *TASK_OPERATIONS,
-    *RECALL_OPERATIONS,
-    *OWNER_OPERATIONS,
-    *ABOUT_OPERATIONS,
+    *routes.OPERATIONS,
     Operation("GET", "/openapi.json", _describe, "This document, as OpenAPI 3.1.", JSON),
 )
 """Everything that the daemon can be asked, but for the messages of `MCP_OPERATIONS`."""
@@ -315,10 +306,10 @@ def application(core: DaemonCore, hosts: frozenset[str], origins: frozenset[str]
         origins: of pages that may call besides its own.
     """
     paths: dict[str, dict[str, Operation]] = {}
-    for operation in (*OPERATIONS, *MCP_OPERATIONS):
+    for operation in (*OPERATIONS, *routes.MCP_OPERATIONS):
         paths.setdefault(operation.path, {})[operation.method] = operation
-    routes = [Route(path, _Resource(methods, core)) for path, methods in paths.items()]
-    served = _Application(Router(routes, redirect_slashes=False, default=_nothing), core)
+    known = [Route(path, _Resource(methods, core)) for path, methods in paths.items()]
+    served = _Application(Router(known, redirect_slashes=False, default=_nothing), core)
     return Guard(served, core.whose, hosts, origins, core.door, core.open_paths)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, is_dataclass, replace
 from datetime import UTC, datetime
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Final, Literal, ParamSpec, Protocol, TypeVar
@@ -123,6 +123,17 @@ def spent(budget: Budget | None) -> dict[str, Any]:
     return {"turns": budget.turns, "seconds": budget.seconds, "timeline": tuple(budget.timeline)}
 
 
+def members(result: object, names: str) -> dict[str, Any]:
+    """Some members of a result, as JSON has them."""
+    return {name: _plain(getattr(result, name)) for name in names.split()}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [_plain(each) for each in value]
+    return asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
+
+
 def ending_json(
     seconds: float, timeline: Sequence[Turn], policy: str, error: MunimentError | None
 ) -> dict[str, Any]:
@@ -224,19 +235,9 @@ class RememberReport(RememberResult):
 
     def as_json(self) -> dict[str, Any]:
         """The document that `remember --json` prints."""
-        document: dict[str, Any] = {
-            "task_id": self.task_id,
-            "status": self.status,
-            "summary": self.summary,
-            "files_touched": list(self.files_touched),
-            "touched_scopes": list(self.touched_scopes),
-            "enforcement": self.enforcement,
-            "missing_layers": list(self.missing_layers),
-            "decided_by": self.decided_by,
-            "trust": self.trust,
-            "turns": self.turns,
-            **ending_json(self.seconds, self.timeline, self.policy, self.error),
-        }
+        names = "task_id status summary files_touched touched_scopes enforcement missing_layers decided_by"
+        document = members(self, f"{names} trust turns")
+        document |= ending_json(self.seconds, self.timeline, self.policy, self.error)
         if self.expires is not None:
             document["expires"] = self.expires
         if self.unchanged:
@@ -244,9 +245,9 @@ class RememberReport(RememberResult):
         if self.repeated:
             document["repeated"] = True
         if self.superseded:
-            document["superseded"] = [{"path": each.path, "id": each.id} for each in self.superseded]
+            document |= members(self, "superseded")
         if self.notes:
-            document["notes"] = list(self.notes)
+            document |= members(self, "notes")
         if self.detail is not None:
             document["detail"] = self.detail
         if self.status == "dry_run":
@@ -350,17 +351,9 @@ class ForgetReport(ForgetResult):
 
     def as_json(self) -> dict[str, Any]:
         """The document that `forget --json` prints."""
+        names = "task_id status summary removed_entries kept near touched_scopes decided_by turns notes"
         return {
-            "task_id": self.task_id,
-            "status": self.status,
-            "summary": self.summary,
-            "removed_entries": [asdict(each) for each in self.removed_entries],
-            "kept": [asdict(each) for each in self.kept],
-            "near": list(self.near),
-            "touched_scopes": list(self.touched_scopes),
-            "decided_by": self.decided_by,
-            "turns": self.turns,
-            "notes": list(self.notes),
+            **members(self, names),
             **({"digest": self.digest} if self.digest is not None else {}),
             **({"repeated": True} if self.repeated else {}),
             **ending_json(self.seconds, self.timeline, self.policy, self.error),
@@ -475,20 +468,9 @@ class DreamReport:
 
     def as_json(self) -> dict[str, Any]:
         """The document that `dream --json` prints."""
+        names = "task_id status summary counts deduped_entries expired_entries alike kept touched_topics"
         return {
-            "task_id": self.task_id,
-            "status": self.status,
-            "summary": self.summary,
-            "counts": asdict(self.counts),
-            "deduped_entries": list(self.deduped_entries),
-            "expired_entries": list(self.expired_entries),
-            "alike": [list(group) for group in self.alike],
-            "kept": [asdict(each) for each in self.kept],
-            "touched_topics": list(self.touched_topics),
-            "touched_scopes": list(self.touched_scopes),
-            "decided_by": self.decided_by,
-            "turns": self.turns,
-            "notes": list(self.notes),
+            **members(self, f"{names} touched_scopes decided_by turns notes"),
             **({"repeated": True} if self.repeated else {}),
             **ending_json(self.seconds, self.timeline, self.policy, self.error),
         }

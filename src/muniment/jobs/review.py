@@ -38,7 +38,7 @@ from muniment.errors import (
 )
 from muniment.jobs.edit import for_move
 from muniment.jobs.place import Place
-from muniment.jobs.request import error_json, traced
+from muniment.jobs.request import error_json, members, traced
 from muniment.kernel.cancel import Patience
 from muniment.kernel.change import ChangeKind, ChangeSet, FileChange, digest
 from muniment.kernel.names import Scope, Trust
@@ -168,14 +168,13 @@ class ReviewDecision(Decided):
 
     def as_json(self) -> dict[str, Any]:
         """The document that `review approve --json` and `review reject --json` print."""
-        return {
-            "review_id": self.review_id,
-            "status": self.status,
-            "task_id": self.task_id,
-            "changes": [{"path": change.path, "kind": change.kind} for change in self.changes],
-            "touched_scopes": list(self.touched_scopes),
-            "notes": list(self.notes),
-        }
+        return {**members(self, "review_id status task_id"), **_effect(self)}
+
+
+def _effect(of: ReviewDecision | UndoReport) -> dict[str, Any]:
+    """What was done, in a document."""
+    changes = [{"path": change.path, "kind": change.kind} for change in of.changes]
+    return {"changes": changes, **members(of, "touched_scopes notes")}
 
 
 def waiting(place: Place) -> tuple[Pending, ...]:
@@ -339,15 +338,7 @@ class UndoReport(Undone):
 
     def as_json(self) -> dict[str, Any]:
         """The document that `undo --json` prints."""
-        return {
-            "task_id": self.task_id,
-            "undone": self.undone,
-            "status": self.status,
-            "changes": [{"path": change.path, "kind": change.kind} for change in self.changes],
-            "touched_scopes": list(self.touched_scopes),
-            "notes": list(self.notes),
-            **error_json(self.error),
-        }
+        return {**members(self, "task_id undone status"), **_effect(self), **error_json(self.error)}
 
 
 @traced("undo")
