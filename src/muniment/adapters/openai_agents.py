@@ -30,16 +30,11 @@ from muniment.api import Memory
 from muniment.cancelling import Cancel
 from muniment.content.gates import one_line
 from muniment.errors import (
-    ForgetFailed,
-    InvalidContent,
     InvalidScope,
+    JobError,
     MunimentError,
     PathEscape,
-    PreviewChanged,
     Refusal,
-    RememberNoUpdate,
-    RememberRefused,
-    RememberScopeMismatch,
     ToolError,
     printable,
 )
@@ -184,19 +179,16 @@ def _done(
         raise _NotDone(
             f"{name} takes {', '.join(arguments.model_fields)}; {where or 'JSON'}: {first['msg']}"
         ) from None
-    except _TOLD as error:
-        raise _NotDone(f"{error} [{error.code}]") from None
     except MunimentError as error:
+        if isinstance(error, _TOLD) or error.code == "forget_failed":
+            raise _NotDone(f"{error} [{error.code}]") from None
         raise _NotDone(f"not done [{error.code}]{_ADVICE.get(error.code, '')}") from None
     except Exception as defect:  # noqa: BLE001  the run would end, with the words of whatever this is
         events.emit_defect("agents_tool_failed", defect, tool=name)
         raise _NotDone("the memory cannot be used now [internal]") from None
 
 
-_TOLD: Final = (
-    *(ForgetFailed, InvalidContent, InvalidScope, PathEscape, PreviewChanged, Refusal),
-    *(RememberNoUpdate, RememberRefused, RememberScopeMismatch, ToolError),
-)
+_TOLD: Final = (InvalidScope, JobError, PathEscape, Refusal, ToolError)
 """Errors whose messages are fit for a model; of others it is told the code."""
 
 _ADVICE: Final = {

@@ -38,7 +38,7 @@ from muniment.content.markdown import relative_links
 from muniment.content.provenance import is_made_of
 from muniment.content.titles import title_of
 from muniment.content.words import STOP_WORDS, alike, comparable, features
-from muniment.errors import DreamFailed, DreamTimeout, MunimentError, ToolError
+from muniment.errors import MunimentError, ToolError
 from muniment.jobs.forget import expired_by, topics_of
 from muniment.jobs.job import Fruitless, Job, carry_out, once_more
 from muniment.jobs.place import Holding, Place, may_see, read_holding, reason_to_keep
@@ -403,8 +403,6 @@ class _Dreaming(Job[DreamResult]):
     """
 
     kind = KIND
-    failed = DreamFailed
-    timed_out = DreamTimeout
 
     def __init__(self, request: DreamRequest, place: Place, model: Model) -> None:
         super().__init__(place, model.name, request.trust, request.task_id, is_dry=not request.yes)

@@ -42,12 +42,11 @@ from muniment.content.markdown import Item, NotSeparable, outline, without
 from muniment.content.negation import Says, denied, ended, turns
 from muniment.content.words import significant, vocabulary
 from muniment.errors import (
-    ForgetFailed,
-    ForgetTimeout,
     InvalidContent,
+    JobError,
+    JobFailed,
     MunimentError,
     PathEscape,
-    PreviewChanged,
     Refusal,
     StoreConflict,
 )
@@ -308,8 +307,6 @@ class _Forgetting(Job[ForgetResult]):
     """What stays the same over the attempts of one request, and what was kept in the last one."""
 
     kind = KIND
-    failed = ForgetFailed
-    timed_out = ForgetTimeout
 
     def __init__(self, request: ForgetRequest, place: Place, model: Model) -> None:
         super().__init__(place, model.name, request.trust, request.task_id, is_dry=not request.yes)
@@ -452,7 +449,11 @@ def _named(task: _Forgetting, change_set: ChangeSet) -> str | None:
 def _check_preview(request: ForgetRequest, named: str | None) -> None:
     """Refuse to remove something else than the preview showed that the request names."""
     if request.yes and request.digest not in {None, named}:
-        raise PreviewChanged
+        raise JobError(
+            "what would go now is not what the preview of this digest showed; nothing was removed; "
+            "look at a preview again, and give its digest",
+            code="preview_changed",
+        )
 
 
 def _nothing(task: _Forgetting, wanted: Wanted) -> str:
@@ -484,11 +485,12 @@ def _refused(task: _Forgetting, matches: Sequence[_Meant], told: str) -> ForgetR
         return replace(task.result(), removed_entries=removed, summary=told)
     paths = list(dict.fromkeys(match.removed.path for match in matches))
     shown, more = paths[:SHOWN_PATHS], ", …" if len(paths) > SHOWN_PATHS else ""
-    raise ForgetFailed(
+    raise JobFailed(
         f"{told}; nothing was removed. Meant are: {', '.join(shown)}{more}",
-        shown,
-        len(matches),
-        task.place.policy.changes.max_forget,
+        code="forget_failed",
+        paths=shown,
+        meant=len(matches),
+        limit=task.place.policy.changes.max_forget,
     )
 
 

@@ -29,11 +29,11 @@ from muniment.errors import (
     Cancelled,
     DeadlineExceeded,
     InvalidContent,
-    JobError,
+    JobFailed,
+    JobTimeout,
     MunimentError,
     PathEscape,
     PendingReview,
-    RememberFailed,
     RememberNoUpdate,
     StoreConflict,
 )
@@ -84,7 +84,6 @@ class Job(ABC, Generic[R]):
 
     Attributes:
         kind: such as `forget`.
-        failed, timed_out: the errors for a model that failed, and for a deadline that passed.
         model: what decides, where anything is to be decided.
         cancel: ends it early; once the commit has begun to write it runs to its end.
         fact: keyed digest of what is asked for; None: nothing is said.
@@ -92,8 +91,6 @@ class Job(ABC, Generic[R]):
     """
 
     kind: ClassVar[str]
-    failed: ClassVar[type[JobError]]
-    timed_out: ClassVar[type[JobError]]
     model: Model
     cancel: Cancelling
 
@@ -170,7 +167,9 @@ class Job(ABC, Generic[R]):
 
     def as_error(self, problem: MunimentError) -> MunimentError:
         """The error that callers see for one that ended it."""
-        return self.timed_out(str(problem)) if isinstance(problem, DeadlineExceeded) else problem
+        if isinstance(problem, DeadlineExceeded):
+            return JobTimeout(str(problem), code=f"{self.kind}_timeout")
+        return problem
 
 
 def carry_out(job: Job[R], cancel: Cancel | None) -> R:
@@ -216,7 +215,8 @@ def _body(job: Job[R]) -> R:
         return job.body() if done is None else job.again(done)
     except ModelError as problem:
         told = own(str(problem), "the model failed")
-    raise job.failed(f"{told}; nothing was written")  # Apart from the model's words, which it does not quote.
+    # Raised out here, so that nothing hangs on to the words of the model, which it does not quote.
+    raise JobFailed(f"{told}; nothing was written", code=f"{job.kind}_failed")
 
 
 def _fruitless(job: Job[R], problem: MunimentError) -> R:
@@ -249,7 +249,9 @@ def once_more(
         events.emit(f"{kind}_repeated", task_id=task)
         try:
             return attempt()
-        except (RememberNoUpdate, RememberFailed) as error:
+        except (RememberNoUpdate, JobFailed) as error:
+            if budget is None:
+                raise
             raise conflict from error
 
 

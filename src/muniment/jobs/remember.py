@@ -42,17 +42,16 @@ from muniment.content.titles import slug, titles_of
 from muniment.content.words import comparable, is_running, sayings
 from muniment.errors import (
     Cancelled,
-    InvalidContextMode,
-    InvalidExpiry,
+    InvalidContent,
+    JobError,
+    JobFailed,
+    JobTimeout,
     MunimentError,
     PathEscape,
     Refusal,
-    RememberFailed,
     RememberNoUpdate,
     RememberPathEscape,
     RememberRefused,
-    RememberScopeMismatch,
-    RememberTimeout,
     ToolError,
     WorkerLost,
 )
@@ -272,8 +271,6 @@ class _Remembering(Job[RememberResult]):
     """
 
     kind = KIND
-    failed = RememberFailed
-    timed_out = RememberTimeout
 
     def __init__(
         self, request: RememberRequest, place: Place, model: Model, observe: Observer, witness: Witness
@@ -345,7 +342,7 @@ class _Remembering(Job[RememberResult]):
                 told = _reason(stopped(problem.__cause__))
                 return RememberRefused(f"the change-set was refused: {told}")
             case WorkerLost():
-                return RememberFailed(str(problem))
+                return _failed(str(problem))
             case _:
                 return super().as_error(problem)
 
@@ -361,7 +358,7 @@ class _Remembering(Job[RememberResult]):
         items = set(map(comparable, separate_items(fact)))
         is_whole = any(text.strip() == fact.strip() for text in texts)
         if not is_whole and not items <= set().union(*map(sayings, texts)):
-            raise RememberFailed("a part of the list could not be filed; nothing was written")
+            raise _failed("a part of the list could not be filed; nothing was written")
 
     def came_to_nothing(self, error: MunimentError, why: str) -> Exception:
         """What to raise for a model that did."""
@@ -422,7 +419,9 @@ def _prepare(task: _Remembering, fact: str) -> tuple[Brief, Policy]:
     request, place = task.request, task.place
     if request.context not in list(ContextMode):
         known = ", ".join(ContextMode)
-        raise InvalidContextMode(f"there is no context mode {request.context!r}; there are {known}")
+        raise InvalidContent(
+            f"there is no context mode {request.context!r}; there are {known}", code="invalid_context_mode"
+        )
     context = ContextMode(request.context)
     task.ends = _end_of(request, fact)
     policy, chosen = place.policy, place.chosen(request.scope)
@@ -466,7 +465,7 @@ def _as_items_or_one(task: _Remembering, brief: Brief, policy: Policy) -> Rememb
     """By the rules a list of facts is filed item by item, or whole where that cannot be."""
     try:
         return _attempts(task, brief, policy)
-    except (RememberFailed, RememberRefused, RememberNoUpdate):
+    except (JobFailed, RememberRefused, RememberNoUpdate):
         if not (task.is_by_rules and separate_items(brief.fact)):
             raise
         task.notes.append("the facts of the list could not be filed each by itself; they are one entry")
@@ -559,21 +558,21 @@ def _raise_unless_final(task: _Remembering, outcome: RunOutcome) -> None:
         case "final_text":
             return
         case "escape":
-            raise outcome.escape or RememberFailed("the agent tried to escape")
+            raise outcome.escape or _failed("the agent tried to escape")
         case "refusals":
             raise RememberRefused("the agent was refused three times; nothing was written")
         case "deadline":
-            raise RememberTimeout("the time of the task ran out; nothing was written")
+            raise JobTimeout("the time of the task ran out; nothing was written", code="remember_timeout")
         case "cancelled":
             raise Cancelled("nothing was written")
         case "turns":
-            error = RememberFailed("the agent used up its turns without finishing; nothing was written")
+            error = _failed("the agent used up its turns without finishing; nothing was written")
             raise task.came_to_nothing(error, "it used up its turns")
         case "model_error":
             why = own(outcome.detail, "the model failed")
-            raise task.came_to_nothing(RememberFailed(f"{why}; nothing was written"), why)
+            raise task.came_to_nothing(_failed(f"{why}; nothing was written"), why)
         case "worker_lost":
-            raise RememberFailed(f"{own(outcome.detail, 'the worker was lost')}; nothing was written")
+            raise _failed(f"{own(outcome.detail, 'the worker was lost')}; nothing was written")
 
 
 def _without_changes(task: _Remembering, outcome: RunOutcome, known: Collection[str]) -> RememberResult:
@@ -592,8 +591,9 @@ def _without_changes(task: _Remembering, outcome: RunOutcome, known: Collection[
         if decision.tool in WRITING_TOOLS and _was_refused(decision.outcome)
     ]
     if refused and all(each.rule == "request-scope" for each in refused):
-        raise RememberScopeMismatch(
-            f"the agent found no place for this in scope {task.request.scope!r}; try without a scope"
+        raise JobError(
+            f"the agent found no place for this in scope {task.request.scope!r}; try without a scope",
+            code="remember_scope_mismatch",
         )
     if refused:
         raise RememberRefused(f"refused: {_reason(refused[-1])}")
@@ -610,8 +610,9 @@ def _end_of(request: RememberRequest, fact: str) -> date | None:
     try:
         return read_expiry(request.expires, today)
     except ValueError:
-        raise InvalidExpiry(
-            "it is to end on no day to come, such as 2026-12-31, nor in a number of days, such as 30d"
+        raise InvalidContent(
+            "it is to end on no day to come, such as 2026-12-31, nor in a number of days, such as 30d",
+            code="invalid_expires",
         ) from None
 
 
@@ -722,6 +723,10 @@ def shown_index(place: Place, policy: Policy, scope: Scope, reader: Trust) -> st
     if not shows(RelPath(INDEX_NAME)) or not is_as_written(place.state, root, index):
         return None
     return excerpt(index, shows, trusted_less(place.state, root, reader))
+
+
+def _failed(message: str) -> JobFailed:
+    return JobFailed(message, code="remember_failed")
 
 
 def _expiry_of(row: ChangeRow) -> datetime | None:

@@ -37,20 +37,16 @@ from muniment.errors import (
     Cancelled,
     DeadlineExceeded,
     Erased,
-    ForgetFailed,
-    ForgetTimeout,
-    InvalidContent,
     InvalidScope,
     JobError,
+    JobFailed,
+    JobTimeout,
     ManagedMemoryUnavailable,
     MunimentError,
     NotFound,
     PathEscape,
     PendingReview,
-    PreviewChanged,
     Refusal,
-    RememberFailed,
-    RememberTimeout,
     StoreConflict,
     ToolError,
     UndoOverlap,
@@ -355,10 +351,7 @@ class CommitsSince:
 
 # -- problems ----------------------------------------------------------------------------------------
 
-_FOR_MODELS: Final = (
-    *(PathEscape, Refusal, ToolError, InvalidContent, InvalidScope, AlreadyUndone, Erased),
-    PreviewChanged,
-)
+_FOR_MODELS: Final = (*(PathEscape, Refusal, ToolError, InvalidScope, AlreadyUndone, Erased, JobError),)
 """What says of itself what a model may read."""
 
 
@@ -367,17 +360,17 @@ def problem_of(error: MunimentError) -> ToolProblem:
     match error:
         case StoreConflict() | UndoOverlap() | PendingReview():
             text = marked(str(error))  # It names files.
-        case ForgetFailed() if error.meant is not None:
+        case JobFailed() if error.meant is not None:
             text = marked(str(error))
         case Cancelled():
             text = "it was cancelled; nothing was written"
-        case DeadlineExceeded() | RememberTimeout() | ForgetTimeout():
+        case DeadlineExceeded() | JobTimeout():
             text = "it took too long; nothing was written; try again later"
-        case RememberFailed() | ForgetFailed():
+        case JobFailed():
             text = "the language model or the worker failed; nothing was written; try again, or tell the user"
         case ManagedMemoryUnavailable():
             text = "the memory cannot be used now; tell the user, who learns why by: muniment ls"
-        case _ if isinstance(error, (*_FOR_MODELS, JobError)):
+        case _ if isinstance(error, _FOR_MODELS):
             text = str(error)
         case _:
             text = "the memory is not set up as it should be; tell the user, who learns why by: muniment ls"
