@@ -27,8 +27,8 @@ from decimal import Decimal
 from itertools import chain
 from typing import Final
 
-from muniment.agent.model import Budget, Model
-from muniment.agent.runner import MAX_TEXT_CHARS, Asker, Merge, UnusableAnswer
+from muniment.agent.model import Budget, Model, ModelError
+from muniment.agent.runner import MAX_TEXT_CHARS, Asker, Merge
 from muniment.agent.updates import says_change, supersedes
 from muniment.cancelling import Cancel
 from muniment.content.admission import addressed_to_agent, check_entry
@@ -503,7 +503,9 @@ def _steps_by_model(task: _Dreaming, found: Findings, room: Room) -> Iterator[Dr
             continue
         try:
             merges = asker.which_to_merge([each.entry.body for each in group])
-        except UnusableAnswer as problem:
+        except ModelError as problem:
+            if not problem.has_answered:
+                raise
             task.notes.append(f"{len(group)} entries that are alike stay as they are: {problem}")
             continue
         for merge in merges:
