@@ -32,10 +32,9 @@ from muniment.adapters.mcp.tools import (
     ForgetCall,
     RememberAnswer,
     RememberCall,
-    ToolProblem,
     UndoAnswer,
 )
-from muniment.adapters.quoting import marked
+from muniment.adapters.telling import ToolProblem, marked
 from muniment.content.gates import one_line
 from muniment.daemon import asking
 from muniment.daemon.contract import MAX_BODY_BYTES, HttpProblem, RecallBody, sentence_of

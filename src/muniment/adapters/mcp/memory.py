@@ -4,7 +4,6 @@ M1 Nothing is shown but what a recall might show: what the policy lets nobody se
    models and what has expired is as if it were not there.
 M2 What comes this way has the trust that the operator gave, whatever is said of it; below the owner's it
    replaces, removes and takes back nothing of higher trust, nor what a person did or approved.
-M3 What goes wrong is told by its code, and in words that hold no path of the machine.
 """
 
 from __future__ import annotations
@@ -26,35 +25,12 @@ from muniment.adapters.mcp.tools import (
     RememberAnswer,
     RememberCall,
     ShowAnswer,
-    ToolProblem,
     UndoAnswer,
 )
-from muniment.adapters.quoting import marked
+from muniment.adapters.telling import ToolProblem, marked
 from muniment.adapters.threads import until_ended
 from muniment.cancelling import Cancel
-from muniment.errors import (
-    AlreadyUndone,
-    Cancelled,
-    DeadlineExceeded,
-    Erased,
-    ForgetFailed,
-    ForgetTimeout,
-    InvalidContent,
-    InvalidScope,
-    JobError,
-    ManagedMemoryUnavailable,
-    MunimentError,
-    NotFound,
-    PathEscape,
-    PendingReview,
-    PreviewChanged,
-    Refusal,
-    RememberFailed,
-    RememberTimeout,
-    StoreConflict,
-    ToolError,
-    UndoOverlap,
-)
+from muniment.errors import NotFound, PathEscape, Refusal
 from muniment.kernel.cancel import Patience
 from muniment.kernel.names import INDEX_NAME, RelPath, Scope, Trust
 from muniment.kernel.path import CanonicalPath, canonicalise
@@ -351,37 +327,6 @@ class CommitsSince:
                         path = f"{names[row.root]}/{row.change.path.rel}"
                         paths |= {path: None} if seen(path) else {}
         return list(paths) if is_changed else None
-
-
-# -- problems ----------------------------------------------------------------------------------------
-
-_FOR_MODELS: Final = (
-    *(PathEscape, Refusal, ToolError, InvalidContent, InvalidScope, AlreadyUndone, Erased),
-    PreviewChanged,
-)
-"""What says of itself what a model may read."""
-
-
-def problem_of(error: MunimentError) -> ToolProblem:
-    """What a model is told of an error (M3)."""
-    match error:
-        case StoreConflict() | UndoOverlap() | PendingReview():
-            text = marked(str(error))  # It names files.
-        case ForgetFailed() if error.meant is not None:
-            text = marked(str(error))
-        case Cancelled():
-            text = "it was cancelled; nothing was written"
-        case DeadlineExceeded() | RememberTimeout() | ForgetTimeout():
-            text = "it took too long; nothing was written; try again later"
-        case RememberFailed() | ForgetFailed():
-            text = "the language model or the worker failed; nothing was written; try again, or tell the user"
-        case ManagedMemoryUnavailable():
-            text = "the memory cannot be used now; tell the user, who learns why by: muniment ls"
-        case _ if isinstance(error, (*_FOR_MODELS, JobError)):
-            text = str(error)
-        case _:
-            text = "the memory is not set up as it should be; tell the user, who learns why by: muniment ls"
-    return ToolProblem(error.code, text)
 
 
 # -- memory ------------------------------------------------------------------------------------------

@@ -35,7 +35,7 @@ from mcp.server.subscriptions import (
 from mcp.shared.exceptions import MCPError
 
 from muniment import events
-from muniment.adapters.mcp.memory import Backend, history, listing, problem_of, shown, shown_indexes
+from muniment.adapters.mcp.memory import Backend, history, listing, shown, shown_indexes
 from muniment.adapters.mcp.tools import (
     DEFINITIONS,
     INSTRUCTIONS,
@@ -49,12 +49,11 @@ from muniment.adapters.mcp.tools import (
     RememberCall,
     ShowCall,
     ToolDefinition,
-    ToolProblem,
     UndoCall,
-    arguments_of,
     told,
 )
-from muniment.errors import BadName, MunimentError, NotFound, PathEscape, Refused
+from muniment.adapters.telling import ToolProblem, answering, arguments_of
+from muniment.errors import BadName, NotFound, PathEscape, Refused
 from muniment.kernel.names import MAX_PATH_BYTES
 from muniment.names import __version__
 
@@ -68,8 +67,6 @@ MAX_LISTENERS: Final = 64
 
 SEND_SECONDS: Final = 5.0
 """Seconds that a client has to take a notification."""
-
-_DEFECT: Final = "this is a defect of Muniment; its log says more"
 
 Context = ServerRequestContext[Any, Any]
 T = TypeVar("T")
@@ -149,13 +146,11 @@ class MemoryServer(Server[Any]):
         if definition is None:
             raise MCPError(t.INVALID_PARAMS, "there is no such tool; tools/list says which there are")
         try:
-            asked = arguments_of(definition.name, definition.asked, params.arguments or {})
-            answer = await self._carried_out(context, asked)
-        except (ToolProblem, MunimentError) as error:
-            return _failed(error if isinstance(error, ToolProblem) else problem_of(error))
-        except Exception as defect:  # noqa: BLE001  the server lives on, and nothing of it is told (S1)
-            events.emit_defect("mcp_call_broke", defect, tool=definition.name)
-            return _failed(ToolProblem("internal_error", _DEFECT))
+            with answering("mcp_call_broke", tool=definition.name):
+                asked = arguments_of(definition.name, definition.asked, params.arguments or {})
+                answer = await self._carried_out(context, asked)
+        except ToolProblem as problem:
+            return t.CallToolResult(content=[t.TextContent(text=problem.with_code)], is_error=True)
         return t.CallToolResult(
             content=[t.TextContent(text=told(answer))], structured_content=answer.model_dump(mode="json")
         )
@@ -262,7 +257,7 @@ RECALLED: Final = 5
 
 
 async def _tell_changed(connection: Connection) -> None:
-    with suppress(Exception):  # Whoever has gone or does not read is told nothing.
+    with suppress(TimeoutError):  # Whoever does not read is told nothing.
         async with asyncio.timeout(SEND_SECONDS):
             await connection.send_resource_list_changed()
 
@@ -294,11 +289,6 @@ def _tool(each: ToolDefinition) -> t.Tool:
     )
 
 
-def _failed(problem: ToolProblem) -> t.CallToolResult:
-    text = f"{problem}\n[{problem.code}]" if "\n" in str(problem) else f"{problem} [{problem.code}]"
-    return t.CallToolResult(content=[t.TextContent(text=text)], is_error=True)
-
-
 async def _recalled(backend: Backend, query: str, limit: int) -> RecallAnswer:
     from muniment.jobs.request import check_content
     from muniment.store.audit import timestamp
@@ -318,12 +308,13 @@ def _path_in(uri: str) -> str:
     Raises:
         MCPError: it is no address of this memory.
     """
+    none = MCPError(t.INVALID_PARAMS, f"an entry is at {URI}scope/path; resources/list says which there are")
+    if not uri.startswith(URI) or len(uri) > len(URI) + 3 * MAX_PATH_BYTES:
+        raise none
     try:
-        if uri.startswith(URI) and len(uri) <= len(URI) + 3 * MAX_PATH_BYTES:
-            return unquote(uri.removeprefix(URI), errors="strict")
+        return unquote(uri.removeprefix(URI), errors="strict")
     except UnicodeDecodeError:
-        pass
-    raise MCPError(t.INVALID_PARAMS, f"an entry is at {URI}scope/path; resources/list says which there are")
+        raise none from None
 
 
 def _told(handler: Callable[..., Awaitable[T]]) -> Callable[..., Awaitable[T]]:
@@ -332,17 +323,12 @@ def _told(handler: Callable[..., Awaitable[T]]) -> Callable[..., Awaitable[T]]:
     @functools.wraps(handler)
     async def guarded(*arguments: Any) -> T:
         try:
-            return await handler(*arguments)
-        except MCPError:
-            raise
-        except (ToolProblem, MunimentError) as error:
-            problem = error if isinstance(error, ToolProblem) else problem_of(error)
-            is_asked_wrongly = isinstance(error, NotFound | PathEscape | BadName | Refused)
+            with answering("mcp_request_broke", MCPError):
+                return await handler(*arguments)
+        except ToolProblem as problem:
+            is_asked_wrongly = isinstance(problem.__cause__, NotFound | PathEscape | BadName | Refused)
             number = t.INVALID_PARAMS if is_asked_wrongly else t.INTERNAL_ERROR
             raise MCPError(number, str(problem), {"code": problem.code}) from None
-        except Exception as defect:  # noqa: BLE001  the server lives on, and nothing of it is told
-            events.emit_defect("mcp_request_broke", defect)
-            raise MCPError(t.INTERNAL_ERROR, _DEFECT, {"code": "internal_error"}) from None
 
     return guarded
 
@@ -360,8 +346,10 @@ async def _with_progress(context: Context, work: Callable[[Callable[[int, str], 
         while (turn := await turns.get()) is not None:
             if turn[0] > last:  # A turn may have several calls; progress only grows.
                 last = turn[0]
-                with suppress(Exception):  # Whoever has gone is told nothing.
+                try:
                     await context.session.report_progress(last, None, f"turn {last}, {turn[1]}")
+                except Exception as defect:  # noqa: BLE001  what is done stays done, whoever is told of it
+                    events.emit_defect("mcp_progress_broke", defect)
 
     pumping = asyncio.create_task(pump())
     try:
