@@ -35,12 +35,12 @@ from mcp.server.subscriptions import (
 from mcp.shared.exceptions import MCPError
 
 from muniment import events
-from muniment.adapters.mcp.memory import Backend, history, listing, shown, shown_indexes
-from muniment.adapters.mcp.tools import (
+from muniment.adapters.mcp.memory import (
     DEFINITIONS,
     INSTRUCTIONS,
-    Answered,
-    Asked,
+    AnyAnswer,
+    AnyCall,
+    Backend,
     ForgetCall,
     HistoryCall,
     RecallAnswer,
@@ -48,8 +48,11 @@ from muniment.adapters.mcp.tools import (
     RecalledPath,
     RememberCall,
     ShowCall,
-    ToolDefinition,
     UndoCall,
+    history,
+    listing,
+    shown,
+    shown_indexes,
     told,
 )
 from muniment.adapters.telling import ToolProblem, answering, arguments_of
@@ -61,6 +64,9 @@ URI: Final = "muniment://"
 MARKDOWN: Final = "text/markdown"
 
 PROMPT: Final = "memory-context"
+
+RECALLED: Final = 5
+"""Entries of the prompt."""
 
 MAX_LISTENERS: Final = 64
 """Streams of the era of 2026 that follow changes at once."""
@@ -155,7 +161,7 @@ class MemoryServer(Server[Any]):
             content=[t.TextContent(text=told(answer))], structured_content=answer.model_dump(mode="json")
         )
 
-    async def _carried_out(self, context: Context, asked: Asked) -> Answered:
+    async def _carried_out(self, context: Context, asked: AnyCall) -> AnyAnswer:
         backend = self._backend_of(context)
         match asked:
             case RememberCall():
@@ -185,15 +191,9 @@ class MemoryServer(Server[Any]):
         after = None if params is None else params.cursor
         if after is not None and len(after) > MAX_PATH_BYTES:
             raise MCPError(t.INVALID_PARAMS, "this cursor is none of this server's")
-        found = await self._backend_of(context).at(lambda place, reader: listing(place, reader, after))
-        indexes = [
-            t.Resource(uri=uri_of(path), name=f"index of {path.partition('/')[0]}", mime_type=MARKDOWN)
-            for path in found.indexes
-        ]
-        entries = [
-            t.Resource(uri=uri_of(path), name=name, mime_type=MARKDOWN) for path, name in found.entries
-        ]
-        return t.ListResourcesResult(resources=[*indexes, *entries], next_cursor=found.after)
+        named, more = await self._backend_of(context).at(lambda place, reader: listing(place, reader, after))
+        found = [t.Resource(uri=uri_of(path), name=name, mime_type=MARKDOWN) for path, name in named]
+        return t.ListResourcesResult(resources=found, next_cursor=more)
 
     async def _list_templates(
         self, _: Context, __: t.PaginatedRequestParams | None
@@ -252,10 +252,6 @@ class MemoryServer(Server[Any]):
         return await self._listens(context, params)
 
 
-RECALLED: Final = 5
-"""Entries of the prompt."""
-
-
 async def _tell_changed(connection: Connection) -> None:
     with suppress(TimeoutError):  # Whoever does not read is told nothing.
         async with asyncio.timeout(SEND_SECONDS):
@@ -265,28 +261,27 @@ async def _tell_changed(connection: Connection) -> None:
 @functools.cache
 def _tools() -> dict[str, t.Tool]:
     """The tools as they are told of; made when somebody asks, as a handshake does not."""
-    return {name: _tool(each) for name, each in DEFINITIONS.items()}
+    return {
+        each.name: t.Tool(
+            name=each.name,
+            title=each.title,
+            description=each.description,
+            input_schema=each.asked.model_json_schema(),
+            output_schema=each.answered.model_json_schema(mode="serialization"),
+            annotations=t.ToolAnnotations(
+                title=each.title,
+                read_only_hint=each.reads_only,
+                destructive_hint=each.destroys,
+                idempotent_hint=each.reads_only,
+                open_world_hint=False,
+            ),
+        )
+        for each in DEFINITIONS.values()
+    }
 
 
 def _input_schema(name: str) -> dict[str, Any] | None:
     return _tools()[name].input_schema if name in DEFINITIONS else None
-
-
-def _tool(each: ToolDefinition) -> t.Tool:
-    return t.Tool(
-        name=each.name,
-        title=each.title,
-        description=each.description,
-        input_schema=each.asked.model_json_schema(),
-        output_schema=each.answered.model_json_schema(mode="serialization"),
-        annotations=t.ToolAnnotations(
-            title=each.title,
-            read_only_hint=each.reads_only,
-            destructive_hint=each.destroys,
-            idempotent_hint=each.repeats,
-            open_world_hint=False,
-        ),
-    )
 
 
 async def _recalled(backend: Backend, query: str, limit: int) -> RecallAnswer:
