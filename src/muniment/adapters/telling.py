@@ -26,17 +26,15 @@ from muniment.errors import (
     Cancelled,
     DeadlineExceeded,
     Erased,
-    ForgetFailed,
-    ForgetTimeout,
     InvalidScope,
     JobError,
+    JobFailed,
+    JobTimeout,
     ManagedMemoryUnavailable,
     MunimentError,
     PathEscape,
     PendingReview,
     Refusal,
-    RememberFailed,
-    RememberTimeout,
     StoreConflict,
     ToolError,
     UndoOverlap,
@@ -158,13 +156,13 @@ def problem_of(error: MunimentError) -> ToolProblem:
     match error:
         case StoreConflict() | UndoOverlap() | PendingReview():
             text = marked(str(error))  # It names files.
-        case ForgetFailed() if error.meant is not None:
+        case JobFailed() if error.meant is not None:
             text = marked(str(error))
         case Cancelled():
             text = "it was cancelled; nothing was written"
-        case DeadlineExceeded() | RememberTimeout() | ForgetTimeout():
+        case DeadlineExceeded() | JobTimeout():
             text = "it took too long; nothing was written; try again later"
-        case RememberFailed() | ForgetFailed():
+        case JobFailed():
             text = "the language model or the worker failed; nothing was written; try again, or tell the user"
         case ManagedMemoryUnavailable():
             text = "the memory cannot be used now; tell the user, who learns why by: muniment ls"

@@ -29,7 +29,6 @@ import httpx2
 from muniment.client.core import (
     FIRST_PAUSE,
     LAST_PAUSE,
-    NOT_NOW,
     QUIET_SECONDS,
     Ask,
     Frames,
@@ -42,7 +41,7 @@ from muniment.client.core import (
 from muniment.client.errors import BadAnswer
 from muniment.client.finding import Place, Where
 from muniment.client.transport import Connections, grow, head, looped, lost, request
-from muniment.errors import ManagedMemoryUnavailable
+from muniment.errors import NOT_NOW, ManagedMemoryUnavailable
 
 PATIENCE_SECONDS: Final = 20.0
 """Seconds for which what was not taken is sent again: a daemon is started anew in one or two."""

@@ -401,18 +401,19 @@ def _is_same(one: Id, other: object) -> bool:
     return type(one) is type(other) and one == other
 
 
+def number_of(code: str) -> int:
+    """The number of JSON-RPC for a code of a task or request."""
+    if code == "cancelled":
+        return CANCELLED
+    if code.startswith("invalid_"):
+        return INVALID_PARAMS
+    return INTERNAL_ERROR if code.endswith("_failed") else FAILED
+
+
 def _failure(request_id: Id, error: Mapping[str, Any]) -> bytes:
     """The answer for a task or request that failed with `error`."""
     code = error["code"]
-    if code == "cancelled":
-        number = CANCELLED
-    elif code.startswith("invalid_"):
-        number = INVALID_PARAMS
-    elif code.endswith("_failed"):
-        number = INTERNAL_ERROR
-    else:
-        number = FAILED
-    return failed(request_id, number, code, sentence_of(code), error)
+    return failed(request_id, number_of(code), code, sentence_of(code), error)
 
 
 def _introduction() -> Mapping[str, Any]:

@@ -41,7 +41,7 @@ from muniment.content.markdown import relative_links
 from muniment.content.provenance import is_made_of
 from muniment.content.titles import title_of
 from muniment.content.words import STOP_WORDS, alike, comparable, features
-from muniment.errors import Cancelled, DreamFailed, DreamTimeout, MunimentError, ToolError
+from muniment.errors import Cancelled, MunimentError, ToolError
 from muniment.jobs.forget import expired_by, topics_of
 from muniment.jobs.place import Holding, Place, may_see, read_holding, reason_to_keep
 from muniment.jobs.request import (
@@ -487,7 +487,7 @@ def dream(request: DreamRequest, place: Place, model: Model, *, cancel: Cancel |
             budget = Budget(place.policy.limits, token, place.clock)
             result = once_more(place.policy, KIND, task.id, lambda: _attempt(task, scopes, budget))
         except (MunimentError, ModelError) as problem:
-            error = as_job_error(problem, DreamFailed, DreamTimeout)
+            error = as_job_error(problem, KIND)
             status = "cancelled" if isinstance(error, Cancelled) else "failed"
             result = task.result(budget, status=status, error=error)
             put_on_record(place.state, KIND, task.id, error, decided_by=model.name, policy=place.policy.label)

@@ -45,12 +45,11 @@ from muniment.content.negation import Says, denied, ended, turns
 from muniment.content.words import significant, vocabulary
 from muniment.errors import (
     Cancelled,
-    ForgetFailed,
-    ForgetTimeout,
     InvalidContent,
+    JobError,
+    JobFailed,
     MunimentError,
     PathEscape,
-    PreviewChanged,
     Refusal,
     StoreConflict,
 )
@@ -381,7 +380,7 @@ def forget(
             budget = Budget(place.policy.limits, token, place.clock)
             result = once_more(place.policy, KIND, task.id, lambda: _attempt(task, wanted, scopes, budget))
         except (MunimentError, ModelError) as problem:
-            error = as_job_error(problem, ForgetFailed, ForgetTimeout)
+            error = as_job_error(problem, KIND)
             status = "cancelled" if isinstance(error, Cancelled) else "failed"
             result = task.result(budget, status=status, error=error)
             put_on_record(place.state, KIND, task.id, error, decided_by=model.name, policy=place.policy.label)
@@ -484,7 +483,11 @@ def _named(task: _ForgetTask, change_set: ChangeSet) -> str | None:
 def _check_preview(request: ForgetRequest, named: str | None) -> None:
     """Refuse to remove something else than the preview showed that the request names."""
     if request.yes and request.digest not in {None, named}:
-        raise PreviewChanged
+        raise JobError(
+            "what would go now is not what the preview of this digest showed; nothing was removed; "
+            "look at a preview again, and give its digest",
+            code="preview_changed",
+        )
 
 
 def _nothing(task: _ForgetTask, wanted: Wanted) -> str:
@@ -530,11 +533,12 @@ def _refused(task: _ForgetTask, matches: Sequence[_Meant], told: str, budget: Bu
         return task.result(budget, status="preview", removed_entries=removed, summary=told)
     paths = list(dict.fromkeys(match.removed.path for match in matches))
     shown, more = paths[:SHOWN_PATHS], ", …" if len(paths) > SHOWN_PATHS else ""
-    raise ForgetFailed(
+    raise JobFailed(
         f"{told}; nothing was removed. Meant are: {', '.join(shown)}{more}",
-        shown,
-        len(matches),
-        task.place.policy.changes.max_forget,
+        code="forget_failed",
+        paths=shown,
+        meant=len(matches),
+        limit=task.place.policy.changes.max_forget,
     )
 
 

@@ -660,7 +660,7 @@ def as_exported(data: bytes, trust: Trust) -> bytes:
     """An exported entry as it may stand here: its bytes, but for what it claims of its trust.
 
     Raises:
-        NotText, ContentRejected, TooLarge: it is no entry, or hides what it claims.
+        ToolError: it is no entry, or hides what it claims.
     """
     entry = parse(decode(data))
     fields = entry.front.fields if entry.front is not None else ()

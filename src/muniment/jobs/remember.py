@@ -43,17 +43,16 @@ from muniment.content.titles import slug, titles_of
 from muniment.content.words import comparable, is_running, sayings
 from muniment.errors import (
     Cancelled,
-    InvalidContextMode,
-    InvalidExpiry,
+    InvalidContent,
+    JobError,
+    JobFailed,
+    JobTimeout,
     MunimentError,
     PathEscape,
     Refusal,
-    RememberFailed,
     RememberNoUpdate,
     RememberPathEscape,
     RememberRefused,
-    RememberScopeMismatch,
-    RememberTimeout,
     StoreConflict,
     ToolError,
     WorkerLost,
@@ -352,7 +351,7 @@ class _RememberTask:
         items = set(map(comparable, separate_items(fact)))
         is_whole = any(text.strip() == fact.strip() for text in texts)
         if not is_whole and not items <= set().union(*map(sayings, texts)):
-            raise RememberFailed("a part of the list could not be filed; nothing was written")
+            raise _failed("a part of the list could not be filed; nothing was written")
 
     def failed(self, error: MunimentError, why: str) -> Exception:
         """What to raise for a model that came to nothing."""
@@ -457,7 +456,9 @@ def _prepare(task: _RememberTask, fact: str) -> tuple[Brief, Policy]:
     request, place = task.request, task.place
     if request.context not in list(ContextMode):
         known = ", ".join(ContextMode)
-        raise InvalidContextMode(f"there is no context mode {request.context!r}; there are {known}")
+        raise InvalidContent(
+            f"there is no context mode {request.context!r}; there are {known}", code="invalid_context_mode"
+        )
     context = ContextMode(request.context)
     task.ends = _end_of(request, fact)
     policy, chosen = place.policy, place.chosen(request.scope)
@@ -501,7 +502,7 @@ def _as_items_or_one(task: _RememberTask, brief: Brief, policy: Policy, budget: 
     """By the rules a list of facts is filed item by item, or whole where that cannot be."""
     try:
         return _attempts(task, brief, policy, budget)
-    except (RememberFailed, RememberRefused, RememberNoUpdate):
+    except (JobFailed, RememberRefused, RememberNoUpdate):
         if not (task.is_by_rules and separate_items(brief.fact)):
             raise
         task.notes.append("the facts of the list could not be filed each by itself; they are one entry")
@@ -519,7 +520,7 @@ def _attempts(task: _RememberTask, brief: Brief, policy: Policy, budget: Budget)
         events.emit("remember_repeated", task_id=task.id)
         try:
             return _attempt(task, brief, policy, budget)
-        except (RememberNoUpdate, RememberFailed) as error:
+        except (RememberNoUpdate, JobFailed) as error:
             raise conflict from error  # What was left of the budget did not suffice for a second run.
 
 
@@ -591,21 +592,21 @@ def _raise_unless_final(task: _RememberTask, outcome: RunOutcome) -> None:
         case "final_text":
             return
         case "escape":
-            raise outcome.escape or RememberFailed("the agent tried to escape")
+            raise outcome.escape or _failed("the agent tried to escape")
         case "refusals":
             raise RememberRefused("the agent was refused three times; nothing was written")
         case "deadline":
-            raise RememberTimeout("the time of the task ran out; nothing was written")
+            raise JobTimeout("the time of the task ran out; nothing was written", code="remember_timeout")
         case "cancelled":
             raise Cancelled("nothing was written")
         case "turns":
-            error = RememberFailed("the agent used up its turns without finishing; nothing was written")
+            error = _failed("the agent used up its turns without finishing; nothing was written")
             raise task.failed(error, "it used up its turns")
         case "model_error":
             why = own(outcome.detail, "the model failed")
-            raise task.failed(RememberFailed(f"{why}; nothing was written"), why)
+            raise task.failed(_failed(f"{why}; nothing was written"), why)
         case "worker_lost":
-            raise RememberFailed(f"{own(outcome.detail, 'the worker was lost')}; nothing was written")
+            raise _failed(f"{own(outcome.detail, 'the worker was lost')}; nothing was written")
 
 
 def _without_changes(
@@ -626,8 +627,9 @@ def _without_changes(
         if decision.tool in WRITING_TOOLS and _was_refused(decision.outcome)
     ]
     if refused and all(each.rule == "request-scope" for each in refused):
-        raise RememberScopeMismatch(
-            f"the agent found no place for this in scope {task.request.scope!r}; try without a scope"
+        raise JobError(
+            f"the agent found no place for this in scope {task.request.scope!r}; try without a scope",
+            code="remember_scope_mismatch",
         )
     if refused:
         raise RememberRefused(f"refused: {_reason(refused[-1])}")
@@ -644,8 +646,9 @@ def _end_of(request: RememberRequest, fact: str) -> date | None:
     try:
         return read_expiry(request.expires, today)
     except ValueError:
-        raise InvalidExpiry(
-            "it is to end on no day to come, such as 2026-12-31, nor in a number of days, such as 30d"
+        raise InvalidContent(
+            "it is to end on no day to come, such as 2026-12-31, nor in a number of days, such as 30d",
+            code="invalid_expires",
         ) from None
 
 
@@ -758,6 +761,10 @@ def shown_index(place: Place, policy: Policy, scope: Scope, reader: Trust) -> st
     return excerpt(index, shows, trusted_less(place.state, root, reader))
 
 
+def _failed(message: str) -> JobFailed:
+    return JobFailed(message, code="remember_failed")
+
+
 def _as_job_error(error: MunimentError, place: Place) -> MunimentError:
     """The error that a caller sees for one that escaped a step."""
     match error:
@@ -767,9 +774,9 @@ def _as_job_error(error: MunimentError, place: Place) -> MunimentError:
         case RememberRefused() if isinstance(error.__cause__, Refusal | ToolError):
             return RememberRefused(f"the change-set was refused: {_reason(stopped(error.__cause__))}")
         case WorkerLost():
-            return RememberFailed(str(error))
+            return _failed(str(error))
         case _:
-            return as_job_error(error, RememberFailed, RememberTimeout)
+            return as_job_error(error, KIND)
 
 
 def _again(task: _RememberTask, done: CommitRow) -> RememberResult:

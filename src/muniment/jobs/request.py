@@ -15,7 +15,8 @@ from muniment.content.admission import own
 from muniment.errors import (
     DeadlineExceeded,
     InvalidContent,
-    JobError,
+    JobFailed,
+    JobTimeout,
     MunimentError,
     PathEscape,
     PendingReview,
@@ -74,15 +75,14 @@ def traced(kind: str) -> Callable[[Callable[P, E]], Callable[P, E]]:
     return wrapped
 
 
-def as_job_error(
-    error: MunimentError | ModelError, failed: type[JobError], timed_out: type[JobError]
-) -> MunimentError:
-    """The error that a caller sees for one that ended a job."""
+def as_job_error(error: MunimentError | ModelError, kind: str) -> MunimentError:
+    """The error that a caller sees for one that ended a job of a kind."""
     match error:
         case ModelError():
-            return failed(f"{own(str(error), 'the model failed')}; nothing was written")
+            why = own(str(error), "the model failed")
+            return JobFailed(f"{why}; nothing was written", code=f"{kind}_failed")
         case DeadlineExceeded():
-            return timed_out(str(error))
+            return JobTimeout(str(error), code=f"{kind}_timeout")
         case _:
             return error
 
