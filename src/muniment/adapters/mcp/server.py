@@ -17,7 +17,7 @@ import functools
 import weakref
 from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
-from typing import Any, Final, TypeVar, assert_never
+from typing import Any, Final, TypeVar
 from urllib.parse import quote, unquote
 
 import anyio
@@ -36,24 +36,14 @@ from mcp.shared.exceptions import MCPError
 
 from muniment import events
 from muniment.adapters.mcp.memory import (
-    DEFINITIONS,
     INSTRUCTIONS,
-    AnyAnswer,
-    AnyCall,
+    TOOLS,
     Backend,
-    ForgetCall,
-    HistoryCall,
-    RecallAnswer,
-    RecallCall,
-    RecalledPath,
-    RememberCall,
-    ShowCall,
-    UndoCall,
-    history,
+    Tell,
     listing,
+    recalled,
     shown,
     shown_indexes,
-    told,
 )
 from muniment.adapters.telling import ToolProblem, answering, arguments_of
 from muniment.errors import BadName, NotFound, PathEscape, Refused
@@ -148,40 +138,21 @@ class MemoryServer(Server[Any]):
         return t.ListToolsResult(tools=list(_tools().values()))
 
     async def _call_tool(self, context: Context, params: t.CallToolRequestParams) -> t.CallToolResult:
-        definition = DEFINITIONS.get(params.name)
-        if definition is None:
+        call = TOOLS.get(params.name)
+        if call is None:
             raise MCPError(t.INVALID_PARAMS, "there is no such tool; tools/list says which there are")
         try:
-            with answering("mcp_call_broke", tool=definition.name):
-                asked = arguments_of(definition.name, definition.asked, params.arguments or {})
-                answer = await self._carried_out(context, asked)
+            with answering("mcp_call_broke", tool=call.tool):
+                asked, backend = (
+                    arguments_of(call.tool, call, params.arguments or {}),
+                    self._backend_of(context),
+                )
+                answer = await _with_progress(context, lambda tell: asked.carried_out(backend, tell))
         except ToolProblem as problem:
             return t.CallToolResult(content=[t.TextContent(text=problem.with_code)], is_error=True)
         return t.CallToolResult(
-            content=[t.TextContent(text=told(answer))], structured_content=answer.model_dump(mode="json")
+            content=[t.TextContent(text=answer.told())], structured_content=answer.model_dump(mode="json")
         )
-
-    async def _carried_out(self, context: Context, asked: AnyCall) -> AnyAnswer:
-        backend = self._backend_of(context)
-        match asked:
-            case RememberCall():
-                return await _with_progress(context, lambda tell: backend.remember(asked, tell))
-            case RecallCall():
-                return await _recalled(backend, asked.query, asked.limit)
-            case ShowCall():
-                return await backend.at(lambda place, reader: shown(place, reader, asked.path))
-            case HistoryCall():
-                return await backend.at(lambda place, _: history(place, asked.path))
-            case ForgetCall():
-                if asked.yes is (asked.digest is None):
-                    raise ToolProblem(
-                        "bad_arguments",
-                        "yes and the digest of a preview go together; call it without both first",
-                    )
-                return await backend.forget(asked)
-            case UndoCall():
-                return await backend.undo(asked.task_id)
-        assert_never(asked)
 
     # -- resources -----------------------------------------------------------------------------------------
 
@@ -234,7 +205,7 @@ class MemoryServer(Server[Any]):
             raise MCPError(t.INVALID_PARAMS, f"there is one prompt, {PROMPT}, with one argument, topic")
         backend = self._backend_of(context)
         if given.get("topic", "").strip():
-            text = told(await _recalled(backend, given["topic"], RECALLED))
+            text = (await recalled(backend, given["topic"], RECALLED)).told()
         else:
             indexes = await backend.at(shown_indexes)
             text = "\n\n".join(each.text for each in indexes) or "Nothing is remembered yet."
@@ -262,11 +233,11 @@ async def _tell_changed(connection: Connection) -> None:
 def _tools() -> dict[str, t.Tool]:
     """The tools as they are told of; made when somebody asks, as a handshake does not."""
     return {
-        each.name: t.Tool(
-            name=each.name,
+        name: t.Tool(
+            name=name,
             title=each.title,
-            description=each.description,
-            input_schema=each.asked.model_json_schema(),
+            description=each.about,
+            input_schema=each.model_json_schema(),
             output_schema=each.answered.model_json_schema(mode="serialization"),
             annotations=t.ToolAnnotations(
                 title=each.title,
@@ -276,25 +247,12 @@ def _tools() -> dict[str, t.Tool]:
                 open_world_hint=False,
             ),
         )
-        for each in DEFINITIONS.values()
+        for name, each in TOOLS.items()
     }
 
 
 def _input_schema(name: str) -> dict[str, Any] | None:
-    return _tools()[name].input_schema if name in DEFINITIONS else None
-
-
-async def _recalled(backend: Backend, query: str, limit: int) -> RecallAnswer:
-    from muniment.jobs.request import check_content
-    from muniment.store.audit import timestamp
-
-    recalled = await backend.recall(check_content(query), limit)
-    if recalled.error is not None:
-        raise recalled.error
-    entries = [
-        RecalledPath(path=each.path, trust=each.trust, at=timestamp(each.at)) for each in recalled.entries
-    ]
-    return RecallAnswer(text=recalled.text, entries=entries, abstained=recalled.abstained)
+    return _tools()[name].input_schema if name in TOOLS else None
 
 
 def _path_in(uri: str) -> str:
@@ -328,7 +286,7 @@ def _told(handler: Callable[..., Awaitable[T]]) -> Callable[..., Awaitable[T]]:
     return guarded
 
 
-async def _with_progress(context: Context, work: Callable[[Callable[[int, str], None]], Awaitable[T]]) -> T:
+async def _with_progress(context: Context, work: Callable[[Tell], Awaitable[T]]) -> T:
     """What comes of `work`, whose turns are told as they come."""
     loop = asyncio.get_running_loop()
     turns: asyncio.Queue[tuple[int, str] | None] = asyncio.Queue()
