@@ -13,16 +13,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Final, Literal
 
-from muniment import events
 from muniment.cancelling import Cancel
 from muniment.contract import Decided, ReviewShown, Undone
 from muniment.errors import (
     AlreadyUndone,
-    Cancelled,
     Erased,
     InvalidScope,
     ManagedMemoryUnavailable,
@@ -37,14 +35,15 @@ from muniment.errors import (
     printable,
 )
 from muniment.jobs.edit import for_move
+from muniment.jobs.job import ended_as, id_of_task, run_of, status_of, terms_of
 from muniment.jobs.place import Place
-from muniment.jobs.request import error_json, members, traced
+from muniment.jobs.request import error_json, members
 from muniment.kernel.cancel import Patience
 from muniment.kernel.change import ChangeKind, ChangeSet, FileChange, digest
 from muniment.kernel.names import Scope, Trust
 from muniment.kernel.path import CanonicalPath, canonicalise
 from muniment.store.audit import timestamp
-from muniment.store.commit import Terms, commit
+from muniment.store.commit import commit
 from muniment.store.erase import remove_emptied
 from muniment.store.ledger import (
     MAX_STEPS,
@@ -74,7 +73,7 @@ from muniment.store.review import (
     turn_down,
 )
 from muniment.store.state import State
-from muniment.store.trust import Ruling, new_ulid, trust_at
+from muniment.store.trust import Ruling, trust_at
 
 # -- history -----------------------------------------------------------------------------------------
 #
@@ -161,10 +160,20 @@ class ReviewDecision(Decided):
     """What came of a decision.
 
     Attributes:
+        task_id: as which it was committed; None: it was rejected.
         changes: what was committed.
     """
 
+    status: Literal["approved", "rejected"] = field(init=False)
+    files_touched: tuple[str, ...] = field(init=False)
+    touched_scopes: tuple[Scope, ...] = ()
+    notes: tuple[str, ...] = ()
     changes: tuple[Change, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Say which decision it was, and what was written."""
+        object.__setattr__(self, "status", "rejected" if self.task_id is None else "approved")
+        object.__setattr__(self, "files_touched", tuple(each.path for each in self.changes))
 
     def as_json(self) -> dict[str, Any]:
         """The document that `review approve --json` and `review reject --json` print."""
@@ -230,12 +239,12 @@ def approve(review_id: str, digest: str, place: Place, *, cancel: Cancel | None 
     check_roots(state, held, place.roots)
     if digest != held.digest(place.policy.digest):
         raise ReviewChanged(review_id)
-    asked, now = held.run, timestamp(datetime.now(UTC))
+    asked = held.run
     run = replace(
         asked,
         task=approval_task(review_id),
         kind="approve",
-        at=now,
+        at=timestamp(datetime.now(UTC)),
         policy=place.policy.label,
         answers=asked.kind,
     )
@@ -245,41 +254,21 @@ def approve(review_id: str, digest: str, place: Place, *, cancel: Cancel | None 
         load(state, review_id)  # Asked under the locks: nobody can reject it from here on.
         return Ruling(trusts.get(draft.path) or asked.trust)
 
-    terms = Terms(
-        place.policy,
-        place.roots,
-        Patience(time.monotonic() + WAIT_SECONDS, cancel),
-        state,
-        run,
-        trust,
-        reviewed=True,
-    )
+    patience = Patience(time.monotonic() + WAIT_SECONDS, cancel)
+    terms = replace(terms_of(place, run, patience, trust), reviewed=True)
     try:
         done = commit([held.change_set], terms)
         if done.repeated:
             raise ReviewClosed(review_id, "approved")
-        close(state, review_id, "approved", now, run.task)
+        close(state, review_id, "approved", run.at, run.task)
     except ManagedMemoryUnavailable as problem:
         return _approved_all_the_same(state, review_id, run.task, problem)
-    return _decided(review_id, run.task, done.changes, done.touched_scopes, done.notes)
-
-
-def _decided(
-    review_id: str,
-    task: str | None = None,
-    changes: tuple[Change, ...] = (),
-    touched_scopes: tuple[Scope, ...] = (),
-    notes: tuple[str, ...] = (),
-) -> ReviewDecision:
-    """A decision: an approval, if it was committed as a task."""
     return ReviewDecision(
         review_id=review_id,
-        status="rejected" if task is None else "approved",
-        task_id=task,
-        files_touched=tuple(change.path for change in changes),
-        touched_scopes=touched_scopes,
-        notes=notes,
-        changes=changes,
+        task_id=run.task,
+        changes=done.changes,
+        touched_scopes=done.touched_scopes,
+        notes=done.notes,
     )
 
 
@@ -291,7 +280,13 @@ def _approved_all_the_same(
     if kept is None:
         raise problem
     notes = (*kept.notes, f"it was written, but then: {problem}")
-    return _decided(review_id, task, kept.known, kept.touched_scopes, notes)
+    return ReviewDecision(
+        review_id=review_id,
+        task_id=task,
+        changes=kept.known,
+        touched_scopes=kept.touched_scopes,
+        notes=notes,
+    )
 
 
 def reject(review_id: str, place: Place, *, cancel: Cancel | None = None) -> ReviewDecision:
@@ -303,7 +298,7 @@ def reject(review_id: str, place: Place, *, cancel: Cancel | None = None) -> Rev
     """
     patience = Patience(time.monotonic() + WAIT_SECONDS, cancel)
     turn_down(place.state, review_id, place.roots, patience, timestamp(datetime.now(UTC)))
-    return _decided(review_id)
+    return ReviewDecision(review_id=review_id)
 
 
 # -- undo --------------------------------------------------------------------------------------------
@@ -333,15 +328,21 @@ class UndoReport(Undone):
     """
 
     status: Literal["completed", "failed", "cancelled"]
+    files_touched: tuple[str, ...] = field(init=False)
+    touched_scopes: tuple[Scope, ...] = ()
+    notes: tuple[str, ...] = ()
     changes: tuple[Change, ...] = ()
     error: MunimentError | None = None
+
+    def __post_init__(self) -> None:
+        """Say what was written."""
+        object.__setattr__(self, "files_touched", tuple(each.path for each in self.changes))
 
     def as_json(self) -> dict[str, Any]:
         """The document that `undo --json` prints."""
         return {**members(self, "task_id undone status"), **_effect(self), **error_json(self.error)}
 
 
-@traced("undo")
 def undo(task: str, place: Place, *, trust: Trust = Trust.OWNER, cancel: Cancel | None = None) -> UndoReport:
     """Take back what `task` did; what goes wrong is in the result's `error`, never raised.
 
@@ -351,33 +352,23 @@ def undo(task: str, place: Place, *, trust: Trust = Trust.OWNER, cancel: Cancel 
         trust: of the one who asks; what would replace text of a higher trust waits for the owner.
         cancel: ends it early; once the commit has begun to write it runs to its end.
     """
-    task_id = f"undo-{new_ulid()}"
+    run = replace(run_of(place, "undo", id_of_task("undo", None), trust, DECIDED_BY), undoes=task)
     patience = Patience(time.monotonic() + WAIT_SECONDS, cancel)
-    try:
-        result = _undo(task, task_id, place, trust, patience)
-    except MunimentError as error:
-        status: Literal["failed", "cancelled"] = "cancelled" if isinstance(error, Cancelled) else "failed"
-        result = UndoReport(
-            task_id=task_id,
-            undone=task,
-            files_touched=(),
-            touched_scopes=(),
-            notes=(),
-            status=status,
-            error=error,
-        )
-    events.emit(
-        "undo_ended",
-        task_id=task_id,
-        undone=None if isinstance(result.error, NotFound) else task,  # What is no task may be any text.
-        status=result.status,
-        code=None if result.error is None else result.error.code,
-        files=len(result.changes),
+
+    def of_event(result: UndoReport) -> dict[str, object]:
+        # What is no task may be any text.
+        undone = None if isinstance(result.error, NotFound) else task
+        return {"undone": undone, "files": len(result.changes)}
+
+    return ended_as(
+        "undo",
+        lambda: _undo(task, run, place, patience),
+        lambda error: UndoReport(task_id=run.task, undone=task, status=status_of(error), error=error),
+        of_event,
     )
-    return result
 
 
-def _undo(task: str, task_id: str, place: Place, trust: Trust, patience: Patience) -> UndoReport:
+def _undo(task: str, run: Run, place: Place, patience: Patience) -> UndoReport:
     kept = of_task(place.state, task)
     if kept is None:
         raise NotFound(f"no task {printable(task)!r} has changed this memory; see: muniment history")
@@ -385,18 +376,11 @@ def _undo(task: str, task_id: str, place: Place, trust: Trust, patience: Patienc
     if undone is not None:
         raise AlreadyUndone(task, undone)
     scopes = _scopes(kept, place)
-    now, policy, is_owner = timestamp(datetime.now(UTC)), place.policy.label, trust is Trust.OWNER
-    run = Run(task_id, now, trust, DECIDED_BY, policy, "undo", undoes=task)
     change_set = _change_set(kept.changes, scopes, place)
-    terms = Terms(
-        for_move(place.policy, [each.path for each in change_set.changes]) if is_owner else place.policy,
-        place.roots,
-        patience,
-        place.state,
-        run,
-        lambda draft, _: Ruling(_trust_of(draft, place), by=trust),
-        reviewed=is_owner,
-    )
+    terms = terms_of(place, run, patience, lambda draft, _: Ruling(_trust_of(draft, place), by=run.trust))
+    if run.trust is Trust.OWNER:
+        policy = for_move(place.policy, [each.path for each in change_set.changes])
+        terms = replace(terms, policy=policy, reviewed=True)
     try:
         done = commit([change_set], terms)
     except StoreConflict as conflict:
@@ -412,13 +396,12 @@ def _undo(task: str, task_id: str, place: Place, trust: Trust, patience: Patienc
     except MunimentError as error:  # It is committed: that empty directories stay does not make it fail.
         notes = (*notes, f"directories that are empty now are still there: {error}")
     return UndoReport(
-        task_id=task_id,
+        task_id=run.task,
         undone=task,
-        files_touched=tuple(change.path for change in done.changes),
-        touched_scopes=done.touched_scopes,
-        notes=notes,
         status="completed",
         changes=done.changes,
+        touched_scopes=done.touched_scopes,
+        notes=notes,
     )
 
 
@@ -432,7 +415,7 @@ def _scopes(kept: CommitRow, place: Place) -> list[Scope]:
     erased = [item.change.path.text for item in kept.changes if item.is_erased]
     if erased:
         raise Erased(f"what {kept.run.task} did was erased: {', '.join(erased)}; nothing was written")
-    names = {root_key(place.state, root): scope for scope, root in place.roots.items()}
+    names = place.scopes_by_key()
     elsewhere = sorted({item.change.path.scope for item in kept.changes if item.root not in names})
     if elsewhere:
         raise InvalidScope(
