@@ -96,7 +96,9 @@ def kind_of(task_id: str) -> Kind:
 
 def task_of(said: object) -> Task:
     """A task from what the daemon said."""
-    task, told = _head_of(said), said if isinstance(said, dict) else {}
+    told = said if isinstance(said, dict) else {}
+    bare = {**told, "kind": _kind(told), "result": None, "error": None}
+    task = answer_of(Task, bare if told else said, "a task")
     kind, error = kind_of(task.task_id), told.get("error")
     if task.status not in STATUSES:
         raise BadAnswer("a task has a status that this client does not know")
@@ -110,21 +112,24 @@ def task_of(said: object) -> Task:
     return replace(task, error=answer_of(TaskError, error, "an error"))
 
 
-def _head_of(said: object) -> Task:
-    """A task without what came of it, maybe of a kind or status that is newer than this client."""
-    if isinstance(said, dict):
-        kind = str(said.get("taskId")).partition("-")[0]
-        said = {**said, "kind": kind, "result": None, "error": None}
-    return answer_of(Task, said, "a task")
-
-
 def tasks_of(page: Document) -> list[Task]:
     """The tasks of a page; those of a kind or status that is newer than this client are left out."""
     listed = page.get("tasks")
     if not isinstance(listed, list):
         raise BadAnswer("tasks of a list of tasks is no list")
-    heads = zip(listed, map(_head_of, listed), strict=True)
-    return [task_of(each) for each, head in heads if head.kind in KINDS and head.status in STATUSES]
+    return [task_of(each) for each in listed if not _is_newer(each)]
+
+
+def _is_newer(said: object) -> bool:
+    if not isinstance(said, dict) or not all(
+        isinstance(said.get(each), str) for each in ("taskId", "status")
+    ):
+        return False  # It is none, and is told to be.
+    return _kind(said) not in KINDS or said["status"] not in STATUSES
+
+
+def _kind(task: Mapping[str, Any]) -> str:
+    return str(task.get("taskId")).partition("-")[0]
 
 
 def event_of(frame_id: str, said: object) -> Event:

@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import json
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
 from pydantic import BaseModel, TypeAdapter
@@ -228,13 +228,16 @@ MCP: Final = "/mcp"
 """Where the Model Context Protocol is spoken."""
 
 
+async def _nothing(_: Call) -> Response:
+    raise HttpProblem("not_found")
+
+
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """A method of a path.
+    """A method of a path; as a decorator it is carried out by an endpoint, whose documentation sums it up.
 
     Attributes:
         path: with names of its variable segments in braces.
-        summary: one sentence.
         answer: the class of what it answers, or a media type.
         codes: with which problems it answers, besides `EVERYWHERE`.
         status: of that answer.
@@ -243,13 +246,12 @@ class Operation:
         owner_only: others get `owner_required`.
         of_all: it tells of all that is served here, so not to the owner of one home of a fleet.
         is_open: whoever asks needs no token.
+        summary: one sentence.
         of_workspace: it is about a workspace, which has to be known, and has a long path as well.
     """
 
     method: str
     path: str
-    endpoint: Endpoint
-    summary: str
     answer: type[WireAnswer | Erasure] | str
     codes: tuple[str, ...] = ()
     status: int = 200
@@ -258,6 +260,12 @@ class Operation:
     owner_only: bool = False
     of_all: bool = False
     is_open: bool = False
+    summary: str = ""
+    endpoint: Endpoint = _nothing
+
+    def __call__(self, endpoint: Endpoint) -> Operation:
+        """The operation, carried out by an endpoint."""
+        return replace(self, endpoint=endpoint, summary=endpoint.__doc__ or "")
 
     @property
     def of_workspace(self) -> bool:
@@ -277,41 +285,6 @@ class Operation:
             codes += ["workspace_required", "untrusted_workspace"]
         everywhere = [code for code in EVERYWHERE if not (self.is_open and code == "token_required")]
         return tuple(dict.fromkeys((*codes, *everywhere)))
-
-
-def operation(  # noqa: PLR0913  by keyword
-    method: str,
-    path: str,
-    answer: type[WireAnswer | Erasure] | str,
-    codes: tuple[str, ...] = (),
-    *,
-    status: int = 200,
-    body: type[BaseModel] | None = None,
-    parameters: tuple[Parameter, ...] = (),
-    owner_only: bool = False,
-    of_all: bool = False,
-    is_open: bool = False,
-) -> Callable[[Endpoint], Operation]:
-    """Make an operation, see there, of an endpoint, whose documentation is its summary."""
-
-    def made(endpoint: Endpoint) -> Operation:
-        summary = endpoint.__doc__ or ""
-        return Operation(
-            method,
-            path,
-            endpoint,
-            summary,
-            answer,
-            codes,
-            status,
-            body,
-            parameters,
-            owner_only,
-            of_all,
-            is_open,
-        )
-
-    return made
 
 
 def answered(

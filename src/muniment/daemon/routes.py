@@ -39,7 +39,7 @@ from muniment.daemon.contract import (
     sentence_of,
 )
 from muniment.daemon.guard import HELLO, LOOPBACK, PEER
-from muniment.daemon.http import MCP, Call, Endpoint, Operation, Parameter, answered, operation, read_body
+from muniment.daemon.http import MCP, Call, Endpoint, Operation, Parameter, answered, read_body
 from muniment.daemon.page.door import CODE_SECONDS
 from muniment.daemon.stream import StreamView
 from muniment.daemon.work import MEDIA_TYPE
@@ -177,7 +177,7 @@ async def cancel(call: Call) -> Response:
     return answered(rendered(task, call, viewer))
 
 
-@operation(
+@Operation(
     "GET",
     f"{BASE}/tasks",
     contract.TaskList,
@@ -273,13 +273,13 @@ def _of_kind(kind: str, endpoint: Endpoint, body: type[BaseModel], *codes: str) 
     )
     found = ("invalid_client_id", f"{kind}_task_not_found", "managed_memory_unavailable")
     path, of_one, answer = f"{BASE}/{kind}", f"{BASE}/{kind}/{{taskId}}", _ANSWERS[kind]
-    asking_for = operation(
+    asking_for = Operation(
         "POST", path, answer, (*codes, *refused), status=202, body=body, parameters=(CLIENT_ID, _IDEMPOTENCY)
     )
     return (
         asking_for(endpoint),
-        operation("GET", of_one, answer, found, parameters=(CLIENT_ID, _PREFER, _ETAG))(look),
-        operation("DELETE", of_one, answer, found, parameters=(CLIENT_ID,))(cancel),
+        Operation("GET", of_one, answer, found, parameters=(CLIENT_ID, _PREFER, _ETAG))(look),
+        Operation("DELETE", of_one, answer, found, parameters=(CLIENT_ID,))(cancel),
     )
 
 
@@ -298,7 +298,7 @@ TASK_OPERATIONS: Final = (
 # The route of recalls: what of the memory helps with a message, for every token.
 
 
-@operation(
+@Operation(
     "POST",
     f"{BASE}/recall",
     contract.Recalled,
@@ -338,7 +338,7 @@ _UNAVAILABLE: Final = ("managed_memory_unavailable", "deadline", "invalid_scope"
 _REFUSED: Final = ("store_conflict", "refused", "path_escape", "bad_name", "quota", "content_rejected")
 
 
-@operation(
+@Operation(
     "GET",
     f"{BASE}/review",
     contract.ReviewList,
@@ -365,7 +365,7 @@ async def list_reviews(call: Call) -> Response:
     return answered(await _at(call, body, writes=False))
 
 
-@operation(
+@Operation(
     "GET",
     f"{BASE}/review/{{reviewId}}",
     contract.ReviewShown,
@@ -379,7 +379,7 @@ async def show_review(call: Call) -> Response:
     return answered(shown)
 
 
-@operation(
+@Operation(
     "POST",
     f"{BASE}/review/{{reviewId}}/approve",
     contract.Decided,
@@ -399,7 +399,7 @@ async def approve(call: Call) -> Response:
     return answered(decided)
 
 
-@operation(
+@Operation(
     "POST",
     f"{BASE}/review/{{reviewId}}/reject",
     contract.Decided,
@@ -417,7 +417,7 @@ async def reject(call: Call) -> Response:
     return answered(decided)
 
 
-@operation(
+@Operation(
     "POST",
     f"{BASE}/undo",
     contract.Undone,
@@ -439,7 +439,7 @@ async def undo_task(call: Call) -> Response:
     return answered(result)
 
 
-@operation(
+@Operation(
     "POST",
     f"{BASE}/erase",
     Erasure,
@@ -464,7 +464,7 @@ async def erase(call: Call) -> Response:
     return answered(await _at(call, body, "nothing_to_erase", writes=asked.yes))
 
 
-@operation(
+@Operation(
     "GET",
     f"{BASE}/audit/head",
     contract.AuditHead,
@@ -477,7 +477,7 @@ async def audit_head(call: Call) -> Response:
     return answered(contract.AuditHead(head=str(found), records=found.seq))
 
 
-@operation(
+@Operation(
     "GET",
     f"{BASE}/policy/explain",
     contract.Explained,
@@ -550,7 +550,7 @@ ORIGINAL_SCOPES: Final = ("user", "project")
 _LISTEN: Final = "subscriptions/listen"
 
 
-@operation(
+@Operation(
     "GET",
     "/capabilities",
     contract.Capabilities,
@@ -590,13 +590,13 @@ async def capabilities(call: Call) -> Response:
     )
 
 
-@operation("GET", "/healthz", contract.Health)
+@Operation("GET", "/healthz", contract.Health)
 async def health(_: Call) -> Response:
     """Whether the daemon runs."""
     return answered(contract.Health())
 
 
-@operation(
+@Operation(
     "GET",
     HELLO,
     contract.Hello,
@@ -633,7 +633,7 @@ def _dialled(call: Call) -> str:
     return host
 
 
-@operation(
+@Operation(
     "GET",
     "/readyz",
     contract.Readiness,
@@ -650,7 +650,7 @@ async def ready(call: Call) -> Response:
     return answered(contract.Readiness(workspaces=tuple(problems)))
 
 
-@operation(
+@Operation(
     "GET",
     f"{BASE}/events",
     EVENT_STREAM,
@@ -681,7 +681,7 @@ async def follow(call: Call) -> Response:
     return StreamingResponse(frames, headers={EPOCH: stream.epoch}, media_type=EVENT_STREAM)
 
 
-@operation(
+@Operation(
     "GET",
     "/metrics",
     MEDIA_TYPE,
@@ -694,7 +694,7 @@ async def metrics(call: Call) -> Response:
 
 
 async def mcp(call: Call) -> Response:
-    """Answer a client of the Model Context Protocol."""
+    """A message of the Model Context Protocol."""
     if not call.core.speaks_mcp:
         raise HttpProblem("not_found")
     if importlib.util.find_spec("mcp") is None:
@@ -710,7 +710,7 @@ async def mcp(call: Call) -> Response:
     return await call.core.mcp.answer(call, body)
 
 
-@operation(
+@Operation(
     "POST",
     "/ui",
     contract.UiOpened,
@@ -736,7 +736,6 @@ OPERATIONS: Final = (
 """Everything that the daemon can be asked, but for its description and the messages of `MCP_OPERATIONS`."""
 
 MCP_OPERATIONS: Final = tuple(
-    Operation(method, MCP, mcp, "A message of the Model Context Protocol.", EVENT_STREAM)
-    for method in ("POST", "GET", "DELETE")
+    Operation(method, MCP, EVENT_STREAM)(mcp) for method in ("POST", "GET", "DELETE")
 )
 """Apart from the others: what they take and answer is described by that protocol."""

@@ -281,7 +281,9 @@ class _Lines(logging.Formatter):
 # The application: the operations behind the guard.
 
 
+@Operation("GET", "/openapi.json", JSON)
 async def _describe(_: Call) -> Response:
+    """This document, as OpenAPI 3.1."""
     return Response(_document(), media_type=JSON)
 
 
@@ -290,10 +292,7 @@ def _document() -> bytes:
     return json.dumps(document_of(OPERATIONS)).encode()
 
 
-OPERATIONS: Final = (
-    *routes.OPERATIONS,
-    Operation("GET", "/openapi.json", _describe, "This document, as OpenAPI 3.1.", JSON),
-)
+OPERATIONS: Final = (*routes.OPERATIONS, _describe)
 """Everything that the daemon can be asked, but for the messages of `MCP_OPERATIONS`."""
 
 
