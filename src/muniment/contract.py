@@ -119,7 +119,7 @@ class RememberResult(WireAnswer):
 
 
 class _OfFile(WireAnswer):
-    """Something in a file: as its members in order, for who takes it apart."""
+    """Something in a file; it can be taken apart as the tuple of its members."""
 
     __slots__ = ()
     path: str
@@ -131,6 +131,9 @@ class _OfFile(WireAnswer):
 
     def __iter__(self) -> Iterator[Any]:
         return (getattr(self, each.name) for each in fields(cast("Any", self)))
+
+    def __getitem__(self, at: Any) -> Any:
+        return tuple(self)[at]
 
 
 @dataclass(frozen=True, slots=True, order=True)

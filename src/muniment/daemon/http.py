@@ -373,7 +373,7 @@ def _operation(operation: Operation) -> dict[str, Any]:
     described: dict[str, Any] = {
         "operationId": _id(operation),
         "summary": operation.summary,
-        "parameters": [*_path_parameters(operation), *_parameters(operation)],
+        "parameters": list(_parameters(operation)),
         "responses": {**_answers(operation), **dict(_problems(operation))},
     }
     if operation.is_open:
@@ -393,18 +393,10 @@ def _id(operation: Operation) -> str:
     return "_".join([operation.method.lower(), *(word.strip("{}") for word in words)])
 
 
-def _path_parameters(operation: Operation) -> Iterator[dict[str, Any]]:
+def _parameters(operation: Operation) -> Iterator[dict[str, Any]]:
     for segment in operation.path.split("/"):
         if segment.startswith("{"):
-            yield {
-                "name": segment.strip("{}"),
-                "in": "path",
-                "required": True,
-                "schema": {"type": "string"},
-            }
-
-
-def _parameters(operation: Operation) -> Iterator[dict[str, Any]]:
+            yield {"name": segment.strip("{}"), "in": "path", "required": True, "schema": {"type": "string"}}
     for each in operation.parameters:
         yield {
             "name": each.name,
@@ -416,20 +408,15 @@ def _parameters(operation: Operation) -> Iterator[dict[str, Any]]:
 
 
 def _answers(operation: Operation) -> dict[str, Any]:
-    answers = {str(operation.status): _answer(operation)}
+    told = operation.answer
+    if isinstance(told, str):
+        content: dict[str, Any] = {told: {"schema": {"type": "object" if told == JSON else "string"}}}
+    else:
+        content = {JSON: {"schema": _reference(told.__name__)}}
+    answers = {str(operation.status): {"description": operation.summary, "content": content}}
     if any(each.name == "If-None-Match" for each in operation.parameters):
         answers["304"] = {"description": "It still is what the client has."}
     return answers
-
-
-def _answer(operation: Operation) -> dict[str, Any]:
-    if isinstance(operation.answer, str):
-        schema = {"type": "object" if operation.answer == JSON else "string"}
-        return {"description": operation.summary, "content": {operation.answer: {"schema": schema}}}
-    return {
-        "description": operation.summary,
-        "content": {JSON: {"schema": _reference(operation.answer.__name__)}},
-    }
 
 
 def _problems(operation: Operation) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
@@ -63,46 +63,27 @@ _WAITS: Final = (0.005, 0.015, 0.05, 0.25, 1, 5, 30, 120, 600, 3600)
 _RUNS: Final = (0.05, 0.25, 1, 5, 15, 30, 60, 120, 300)
 
 
+C = TypeVar("C", Counter, Gauge, Histogram)
+
+
 class Metrics:
     """The counters of one daemon."""
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
-        self._tasks = Counter(
-            "muniment_tasks", "Tasks that ended", ["kind", "status", "code"], registry=self._registry
+
+        def made(kind: type[C], name: str, told: str, *labels: str, **more: Any) -> C:
+            return kind(f"muniment_{name}", told, labels, registry=self._registry, **more)
+
+        self._tasks = made(Counter, "tasks", "Tasks that ended", "kind", "status", "code")
+        self._wait = made(
+            Histogram, "task_wait_seconds", "From acceptance to beginning", "kind", buckets=_WAITS
         )
-        self._wait = Histogram(
-            "muniment_task_wait_seconds",
-            "From acceptance to beginning",
-            ["kind"],
-            buckets=_WAITS,
-            registry=self._registry,
-        )
-        self._run = Histogram(
-            "muniment_task_run_seconds",
-            "From beginning to end",
-            ["kind"],
-            buckets=_RUNS,
-            registry=self._registry,
-        )
-        self._pending = Gauge(
-            "muniment_pending_tasks", "Tasks that wait or run", ["workspace"], registry=self._registry
-        )
-        self._escapes = Counter(
-            "muniment_escapes",
-            "Tasks that a path outside the memory ended",
-            ["tool"],
-            registry=self._registry,
-        )
-        self._tokens = Counter(
-            "muniment_model_tokens",
-            "Tokens as the model's server counts",
-            ["direction"],
-            registry=self._registry,
-        )
-        self._recalls = Counter(
-            "muniment_recalls", "Recalls that were answered", ["outcome"], registry=self._registry
-        )
+        self._run = made(Histogram, "task_run_seconds", "From beginning to end", "kind", buckets=_RUNS)
+        self._pending = made(Gauge, "pending_tasks", "Tasks that wait or run", "workspace")
+        self._escapes = made(Counter, "escapes", "Tasks that a path outside the memory ended", "tool")
+        self._tokens = made(Counter, "model_tokens", "Tokens as the model's server counts", "direction")
+        self._recalls = made(Counter, "recalls", "Recalls that were answered", "outcome")
 
     def watch_pending(self, workspace: str, count: Callable[[], float]) -> None:
         """Report how many tasks of a workspace are pending, counted whenever somebody asks."""
