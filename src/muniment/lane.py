@@ -121,7 +121,7 @@ class Ended:
 
 
 @dataclass(frozen=True, slots=True)
-class LaneTask:
+class QueuedTask:
     """A task as the ledger has it.
 
     Attributes:
@@ -172,7 +172,7 @@ _COLUMNS: Final = (
 )
 
 
-def read_task(ledger: Ledger, workspace: str, task_id: str) -> LaneTask:
+def read_task(ledger: Ledger, workspace: str, task_id: str) -> QueuedTask:
     """A task of a workspace.
 
     Raises:
@@ -185,25 +185,25 @@ def read_task(ledger: Ledger, workspace: str, task_id: str) -> LaneTask:
     return found
 
 
-def running(ledger: Ledger, workspace: str) -> tuple[LaneTask, ...]:
+def running(ledger: Ledger, workspace: str) -> tuple[QueuedTask, ...]:
     """What runs, or did when its process ended; never two, unless somebody edited the ledger."""
     rows = ledger.rows(f"SELECT {_COLUMNS} {_PENDING} AND status = 'running' ORDER BY seq", (workspace,))
     return tuple(_task(ledger, row) for row in rows)
 
 
-def find(ledger: Ledger, workspace: str, task_id: str) -> LaneTask | None:
+def find(ledger: Ledger, workspace: str, task_id: str) -> QueuedTask | None:
     """A task of a workspace; None: there is none of that id."""
     return _first(ledger, "FROM task WHERE workspace = ? AND id = ?", workspace, task_id)
 
 
-def find_repeated(ledger: Ledger, repeat: str) -> LaneTask | None:
+def find_repeated(ledger: Ledger, repeat: str) -> QueuedTask | None:
     """The task that the digest of a key names; None: none."""
     return _first(ledger, "FROM task WHERE repeat = ?", repeat)
 
 
 def tasks(
     ledger: Ledger, workspace: str, *, before: int | None = None, limit: int = MAX_LISTED
-) -> tuple[LaneTask, ...]:
+) -> tuple[QueuedTask, ...]:
     """The tasks of a workspace, the newest first.
 
     Args:
@@ -230,16 +230,16 @@ def count_pending(ledger: Ledger, workspace: str) -> dict[str, int]:
     )
 
 
-def _first(ledger: Ledger, which: str, *values: str) -> LaneTask | None:
+def _first(ledger: Ledger, which: str, *values: str) -> QueuedTask | None:
     rows = ledger.rows(f"SELECT {_COLUMNS} {which} LIMIT 1", values)
     return _task(ledger, rows[0]) if rows else None
 
 
-def _task(ledger: Ledger, row: tuple[Any, ...]) -> LaneTask:
+def _task(ledger: Ledger, row: tuple[Any, ...]) -> QueuedTask:
     seq, task_id, kind, status, token, client, trust, attempt, claim, created, updated, shown, *parts = row
     try:
         arguments, result, error, by = (None if each is None else json.loads(each) for each in parts)
-        return LaneTask(
+        return QueuedTask(
             seq,
             task_id,
             kind,
@@ -323,7 +323,7 @@ class Submitted:
         is_alone: none of its lane waited or ran before it.
     """
 
-    task: LaneTask
+    task: QueuedTask
     repeated: bool = False
     is_alone: bool = False
 
@@ -395,7 +395,7 @@ class Lane:
             self._evict(kept + 1)
             return Submitted(task, is_alone=not pending)
 
-    def claim(self) -> LaneTask | None:
+    def claim(self) -> QueuedTask | None:
         """Begin the next task; None: none waits, or one is running.
 
         Raises:
@@ -409,7 +409,7 @@ class Lane:
             "attempt = attempt + 1, claim = claim + 1",
         )
 
-    def finish(self, begun: LaneTask, ended: Ended) -> LaneTask | None:
+    def finish(self, begun: QueuedTask, ended: Ended) -> QueuedTask | None:
         """Tell how an attempt ended; None: it had been given up before, and this changes nothing (L4).
 
         Args:
@@ -427,7 +427,7 @@ class Lane:
                 "id = ? AND status = 'running' AND claim = ?", (begun.id, begun.claim), ended.status, columns
             )
 
-    def requeue(self, begun: LaneTask) -> LaneTask | None:
+    def requeue(self, begun: QueuedTask) -> QueuedTask | None:
         """Put an attempt back that was ended without effect, as if it had not been made; None as `finish`.
 
         One that somebody cancelled meanwhile is over, unless it has committed: it will complete.
@@ -443,7 +443,7 @@ class Lane:
                 return self._move(begun, "cancelled", arguments=None)
             return self._move(begun, "queued", attempt=begun.attempt - 1)
 
-    def tell(self, begun: LaneTask, data: Mapping[str, Any]) -> None:
+    def tell(self, begun: QueuedTask, data: Mapping[str, Any]) -> None:
         """Add an event about an attempt that runs, for its originator and the owner; later nothing (L4).
 
         Args:
@@ -457,7 +457,7 @@ class Lane:
             if self._current(begun) is not None:
                 self._add_event(begun, timestamp(self._now()), data)
 
-    def cancel(self, task_id: str, by: Originator) -> LaneTask:
+    def cancel(self, task_id: str, by: Originator) -> QueuedTask:
         """Cancel a task: one that waits at once; of one that runs it is noted, and its runner has to end it.
 
         A task that is over stays as it is; one that was cancelled before is not cancelled again. One that has
@@ -480,7 +480,7 @@ class Lane:
                 return self._move(task, "cancelled", arguments=None)
             return self.get(task_id)
 
-    def recover(self) -> tuple[LaneTask, ...]:
+    def recover(self) -> tuple[QueuedTask, ...]:
         """Give up what was running when its process ended; those tasks, as they are now.
 
         They wait again, unless they were begun `MAX_ATTEMPTS` times. One that was cancelled is over.
@@ -503,7 +503,7 @@ class Lane:
         """How often the ledger failed so far, see there."""
         return self._state.ledger.failures
 
-    def get(self, task_id: str) -> LaneTask:
+    def get(self, task_id: str) -> QueuedTask:
         """A task of this lane.
 
         Raises:
@@ -512,13 +512,13 @@ class Lane:
         """
         return read_task(self._state.ledger, self.workspace, task_id)
 
-    def _current(self, begun: LaneTask) -> LaneTask | None:
+    def _current(self, begun: QueuedTask) -> QueuedTask | None:
         """The task of an attempt as it is now; None: that is not the one that runs."""
         task = find(self._state.ledger, self.workspace, begun.id)
         is_current = task is not None and task.status == "running" and task.claim == begun.claim
         return task if is_current else None
 
-    def _move(self, task: LaneTask, status: Status, **columns: object) -> LaneTask:
+    def _move(self, task: QueuedTask, status: Status, **columns: object) -> QueuedTask:
         """Give a task another status, and tell."""
         moved = self._moved("id = ?", (task.id,), status, columns)
         if moved is None:
@@ -532,7 +532,7 @@ class Lane:
         status: Status,
         columns: Mapping[str, object],
         *more: str,
-    ) -> LaneTask | None:
+    ) -> QueuedTask | None:
         """Likewise of the one that is meant; None: none is."""
         changed = {"status": status, "updated": timestamp(self._now()), **columns}
         sets = ", ".join([*(f"{name} = ?" for name in changed), *more])
@@ -545,7 +545,7 @@ class Lane:
         self._tell(moved)
         return moved
 
-    def _recovered(self, task: LaneTask) -> LaneTask:
+    def _recovered(self, task: QueuedTask) -> QueuedTask:
         has_committed = self._has_committed(task)
         if task.cancelled_by is not None and not has_committed:
             return self._move(task, "cancelled", arguments=None)
@@ -553,7 +553,7 @@ class Lane:
             return self._move(task, "failed", arguments=None, error=json.dumps({"code": "interrupted"}))
         return self._move(task, "queued")
 
-    def _has_committed(self, task: LaneTask) -> bool:
+    def _has_committed(self, task: QueuedTask) -> bool:
         """Whether an attempt came as far as its commit; another one then only finds what it did."""
         return of_task(self._state, task.id) is not None
 
@@ -599,7 +599,7 @@ class Lane:
         keyed = self._state.keyed
         return keyed(json.dumps(who)), keyed(json.dumps(what, sort_keys=True))
 
-    def _again(self, found: LaneTask, repeated: str | None) -> Submitted:
+    def _again(self, found: QueuedTask, repeated: str | None) -> Submitted:
         ((then,),) = self._state.ledger.rows("SELECT repeated FROM task WHERE id = ?", (found.id,))
         if then != repeated:
             raise IdempotencyMismatch(found.id)
@@ -608,7 +608,7 @@ class Lane:
     def _hours_ago(self, hours: int) -> str:
         return timestamp(self._now() - timedelta(hours=hours))
 
-    def _tell(self, task: LaneTask) -> None:
+    def _tell(self, task: QueuedTask) -> None:
         """Add the event of a transition."""
         data: dict[str, Any] = {"status": task.status, "attempt": task.attempt}
         if task.error is not None:
@@ -617,7 +617,7 @@ class Lane:
             data["cancelled_by"] = [task.cancelled_by.token, task.cancelled_by.client]
         self._add_event(task, task.updated, data)
 
-    def _add_event(self, task: LaneTask, at: str, data: Mapping[str, Any]) -> None:
+    def _add_event(self, task: QueuedTask, at: str, data: Mapping[str, Any]) -> None:
         outbox.append(
             self._state,
             outbox.OutboxEvent(
@@ -681,7 +681,7 @@ RETRY_SECONDS: Final = 1.0
 
 T = TypeVar("T")
 Tell = Callable[[Mapping[str, Any]], None]
-Work = Callable[[LaneTask, Cancel, Tell], Ended]
+Work = Callable[[QueuedTask, Cancel, Tell], Ended]
 """Carries out a task until it ends or is cancelled, and tells of its turns; it leaves nothing running."""
 
 _LAST_SECONDS: Final = 5.0
@@ -701,7 +701,7 @@ class _Running:
         reason: why it was cancelled, if it was; the first one counts.
     """
 
-    task: LaneTask
+    task: QueuedTask
     cancel: Cancel
     until: float
     reason: _Reason | None = None
@@ -759,7 +759,7 @@ class LaneRunner:
         """A task was accepted."""
         self._wake.set()
 
-    def cancel(self, task_id: str, by: Originator) -> LaneTask:
+    def cancel(self, task_id: str, by: Originator) -> QueuedTask:
         """Cancel a task; of one that runs, the worker is ended, and it is over a moment later.
 
         Raises:
@@ -772,7 +772,7 @@ class LaneRunner:
             self.interrupt(task)
         return task
 
-    def interrupt(self, task: LaneTask) -> None:
+    def interrupt(self, task: QueuedTask) -> None:
         """End the worker of a task that is cancelled while it runs."""
         with self._lock:
             # It may not have come as far as `_begin` yet. Tasks run in the order of `seq`: of two of
@@ -844,14 +844,14 @@ class LaneRunner:
         finally:
             self._over.set()
 
-    def _go_on(self, settle: _Settle | None) -> LaneTask | None:
+    def _go_on(self, settle: _Settle | None) -> QueuedTask | None:
         """Put an attempt that ended into the ledger, and begin the next task."""
         if settle is not None:
             settle()
         is_over = self._stopping.is_set() or time.monotonic() >= self._until
         return None if is_over else self._lane.claim()
 
-    def _carry_out(self, task: LaneTask) -> _Settle:
+    def _carry_out(self, task: QueuedTask) -> _Settle:
         try:
             cancel = Cancel()
         except OSError as error:
@@ -877,7 +877,7 @@ class LaneRunner:
             ended = Ended("failed", error={"code": code})
         return partial(self._lane.finish, task, ended)
 
-    def _begin(self, task: LaneTask, cancel: Cancel) -> _Running | None:
+    def _begin(self, task: QueuedTask, cancel: Cancel) -> _Running | None:
         """From now on the task can be cancelled; None: there was a `stop`, and it is not begun at all."""
         with self._lock:
             if self._stopping.is_set():
@@ -887,7 +887,7 @@ class LaneRunner:
                 self._running.interrupt("asked")
             return self._running
 
-    def _ended(self, task: LaneTask, cancel: Cancel) -> Ended:
+    def _ended(self, task: QueuedTask, cancel: Cancel) -> Ended:
         def tell(data: Mapping[str, Any]) -> None:
             self._writer.submit(lambda: self._lane.tell(task, data)).add_done_callback(_log_untold)
 
@@ -913,7 +913,7 @@ class LaneRunner:
             self._running.interrupt("backstop")
             return self._backstop
 
-    def _persist(self, settle: _Settle | None) -> LaneTask | None:
+    def _persist(self, settle: _Settle | None) -> QueuedTask | None:
         """Go on, by a change of the ledger that is tried again and again until it holds (R4)."""
         logged: tuple[str, str] | None = None
         while True:

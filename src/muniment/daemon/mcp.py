@@ -47,7 +47,7 @@ from muniment.daemon.work import Workspace
 from muniment.errors import MunimentError
 from muniment.jobs.place import Place
 from muniment.kernel.names import Trust
-from muniment.lane import OWNER, Kind, LaneTask, NewTask, Originator
+from muniment.lane import OWNER, Kind, NewTask, Originator, QueuedTask
 
 if TYPE_CHECKING:
     from muniment.daemon.core import DaemonCore
@@ -328,7 +328,7 @@ class _LaneMemory:
         document: dict[str, Any],
         ask: Callable[[dict[str, Any], Workspace], asking.WantedTask],
         tell: Callable[[int, str], None] = lambda *_: None,
-    ) -> tuple[LaneTask, Mapping[str, Any]]:
+    ) -> tuple[QueuedTask, Mapping[str, Any]]:
         """A task, once it has completed, and its result in the words of the contract.
 
         Raises:
@@ -359,7 +359,7 @@ class _LaneMemory:
             case _:
                 raise ToolProblem("workspace_draining", f"{sentence_of('workspace_draining')} ({task.id})")
 
-    async def _over(self, task: LaneTask, number: int, tell: Callable[[int, str], None]) -> LaneTask:
+    async def _over(self, task: QueuedTask, number: int, tell: Callable[[int, str], None]) -> QueuedTask:
         stream = self.core.stream
         while True:
             task = await self.core.find(self.workspace, task.id) or task

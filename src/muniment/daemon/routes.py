@@ -57,9 +57,9 @@ from muniment.lane import (
     MAX_RECORDS,
     MAX_TIDYING,
     Kind,
-    LaneTask,
     NewTask,
     Originator,
+    QueuedTask,
     Status,
     Submitted,
 )
@@ -110,7 +110,7 @@ def _of(pattern: re.Pattern[str]) -> dict[str, str]:
     return {"type": "string", "pattern": f"^{pattern.pattern}$"}
 
 
-def rendered(task: LaneTask, call: Call, viewer: Originator) -> contract.ToldTask:
+def rendered(task: QueuedTask, call: Call, viewer: Originator) -> contract.ToldTask:
     """A task as `viewer` is told of it: `cancelled` alone for who did so, as old clients know no such end."""
     error = task.error
     status: Status = task.status
@@ -244,7 +244,7 @@ async def _accepted(call: Call, kind: Kind, wanted: asking.WantedTask) -> Respon
     return answered(rendered(task, call, originator), status=202, headers=headers)
 
 
-async def _task(call: Call, viewer: Originator) -> LaneTask:
+async def _task(call: Call, viewer: Originator) -> QueuedTask:
     """The task that a request names, if it may know of it; the same answer in all other cases."""
     kind, task_id = call.request.scope["path"].split("/")[-2], call.request.path_params["taskId"]
     task = await call.core.find(call.workspace, task_id)

@@ -40,7 +40,7 @@ from muniment.jobs.request import (
 )
 from muniment.kernel.cancel import Patience
 from muniment.kernel.names import Trust
-from muniment.lane import OWNER, Ended, Lane, LaneTask, Tell
+from muniment.lane import OWNER, Ended, Lane, QueuedTask, Tell
 from muniment.opening import find_place
 from muniment.projects import find_project
 from muniment.settings import Settings
@@ -271,7 +271,7 @@ class Work:
         self._workspace, self._model, self._metrics = workspace, model, metrics
         self._parents = TraceParents() if parents is None else parents
 
-    def __call__(self, task: LaneTask, cancel: Cancel, tell: Tell) -> Ended:
+    def __call__(self, task: QueuedTask, cancel: Cancel, tell: Tell) -> Ended:
         """Carry out a task; see `lane.runner.Work`."""
         import structlog
 
@@ -291,7 +291,7 @@ class Work:
         return ended
 
     def _carried_out(
-        self, task: LaneTask, cancel: Cancel, tell: Tell
+        self, task: QueuedTask, cancel: Cancel, tell: Tell
     ) -> tuple[Ended, MunimentError | None, Sequence[Turn]]:
         try:
             place = self._workspace.place()
@@ -307,7 +307,7 @@ class Work:
             case failure:
                 return Ended("failed", error=task_error(failure, task.kind)), failure, result.timeline
 
-    def _remember(self, task: LaneTask, place: Place, cancel: Cancel, tell: Tell) -> RememberReport:
+    def _remember(self, task: QueuedTask, place: Place, cancel: Cancel, tell: Tell) -> RememberReport:
         from muniment.jobs.remember import remember
 
         def observe(decision: ToolDecision) -> None:
@@ -335,7 +335,7 @@ class Work:
         )
         return remember(request, place, self._model, cancel=cancel, observe=observe)
 
-    def _forget(self, task: LaneTask, place: Place, cancel: Cancel, _: Tell) -> ForgetReport:
+    def _forget(self, task: QueuedTask, place: Place, cancel: Cancel, _: Tell) -> ForgetReport:
         from muniment.jobs.forget import forget
 
         asked = task.arguments or {}
@@ -351,7 +351,7 @@ class Work:
         # Who may not remove it learns not that it is there.
         return replace(result, kept=result.kept[:MAX_KEPT] if task.trust is Trust.OWNER else ())
 
-    def _dream(self, task: LaneTask, place: Place, cancel: Cancel, _: Tell) -> DreamReport:
+    def _dream(self, task: QueuedTask, place: Place, cancel: Cancel, _: Tell) -> DreamReport:
         from muniment.jobs.dream import dream
 
         attended = task.originator.token == OWNER
@@ -359,7 +359,7 @@ class Work:
         return dream(request, place, self._model, cancel=cancel)
 
 
-_JOBS: Final[Mapping[str, Callable[[Work, LaneTask, Place, Cancel, Tell], _Report]]] = {
+_JOBS: Final[Mapping[str, Callable[[Work, QueuedTask, Place, Cancel, Tell], _Report]]] = {
     "remember": Work._remember,  # noqa: SLF001  of this class, by kind
     "forget": Work._forget,  # noqa: SLF001
     "dream": Work._dream,  # noqa: SLF001

@@ -27,7 +27,7 @@ from muniment.fleet import homes, schema
 from muniment.kernel.change import digest
 from muniment.kernel.names import Trust
 from muniment.kernel.path import CanonicalPath, canonicalise
-from muniment.lane import Lane, LaneTask
+from muniment.lane import Lane, QueuedTask
 from muniment.store import audit, erase, ledger, review, tasks, told
 from muniment.store.state import Shared, State
 from muniment.store.told import HookSession, ToldEntry
@@ -66,7 +66,7 @@ class Home:
 
     name: str
     ground: Ground
-    running: LaneTask
+    running: QueuedTask
     repeat: str
     review: str
     token: str

@@ -31,7 +31,7 @@ from muniment.kernel.path import CanonicalPath
 from muniment.lab.attempts.offer import advice, look_around
 from muniment.lab.attempts.trial import Trial, try_all
 from muniment.lab.explain import explain
-from muniment.lane import LaneTask
+from muniment.lane import QueuedTask
 from muniment.names import FenceLayer, __version__
 from muniment.policy.load import ACTS, REMOVAL
 from muniment.store import tasks as outbox
@@ -268,7 +268,7 @@ def _is_of(place: Place, done: CommitRow) -> bool:
     return place.scopes_by_key().keys() >= {each.root for each in done.changes}
 
 
-def _told(found: LaneTask) -> Shown:
+def _told(found: QueuedTask) -> Shown:
     """A task, what was asked as long as that is kept, and what came of it, as it is told to its owner."""
     asked, error = found.arguments or {}, found.error
     problem = f"{sentence_of(error['code'])} [{error['code']}]" if error else ""
