@@ -88,13 +88,10 @@ class Letter:
     single: str
 
 
-@dataclass(frozen=True, slots=True)
-class NamedCharacters:
-    """The characters that patterns name, in each of the three forms of a path."""
+_Named = tuple[frozenset[str], frozenset[str], frozenset[str]]
+"""The characters that patterns name, in each of the three forms of a path."""
 
-    written: frozenset[str]
-    folded: frozenset[str]
-    single: frozenset[str]
+_SLASH: Final = Letter("/", "/", "/", "/")
 
 
 def letters_for(exact: Iterable[str], trees: Iterable[str]) -> tuple[Letter, ...]:
@@ -108,10 +105,8 @@ def letters_for(exact: Iterable[str], trees: Iterable[str]) -> tuple[Letter, ...
     """
     exact, trees = tuple(exact), tuple(trees)
     wild = [pattern for pattern in trees if "?" in pattern]
-    named = NamedCharacters(
-        _characters([*exact, *wild]), _characters(map(fold, trees)), _characters(map(fold_single, wild))
-    )
-    return _letters(named)
+    folded, single = _characters(map(fold, trees)), _characters(map(fold_single, wild))
+    return _letters((_characters([*exact, *wild]), folded, single))
 
 
 def plain_letters_for(tree: str) -> tuple[Letter, ...]:
@@ -119,21 +114,19 @@ def plain_letters_for(tree: str) -> tuple[Letter, ...]:
 
     They do not cover every character (A1), so they can show a path and prove nothing.
     """
-    folded = fold(tree)
-    named = NamedCharacters(_characters([tree]), _characters([folded]), _characters([fold_single(tree)]))
-    spelled = sorted(named.folded)
-    letters = (_letter(char, named) for char in (_filler(spelled), *spelled))
-    return (*letters, Letter("/", "/", "/", "/"))
+    named = (_characters([tree]), _characters([fold(tree)]), _characters([fold_single(tree)]))
+    spelled = sorted(named[1])
+    return (*(_letter(char, named) for char in (_filler(spelled), *spelled)), _SLASH)
 
 
 @lru_cache(maxsize=16)
-def _letters(named: NamedCharacters) -> tuple[Letter, ...]:
-    spelled = sorted(char for char in named.written | named.folded | named.single if char != OTHER)
+def _letters(named: _Named) -> tuple[Letter, ...]:
+    spelled = sorted(char for char in frozenset().union(*named) if char != OTHER)
     found = sorted((_letter(char, named) for char in (*spelled, *cased_characters())), key=_plainness)
     by_look: dict[tuple[str, str, str], Letter] = {}
     for letter in (_letter(_filler(spelled), named), *found):
         by_look.setdefault((letter.written, letter.folded, letter.single), letter)
-    return (*by_look.values(), Letter("/", "/", "/", "/"))
+    return (*by_look.values(), _SLASH)
 
 
 def _filler(named: Collection[str]) -> str:
@@ -146,12 +139,10 @@ def _filler(named: Collection[str]) -> str:
     return next(char for char in chain(ordinary, ideographs) if char not in named)
 
 
-def _letter(char: str, named: NamedCharacters) -> Letter:
-    def seen(text: str, names: frozenset[str]) -> str:
-        return "".join(each if each in names else OTHER for each in text)
-
+def _letter(char: str, named: _Named) -> Letter:
+    forms = zip((char, fold(char), fold_single(char)), named, strict=True)
     return Letter(
-        char, seen(char, named.written), seen(fold(char), named.folded), seen(fold_single(char), named.single)
+        char, *("".join(each if each in names else OTHER for each in text) for text, names in forms)
     )
 
 
@@ -512,9 +503,7 @@ class FoundPath:
 
 @dataclass(frozen=True, slots=True)
 class Nothing:
-    """The set holds no canonical path. `states` were looked at."""
-
-    states: int
+    """The set holds no canonical path."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -594,7 +583,7 @@ class _Search:
             length += 1
         if self._unconfirmed:
             return Undecided("every path that was found is outside the name grammar in a way not looked at")
-        return Nothing(len(self._reached))
+        return Nothing()
 
     def _enter(self, scope: Scope) -> list[_Visit]:
         state = self._language.start
