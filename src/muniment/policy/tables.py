@@ -98,7 +98,9 @@ Loc = tuple[str | int, ...]
 _QUOTED: Final = r'"(?:[^"\\\n]|\\.)*"|' + r"'[^'\n]*'"
 _PART: Final = rf"(?:{_QUOTED}|[A-Za-z0-9_-]+)"
 _KEY: Final = re.compile(rf"{_PART}(?:[ \t]*\.[ \t]*{_PART})*")
-_BLANK: Final = re.compile(r"[ \t]*")
+_HEADER_OPENS: Final = re.compile(r"(?:\[\[?[ \t]*)?")
+_HEADER_CLOSES: Final = re.compile(r"[ \t]*\]\]?")
+_EQUALS: Final = re.compile(r"[ \t]*=[ \t]*")
 _BLANK_LINES: Final = re.compile(r"(?:[ \t\r\n]|#[^\n]*)*")
 _LONG: Final = r'"""(?s:[^\\]|\\.)*?""""{0,2}' + r"|'''(?s:.)*?''''{0,2}"
 """A long string; one or two quotes before the three that close it belong to it."""
@@ -183,17 +185,14 @@ class _Scan:
     def file(self) -> None:
         here: Loc = ()
         while self._skip(_BLANK_LINES) < len(self._text):
-            if self._take("[["):
-                here = self._header("]]")
-            elif self._take("["):
-                here = self._header("]")
+            line, opening = self._line(), self._match(_HEADER_OPENS)
+            if opening:
+                here = self._header(line, is_of_several=opening.startswith("[["))
             else:
                 self._pair(here)
 
-    def _header(self, end: str) -> Loc:
+    def _header(self, line: int, *, is_of_several: bool) -> Loc:
         """The place that the keys below a header belong to."""
-        line = self._line()
-        self._skip(_BLANK)
         here: Loc = ()
         *around, last = self._key()
         for part in around:
@@ -202,13 +201,12 @@ class _Scan:
             if here in self._latest:  # `[a.b]` below `[[a]]` belongs to the latest `a`.
                 here = (*here, self._latest[here])
         here = (*here, last)
-        if end == "]]":
+        if is_of_several:
             self.lines.setdefault(here, line)
             self._latest[here] = self._latest.get(here, -1) + 1
             here = (*here, self._latest[here])
         self.lines[here] = line
-        self._skip(_BLANK)
-        self._expect(end)
+        self._match(_HEADER_CLOSES)
         return here
 
     def _pair(self, here: Loc) -> None:
@@ -216,9 +214,7 @@ class _Scan:
         for part in self._key():
             here = (*here, part)
             self.lines.setdefault(here, line)
-        self._skip(_BLANK)
-        self._expect("=")
-        self._skip(_BLANK)
+        self._match(_EQUALS)
         self._value(here)
 
     def _value(self, loc: Loc) -> None:
@@ -267,10 +263,6 @@ class _Scan:
         is_there = self._text.startswith(token, self._at)
         self._at += len(token) if is_there else 0
         return is_there
-
-    def _expect(self, token: str) -> None:
-        if not self._take(token):
-            raise ValueError(token)
 
 
 def _locs(value: Any, loc: Loc) -> Iterator[Loc]:
