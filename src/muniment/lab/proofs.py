@@ -159,12 +159,10 @@ def _paths(rules: Iterable[Rule], verbs: Collection[Verb]) -> list[str]:
 #
 # A file of invariants is TOML, `schema = "muniment-invariants/1"`, with tables of four kinds:
 #
-#     [[never]]    id, verbs, paths   none of the verbs is granted on what the patterns cover, as deny rules
-#     do
-#     [[only]]     id, verbs, paths   none is granted on anything but what they match, as allow rules do
-#     [[implies]]  id, verbs, then    where one of `verbs` is granted, each of `then` is as well
-#     [[apart]]    id, one, other     not both are granted: each is { verbs, paths }, matched as by allow
-#     rules
+#     [[never]]    id, verbs, paths  none of the verbs is granted on what the patterns cover, as deny rules do
+#     [[only]]     id, verbs, paths  none is granted on anything but what they match, as allow rules do
+#     [[implies]]  id, verbs, then   where one of `verbs` is granted, each of `then` is as well
+#     [[apart]]    id, one, other    not both are granted: each is { verbs, paths }, matched as by allow rules
 #
 # `verbs` are those of policies, `removal` (what code may take away) or `*` for all. Each may have a `why`.
 #
@@ -363,10 +361,9 @@ def _acts(verbs: tuple[str, ...]) -> list[Act]:
 # deny rule dropped, an allow pattern widened, a number of a quota doubled. A mutant is
 #
 #     caught      an inline test of the file fails on it
-#     equivalent  it is proved to grant nothing more: other rules, a parent, or the name grammar hold the
-#     same
+#     equivalent  it is proved to grant nothing more: other rules, a parent, or the name grammar hold the same
 #     survived    neither; a path shows what the tests do not see, and a test made of it would catch the
-#     mutant
+#                 mutant
 #     undecided   neither, and the prover gave up
 #
 # Only the file's own rules are mutated: those of its parents are for their own tests. A quota bounds what
@@ -602,10 +599,8 @@ def changed_terms(old: Policy, new: Policy) -> Iterator[TermChange]:
 #
 # What one policy grants that another does not, each time with the shortest path that shows it.
 #
-#     1. For every act: is there a path that the one grants and the other does not? If there is none, that
-#        is
-#        proved (`search`). If there is, the shortest one is shown, with the rule that makes the difference,
-#        and
+#     1. For every act: is there a path that the one grants and the other does not? If there is none, that is
+#        proved (`search`). If there is, the shortest one is shown, with the rule that makes the difference, and
 #        what that pattern accounts for is left out of the next search, until nothing is left.
 #     2. Every quota of the other is kept: one of the one covers at least its files, with no larger number.
 #     3. Every other term is at least as strict (`terms`).

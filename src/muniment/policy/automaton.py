@@ -45,12 +45,10 @@ from muniment.kernel.path import (
 # as written, folded, and with the case of single characters folded.
 #
 # Contract:
-#     A1  Each character that the name grammar lets through is covered by exactly one letter, which sees it
-#     in
+#     A1  Each character that the name grammar lets through is covered by exactly one letter, which sees it in
 #         all three forms as the patterns do. So a path is a sequence of letters, and what holds for all of
 #         those holds for all paths.
-#     A2  That folding a path is folding its characters one by one is a rule of the name grammar (G2), not
-#     an
+#     A2  That folding a path is folding its characters one by one is a rule of the name grammar (G2), not an
 #         assumption.
 #
 # What does not hold: that every sequence of letters is a canonical path. It may be too long, be a device of
@@ -470,8 +468,7 @@ def _swapped(state: int) -> int:
 # Contract:
 #     S1  `Nothing` means: no canonical path is in the set.
 #     S2  A path that is returned was confirmed by the caller, who asks the real decision; no other path of
-#     the
-#         set is shorter, in characters, unless `Found.is_shortest` is false.
+#         the set is shorter, in characters, unless `Found.is_shortest` is false.
 #     S3  Whatever costs too much, or cannot be confirmed, is `Undecided`.
 #
 # What of the name grammar is searched: scopes, and segments that are neither empty nor begin with a space

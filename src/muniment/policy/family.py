@@ -325,10 +325,8 @@ def _reason(error: OSError | ValueError) -> str:
 #
 # `policy.lock`: the digests that the policies of a folder had when somebody last looked at them.
 #
-#     1. A lock lies in the folder of the policies that it names, and holds for each file that is loaded
-#        from
-#        there, ancestors of a policy included, by the folder that the file is named in and by the one that
-#        it
+#     1. A lock lies in the folder of the policies that it names, and holds for each file that is loaded from
+#        there, ancestors of a policy included, by the folder that the file is named in and by the one that it
 #        really stands in.
 #     2. What is locked is the digest of the effective policy: a change of a parent is one of its children,
 #        and a change of comments or tests is none.

@@ -87,8 +87,7 @@ from muniment.policy.frozen import Frozen
 # believed only if it found exactly the keys, tables and elements that `tomllib` found; otherwise nothing
 # has a line. So a text that fools it costs a reader the line.
 #
-#     P1  Lines count from 1. A table stands where its header is, a key where it begins, an element of a
-#     list
+#     P1  Lines count from 1. A table stands where its header is, a key where it begins, an element of a list
 #         where it begins.
 #     P2  Comments, and what looks like a table or key in a string, are neither.
 
