@@ -600,8 +600,8 @@ def changed_terms(old: Policy, new: Policy) -> Iterator[TermChange]:
 # What one policy grants that another does not, each time with the shortest path that shows it.
 #
 #     1. For every act: is there a path that the one grants and the other does not? If there is none, that is
-#        proved (`search`). If there is, the shortest one is shown, with the rule that makes the difference, and
-#        what that pattern accounts for is left out of the next search, until nothing is left.
+#        proved (`search`). If there is, the shortest one is shown, with the rule that makes the difference,
+#        and what that pattern accounts for is left out of the next search, until nothing is left.
 #     2. Every quota of the other is kept: one of the one covers at least its files, with no larger number.
 #     3. Every other term is at least as strict (`terms`).
 #

@@ -22,9 +22,10 @@ from muniment.names import Symlinks
 # Names that look like ours, or like those of files that other agents load as instructions.
 #
 # - L1. Two names look alike if their skeletons are equal: without white space, without case, every character
-#   by the letter that it looks like, `i`, `1` and `|` as `l`, `0` as `o`, `rn` as `m`, `vv` as `w` (UTS #39, 4).
-# - L2. A name that only differs in case is not told here: that deny rules cover, and what may stand depends on
-#   the policy.
+#   by the letter that it looks like, `i`, `1` and `|` as `l`, `0` as `o`, `rn` as `m`, `vv` as `w` (UTS #39,
+#   section 4).
+# - L2. A name that only differs in case is not told here: that deny rules cover, and what may stand depends
+#   on the policy.
 #
 # Names and table are data, in `lookalikes.toml`. What does not hold: scripts and fonts have lookalikes that
 # the standard does not list; `MEMORY-.md` is another name for everybody who reads it.
