@@ -29,13 +29,13 @@ from muniment.lab.explain import consult
 from muniment.policy.automaton import (
     MAX_WORK,
     All,
+    AskedOnce,
     FoundPath,
-    Kept,
     Language,
     Not,
     Nothing,
-    Outcome,
     Patterns,
+    SearchOutcome,
     Steps,
     Undecided,
     letters_for,
@@ -77,6 +77,9 @@ class PathSet:
         return PathSet(Not(self.language), lambda path: not self.holds(path))
 
 
+_ByPatterns = AskedOnce[frozenset[str], Language]
+
+
 class Prover:
     """Automata of some policies.
 
@@ -100,10 +103,11 @@ class Prover:
         trees = {*trees, *(path for layer in layers for rule in layer.deny for path in rule.paths)}
         letters, budget = letters_for(sorted(exact), sorted(trees)), Steps(work)
         self._letters, self._budget = letters, budget
-        self._exact = Kept[frozenset[str], Language](lambda paths: Patterns.exact(paths, letters, budget))
-        self._tree = Kept[frozenset[str], Language](lambda paths: Patterns.tree(paths, letters, budget))
-        self._all, self._not = Kept[tuple[Language, ...], Language](All), Kept[Language, Language](Not)
-        self._judges = Kept(Judge)
+        self._exact = _ByPatterns(lambda paths: Patterns.exact(paths, letters, budget))
+        self._tree = _ByPatterns(lambda paths: Patterns.tree(paths, letters, budget))
+        self._all = AskedOnce[tuple[Language, ...], Language](All)
+        self._not = AskedOnce[Language, Language](Not)
+        self._judges = AskedOnce(Judge)
 
     def exact(self, paths: Iterable[str]) -> PathSet:
         """The files that one of the patterns matches, as in allow rules."""
@@ -132,7 +136,7 @@ class Prover:
         language = self._all[asked.language, self._not[denied.language]]
         return PathSet(language, lambda path: grants(act, path, self._judges[policy]))
 
-    def find(self, scopes: Collection[Scope], *sets: PathSet) -> Outcome:
+    def find(self, scopes: Collection[Scope], *sets: PathSet) -> SearchOutcome:
         """The shortest path in these scopes that is in all of these sets, or that there is none.
 
         Whatever path the automata lead to, each set is asked about it as the kernel decides.
@@ -490,14 +494,14 @@ class _MutantTrial:
                 return replace(mutant, status="caught", test=number)
         return None
 
-    def _gained(self, mutated: Policy) -> Iterator[tuple[Act, Outcome]]:
+    def _gained(self, mutated: Policy) -> Iterator[tuple[Act, SearchOutcome]]:
         """What a mutant grants that the policy does not, by act."""
         prover = Prover([self._policy, mutated], exact=[*_CREATABLE, *_NOT_CREATABLE])
         for act in ACTS:
             sets = (*_granted(prover, mutated, act), ~prover.grant(self._policy, act))
             yield act, prover.find(mutated.scopes, *sets)
 
-    def _bounded(self, quota: Quota, field: str) -> Iterator[tuple[Act, Outcome]]:
+    def _bounded(self, quota: Quota, field: str) -> Iterator[tuple[Act, SearchOutcome]]:
         """What may be written that this number bounds, and none of another quota as tightly, by act."""
         others = [
             path
@@ -511,7 +515,7 @@ class _MutantTrial:
             yield act, prover.find(self._policy.scopes, *sets)
 
 
-def _told(mutant: Mutant, outcomes: Iterator[tuple[Act, Outcome]]) -> Mutant:
+def _told(mutant: Mutant, outcomes: Iterator[tuple[Act, SearchOutcome]]) -> Mutant:
     """The mutant, by the first path that was found."""
     for act, outcome in outcomes:
         if isinstance(outcome, FoundPath):
@@ -740,7 +744,7 @@ class _Comparison:
                 if isinstance(outcome, FoundPath):
                     yield outcome.path, Cause("scope", "", scope, "")
 
-    def _note(self, outcome: Outcome, acts: tuple[Act, ...]) -> None:
+    def _note(self, outcome: SearchOutcome, acts: tuple[Act, ...]) -> None:
         if isinstance(outcome, Undecided):
             self.unknown.append(f"{', '.join(acts)}: {outcome.why}")
 

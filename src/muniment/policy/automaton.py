@@ -172,7 +172,7 @@ _Asked = TypeVar("_Asked")
 _Answer = TypeVar("_Answer")
 
 
-class Kept(dict[_Asked, _Answer]):
+class AskedOnce(dict[_Asked, _Answer]):
     """What `make` answers, asked once for each key."""
 
     def __init__(self, make: Callable[[_Asked], _Answer]) -> None:
@@ -231,8 +231,8 @@ class _Built(Language, Generic[_Content]):
 
     def __init__(self, nowhere: _Content) -> None:
         self._contents = [nowhere, nowhere]  # Those of `NEVER` and `ALWAYS` say nothing.
-        self._numbers = Kept(self._new_number)
-        self._steps, self._telling = Kept(self._first_step), Kept(self._first_telling)
+        self._numbers = AskedOnce(self._new_number)
+        self._steps, self._telling = AskedOnce(self._first_step), AskedOnce(self._first_telling)
 
     def step(self, state: int, letter: int) -> int:
         """One letter."""
@@ -285,7 +285,7 @@ class Patterns(_Built[frozenset[int]]):
         super().__init__(frozenset())
         self._letters, self._budget = letters, budget
         self._nodes: list[_Node] = []
-        self._moves, self._letters_with = Kept(self._read), Kept(self._seen_as)
+        self._moves, self._letters_with = AskedOnce(self._read), AskedOnce(self._seen_as)
         self._long = frozenset(at for at, letter in enumerate(letters) if len(letter.folded) > 1)
         self.start = NEVER
 
@@ -510,7 +510,7 @@ class Undecided:
     why: str
 
 
-Outcome = FoundPath | Nothing | Undecided
+SearchOutcome = FoundPath | Nothing | Undecided
 
 _Visit = tuple[int, int, int, int]
 """State of the language, of the segment, depth, and the last letter (both 0 where they are not looked at)."""
@@ -522,7 +522,7 @@ def shortest(
     scopes: Collection[Scope],
     budget: Steps,
     confirms: Callable[[CanonicalPath], bool],
-) -> Outcome:
+) -> SearchOutcome:
     """Search the language for its shortest canonical path.
 
     Args:
@@ -562,7 +562,7 @@ class _Search:
         self._unconfirmed = 0
         self._slash = len(letters) - 1
 
-    def run(self, scopes: Collection[Scope]) -> Outcome:
+    def run(self, scopes: Collection[Scope]) -> SearchOutcome:
         """Level by level; a scope joins when paths of its length are looked at."""
         waiting = sorted(scopes, key=lambda scope: (-len(scope), scope))
         level: list[_Visit] = []
