@@ -216,15 +216,15 @@ class _Reading:
         self._names: dict[str, object] = {}
         self._known: dict[object, Member] = {}
 
-    def member(self, found: PolicyText, asked: str | None, line: tuple[tuple[str, object], ...]) -> Member:
+    def member(self, found: PolicyText, asked: str | None, line: tuple[PolicyText, ...]) -> Member:
         """What was found, with its parents.
 
         Args:
             found: the file, into which nobody looked yet.
             asked: the name by which; None for a path.
-            line: name and identity of the files that led here.
+            line: the files that led here.
         """
-        if found.identity in [identity for _, identity in line]:
+        if found.identity in [file.identity for file in line]:
             raise PolicyInvalid("E121", found.where, f"extends itself{_by_way_of(line)}")
         if len(line) >= MAX_GENERATIONS:
             raise _too_remote(found, line)
@@ -241,16 +241,17 @@ class _Reading:
             raise _too_remote(found, line)
         return member
 
-    def _read(self, file: PolicyText, key: object, line: tuple[tuple[str, object], ...]) -> Member:
+    def _read(self, file: PolicyText, key: object, line: tuple[PolicyText, ...]) -> Member:
         if self._names.setdefault(file.name, key) != key:
             problem = f"another file of the family calls itself {file.name!r} too; rename one"
             raise PolicyInvalid("E124", file.where, problem + _via(line))
-        descent = (*line, (file.name, file.identity))
-        parents = tuple(self._parent(entry, file, descent) for entry in file.tables.extends)
+        parents = tuple(self._parent(entry, (*line, file)) for entry in file.tables.extends)
         return Member(file, parents, 1 + max((parent.generations for parent in parents), default=0))
 
-    def _parent(self, entry: str, child: PolicyText, line: tuple[tuple[str, object], ...]) -> Member:
-        if entry in [name for name, _ in line]:
+    def _parent(self, entry: str, line: tuple[PolicyText, ...]) -> Member:
+        """What the last file of a line extends by this entry."""
+        child = line[-1]
+        if entry in [file.name for file in line]:
             raise PolicyInvalid("E121", entry, f"extends itself{_by_way_of(line)}")
         try:
             found = self._find(entry, child.folder)
@@ -304,17 +305,17 @@ def _found(path: Path, where: str) -> PolicyText | None:
     return PolicyText(where, read.text, identity, path.absolute(), read.folder, linked, is_shipped)
 
 
-def _too_remote(found: PolicyText, line: tuple[tuple[str, object], ...]) -> PolicyInvalid:
+def _too_remote(found: PolicyText, line: tuple[PolicyText, ...]) -> PolicyInvalid:
     problem = f"is more than {MAX_GENERATIONS} generations away, or its ancestors are{_via(line)}"
     return PolicyInvalid("E122", found.where, problem)
 
 
-def _by_way_of(line: tuple[tuple[str, object], ...]) -> str:
-    return f" by way of {' → '.join(name for name, _ in line)}"
+def _by_way_of(line: tuple[PolicyText, ...]) -> str:
+    return f" by way of {' → '.join(file.name for file in line)}"
 
 
-def _via(line: tuple[tuple[str, object], ...]) -> str:
-    return f" ({' → '.join(name for name, _ in line)})" if line else ""
+def _via(line: tuple[PolicyText, ...]) -> str:
+    return f" ({' → '.join(file.name for file in line)})" if line else ""
 
 
 def _reason(error: OSError | ValueError) -> str:
