@@ -216,7 +216,7 @@ class LoopThread:
             if self._is_closed:
                 raise _closed()
             if self._loop is None:
-                self._loop = _Loop()
+                self._loop = _ResolvingLoop()
                 self._thread = threading.Thread(
                     target=_serve, args=(self._loop,), name="muniment-model", daemon=True
                 )
@@ -228,7 +228,7 @@ def _closed() -> ModelError:
     return ModelError("the model was closed meanwhile")
 
 
-class _Loop(asyncio.SelectorEventLoop):
+class _ResolvingLoop(asyncio.SelectorEventLoop):
     """A loop that resolves names in threads that nobody waits for at exit (L3).
 
     The default executor's threads are joined when the interpreter ends, however long a resolver hangs.
@@ -568,14 +568,14 @@ def _client(base_url: str, key: str | None) -> openai.AsyncOpenAI:
         async def aclose(self) -> None:
             await self._inner.aclose()
 
-    class Client(openai.AsyncOpenAI):
+    class BareClient(openai.AsyncOpenAI):
         """Without the headers that the environment adds, which may also be none that can be sent."""
 
         @property
         def default_headers(self) -> dict[str, str | openai.Omit]:
             return {}
 
-    return Client(
+    return BareClient(
         api_key=key or "none",
         base_url=base_url,
         max_retries=0,

@@ -69,7 +69,7 @@ from muniment.policy.grammar import check_creatable
 from muniment.policy.tables import narrow_writes
 from muniment.store.audit import timestamp
 from muniment.store.commit import commit
-from muniment.store.ledger import Run, root_key
+from muniment.store.ledger import Run
 from muniment.store.review import pending
 from muniment.store.trust import (
     ULID_RANDOM_BYTES,
@@ -116,7 +116,7 @@ _TOLD_CHARS: Final = 200
 """Characters of what an exported entry says of its provenance, key by key; longer ones are dropped."""
 
 
-class Told(NamedTuple):
+class ItemOutcome(NamedTuple):
     """What became of an item.
 
     Attributes:
@@ -132,9 +132,9 @@ class Told(NamedTuple):
     review: str = ""
 
 
-def _told(name: str, path: str = "", reason: str = "", review: str = "") -> Told:
+def _told(name: str, path: str = "", reason: str = "", review: str = "") -> ItemOutcome:
     """What became of an item, without the secrets that stand in its name: others read reports."""
-    return Told(redacted(name), redacted(path), redacted(reason), review)
+    return ItemOutcome(redacted(name), redacted(path), redacted(reason), review)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,10 +173,10 @@ class ImportResult:
     request: ImportRequest
     policy: str
     tasks: list[str] = field(default_factory=list)
-    imported: list[Told] = field(default_factory=list)
-    known: list[Told] = field(default_factory=list)
-    held: list[Told] = field(default_factory=list)
-    refused: list[Told] = field(default_factory=list)
+    imported: list[ItemOutcome] = field(default_factory=list)
+    known: list[ItemOutcome] = field(default_factory=list)
+    held: list[ItemOutcome] = field(default_factory=list)
+    refused: list[ItemOutcome] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     lowered: int = 0
     seconds: float = 0.0
@@ -204,7 +204,7 @@ class ImportResult:
         }
 
 
-def _filled(told: Told) -> dict[str, str]:
+def _filled(told: ItemOutcome) -> dict[str, str]:
     return {key: value for key, value in told._asdict().items() if value}
 
 
@@ -549,12 +549,12 @@ class _Texts:
         self._place = place
         self._views = [view_of(place.state, root, place.policy) for root in place.roots.values()]
         self._ids = {each for view in self._views for each in view.idents()}
-        keys = {root_key(place.state, root) for root in place.roots.values()}
+        keys = place.scopes_by_key().keys()
         self._waiting = {
             comparable(parse(change.after).body): review.id
             for review in pending(place.state)
             for change in review.change_set.changes
-            if change.after is not None and keys.issuperset(review.roots.values())
+            if change.after is not None and keys >= set(review.roots.values())
         }
         self._taken: set[str] = set()
         self._brought: set[str] = set()
@@ -602,7 +602,7 @@ class _Texts:
     def at(self, path: CanonicalPath) -> bytes | None:
         """What stands at a path; None: nothing that can be read."""
         try:
-            return self._place.roots[path.scope].root.read_bytes(path)
+            return self._place.read(path)
         except (KeyError, PathEscape, ToolError):
             return None
 

@@ -75,8 +75,8 @@ from muniment.sandbox import Sandbox
 from muniment.store.audit import described
 from muniment.store.commit import Commit
 from muniment.store.index import excerpt, is_index_path
-from muniment.store.ledger import SUPERSEDES, ChangeRow, CommitRow, Run, root_key
-from muniment.store.trust import NO_RELATIONS, SEE, Ruling, by_words, stamp, trust_at
+from muniment.store.ledger import SUPERSEDES, ChangeRow, CommitRow, Run
+from muniment.store.trust import NO_RELATIONS, SEE, Ruling, by_words, stamp
 from muniment.store.upkeep import expired_in, is_as_written, trusted_less, trusts_shown
 from muniment.tools.calls import WRITING_TOOLS, Outcome, stopped
 
@@ -251,12 +251,11 @@ def _trust_at(place: Place, box: Sandbox, path: CanonicalPath, made: Collection[
     """The trust of what stands at a path that was shown; None where the run had written that itself."""
     try:
         found = box.without_links(path)
-        root = place.roots[found.scope]
-        content = root.root.read_bytes(found)
+        content = place.read(found)
     except (PathEscape, Refusal, ToolError):
         # It went since: nobody can say any more who it came from.
         return None if path.text in made else Trust.EXTERNAL
-    return trust_at(place.state, root_key(place.state, root), found, content, place.policy)
+    return place.trust_at(found, content)
 
 
 # -- remember ----------------------------------------------------------------------------------------
@@ -675,10 +674,8 @@ def _known_entries(task: _Remembering, box: Sandbox, outcome: RunOutcome) -> dic
                 shown.text in outcome.final_text or path.text in outcome.final_text
             )
             if is_named:
-                root = place.roots[path.scope]
-                content = root.root.read_bytes(path)
-                trust = trust_at(place.state, root_key(place.state, root), path, content, place.policy)
-                if trust.satisfies(task.request.trust) and task.lasts(content):
+                content = place.read(path)
+                if place.trust_at(path, content).satisfies(task.trust) and task.lasts(content):
                     known[path.text] = _body(content)
         except (PathEscape, Refusal, ToolError):
             continue
@@ -716,7 +713,7 @@ def shown_index(place: Place, policy: Policy, scope: Scope, reader: Trust) -> st
         return rel not in over and judge.allows(Verb.LIST, path) and judge.allows(Verb.READ, path)
 
     try:
-        index = root.root.read_bytes(CanonicalPath(scope, RelPath(INDEX_NAME)))
+        index = place.read(CanonicalPath(scope, RelPath(INDEX_NAME)))
     except (PathEscape, ToolError):
         return None  # Without an index the agent still has its tools; the next commit writes one.
     # Of another's making it may say anything, and nobody could tell how far to trust that.

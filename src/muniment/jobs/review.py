@@ -56,7 +56,6 @@ from muniment.store.ledger import (
     content_before,
     history,
     of_task,
-    root_key,
     undone_by,
     why,
 )
@@ -72,7 +71,7 @@ from muniment.store.review import (
     turn_down,
 )
 from muniment.store.state import State
-from muniment.store.trust import Ruling, trust_at
+from muniment.store.trust import Ruling
 
 # -- history -----------------------------------------------------------------------------------------
 #
@@ -119,12 +118,11 @@ def why_of(place: Place, unsafe_path: str) -> Why:
         ManagedMemoryUnavailable: the state cannot be used.
     """
     path = place.path(unsafe_path)
-    root = place.roots[path.scope]
     try:
-        present = digest(root.root.read_bytes(path))
+        present = digest(place.read(path))
     except NotFound:
         present = None
-    return why(place.state, root_key(place.state, root), path, present, place.policy.trust_of(path.scope))
+    return why(place.state, place.key(path.scope), path, present, place.policy.trust_of(path.scope))
 
 
 def content_of(place: Place, unsafe_path: str, task: str) -> bytes | None:
@@ -137,13 +135,13 @@ def content_of(place: Place, unsafe_path: str, task: str) -> bytes | None:
         ManagedMemoryUnavailable: the state cannot be used.
     """
     path = place.path(unsafe_path)
-    return content_at(place.state, root_key(place.state, place.roots[path.scope]), path, task)
+    return content_at(place.state, place.key(path.scope), path, task)
 
 
 def diff_of(place: Place, unsafe_path: str, task: str) -> tuple[str, ...]:
     """What a task changed in a file, line by line, as a review shows it. Raises as `content_of`."""
     path = place.path(unsafe_path)
-    key = root_key(place.state, place.roots[path.scope])
+    key = place.key(path.scope)
     before = content_before(place.state, key, path, task)
     return tuple(changed_lines(before, content_at(place.state, key, path, task)))
 
@@ -216,7 +214,7 @@ def show(review_id: str, place: Place) -> Shown:
     def current(path: str) -> bytes | None:
         found = canonicalise(path, place.roots)
         try:
-            return place.roots[found.scope].root.read_bytes(found)
+            return place.read(found)
         except NotFound:
             return None
         except (ToolError, PathEscape) as error:
@@ -441,7 +439,7 @@ def _change_set(changes: Sequence[ChangeRow], scopes: Sequence[Scope], place: Pl
 
 def _is_as_left(place: Place, path: CanonicalPath, left: bytes | None) -> bool:
     try:
-        return place.roots[path.scope].root.read_bytes(path) == left
+        return place.read(path) == left
     except NotFound:
         return left is None
     except (ToolError, PathEscape):
@@ -450,9 +448,6 @@ def _is_as_left(place: Place, path: CanonicalPath, left: bytes | None) -> bool:
 
 def _trust_of(draft: FileChange, place: Place) -> Trust:
     """The trust of bytes that come back (U1)."""
-    scope = draft.path.scope
     if draft.after is None:
-        return place.policy.trust_of(scope)
-    return trust_at(
-        place.state, root_key(place.state, place.roots[scope]), draft.path, draft.after, place.policy
-    )
+        return place.policy.trust_of(draft.path.scope)
+    return place.trust_at(draft.path, draft.after)
