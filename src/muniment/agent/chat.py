@@ -295,20 +295,19 @@ _FRONT_MATTER_CHARS: Final = 600
 _NOTHING: Final = "(nothing)"
 
 
-def body(request: ModelRequest, form: Form, model: str, schema: tuple[str, Document] | None) -> Document:
+def body(request: ModelRequest, form: Form, model: str) -> Document:
     """The body of the request.
 
     Args:
-        request: one model call.
+        request: one model call; its schema counts in the form `json`.
         form: how the model is to act.
         model: the server's name for it.
-        schema: name and JSON Schema of the answer, in the form `json`.
     """
     document: Document = {"model": model, "messages": _messages(request, form)}
     if form == "tools" and request.tools:
         document["tools"] = [_function(tool) for tool in request.tools]
-    if form == "json" and schema is not None:
-        name, shape = schema
+    if form == "json" and request.schema is not None:
+        name, shape = request.schema
         document["response_format"] = {"type": "json_schema", "json_schema": {"name": name, "schema": shape}}
     return document
 
@@ -319,20 +318,14 @@ def answer_tokens(fact: str) -> int:
 
 
 def with_actions(request: ModelRequest) -> ModelRequest:
-    """`request` for a model that acts by JSON: its instructions say how."""
+    """`request` for a model that acts by JSON: its instructions say how, and its schema what an action is."""
     system, *rest = request.messages
-    if not isinstance(system, SystemMessage):
-        return request
     told = SystemMessage(f"{system.text}\n\n{action_instructions(request.tools)}")
-    return replace(request, messages=(told, *rest))
-
-
-def action_schema(request: ModelRequest) -> tuple[str, Document]:
-    """Name and JSON Schema of one action: a tool with its arguments, or the end."""
     is_long = len(request.brief.fact) + _FRONT_MATTER_CHARS > BOUNDED_CHARS
     actions = [_action(tool.name, tool.parameters, is_long=is_long) for tool in request.tools]
     done = {"properties": {"summary": {"type": "string"}}, "required": ["summary"]}
-    return "action", {"anyOf": [*actions, _action("done", done, is_long=is_long)]}
+    schema = "action", {"anyOf": [*actions, _action("done", done, is_long=is_long)]}
+    return replace(request, messages=(told, *rest), schema=schema)
 
 
 def _action(name: str, parameters: Mapping[str, Any], *, is_long: bool) -> Document:
@@ -469,13 +462,9 @@ _JOB: Final = 2
 
 def question(request: ModelRequest) -> ModelRequest:
     """`request` as the one question that the model is asked: no tools, and what is to be decided."""
-    return replace(request, messages=decision_messages(request.brief), tools=())
-
-
-def decision_schema(brief: Brief) -> tuple[str, Document]:
-    """Name and JSON Schema of a decision."""
-    scopes = [scope.name for scope in brief.scopes if scope.writable]
-    return "decision", _object_of(scope=scopes, type=TYPES)
+    scopes = [scope.name for scope in request.brief.scopes if scope.writable]
+    schema = "decision", _object_of(scope=scopes, type=TYPES)
+    return replace(request, messages=decision_messages(request.brief), tools=(), schema=schema)
 
 
 def sure(brief: Brief) -> tuple[Decision, ...]:

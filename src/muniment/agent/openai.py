@@ -50,11 +50,9 @@ from muniment.agent.chat import (
     DECISION_TOKENS,
     Document,
     Form,
-    action_schema,
     answer_tokens,
     body,
     decision_in,
-    decision_schema,
     first_reply,
     job_message,
     later_reply,
@@ -421,13 +419,11 @@ class OpenAIModel:
             events.emit("model_adapted", model=self.name, form=ladder[habits.step], limit=habits.limit)
 
     def _document(self, request: ModelRequest, form: Form) -> Document:
-        if request.schema is not None:
-            return body(request, form, self.name, request.schema)
         if self._decides(request):
-            return body(question(request), form, self.name, decision_schema(request.brief))
-        if form == "tools":
-            return body(request, form, self.name, None)
-        return body(with_actions(request), form, self.name, action_schema(request))
+            request = question(request)
+        elif request.schema is None and form != "tools":
+            request = with_actions(request)
+        return body(request, form, self.name)
 
     def _persist(self, document: Document, patience: Patience) -> FirstChoice | Complaint:
         """The answer to `document`; what may pass by itself is asked for again, after a pause."""
