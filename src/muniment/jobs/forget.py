@@ -60,6 +60,7 @@ from muniment.jobs.request import (
     ForgetResult,
     Removed,
     Spared,
+    bytes_of,
 )
 from muniment.kernel.change import ChangeSet, FileChange, digest
 from muniment.kernel.decide import Judge
@@ -316,10 +317,7 @@ class _Forgetting(Job[ForgetResult]):
 
     def check(self) -> str:
         """Step 1, but for the words: what is asked can be told from anything else that was asked."""
-        try:
-            size = len(self.query.encode())
-        except UnicodeEncodeError:
-            raise InvalidContent("the text is not valid Unicode: it holds half of a character pair") from None
+        size = bytes_of(self.query)
         if size > MAX_QUERY_BYTES:
             raise InvalidContent(
                 f"the text has {size} bytes; what is to be forgotten may have {MAX_QUERY_BYTES}"
@@ -417,7 +415,10 @@ def _attempt(task: _Forgetting, wanted: Wanted, scopes: Sequence[Scope]) -> Forg
         if not matches or not task.is_by_rules:
             with closing(Stemmer()) as stemmer:
                 near = _near(task, views, matches, Description(task.query, stemmer))
-                matches = _by_rules(task, matches, near) if task.is_by_rules else _chosen(task, matches, near)
+                if task.is_by_rules:
+                    task.near = _first_paths(near)
+                else:
+                    matches = _chosen(task, matches, near)
     # Counted before anything is cut out: that costs a look at the whole file for each item.
     if (told := _too_many(matches, task.place.policy.changes.max_forget)) is not None:
         return _refused(task, matches, told)
@@ -609,13 +610,8 @@ def _near_in(task: _Forgetting, holding: Holding, asked: Description) -> Iterato
         yield from _parts(holding, entry, parts)
 
 
-def _by_rules(
-    task: _Forgetting, matches: Sequence[_ForgetMatch], near: Iterable[_ForgetMatch]
-) -> list[_ForgetMatch]:
-    """Step 4 without a model."""
-    if not matches:
-        task.near = tuple(dict.fromkeys(each.removed.path for each in near))[:SHOWN_PATHS]
-    return list(matches)
+def _first_paths(matches: Iterable[_ForgetMatch]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(each.removed.path for each in matches))[:SHOWN_PATHS]
 
 
 def _reason_for_items(holding: Holding, items: Sequence[Item]) -> str | None:
@@ -655,7 +651,7 @@ def _chosen(
     if left_out:
         task.notes.append(f"{task.model.name} left out {left_out} of {len(shown)} that hold these words")
     if not chosen:
-        task.near = tuple(dict.fromkeys(each.removed.path for each in options))[:SHOWN_PATHS]
+        task.near = _first_paths(options)
     return [options[number] for number in chosen]
 
 
