@@ -319,13 +319,14 @@ def answer_tokens(fact: str) -> int:
 
 def with_actions(request: ModelRequest) -> ModelRequest:
     """`request` for a model that acts by JSON: its instructions say how, and its schema what an action is."""
-    system, *rest = request.messages
-    told = SystemMessage(f"{system.text}\n\n{action_instructions(request.tools)}")
+    first, *rest = request.messages
+    if isinstance(first, SystemMessage):
+        first = SystemMessage(f"{first.text}\n\n{action_instructions(request.tools)}")
     is_long = len(request.brief.fact) + _FRONT_MATTER_CHARS > BOUNDED_CHARS
     actions = [_action(tool.name, tool.parameters, is_long=is_long) for tool in request.tools]
     done = {"properties": {"summary": {"type": "string"}}, "required": ["summary"]}
     schema = "action", {"anyOf": [*actions, _action("done", done, is_long=is_long)]}
-    return replace(request, messages=(told, *rest), schema=schema)
+    return replace(request, messages=(first, *rest), schema=schema)
 
 
 def _action(name: str, parameters: Mapping[str, Any], *, is_long: bool) -> Document:

@@ -16,7 +16,7 @@ Apart from `remember.py`, which commits: this only reads. Attacked in tests/unit
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, date, datetime
 from functools import cache
 from typing import Final
@@ -32,7 +32,7 @@ from muniment.kernel.names import Digest, Trust, Verb
 from muniment.kernel.path import CanonicalPath
 from muniment.names import ContextMode
 from muniment.recall.context import PINNED
-from muniment.recall.recaller import Shelf, age
+from muniment.recall.recaller import ReadEntry, Shelf, age
 from muniment.recall.search import Search, Stemmer, Wanted, read_query
 from muniment.store.audit import timestamp
 from muniment.store.catalog import View
@@ -92,28 +92,39 @@ def related_to(
     ends = {comparable(text): end_of(text) for text in texts}
     found: list[Related] = []
     for reading in picked.readings:
-        entry, path = reading.entry, CanonicalPath(shelf.scope(reading.hit), reading.hit.key.rel)
-        if len(entry.body) > MAX_BODY_CHARS:
-            continue
-        may_change = PINNED not in path.rel.split("/")[:-1] and judge.allows(Verb.MODIFY, path)
-        lasts = brief.ends is None and entry.expires is None  # Nobody would have it back when the fact ends.
-        says = sayings(entry.body) if reading.trust.satisfies(request) else ()
-        found.append(
-            Related(
-                id=entry_id(entry),
-                path=path,
-                digest=reading.hit.key.digest,
-                trust=reading.trust,
-                age=age(reading.at, now),
-                type=entry.type,
-                title=reading.name,
-                body=entry.body.strip(),
-                sayings=frozenset(said for said in says if entry.lasts(ends.get(said))),
-                is_ours=request.satisfies(reading.trust) and may_change and lasts,
-                is_shown=_may_speak(reading.trust, request),
-            )
-        )
+        path = CanonicalPath(shelf.scope(reading.hit), reading.hit.key.rel)
+        if len(reading.entry.body) <= MAX_BODY_CHARS:
+            is_kept = PINNED in path.rel.split("/")[:-1] or not judge.allows(Verb.MODIFY, path)
+            is_kept = is_kept or brief.ends is not None  # Nobody would have it back when the fact ends.
+            found.append(_related(reading, path, ends, request, now, is_kept=is_kept))
     return tuple(found)
+
+
+def _related(
+    reading: ReadEntry,
+    path: CanonicalPath,
+    ends: Mapping[str, date | None],
+    request: Trust,
+    now: datetime,
+    *,
+    is_kept: bool,
+) -> Related:
+    entry = reading.entry
+    says = sayings(entry.body) if reading.trust.satisfies(request) else ()
+    is_ours = request.satisfies(reading.trust) and entry.expires is None
+    return Related(
+        id=entry_id(entry),
+        path=path,
+        digest=reading.hit.key.digest,
+        trust=reading.trust,
+        age=age(reading.at, now),
+        type=entry.type,
+        title=reading.name,
+        body=entry.body.strip(),
+        sayings=frozenset(said for said in says if entry.lasts(ends.get(said))),
+        is_ours=is_ours and not is_kept,
+        is_shown=_may_speak(reading.trust, request),
+    )
 
 
 def gone_by(related: Iterable[Related]) -> dict[CanonicalPath, Digest]:
