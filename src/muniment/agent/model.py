@@ -267,7 +267,7 @@ class ModelError(Exception):
         has_answered: it did, but not what it was asked for; it may answer something else.
     """
 
-    def __init__(self, message: str, *, has_answered: bool = False) -> None:
+    def __init__(self, message: str = "", *, has_answered: bool = False) -> None:
         super().__init__(message)
         self.has_answered = has_answered
 

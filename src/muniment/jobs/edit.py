@@ -8,7 +8,6 @@ and removed, and is not asked about `pinned/`, which it keeps from runs.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -18,13 +17,11 @@ from muniment.content.gates import decode
 from muniment.errors import NotFound, Refusal, RememberRefused, ToolError
 from muniment.jobs.job import id_of_task, run_of, terms_of
 from muniment.jobs.place import Place
-from muniment.kernel.cancel import Patience
 from muniment.kernel.change import ChangeSet, FileChange, digest
 from muniment.kernel.decide import Judge, Policy
 from muniment.kernel.names import RelPath, Trust, Verb
 from muniment.kernel.path import CanonicalPath, canonicalise, fold
 from muniment.recall.context import PINNED
-from muniment.sandbox import WAIT_SECONDS
 from muniment.store.commit import Commit, Stamp, Terms, commit, granting
 from muniment.store.ledger import Run
 from muniment.store.trust import constant, stamp
@@ -147,7 +144,7 @@ def _committed(
 ) -> tuple[Run, Commit]:
     """Commit what the owner does to the entry that was `before`."""
     run = run_of(place, KIND, id_of_task(KIND, None), Trust.OWNER, "owner")
-    patience = Patience(time.monotonic() + WAIT_SECONDS)
+    patience = place.patience()
     stamped = stamped_like({each.path: before for each in changes})
     terms = replace(terms_of(place, run, patience, constant(trust)), policy=policy, stamp=stamped)
     return run, commit_edit(changes, replace(terms, reviewed=reviewed))

@@ -60,7 +60,6 @@ from muniment.errors import (
 from muniment.jobs.job import id_of_task, put_on_record, run_of, terms_of
 from muniment.jobs.place import Place
 from muniment.jobs.request import check_content, error_json
-from muniment.kernel.cancel import Patience
 from muniment.kernel.change import ChangeSet, FileChange
 from muniment.kernel.decide import Judge
 from muniment.kernel.names import RelPath, Scope, Trust, Verb, joined
@@ -94,9 +93,6 @@ SPOKEN: Final = 8
 
 PLAIN, WAITING, SPEAKING = "plain", "waiting", "speaking"
 """Batches: what passes; what waits for its owner; what does because it speaks to an agent."""
-
-WAIT_SECONDS: Final = 60.0
-"""Seconds that a batch waits for the locks of its roots."""
 
 FOLDER_CHARS: Final = 40
 """Characters of the folder that an item goes to."""
@@ -311,7 +307,7 @@ class _Import:
 
     def take(self, item: SourceItem) -> None:
         """Deal with an item."""
-        self._patience().check()
+        self._place.patience(self._cancel).check()
         try:
             filed = self._filed(item)
         except (PathEscape, Refusal, ToolError, InvalidContent) as problem:
@@ -446,9 +442,6 @@ class _Import:
     def _run(self) -> Run:
         return run_of(self._place, KIND, id_of_task(KIND, None), self._request.trust, RuleWriter.name)
 
-    def _patience(self) -> Patience:
-        return Patience(time.monotonic() + WAIT_SECONDS, self._cancel)
-
     def _flush(self, kind: str) -> None:
         batch, self._batches[kind], self._bytes[kind] = self._batches[kind], [], 0
         batch = self._still_new(batch)
@@ -474,7 +467,9 @@ class _Import:
         place, run, of = self._place, self._next, {each.path: each for each in batch}
         self._next = self._run()
         terms = replace(
-            terms_of(place, run, self._patience(), lambda draft, _: Ruling(of[draft.path].trust)),
+            terms_of(
+                place, run, self._place.patience(self._cancel), lambda draft, _: Ruling(of[draft.path].trust)
+            ),
             policy=self._policy,
             stamp=lambda _, __, path, by: of[path].stamped(by),
             dry_run=self._request.dry_run,

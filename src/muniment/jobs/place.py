@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from muniment.content.entry import Entry, parse
 from muniment.errors import (
@@ -17,6 +17,7 @@ from muniment.errors import (
     ToolError,
 )
 from muniment.kernel.binding import BoundRoot
+from muniment.kernel.cancel import Cancelling, Patience
 from muniment.kernel.change import digest
 from muniment.kernel.decide import Judge, Policy
 from muniment.kernel.names import Digest, Scope, Trust, Verb
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
     from muniment.agent.model import OnModelFailure
 
 # -- place -------------------------------------------------------------------------------------------
+
+WAIT_SECONDS: Final = 60.0
+"""Seconds that a commit outside a run waits for the locks of its roots."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +88,10 @@ class Place:
         if path.scope not in self.roots:
             raise NotFound(f"nothing is remembered in {path.scope} yet")
         return path
+
+    def patience(self, cancel: Cancelling | None = None) -> Patience:
+        """How long a commit outside a run waits, from now on."""
+        return Patience(time.monotonic() + WAIT_SECONDS, cancel)
 
     def key(self, scope: Scope) -> RootKey:
         """The key of a root that is bound."""

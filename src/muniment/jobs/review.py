@@ -11,7 +11,6 @@ A4 It commits at most once, under a task of its own, with the trusts that were s
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -148,9 +147,6 @@ def diff_of(place: Place, unsafe_path: str, task: str) -> tuple[str, ...]:
 
 # -- review ------------------------------------------------------------------------------------------
 
-WAIT_SECONDS: Final = 60.0
-"""Seconds that a decision waits for the locks of its roots."""
-
 
 @dataclass(frozen=True, slots=True)
 class Shown:
@@ -262,7 +258,7 @@ def approve(review_id: str, digest: str, place: Place, *, cancel: Cancel | None 
         load(state, review_id)  # Asked under the locks: nobody can reject it from here on.
         return Ruling(trusts.get(draft.path) or asked.trust)
 
-    patience = Patience(time.monotonic() + WAIT_SECONDS, cancel)
+    patience = place.patience(cancel)
     terms = replace(terms_of(place, run, patience, trust), reviewed=True)
     try:
         done = commit([held.change_set], terms)
@@ -292,8 +288,7 @@ def reject(review_id: str, place: Place, *, cancel: Cancel | None = None) -> Dec
         NotFound, ReviewClosed, InvalidScope: as `approve`.
         ManagedMemoryUnavailable, DeadlineExceeded, Cancelled: it stays pending.
     """
-    patience = Patience(time.monotonic() + WAIT_SECONDS, cancel)
-    turn_down(place.state, review_id, place.roots, patience, timestamp(datetime.now(UTC)))
+    turn_down(place.state, review_id, place.roots, place.patience(cancel), timestamp(datetime.now(UTC)))
     return Decided(review_id, None)
 
 
@@ -354,7 +349,7 @@ def undo(task: str, place: Place, *, trust: Trust = Trust.OWNER, cancel: Cancel 
         cancel: ends it early; once the commit has begun to write it runs to its end.
     """
     run = replace(run_of(place, "undo", id_of_task("undo", None), trust, DECIDED_BY), undoes=task)
-    patience = Patience(time.monotonic() + WAIT_SECONDS, cancel)
+    patience = place.patience(cancel)
 
     def of_event(result: UndoResult) -> dict[str, object]:
         # What is no task may be any text.
