@@ -287,8 +287,7 @@ def _call(value: object, offered: Collection[str], source: str, *, is_certain: b
 # Whether a call was only quoted: an honest model repeats what it was shown, and that may hold a call.
 #
 # Q1  A call whose own text, or whose tool and arguments, in any order, were shown to the model, is quoted.
-# Q2  Letters are compared and nothing else, with escapes resolved: no change of white space, quotation
-# marks,
+# Q2  Letters are compared and nothing else, with escapes resolved: no change of white space, quotation marks,
 #     escaping, case, digits or line numbers hides a quotation.
 # Q3  Of several arguments the last is compared by name alone: a quotation whose end is left open (a string
 #     that the fact does not close) goes on in the model's own words.
@@ -297,7 +296,7 @@ def _call(value: object, offered: Collection[str], source: str, *, is_certain: b
 # does not hold: a model that was talked into a call of its own making, or tells in other words or another
 # notation what it was shown, is not quoting.
 #
-# Start at `Shown`; attacked by `tests/units/agent/test_spoken.py`.
+# Start at `ShownTexts`; attacked by `tests/units/agent/test_spoken.py`.
 
 MAX_TEXTS: Final = 12
 """Texts among the arguments of a call that are compared: the first ones. No tool takes as many."""

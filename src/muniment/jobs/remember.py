@@ -346,7 +346,19 @@ class _Remembering(Job[RememberResult]):
                 return super().as_error(problem)
 
     def of_event(self, result: RememberResult) -> dict[str, object]:
-        return _logged(result)
+        escape = result.error if isinstance(result.error, PathEscape) else None
+        return {
+            "run": RUN_NAME,
+            "via": None if escape is None else str(escape.via),
+            "tool": None if escape is None else escape.tool,
+            "touched_scopes": list(result.touched_scopes),
+            "files": len(result.files_touched),
+            "turns": result.turns,
+            "seconds": round(result.seconds, 3),
+            "policy": result.policy,
+            "enforcement": result.enforcement,
+            "missing_layers": list(result.missing_layers),
+        }
 
     def require_fact(self, fact: str, texts: Collection[str]) -> None:
         """Step 6: raise where what was written or named does not hold `fact`; the rules may hold a part."""
@@ -728,19 +740,3 @@ def _failed(message: str) -> JobFailed:
 
 def _expiry_of(row: ChangeRow) -> datetime | None:
     return None if row.change.after is None else parse(row.change.after).expires
-
-
-def _logged(result: RememberResult) -> dict[str, object]:
-    escape = result.error if isinstance(result.error, PathEscape) else None
-    return {
-        "run": RUN_NAME,
-        "via": None if escape is None else str(escape.via),
-        "tool": None if escape is None else escape.tool,
-        "touched_scopes": list(result.touched_scopes),
-        "files": len(result.files_touched),
-        "turns": result.turns,
-        "seconds": round(result.seconds, 3),
-        "policy": result.policy,
-        "enforcement": result.enforcement,
-        "missing_layers": list(result.missing_layers),
-    }
