@@ -23,6 +23,7 @@ from muniment.jobs.place import Place
 from muniment.kernel.decide import Judge
 from muniment.kernel.names import Trust, Verb
 from muniment.kernel.path import CanonicalPath
+from muniment.store.trust import trust_at
 from muniment.store.upkeep import view_of
 
 ExportFormat = Literal["tar", "jsonl"]
@@ -86,7 +87,7 @@ def _entries(
 ) -> Iterator[_OutgoingEntry]:
     judge = Judge(place.policy)
     for name in place.chosen(scope):
-        view = view_of(place.state, place.roots[name], place.policy, sweep=True)
+        key, view = place.key(name), view_of(place.state, place.roots[name], place.policy, sweep=True)
         notes += (f"passed over: {name}/{odd.path} ({odd.reason})" for odd in view.odd())
         for row in view.entries():
             path = CanonicalPath(name, row.rel)
@@ -96,7 +97,7 @@ def _entries(
             except (PathEscape, Refusal, ToolError) as problem:
                 notes.append(f"passed over: {path.text} ({problem})")
                 continue
-            yield _OutgoingEntry(path.text, data, place.trust_at(path, data))
+            yield _OutgoingEntry(path.text, data, trust_at(place.state, key, path, data, place.policy))
             observe(1)
 
 
