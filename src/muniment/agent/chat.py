@@ -175,12 +175,11 @@ def system_message(brief: Brief) -> SystemMessage:
 
 def decision_messages(brief: Brief) -> tuple[Message, ...]:
     """A run in which the model decides and code files: examples as turns, and the bare fact as one."""
-    scopes = [scope.name for scope in brief.scopes if scope.writable]
-    told = _DECISION.format(scopes=" or ".join(_WHOSE.get(each, each) for each in scopes))
+    told = _DECISION.format(scopes=" or ".join(_WHOSE.get(each, each) for each in brief.writable))
     examples = (
         message
         for fact, scope, kind in _EXAMPLES
-        if scope in scopes
+        if scope in brief.writable
         for message in (UserMessage(fact), AssistantMessage(json.dumps({"scope": scope, "type": kind})))
     )
     return SystemMessage(told), *examples, UserMessage(in_one_line(brief.fact)[:_FACT_CHARS])
@@ -463,16 +462,15 @@ _JOB: Final = 2
 
 def question(request: ModelRequest) -> ModelRequest:
     """`request` as the one question that the model is asked: no tools, and what is to be decided."""
-    scopes = [scope.name for scope in request.brief.scopes if scope.writable]
-    schema = "decision", _object_of(scope=scopes, type=TYPES)
+    schema = "decision", _object_of(scope=request.brief.writable, type=TYPES)
     return replace(request, messages=decision_messages(request.brief), tools=(), schema=schema)
 
 
 def sure(brief: Brief) -> tuple[Decision, ...]:
     """What the rules decide, where no cue speaks against it, and of a list in any case; else nothing."""
     decisions, reading = route(brief), read(brief.fact)
-    is_writable = reading.scope in {each.name for each in brief.scopes if each.writable}
-    return decisions if len(decisions) > 1 or (reading.is_sure and is_writable) else ()
+    is_sure = reading.is_sure and reading.scope in brief.writable
+    return decisions if is_sure or len(decisions) > 1 else ()
 
 
 def decision_in(text: str, brief: Brief) -> tuple[Decision, ...]:
@@ -483,7 +481,7 @@ def decision_in(text: str, brief: Brief) -> tuple[Decision, ...]:
             pass
         case _:
             return ()
-    if kind not in TYPES or scope not in {each.name for each in brief.scopes if each.writable}:
+    if kind not in TYPES or scope not in brief.writable:
         return ()
     return route(brief, (Scope(scope), EntryType(kind)))
 

@@ -136,6 +136,11 @@ class Brief:
     ends: date | None = None
     is_one: bool = False
 
+    @property
+    def writable(self) -> tuple[Scope, ...]:
+        """The scopes in which the run may write."""
+        return tuple(scope.name for scope in self.scopes if scope.writable)
+
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:

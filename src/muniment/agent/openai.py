@@ -349,7 +349,7 @@ class OpenAIModel:
         later = later_reply(request)
         if later is not None:
             return later
-        if not request.tools or not any(scope.writable for scope in request.brief.scopes):
+        if not request.tools or not request.brief.writable:
             return Reply("Not saved: there is nowhere to write, or no turn left to write in.")
         # Where the model was not chosen to decide, but failed to act, it is to be tried.
         decisions = sure(request.brief) if self.protocol == "decide" else ()

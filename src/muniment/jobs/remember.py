@@ -700,7 +700,7 @@ def _indexes(brief: Brief, place: Place, policy: Policy, reader: Trust) -> tuple
         return ()
     return tuple(
         IndexExcerpt(scope, policy.trust_of(scope), shown)
-        for scope in (each.name for each in brief.scopes if each.writable)
+        for scope in brief.writable
         if (shown := shown_index(place, policy, scope, reader)) is not None
     )
 
