@@ -164,7 +164,7 @@ async def cancel_task(call: PageCall, form: Form) -> Response:
 def _present(place: Place, unsafe_path: str) -> tuple[CanonicalPath, bytes]:
     """A path, and the bytes that stand there."""
     path = place.path(unsafe_path)
-    return path, place.roots[path.scope].root.read_bytes(path)
+    return path, place.read(path)
 
 
 ACTIONS: Final[Mapping[str, tuple[Callable[[PageCall, Form], Awaitable[Response]], str]]] = {
