@@ -43,11 +43,12 @@ from muniment.errors import (
 from muniment.fence.pool import shared_zygote
 from muniment.jobs.place import Place
 from muniment.kernel.cancel import Patience
-from muniment.lane import NewTask, Originator, Submitted, Task
+from muniment.lane import NewTask, Submitted
 from muniment.opening import open_state
 from muniment.projects import find_project
 from muniment.settings import Settings
 from muniment.store import tasks
+from muniment.store.tasks import Originator, QueuedTask
 from muniment.store.watching import looks_of
 from muniment.store.writer import Writer
 from muniment.tracing import TraceParents
@@ -509,7 +510,7 @@ class DaemonCore:
             self._parents.keep(submitted.task.id, traceparent)  # Before a runner can see the task.
         return submitted
 
-    async def cancel(self, workspace: Workspace, task_id: str, by: Originator) -> Task:
+    async def cancel(self, workspace: Workspace, task_id: str, by: Originator) -> QueuedTask:
         """Cancel a task; the task as it is once it is over, or after a few seconds.
 
         Raises:
@@ -526,7 +527,7 @@ class DaemonCore:
         """What happens."""
         return self.stream
 
-    async def wait(self, workspace: Workspace, task_id: str, seconds: float) -> Task:
+    async def wait(self, workspace: Workspace, task_id: str, seconds: float) -> QueuedTask:
         """A task once it is over, or as it is after `seconds`.
 
         Raises:
@@ -540,11 +541,11 @@ class DaemonCore:
                 return task
             await self.stream.changed(left)
 
-    async def find(self, workspace: Workspace, task_id: str) -> Task | None:
+    async def find(self, workspace: Workspace, task_id: str) -> QueuedTask | None:
         """A task of a workspace; None: there is none of that id."""
         return lane.find(self._reads, workspace.key, task_id)
 
-    async def tasks(self, workspace: Workspace, *, before: int | None) -> tuple[Task, ...]:
+    async def tasks(self, workspace: Workspace, *, before: int | None) -> tuple[QueuedTask, ...]:
         """The tasks of a workspace, the newest first; see `lane.reading.tasks`."""
         return lane.tasks(self._reads, workspace.key, before=before)
 

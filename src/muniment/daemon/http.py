@@ -20,8 +20,8 @@ from muniment.daemon.core import DaemonCore
 from muniment.daemon.guard import PRINCIPAL, SLOT, WORKSPACE, Slot
 from muniment.daemon.tokens import Principal
 from muniment.daemon.work import Workspace
-from muniment.lane import Originator
 from muniment.names import __version__
+from muniment.store.tasks import Originator
 
 # -- body --------------------------------------------------------------------------------------------
 #

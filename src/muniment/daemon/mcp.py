@@ -44,7 +44,8 @@ from muniment.daemon.work import Workspace
 from muniment.errors import MunimentError
 from muniment.jobs.place import Place
 from muniment.kernel.names import Trust
-from muniment.lane import OWNER, Kind, NewTask, Originator, Task
+from muniment.lane import NewTask
+from muniment.store.tasks import OWNER, Kind, Originator, QueuedTask
 
 if TYPE_CHECKING:
     from muniment.daemon.core import DaemonCore
@@ -325,7 +326,7 @@ class _LaneMemory:
         document: dict[str, Any],
         ask: Callable[[dict[str, Any], Workspace], asking.WantedTask],
         tell: Callable[[int, str], None] = lambda *_: None,
-    ) -> tuple[Task, Mapping[str, Any]]:
+    ) -> tuple[QueuedTask, Mapping[str, Any]]:
         """A task, once it has completed, and its result in the words of the contract.
 
         Raises:
@@ -356,7 +357,7 @@ class _LaneMemory:
             case _:
                 raise ToolProblem("workspace_draining", f"{sentence_of('workspace_draining')} ({task.id})")
 
-    async def _over(self, task: Task, number: int, tell: Callable[[int, str], None]) -> Task:
+    async def _over(self, task: QueuedTask, number: int, tell: Callable[[int, str], None]) -> QueuedTask:
         stream = self.core.stream
         while True:
             task = await self.core.find(self.workspace, task.id) or task

@@ -33,21 +33,11 @@ from muniment.kernel.cancel import Patience
 from muniment.kernel.decide import Deny, Judge
 from muniment.kernel.names import Verb
 from muniment.kernel.path import canonicalise
-from muniment.lane import (
-    BACKSTOP_SECONDS,
-    MAX_PENDING,
-    MAX_RECORDS,
-    MAX_TIDYING,
-    Kind,
-    NewTask,
-    Originator,
-    Status,
-    Submitted,
-    Task,
-)
+from muniment.lane import BACKSTOP_SECONDS, MAX_PENDING, MAX_RECORDS, MAX_TIDYING, NewTask, Submitted
 from muniment.names import MAX_FACT_BYTES, UNIX_ADDRESS, ContextMode, __version__
 from muniment.store import erase as erasing
 from muniment.store.audit import head
+from muniment.store.tasks import Kind, Originator, QueuedTask, Status
 
 # -- tasks -------------------------------------------------------------------------------------------
 #
@@ -90,7 +80,7 @@ _PREFER: Final = Parameter(
 _ETAG: Final = Parameter("If-None-Match", "header", "An ETag: 304 where it still is the answer's.")
 
 
-def rendered(task: Task, call: Call, viewer: Originator) -> AnyTask:
+def rendered(task: QueuedTask, call: Call, viewer: Originator) -> AnyTask:
     """A task as `viewer` is told of it: `cancelled` alone for who did so, as old clients know no such end."""
     error = task.error
     status: Status = task.status
@@ -211,7 +201,7 @@ async def _accepted(call: Call, kind: Kind, wanted: asking.WantedTask) -> Respon
     return answered(rendered(task, call, originator), status=202, headers=headers)
 
 
-async def _task(call: Call, viewer: Originator) -> Task:
+async def _task(call: Call, viewer: Originator) -> QueuedTask:
     """The task that a request names, if it may know of it; the same answer in all other cases."""
     kind, task_id = call.request.scope["path"].split("/")[-2], call.request.path_params["taskId"]
     task = await call.core.find(call.workspace, task_id)

@@ -24,10 +24,11 @@ from muniment.fleet.copies import OpenCopy, WorkingCopy
 from muniment.jobs.place import Place
 from muniment.kernel.cancel import Patience
 from muniment.kernel.names import Trust
-from muniment.lane import Lane, LaneRunner, NewTask, Originator, Submitted, Task
+from muniment.lane import Lane, LaneRunner, NewTask, Submitted
 from muniment.store import tasks
 from muniment.store.postgres import HomeLedger
 from muniment.store.state import LedgerState, shared_root_key
+from muniment.store.tasks import OWNER, Originator, QueuedTask
 
 if TYPE_CHECKING:
     from muniment.fleet.node import FleetNode
@@ -114,7 +115,7 @@ class HomeCore:
         for name, trust, clients in self._ledger.rows(
             "SELECT name, trust, clients FROM token WHERE digest = ?", (digest,)
         ):
-            known = None if name == lane.OWNER else frozenset(json.loads(clients))
+            known = None if name == OWNER else frozenset(json.loads(clients))
             return Principal(name, Trust(trust), known, digest, self.name)
         return None
 
@@ -175,7 +176,7 @@ class HomeCore:
                 self._node.queue.defer(connection.raw, self.name)
             return submitted
 
-    async def cancel(self, workspace: HomeCore, task_id: str, by: Originator) -> Task:
+    async def cancel(self, workspace: HomeCore, task_id: str, by: Originator) -> QueuedTask:
         """Cancel a task, on whichever node it runs; the task once it is over, or after a few seconds.
 
         Raises:
@@ -190,7 +191,7 @@ class HomeCore:
             raise problem_of(error) from None
         return await self.wait(workspace, task_id, _CANCEL_SECONDS)
 
-    async def wait(self, workspace: HomeCore, task_id: str, seconds: float) -> Task:
+    async def wait(self, workspace: HomeCore, task_id: str, seconds: float) -> QueuedTask:
         """A task once it is over, or as it is after `seconds`.
 
         Raises:
@@ -200,18 +201,18 @@ class HomeCore:
         stream = await self.followed()
         deadline = time.monotonic() + seconds
         while True:
-            task: Task = await self._asked(partial(lane.read_task, self._ledger, self.name, task_id))
+            task: QueuedTask = await self._asked(partial(lane.read_task, self._ledger, self.name, task_id))
             left = deadline - time.monotonic()
             if task.is_over or left <= 0 or stream.is_closed:
                 return task
             await stream.changed(left)
 
-    async def find(self, workspace: HomeCore, task_id: str) -> Task | None:
+    async def find(self, workspace: HomeCore, task_id: str) -> QueuedTask | None:
         """A task; None: there is none of that id."""
         del workspace
         return await self._asked(partial(lane.find, self._ledger, self.name, task_id))
 
-    async def tasks(self, workspace: HomeCore, *, before: int | None) -> tuple[Task, ...]:
+    async def tasks(self, workspace: HomeCore, *, before: int | None) -> tuple[QueuedTask, ...]:
         """The tasks, the newest first."""
         del workspace
         return await self._asked(partial(lane.tasks, self._ledger, self.name, before=before))

@@ -47,7 +47,6 @@ from muniment.fleet.homes import key_of, keyed
 from muniment.fleet.lease import LEASE_SECONDS
 from muniment.fleet.queue import TurnQueue
 from muniment.kernel.cancel import Patience
-from muniment.lane import OWNER
 from muniment.names import __version__, hello_key, hello_name, hello_proof
 from muniment.opening import embedder_of
 from muniment.ownership import create_private_directory
@@ -56,6 +55,7 @@ from muniment.settings import Settings
 from muniment.signatures import load_configured
 from muniment.store.postgres import LOOK_SECONDS, LedgerPool, connection_options
 from muniment.store.state import LedgerState, read_key
+from muniment.store.tasks import OWNER
 
 if TYPE_CHECKING:
     from muniment.daemon.core import DaemonCore

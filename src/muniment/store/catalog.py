@@ -118,7 +118,7 @@ class CatalogEntry:
     note: str
 
 
-class _Root(NamedTuple):
+class _RootBasis(NamedTuple):
     """What the rows of a root depend on besides its files."""
 
     id: str
@@ -132,7 +132,7 @@ class _Root(NamedTuple):
 
 
 _LISTED: Final = Table("entry", CatalogEntry, digest="nullif(digest, '')")
-_ROOTS: Final = Table("root", _Root)
+_ROOTS: Final = Table("root", _RootBasis)
 
 
 @dataclass(frozen=True, slots=True)
@@ -429,8 +429,8 @@ class View:
             made = of_root._replace(model=embedder.identity, lacks=0)
             _ROOTS.insert(connection, [made], "INSERT OR REPLACE")
 
-    def _of_root(self) -> _Root:
-        return next(iter(_ROOTS.read(self._catalog, "WHERE id = ?", (self.key,))), _Root(self.key))
+    def _of_root(self) -> _RootBasis:
+        return next(iter(_ROOTS.read(self._catalog, "WHERE id = ?", (self.key,))), _RootBasis(self.key))
 
     def _known(self, condition: str = "", *values: str) -> dict[str, _Recorded]:
         """What is recorded of the directories that meet the condition, and of the root in any case."""

@@ -60,11 +60,11 @@ from muniment.store.state import LEDGER_NAME, State
 from muniment.store.table import Table
 from muniment.store.tasks import (
     RUN_BYTES,
-    Clearing,
+    QueuedTask,
     Runs,
     all_tasks,
     clear,
-    cleared,
+    clearing,
     remove_telling,
     strings,
     telling,
@@ -256,7 +256,7 @@ class TargetTraces:
         other_paths: the logical paths of other files of which versions go.
         tasks: that wrote the target's versions.
         facts: keyed digests of what they were asked, and of the text itself.
-        lane_tasks: those of lanes that go, and what is left of them.
+        lane_tasks: those of lanes that are to be cleared.
         runs: of its text.
     """
 
@@ -264,7 +264,7 @@ class TargetTraces:
     other_paths: tuple[str, ...]
     tasks: frozenset[str]
     facts: frozenset[str]
-    lane_tasks: tuple[Clearing, ...]
+    lane_tasks: tuple[QueuedTask, ...]
     runs: Runs
 
     @property
@@ -364,7 +364,7 @@ def search(
         tuple(sorted({path for keys in at.values() for path in keys.values() if path})),
         frozenset(tasks),
         frozenset(facts),
-        cleared(state, {str(task) for (task,) in at["task"]}),
+        clearing(state, {str(task) for (task,) in at["task"]}),
         runs,
     )
 
@@ -557,7 +557,7 @@ def erase(unsafe_target: str, where: EraseGround) -> Receipt:
                 raise StoreConflict(tuple(path.text for path in present))
             found = _search(target, {}, where, staying, removed=removed)
             _require_rest(found)
-            of_lanes = {each.before.id for each in found.lane_tasks}
+            of_lanes = {each.id for each in found.lane_tasks}
             transcripts = remove_telling(state, found.tasks | of_lanes, found.runs)
             drop(state, target, found, run)
     scrub(state)

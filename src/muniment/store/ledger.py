@@ -281,7 +281,7 @@ def begin(state: State, kept: CommitRow) -> int:
         ManagedMemoryUnavailable: the ledger cannot be written, or another process began the task meanwhile.
     """
     with state.ledger.transaction() as connection:
-        number = _CHANGE_SETS.add(connection, kept)
+        number = _CHANGE_SETS.add(state.ledger, kept).id
         _CHANGES.insert(connection, (item._replace(change_set=number) for item in kept.changes))
     return number
 
@@ -399,7 +399,7 @@ def _tell(state: State, kept: CommitRow) -> None:
     token, client = asked[0] if asked else (None, None)
     outbox.append(
         state,
-        outbox.Event(
+        outbox.OutboxEvent(
             "memory_changed",
             kept.done or "",
             run.task,

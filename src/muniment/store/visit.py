@@ -186,7 +186,7 @@ BATCH: Final = 500
 _ROW_CHARS: Final = 1_000  # what a row counts for besides its text
 
 
-class _Directory(NamedTuple):
+class _DirectoryRow(NamedTuple):
     """The row of a directory."""
 
     root: str
@@ -200,7 +200,7 @@ class _Directory(NamedTuple):
     missed: int
 
 
-class _Name(NamedTuple):
+class _NameRow(NamedTuple):
     """The row of a name that is no entry's."""
 
     root: str
@@ -210,7 +210,7 @@ class _Name(NamedTuple):
     walked: int
 
 
-class _Entry(NamedTuple):
+class _EntryRow(NamedTuple):
     """The row of an entry."""
 
     id: int
@@ -242,9 +242,9 @@ class _Relisted(NamedTuple):
 
 
 _READ_ROWS: Final = Table("entry", _ReadRow)
-_DIRECTORIES: Final = Table("directory", _Directory)
-_NAMES: Final = Table("name", _Name)
-_ENTRIES: Final = Table("entry", _Entry)
+_DIRECTORIES: Final = Table("directory", _DirectoryRow)
+_NAMES: Final = Table("name", _NameRow)
+_ENTRIES: Final = Table("entry", _EntryRow)
 _RELISTED: Final = Table("relisted", _Relisted)
 
 _NO_STAMP: Final[Stamp] = (0, 0, 0, 0)
@@ -334,7 +334,7 @@ class Visit:
         self._unrecorded: list[str] = []
         self._next_id = 0
         self._pending = 0
-        self._inserts: list[_Entry] = []
+        self._inserts: list[_EntryRow] = []
         self._updates: list[tuple[Any, ...]] = []
         self._removals: list[tuple[int]] = []
         self._stamps: list[tuple[int, ...]] = []
@@ -358,7 +358,7 @@ class Visit:
             self._visit(self._unvisited.popitem()[0], None)
         self._flush()
 
-    def _visit(self, path: str, recorded: _Directory | None) -> None:
+    def _visit(self, path: str, recorded: _DirectoryRow | None) -> None:
         with ExitStack() as stack:
             try:
                 opened = stack.enter_context(opened_directory(self._root, path))
@@ -380,10 +380,10 @@ class Visit:
         self._compare_others(seen, self._others_of(path))
         inode, _, mtime_ns, ctime_ns = stamp(opened.status)
         racy, missed = int(seen.racy), int(seen.missed)
-        found = _Directory(self._key, path, inode, mtime_ns, ctime_ns, racy, len(listed), None, missed)
+        found = _DirectoryRow(self._key, path, inode, mtime_ns, ctime_ns, racy, len(listed), None, missed)
         self._record(recorded, found)
 
-    def _visit_names(self, path: str, recorded: _Directory, names: Collection[str]) -> bool:
+    def _visit_names(self, path: str, recorded: _DirectoryRow, names: Collection[str]) -> bool:
         """Look at some names of a directory alone (V5); False: it has to be listed."""
         try:
             opened = opened_directory(self._root, path)
@@ -514,7 +514,7 @@ class Visit:
             ((self._next_id,),) = self._database.execute("SELECT coalesce(max(id), 0) + 1 FROM entry")
         number = self._next_id
         self._next_id += 1
-        self._inserts.append(_Entry(number, self._key, *found, row))
+        self._inserts.append(_EntryRow(number, self._key, *found, row))
         self._relist(row.topic, row.key)
         self._put_text(number, text)
 
@@ -590,10 +590,10 @@ class Visit:
             "DELETE FROM name WHERE root = ? AND directory = ? AND name = ?",
             [(*where, name) for name in known.keys() - seen.others.keys()],
         )
-        new_or_other = [_Name(*where, name, *what) for name, what in seen.others.items() - known.items()]
+        new_or_other = [_NameRow(*where, name, *what) for name, what in seen.others.items() - known.items()]
         _NAMES.insert(self._database, new_or_other, "INSERT OR REPLACE")
 
-    def _is_too_much(self, path: str, recorded: _Directory | None, count: int) -> bool:
+    def _is_too_much(self, path: str, recorded: _DirectoryRow | None, count: int) -> bool:
         if recorded is not None and count <= recorded.names:
             return False
         ((others,),) = self._database.execute(
@@ -601,10 +601,10 @@ class Visit:
         )
         return bool(others + count > MAX_NAMES)
 
-    def _not_listed(self, path: str, reason: str | None, *, missed: bool) -> _Directory:
-        return _Directory(self._key, path, 0, 0, 0, 1, 0, reason, int(missed))
+    def _not_listed(self, path: str, reason: str | None, *, missed: bool) -> _DirectoryRow:
+        return _DirectoryRow(self._key, path, 0, 0, 0, 1, 0, reason, int(missed))
 
-    def _pass_over(self, path: str, recorded: _Directory | None, reason: str, *, missed: bool) -> None:
+    def _pass_over(self, path: str, recorded: _DirectoryRow | None, reason: str, *, missed: bool) -> None:
         """Record that a directory was not listed; it is tried again at each look."""
         record = self._not_listed(path, reason, missed=missed)
         if record != recorded:
@@ -620,10 +620,10 @@ class Visit:
             for statement in _DROP:
                 self._database.execute(statement, span)
 
-    def _recorded(self, path: str) -> _Directory | None:
+    def _recorded(self, path: str) -> _DirectoryRow | None:
         return next(_DIRECTORIES.each(self._database, "WHERE root = ? AND path = ?", (self._key, path)), None)
 
-    def _record(self, recorded: _Directory | None, record: _Directory) -> None:
+    def _record(self, recorded: _DirectoryRow | None, record: _DirectoryRow) -> None:
         if record != recorded:
             _DIRECTORIES.insert(self._database, [record], "INSERT OR REPLACE")
 
