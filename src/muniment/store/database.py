@@ -199,31 +199,41 @@ class Ledger(Protocol):
     @property
     def failures(self) -> int:
         """How often it could not be asked or written, where it is elsewhere."""
+        return 0
 
     def tidy(self) -> bool:
         """Leave nothing of rows that went beside the tables, as far as nobody has to be waited for.
 
+        A server sees to it by itself.
+
         Raises:
             ManagedMemoryUnavailable: as `transaction`.
         """
+        return True
 
     def scrub(self) -> None:
         """Leave nothing of rows that went in the tables either.
+
+        A server sees to it when it next vacuums; its backups are its operator's.
 
         Raises:
             ManagedMemoryUnavailable: as `transaction`.
 
         Cost: where it is a file, that is written anew.
         """
+        return
 
     def version(self) -> int:
-        """A number that is another one once somebody else has changed anything."""
+        """A number that is another one once somebody else has changed anything, unless the server tells."""
+        return 0
 
     def is_lost(self) -> bool:
         """Whether it is no longer where it was opened."""
+        return False
 
     def close(self) -> None:
         """Give back what it holds; harmless when repeated."""
+        return
 
 
 # -- database ----------------------------------------------------------------------------------------
@@ -235,7 +245,7 @@ COMPANIONS: Final = ("", "-wal", "-shm", "-journal")
 """What SQLite adds to the name of a database for the files beside it; first the database itself."""
 
 _PAUSE: Final = 0.05
-"""Seconds between two looks whether a caller still waits for the connection."""
+"""Seconds between two looks whether a caller still waits for a lock."""
 
 _STEPS: Final = 2_000
 """Instructions of SQLite's machine between two looks whether a caller still waits for a query: some 20 µs."""
@@ -273,7 +283,28 @@ _SYSTEM: Final = {
 }
 
 
-class Database:
+class _Lock(Protocol):
+    def acquire(self, *, timeout: float) -> bool: ...
+
+    def release(self) -> None: ...
+
+
+@contextmanager
+def held(lock: _Lock, patience: Patience) -> Iterator[None]:
+    """Hold a lock of a thread.
+
+    Raises:
+        Cancelled, DeadlineExceeded: the patience ended before.
+    """
+    while not lock.acquire(timeout=_PAUSE):
+        patience.check()
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+class Database(Ledger):
     """One connection, for one transaction at a time; threads wait for each other.
 
     Args:
@@ -404,12 +435,8 @@ class Database:
         if patience is None:
             with self._lock, reporting(self.path):
                 return self._connection.execute(query, values).fetchall()
-        while not self._lock.acquire(timeout=_PAUSE):
-            patience.check()
-        try:
+        with held(self._lock, patience):
             return self._watched(query, values, patience)
-        finally:
-            self._lock.release()
 
     def _watched(self, query: str, values: Sequence[object], patience: Patience) -> list[tuple[Any, ...]]:
         patience.check()
@@ -452,11 +479,6 @@ class Database:
     def is_lasting(self) -> bool:
         """See `Ledger`: SQLite takes back a whole transaction where the disk is full, for one."""
         return self._connection.in_transaction
-
-    @property
-    def failures(self) -> int:
-        """See `Ledger`: it is here."""
-        return 0
 
     def version(self) -> int:
         """See `Ledger`."""

@@ -296,11 +296,6 @@ def clearing(state: State, tasks: Collection[str]) -> tuple[QueuedTask, ...]:
     return tuple(each for each in all_tasks(state) if each.id in tasks and each != each.cleared)
 
 
-def running(tasks: Sequence[QueuedTask]) -> str | None:
-    """The id of one that runs (K4); None: none does."""
-    return next((each.id for each in tasks if each.status == "running"), None)
-
-
 def clear(state: State, tasks: Sequence[QueuedTask], at: str) -> None:
     """Clear tasks, none of which runs (K2, K3), inside the caller's transaction in which they were found.
 
@@ -323,24 +318,6 @@ def clear(state: State, tasks: Sequence[QueuedTask], at: str) -> None:
             if before.status == "queued":
                 told = {"status": task.status, "attempt": task.attempt, **_ERASED}
                 append(state, event_of(task, at, told))
-
-
-def is_any_running(state: State) -> bool:
-    """Whether any lane has a task that runs.
-
-    Raises:
-        ManagedMemoryUnavailable: the ledger cannot be read.
-    """
-    return bool(state.ledger.rows("SELECT 1 FROM task WHERE status = 'running' LIMIT 1"))
-
-
-def is_task(state: State, task: str) -> bool:
-    """Whether a lane has a task of this id.
-
-    Raises:
-        ManagedMemoryUnavailable: the ledger cannot be read.
-    """
-    return bool(state.ledger.rows("SELECT 1 FROM task WHERE id = ?", (task,)))
 
 
 def all_tasks(state: State) -> tuple[QueuedTask, ...]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import Final, Protocol
+from typing import Final
 
 from muniment import events
 from muniment.content.entry import parse, titled
@@ -47,7 +47,7 @@ from muniment.kernel.write import Recovered, clear_index, new_token, recover, te
 from muniment.policy.grammar import check_creatable
 from muniment.portable import SYSTEM
 from muniment.store.audit import timestamp
-from muniment.store.catalog import Look, View, refresh
+from muniment.store.catalog import Look, View
 from muniment.store.database import Database
 from muniment.store.index import (
     IndexRow,
@@ -59,7 +59,7 @@ from muniment.store.index import (
 )
 from muniment.store.journal import CatalogFacts, LedgerJournal
 from muniment.store.ledger import root_key
-from muniment.store.rows import Assess, Assessed
+from muniment.store.rows import Assessed
 from muniment.store.state import PLANNED, WRITTEN, IndexedFile, State
 from muniment.store.trust import NONE_KNOWN, Known, assessing, basis
 
@@ -226,21 +226,6 @@ _REPLACED: Final = frozenset({Via.SYMLINK, Via.HARDLINK})
 Versions = Callable[[RelPath], Iterable[bytes]]
 
 
-class IndexView(Protocol):
-    """What is asked of a `catalog.View`."""
-
-    @property
-    def key(self) -> str:
-        """Of the root in the catalog."""
-
-    @property
-    def complete(self) -> bool:
-        """Whether everything was looked at that may hold entries."""
-
-    def names(self, directory: str) -> frozenset[str] | None:
-        """All names in a directory, None if it was not listed."""
-
-
 @dataclass(frozen=True, slots=True)
 class IndexPlan:
     """What is to be written so that an index is right.
@@ -286,7 +271,7 @@ class IndexCheck:
 def plan_index(
     database: Database,
     root: BoundRoot,
-    view: IndexView,
+    view: View,
     *,
     whole: bool = False,
     versions: Versions = lambda _: (),
@@ -311,7 +296,7 @@ def plan_index(
     return _Planning(database, root, view, versions, whole=whole).plan()
 
 
-def about_to_write(database: Database, view: IndexView, plan: IndexPlan) -> None:
+def about_to_write(database: Database, view: View, plan: IndexPlan) -> None:
     """Keep in mind what the writes of `plan` are: who is killed meanwhile knows it for ours afterwards.
 
     Raises:
@@ -328,7 +313,7 @@ def about_to_write(database: Database, view: IndexView, plan: IndexPlan) -> None
             PLANNED.insert(connection, files, "INSERT OR IGNORE")
 
 
-def written(database: Database, view: IndexView, plan: IndexPlan) -> None:
+def written(database: Database, view: View, plan: IndexPlan) -> None:
     """Keep in mind that the writes of `plan` were carried out.
 
     What was relisted since it was made stays so.
@@ -349,7 +334,7 @@ def written(database: Database, view: IndexView, plan: IndexPlan) -> None:
 
 
 def verify_index(
-    database: Database, root: BoundRoot, view: IndexView, versions: Versions = lambda _: ()
+    database: Database, root: BoundRoot, view: View, versions: Versions = lambda _: ()
 ) -> IndexCheck:
     """What is wrong with the index of `root`: nothing if it is what a whole plan would write.
 
@@ -380,7 +365,7 @@ class _Planning:
     """One plan in the making."""
 
     def __init__(
-        self, database: Database, root: BoundRoot, view: IndexView, versions: Versions, *, whole: bool
+        self, database: Database, root: BoundRoot, view: View, versions: Versions, *, whole: bool
     ) -> None:
         self._database, self._root, self._view, self._versions = database, root, view, versions
         self._whole = whole or not self._was_written(RelPath(INDEX_NAME))
@@ -593,18 +578,15 @@ def view_of(
     """
     if patience is not None:
         patience.check()
-    key, scope = root_key(state, root), root.scope
-    assess, depends_on = assessing(state, key, scope, policy, known), basis(policy, scope)
-    if patience is not None:
-        assess = _patiently(assess, patience)
-    looked = partial(refresh, basis=depends_on, embedder=state.embedder, sweep=sweep, look=look)
+    view, depends_on = _view(state, root, policy, known, patience), basis(policy, root.scope)
+    for_it = look or Look(sweep=sweep)
     try:
-        return looked(state.catalog, key, root, assess)
+        return view.refresh(depends_on, for_it)
     except ManagedMemoryUnavailable as error:
         if not state.catalog.is_damaged(error):
             raise
     state.renew_catalog()
-    return looked(state.catalog, key, root, assess)
+    return view.refresh(depends_on, for_it)
 
 
 def view_in_time(
@@ -630,9 +612,25 @@ def view_as_it_is(state: State, root: BoundRoot, policy: Policy) -> View:
     Raises:
         ManagedMemoryUnavailable: the state cannot be used.
     """
+    return _view(state, root, policy)
+
+
+def _view(
+    state: State,
+    root: BoundRoot,
+    policy: Policy,
+    known: Known = NONE_KNOWN,
+    patience: Patience | None = None,
+) -> View:
     key = root_key(state, root)
-    assess = assessing(state, key, root.scope, policy)
-    return View(state.catalog, key, root, assess, embedder=state.embedder, clock=time.time_ns)
+    assess = assessing(state, key, root.scope, policy, known)
+
+    def patient(rel: RelPath, found: Digest, data: bytes) -> Assessed:
+        if patience is not None:
+            patience.check()
+        return assess(rel, found, data)
+
+    return View(state.catalog, key, root, patient, embedder=state.embedder)
 
 
 def trusts_shown(state: State, root: BoundRoot, policy: Policy) -> list[Trust]:
@@ -819,15 +817,11 @@ def told_of(done: Iterable[Recovered]) -> Iterator[str]:
 
 def index_after_recovery(state: State, held: LockedRoots, policy: Policy) -> Iterator[str]:
     """Bring the indexes of locked roots up to date, once files were taken back."""
-    for scope, root in held.items():
-        facts = CatalogFacts(partial(_swept, state, root, policy))
+    facts = CatalogFacts(lambda scope: view_of(state, held[scope], policy, sweep=True))
+    for scope in held:
         clear_index(held, scope, facts)
         temporary = partial(temporary_of_index, new_token())
         yield from follow_or_tell(state, held, facts.view(scope), temporary, whole=True)
-
-
-def _swept(state: State, root: BoundRoot, policy: Policy, _: Scope) -> View:
-    return view_of(state, root, policy, sweep=True)
 
 
 def _versions(state: State, root: BoundRoot) -> Callable[[RelPath], list[bytes]]:
@@ -852,11 +846,3 @@ def _recover(state: State, held: LockedRoots, policy: Policy) -> tuple[str, ...]
     facts = CatalogFacts(lambda scope: view_of(state, held[scope], policy))
     recover(held, LedgerJournal(state, held), policy, facts, follow)
     return tuple(notes)
-
-
-def _patiently(assess: Assess, patience: Patience) -> Assess:
-    def patient(rel: RelPath, found: Digest, data: bytes) -> Assessed:
-        patience.check()
-        return assess(rel, found, data)
-
-    return patient

@@ -352,7 +352,6 @@ def test_by_another_homes_ids_no_task_is_found_told_of_cancelled_or_ended(mine, 
     assert [each.id for each in reading.tasks(ours, "w") if each.id == their.id] == []
     assert {each.id for each in reading.running(ours, "w")} == {mine.running.id}
     assert reading.count_pending(ours, "w") == {"remember": 1}
-    assert not tasks.is_task(mine.state, their.id)
     assert tasks.clearing(mine.state, [their.id]) == ()
     held = [each for each in tasks.all_tasks(theirs.state) if each.id == their.id]
     tasks.clear(mine.state, held, "")
