@@ -27,7 +27,7 @@ from muniment.kernel.path import fold
 from muniment.kernel.write import new_token, temporary_of_index
 from muniment.store.database import Database
 from muniment.store.index import IndexRow, entry_line
-from muniment.store.state import CATALOG_SCHEMA
+from muniment.store.state import catalog_script
 from muniment.store.upkeep import IndexPlan, plan_index, written
 
 ENTRIES = int(sys.argv[1]) if len(sys.argv) > 1 else 10_000
@@ -57,7 +57,7 @@ class Memory:
         self.database = Database(base / "catalog.db", synchronous="NORMAL")
         self.second = 0
         with self.database.bare() as connection:
-            connection.executescript(CATALOG_SCHEMA)
+            connection.executescript(catalog_script())
         with self.database.transaction():
             for number in range(ENTRIES):
                 self.put(f"topic-{number // folder:04}/entry-{number:05}.md")

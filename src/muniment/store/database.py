@@ -23,6 +23,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
+from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -552,6 +553,12 @@ def is_corrupt(error: ManagedMemoryUnavailable) -> bool:
         return True
     code = getattr(error.__cause__, "sqlite_errorcode", 0)
     return code & _PRIMARY in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+
+
+def migrations(package: str) -> dict[int, str]:
+    """The scripts that make the tables of a ledger: the numbered files of a package, in order."""
+    found = (each for each in files(package).joinpath("migrations").iterdir() if each.name[:4].isdigit())
+    return dict(sorted((int(each.name[:4]), each.read_text("utf-8")) for each in found))
 
 
 def statements(script: str) -> Iterator[str]:

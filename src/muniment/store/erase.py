@@ -634,14 +634,16 @@ def _search(
         clearing(state, {str(task) for (task,) in at["task"]}),
         runs,
     )
-    if not (target.tasks or present or removed or any(at.values())):
-        # What a process that was killed has left of it is not in rows any more.
-        query = "SELECT 1 FROM step WHERE root = ? AND rel = ?"
-        if not any(
-            state.ledger.rows(query, (root, erased_name(state, root, rel))) for root, rel in target.files
-        ):
-            raise NotFound(f"nothing is remembered at {min(target.paths)}, nor was it; see: muniment history")
+    if not (target.tasks or present or removed or any(at.values()) or _was_erased(target, state)):
+        raise NotFound(f"nothing is remembered at {min(target.paths)}, nor was it; see: muniment history")
     return found
+
+
+def _was_erased(target: EraseTarget, state: State) -> bool:
+    """Whether a file was erased there: what a process that was killed has left of it is in no row any more."""
+    query = "SELECT 1 FROM step WHERE root = ? AND rel = ?"
+    names = ((root, erased_name(state, root, rel)) for root, rel in target.files)
+    return any(state.ledger.rows(query, each) for each in names)
 
 
 def _require_rest(found: TargetTraces) -> None:

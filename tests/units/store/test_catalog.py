@@ -388,7 +388,11 @@ def test_what_there_is_no_time_for_is_left_to_the_next_look(ground, monkeypatch)
 
     def slow(*given):
         calls = chain([real(*given)], repeat(ends))
-        return lambda *asked: next(calls)(*asked)
+
+        def one_file(*asked):
+            return next(calls)(*asked)
+
+        return one_file
 
     with patch.object(upkeep, "assessing", slow):
         assert len(seen(60)) == 1
