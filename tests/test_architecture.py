@@ -250,14 +250,14 @@ MAY_OPEN = {
     },
     # The state directory, which a person configured.
     "store.database": {
-        *("os.open", "self.path.with_name(self.path.name + companion).unlink"),
+        *("os.open", "path.with_name(path.name + companion).unlink"),
         *("files(package).joinpath('migrations').iterdir", "each.read_text"),  # data of our own
     },
     # What an operator had said to be written, and the list of it.
     "store.tasks": {"os.open", "os.fdopen", "file.read_text", "path.read_text", "path.unlink"},
     "store.state": {
         *("mark.unlink", "os.open", "path.open", "(self.directory / name).unlink", "os.link"),
-        *("path.with_name(path.name + companion).unlink", "self.directory.iterdir", "unfinished.rename"),
+        *("self.directory.iterdir", "unfinished.rename"),
         *("unfinished.unlink", "path.parent.glob", "left_over.unlink"),
         "files(__package__).joinpath('catalog.sql').read_text",  # data of our own
     },

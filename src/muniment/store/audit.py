@@ -22,8 +22,7 @@ from __future__ import annotations
 
 import json
 import re
-import sqlite3
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple, Self
@@ -185,20 +184,9 @@ def records(state: LedgerState, *, task: str | None = None, latest: int = ALL) -
     return _RECORDS.read(state.ledger, f"{which}ORDER BY seq DESC LIMIT ?", values)[::-1]
 
 
-_HEAD_ROW: Final = "SELECT head.seq, record.mac FROM head JOIN record USING (seq)"
-
-
 def head(state: LedgerState) -> Head:
     """The end of the chain, unverified; `0:0…` before the first record."""
-    return _head_of(state.ledger.rows(_HEAD_ROW))
-
-
-def head_of_copy(ledger: sqlite3.Connection) -> Head:
-    """Likewise, of a copy of a ledger."""
-    return _head_of(ledger.execute(_HEAD_ROW).fetchall())
-
-
-def _head_of(found: Sequence[tuple[Any, ...]]) -> Head:
+    found = state.ledger.rows("SELECT head.seq, record.mac FROM head JOIN record USING (seq)")
     return Head(*found[0]) if found else Head(0, _START)
 
 

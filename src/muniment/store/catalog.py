@@ -135,8 +135,7 @@ _LISTED: Final = Table("entry", CatalogEntry, digest="nullif(digest, '')")
 _ROOTS: Final = Table("root", _RootBasis)
 
 
-@dataclass(frozen=True, slots=True)
-class ScopeUsage:
+class ScopeUsage(NamedTuple):
     """How much entries take: how many files, and their bytes."""
 
     files: int

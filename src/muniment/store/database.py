@@ -284,14 +284,8 @@ _SYSTEM: Final = {
 }
 
 
-class _Lock(Protocol):
-    def acquire(self, *, timeout: float) -> bool: ...
-
-    def release(self) -> None: ...
-
-
 @contextmanager
-def held(lock: _Lock, patience: Patience) -> Iterator[None]:
+def held(lock: threading.Lock | threading.RLock, patience: Patience) -> Iterator[None]:
     """Hold a lock of a thread.
 
     Raises:
@@ -366,9 +360,7 @@ class Database(Ledger):
         """
         with self._lock:
             self._connection.close()
-            with reporting(self.path):
-                for companion in COMPANIONS:
-                    self.path.with_name(self.path.name + companion).unlink(missing_ok=True)
+            delete(self.path)
             self._connection = self._connect()
             with self.transaction() as connection:
                 for statement in statements(script):
@@ -545,6 +537,17 @@ def _identity(path: Path) -> tuple[int, int] | None:
     except OSError:
         return None
     return found.st_dev, found.st_ino
+
+
+def delete(path: Path) -> None:
+    """Delete a database that nobody here has open.
+
+    Raises:
+        ManagedMemoryUnavailable: the directory cannot be written.
+    """
+    with reporting(path):
+        for companion in COMPANIONS:
+            path.with_name(path.name + companion).unlink(missing_ok=True)
 
 
 def is_corrupt(error: ManagedMemoryUnavailable) -> bool:

@@ -640,7 +640,7 @@ def _search(
 
 
 def _was_erased(target: EraseTarget, state: State) -> bool:
-    """Whether a file was erased there: what a process that was killed has left of it is in no row any more."""
+    """Whether a file was erased there: what a killed process has left of it is in no row any more."""
     query = "SELECT 1 FROM step WHERE root = ? AND rel = ?"
     names = ((root, erased_name(state, root, rel)) for root, rel in target.files)
     return any(state.ledger.rows(query, each) for each in names)

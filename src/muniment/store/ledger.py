@@ -423,8 +423,6 @@ def _tell(state: State, kept: CommitRow) -> None:
 MAX_STEPS: Final = 1_000
 """Steps that one question is answered with; older ones are asked for by path."""
 
-Kind = Literal["new", "changed", "removed"]
-
 
 @dataclass(frozen=True, slots=True)
 class Step:
@@ -445,12 +443,24 @@ class Step:
     task: str
     asked: str
     path: str
-    kind: Kind
+    kind: Literal["new", "changed", "removed"]
     trust: Trust | None
     decided_by: str
     policy: str
     undoes: str | None
     is_erased: bool
+
+
+_HISTORY: Final = Table(
+    "step",
+    Step,
+    at="done",
+    asked="kind",
+    path="root || '/' || rel",
+    kind="CASE WHEN before_digest IS NULL THEN 'new' WHEN after_digest IS NULL THEN 'removed' "
+    "ELSE 'changed' END",
+    is_erased=f"'{ERASED}' IN (coalesce(before_digest, ''), coalesce(after_digest, ''))",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -509,28 +519,16 @@ def history(
     # As another text it has SQLite go from the newest on, and end at the limit; of one path the index knows
     # better.
     column = "root" if rel else "root || ''"
-    rows = state.ledger.rows(
-        "SELECT done, task, kind, root, rel, before_digest, after_digest, trust, decided_by, policy, undoes "  # noqa: S608  only marks are put in
-        f"FROM step WHERE done IS NOT NULL AND {column} IN ({_marks(keys)}) "
+    found = _HISTORY.read(
+        state.ledger,
+        f"WHERE done IS NOT NULL AND {column} IN ({_marks(keys)}) "
         "AND (? = '' OR rel IN (?, ?) OR substr(rel, 1, length(?) + 1) = ? || '/') "
         "ORDER BY change_set DESC, position LIMIT ?",
         (*keys, rel, rel, erased, rel, rel, limit),
     )
-    return tuple(
-        Step(
-            done,
-            task,
-            asked,
-            f"{roots[root]}/{rel}",
-            _kind(before, after),
-            None if trust is None else Trust(trust),
-            decided_by,
-            policy,
-            undoes,
-            ERASED in {before, after},
-        )
-        for done, task, asked, root, rel, before, after, trust, decided_by, policy, undoes in rows
-    )
+    paths = (each.path.partition("/") for each in found)
+    told = (f"{roots[RootKey(root)]}/{name}" for root, _, name in paths)
+    return tuple(replace(each, path=path) for each, path in zip(found, told, strict=True))
 
 
 def content_at(state: State, root: RootKey, path: CanonicalPath, task: str) -> bytes | None:
@@ -628,10 +626,6 @@ def undone_by(state: State, task: str) -> str | None:
 def _marks(keys: Collection[RootKey]) -> str:
     """Marks for roots behind IN, which not every engine takes with nothing in it."""
     return ", ".join("?" * len(keys)) or "NULL"
-
-
-def _kind(before: str | None, after: str | None) -> Kind:
-    return "new" if before is None else "removed" if after is None else "changed"
 
 
 def _last(state: State, root: RootKey, rel: RelPath) -> _Last | None:

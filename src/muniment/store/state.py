@@ -35,6 +35,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from secrets import token_hex
@@ -47,9 +48,9 @@ from muniment.ownership import create_private_directory
 from muniment.store import database
 from muniment.store.database import (
     BUSY_SECONDS,
-    COMPANIONS,
     Database,
     Ledger,
+    delete,
     is_corrupt,
     make_private,
     migrations,
@@ -445,22 +446,21 @@ def open_catalog(path: Path) -> Database:
     Raises:
         ManagedMemoryUnavailable: the directory cannot be used.
     """
+    opened = partial(Database, path, synchronous="NORMAL", cache_kib=CATALOG_CACHE_KIB)
     try:
-        database = Database(path, synchronous="NORMAL", cache_kib=CATALOG_CACHE_KIB)
+        catalog = opened()
     except ManagedMemoryUnavailable as error:
         if not is_corrupt(error):
             raise
-        with reporting(path):
-            for companion in COMPANIONS:
-                path.with_name(path.name + companion).unlink(missing_ok=True)
-        database = Database(path, synchronous="NORMAL", cache_kib=CATALOG_CACHE_KIB)
+        delete(path)
+        catalog = opened()
     try:
-        if not _is_current(database):
-            _begin_anew(database)
+        if not _is_current(catalog):
+            _begin_anew(catalog)
     except BaseException:
-        database.close()
+        catalog.close()
         raise
-    return database
+    return catalog
 
 
 def catalog_script() -> str:
@@ -572,21 +572,13 @@ def _try_lock(directory: Path, fd: int) -> bool:
 
 
 def read_key(directory: Path) -> bytes:
-    """The key of a state directory, made at first use.
-
-    Raises:
-        ManagedMemoryUnavailable: it cannot be made or relied on.
-    """
-    return _read_key(directory / KEY_NAME)
-
-
-def _read_key(path: Path) -> bytes:
-    """The key, made at first use (S3).
+    """The key of a state directory, made at first use (S3).
 
     Raises:
         ManagedMemoryUnavailable: it cannot be read or made, is not `KEY_BYTES` long, others may read it, or
             it is missing beside a ledger.
     """
+    path = directory / KEY_NAME
     with reporting(path):
         if not path.exists():
             _make_key(path)

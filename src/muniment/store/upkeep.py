@@ -212,12 +212,12 @@ def _cut(stem: str, size: int) -> str:
 # - X4 A view that is not complete overwrites nothing.
 # - X5 `MEMORY.md` is compared with the disk each time. A page is only written when its entries changed, and
 #   so
-#   one that somebody else spoils stays until `rebuild_index`; `verify_index` tells.
+#   one that somebody else spoils stays until `rebuild`; `verify` tells.
 #
 # Which files there are and what they hold: `index.py`.
 
 MAX_TOLD: Final = 20
-"""Files that `verify_index` names; the rest is counted."""
+"""Files that `verify` names; the rest is counted."""
 
 _BEFORE: Final[dict[object, str]] = {Standing.ABSENT: "is missing", Standing.LINK: "is a link"}
 _REPLACED: Final = frozenset({Via.SYMLINK, Via.HARDLINK})
@@ -368,7 +368,7 @@ class _Planning:
         self, database: Database, root: BoundRoot, view: View, versions: Versions, *, whole: bool
     ) -> None:
         self._database, self._root, self._view, self._versions = database, root, view, versions
-        self._whole = whole or not self._was_written(RelPath(INDEX_NAME))
+        self._whole = whole or not self._is_any_written(f"rel = '{INDEX_NAME}'")
         self._names = set(view.names("") or ())
         self._writes: list[IndexFile] = []
         self._notes: list[str] = []
@@ -378,7 +378,7 @@ class _Planning:
 
     def plan(self) -> IndexPlan:
         obstacle = _obstacle(self._root)
-        if obstacle is None and self._had_pages():
+        if obstacle is None and self._is_any_written(f"rel > '{INDEX_DIRECTORY}/'"):
             self._whole = True  # Somebody removed them all.
         layout = lay_out(
             self._database,
@@ -408,13 +408,10 @@ class _Planning:
             whole=self._whole,
         )
 
-    def _had_pages(self) -> bool:
-        return bool(
-            self._database.rows(
-                "SELECT 1 FROM written WHERE root = ? AND rel > ? LIMIT 1",
-                (self._view.key, f"{INDEX_DIRECTORY}/"),
-            )
-        )
+    def _is_any_written(self, condition: str) -> bool:
+        """Whether any file of the last index was one of these."""
+        query = f"SELECT 1 FROM written WHERE root = ? AND {condition} LIMIT 1"  # noqa: S608  constants
+        return bool(self._database.rows(query, (self._view.key,)))
 
     def _left_behind(self) -> Iterator[RelPath]:
         """What may be a page that nobody remembers."""
@@ -482,11 +479,6 @@ class _Planning:
             rows += [IndexRow(rel, "", "", trust) for trust in (Trust.AGENT, Trust.EXTERNAL)]
             rows += [replace(rows[0], readable=False), replace(rows[0], held=True)]
         return {*(line for *_, line in found), *map(entry_line, rows), *map(lengthy_line, rows)}
-
-    def _was_written(self, rel: RelPath) -> bool:
-        return bool(
-            self._database.rows("SELECT 1 FROM written WHERE root = ? AND rel = ?", (self._view.key, rel))
-        )
 
     def _save(self, rel: RelPath) -> str:
         """The name under which what stands there is kept."""
