@@ -20,6 +20,7 @@ from starlette.responses import Response, StreamingResponse
 from muniment.cancelling import Cancel
 from muniment.daemon import asking, contract
 from muniment.daemon.contract import MAX_BODY_BYTES, MAX_WAIT_SECONDS, HttpProblem, recall_code, sentence_of
+from muniment.daemon.core import DaemonCore
 from muniment.daemon.guard import HELLO, LOOPBACK, PEER
 from muniment.daemon.http import MCP, Call, Endpoint, Operation, Parameter, answered, read_body
 from muniment.daemon.page.door import CODE_SECONDS
@@ -620,7 +621,7 @@ _LISTEN: Final = "subscriptions/listen"
 
 async def capabilities(call: Call) -> Response:
     """Answer what the daemon can do."""
-    workspace = next(iter(call.core.workspaces.values()), None)
+    workspace = call.core.any_workspace()
     if workspace is None:
         raise HttpProblem("untrusted_workspace")
     # All have one policy, and so the same scopes.
@@ -718,7 +719,7 @@ async def metrics(call: Call) -> Response:
 
 async def mcp(call: Call) -> Response:
     """Answer a client of the Model Context Protocol."""
-    if not call.core.speaks_mcp:
+    if not isinstance(call.core, DaemonCore):
         raise HttpProblem("not_found")
     if importlib.util.find_spec("mcp") is None:
         raise HttpProblem("mcp_not_installed")
