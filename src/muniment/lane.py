@@ -124,12 +124,12 @@ def running(ledger: Ledger, workspace: str) -> tuple[QueuedTask, ...]:
 
 def find(ledger: Ledger, workspace: str, task_id: str) -> QueuedTask | None:
     """A task of a workspace; None: there is none of that id."""
-    return next(iter(TASKS.read(ledger, "WHERE workspace = ? AND id = ?", (workspace, task_id))), None)
+    return TASKS.first(ledger, "WHERE workspace = ? AND id = ?", (workspace, task_id))
 
 
 def find_repeated(ledger: Ledger, repeat: str) -> QueuedTask | None:
     """The task that the digest of a key names; None: none."""
-    return next(iter(TASKS.read(ledger, "WHERE repeat = ?", (repeat,))), None)
+    return TASKS.first(ledger, "WHERE repeat = ?", (repeat,))
 
 
 def tasks(

@@ -235,8 +235,7 @@ class View:
 
     def entry(self, rel: RelPath) -> CatalogEntry | None:
         """The entry at `rel`, if there is one."""
-        found = _LISTED.read(self._catalog, "WHERE root = ? AND rel = ?", (self.key, rel))
-        return found[0] if found else None
+        return _LISTED.first(self._catalog, "WHERE root = ? AND rel = ?", (self.key, rel))
 
     def entries(self) -> tuple[CatalogEntry, ...]:
         """All entries, unreadable and held ones too, sorted by path."""
@@ -346,7 +345,8 @@ class View:
             patience.check()
             try:
                 with opened_directory(self._bound.root, directory) as opened:
-                    is_same = all(_is_stamped(opened.status_of(name), mark) for name, mark in names)
+                    found_now = [(opened.status_of(name), mark) for name, mark in names]
+                    is_same = all(now and stamp(now) == (*mark,) for now, mark in found_now)
             except MunimentError:
                 is_same = False
             if not is_same:
@@ -448,7 +448,7 @@ class View:
             _ROOTS.insert(connection, [made], "INSERT OR REPLACE")
 
     def _of_root(self) -> _RootBasis:
-        return next(iter(_ROOTS.read(self._catalog, "WHERE id = ?", (self.key,))), _RootBasis(self.key))
+        return _ROOTS.first(self._catalog, "WHERE id = ?", (self.key,)) or _RootBasis(self.key)
 
     def known(self, condition: str = "", *values: str) -> dict[str, _Recorded]:
         """What is recorded of the directories that meet the condition, and of the root in any case."""
@@ -530,10 +530,6 @@ def _is_as_recorded(status: os.stat_result | None, recorded: _Recorded) -> bool:
         return False
     now = stamp(status)
     return (now[0], now[2], now[3]) == (inode, mtime_ns, ctime_ns)
-
-
-def _is_stamped(status: os.stat_result | None, recorded: Sequence[int]) -> bool:
-    return status is not None and stamp(status) == (*recorded,)
 
 
 def _text(name: bytes) -> str:

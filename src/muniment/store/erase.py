@@ -24,7 +24,6 @@ A task of a lane that runs and holds some of it must end first; that is looked a
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -64,6 +63,7 @@ from muniment.store.tasks import (
     QueuedTask,
     Runs,
     all_tasks,
+    as_read,
     clear,
     clearing,
     remove_telling,
@@ -370,28 +370,20 @@ def _all_held(state: State) -> Iterator[_HeldText]:
         texts = [row.change.after for row in changes if row.change.after is not None]
         fact = (kept and kept.run.fact) or ""
         yield _HeldText(
-            "review", (review,), task, _files_of(state, review), texts, _said(_read(reasons)), fact
+            "review", (review,), task, _files_of(state, review), texts, _said(as_read(reasons)), fact
         )
     for number, task, notes in state.ledger.rows(
         "SELECT id, task, notes FROM change_set WHERE notes <> '[]'"
     ):
-        yield _HeldText("notes", (number,), task, said=_said(_read(notes)))
+        yield _HeldText("notes", (number,), task, said=_said(as_read(notes)))
     for seq, task, body in state.ledger.rows(
         # Those of erasures hold only numbers and keyed digests.
         "SELECT seq, task, body FROM record WHERE body IS NOT NULL AND kind <> ?",
         (audit.ERASE,),
     ):
-        yield _HeldText("record", (seq,), task or "", said=_said(_read(body)))
+        yield _HeldText("record", (seq,), task or "", said=_said(as_read(body)))
     for each in all_tasks(state):
         yield _HeldText("task", (each.id,), each.id, said=_said(each.said))
-
-
-def _read(text: str) -> Any:
-    """JSON as it reads; what somebody edited so that it is none, as it stands."""
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return text
 
 
 def _said(value: Any) -> Sequence[tuple[str, str]]:

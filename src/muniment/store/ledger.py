@@ -373,7 +373,7 @@ def source_of(state: State, root: RootKey, rel: RelPath, of: Digest) -> Run | No
     A commit that is under way counts, so that no reader takes its files for somebody else's.
     """
     at = "WHERE root = ? AND rel = ? AND digest = ? LIMIT 1"
-    return next(iter(_SOURCES.read(state.ledger, at, (root, rel, of))), None)
+    return _SOURCES.first(state.ledger, at, (root, rel, of))
 
 
 def trust_of_moved(state: State, of: Digest, trust_of_scope: Trust) -> Trust:
@@ -631,4 +631,4 @@ def _marks(keys: Collection[RootKey]) -> str:
 def _last(state: State, root: RootKey, rel: RelPath) -> _Last | None:
     """The last change of a file that the ledger knows."""
     at = "WHERE root = ? AND rel = ? AND done IS NOT NULL ORDER BY change_set DESC LIMIT 1"
-    return next(iter(_STEPS.read(state.ledger, at, (root, rel))), None)
+    return _STEPS.first(state.ledger, at, (root, rel))

@@ -88,6 +88,10 @@ class Table(Generic[T]):
         """The rows that are left by what stands behind FROM, in its order."""
         return self._all(database, database.rows(self._select + rest, values))
 
+    def first(self, database: Ledger, rest: str, values: Sequence[object]) -> T | None:
+        """The first of these rows; None: there is none."""
+        return next(iter(self.read(database, rest, values)), None)
+
     def each(self, connection: Transaction, rest: str = "", values: Sequence[object] = ()) -> Iterator[T]:
         """As `read`, one after the other: for what is more than fits into memory."""
         return map(self._made, connection.execute(self._select + rest, values))

@@ -325,6 +325,14 @@ def all_tasks(state: State) -> tuple[QueuedTask, ...]:
     return TASKS.read(state.ledger, "ORDER BY seq")
 
 
+def as_read(text: str) -> Any:
+    """JSON as it reads; what somebody edited so that it is none, as it stands."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+
+
 def strings(value: Any, field: str = "") -> Iterator[tuple[str, str]]:
     """Every string in JSON that was read, each with the name of the field that it is in."""
     match value:
@@ -407,7 +415,4 @@ def _is_transcript(path: Path) -> bool:
 def _said(path: Path) -> Iterator[str]:
     """What a transcript says, as it reads once the JSON is read."""
     for line in path.read_text("utf-8", "replace").splitlines():
-        try:
-            yield from (text for _, text in strings(json.loads(line)))
-        except (ValueError, RecursionError):
-            yield line
+        yield from (text for _, text in strings(as_read(line)))

@@ -797,18 +797,16 @@ def recover_all(
     return notes
 
 
-def told_of(done: Iterable[Recovered]) -> Iterator[str]:
-    """What a person should know of commits that were taken back."""
+def after_recovery(
+    state: State, held: LockedRoots, policy: Policy, done: Iterable[Recovered]
+) -> Iterator[str]:
+    """Bring the indexes of locked roots up to date, once files were taken back; what a person should know."""
     for each in done:
         yield f"took back {each.intent.task}, which was interrupted; run it again"
-        yield from (
-            f"{path.text} was changed since and is left alone (recovery_conflict)" for path in each.left
-        )
-        yield from (f"{path.text} holds what somebody wrote meanwhile" for path in each.kept)
-
-
-def index_after_recovery(state: State, held: LockedRoots, policy: Policy) -> Iterator[str]:
-    """Bring the indexes of locked roots up to date, once files were taken back."""
+        for path in each.left:
+            yield f"{path.text} was changed since and is left alone (recovery_conflict)"
+        for path in each.kept:
+            yield f"{path.text} holds what somebody wrote meanwhile"
     facts = CatalogFacts(lambda scope: view_of(state, held[scope], policy, sweep=True))
     for scope in held:
         clear_index(held, scope, facts)
@@ -832,8 +830,7 @@ def _recover(state: State, held: LockedRoots, policy: Policy) -> tuple[str, ...]
     notes: list[str] = []
 
     def follow(done: Sequence[Recovered]) -> None:
-        notes.extend(told_of(done))
-        notes.extend(index_after_recovery(state, held, policy))
+        notes.extend(after_recovery(state, held, policy, done))
 
     facts = CatalogFacts(lambda scope: view_of(state, held[scope], policy))
     recover(held, LedgerJournal(state, held), policy, facts, follow)
