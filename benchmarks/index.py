@@ -28,7 +28,7 @@ from muniment.kernel.write import new_token, temporary_of_index
 from muniment.store.database import Database
 from muniment.store.index import IndexRow, entry_line
 from muniment.store.state import catalog_script
-from muniment.store.upkeep import IndexPlan, plan_index, written
+from muniment.store.upkeep import IndexPlan, written
 
 ENTRIES = int(sys.argv[1]) if len(sys.argv) > 1 else 10_000
 ROUNDS = 9
@@ -85,7 +85,7 @@ class Memory:
 
     def plan(self, *, whole: bool = False) -> IndexPlan:
         """What is to be written."""
-        return plan_index(self.database, self.root, View(), whole=whole)
+        return IndexPlan(self.database, self.root, View(), whole=whole)
 
     def write(self, plan: IndexPlan) -> None:
         """Carry it out."""

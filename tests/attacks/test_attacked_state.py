@@ -116,7 +116,7 @@ def is_clean(ground):
     return not any(upkeep.verify(ground.state, root, STRICT).problems for root in ground.roots.values())
 
 
-@pytest.mark.parametrize("step", ["write_index", "view_of", "plan_index", "written"])
+@pytest.mark.parametrize("step", ["write_index", "view_of", "IndexPlan", "written"])
 def test_a_recovery_that_is_killed_before_the_index_is_right_is_done_again(at, step):
     """The ledger had forgotten the commit by then, so the index told of its files for ever."""
 
