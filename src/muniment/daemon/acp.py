@@ -36,9 +36,10 @@ from muniment.daemon import asking
 from muniment.daemon.asking import loads
 from muniment.daemon.contract import MAX_BODY_BYTES, HttpProblem, sentence_of
 from muniment.daemon.work import Workspace
-from muniment.lane import BACKSTOP_SECONDS, MAX_PENDING, OWNER, Ended, Kind, Originator, Task, Work
+from muniment.lane import BACKSTOP_SECONDS, MAX_PENDING, Ended, Work
 from muniment.names import __version__
 from muniment.store.audit import timestamp
+from muniment.store.tasks import OWNER, Kind, Originator, QueuedTask
 
 # -- jsonrpc -----------------------------------------------------------------------------------------
 #
@@ -355,7 +356,7 @@ class HostSession:
     def _carry_out(self, kind: Kind, wanted: asking.WantedTask, cancel: Cancel) -> Ended:
         self._accepted += 1
         now = timestamp(datetime.now(UTC))
-        task = Task(
+        task = QueuedTask(
             seq=self._accepted,
             id=f"{kind}-{uuid.uuid4()}",
             kind=kind,

@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Final, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 from pydantic import BaseModel, ValidationError
 from pydantic.alias_generators import to_camel
@@ -17,11 +17,13 @@ from pydantic.alias_generators import to_camel
 from muniment.content.expiry import read_expiry
 from muniment.daemon import contract
 from muniment.daemon.contract import HttpProblem
-from muniment.daemon.work import Workspace
 from muniment.errors import MunimentError
 from muniment.jobs.request import check_content
 from muniment.kernel.names import Trust
 from muniment.names import ContextMode
+
+if TYPE_CHECKING:
+    from muniment.daemon.core import ServedWorkspace
 
 # -- strict json -------------------------------------------------------------------------------------
 #
@@ -86,7 +88,7 @@ class WantedTask:
     ref: str | None = None
 
 
-def remember(document: dict[str, Any], workspace: Workspace) -> WantedTask:
+def remember(document: dict[str, Any], workspace: ServedWorkspace) -> WantedTask:
     """What a body that remembers asks for.
 
     Raises:
@@ -111,7 +113,7 @@ def remember(document: dict[str, Any], workspace: Workspace) -> WantedTask:
     )
 
 
-def forget(document: dict[str, Any], workspace: Workspace) -> WantedTask:
+def forget(document: dict[str, Any], workspace: ServedWorkspace) -> WantedTask:
     """What a body that forgets asks for.
 
     Raises:
@@ -126,7 +128,7 @@ def forget(document: dict[str, Any], workspace: Workspace) -> WantedTask:
     return WantedTask(arguments, _shown(scope))
 
 
-def dream(document: dict[str, Any], _: Workspace) -> WantedTask:
+def dream(document: dict[str, Any], _: ServedWorkspace) -> WantedTask:
     """What a body that tidies asks for.
 
     Raises:
@@ -196,7 +198,7 @@ def _text(sent: object, code: str) -> str:
         raise HttpProblem(code) from None
 
 
-def _scope(sent: str | None, fields: set[str], workspace: Workspace) -> str | None:
+def _scope(sent: str | None, fields: set[str], workspace: ServedWorkspace) -> str | None:
     """The scope that a request names, if there is one of that name.
 
     Raises:

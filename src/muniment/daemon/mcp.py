@@ -43,14 +43,14 @@ from muniment.content.gates import one_line
 from muniment.daemon import asking
 from muniment.daemon.contract import MAX_BODY_BYTES, HttpProblem, RecallBody, sentence_of
 from muniment.daemon.http import TRUST_HEADER, Call
-from muniment.daemon.work import Workspace
 from muniment.errors import MunimentError
 from muniment.jobs.place import Place
 from muniment.kernel.names import Trust
-from muniment.lane import OWNER, Kind, NewTask, Originator, Task
+from muniment.lane import NewTask
+from muniment.store.tasks import OWNER, Kind, Originator, QueuedTask
 
 if TYPE_CHECKING:
-    from muniment.daemon.core import DaemonCore
+    from muniment.daemon.core import DaemonCore, ServedWorkspace
     from muniment.recall.recaller import Recalled
 
 MAX_SESSIONS: Final = 128
@@ -112,7 +112,7 @@ class McpSessions:
         await asyncio.gather(*(each.stop() for each in self._hosted.values()))
         await _end_watcher()
 
-    async def _hosted_for(self, call: Call, workspace: Workspace) -> _Hosted:
+    async def _hosted_for(self, call: Call, workspace: ServedWorkspace) -> _Hosted:
         whose = _whose(call, workspace)
         hosted = self._hosted.get(whose)
         self._watch(workspace)
@@ -127,15 +127,15 @@ class McpSessions:
         revoked = [each for each in self._hosted if each.digest and (each.token, each.digest) not in known]
         await asyncio.gather(*[self._hosted.pop(each).stop() for each in revoked])  # All are popped first.
 
-    def _watch(self, workspace: Workspace) -> None:
+    def _watch(self, workspace: ServedWorkspace) -> None:
         watching = self._watching.get(workspace.key)
         if watching is None or watching.done():  # It broke, which the log has.
             self._watching[workspace.key] = asyncio.create_task(self._told_of(workspace))
 
-    async def _told_of(self, workspace: Workspace) -> None:
+    async def _told_of(self, workspace: ServedWorkspace) -> None:
         """Tell the clients of a workspace of each commit, until cancelled."""
         stream = self._core.stream
-        commits = CommitsSince(workspace.place, stream.last)
+        commits = CommitsSince(self._core.workspaces[workspace.key].place, stream.last)
         while not stream.is_closed:
             await stream.changed(LOOK_SECONDS)
             try:
@@ -179,7 +179,7 @@ class _Whose(NamedTuple):
     digest: str
 
 
-def _whose(call: Call, workspace: Workspace) -> _Whose:
+def _whose(call: Call, workspace: ServedWorkspace) -> _Whose:
     return _Whose(workspace.key, call.principal.name, call.principal.digest)
 
 
@@ -269,7 +269,7 @@ class _LaneMemory:
     """A `Backend` whose writes are tasks of a lane."""
 
     core: DaemonCore
-    workspace: Workspace
+    workspace: ServedWorkspace
     originator: Originator
     trust: Trust
     reads: asyncio.Semaphore
@@ -326,9 +326,9 @@ class _LaneMemory:
         self,
         kind: Kind,
         document: dict[str, Any],
-        ask: Callable[[dict[str, Any], Workspace], asking.WantedTask],
+        ask: Callable[[dict[str, Any], ServedWorkspace], asking.WantedTask],
         tell: Callable[[int, str], None] = lambda *_: None,
-    ) -> tuple[Task, Mapping[str, Any]]:
+    ) -> tuple[QueuedTask, Mapping[str, Any]]:
         """A task, once it has completed, and its result in the words of the contract.
 
         Raises:
@@ -359,7 +359,7 @@ class _LaneMemory:
             case _:
                 raise ToolProblem("workspace_draining", f"{sentence_of('workspace_draining')} ({task.id})")
 
-    async def _over(self, task: Task, number: int, tell: Callable[[int, str], None]) -> Task:
+    async def _over(self, task: QueuedTask, number: int, tell: Callable[[int, str], None]) -> QueuedTask:
         stream = self.core.stream
         while True:
             task = await self.core.find(self.workspace, task.id) or task

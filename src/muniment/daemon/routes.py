@@ -20,6 +20,7 @@ from starlette.responses import Response, StreamingResponse
 from muniment.cancelling import Cancel
 from muniment.daemon import asking, contract
 from muniment.daemon.contract import MAX_BODY_BYTES, MAX_WAIT_SECONDS, HttpProblem, recall_code, sentence_of
+from muniment.daemon.core import DaemonCore
 from muniment.daemon.guard import HELLO, LOOPBACK, PEER
 from muniment.daemon.http import MCP, Call, Endpoint, Operation, Parameter, answered, read_body
 from muniment.daemon.page.door import CODE_SECONDS
@@ -33,21 +34,11 @@ from muniment.kernel.cancel import Patience
 from muniment.kernel.decide import Deny, Judge
 from muniment.kernel.names import Verb
 from muniment.kernel.path import canonicalise
-from muniment.lane import (
-    BACKSTOP_SECONDS,
-    MAX_PENDING,
-    MAX_RECORDS,
-    MAX_TIDYING,
-    Kind,
-    NewTask,
-    Originator,
-    Status,
-    Submitted,
-    Task,
-)
+from muniment.lane import BACKSTOP_SECONDS, MAX_PENDING, MAX_RECORDS, MAX_TIDYING, NewTask, Submitted
 from muniment.names import MAX_FACT_BYTES, UNIX_ADDRESS, ContextMode, __version__
 from muniment.store import erase as erasing
 from muniment.store.audit import head
+from muniment.store.tasks import Kind, Originator, QueuedTask, Status
 
 # -- tasks -------------------------------------------------------------------------------------------
 #
@@ -90,7 +81,7 @@ _PREFER: Final = Parameter(
 _ETAG: Final = Parameter("If-None-Match", "header", "An ETag: 304 where it still is the answer's.")
 
 
-def rendered(task: Task, call: Call, viewer: Originator) -> AnyTask:
+def rendered(task: QueuedTask, call: Call, viewer: Originator) -> AnyTask:
     """A task as `viewer` is told of it: `cancelled` alone for who did so, as old clients know no such end."""
     error = task.error
     status: Status = task.status
@@ -211,7 +202,7 @@ async def _accepted(call: Call, kind: Kind, wanted: asking.WantedTask) -> Respon
     return answered(rendered(task, call, originator), status=202, headers=headers)
 
 
-async def _task(call: Call, viewer: Originator) -> Task:
+async def _task(call: Call, viewer: Originator) -> QueuedTask:
     """The task that a request names, if it may know of it; the same answer in all other cases."""
     kind, task_id = call.request.scope["path"].split("/")[-2], call.request.path_params["taskId"]
     task = await call.core.find(call.workspace, task_id)
@@ -630,7 +621,7 @@ _LISTEN: Final = "subscriptions/listen"
 
 async def capabilities(call: Call) -> Response:
     """Answer what the daemon can do."""
-    workspace = next(iter(call.core.workspaces.values()), None)
+    workspace = call.core.any_workspace()
     if workspace is None:
         raise HttpProblem("untrusted_workspace")
     # All have one policy, and so the same scopes.
@@ -728,7 +719,7 @@ async def metrics(call: Call) -> Response:
 
 async def mcp(call: Call) -> Response:
     """Answer a client of the Model Context Protocol."""
-    if not call.core.speaks_mcp:
+    if not isinstance(call.core, DaemonCore):
         raise HttpProblem("not_found")
     if importlib.util.find_spec("mcp") is None:
         raise HttpProblem("mcp_not_installed")

@@ -41,12 +41,13 @@ from muniment.jobs.request import (
 )
 from muniment.kernel.cancel import Patience
 from muniment.kernel.names import Trust
-from muniment.lane import OWNER, Ended, Lane, Task, Tell
+from muniment.lane import Ended, Lane, Tell
 from muniment.opening import find_place
 from muniment.projects import find_project
 from muniment.settings import Settings
 from muniment.store.ledger import root_key
 from muniment.store.state import State
+from muniment.store.tasks import OWNER, QueuedTask
 from muniment.tools.calls import TOOLS, known_tool
 from muniment.tracing import TraceParents
 
@@ -291,7 +292,7 @@ class Work:
         self._workspace, self._model, self._metrics = workspace, model, metrics
         self._parents = TraceParents() if parents is None else parents
 
-    def __call__(self, task: Task, cancel: Cancel, tell: Tell) -> Ended:
+    def __call__(self, task: QueuedTask, cancel: Cancel, tell: Tell) -> Ended:
         """Carry out a task; see `lane.runner.Work`."""
         import structlog
 
@@ -311,7 +312,7 @@ class Work:
         return ended
 
     def _carried_out(
-        self, task: Task, cancel: Cancel, tell: Tell
+        self, task: QueuedTask, cancel: Cancel, tell: Tell
     ) -> tuple[Ended, MunimentError | None, Sequence[Turn]]:
         try:
             place = self._workspace.place()
@@ -326,7 +327,7 @@ class Work:
             case failure:
                 return Ended("failed", error=task_error(failure, task.kind)), failure, result.timeline
 
-    def _remember(self, task: Task, place: Place, cancel: Cancel, tell: Tell) -> RememberResult:
+    def _remember(self, task: QueuedTask, place: Place, cancel: Cancel, tell: Tell) -> RememberResult:
         from muniment.jobs.remember import remember
 
         def observe(decision: ToolDecision) -> None:
@@ -354,7 +355,7 @@ class Work:
         )
         return remember(request, place, self._model, cancel=cancel, observe=observe)
 
-    def _forget(self, task: Task, place: Place, cancel: Cancel, _: Tell) -> ForgetResult:
+    def _forget(self, task: QueuedTask, place: Place, cancel: Cancel, _: Tell) -> ForgetResult:
         from muniment.jobs.forget import forget
 
         asked = task.arguments or {}
@@ -370,7 +371,7 @@ class Work:
         # Who may not remove it learns not that it is there.
         return result if task.trust is Trust.OWNER else replace(result, kept=())
 
-    def _dream(self, task: Task, place: Place, cancel: Cancel, _: Tell) -> DreamResult:
+    def _dream(self, task: QueuedTask, place: Place, cancel: Cancel, _: Tell) -> DreamResult:
         from muniment.jobs.dream import dream
 
         attended = task.originator.token == OWNER
@@ -378,7 +379,7 @@ class Work:
         return dream(request, place, self._model, cancel=cancel)
 
 
-_JOBS: Final[Mapping[str, Callable[[Work, Task, Place, Cancel, Tell], _Result]]] = {
+_JOBS: Final[Mapping[str, Callable[[Work, QueuedTask, Place, Cancel, Tell], _Result]]] = {
     "remember": Work._remember,  # noqa: SLF001  of this class, by kind
     "forget": Work._forget,  # noqa: SLF001
     "dream": Work._dream,  # noqa: SLF001

@@ -94,7 +94,7 @@ def test_who_has_the_lease_no_more_changes_nothing_by_anything(fenced, ground):
         lambda: lane.cancel(running.id, OWNER),
         lane.recover,
         lambda: audit.append(state, "", "kind", None, {}),
-        lambda: tasks.append(state, tasks.Event("task", "", "t", {})),
+        lambda: tasks.append(state, tasks.OutboxEvent("task", "", "t", {})),
         lambda: Tokens(state).revoke("editor"),
         lambda: Writer(state.ledger).run(lambda: lane.finish(running, DONE)),
     ):

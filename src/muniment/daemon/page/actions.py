@@ -25,7 +25,7 @@ from muniment.jobs.place import Place
 from muniment.jobs.request import RememberRequest, RememberResult
 from muniment.kernel.change import digest
 from muniment.kernel.path import FILE_SUFFIX, CanonicalPath
-from muniment.lane import OWNER, Originator
+from muniment.store.tasks import OWNER, Originator
 
 US: Final = Originator(OWNER)
 
