@@ -158,7 +158,9 @@ def test_the_store_alone_writes_memory_and_the_api_the_sandbox_and_the_program_a
 
 def test_who_takes_the_locks_of_roots_asks_whether_this_system_may_write():
     takers = {
-        name for name in SOURCES if part(name) != "kernel" and called()[name] & {"lock_roots", "kernel.commit"}
+        name
+        for name in SOURCES
+        if part(name) != "kernel" and called()[name] & {"lock_roots", "kernel.commit"}
     }
     silent = {name for name in takers if not called()[name] & {"require_writing", "may_write"}}
     # A rejection is written into the ledger alone; a backup holds writers off while it reads.
