@@ -13,8 +13,9 @@ from muniment.content.entry import parse
 from muniment.jobs.entries import Entries
 from muniment.jobs.request import RememberRequest
 from muniment.kernel.names import Trust
-from muniment.testing.conformance.targets import BAD, ORDINARY, outcome_of
+from muniment.testing.conformance.targets import ORDINARY, outcome_of
 from muniment.testing.corpus import Inexpressible, load_corpus, run_case
+from muniment.testing.corpus.stage import BAD
 
 CORPUS = load_corpus()
 NOTES = "/memories/user/notes.md"
