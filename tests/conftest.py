@@ -103,6 +103,25 @@ def _prepared(request, tmp_path_factory):
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _one_trust():
+    """Clients of HTTP share what they trust: to read all certificates takes as long as to start a daemon."""
+    if sys.platform != "linux":
+        yield
+        return
+    from httpx2._transports import default
+
+    def shared(verify=True, cert=None, trust_env=True):  # noqa: FBT002  as theirs
+        is_usual = (verify, cert, trust_env) == (True, None, False)
+        return usual if is_usual else real(verify=verify, cert=cert, trust_env=trust_env)
+
+    real = default.create_ssl_context
+    usual = real(trust_env=False)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(default, "create_ssl_context", shared)
+        yield
+
+
 @pytest.fixture(autouse=True)
 def _quiet():
     """Commands set up logging and a handler for Ctrl-C, as programs may."""
