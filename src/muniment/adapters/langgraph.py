@@ -84,6 +84,7 @@ class MunimentStore(BaseStore):
 
     Raises:
         InvalidScope: no such scope is bound.
+        ManagedMemoryUnavailable: a root is not where it was.
         ValueError: there is no such trust.
 
     Cost: a get is a read; a search reads every entry below its prefix; a put is a commit.
@@ -91,10 +92,8 @@ class MunimentStore(BaseStore):
 
     def __init__(self, memory: Memory, *, scope: str | None = None, trust: Trust | str = Trust.AGENT) -> None:
         place = memory.place
-        if scope is not None and scope not in place.roots:
-            raise InvalidScope(f"there is no scope {scope!r}; there are {', '.join(place.roots)}")
         self._memory, self._place, self._trust = memory, place, Trust(trust)
-        self._scope = None if scope is None else Scope(scope)
+        self._scope = None if scope is None else place.chosen(scope)[0]
         self._entries = Entries(place, "program")
         self._lock = threading.Lock()
 

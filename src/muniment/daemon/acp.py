@@ -235,11 +235,9 @@ class _Looks:
                 continue
             with suppress(InvalidStateError):  # It was cancelled meanwhile.
                 try:
-                    found = do()
+                    future.set_result(do())
                 except Exception as error:  # noqa: BLE001  whoever asked is told
                     future.set_exception(error)
-                else:
-                    future.set_result(found)
 
 
 class HostSession:

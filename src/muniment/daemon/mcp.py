@@ -96,12 +96,9 @@ class McpSessions:
         Raises:
             Problem: a client id is not the token's, or the workspace is not served.
         """
-        workspace, originator = call.workspace, await call.originator()
-        setattr(
-            call.request.state,
-            BACKEND,
-            _LaneMemory(self._core, workspace, originator, _trust_of(call), self._reads, self._undos),
-        )
+        workspace, originator, trust = call.workspace, await call.originator(), _trust_of(call)
+        backend = _LaneMemory(self._core, workspace, originator, trust, self._reads, self._undos)
+        setattr(call.request.state, BACKEND, backend)
         hosted = await self._hosted_for(call, workspace)
         return _Bridged(hosted.manager, call, body)
 
