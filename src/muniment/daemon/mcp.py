@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import anyio
@@ -47,7 +47,7 @@ from muniment.daemon.work import Workspace
 from muniment.errors import MunimentError
 from muniment.jobs.place import Place
 from muniment.kernel.names import Trust
-from muniment.lane import OWNER, Kind, NewTask, Originator, Task
+from muniment.lane import OWNER, NewTask, Originator, Task
 
 if TYPE_CHECKING:
     from muniment.daemon.core import DaemonCore
@@ -275,7 +275,7 @@ class _LaneMemory:
     async def remember(self, asked: RememberCall, tell: Callable[[int, str], None]) -> RememberAnswer:
         """File a fact."""
         document = asked.model_dump(exclude_none=True)
-        task, done = await self._done("remember", document, asking.remember, tell)
+        task, done = await self._done(document, asking.remember, tell)
         return RememberAnswer(
             task_id=task.id,
             summary=done["summary"],
@@ -296,7 +296,7 @@ class _LaneMemory:
         document: dict[str, Any] = {"query": asked.description, "dryRun": not asked.yes}
         if asked.digest is not None:
             document["digest"] = asked.digest
-        task, done = await self._done("forget", document, asking.forget)
+        task, done = await self._done(document, asking.forget)
         notes = [*done["notes"], *(f"{each['filePath']} stays: {each['reason']}" for each in done["kept"])]
         removed = [(each["filePath"], each["summary"], each.get("text")) for each in done["removedEntries"]]
         return forget_answer(task.id, done["summary"], removed, done.get("digest"), notes, is_done=asked.yes)
@@ -321,9 +321,8 @@ class _LaneMemory:
 
     async def _done(
         self,
-        kind: Kind,
         document: dict[str, Any],
-        ask: Callable[[dict[str, Any], Workspace], asking.WantedTask],
+        ask: Callable[[dict[str, Any], Workspace], NewTask],
         tell: Callable[[int, str], None] = lambda *_: None,
     ) -> tuple[Task, Mapping[str, Any]]:
         """A task, once it has completed, and its result in the words of the contract.
@@ -333,10 +332,10 @@ class _LaneMemory:
         """
         number = self.core.stream.last
         with _problems():
-            wanted = ask(document, self.workspace)
-            await self.core.check(self.workspace, kind)
-            trust = wanted.trust.capped(self.trust)
-            asked = NewTask(kind, wanted.arguments, self.originator, wanted.shown, trust, wanted.ref)
+            asked = ask(document, self.workspace)
+            await self.core.check(self.workspace, asked.kind)
+            trust = asked.trust.capped(self.trust)
+            asked = replace(asked, originator=self.originator, trust=trust)
             task = (await self.core.submit(self.workspace, asked)).task
         try:
             task = await self._over(task, number, tell)
