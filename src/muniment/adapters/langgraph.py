@@ -194,10 +194,10 @@ class MunimentStore(BaseStore):
 
     def _get(self, namespace: Namespace, key: str) -> Item | None:
         try:
-            path, kind = self._at(namespace, key, Verb.READ)
+            path, _ = self._at(namespace, key, Verb.READ)
         except (InvalidScope, PathEscape, Refusal, ToolError):
             return None
-        stored = self._stored(namespace, key, path) if kind == "file" else None
+        stored = self._stored(namespace, key, path)
         return None if stored is None else Item(**stored[1])
 
     def _search(self, op: SearchOp) -> list[SearchItem]:

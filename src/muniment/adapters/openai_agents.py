@@ -117,9 +117,7 @@ class _Does:
         return recalled.text or "Nothing in the memory is about that."
 
     def show(self, asked: _Show, _cancel: Cancel) -> str:
-        path, kind = self._entries.at(asked.path, Verb.READ)
-        if kind is None:
-            raise ToolProblem("not_found", f"there is no entry at {path.text}")
+        path, _ = self._entries.at(asked.path, Verb.READ)
         held = self._entries.read(path)
         return marked(f"{path.text} (trust: {held.trust})\n{held.entry.body}")
 
