@@ -33,7 +33,7 @@ from muniment.content.admission import check_entry
 from muniment.content.gates import encode
 from muniment.errors import BadName, InvalidScope, PathEscape, Refusal, ToolError
 from muniment.jobs.entries import Entries, HeldEntry
-from muniment.jobs.request import once_more
+from muniment.jobs.job import once_more
 from muniment.kernel.cancel import Patience
 from muniment.kernel.change import FileChange
 from muniment.kernel.names import Scope, Trust, Verb, joined
