@@ -43,6 +43,7 @@ from muniment.content.gates import one_line
 from muniment.daemon import asking
 from muniment.daemon.contract import MAX_BODY_BYTES, HttpProblem, RecallBody, sentence_of
 from muniment.daemon.http import TRUST_HEADER, Call
+from muniment.daemon.routes import accept
 from muniment.daemon.work import Workspace
 from muniment.errors import MunimentError
 from muniment.jobs.place import Place
@@ -96,10 +97,10 @@ class McpSessions:
         Raises:
             Problem: a client id is not the token's, or the workspace is not served.
         """
-        workspace, originator, trust = call.workspace, await call.originator(), _trust_of(call)
-        backend = _LaneMemory(self._core, workspace, originator, trust, self._reads, self._undos)
+        originator, trust = await call.originator(), _trust_of(call)
+        backend = _LaneMemory(call, originator, trust, self._reads, self._undos)
         setattr(call.request.state, BACKEND, backend)
-        hosted = await self._hosted_for(call, workspace)
+        hosted = await self._hosted_for(call, call.workspace)
         return _Bridged(hosted.manager, call, body)
 
     async def stop(self) -> None:
@@ -265,8 +266,7 @@ def _problems() -> Iterator[None]:
 class _LaneMemory:
     """A `Backend` whose writes are tasks of a lane."""
 
-    core: DaemonCore
-    workspace: Workspace
+    call: Call
     originator: Originator
     trust: Trust
     reads: asyncio.Semaphore
@@ -289,7 +289,7 @@ class _LaneMemory:
         body = RecallBody.model_validate({"query": query, "limit": limit})
         async with self.reads:
             with _problems():
-                return await self.core.recall(self.workspace, self.originator.token, body)
+                return await self.call.core.recall(self.call.workspace, self.originator.token, body)
 
     async def forget(self, asked: ForgetCall) -> ForgetAnswer:
         """Preview, or remove what was previewed."""
@@ -304,20 +304,20 @@ class _LaneMemory:
     async def undo(self, task_id: str) -> UndoAnswer:
         """Take back what a task did (H3)."""
         if self.trust is not Trust.OWNER or self.originator != Originator(OWNER):
-            task = await self.core.find(self.workspace, task_id)
+            task = await self.call.core.find(self.call.workspace, task_id)
             if task is None or not self.originator.sees(task.originator):
                 raise owner_required()
         async with self.undos:
             with _problems():
-                return await self.core.at(
-                    self.workspace, lambda place, cancel: take_back(task_id, place, self.trust, cancel)
+                return await self.call.core.at(
+                    self.call.workspace, lambda place, cancel: take_back(task_id, place, self.trust, cancel)
                 )
 
     async def at(self, body: Callable[[Place, Trust], T]) -> T:
         """What `body` reads."""
         async with self.reads:
             with _problems():
-                return await self.core.at(self.workspace, lambda place, _: body(place, self.trust))
+                return await self.call.core.at(self.call.workspace, lambda place, _: body(place, self.trust))
 
     async def _done(
         self,
@@ -330,20 +330,18 @@ class _LaneMemory:
         Raises:
             ToolProblem: it did not, or was not accepted.
         """
-        number = self.core.stream.last
+        number = self.call.core.stream.last
         with _problems():
-            asked = ask(document, self.workspace)
-            await self.core.check(self.workspace, asked.kind)
-            trust = asked.trust.capped(self.trust)
-            asked = replace(asked, originator=self.originator, trust=trust)
-            task = (await self.core.submit(self.workspace, asked)).task
+            asked = ask(document, self.call.workspace)
+            asked = replace(asked, trust=asked.trust.capped(self.trust))
+            task = (await accept(self.call, asked, self.originator)).task
         try:
             task = await self._over(task, number, tell)
         except asyncio.CancelledError:
-            if not self.core.is_draining:  # Else the next daemon carries it out.
+            if not self.call.core.is_draining:  # Else the next daemon carries it out.
                 with anyio.CancelScope(shield=True), suppress(MunimentError, HttpProblem):
                     # It may be over by now.
-                    await self.core.cancel(self.workspace, task.id, self.originator)
+                    await self.call.core.cancel(self.call.workspace, task.id, self.originator)
             raise
         match task.status:
             case "completed":
@@ -356,9 +354,9 @@ class _LaneMemory:
                 raise ToolProblem("workspace_draining", f"{sentence_of('workspace_draining')} ({task.id})")
 
     async def _over(self, task: Task, number: int, tell: Callable[[int, str], None]) -> Task:
-        stream = self.core.stream
+        stream = self.call.core.stream
         while True:
-            task = await self.core.find(self.workspace, task.id) or task
+            task = await self.call.core.find(self.call.workspace, task.id) or task
             # After that, so that no turn of a task that is over is missed; its end may be among them by now.
             number, told = await stream.since(number)
             ours = [event.data for event in told if event.task == task.id]
