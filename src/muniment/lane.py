@@ -31,45 +31,15 @@ from muniment.errors import (
 )
 from muniment.kernel.names import Trust
 from muniment.store import tasks as outbox
-from muniment.store.audit import append, timestamp
-from muniment.store.database import Ledger, unavailable
+from muniment.store.audit import ALL, append, timestamp
+from muniment.store.database import Ledger
 from muniment.store.ledger import of_task
 from muniment.store.state import LedgerState
+from muniment.store.tasks import TASKS, Kind, Originator, QueuedTask, Status, event_of
 
 # -- task --------------------------------------------------------------------------------------------
 #
 # A task of a lane, and what it is made from: values.
-
-OWNER: Final = "owner"
-"""The name of the token that may see and do everything; no other token may have it."""
-
-Kind = Literal["remember", "forget", "dream"]
-Status = Literal["queued", "running", "completed", "failed", "cancelled"]
-
-TERMINAL: Final[frozenset[Status]] = frozenset({"completed", "failed", "cancelled"})
-"""A task that has one of these never changes again."""
-
-
-@dataclass(frozen=True, slots=True)
-class Originator:
-    """Who sends a request.
-
-    Attributes:
-        token: the name of the token that it came with.
-        client: the id that the client gave, one of those of the token; None: it gave none.
-    """
-
-    token: str
-    client: str | None = None
-
-    def sees(self, other: Originator) -> bool:
-        """Whether this one may know of what `other` asked for.
-
-        With an id only what that id asked for; without one the owner everything, a token its own.
-        """
-        if self.client is not None:
-            return self.client == other.client
-        return self.token in {OWNER, other.token}
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,39 +90,6 @@ class Ended:
                 json.dumps(dict(part), allow_nan=False)
 
 
-@dataclass(frozen=True, slots=True)
-class QueuedTask:
-    """A task as the ledger has it.
-
-    Attributes:
-        attempt: how often it was begun, without those that were put back.
-        claim: how often it was begun in all: the number of its last attempt, which no other of it ever has.
-        created, updated: ISO-8601, UTC, milliseconds.
-        cancelled_by: who asked to cancel it; a running one may still complete.
-    """
-
-    seq: int
-    id: str
-    kind: Kind
-    status: Status
-    originator: Originator
-    trust: Trust
-    attempt: int
-    created: str
-    updated: str
-    shown: Mapping[str, Any]
-    arguments: Mapping[str, Any] | None = None
-    result: Mapping[str, Any] | None = None
-    error: Mapping[str, Any] | None = None
-    cancelled_by: Originator | None = None
-    claim: int = 0
-
-    @property
-    def is_over(self) -> bool:
-        """Whether it will never change again."""
-        return self.status in TERMINAL
-
-
 # -- reading -----------------------------------------------------------------------------------------
 #
 # Reads tasks from the ledger, by any connection to it: one of its own waits for no writer.
@@ -160,16 +97,11 @@ class QueuedTask:
 MAX_LISTED: Final = 1_000
 """Tasks of one list."""
 
-_PENDING: Final = "FROM task INDEXED BY task_pending WHERE workspace = ? AND status IN ('queued', 'running')"
+_PENDING: Final = "INDEXED BY task_pending WHERE workspace = ? AND status IN ('queued', 'running')"
 """What waits or runs: left to itself, SQLite would look through all that is over as well."""
 
 _FOREMOST: Final = f"{_PENDING} ORDER BY status = 'queued', seq"
 """What runs, or else has waited longest."""
-
-_COLUMNS: Final = (
-    "seq, id, kind, status, token, client, trust, attempt, claim, created, updated, "
-    "shown, arguments, result, error, cancelled_by"
-)
 
 
 def read_task(ledger: Ledger, workspace: str, task_id: str) -> QueuedTask:
@@ -187,18 +119,17 @@ def read_task(ledger: Ledger, workspace: str, task_id: str) -> QueuedTask:
 
 def running(ledger: Ledger, workspace: str) -> tuple[QueuedTask, ...]:
     """What runs, or did when its process ended; never two, unless somebody edited the ledger."""
-    rows = ledger.rows(f"SELECT {_COLUMNS} {_PENDING} AND status = 'running' ORDER BY seq", (workspace,))
-    return tuple(_task(ledger, row) for row in rows)
+    return TASKS.read(ledger, f"{_PENDING} AND status = 'running' ORDER BY seq", (workspace,))
 
 
 def find(ledger: Ledger, workspace: str, task_id: str) -> QueuedTask | None:
     """A task of a workspace; None: there is none of that id."""
-    return _first(ledger, "FROM task WHERE workspace = ? AND id = ?", workspace, task_id)
+    return TASKS.first(ledger, "WHERE workspace = ? AND id = ?", (workspace, task_id))
 
 
 def find_repeated(ledger: Ledger, repeat: str) -> QueuedTask | None:
     """The task that the digest of a key names; None: none."""
-    return _first(ledger, "FROM task WHERE repeat = ?", repeat)
+    return TASKS.first(ledger, "WHERE repeat = ?", (repeat,))
 
 
 def tasks(
@@ -212,54 +143,13 @@ def tasks(
         before: older than this `seq`.
         limit: how many at most.
     """
-    rows = ledger.rows(
-        f"SELECT {_COLUMNS} FROM task WHERE workspace = ? AND seq < ? "  # noqa: S608  constants
-        "ORDER BY seq DESC LIMIT ?",
-        (workspace, _NEVER_SO_MANY if before is None else before, limit),
-    )
-    return tuple(_task(ledger, row) for row in rows)
+    older = "WHERE workspace = ? AND seq < ? ORDER BY seq DESC LIMIT ?"
+    return TASKS.read(ledger, older, (workspace, ALL if before is None else before, limit))
 
 
 def count_pending(ledger: Ledger, workspace: str) -> dict[str, int]:
     """How many wait or run, by kind."""
-    return dict(
-        ledger.rows(
-            f"SELECT kind, count(*) {_PENDING} GROUP BY kind",
-            (workspace,),
-        )
-    )
-
-
-def _first(ledger: Ledger, which: str, *values: str) -> QueuedTask | None:
-    rows = ledger.rows(f"SELECT {_COLUMNS} {which} LIMIT 1", values)
-    return _task(ledger, rows[0]) if rows else None
-
-
-def _task(ledger: Ledger, row: tuple[Any, ...]) -> QueuedTask:
-    seq, task_id, kind, status, token, client, trust, attempt, claim, created, updated, shown, *parts = row
-    try:
-        arguments, result, error, by = (None if each is None else json.loads(each) for each in parts)
-        return QueuedTask(
-            seq,
-            task_id,
-            kind,
-            status,
-            Originator(token, client),
-            Trust(trust),
-            attempt,
-            created,
-            updated,
-            json.loads(shown),
-            arguments,
-            result,
-            error,
-            None if by is None else Originator(*by),
-            claim,
-        )
-    except (ValueError, TypeError) as reason:
-        raise unavailable(
-            ledger.name, f"task {seq} is not as it was written; bring the ledger back from a backup"
-        ) from reason
+    return dict(ledger.rows(f"SELECT kind, count(*) FROM task {_PENDING} GROUP BY kind", (workspace,)))  # noqa: S608  constants
 
 
 # -- lane --------------------------------------------------------------------------------------------
@@ -309,7 +199,6 @@ REPEAT_HOURS: Final = 24
 
 _OVER: Final = "status IN ('completed', 'failed', 'cancelled')"
 _LAPSED: Final = "(repeat IS NULL OR created <= ?)"
-_NEVER_SO_MANY: Final = 2**62
 _ALWAYS: Final = "~"
 """Later than any time."""
 
@@ -358,37 +247,35 @@ class Lane:
             if repeat is not None:
                 found = find_repeated(self._state.ledger, repeat)
                 if found is not None and found.created > self._hours_ago(REPEAT_HOURS):
-                    return self._again(found, repeated)
+                    if found.repeated != repeated:
+                        raise IdempotencyMismatch(found.id)
+                    return Submitted(found, repeated=True)
                 connection.execute("UPDATE task SET repeat = NULL WHERE repeat = ?", (repeat,))
             pending, kept = self._counted()
             _check_caps(asked.kind, pending)
-            task_id = f"{asked.kind}-{uuid.uuid4()}"
-            row = connection.execute(
-                "INSERT INTO task (id, workspace, kind, status, token, client, trust, arguments, shown, "  # noqa: S608
-                "repeat, repeated, created, updated) VALUES (?, ?, ?, 'queued', ?, ?, ?, ?, ?, ?, ?, ?, ?) "
-                f"RETURNING {_COLUMNS}",
-                (
-                    task_id,
-                    self.workspace,
-                    asked.kind,
-                    asked.originator.token,
-                    asked.originator.client,
-                    asked.trust,
-                    json.dumps(_withheld(asked.arguments)),
-                    json.dumps(dict(asked.shown)),
-                    repeat,
-                    repeated,
-                    now,
-                    now,
-                ),
-            ).fetchone()
-            task = _task(self._state.ledger, row)
+            new = QueuedTask(
+                seq=0,
+                id=f"{asked.kind}-{uuid.uuid4()}",
+                kind=asked.kind,
+                status="queued",
+                originator=asked.originator,
+                trust=asked.trust,
+                attempt=0,
+                created=now,
+                updated=now,
+                shown=asked.shown,
+                arguments=_withheld(asked.arguments),
+                workspace=self.workspace,
+                repeat=repeat,
+                repeated=repeated,
+            )
+            task = TASKS.add(self._state.ledger, new)
             body = {"kind": asked.kind, "token": asked.originator.token, "client": asked.originator.client}
             append(
                 self._state,
                 now,
                 "accepted",
-                task_id,
+                task.id,
                 {**body, "trust": asked.trust, "ref": _cleared(asked.ref)},
             )
             self._tell(task)
@@ -402,7 +289,7 @@ class Lane:
             ManagedMemoryUnavailable: the ledger cannot be written. Nothing was begun.
         """
         return self._moved(
-            f"id = (SELECT id {_FOREMOST} LIMIT 1) AND status = 'queued'",
+            f"id = (SELECT id FROM task {_FOREMOST} LIMIT 1) AND status = 'queued'",  # noqa: S608  constants
             (self.workspace,),
             "running",
             {},
@@ -455,7 +342,7 @@ class Lane:
         """
         with self._state.ledger.transaction():
             if self._current(begun) is not None:
-                self._add_event(begun, timestamp(self._now()), data)
+                outbox.append(self._state, event_of(begun, timestamp(self._now()), data))
 
     def cancel(self, task_id: str, by: Originator) -> QueuedTask:
         """Cancel a task: one that waits at once; of one that runs it is noted, and its runner has to end it.
@@ -536,14 +423,12 @@ class Lane:
         """Likewise of the one that is meant; None: none is."""
         changed = {"status": status, "updated": timestamp(self._now()), **columns}
         sets = ", ".join([*(f"{name} = ?" for name in changed), *more])
-        statement = f"UPDATE task SET {sets} WHERE {which} RETURNING {_COLUMNS}"  # noqa: S608  constants
-        with self._state.ledger.transaction() as connection:
-            row = connection.execute(statement, (*changed.values(), *values)).fetchone()
-        if row is None:
-            return None
-        moved = _task(self._state.ledger, row)
-        self._tell(moved)
-        return moved
+        statement = f"UPDATE task SET {sets} WHERE {which}"  # noqa: S608  constants
+        with self._state.ledger.transaction():
+            moved = TASKS.changed(self._state.ledger, statement, (*changed.values(), *values))
+            for task in moved:
+                self._tell(task)
+        return moved[0] if moved else None
 
     def _recovered(self, task: QueuedTask) -> QueuedTask:
         has_committed = self._has_committed(task)
@@ -560,7 +445,7 @@ class Lane:
     def _counted(self) -> tuple[dict[str, int], int]:
         """How many tasks wait or run, by kind, and how many are remembered in all."""
         query = (
-            f"SELECT kind, count(*) {_PENDING} GROUP BY kind "  # noqa: S608  constants
+            f"SELECT kind, count(*) FROM task {_PENDING} GROUP BY kind "  # noqa: S608  constants
             "UNION ALL SELECT '', count(*) FROM task WHERE workspace = ?"
         )
         counts = dict(self._state.ledger.rows(query, (self.workspace, self.workspace)))
@@ -599,12 +484,6 @@ class Lane:
         keyed = self._state.keyed
         return keyed(json.dumps(who)), keyed(json.dumps(what, sort_keys=True))
 
-    def _again(self, found: QueuedTask, repeated: str | None) -> Submitted:
-        ((then,),) = self._state.ledger.rows("SELECT repeated FROM task WHERE id = ?", (found.id,))
-        if then != repeated:
-            raise IdempotencyMismatch(found.id)
-        return Submitted(found, repeated=True)
-
     def _hours_ago(self, hours: int) -> str:
         return timestamp(self._now() - timedelta(hours=hours))
 
@@ -615,21 +494,7 @@ class Lane:
             data["code"] = task.error["code"]
         if task.cancelled_by is not None:
             data["cancelled_by"] = [task.cancelled_by.token, task.cancelled_by.client]
-        self._add_event(task, task.updated, data)
-
-    def _add_event(self, task: QueuedTask, at: str, data: Mapping[str, Any]) -> None:
-        outbox.append(
-            self._state,
-            outbox.OutboxEvent(
-                type="task",
-                at=at,
-                task=task.id,
-                data={"kind": task.kind, **data},
-                workspace=self.workspace,
-                token=task.originator.token,
-                client=task.originator.client,
-            ),
-        )
+        outbox.append(self._state, event_of(task, task.updated, data))
 
 
 def _check_caps(kind: Kind, pending: Mapping[str, int]) -> None:

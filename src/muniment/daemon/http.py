@@ -16,13 +16,12 @@ from starlette.responses import Response
 from muniment.contract import WireAnswer, document
 from muniment.daemon.asking import M, loads, parsed
 from muniment.daemon.contract import MAX_BODY_BYTES, Erasure, HttpProblem
-from muniment.daemon.core import DaemonCore
+from muniment.daemon.core import ServedCore, ServedWorkspace
 from muniment.daemon.guard import PRINCIPAL, SLOT, WORKSPACE, Slot
 from muniment.daemon.tokens import Principal
-from muniment.daemon.work import Workspace
 from muniment.errors import CODES
-from muniment.lane import Originator
 from muniment.names import __version__
+from muniment.store.tasks import Originator
 
 # -- body --------------------------------------------------------------------------------------------
 #
@@ -118,9 +117,9 @@ class Call:
         workspace: that it names, once it was found.
     """
 
-    workspace: Workspace
+    workspace: ServedWorkspace
 
-    def __init__(self, request: Request, core: DaemonCore) -> None:
+    def __init__(self, request: Request, core: ServedCore) -> None:
         self.request, self.core = request, core
         self.principal: Principal = getattr(request.state, PRINCIPAL)
 

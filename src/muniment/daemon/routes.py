@@ -38,6 +38,7 @@ from muniment.daemon.contract import (
     recall_code,
     sentence_of,
 )
+from muniment.daemon.core import DaemonCore
 from muniment.daemon.guard import HELLO, LOOPBACK, PEER
 from muniment.daemon.http import MCP, Call, Endpoint, Operation, Parameter, answered, read_body
 from muniment.daemon.page.door import CODE_SECONDS
@@ -51,21 +52,11 @@ from muniment.kernel.cancel import Patience
 from muniment.kernel.decide import Deny, Judge
 from muniment.kernel.names import Verb
 from muniment.kernel.path import canonicalise
-from muniment.lane import (
-    BACKSTOP_SECONDS,
-    MAX_PENDING,
-    MAX_RECORDS,
-    MAX_TIDYING,
-    Kind,
-    NewTask,
-    Originator,
-    QueuedTask,
-    Status,
-    Submitted,
-)
+from muniment.lane import BACKSTOP_SECONDS, MAX_PENDING, MAX_RECORDS, MAX_TIDYING, NewTask, Submitted
 from muniment.names import MAX_FACT_BYTES, UNIX_ADDRESS, ContextMode, __version__
 from muniment.store import erase as erasing
 from muniment.store.audit import head
+from muniment.store.tasks import Originator, QueuedTask, Status
 
 # -- tasks -------------------------------------------------------------------------------------------
 #
@@ -133,18 +124,18 @@ def rendered(task: QueuedTask, call: Call, viewer: Originator) -> contract.ToldT
 async def remember(call: Call) -> Response:
     """Remember a fact."""
     document = await call.json("invalid_content")
-    return await _accepted(call, "remember", asking.remember(document, call.workspace))
+    return await _accepted(call, asking.remember(document, call.workspace))
 
 
 async def forget(call: Call) -> Response:
     """Forget an entry, or what a description means."""
     document = await call.json("invalid_query")
-    return await _accepted(call, "forget", asking.forget(document, call.workspace))
+    return await _accepted(call, asking.forget(document, call.workspace))
 
 
 async def dream(call: Call) -> Response:
     """Tidy the memory: merge what says the same, remove what has expired."""
-    return await _accepted(call, "dream", asking.dream(await call.json(), call.workspace))
+    return await _accepted(call, asking.dream(await call.json(), call.workspace))
 
 
 async def look(call: Call) -> Response:
@@ -208,34 +199,31 @@ async def list_tasks(call: Call) -> Response:
     return answered(contract.TaskList(tasks=tuple(task for _, task in page), next_cursor=more))
 
 
-async def accept(
-    call: Call, kind: Kind, wanted: asking.WantedTask, originator: Originator, key: str | None = None
-) -> Submitted:
+async def accept(call: Call, asked: NewTask, originator: Originator, key: str | None = None) -> Submitted:
     """Accept a task of a workspace.
 
     Args:
         call: who asks, and where.
-        kind: what is to be done.
-        wanted: what is asked.
+        asked: what is to be done; it is trusted no more than who asks.
         originator: who is told of it.
         key: names this request; the same one again is the same task.
 
     Raises:
         HttpProblem: it is not accepted.
     """
-    await call.core.check(call.workspace, kind)
-    trust = wanted.trust.capped(call.principal.trust)
-    asked = NewTask(kind, wanted.arguments, originator, wanted.shown, trust, wanted.ref, key)
-    return await call.core.submit(call.workspace, asked, call.request.headers.getlist("traceparent"))
+    await call.core.check(call.workspace, asked.kind)
+    trust = asked.trust.capped(call.principal.trust)
+    task = replace(asked, originator=originator, trust=trust, repeat=key)
+    return await call.core.submit(call.workspace, task, call.request.headers.getlist("traceparent"))
 
 
-async def _accepted(call: Call, kind: Kind, wanted: asking.WantedTask) -> Response:
+async def _accepted(call: Call, asked: NewTask) -> Response:
     """Accept a task, and answer where it is."""
     originator = await call.originator()
     keys = call.request.headers.getlist("idempotency-key")
     if len(keys) > 1 or (keys and _KEY.fullmatch(keys[0]) is None):
         raise HttpProblem("invalid_request")
-    submitted = await accept(call, kind, wanted, originator, keys[0] if keys else None)
+    submitted = await accept(call, asked, originator, keys[0] if keys else None)
     task = submitted.task
     path = call.request.scope["raw_path"].decode("ascii")
     headers = {"Location": f"{path}/{task.id}", "Retry-After": "1"}
@@ -557,7 +545,7 @@ _LISTEN: Final = "subscriptions/listen"
 )
 async def capabilities(call: Call) -> Response:
     """What the daemon can do, and its limits."""
-    workspace = next(iter(call.core.workspaces.values()), None)
+    workspace = call.core.any_workspace()
     if workspace is None:
         raise HttpProblem("untrusted_workspace")
     # All have one policy, and so the same scopes.
@@ -695,7 +683,7 @@ async def metrics(call: Call) -> Response:
 
 async def mcp(call: Call) -> Response:
     """A message of the Model Context Protocol."""
-    if not call.core.speaks_mcp:
+    if not isinstance(call.core, DaemonCore):
         raise HttpProblem("not_found")
     if importlib.util.find_spec("mcp") is None:
         raise HttpProblem("mcp_not_installed")

@@ -39,7 +39,7 @@ from muniment import events
 from muniment.agent.model import Model
 from muniment.daemon import routes
 from muniment.daemon.contract import HttpProblem
-from muniment.daemon.core import DaemonCore
+from muniment.daemon.core import DaemonCore, ServingCore
 from muniment.daemon.guard import LOOPBACK, MAX_HEADER_BYTES, PRINCIPAL, SESSION, Guard, Protocol, as_origin
 from muniment.daemon.http import JSON, Call, Operation, document_of
 from muniment.errors import ConfigInvalid, ManagedMemoryUnavailable
@@ -296,7 +296,7 @@ OPERATIONS: Final = (*routes.OPERATIONS, _describe)
 """Everything that the daemon can be asked, but for the messages of `MCP_OPERATIONS`."""
 
 
-def application(core: DaemonCore, hosts: frozenset[str], origins: frozenset[str]) -> ASGIApp:
+def application(core: ServingCore, hosts: frozenset[str], origins: frozenset[str]) -> ASGIApp:
     """The daemon's application.
 
     Args:
@@ -315,12 +315,12 @@ def application(core: DaemonCore, hosts: frozenset[str], origins: frozenset[str]
 class _Application:
     """What stands behind the guard: the operations, and the page for whoever came to its name."""
 
-    def __init__(self, operations: ASGIApp, core: DaemonCore) -> None:
+    def __init__(self, operations: ASGIApp, core: ServingCore) -> None:
         self._operations, self._core = operations, core
         self._page: ASGIApp | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if SESSION not in scope["state"]:
+        if SESSION not in scope["state"] or not isinstance(self._core, DaemonCore):
             await self._operations(scope, receive, send)
             return
         if self._page is None:
@@ -332,7 +332,7 @@ class _Application:
 class _Resource:
     """A path, with an operation for each of its methods."""
 
-    def __init__(self, methods: Mapping[str, Operation], core: DaemonCore) -> None:
+    def __init__(self, methods: Mapping[str, Operation], core: ServingCore) -> None:
         self._methods, self._core = methods, core
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -418,7 +418,7 @@ class Daemon:
         core: what it does there.
     """
 
-    def __init__(self, options: Options, model: Model, core: DaemonCore | None = None) -> None:
+    def __init__(self, options: Options, model: Model, core: ServingCore | None = None) -> None:
         if not options.allow_hosts and not _is_loopback(options.host):
             raise ConfigInvalid(
                 f"{options.host} can be reached from other machines; say by which name: --allow-host NAME"
@@ -427,7 +427,7 @@ class Daemon:
         self._opened = AsyncExitStack()
         self._stopped = asyncio.Event()
         self._stopping: asyncio.Task[None] | None = None
-        self.core = core or DaemonCore(options.settings, model, in_process=options.in_process)
+        self.core: ServingCore = core or DaemonCore(options.settings, model, in_process=options.in_process)
         self.url = ""
 
     async def __aenter__(self) -> Self:
@@ -516,7 +516,7 @@ class Daemon:
         await serving
 
 
-def _config(core: DaemonCore, hosts: frozenset[str], origins: frozenset[str]) -> uvicorn.Config:
+def _config(core: ServingCore, hosts: frozenset[str], origins: frozenset[str]) -> uvicorn.Config:
     return uvicorn.Config(
         application(core, hosts, origins),
         http=Protocol,

@@ -33,9 +33,9 @@ from typing import Any, Final, TypeVar
 
 from muniment import events
 from muniment.errors import MunimentError
-from muniment.lane import Originator
 from muniment.store import tasks
 from muniment.store.database import Ledger
+from muniment.store.tasks import Originator
 
 LOOK_SECONDS: Final = 0.5
 """Seconds between two looks whether another process has committed something."""

@@ -42,7 +42,7 @@ from muniment.kernel.decide import Policy
 from muniment.names import Symlinks
 from muniment.ownership import create_private_directory
 from muniment.store import copied
-from muniment.store.database import reporting
+from muniment.store.database import held, reporting
 from muniment.store.postgres import HomeLedger
 from muniment.store.rows import Embedder
 from muniment.store.state import Shared, State
@@ -145,7 +145,7 @@ class WorkingCopy:
             ManagedMemoryUnavailable: nobody answers, there is no such home, or the disk cannot be used.
             DeadlineExceeded, Cancelled: somebody else brings it up to date for too long.
         """
-        with self._made(patience):
+        with held(self._making, patience):
             opened = self._brought_up(patience)
             with self._change:
                 self._users += 1
@@ -179,7 +179,7 @@ class WorkingCopy:
         Raises:
             DeadlineExceeded, Cancelled: somebody uses it.
         """
-        with self._made(patience):
+        with held(self._making, patience):
             self._wait_for_users(patience)
             self._close()
 
@@ -192,7 +192,7 @@ class WorkingCopy:
             patience: how long to wait.
             only_stale: where something was erased since (W3), or there is no such home any more.
         """
-        with self._made(patience):
+        with held(self._making, patience):
             if self._held is None and not (only_stale and self._is_fresh()):
                 self._throw_away(patience)
 
@@ -206,7 +206,7 @@ class WorkingCopy:
     def _hold(self, patience: Patience) -> tuple[OpenCopy, int]:
         pause = _FIRST_PAUSE
         while True:
-            with self._made(patience):
+            with held(self._making, patience):
                 found = self._joined() or self._taken(patience)
             if found is not None:
                 return found
@@ -284,15 +284,6 @@ class WorkingCopy:
         self._mark(opened)
 
     # -- bringing up to date
-
-    @contextmanager
-    def _made(self, patience: Patience) -> Iterator[None]:
-        while not self._making.acquire(timeout=_LONGEST_PAUSE):
-            patience.check()
-        try:
-            yield
-        finally:
-            self._making.release()
 
     def _leave(self) -> None:
         with self._change:

@@ -18,10 +18,10 @@ from muniment.daemon.tokens import Tokens
 from muniment.errors import ConfigInvalid, LedgerAway, NotFound, printable
 from muniment.fleet import schema
 from muniment.kernel.names import Trust
-from muniment.lane import OWNER
 from muniment.names import hello_key, hello_name
 from muniment.store.postgres import LedgerPool
 from muniment.store.state import Shared, State
+from muniment.store.tasks import OWNER
 
 MAX_NAME: Final = 128
 """Characters of a home's name."""

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Iterator
-from importlib import resources
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,6 +19,7 @@ import psycopg
 from psycopg import sql
 
 from muniment.errors import ConfigInvalid, LedgerAway, StateTooNew, printable
+from muniment.store.database import migrations
 from muniment.store.postgres import LedgerPool
 
 ROLE: Final = "muniment_node"
@@ -40,16 +40,9 @@ _QUEUE: Final = "procrastinate"
 _OURS: Final = "muniment"
 
 
-def _migrations() -> list[tuple[int, str]]:
-    """Ours, by number."""
-    files = resources.files("muniment.fleet") / "migrations"
-    numbered = (each for each in files.iterdir() if each.name[:4].isdigit())
-    return sorted((int(each.name[:4]), each.read_text("utf-8")) for each in numbered)
-
-
 def newest() -> int:
     """The version that this code knows."""
-    return _migrations()[-1][0]
+    return max(migrations("muniment.fleet"))
 
 
 def migrate(url: str, key: bytes, role: str = ROLE) -> tuple[str, ...]:
@@ -89,7 +82,10 @@ def _migrated(connection: psycopg.Connection[Any], key: bytes, role: str) -> Ite
     ours = [int(name) for of, name in done if of == _OURS]
     if ours and max(ours) > newest():
         raise StateTooNew("the database", max(ours), newest())
-    for of, name, script in (*_of_queue(done), *((_OURS, f"{n:04}", text) for n, text in _migrations())):
+    for of, name, script in (
+        *_of_queue(done),
+        *((_OURS, f"{n:04}", text) for n, text in migrations("muniment.fleet").items()),
+    ):
         if (of, name) in done:
             continue
         named = sql.Identifier(role).as_string(connection)

@@ -24,7 +24,6 @@ from muniment.kernel.land import Landed, LockedRoots
 from muniment.kernel.names import Scope, Trust, Verb
 from muniment.kernel.path import CanonicalPath
 from muniment.kernel.write import Recovered, temporary_of_index
-from muniment.store.catalog import View
 from muniment.store.journal import CatalogFacts, LedgerJournal, gates_of
 from muniment.store.ledger import (
     Change,
@@ -41,12 +40,11 @@ from muniment.store.state import State
 from muniment.store.trust import TrustedDraft, TrustRule, reasons_for_review, trust_at
 from muniment.store.upkeep import (
     Rename,
+    after_recovery,
     follow_or_tell,
-    index_after_recovery,
     renamed,
     settle_names,
     tell_degraded,
-    told_of,
 )
 from muniment.store.watching import looks_of
 from muniment.tracing import span
@@ -156,19 +154,17 @@ class _Work:
     def __init__(self, parts: Sequence[ChangeSet], terms: Terms) -> None:
         self.parts = parts
         self.journal = LedgerJournal(terms.state, terms.roots, terms.run)
-        self.facts = CatalogFacts(self._looked)
+        self.facts = CatalogFacts(
+            lambda scope: looks_of(terms.state).whole_view(terms.roots[scope], terms.policy)
+        )
         self._terms, self._state = terms, terms.state
         self._repeats: CommitRow | None = None
         self._drafts: list[TrustedDraft] = []
         self._notes: list[str] = []
 
-    def _looked(self, scope: Scope) -> View:
-        return looks_of(self._state).whole_view(self._terms.roots[scope], self._terms.policy)
-
     def recovered(self, done: Sequence[Recovered], held: LockedRoots) -> None:
         """See `Proposal`."""
-        self._notes += told_of(done)
-        self._notes += index_after_recovery(self._state, held, self._terms.policy)
+        self._notes += after_recovery(self._state, held, self._terms.policy, done)
 
     def placed(self, held: LockedRoots) -> Sequence[ChangeSet] | None:
         """See `Proposal`: a task that has committed before ends here, unless it only asks."""

@@ -199,13 +199,13 @@ def load(state: State, review_id: str) -> Pending:
         ManagedMemoryUnavailable: the ledger cannot be used.
     """
     with state.ledger.transaction():  # Nobody decides about it between its rows.
-        found = _REVIEWS.read(state.ledger, "WHERE id = ?", (review_id,))
-        if not found:
+        found = _REVIEWS.first(state.ledger, "WHERE id = ?", (review_id,))
+        if found is None:
             raise NotFound(f"there is no review {printable(review_id)!r}; see: muniment review list")
         is_approved = of_task(state, approval_task(review_id)) is not None
-        if is_approved or found[0].state != "pending":
-            raise ReviewClosed(review_id, "approved" if is_approved else found[0].state)
-        return _restored(state, found[0])
+        if is_approved or found.state != "pending":
+            raise ReviewClosed(review_id, "approved" if is_approved else found.state)
+        return _restored(state, found)
 
 
 def check_roots(state: State, waiting: Pending, roots: Mapping[Scope, BoundRoot]) -> None:

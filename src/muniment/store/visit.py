@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from stat import S_ISDIR, S_ISREG
 from typing import Any, Final, NamedTuple
 
-from muniment.errors import MunimentError, NotAFile, NotFound, PathEscape, TooLarge, printable
+from muniment.errors import MunimentError, NotAFile, NotFound, PathEscape, StoreConflict, TooLarge, printable
 from muniment.kernel.change import digest
 from muniment.kernel.names import (
     MAX_DEPTH,
@@ -56,8 +56,15 @@ from muniment.store.table import Table
 MAX_NAMES: Final = 100_000
 """Names of one root that are looked at: five times the files that the default policy allows."""
 
-Stamp = tuple[int, int, int, int]
-"""By what a file is known to be the one that was read: inode, size, `mtime_ns`, `ctime_ns`."""
+
+class Stamp(NamedTuple):
+    """By what a file is known to be the one that was read."""
+
+    inode: int
+    size: int
+    mtime_ns: int
+    ctime_ns: int
+
 
 SECOND_NS: Final = 1_000_000_000
 _RACY_NS: Final = 50_000_000
@@ -123,12 +130,8 @@ def named(scope: Scope, directory: str, name: str, kind: Kind) -> NamedFile:
 
 def stamp(status: os.stat_result) -> Stamp:
     """What of a status is recorded, as integers that a database takes: times may lie in any year."""
-    return (
-        status.st_ino & _MASK,
-        status.st_size,
-        status.st_mtime_ns & _MASK,
-        status.st_ctime_ns & _MASK,
-    )
+    times = status.st_mtime_ns & _MASK, status.st_ctime_ns & _MASK
+    return Stamp(status.st_ino & _MASK, status.st_size, *times)
 
 
 def is_racy(status: os.stat_result, now_ns: int) -> bool:
@@ -186,7 +189,7 @@ BATCH: Final = 500
 _ROW_CHARS: Final = 1_000  # what a row counts for besides its text
 
 
-class _Directory(NamedTuple):
+class _DirectoryRow(NamedTuple):
     """The row of a directory."""
 
     root: str
@@ -200,7 +203,7 @@ class _Directory(NamedTuple):
     missed: int
 
 
-class _Name(NamedTuple):
+class _NameRow(NamedTuple):
     """The row of a name that is no entry's."""
 
     root: str
@@ -210,25 +213,19 @@ class _Name(NamedTuple):
     walked: int
 
 
-class _Entry(NamedTuple):
+class _EntryRow(NamedTuple):
     """The row of an entry."""
 
     id: int
     root: str
-    inode: int
-    size: int
-    mtime_ns: int
-    ctime_ns: int
+    stamp: Stamp
     row: Row
 
 
 class _ReadRow(NamedTuple):
     """How a file stood when it was read last, and what was thought of it."""
 
-    inode: int
-    size: int
-    mtime_ns: int
-    ctime_ns: int
+    stamp: Stamp
     digest: Digest
     assessed: Assessed
 
@@ -242,20 +239,17 @@ class _Relisted(NamedTuple):
 
 
 _READ_ROWS: Final = Table("entry", _ReadRow)
-_DIRECTORIES: Final = Table("directory", _Directory)
-_NAMES: Final = Table("name", _Name)
-_ENTRIES: Final = Table("entry", _Entry)
+_DIRECTORIES: Final = Table("directory", _DirectoryRow)
+_NAMES: Final = Table("name", _NameRow)
+_ENTRIES: Final = Table("entry", _EntryRow)
 _RELISTED: Final = Table("relisted", _Relisted)
 
-_NO_STAMP: Final[Stamp] = (0, 0, 0, 0)
-
-_STAMP: Final = ("inode", "size", "mtime_ns", "ctime_ns")
+_NO_STAMP: Final = Stamp(0, 0, 0, 0)
 _LASTING: Final = Row._fields.index("digest")  # The columns before it follow from the path.
-_UPDATED: Final = (*_STAMP, *Row._fields[_LASTING:])
+_UPDATED: Final = (*Stamp._fields, *Row._fields[_LASTING:])
 _UPDATE: Final = f"UPDATE entry SET {', '.join(f'{name} = ?' for name in _UPDATED)} WHERE id = ?"  # noqa: S608
 
-_RESTAMP: Final = f"UPDATE entry SET {', '.join(f'{name} = ?' for name in _STAMP)} WHERE id = ?"  # noqa: S608
-
+_RESTAMP: Final = f"UPDATE entry SET {', '.join(f'{name} = ?' for name in Stamp._fields)} WHERE id = ?"  # noqa: S608
 _LACKS: Final = "UPDATE root SET lacks = 1 WHERE id = ? AND model <> '' AND NOT lacks"
 
 _ENTRIES_OF: Final = "FROM entry WHERE root = ? AND topic >= ? AND topic < ?"
@@ -273,10 +267,6 @@ Stale = Mapping[str, Collection[str] | None]
 
 _Others = dict[bytes, tuple[str | None, int]]
 """Names that are no entry's: why they are odd if they are, and whether they are directories to be visited."""
-
-
-class Overtaken(Exception):
-    """Another process wrote between two of our transactions: what was asked of the rows may not hold."""
 
 
 @dataclass(slots=True)
@@ -334,7 +324,7 @@ class Visit:
         self._unrecorded: list[str] = []
         self._next_id = 0
         self._pending = 0
-        self._inserts: list[_Entry] = []
+        self._inserts: list[_EntryRow] = []
         self._updates: list[tuple[Any, ...]] = []
         self._removals: list[tuple[int]] = []
         self._stamps: list[tuple[int, ...]] = []
@@ -346,7 +336,7 @@ class Visit:
         """Visit directories, as far as they are known or the root, and what is new beneath them.
 
         Raises:
-            Overtaken: by another process, at a commit; what was committed stays.
+            StoreConflict: another process wrote rows, at a commit; what was committed stays.
         """
         for path, names in sorted(stale.items()):  # What holds others stands before them, and may drop them.
             recorded = self._recorded(path)
@@ -358,7 +348,7 @@ class Visit:
             self._visit(self._unvisited.popitem()[0], None)
         self._flush()
 
-    def _visit(self, path: str, recorded: _Directory | None) -> None:
+    def _visit(self, path: str, recorded: _DirectoryRow | None) -> None:
         with ExitStack() as stack:
             try:
                 opened = stack.enter_context(opened_directory(self._root, path))
@@ -380,10 +370,10 @@ class Visit:
         self._compare_others(seen, self._others_of(path))
         inode, _, mtime_ns, ctime_ns = stamp(opened.status)
         racy, missed = int(seen.racy), int(seen.missed)
-        found = _Directory(self._key, path, inode, mtime_ns, ctime_ns, racy, len(listed), None, missed)
+        found = _DirectoryRow(self._key, path, inode, mtime_ns, ctime_ns, racy, len(listed), None, missed)
         self._record(recorded, found)
 
-    def _visit_names(self, path: str, recorded: _Directory, names: Collection[str]) -> bool:
+    def _visit_names(self, path: str, recorded: _DirectoryRow, names: Collection[str]) -> bool:
         """Look at some names of a directory alone (V5); False: it has to be listed."""
         try:
             opened = opened_directory(self._root, path)
@@ -415,7 +405,7 @@ class Visit:
             query += " AND rel IN (SELECT value FROM json_each(?))"
             values = (*values, json.dumps([joined(path, name) for name in names if _is_text(name)]))
         return {
-            rel: (number, (inode, size, mtime_ns, ctime_ns))
+            rel: (number, Stamp(inode, size, mtime_ns, ctime_ns))
             for rel, number, inode, size, mtime_ns, ctime_ns in self._database.execute(query, values)
         }
 
@@ -468,11 +458,11 @@ class Visit:
             self._judge_missing(item.raw, number, problem, seen)
             return
         except (MunimentError, OSError):
-            row, found = unreadable_row(rel, "the file cannot be read"), (*found[:3], 0)
+            row, found = unreadable_row(rel, "the file cannot be read"), found._replace(ctime_ns=0)
         else:
             found = stamp(status)
             if is_racy(status, self._now_ns):
-                found = (*found[:3], 0)
+                found = found._replace(ctime_ns=0)
             of = digest(data)
             assessed = self._assess(rel, of, data)
             if number and self._says_the_same(number, found, of, assessed):
@@ -500,7 +490,7 @@ class Visit:
         (known,) = _READ_ROWS.each(self._database, "WHERE id = ?", (number,))
         if (known.digest, known.assessed) != (of, assessed) or self._lacks_vector(number):
             return False
-        if known != (*found, of, assessed):
+        if known.stamp != found:
             self._stamps.append((*found, number))
         return True
 
@@ -514,7 +504,7 @@ class Visit:
             ((self._next_id,),) = self._database.execute("SELECT coalesce(max(id), 0) + 1 FROM entry")
         number = self._next_id
         self._next_id += 1
-        self._inserts.append(_Entry(number, self._key, *found, row))
+        self._inserts.append(_EntryRow(number, self._key, found, row))
         self._relist(row.topic, row.key)
         self._put_text(number, text)
 
@@ -573,7 +563,7 @@ class Visit:
         self._unrecorded.clear()
         self._unsaved = self._next_id = 0
         if not save():
-            raise Overtaken
+            raise StoreConflict((path,))
 
     # -- names and directories
 
@@ -590,10 +580,10 @@ class Visit:
             "DELETE FROM name WHERE root = ? AND directory = ? AND name = ?",
             [(*where, name) for name in known.keys() - seen.others.keys()],
         )
-        new_or_other = [_Name(*where, name, *what) for name, what in seen.others.items() - known.items()]
+        new_or_other = [_NameRow(*where, name, *what) for name, what in seen.others.items() - known.items()]
         _NAMES.insert(self._database, new_or_other, "INSERT OR REPLACE")
 
-    def _is_too_much(self, path: str, recorded: _Directory | None, count: int) -> bool:
+    def _is_too_much(self, path: str, recorded: _DirectoryRow | None, count: int) -> bool:
         if recorded is not None and count <= recorded.names:
             return False
         ((others,),) = self._database.execute(
@@ -601,10 +591,10 @@ class Visit:
         )
         return bool(others + count > MAX_NAMES)
 
-    def _not_listed(self, path: str, reason: str | None, *, missed: bool) -> _Directory:
-        return _Directory(self._key, path, 0, 0, 0, 1, 0, reason, int(missed))
+    def _not_listed(self, path: str, reason: str | None, *, missed: bool) -> _DirectoryRow:
+        return _DirectoryRow(self._key, path, 0, 0, 0, 1, 0, reason, int(missed))
 
-    def _pass_over(self, path: str, recorded: _Directory | None, reason: str, *, missed: bool) -> None:
+    def _pass_over(self, path: str, recorded: _DirectoryRow | None, reason: str, *, missed: bool) -> None:
         """Record that a directory was not listed; it is tried again at each look."""
         record = self._not_listed(path, reason, missed=missed)
         if record != recorded:
@@ -620,10 +610,10 @@ class Visit:
             for statement in _DROP:
                 self._database.execute(statement, span)
 
-    def _recorded(self, path: str) -> _Directory | None:
+    def _recorded(self, path: str) -> _DirectoryRow | None:
         return next(_DIRECTORIES.each(self._database, "WHERE root = ? AND path = ?", (self._key, path)), None)
 
-    def _record(self, recorded: _Directory | None, record: _Directory) -> None:
+    def _record(self, recorded: _DirectoryRow | None, record: _DirectoryRow) -> None:
         if record != recorded:
             _DIRECTORIES.insert(self._database, [record], "INSERT OR REPLACE")
 

@@ -27,8 +27,8 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import contextmanager, suppress
-from typing import Final, Protocol, cast
+from contextlib import suppress
+from typing import Final, cast
 
 from muniment import events
 from muniment.cancelling import Cancel
@@ -40,7 +40,8 @@ from muniment.kernel.names import RelPath
 from muniment.kernel.path import CanonicalPath
 from muniment.kernel.root import OpenDirectory, Root
 from muniment.portable import IS_LINUX
-from muniment.store.catalog import Everywhere, View
+from muniment.store.catalog import Look, View
+from muniment.store.database import held
 from muniment.store.ledger import root_key
 from muniment.store.state import State
 from muniment.store.upkeep import view_as_it_is, view_in_time, view_of
@@ -57,7 +58,6 @@ MAX_WATCHED: Final = 20_000
 
 _EVENT: Final = struct.Struct("iIII")
 _READ_BYTES: Final = 1 << 16
-_PAUSE: Final = 0.05
 _CHANGES: Final = 0x2 | 0x4 | 0x40 | 0x80 | 0x100 | 0x200 | 0x400 | 0x800
 """IN_MODIFY, ATTRIB, MOVED_FROM, MOVED_TO, CREATE, DELETE, DELETE_SELF, MOVE_SELF."""
 _ONLY_DIRECTORIES: Final = 0x01000000
@@ -173,8 +173,8 @@ def _add(found: dict[str, set[str] | None], directory: str, names: set[str] | No
     found[directory] = None if before is None or names is None else before | names
 
 
-class WatchedRoot:
-    """Says where to look in a root (a `catalog.Look`): by a watch if the system gives one, else everywhere.
+class WatchedRoot(Look):
+    """Says where to look in a root : by a watch if the system gives one, else everywhere.
 
     Attributes:
         lock: held while the root is looked at.
@@ -185,10 +185,11 @@ class WatchedRoot:
     """
 
     def __init__(self) -> None:
+        super().__init__()
         self._watch: Watch | None = None
         self._is_unwatchable = False
         self._is_whole = False  # All are watched, and were looked at since (W1).
-        self.lock = threading.RLock()
+        self.lock: threading.RLock = threading.RLock()
         self.looks = 0
         self.patience = Patience(float("inf"))
         self.pending: dict[str, set[str] | None] = {}
@@ -284,7 +285,7 @@ class Looks:
         Cost: watched, some 50 µs where nothing changed; else a `newfstatat` a directory.
         """
         watched = self._watched_of(root)
-        with _held(watched.lock, patience):
+        with held(watched.lock, patience):
             if self._is_closed:
                 watched.close()
             watched.looks += 1
@@ -365,7 +366,7 @@ class Looks:
             view = view_as_it_is(self._state, root, policy)
             found = {*view.stale(), *view.edited(patience)}
             if found:
-                with _held(watched.lock, patience):
+                with held(watched.lock, patience):
                     watched.add(found)
                     self._looked(watched, root, policy, patience, is_first=False)
             view.note_sweep()
@@ -374,7 +375,7 @@ class Looks:
                 events.emit("memory_not_swept", scope=root.scope, code=error.code)
 
 
-class _FirstLook(Everywhere):
+class _FirstLook(Look):
     """At every directory; at every file, where these are few or nobody did so lately."""
 
     def __init__(self, patience: Patience) -> None:
@@ -398,23 +399,6 @@ class _FirstLook(Everywhere):
 def looks_of(state: State) -> Looks:
     """Those that all in this process share who use a state; closed with it."""
     return cast("Looks", state.beside("looks", lambda: Looks(state)))
-
-
-class _Lock(Protocol):
-    def acquire(self, *, timeout: float) -> bool: ...
-
-    def release(self) -> None: ...
-
-
-@contextmanager
-def _held(lock: _Lock, patience: Patience) -> Iterator[None]:
-    """Hold a lock; raises what the patience does."""
-    while not lock.acquire(timeout=_PAUSE):
-        patience.check()
-    try:
-        yield
-    finally:
-        lock.release()
 
 
 def _checked(number: int) -> int:

@@ -21,8 +21,9 @@ from pathlib import Path
 
 from muniment import lane as reading
 from muniment.errors import QueueFull
-from muniment.lane import Ended, Lane, LaneRunner, NewTask, Originator
+from muniment.lane import Ended, Lane, LaneRunner, NewTask
 from muniment.store.state import State
+from muniment.store.tasks import Originator
 from muniment.store.writer import Writer
 
 OWNER = Originator("owner")

@@ -99,7 +99,6 @@ def a_day(ground, often):
     _, after, _ = tasks.span(state.ledger)
     tasks.read(state.ledger, after, 100)
     tasks.of_task(state.ledger, first.id)
-    tasks.is_any_running(state)
     whole = trusted(change_set((new("user/w.md"),), (Claim("user/a.md", None),)), {"user/w.md": Trust.AGENT})
     held = review.hold(state, by("task-w"), whole, ("why",), policy="a" * 64, roots=ground.roots)
     review.load(state, held)
