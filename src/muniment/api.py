@@ -311,13 +311,13 @@ class Memory:
         return result
 
     def history(self, path: str | None = None) -> tuple[Step, ...]:
-        """What was committed, the newest first; see `jobs.history.history_of`."""
+        """What was committed, the newest first; see `jobs.review.history_of`."""
         from muniment.jobs.review import history_of
 
         return history_of(self.place, path)
 
     def why(self, path: str) -> Why:
-        """Where a file comes from, and whether it still is what was committed; see `jobs.history.why_of`."""
+        """Where a file comes from, and whether it still is what was committed; see `jobs.review.why_of`."""
         from muniment.jobs.review import why_of
 
         return why_of(self.place, path)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
@@ -19,7 +18,7 @@ from muniment.daemon import contract
 from muniment.daemon.contract import HttpProblem
 from muniment.errors import MunimentError
 from muniment.jobs.request import check_content
-from muniment.kernel.names import Trust
+from muniment.lane import NewTask, Originator
 from muniment.names import ContextMode
 
 if TYPE_CHECKING:
@@ -74,21 +73,15 @@ _REMEMBER: Final = {
 _FORGET: Final = {"query": "invalid_query", "scope": "invalid_scope"}
 
 
-@dataclass(frozen=True, slots=True)
-class WantedTask:
-    """What is wanted; see `lane.task.Asked`.
-
-    Attributes:
-        trust: that the sender claims for it.
-    """
-
-    arguments: Mapping[str, Any] = field(default_factory=dict)
-    shown: Mapping[str, Any] = field(default_factory=dict)
-    trust: Trust = Trust.OWNER
-    ref: str | None = None
+NOBODY: Final = Originator("")
+"""Of a task before it is known who asks for it: whoever accepts it says so."""
 
 
+<<<<<<< HEAD
 def remember(document: dict[str, Any], workspace: ServedWorkspace) -> WantedTask:
+=======
+def remember(document: dict[str, Any], workspace: Workspace) -> NewTask:
+>>>>>>> part-adap
     """What a body that remembers asks for.
 
     Raises:
@@ -105,15 +98,15 @@ def remember(document: dict[str, Any], workspace: ServedWorkspace) -> WantedTask
         except ValueError:
             raise HttpProblem("invalid_expires") from None
         arguments["expires"] = body.expires
-    return WantedTask(
-        arguments,
-        {"contextMode": context} | _shown(scope),
-        body.source.trust,
-        body.source.ref,
-    )
+    shown = {"contextMode": context} | _shown(scope)
+    return NewTask("remember", arguments, NOBODY, shown, body.source.trust, body.source.ref)
 
 
+<<<<<<< HEAD
 def forget(document: dict[str, Any], workspace: ServedWorkspace) -> WantedTask:
+=======
+def forget(document: dict[str, Any], workspace: Workspace) -> NewTask:
+>>>>>>> part-adap
     """What a body that forgets asks for.
 
     Raises:
@@ -125,17 +118,21 @@ def forget(document: dict[str, Any], workspace: ServedWorkspace) -> WantedTask:
     arguments = {"query": query, "scope": scope, "dry_run": body.dry_run}
     if body.digest is not None:
         arguments["digest"] = body.digest
-    return WantedTask(arguments, _shown(scope))
+    return NewTask("forget", arguments, NOBODY, _shown(scope))
 
 
+<<<<<<< HEAD
 def dream(document: dict[str, Any], _: ServedWorkspace) -> WantedTask:
+=======
+def dream(document: dict[str, Any], _: Workspace) -> NewTask:
+>>>>>>> part-adap
     """What a body that tidies asks for.
 
     Raises:
         Problem: it has a field.
     """
     parsed(contract.DreamBody, document)
-    return WantedTask()
+    return NewTask("dream", {}, NOBODY, {})
 
 
 def recall(document: dict[str, Any]) -> contract.RecallBody:

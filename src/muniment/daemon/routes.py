@@ -12,6 +12,7 @@ import ipaddress
 import re
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 from pydantic import BaseModel
@@ -34,7 +35,21 @@ from muniment.kernel.cancel import Patience
 from muniment.kernel.decide import Deny, Judge
 from muniment.kernel.names import Verb
 from muniment.kernel.path import canonicalise
+<<<<<<< HEAD
 from muniment.lane import BACKSTOP_SECONDS, MAX_PENDING, MAX_RECORDS, MAX_TIDYING, NewTask, Submitted
+=======
+from muniment.lane import (
+    BACKSTOP_SECONDS,
+    MAX_PENDING,
+    MAX_RECORDS,
+    MAX_TIDYING,
+    NewTask,
+    Originator,
+    Status,
+    Submitted,
+    Task,
+)
+>>>>>>> part-adap
 from muniment.names import MAX_FACT_BYTES, UNIX_ADDRESS, ContextMode, __version__
 from muniment.store import erase as erasing
 from muniment.store.audit import head
@@ -104,18 +119,18 @@ def rendered(task: QueuedTask, call: Call, viewer: Originator) -> AnyTask:
 async def remember(call: Call) -> Response:
     """Accept a fact."""
     document = await call.json("invalid_content")
-    return await _accepted(call, "remember", asking.remember(document, call.workspace))
+    return await _accepted(call, asking.remember(document, call.workspace))
 
 
 async def forget(call: Call) -> Response:
     """Accept words of what is to be forgotten."""
     document = await call.json("invalid_query")
-    return await _accepted(call, "forget", asking.forget(document, call.workspace))
+    return await _accepted(call, asking.forget(document, call.workspace))
 
 
 async def dream(call: Call) -> Response:
     """Accept a dream."""
-    return await _accepted(call, "dream", asking.dream(await call.json(), call.workspace))
+    return await _accepted(call, asking.dream(await call.json(), call.workspace))
 
 
 async def look(call: Call) -> Response:
@@ -166,34 +181,31 @@ async def list_tasks(call: Call) -> Response:
     return answered(contract.TaskList(tasks=[task for _, task in page], next_cursor=more))
 
 
-async def accept(
-    call: Call, kind: Kind, wanted: asking.WantedTask, originator: Originator, key: str | None = None
-) -> Submitted:
+async def accept(call: Call, asked: NewTask, originator: Originator, key: str | None = None) -> Submitted:
     """Accept a task of a workspace.
 
     Args:
         call: who asks, and where.
-        kind: what is to be done.
-        wanted: what is asked.
+        asked: what is to be done; it is trusted no more than who asks.
         originator: who is told of it.
         key: names this request; the same one again is the same task.
 
     Raises:
         HttpProblem: it is not accepted.
     """
-    await call.core.check(call.workspace, kind)
-    trust = wanted.trust.capped(call.principal.trust)
-    asked = NewTask(kind, wanted.arguments, originator, wanted.shown, trust, wanted.ref, key)
-    return await call.core.submit(call.workspace, asked, call.request.headers.getlist("traceparent"))
+    await call.core.check(call.workspace, asked.kind)
+    trust = asked.trust.capped(call.principal.trust)
+    task = replace(asked, originator=originator, trust=trust, repeat=key)
+    return await call.core.submit(call.workspace, task, call.request.headers.getlist("traceparent"))
 
 
-async def _accepted(call: Call, kind: Kind, wanted: asking.WantedTask) -> Response:
+async def _accepted(call: Call, asked: NewTask) -> Response:
     """Accept a task, and answer where it is."""
     originator = await call.originator()
     keys = call.request.headers.getlist("idempotency-key")
     if len(keys) > 1 or (keys and _KEY.fullmatch(keys[0]) is None):
         raise HttpProblem("invalid_request")
-    submitted = await accept(call, kind, wanted, originator, keys[0] if keys else None)
+    submitted = await accept(call, asked, originator, keys[0] if keys else None)
     task = submitted.task
     path = call.request.scope["raw_path"].decode("ascii")
     headers = {"Location": f"{path}/{task.id}", "Retry-After": "1"}

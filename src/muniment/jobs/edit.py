@@ -8,26 +8,23 @@ and removed, and is not asked about `pinned/`, which it keeps from runs.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime
+from dataclasses import replace
 
 from muniment.content.entry import parse
 from muniment.content.gates import decode
 from muniment.errors import NotFound, Refusal, RememberRefused, ToolError
+from muniment.jobs.job import id_of_task, run_of, terms_of
 from muniment.jobs.place import Place
-from muniment.kernel.cancel import Patience
 from muniment.kernel.change import ChangeSet, FileChange, digest
 from muniment.kernel.decide import Judge, Policy
 from muniment.kernel.names import RelPath, Trust, Verb
 from muniment.kernel.path import CanonicalPath, canonicalise, fold
 from muniment.recall.context import PINNED
-from muniment.sandbox import WAIT_SECONDS
-from muniment.store.audit import timestamp
-from muniment.store.commit import Commit, Terms, commit, granting
-from muniment.store.ledger import Run, root_key
-from muniment.store.trust import assessing, constant, new_ulid, stamp
+from muniment.store.commit import Commit, Stamp, Terms, commit, granting
+from muniment.store.ledger import Run
+from muniment.store.trust import constant, stamp
 
 KIND = "edit"
 
@@ -87,12 +84,11 @@ def moved_to_pinned(place: Place, path: CanonicalPath) -> tuple[CanonicalPath, R
         policy = for_move(place.policy, (path, other))
     except Refusal as error:
         raise RememberRefused(f"the change was refused: {error}") from error
-    before = place.roots[path.scope].root.read_bytes(path)
+    before = place.read(path)
     with suppress(NotFound):
-        place.roots[path.scope].root.read_bytes(other)
+        place.read(other)
         raise RememberRefused(f"{other.text} stands there already; rename one of the two")
-    assess = assessing(place.state, root_key(place.state, place.roots[path.scope]), path.scope, place.policy)
-    found = assess(path.rel, digest(before), before)
+    found = place.assessed(path, before)
     if found.held is not None:  # What a commit wrote is held back no more.
         told = f"{path.text} is held back from models ({found.held}), and would not be once it is moved"
         raise RememberRefused(f"{told}; change what it says first")
@@ -119,6 +115,24 @@ def for_move(policy: Policy, paths: Sequence[CanonicalPath]) -> Policy:
     return granting(policy, [Verb.CREATE, Verb.MODIFY], paths)
 
 
+def commit_edit(changes: Sequence[FileChange], terms: Terms) -> Commit:
+    """Commit what somebody does to entries that he names.
+
+    Raises:
+        RememberRefused: gates, quotas or the policy do not let it be so.
+        MunimentError: as `store.commit`.
+    """
+    try:
+        return commit([ChangeSet(tuple(changes))], terms)
+    except (Refusal, ToolError) as error:
+        raise RememberRefused(f"the change was refused: {error}") from error
+
+
+def stamped_like(befores: Mapping[CanonicalPath, bytes]) -> Stamp:
+    """Completes new bytes as those of the entries that were, by their new paths: they keep their ids."""
+    return lambda data, _base, path, run: stamp(data, befores[path], path, run)
+
+
 def _committed(
     place: Place,
     policy: Policy,
@@ -129,17 +143,8 @@ def _committed(
     reviewed: bool = False,
 ) -> tuple[Run, Commit]:
     """Commit what the owner does to the entry that was `before`."""
-    run = Run(
-        f"{KIND}-{new_ulid()}", timestamp(datetime.now(UTC)), Trust.OWNER, "owner", place.policy.label, KIND
-    )
-    patience = Patience(time.monotonic() + WAIT_SECONDS)
-
-    def stamped(data: bytes, _base: bytes | None, path: CanonicalPath, run: Run) -> bytes:
-        return stamp(data, before, path, run)
-
-    rule = constant(trust)
-    terms = Terms(policy, place.roots, patience, place.state, run, rule, stamp=stamped, reviewed=reviewed)
-    try:
-        return run, commit([ChangeSet(changes)], terms)
-    except (Refusal, ToolError) as error:
-        raise RememberRefused(f"the change was refused: {error}") from error
+    run = run_of(place, KIND, id_of_task(KIND, None), Trust.OWNER, "owner")
+    patience = place.patience()
+    stamped = stamped_like({each.path: before for each in changes})
+    terms = replace(terms_of(place, run, patience, constant(trust)), policy=policy, stamp=stamped)
+    return run, commit_edit(changes, replace(terms, reviewed=reviewed))

@@ -60,6 +60,7 @@ from muniment.jobs.request import (
     ForgetResult,
     Removed,
     Spared,
+    bytes_of,
 )
 from muniment.kernel.change import ChangeSet, FileChange, digest
 from muniment.kernel.decide import Judge
@@ -71,7 +72,7 @@ from muniment.store.audit import timestamp
 from muniment.store.catalog import View
 from muniment.store.commit import commit
 from muniment.store.ledger import ChangeRow, CommitRow, RootKey, source_of
-from muniment.store.trust import Ruling, assessing
+from muniment.store.trust import Ruling
 from muniment.store.upkeep import view_of
 
 # -- matching ----------------------------------------------------------------------------------------
@@ -219,8 +220,7 @@ def expired_by(place: Place, done: CommitRow) -> frozenset[str]:
         path, before = item.change.path, item.change.before
         if item.change.after is not None or before is None:
             continue
-        assess = assessing(place.state, item.root, path.scope, place.policy)
-        expires = assess(path.rel, digest(before), before).expires
+        expires = place.assessed(path, before).expires
         if expires is not None and expires <= done.run.at:
             found.add(path.text)
     return frozenset(found)
@@ -283,7 +283,7 @@ SHOWN_CHARS: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class _Meant:
+class _ForgetMatch:
     """Something that the query means: an entry, or a part of one."""
 
     holding: Holding
@@ -317,10 +317,7 @@ class _Forgetting(Job[ForgetResult]):
 
     def check(self) -> str:
         """Step 1, but for the words: what is asked can be told from anything else that was asked."""
-        try:
-            size = len(self.query.encode())
-        except UnicodeEncodeError:
-            raise InvalidContent("the text is not valid Unicode: it holds half of a character pair") from None
+        size = bytes_of(self.query)
         if size > MAX_QUERY_BYTES:
             raise InvalidContent(
                 f"the text has {size} bytes; what is to be forgotten may have {MAX_QUERY_BYTES}"
@@ -418,7 +415,10 @@ def _attempt(task: _Forgetting, wanted: Wanted, scopes: Sequence[Scope]) -> Forg
         if not matches or not task.is_by_rules:
             with closing(Stemmer()) as stemmer:
                 near = _near(task, views, matches, Description(task.query, stemmer))
-                matches = _by_rules(task, matches, near) if task.is_by_rules else _chosen(task, matches, near)
+                if task.is_by_rules:
+                    task.near = _first_paths(near)
+                else:
+                    matches = _chosen(task, matches, near)
     # Counted before anything is cut out: that costs a look at the whole file for each item.
     if (told := _too_many(matches, task.place.policy.changes.max_forget)) is not None:
         return _refused(task, matches, told)
@@ -470,14 +470,14 @@ def _paths(removed: Iterable[Removed]) -> str:
     return ", ".join(dict.fromkeys(each.path for each in removed))
 
 
-def _too_many(matches: Sequence[_Meant], limit: int) -> str | None:
+def _too_many(matches: Sequence[_ForgetMatch], limit: int) -> str | None:
     """Step 5: what is wrong with so many matches; None: nothing."""
     if len(matches) <= limit:
         return None
     return f"this means {len(matches)} things, and one forget may remove {limit}; use more words"
 
 
-def _refused(task: _Forgetting, matches: Sequence[_Meant], told: str) -> ForgetResult:
+def _refused(task: _Forgetting, matches: Sequence[_ForgetMatch], told: str) -> ForgetResult:
     """A preview that names all of them; where they were to be removed, an error that names some."""
     if not task.request.yes:
         task.notes.append(told)
@@ -494,7 +494,7 @@ def _refused(task: _Forgetting, matches: Sequence[_Meant], told: str) -> ForgetR
     )
 
 
-def _matches(task: _Forgetting, view: View, wanted: Wanted) -> Iterator[_Meant]:
+def _matches(task: _Forgetting, view: View, wanted: Wanted) -> Iterator[_ForgetMatch]:
     """Steps 2 and 3: what of a scope is meant and may be removed."""
     place, judge, scope = task.place, Judge(task.place.policy), view.scope
     named = wanted if isinstance(wanted, CanonicalPath) else None
@@ -515,7 +515,7 @@ def _matches(task: _Forgetting, view: View, wanted: Wanted) -> Iterator[_Meant]:
         yield from _meant(task, judge, holding, wanted)
 
 
-def _meant(task: _Forgetting, judge: Judge, holding: Holding, wanted: Wanted) -> Iterator[_Meant]:
+def _meant(task: _Forgetting, judge: Judge, holding: Holding, wanted: Wanted) -> Iterator[_ForgetMatch]:
     path, entry = holding.path, holding.entry
     found = Meant(is_whole=True) if isinstance(wanted, CanonicalPath) else meant(entry, path.rel, wanted)
     if found is None:
@@ -529,19 +529,24 @@ def _meant(task: _Forgetting, judge: Judge, holding: Holding, wanted: Wanted) ->
         task.kept.append(Spared(path.text, reason))
         return
     if found.is_whole:
-        name = titled(entry, path.rel).name if holding.row.held is None else holding.row.name
-        yield _Meant(holding, None, removal(path, entry, name))
+        yield _whole(holding)
     if found.is_labelled:
         task.notes.append(f"{path.text}: its name or description says it too, and stays")
     yield from _parts(holding, entry, found.items)
 
 
-def _parts(holding: Holding, entry: Entry, parts: Sequence[Item]) -> Iterator[_Meant]:
+def _whole(holding: Holding) -> _ForgetMatch:
+    path, entry, row = holding.path, holding.entry, holding.row
+    name = titled(entry, path.rel).name if row.held is None else row.name
+    return _ForgetMatch(holding, None, removal(path, entry, name))
+
+
+def _parts(holding: Holding, entry: Entry, parts: Sequence[Item]) -> Iterator[_ForgetMatch]:
     told = removals(holding.path, entry, parts)
-    yield from (_Meant(holding, part, removed) for part, removed in zip(parts, told, strict=True))
+    yield from (_ForgetMatch(holding, part, removed) for part, removed in zip(parts, told, strict=True))
 
 
-def _undenied(task: _Forgetting, matches: Sequence[_Meant], words: Sequence[str]) -> list[_Meant]:
+def _undenied(task: _Forgetting, matches: Sequence[_ForgetMatch], words: Sequence[str]) -> list[_ForgetMatch]:
     """The matches without those that say that the words do not hold (step 3), which are kept.
 
     What only denies them goes where nothing else is meant: then that is what the words are about.
@@ -553,7 +558,7 @@ def _undenied(task: _Forgetting, matches: Sequence[_Meant], words: Sequence[str]
         said = vocabulary(text)
         return frozenset(word for word in words if said.holds([word]))
 
-    left: list[_Meant] = []
+    left: list[_ForgetMatch] = []
     for match in matches:
         if match.holding.row.held is None and ended(match.said, says):
             task.kept.append(Spared(match.removed.path, f"{_OVER}{_HOW}"))
@@ -571,8 +576,8 @@ def _undenied(task: _Forgetting, matches: Sequence[_Meant], words: Sequence[str]
 
 
 def _near(
-    task: _Forgetting, views: Sequence[View], matches: Sequence[_Meant], asked: Description
-) -> Iterator[_Meant]:
+    task: _Forgetting, views: Sequence[View], matches: Sequence[_ForgetMatch], asked: Description
+) -> Iterator[_ForgetMatch]:
     """What may be removed and is near, but for what is meant or kept: the best first."""
     place, judge, by_key = task.place, Judge(task.place.policy), {RootKey(view.key): view for view in views}
     passed = {match.removed.path for match in matches} | {each.path for each in task.kept}
@@ -595,22 +600,18 @@ def _near(
         )
 
 
-def _near_in(task: _Forgetting, holding: Holding, asked: Description) -> Iterator[_Meant]:
+def _near_in(task: _Forgetting, holding: Holding, asked: Description) -> Iterator[_ForgetMatch]:
     """What of an entry is near: parts of it, or all, as it is where no model is shown any."""
     entry = holding.entry
     parts = None if task.is_by_rules else near_parts(entry, asked.said_in)
     if parts is None:
-        name = titled(entry, holding.path.rel).name
-        yield _Meant(holding, None, removal(holding.path, entry, name))
+        yield _whole(holding)
     elif parts and _reason_for_items(holding, parts) is None:
         yield from _parts(holding, entry, parts)
 
 
-def _by_rules(task: _Forgetting, matches: Sequence[_Meant], near: Iterable[_Meant]) -> list[_Meant]:
-    """Step 4 without a model."""
-    if not matches:
-        task.near = tuple(dict.fromkeys(each.removed.path for each in near))[:SHOWN_PATHS]
-    return list(matches)
+def _first_paths(matches: Iterable[_ForgetMatch]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(each.removed.path for each in matches))[:SHOWN_PATHS]
 
 
 def _reason_for_items(holding: Holding, items: Sequence[Item]) -> str | None:
@@ -625,10 +626,12 @@ def _reason_for_items(holding: Holding, items: Sequence[Item]) -> str | None:
     return None
 
 
-def _chosen(task: _Forgetting, matches: Sequence[_Meant], near: Iterable[_Meant]) -> list[_Meant]:
+def _chosen(
+    task: _Forgetting, matches: Sequence[_ForgetMatch], near: Iterable[_ForgetMatch]
+) -> list[_ForgetMatch]:
     """Step 4: what a model says is described, of what holds all the words and of what is near."""
     now = timestamp(datetime.now(UTC))
-    shown: list[_Meant] = []
+    shown: list[_ForgetMatch] = []
     for match in matches:
         row = match.holding.row
         if row.held is not None:
@@ -648,17 +651,17 @@ def _chosen(task: _Forgetting, matches: Sequence[_Meant], near: Iterable[_Meant]
     if left_out:
         task.notes.append(f"{task.model.name} left out {left_out} of {len(shown)} that hold these words")
     if not chosen:
-        task.near = tuple(dict.fromkeys(each.removed.path for each in options))[:SHOWN_PATHS]
+        task.near = _first_paths(options)
     return [options[number] for number in chosen]
 
 
-def _change_set(matches: Iterable[_Meant], kept: list[Spared]) -> tuple[ChangeSet, list[_Meant]]:
+def _change_set(matches: Iterable[_ForgetMatch], kept: list[Spared]) -> tuple[ChangeSet, list[_ForgetMatch]]:
     """What removes the matches, and those of them that it removes; the others are kept."""
-    of_file: dict[str, list[_Meant]] = {}
+    of_file: dict[str, list[_ForgetMatch]] = {}
     for match in matches:
         of_file.setdefault(match.removed.path, []).append(match)
     changes: list[FileChange] = []
-    going: list[_Meant] = []
+    going: list[_ForgetMatch] = []
     for ours in of_file.values():
         holding = ours[0].holding
         content, cut = _cut(ours, kept)
@@ -668,11 +671,11 @@ def _change_set(matches: Iterable[_Meant], kept: list[Spared]) -> tuple[ChangeSe
     return ChangeSet(tuple(changes)), going
 
 
-def _cut(matches: Sequence[_Meant], kept: list[Spared]) -> tuple[bytes | None, list[_Meant]]:
+def _cut(matches: Sequence[_ForgetMatch], kept: list[Spared]) -> tuple[bytes | None, list[_ForgetMatch]]:
     """A file without the items of matches, None where nothing is left; and those that could be removed."""
     data, body = matches[0].holding.data, matches[0].holding.entry.body
     before = data[: len(data) - len(body.encode())]
-    done: list[_Meant] = []
+    done: list[_ForgetMatch] = []
     for match in reversed(matches):  # From the last on, so that the others stay where they are.
         if match.item is None:
             return None, [match]

@@ -75,8 +75,8 @@ from muniment.sandbox import Sandbox
 from muniment.store.audit import described
 from muniment.store.commit import Commit
 from muniment.store.index import excerpt, is_index_path
-from muniment.store.ledger import SUPERSEDES, ChangeRow, CommitRow, Run, root_key
-from muniment.store.trust import NO_RELATIONS, SEE, Ruling, by_words, stamp, trust_at
+from muniment.store.ledger import SUPERSEDES, ChangeRow, CommitRow, Run
+from muniment.store.trust import NO_RELATIONS, SEE, Ruling, by_words, stamp
 from muniment.store.upkeep import expired_in, is_as_written, trusted_less, trusts_shown
 from muniment.tools.calls import WRITING_TOOLS, Outcome, stopped
 
@@ -251,12 +251,11 @@ def _trust_at(place: Place, box: Sandbox, path: CanonicalPath, made: Collection[
     """The trust of what stands at a path that was shown; None where the run had written that itself."""
     try:
         found = box.without_links(path)
-        root = place.roots[found.scope]
-        content = root.root.read_bytes(found)
+        content = place.read(found)
     except (PathEscape, Refusal, ToolError):
         # It went since: nobody can say any more who it came from.
         return None if path.text in made else Trust.EXTERNAL
-    return trust_at(place.state, root_key(place.state, root), found, content, place.policy)
+    return place.trust_at(found, content)
 
 
 # -- remember ----------------------------------------------------------------------------------------
@@ -347,7 +346,19 @@ class _Remembering(Job[RememberResult]):
                 return super().as_error(problem)
 
     def of_event(self, result: RememberResult) -> dict[str, object]:
-        return _logged(result)
+        escape = result.error if isinstance(result.error, PathEscape) else None
+        return {
+            "run": RUN_NAME,
+            "via": None if escape is None else str(escape.via),
+            "tool": None if escape is None else escape.tool,
+            "touched_scopes": list(result.touched_scopes),
+            "files": len(result.files_touched),
+            "turns": result.turns,
+            "seconds": round(result.seconds, 3),
+            "policy": result.policy,
+            "enforcement": result.enforcement,
+            "missing_layers": list(result.missing_layers),
+        }
 
     def require_fact(self, fact: str, texts: Collection[str]) -> None:
         """Step 6: raise where what was written or named does not hold `fact`; the rules may hold a part."""
@@ -675,10 +686,8 @@ def _known_entries(task: _Remembering, box: Sandbox, outcome: RunOutcome) -> dic
                 shown.text in outcome.final_text or path.text in outcome.final_text
             )
             if is_named:
-                root = place.roots[path.scope]
-                content = root.root.read_bytes(path)
-                trust = trust_at(place.state, root_key(place.state, root), path, content, place.policy)
-                if trust.satisfies(task.request.trust) and task.lasts(content):
+                content = place.read(path)
+                if place.trust_at(path, content).satisfies(task.trust) and task.lasts(content):
                     known[path.text] = _body(content)
         except (PathEscape, Refusal, ToolError):
             continue
@@ -691,7 +700,7 @@ def _indexes(brief: Brief, place: Place, policy: Policy, reader: Trust) -> tuple
         return ()
     return tuple(
         IndexExcerpt(scope, policy.trust_of(scope), shown)
-        for scope in (each.name for each in brief.scopes if each.writable)
+        for scope in brief.writable
         if (shown := shown_index(place, policy, scope, reader)) is not None
     )
 
@@ -716,7 +725,7 @@ def shown_index(place: Place, policy: Policy, scope: Scope, reader: Trust) -> st
         return rel not in over and judge.allows(Verb.LIST, path) and judge.allows(Verb.READ, path)
 
     try:
-        index = root.root.read_bytes(CanonicalPath(scope, RelPath(INDEX_NAME)))
+        index = place.read(CanonicalPath(scope, RelPath(INDEX_NAME)))
     except (PathEscape, ToolError):
         return None  # Without an index the agent still has its tools; the next commit writes one.
     # Of another's making it may say anything, and nobody could tell how far to trust that.
@@ -731,19 +740,3 @@ def _failed(message: str) -> JobFailed:
 
 def _expiry_of(row: ChangeRow) -> datetime | None:
     return None if row.change.after is None else parse(row.change.after).expires
-
-
-def _logged(result: RememberResult) -> dict[str, object]:
-    escape = result.error if isinstance(result.error, PathEscape) else None
-    return {
-        "run": RUN_NAME,
-        "via": None if escape is None else str(escape.via),
-        "tool": None if escape is None else escape.tool,
-        "touched_scopes": list(result.touched_scopes),
-        "files": len(result.files_touched),
-        "turns": result.turns,
-        "seconds": round(result.seconds, 3),
-        "policy": result.policy,
-        "enforcement": result.enforcement,
-        "missing_layers": list(result.missing_layers),
-    }

@@ -178,15 +178,24 @@ def check_content(content: str) -> str:
         raise InvalidContent("there is nothing to remember: the text is empty")
     if "\0" in fact:
         raise InvalidContent("the text holds a NUL character")
-    try:
-        size = len(fact.encode())
-    except UnicodeEncodeError:
-        raise InvalidContent("the text is not valid Unicode: it holds half of a character pair") from None
+    size = bytes_of(fact)
     if size > MAX_FACT_BYTES:
         raise InvalidContent(f"the text has {size} bytes; a fact may have {MAX_FACT_BYTES}")
     if overlong_run(fact) is not None:
         raise InvalidContent(f"the text holds more than {MAX_MARKS} combining marks in a row; leave them out")
     return fact
+
+
+def bytes_of(text: str) -> int:
+    """How many bytes of UTF-8 a text has.
+
+    Raises:
+        InvalidContent: none, since it holds half a character.
+    """
+    try:
+        return len(text.encode())
+    except UnicodeEncodeError:
+        raise InvalidContent("the text is not valid Unicode: it holds half of a character pair") from None
 
 
 # -- forget request ----------------------------------------------------------------------------------

@@ -11,7 +11,6 @@ A4 It commits at most once, under a task of its own, with the trusts that were s
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -56,7 +55,6 @@ from muniment.store.ledger import (
     content_before,
     history,
     of_task,
-    root_key,
     undone_by,
     why,
 )
@@ -72,7 +70,7 @@ from muniment.store.review import (
     turn_down,
 )
 from muniment.store.state import State
-from muniment.store.trust import Ruling, trust_at
+from muniment.store.trust import Ruling
 
 # -- history -----------------------------------------------------------------------------------------
 #
@@ -119,12 +117,11 @@ def why_of(place: Place, unsafe_path: str) -> Why:
         ManagedMemoryUnavailable: the state cannot be used.
     """
     path = place.path(unsafe_path)
-    root = place.roots[path.scope]
     try:
-        present = digest(root.root.read_bytes(path))
+        present = digest(place.read(path))
     except NotFound:
         present = None
-    return why(place.state, root_key(place.state, root), path, present, place.policy.trust_of(path.scope))
+    return why(place.state, place.key(path.scope), path, present, place.policy.trust_of(path.scope))
 
 
 def content_of(place: Place, unsafe_path: str, task: str) -> bytes | None:
@@ -137,21 +134,18 @@ def content_of(place: Place, unsafe_path: str, task: str) -> bytes | None:
         ManagedMemoryUnavailable: the state cannot be used.
     """
     path = place.path(unsafe_path)
-    return content_at(place.state, root_key(place.state, place.roots[path.scope]), path, task)
+    return content_at(place.state, place.key(path.scope), path, task)
 
 
 def diff_of(place: Place, unsafe_path: str, task: str) -> tuple[str, ...]:
     """What a task changed in a file, line by line, as a review shows it. Raises as `content_of`."""
     path = place.path(unsafe_path)
-    key = root_key(place.state, place.roots[path.scope])
+    key = place.key(path.scope)
     before = content_before(place.state, key, path, task)
     return tuple(changed_lines(before, content_at(place.state, key, path, task)))
 
 
 # -- review ------------------------------------------------------------------------------------------
-
-WAIT_SECONDS: Final = 60.0
-"""Seconds that a decision waits for the locks of its roots."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +210,7 @@ def show(review_id: str, place: Place) -> Shown:
     def current(path: str) -> bytes | None:
         found = canonicalise(path, place.roots)
         try:
-            return place.roots[found.scope].root.read_bytes(found)
+            return place.read(found)
         except NotFound:
             return None
         except (ToolError, PathEscape) as error:
@@ -264,7 +258,7 @@ def approve(review_id: str, digest: str, place: Place, *, cancel: Cancel | None 
         load(state, review_id)  # Asked under the locks: nobody can reject it from here on.
         return Ruling(trusts.get(draft.path) or asked.trust)
 
-    patience = Patience(time.monotonic() + WAIT_SECONDS, cancel)
+    patience = place.patience(cancel)
     terms = replace(terms_of(place, run, patience, trust), reviewed=True)
     try:
         done = commit([held.change_set], terms)
@@ -294,8 +288,7 @@ def reject(review_id: str, place: Place, *, cancel: Cancel | None = None) -> Dec
         NotFound, ReviewClosed, InvalidScope: as `approve`.
         ManagedMemoryUnavailable, DeadlineExceeded, Cancelled: it stays pending.
     """
-    patience = Patience(time.monotonic() + WAIT_SECONDS, cancel)
-    turn_down(place.state, review_id, place.roots, patience, timestamp(datetime.now(UTC)))
+    turn_down(place.state, review_id, place.roots, place.patience(cancel), timestamp(datetime.now(UTC)))
     return Decided(review_id, None)
 
 
@@ -356,7 +349,7 @@ def undo(task: str, place: Place, *, trust: Trust = Trust.OWNER, cancel: Cancel 
         cancel: ends it early; once the commit has begun to write it runs to its end.
     """
     run = replace(run_of(place, "undo", id_of_task("undo", None), trust, DECIDED_BY), undoes=task)
-    patience = Patience(time.monotonic() + WAIT_SECONDS, cancel)
+    patience = place.patience(cancel)
 
     def of_event(result: UndoResult) -> dict[str, object]:
         # What is no task may be any text.
@@ -441,7 +434,7 @@ def _change_set(changes: Sequence[ChangeRow], scopes: Sequence[Scope], place: Pl
 
 def _is_as_left(place: Place, path: CanonicalPath, left: bytes | None) -> bool:
     try:
-        return place.roots[path.scope].root.read_bytes(path) == left
+        return place.read(path) == left
     except NotFound:
         return left is None
     except (ToolError, PathEscape):
@@ -450,9 +443,6 @@ def _is_as_left(place: Place, path: CanonicalPath, left: bytes | None) -> bool:
 
 def _trust_of(draft: FileChange, place: Place) -> Trust:
     """The trust of bytes that come back (U1)."""
-    scope = draft.path.scope
     if draft.after is None:
-        return place.policy.trust_of(scope)
-    return trust_at(
-        place.state, root_key(place.state, place.roots[scope]), draft.path, draft.after, place.policy
-    )
+        return place.policy.trust_of(draft.path.scope)
+    return place.trust_at(draft.path, draft.after)

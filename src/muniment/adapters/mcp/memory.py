@@ -606,12 +606,12 @@ class CommitsSince:
 
         Cost: a query, one for each root, and one more for each commit.
         """
-        from muniment.store.ledger import of_task, root_key
+        from muniment.store.ledger import of_task
         from muniment.store.tasks import read
 
         place = self._place()
         state, seen = place.state, _seen_at(place)
-        names = {root_key(state, root): scope for scope, root in place.roots.items()}
+        names = place.scopes_by_key()
         is_changed, paths = False, dict[str, None]()
         while found := read(state.ledger, self._number, PAGE):
             self._number = found[-1].number

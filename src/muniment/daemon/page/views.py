@@ -153,7 +153,7 @@ def _read(place: Place, unsafe_path: str) -> tuple[CanonicalPath, bytes | None]:
     """A path, and the bytes that stand there; None: nothing does."""
     path = place.path(unsafe_path)
     try:
-        return path, place.roots[path.scope].root.read_bytes(path)
+        return path, place.read(path)
     except NotFound:
         return path, None
 
