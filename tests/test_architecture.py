@@ -416,7 +416,7 @@ def test_the_store_fills_columns_by_their_names_and_takes_no_row_apart_by_place(
 MAY_CATCH_ALL = of(
     "muniment",
     "fence.zygote daemon.acp lane recall.session recall.recaller recall.meaning testing.corpus.driver "
-    "store.writer tracing adapters.mcp.server client.mcp fleet.node fleet.queue",
+    "tracing adapters.mcp.server client.mcp fleet.node fleet.queue",
 )
 
 

@@ -45,7 +45,7 @@ from muniment.errors import (
 from muniment.fence.pool import shared_zygote
 from muniment.jobs.place import Place
 from muniment.kernel.cancel import Patience
-from muniment.lane import NewTask, Submitted
+from muniment.lane import NewTask, Submitted, Writer
 from muniment.opening import open_state
 from muniment.projects import find_project
 from muniment.settings import Settings
@@ -53,7 +53,6 @@ from muniment.store import tasks
 from muniment.store.database import Ledger
 from muniment.store.tasks import Originator, QueuedTask
 from muniment.store.watching import looks_of
-from muniment.store.writer import Writer
 from muniment.tracing import TraceParents
 
 if TYPE_CHECKING:

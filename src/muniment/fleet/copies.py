@@ -90,10 +90,19 @@ class OpenCopy:
     """
 
     workspace: Workspace
-    state: State
     place: Place
     number: int
     erased: int
+
+    @property
+    def state(self) -> State:
+        """Of it."""
+        return self.place.state
+
+    def close(self) -> None:
+        """Give its descriptors back."""
+        self.state.close()  # First: it looks at the roots.
+        self.workspace.close()
 
 
 class WorkingCopy:
@@ -343,8 +352,7 @@ class WorkingCopy:
             if found is None:
                 self._build(opened, patience)
             elif opened.erased != erased or opened.number > number:
-                opened.workspace.close()
-                opened.state.close()
+                opened.close()
                 self._delete()
                 return self._open(patience)
             elif opened.number < number:
@@ -352,8 +360,7 @@ class WorkingCopy:
                 return self._followed(opened, number, patience)
         except BaseException:
             if self._opened is None:
-                opened.workspace.close()
-                opened.state.close()
+                opened.close()
             raise
         self._opened = opened
         return opened
@@ -385,7 +392,7 @@ class WorkingCopy:
         except BaseException:
             state.close()
             raise
-        return OpenCopy(workspace, state, place, number, erased)
+        return OpenCopy(workspace, place, number, erased)
 
     def _build(self, opened: OpenCopy, patience: Patience) -> None:
         """Fill an empty copy."""
@@ -399,7 +406,7 @@ class WorkingCopy:
         self, opened: OpenCopy, changes: Sequence[FileChange], patience: Patience, known: Known | None = None
     ) -> None:
         place = opened.place
-        copied.carry_out(changes, opened.state, place.roots, place.policy, patience, known)
+        copied.carry_out(changes, place.state, place.roots, place.policy, patience, known)
 
     # -- on disk
 
@@ -419,8 +426,7 @@ class WorkingCopy:
     def _close(self) -> None:
         opened, self._opened = self._opened, None
         if opened is not None:
-            opened.state.close()
-            opened.workspace.close()
+            opened.close()
 
     def _delete(self) -> None:
         self._unmark()

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from muniment import events, lane
 from muniment.cancelling import Cancel
@@ -25,8 +25,9 @@ from muniment.fleet.copies import OpenCopy, WorkingCopy
 from muniment.jobs.place import Place
 from muniment.kernel.cancel import Patience
 from muniment.kernel.names import Trust
-from muniment.lane import Lane, LaneRunner, NewTask, Submitted
+from muniment.lane import Carrier, Lane, LaneRunner, NewTask, Submitted
 from muniment.store import tasks
+from muniment.store.database import Ledger
 from muniment.store.postgres import HomeLedger
 from muniment.store.state import LedgerState, shared_root_key
 from muniment.store.tasks import OWNER, Originator
@@ -309,22 +310,20 @@ class HomeCore(ServedCore):
             return await self._node.asked(ask)
 
 
-class _InTransactions:
+class _InTransactions(Carrier):
     """Carries out each change in a transaction of its own: the database groups commits by itself."""
 
-    def __init__(self, ledger: Any) -> None:
+    def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
 
     def submit(self, change: Callable[[], T]) -> Future[T]:
         """See `Writer.submit`; done on return."""
         future: Future[T] = Future()
         try:
-            future.set_result(self.run(change))
+            with self._ledger.transaction():
+                value = change()
         except MunimentError as error:
             future.set_exception(error)
+        else:
+            future.set_result(value)
         return future
-
-    def run(self, change: Callable[[], T]) -> T:
-        """As `submit`, and wait."""
-        with self._ledger.transaction():
-            return change()

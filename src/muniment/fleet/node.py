@@ -24,7 +24,7 @@ from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 from weakref import WeakValueDictionary
 
 import psycopg
@@ -253,11 +253,14 @@ class FleetNode(ServingCore):
             raise self.unavailable() from None
 
     def _principal(self, digest: str) -> Principal | None:
+        home = self._at_door("SELECT home_of(%s)", digest)
+        return None if home is None else self.home(home).principal(digest)
+
+    def _at_door(self, query: str, sent: str) -> Any:
+        """What is known of a token or its name, whosever it is."""
         with self._pool.connection() as connection:
-            found = connection.execute("SELECT home_of(%s)", (digest,)).fetchone()
-        if found is None or found[0] is None:
-            return None
-        return self.home(found[0]).principal(digest)
+            found = connection.execute(query, (sent,)).fetchone()
+        return None if found is None else found[0]
 
     def of(self, principal: Principal) -> ServedCore:
         """What whoever asks is served by: his home, or for the node's operator the node."""
@@ -272,14 +275,9 @@ class FleetNode(ServingCore):
         else:
             if self.problem == LedgerAway.code:
                 raise self.unavailable()
-            known = await self.asked(lambda: self._hello(unsafe_name))
-            found = known or found
+            known = await self.asked(partial(self._at_door, "SELECT hello_of(%s)", unsafe_name))
+            found = found if known is None else bytes(known)
         return hello_proof(found, nonce, address)
-
-    def _hello(self, name: str) -> bytes | None:
-        with self._pool.connection() as connection:
-            found = connection.execute("SELECT hello_of(%s)", (name,)).fetchone()
-        return None if found is None or found[0] is None else bytes(found[0])
 
     async def problems(self) -> dict[str, str | None]:
         """By the node's name, the code of what keeps it from taking tasks now; None: nothing does."""

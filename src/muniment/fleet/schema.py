@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -71,6 +72,26 @@ def migrate(url: str, key: bytes, role: str = ROLE) -> tuple[str, ...]:
         raise LedgerAway("the database") from error
     except psycopg.errors.InsufficientPrivilege as error:
         raise ConfigInvalid(f"this role may not make the tables: {error.diag.message_primary}") from None
+
+
+@contextmanager
+def owning(url: str, home: str = "") -> Iterator[psycopg.Connection[Any]]:
+    """A transaction of the owner of the tables, in a home.
+
+    Raises:
+        ConfigInvalid: there is no ledger, or the role may not.
+        LedgerAway: nobody answers.
+    """
+    try:
+        with psycopg.connect(url, options="-c search_path=muniment") as connection:
+            connection.execute("SELECT set_config('muniment.home', %s, true)", (home,))
+            yield connection
+    except psycopg.errors.UndefinedTable:
+        raise ConfigInvalid("the database has no ledger yet; run: muniment fleet migrate") from None
+    except psycopg.errors.InsufficientPrivilege:
+        raise ConfigInvalid("this role may not; name the one that owns the tables") from None
+    except psycopg.OperationalError as error:
+        raise LedgerAway("the database") from error
 
 
 def _migrated(connection: psycopg.Connection[Any], key: bytes, role: str) -> Iterator[str]:
@@ -213,18 +234,12 @@ def status(url: str) -> dict[str, Any]:
         ConfigInvalid: the database has no ledger.
         LedgerAway: nobody answers.
     """
-    try:
-        with psycopg.connect(
-            url, options="-c search_path=muniment", row_factory=psycopg.rows.dict_row
-        ) as asked:
-            nodes = asked.execute(
-                "SELECT name, version, running, problem, extract(epoch FROM now() - seen)::float AS seconds "
-                "FROM node ORDER BY name"
-            ).fetchall()
-            waiting = asked.execute("SELECT * FROM count_tasks() ORDER BY status").fetchall()
-            (counts,) = asked.execute("SELECT * FROM count_homes()").fetchall()
-    except psycopg.errors.UndefinedTable:
-        raise ConfigInvalid("the database has no ledger yet; run: muniment fleet migrate") from None
-    except psycopg.OperationalError as error:
-        raise LedgerAway("the database") from error
+    with owning(url) as connection:
+        asked = connection.cursor(row_factory=psycopg.rows.dict_row)
+        nodes = asked.execute(
+            "SELECT name, version, running, problem, extract(epoch FROM now() - seen)::float AS seconds "
+            "FROM node ORDER BY name"
+        ).fetchall()
+        waiting = asked.execute("SELECT * FROM count_tasks() ORDER BY status").fetchall()
+        (counts,) = asked.execute("SELECT * FROM count_homes()").fetchall()
     return {**counts, "tasks": waiting, "nodes": nodes}

@@ -218,7 +218,11 @@ def verify(state: LedgerState, *, kept: Head | None = None) -> Verified:
         macs.append(mac)
     else:
         problems += _head_problems(state, len(macs) - 1, macs[-1])
-    if lost := _commits_without_record(state):
+    ((lost,),) = state.ledger.rows(
+        "SELECT count(*) FROM change_set WHERE done IS NOT NULL AND task NOT IN "
+        "(SELECT task FROM record WHERE kind = 'commit' AND task IS NOT NULL)"
+    )
+    if lost:
         problems.append(f"of {lost} of the commits the record is gone")
     if kept is not None and (kept.seq >= len(macs) or macs[kept.seq] != kept.mac):
         problems.append(f"the head kept elsewhere ({kept.seq}) is not in this ledger: it was cut or replaced")
@@ -251,14 +255,6 @@ def _head_problems(state: LedgerState, last: int, mac: bytes) -> list[str]:
     return [
         f"the chain ends with record {last}, but that was not written last: records were removed or added"
     ]
-
-
-def _commits_without_record(state: LedgerState) -> int:
-    found = state.ledger.rows(
-        "SELECT count(*) FROM change_set WHERE done IS NOT NULL AND task NOT IN "
-        "(SELECT task FROM record WHERE kind = 'commit' AND task IS NOT NULL)"
-    )
-    return int(found[0][0])
 
 
 def _erased(rows: list[tuple[Any, ...]]) -> dict[int, int]:

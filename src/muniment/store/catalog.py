@@ -288,11 +288,9 @@ class View:
             return
         above = {path[:end] for path in wanted for end, char in enumerate(path) if char == "/"} | {""}
         with self._catalog.transaction() as connection:
-            now_ns = self._clock()
             known = self.known(f"AND path IN ({', '.join('?' * len(above))})", *above)
             stale = _stale(self._bound.root, known)
-            visit = self._visit(connection, now_ns)
-            visit.run(dict.fromkeys({*stale, *wanted}))
+            self._visit(connection).run(dict.fromkeys({*stale, *wanted}))
 
     def follow(self, directories: Iterable[str]) -> None:
         """Bring the rows up to date after the caller's own writes in some directories.
@@ -406,19 +404,13 @@ class View:
     def _visited(self, stale: Stale, save: Callable[[], bool] | None) -> bool:
         """Whether directories were visited, without being overtaken."""
         with suppress(StoreConflict), self._catalog.transaction() as connection:
-            now_ns = self._clock()
-            visit = self._visit(connection, now_ns, save)
-            visit.run(stale)
+            self._visit(connection, save).run(stale)
             return True
         return False
 
-    def _visit(
-        self, connection: sqlite3.Connection, now_ns: int, save: Callable[[], bool] | None = None
-    ) -> Visit:
-        root = self._bound.root
-        return Visit(
-            connection, self.key, root, self._assess, embedder=self._embedder, now_ns=now_ns, save=save
-        )
+    def _visit(self, connection: sqlite3.Connection, save: Callable[[], bool] | None = None) -> Visit:
+        of, now_ns = (connection, self.key, self._bound.root, self._assess), self._clock()
+        return Visit(*of, embedder=self._embedder, now_ns=now_ns, save=save)
 
     def _begin_anew(self, basis: str) -> None:
         """Have every file read again: nothing that is recorded proves anything on another basis.

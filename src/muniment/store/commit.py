@@ -37,7 +37,7 @@ from muniment.store.ledger import (
 )
 from muniment.store.review import hold
 from muniment.store.state import State
-from muniment.store.trust import TrustedDraft, TrustRule, reasons_for_review, trust_at
+from muniment.store.trust import TrustRule, reasons_for_review, trust_at
 from muniment.store.upkeep import (
     Rename,
     after_recovery,
@@ -159,7 +159,7 @@ class _Work:
         )
         self._terms, self._state = terms, terms.state
         self._repeats: CommitRow | None = None
-        self._drafts: list[TrustedDraft] = []
+        self._drafts: list[tuple[FileChange, Trust | None, Trust]] = []
         self._notes: list[str] = []
 
     def recovered(self, done: Sequence[Recovered], held: LockedRoots) -> None:
@@ -195,16 +195,23 @@ class _Work:
             if terms.stamp is not None:
                 after = terms.stamp(after, change.before, path, replace(terms.run, trust=ruling.trust))
             change = replace(change, after=after, trust=ruling.trust)
-        self._drafts.append(TrustedDraft(change, held, ruling.by or ruling.trust))
+        self._drafts.append((change, held, ruling.by or ruling.trust))
         return change
 
     def accepted(self, judged: Judged) -> bool:
         """See `Proposal`: what has to wait for its owner waits."""
         terms = self._terms
-        reasons = reasons_for_review(self._drafts, terms.policy, self._is_new_text)
+        found = dict.fromkeys(
+            reason
+            for draft, held, by in self._drafts
+            for reason in reasons_for_review(
+                draft, held, by, terms.policy, is_new_text=self._is_new_text(draft)
+            )
+        )
+        reasons = tuple(found)
         if terms.reviewed:
             return not terms.dry_run
-        if not terms.attended and any(item.draft.after is None for item in self._drafts):
+        if not terms.attended and any(draft.after is None for draft, _, _ in self._drafts):
             reasons = (*reasons, "it removes entries, and nobody was there to say yes")
         if reasons and terms.dry_run:
             self._notes += [f"would wait for review: {reason}" for reason in reasons]
@@ -219,8 +226,8 @@ class _Work:
         tell_degraded(landed)
         temporary = partial(temporary_of_index, token)
         for scope in held:
-            paths = [item.draft.path for item in self._drafts if item.draft.path.scope == scope]
-            changed = {path.parent.rel for path in paths}
+            paths = [draft.path for draft, _, _ in self._drafts]
+            changed = {path.parent.rel for path in paths if path.scope == scope}
             self._notes += follow_or_tell(
                 self._state, held, self.facts.view(scope), temporary, changed=changed
             )

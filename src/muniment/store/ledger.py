@@ -268,10 +268,9 @@ def move_root(state: State, before: Path, bound: BoundRoot) -> None:
     """
     after, old = state.name_of_root(bound.trusted_path), os.fsencode(before)
     if state.ledger.rows("SELECT 1 FROM root WHERE path = ?", (old,)):
+        lone = "NOT EXISTS (SELECT 1 FROM root WHERE path = ?1)"
         with state.ledger.transaction() as connection:
-            has_own = state.ledger.rows("SELECT 1 FROM root WHERE path = ?", (after,))
-            if not has_own:
-                connection.execute("UPDATE root SET path = ? WHERE path = ?", (after, old))
+            connection.execute(f"UPDATE root SET path = ?1 WHERE path = ?2 AND {lone}", (after, old))  # noqa: S608
 
 
 def begin(state: State, kept: CommitRow) -> int:

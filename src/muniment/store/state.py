@@ -581,7 +581,11 @@ def read_key(directory: Path) -> bytes:
     path = directory / KEY_NAME
     with reporting(path):
         if not path.exists():
-            _make_key(path)
+            if path.with_name(LEDGER_NAME).exists():
+                reason = f"is missing, and the {LEDGER_NAME} beside it needs it; bring it back from a backup"
+                raise unavailable(path, reason)
+            # Whole or not at all, on disk before anything is signed with it.
+            put(path, secrets.token_bytes(KEY_BYTES), over=False)
         with path.open("rb") as file:
             key = file.read(KEY_BYTES + 1)
             mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
@@ -590,12 +594,3 @@ def read_key(directory: Path) -> bytes:
     if mode & ~_PRIVATE:
         raise unavailable(path, f"may be read by others; run: chmod 600 {printable(str(path))}")
     return key
-
-
-def _make_key(path: Path) -> None:
-    """Write a new key: whole or not at all, on disk before anything is signed with it."""
-    if path.with_name(LEDGER_NAME).exists():
-        raise unavailable(
-            path, f"is missing, and the {LEDGER_NAME} beside it needs it; bring it back from a backup"
-        )
-    put(path, secrets.token_bytes(KEY_BYTES), over=False)

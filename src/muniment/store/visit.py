@@ -10,7 +10,7 @@ import os
 import sqlite3
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from stat import S_ISDIR, S_ISREG
 from typing import Any, Final, NamedTuple
 
@@ -287,6 +287,20 @@ class _Seen:
     missed: bool = False
 
 
+@dataclass(slots=True)
+class _Waiting:
+    """What waits for the database (V3), of so many characters."""
+
+    chars: int = 0
+    inserts: list[_EntryRow] = field(default_factory=list)
+    updates: list[tuple[Any, ...]] = field(default_factory=list)
+    removals: list[tuple[int]] = field(default_factory=list)
+    stamps: list[tuple[int, ...]] = field(default_factory=list)
+    stale_texts: list[tuple[int]] = field(default_factory=list)
+    texts: list[tuple[int, Text]] = field(default_factory=list)
+    relisted: list[_Relisted] = field(default_factory=list)
+
+
 class Visit:
     """One visit of a root under way.
 
@@ -323,14 +337,7 @@ class Visit:
         self._unvisited: dict[str, None] = {}
         self._unrecorded: list[str] = []
         self._next_id = 0
-        self._pending = 0
-        self._inserts: list[_EntryRow] = []
-        self._updates: list[tuple[Any, ...]] = []
-        self._removals: list[tuple[int]] = []
-        self._stamps: list[tuple[int, ...]] = []
-        self._stale_texts: list[tuple[int]] = []
-        self._texts: list[tuple[int, Text]] = []
-        self._relisted: list[_Relisted] = []
+        self._waiting = _Waiting()
 
     def run(self, stale: Stale) -> None:
         """Visit directories, as far as they are known or the root, and what is new beneath them.
@@ -491,7 +498,7 @@ class Visit:
         if (known.digest, known.assessed) != (of, assessed) or self._lacks_vector(number):
             return False
         if known.stamp != found:
-            self._stamps.append((*found, number))
+            self._waiting.stamps.append((*found, number))
         return True
 
     def _lacks_vector(self, number: int) -> bool:
@@ -504,7 +511,7 @@ class Visit:
             ((self._next_id,),) = self._database.execute("SELECT coalesce(max(id), 0) + 1 FROM entry")
         number = self._next_id
         self._next_id += 1
-        self._inserts.append(_EntryRow(number, self._key, found, row))
+        self._waiting.inserts.append(_EntryRow(number, self._key, found, row))
         self._relist(row.topic, row.key)
         self._put_text(number, text)
 
@@ -512,48 +519,43 @@ class Visit:
         ((digest, held, line),) = self._database.execute(
             "SELECT digest, held, line FROM entry WHERE id = ?", (number,)
         )
-        self._updates.append((*found, *row[_LASTING:], number))
+        self._waiting.updates.append((*found, *row[_LASTING:], number))
         if line != row.line:
             self._relist(row.topic, row.key)
         if (digest, held) != (row.digest, row.held) or self._lacks_vector(number):
-            self._stale_texts.append((number,))
+            self._waiting.stale_texts.append((number,))
             self._put_text(number, text)
 
     def _put_text(self, number: int, text: Text | None) -> None:
-        self._pending += _ROW_CHARS
+        self._waiting.chars += _ROW_CHARS
         if text is not None:
-            self._texts.append((number, text))
-            self._pending += sum(map(len, text.words))
-        if self._pending > PENDING_CHARS:
+            self._waiting.texts.append((number, text))
+            self._waiting.chars += sum(map(len, text.words))
+        if self._waiting.chars > PENDING_CHARS:
             self._flush()
 
     def _remove(self, number: int) -> None:
         ((topic, key),) = self._database.execute("SELECT topic, key FROM entry WHERE id = ?", (number,))
         self._relist(topic, key)
-        self._removals.append((number,))
-        self._stale_texts.append((number,))
+        self._waiting.removals.append((number,))
+        self._waiting.stale_texts.append((number,))
 
     def _relist(self, topic: str, key: str) -> None:
-        self._relisted.append(_Relisted(self._key, topic, key))
+        self._waiting.relisted.append(_Relisted(self._key, topic, key))
 
     def _flush(self) -> None:
         """Hand over what waits: first what goes, so that nothing stands in the way of what comes."""
-        execute = self._database.executemany
-        if self._embedder is None and (self._stamps or self._updates or self._texts):
-            self._database.execute(_LACKS, (self._key,))
-        drop_texts(self._database, self._stale_texts)
-        execute("DELETE FROM entry WHERE id = ?", self._removals)
-        execute(_UPDATE, self._updates)
-        execute(_RESTAMP, self._stamps)
-        _ENTRIES.insert(self._database, self._inserts)
-        put_texts(self._database, self._texts)
-        _RELISTED.insert(self._database, self._relisted)
-        for waiting in (self._stale_texts, self._removals, self._updates, self._stamps):
-            waiting.clear()
-        self._inserts.clear()
-        self._texts.clear()
-        self._relisted.clear()
-        self._pending = 0
+        database, waiting = self._database, self._waiting
+        self._waiting = _Waiting()
+        if self._embedder is None and (waiting.stamps or waiting.updates or waiting.texts):
+            database.execute(_LACKS, (self._key,))
+        drop_texts(database, waiting.stale_texts)
+        database.executemany("DELETE FROM entry WHERE id = ?", waiting.removals)
+        database.executemany(_UPDATE, waiting.updates)
+        database.executemany(_RESTAMP, waiting.stamps)
+        _ENTRIES.insert(database, waiting.inserts)
+        put_texts(database, waiting.texts)
+        _RELISTED.insert(database, waiting.relisted)
 
     def _commit(self, save: Callable[[], bool], path: str) -> None:
         """Commit what was found up to the middle of a directory (V4)."""

@@ -174,7 +174,7 @@ def _add(found: dict[str, set[str] | None], directory: str, names: set[str] | No
 
 
 class WatchedRoot(Look):
-    """Says where to look in a root : by a watch if the system gives one, else everywhere.
+    """Says where to look in a root: everywhere at first, then by a watch if the system gives one.
 
     Attributes:
         lock: held while the root is looked at.
@@ -187,7 +187,7 @@ class WatchedRoot(Look):
     def __init__(self) -> None:
         super().__init__()
         self._watch: Watch | None = None
-        self._is_unwatchable = False
+        self._is_unwatchable = self._is_sweep = False
         self._is_whole = False  # All are watched, and were looked at since (W1).
         self.lock: threading.RLock = threading.RLock()
         self.looks = 0
@@ -206,6 +206,8 @@ class WatchedRoot(Look):
 
     def stale(self, view: View) -> Stale:
         """Where something changed since the last look, by the watch or by a look everywhere."""
+        if self.looks == 1:
+            return dict.fromkeys(self._first(view))
         try:
             if self._watch is None and not self._is_unwatchable:
                 self._watch = Watch()
@@ -216,12 +218,24 @@ class WatchedRoot(Look):
         self.add(view.unproven() if self._is_whole else view.stale())
         return dict(self.pending)
 
+    def _first(self, view: View) -> Collection[str]:
+        """Where directories tell of a change; or files too, if these are few or were long not asked."""
+        is_large = view.usage().files > FEW_FILES
+        self._is_sweep = is_large and not view.is_swept(SWEEP_SECONDS)
+        if is_large and not self._is_sweep:
+            return view.stale()
+        return {*view.stale(), *view.edited(self.patience)}
+
     def add(self, directories: Collection[str]) -> None:
         """Have directories listed at the next look."""
         self.pending |= dict.fromkeys(directories)
 
     def has_done(self, view: View, listed: Stale) -> bool:
         """Told what was looked at; False: there are new directories, which were not watched meanwhile."""
+        if self.looks == 1:
+            if self._is_sweep:
+                view.note_sweep()
+            return True
         for directory in listed:
             self.pending.pop(directory, None)
         if self._watch is not None and None in listed.values():
@@ -289,10 +303,9 @@ class Looks:
             if self._is_closed:
                 watched.close()
             watched.looks += 1
-            is_first = watched.looks == 1
-            view = self._looked(watched, root, policy, patience, is_first=is_first)
+            view = self._looked(watched, root, policy, patience)
             if watched.swept is None or self._clock() - watched.swept >= SWEEP_SECONDS:
-                if not is_first:
+                if watched.looks > 1:
                     self._sweep_beside(watched, root, policy)
                 watched.swept = self._clock()
         return view
@@ -335,12 +348,9 @@ class Looks:
             with watched.lock:
                 watched.close()
 
-    def _looked(
-        self, watched: WatchedRoot, root: BoundRoot, policy: Policy, patience: Patience, *, is_first: bool
-    ) -> View:
+    def _looked(self, watched: WatchedRoot, root: BoundRoot, policy: Policy, patience: Patience) -> View:
         watched.patience = patience
-        look = _FirstLook(patience) if is_first else watched
-        return view_in_time(self._state, root, policy, patience, look)
+        return view_in_time(self._state, root, policy, patience, watched)
 
     def _sweep_beside(self, watched: WatchedRoot, root: BoundRoot, policy: Policy) -> None:
         """Begin a sweep, unless one runs; where the system has no thread for it, later."""
@@ -368,32 +378,11 @@ class Looks:
             if found:
                 with held(watched.lock, patience):
                     watched.add(found)
-                    self._looked(watched, root, policy, patience, is_first=False)
+                    self._looked(watched, root, policy, patience)
             view.note_sweep()
         except MunimentError as error:
             if not isinstance(error, Cancelled):
                 events.emit("memory_not_swept", scope=root.scope, code=error.code)
-
-
-class _FirstLook(Look):
-    """At every directory; at every file, where these are few or nobody did so lately."""
-
-    def __init__(self, patience: Patience) -> None:
-        super().__init__()
-        self._patience = patience
-        self._is_sweep = False
-
-    def stale(self, view: View) -> Stale:
-        stale, is_large = view.stale(), view.usage().files > FEW_FILES
-        if is_large and view.is_swept(SWEEP_SECONDS):
-            return dict.fromkeys(stale)
-        self._is_sweep = is_large
-        return dict.fromkeys({*stale, *view.edited(self._patience)})
-
-    def has_done(self, view: View, _listed: Stale) -> bool:
-        if self._is_sweep:
-            view.note_sweep()
-        return True
 
 
 def looks_of(state: State) -> Looks:

@@ -21,10 +21,9 @@ from pathlib import Path
 
 from muniment import lane as reading
 from muniment.errors import QueueFull
-from muniment.lane import Ended, Lane, LaneRunner, NewTask
+from muniment.lane import Ended, Lane, LaneRunner, NewTask, Writer
 from muniment.store.state import State
 from muniment.store.tasks import Originator
-from muniment.store.writer import Writer
 
 OWNER = Originator("owner")
 MAX_TASKS = 900

@@ -17,13 +17,12 @@ from kit.store.ground import STRICT, by, laid_out, new, patience
 from muniment.daemon.tokens import Tokens
 from muniment.errors import LeaseLost, ManagedMemoryUnavailable
 from muniment.kernel.names import Trust
-from muniment.lane import Lane
+from muniment.lane import Lane, Writer
 from muniment.store import audit, tasks
 from muniment.store.journal import LedgerJournal
 from muniment.store.postgres import LedgerPool
 from muniment.store.state import Shared, State
 from muniment.store.upkeep import recover_all
-from muniment.store.writer import Writer
 
 PATIENCE = 30
 
