@@ -36,11 +36,7 @@ from muniment.daemon import asking
 from muniment.daemon.asking import loads
 from muniment.daemon.contract import MAX_BODY_BYTES, HttpProblem, sentence_of
 from muniment.daemon.work import Workspace
-<<<<<<< HEAD
-from muniment.lane import BACKSTOP_SECONDS, MAX_PENDING, Ended, Work
-=======
-from muniment.lane import BACKSTOP_SECONDS, MAX_PENDING, OWNER, Ended, Kind, NewTask, Originator, Task, Work
->>>>>>> part-adap
+from muniment.lane import BACKSTOP_SECONDS, MAX_PENDING, Ended, NewTask, Work
 from muniment.names import __version__
 from muniment.store.audit import timestamp
 from muniment.store.tasks import OWNER, Kind, Originator, QueuedTask

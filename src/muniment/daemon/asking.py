@@ -18,8 +18,9 @@ from muniment.daemon import contract
 from muniment.daemon.contract import HttpProblem
 from muniment.errors import MunimentError
 from muniment.jobs.request import check_content
-from muniment.lane import NewTask, Originator
+from muniment.lane import NewTask
 from muniment.names import ContextMode
+from muniment.store.tasks import Originator
 
 if TYPE_CHECKING:
     from muniment.daemon.core import ServedWorkspace
@@ -77,11 +78,7 @@ NOBODY: Final = Originator("")
 """Of a task before it is known who asks for it: whoever accepts it says so."""
 
 
-<<<<<<< HEAD
-def remember(document: dict[str, Any], workspace: ServedWorkspace) -> WantedTask:
-=======
-def remember(document: dict[str, Any], workspace: Workspace) -> NewTask:
->>>>>>> part-adap
+def remember(document: dict[str, Any], workspace: ServedWorkspace) -> NewTask:
     """What a body that remembers asks for.
 
     Raises:
@@ -102,11 +99,7 @@ def remember(document: dict[str, Any], workspace: Workspace) -> NewTask:
     return NewTask("remember", arguments, NOBODY, shown, body.source.trust, body.source.ref)
 
 
-<<<<<<< HEAD
-def forget(document: dict[str, Any], workspace: ServedWorkspace) -> WantedTask:
-=======
-def forget(document: dict[str, Any], workspace: Workspace) -> NewTask:
->>>>>>> part-adap
+def forget(document: dict[str, Any], workspace: ServedWorkspace) -> NewTask:
     """What a body that forgets asks for.
 
     Raises:
@@ -121,11 +114,7 @@ def forget(document: dict[str, Any], workspace: Workspace) -> NewTask:
     return NewTask("forget", arguments, NOBODY, _shown(scope))
 
 
-<<<<<<< HEAD
-def dream(document: dict[str, Any], _: ServedWorkspace) -> WantedTask:
-=======
-def dream(document: dict[str, Any], _: Workspace) -> NewTask:
->>>>>>> part-adap
+def dream(document: dict[str, Any], _: ServedWorkspace) -> NewTask:
     """What a body that tidies asks for.
 
     Raises:

@@ -43,20 +43,12 @@ from muniment.content.gates import one_line
 from muniment.daemon import asking
 from muniment.daemon.contract import MAX_BODY_BYTES, HttpProblem, RecallBody, sentence_of
 from muniment.daemon.http import TRUST_HEADER, Call
-<<<<<<< HEAD
+from muniment.daemon.routes import accept
 from muniment.errors import MunimentError
 from muniment.jobs.place import Place
 from muniment.kernel.names import Trust
 from muniment.lane import NewTask
-from muniment.store.tasks import OWNER, Kind, Originator, QueuedTask
-=======
-from muniment.daemon.routes import accept
-from muniment.daemon.work import Workspace
-from muniment.errors import MunimentError
-from muniment.jobs.place import Place
-from muniment.kernel.names import Trust
-from muniment.lane import OWNER, NewTask, Originator, Task
->>>>>>> part-adap
+from muniment.store.tasks import OWNER, Originator, QueuedTask
 
 if TYPE_CHECKING:
     from muniment.daemon.core import DaemonCore, ServedWorkspace
@@ -274,12 +266,7 @@ def _problems() -> Iterator[None]:
 class _LaneMemory:
     """A `Backend` whose writes are tasks of a lane."""
 
-<<<<<<< HEAD
-    core: DaemonCore
-    workspace: ServedWorkspace
-=======
     call: Call
->>>>>>> part-adap
     originator: Originator
     trust: Trust
     reads: asyncio.Semaphore
@@ -335,11 +322,7 @@ class _LaneMemory:
     async def _done(
         self,
         document: dict[str, Any],
-<<<<<<< HEAD
-        ask: Callable[[dict[str, Any], ServedWorkspace], asking.WantedTask],
-=======
-        ask: Callable[[dict[str, Any], Workspace], NewTask],
->>>>>>> part-adap
+        ask: Callable[[dict[str, Any], ServedWorkspace], NewTask],
         tell: Callable[[int, str], None] = lambda *_: None,
     ) -> tuple[QueuedTask, Mapping[str, Any]]:
         """A task, once it has completed, and its result in the words of the contract.
@@ -347,7 +330,7 @@ class _LaneMemory:
         Raises:
             ToolProblem: it did not, or was not accepted.
         """
-        number = self.call.core.stream.last
+        number = (await self.call.core.followed()).last
         with _problems():
             asked = ask(document, self.call.workspace)
             asked = replace(asked, trust=asked.trust.capped(self.trust))
@@ -370,13 +353,8 @@ class _LaneMemory:
             case _:
                 raise ToolProblem("workspace_draining", f"{sentence_of('workspace_draining')} ({task.id})")
 
-<<<<<<< HEAD
     async def _over(self, task: QueuedTask, number: int, tell: Callable[[int, str], None]) -> QueuedTask:
-        stream = self.core.stream
-=======
-    async def _over(self, task: Task, number: int, tell: Callable[[int, str], None]) -> Task:
-        stream = self.call.core.stream
->>>>>>> part-adap
+        stream = await self.call.core.followed()
         while True:
             task = await self.call.core.find(self.call.workspace, task.id) or task
             # After that, so that no turn of a task that is over is missed; its end may be among them by now.

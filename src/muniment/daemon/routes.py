@@ -35,25 +35,11 @@ from muniment.kernel.cancel import Patience
 from muniment.kernel.decide import Deny, Judge
 from muniment.kernel.names import Verb
 from muniment.kernel.path import canonicalise
-<<<<<<< HEAD
 from muniment.lane import BACKSTOP_SECONDS, MAX_PENDING, MAX_RECORDS, MAX_TIDYING, NewTask, Submitted
-=======
-from muniment.lane import (
-    BACKSTOP_SECONDS,
-    MAX_PENDING,
-    MAX_RECORDS,
-    MAX_TIDYING,
-    NewTask,
-    Originator,
-    Status,
-    Submitted,
-    Task,
-)
->>>>>>> part-adap
 from muniment.names import MAX_FACT_BYTES, UNIX_ADDRESS, ContextMode, __version__
 from muniment.store import erase as erasing
 from muniment.store.audit import head
-from muniment.store.tasks import Kind, Originator, QueuedTask, Status
+from muniment.store.tasks import Originator, QueuedTask, Status
 
 # -- tasks -------------------------------------------------------------------------------------------
 #
