@@ -148,7 +148,7 @@ def test_the_store_alone_writes_memory_and_the_api_the_sandbox_and_the_program_a
     assert users("muniment.kernel._directory") == of("muniment.kernel", "land write")
     # A trial takes from it only where to import from; its workers are its own. The daemon ends
     # an idle zygote.
-    starters = of("muniment", "api sandbox cli.entry cli.daemon daemon.core fleet.node tools.remote")
+    starters = of("muniment", "api sandbox cli.entry cli.daemon daemon.core tools.remote")
     assert users("muniment.fence.pool") - {"muniment.lab.attempts.trial"} == starters
     for name, others in imported().items():
         parts = set(map(part, others))
