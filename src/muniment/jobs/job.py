@@ -133,7 +133,7 @@ class Job(ABC, Generic[R]):
 
     @property
     def is_by_rules(self) -> bool:
-        """Whether the embedded rules decide, which fail no otherwise the second time."""
+        """Whether the embedded rules decide, and no language model."""
         from muniment.agent.filing import RuleWriter  # here, since an undo has none and starts without it
 
         return isinstance(self.model, RuleWriter)
