@@ -410,16 +410,12 @@ def hold_to_locks(files: Iterable[tuple[PolicyText, Digest]], unlocked: Path | N
 
 
 def _locks_beside(file: PolicyText, unlocked: Path | None) -> Iterator[Path]:
-    folders = [each for each in (file.path and file.path.parent, file.folder) if each is not None]
-    if len({os.path.realpath(each) for each in folders}) == 1:
-        folders = folders[1:]
-    for folder in folders:
-        if unlocked is None or not _is_same(folder, unlocked):
+    """In the folder that the file is named in, and in the one that it stands in."""
+    folders = (file.path and file.path.parent, file.folder)
+    by_place = {os.path.realpath(each): each for each in folders if each is not None}
+    for place, folder in by_place.items():
+        if unlocked is None or place != os.path.realpath(unlocked):
             yield folder / LOCK_NAME
-
-
-def _is_same(one: Path, other: Path) -> bool:
-    return os.path.realpath(one) == os.path.realpath(other)
 
 
 def _require_locked(file: PolicyText, digest: Digest, locked: Mapping[str, Digest], path: Path) -> None:

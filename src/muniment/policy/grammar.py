@@ -75,12 +75,9 @@ def check_creatable(path: CanonicalPath) -> None:
     """
     for name in path.segments:
         if (reserved := looked_like(name)) is not None:
-            raise _bad(path, f"{printable(name)!r} looks like {reserved}; use another name")
+            shown, problem = printable(path.text), f"{printable(name)!r} looks like {reserved}"
+            raise BadName(f"{shown!r}: {problem}; use another name")
     check_suffix(path)
-
-
-def _bad(path: CanonicalPath, problem: str) -> BadName:
-    return BadName(f"{printable(path.text)!r}: {problem}")
 
 
 # -- links -------------------------------------------------------------------------------------------
