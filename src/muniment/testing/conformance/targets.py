@@ -205,6 +205,14 @@ ENDING_SECONDS: Final = 10.0
 """Seconds for a server to end once its input has ended."""
 
 
+class ServerRefused(RuntimeError):
+    """The server answered a request with an error."""
+
+
+class ServerLost(RuntimeError):
+    """The server ended, kept silent, or sent what is no message."""
+
+
 class Server:
     """A server that runs.
 
@@ -220,8 +228,8 @@ class Server:
 
     Raises:
         OSError: it cannot be started.
-        ConnectionError: it does not speak the protocol: it ended, kept silent, or sent what is no message.
-        RuntimeError: it speaks another version.
+        ServerLost: it does not speak the protocol.
+        ServerRefused: it speaks another version.
     """
 
     def __init__(
@@ -252,20 +260,20 @@ class Server:
         """Call a tool, and wait for its answer.
 
         Raises:
-            RuntimeError: the tool failed.
-            ConnectionError: as the class.
+            ServerRefused: the tool failed.
+            ServerLost: as the class.
         """
         result = self.ask("tools/call", {"name": tool, "arguments": arguments})
         if result.get("isError"):
-            raise RuntimeError(f"{tool} failed: {result}")
+            raise ServerRefused(f"{tool} failed: {result}")
         return result
 
     def ask(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
         """Send a request; its result.
 
         Raises:
-            RuntimeError: there is an error instead.
-            ConnectionError: as the class.
+            ServerRefused: there is an error instead.
+            ServerLost: as the class.
         """
         self._asked += 1
         self._send({"id": self._asked, "method": method, "params": params})
@@ -273,7 +281,7 @@ class Server:
             pass
         result = message.get("result")
         if not isinstance(result, dict):
-            raise RuntimeError(f"{method} failed: {message}")  # noqa: TRY004 - what the server did
+            raise ServerRefused(f"{method} failed: {message}")
         return result
 
     def _send(self, message: dict[str, Any]) -> None:
@@ -283,7 +291,7 @@ class Server:
             while left:
                 left = left[self._process.stdin.write(left) :]
         except BrokenPipeError:
-            raise ConnectionError("the server ended; its standard error says why") from None
+            raise ServerLost("the server ended; its standard error says why") from None
 
     def _message(self) -> dict[str, Any]:
         line = self._line()
@@ -292,16 +300,16 @@ class Server:
         except ValueError:
             message = None
         if not isinstance(message, dict):
-            raise ConnectionError(f"the server sent what is no message: {line[:200]!r}")
+            raise ServerLost(f"the server sent what is no message: {line[:200]!r}")
         return message
 
     def _line(self) -> bytes:
         assert self._process.stdout is not None  # noqa: S101 - for the type checker
         while b"\n" not in self._unread:
             if not select.select([self._process.stdout], [], [], ANSWER_SECONDS)[0]:
-                raise ConnectionError(f"no answer in {ANSWER_SECONDS} s")
+                raise ServerLost(f"no answer in {ANSWER_SECONDS} s")
             if not (block := self._process.stdout.read(1 << 16)):
-                raise ConnectionError("the server ended; its standard error says why")
+                raise ServerLost("the server ended; its standard error says why")
             self._unread += block
         line, _, self._unread = self._unread.partition(b"\n")
         return line
@@ -376,7 +384,7 @@ class McpSubject:
             raise Inexpressible("a listing of all scopes")
         try:
             result = self._server.ask("tools/call", {"name": name, "arguments": self._translated(arguments)})
-        except RuntimeError as refused:
+        except ServerRefused as refused:
             return Answer("error", None, str(refused), "")
         texts = [str(part.get("text", "")) for part in result.get("content", ())]
         verdict = "error" if result.get("isError") else "allow"
