@@ -33,7 +33,7 @@ def of(package, names):
 
 
 ORDER = words(
-    "portable kernel names errors events tracing cancelling elsewhere ownership "
+    "portable kernel exact_json names errors events tracing cancelling elsewhere ownership "
     "fence policy content tools store recall sandbox agent "
     "jobs lab testing settings signatures checkouts projects opening api lane adapters daemon fleet client "
     "cli"

@@ -32,15 +32,13 @@ from muniment.agent.chat import Form, shown_texts
 from muniment.agent.model import (
     AssistantMessage,
     ModelRequest,
-    NotJson,
     Reply,
     ToolCall,
     Usage,
-    first_json,
-    parse_json,
     undoubled,
 )
 from muniment.content.gates import one_line, visible
+from muniment.exact_json import NotJson, first_json, parse_json
 from muniment.kernel.path import normalised
 from muniment.tools.calls import TOOLS, WRITING_TOOLS
 

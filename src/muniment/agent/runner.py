@@ -34,7 +34,6 @@ from muniment.agent.model import (
     Model,
     ModelError,
     ModelRequest,
-    NotJson,
     Reply,
     SystemMessage,
     ToolCall,
@@ -43,10 +42,10 @@ from muniment.agent.model import (
     Turn,
     Usage,
     UserMessage,
-    parse_json,
 )
 from muniment.content.markdown import fenced, without_fences
 from muniment.errors import Cancelled, DeadlineExceeded, MunimentError, PathEscape, Refusal, WorkerLost
+from muniment.exact_json import NotJson, parse_json
 from muniment.kernel.names import Via
 from muniment.kernel.path import CanonicalPath, canonicalise
 from muniment.names import ContextMode

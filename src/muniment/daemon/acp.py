@@ -33,9 +33,9 @@ from typing import Any, Final, Literal
 from muniment import events
 from muniment.cancelling import Cancel
 from muniment.daemon import asking
-from muniment.daemon.asking import loads
 from muniment.daemon.contract import MAX_BODY_BYTES, HttpProblem, sentence_of
 from muniment.daemon.work import Workspace
+from muniment.exact_json import NotJson, parse_json
 from muniment.lane import BACKSTOP_SECONDS, MAX_PENDING, OWNER, Kind, Originator, Task, Work
 from muniment.names import __version__
 from muniment.store.audit import timestamp
@@ -135,8 +135,8 @@ def read_message(line: bytes) -> RpcRequest | Notification | Answered:
         Malformed: it holds none (J2).
     """
     try:
-        found = loads(line)
-    except ValueError:
+        found = parse_json(line, marked=False)
+    except NotJson:
         raise MalformedMessage(
             PARSE_ERROR, "invalid_json", "The line is no JSON, or JSON of two meanings."
         ) from None

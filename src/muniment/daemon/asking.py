@@ -1,15 +1,14 @@
-"""What a client asks for: strict JSON, and requests as the jobs take them.
+"""What a client asks for: requests as the jobs take them.
 
 Apart from `http`, so that `muniment acp` asks likewise and loads no HTTP server.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Final, NoReturn, TypeVar
+from typing import Any, Final, TypeVar
 
 from pydantic import BaseModel, ValidationError
 from pydantic.alias_generators import to_camel
@@ -22,40 +21,6 @@ from muniment.errors import MunimentError
 from muniment.jobs.request import check_content
 from muniment.kernel.names import Trust
 from muniment.names import ContextMode
-
-# -- strict json -------------------------------------------------------------------------------------
-#
-# JSON that every parser reads alike.
-#
-# What another parser might read differently is refused: a key that is there twice, half of a surrogate
-# pair, NaN and infinities, bytes that are not UTF-8.
-
-
-def loads(data: bytes) -> Any:
-    """The value of a JSON document.
-
-    Raises:
-        ValueError: it is none, or one with two meanings.
-    """
-    try:
-        found = json.loads(data.decode(), object_pairs_hook=_once, parse_constant=_refuse)
-        # Fails on half of a surrogate pair, and on what was too large a number and has become infinite.
-        json.dumps(found, ensure_ascii=False, allow_nan=False).encode()
-    except RecursionError:
-        raise ValueError("nested too deeply") from None
-    return found
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ValueError("a key is there twice")
-    return found
-
-
-def _refuse(constant: str) -> NoReturn:
-    raise ValueError(constant)
-
 
 # -- asking ------------------------------------------------------------------------------------------
 #

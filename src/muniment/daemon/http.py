@@ -14,12 +14,13 @@ from pydantic.json_schema import models_json_schema
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from muniment.daemon.asking import M, loads, parsed
+from muniment.daemon.asking import M, parsed
 from muniment.daemon.contract import HTTP, MAX_BODY_BYTES, HttpProblem, Problem, as_wire
 from muniment.daemon.core import DaemonCore
 from muniment.daemon.guard import PRINCIPAL, SLOT, WORKSPACE, Slot
 from muniment.daemon.tokens import Principal
 from muniment.daemon.work import Workspace
+from muniment.exact_json import NotJson, parse_json
 from muniment.lane import Originator
 from muniment.names import __version__
 
@@ -50,8 +51,8 @@ async def read_json(request: Request) -> Any:
     if media_type != "application/json":
         raise HttpProblem("unsupported_media_type")
     try:
-        return loads(data)
-    except ValueError:
+        return parse_json(data, marked=False)
+    except NotJson:
         raise HttpProblem("invalid_json") from None
 
 
