@@ -31,6 +31,7 @@ from muniment.cli.terminal import (
 )
 from muniment.content.gates import one_line, visible
 from muniment.errors import Cancelled, ConfigInvalid, InvalidContent, MunimentError
+from muniment.files import NEW, PRIVATE
 from muniment.jobs.remember import KIND
 from muniment.jobs.request import RememberRequest, RememberResult, id_of_task
 from muniment.kernel.names import Enforcement
@@ -45,11 +46,6 @@ from muniment.tools.calls import TOOLS
 # -- transcript --------------------------------------------------------------------------------------
 #
 # `--transcript FILE`: what was said between model and run, one JSON object a line, written as it is said.
-
-_FLAGS: Final = (
-    os.O_WRONLY | os.O_CREAT | os.O_EXCL | sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_CLOEXEC"))
-)
-"""Windows has neither of the last."""
 
 
 @contextmanager
@@ -74,7 +70,7 @@ def writing(path: Path | None, outside: Iterable[Path]) -> Iterator[Witness]:
     if any(where.is_relative_to(root.resolve()) for root in outside):
         raise ConfigInvalid(f"the transcript {str(path)!r} would lie in the memory; name a file elsewhere")
     try:
-        file = os.fdopen(os.open(path, _FLAGS, 0o600), "w", encoding="utf-8")
+        file = os.fdopen(os.open(path, NEW, PRIVATE), "w", encoding="utf-8")
     except OSError as error:
         raise ConfigInvalid(f"the transcript {str(path)!r} cannot be made: {error.strerror}") from None
     try:

@@ -29,8 +29,10 @@ from muniment.cli.terminal import (
     says_yes,
 )
 from muniment.errors import ConfigInvalid, MunimentError, printable
+from muniment.files import opened
 from muniment.projects import PROJECT_ID
 from muniment.settings import Settings, read_settings
+from muniment.store.state import try_lock
 
 _OURS: Final = ("user", "projects", "projects.json", "state", "policies", "setup", "config.toml")
 """What Muniment makes in its home."""
@@ -147,19 +149,11 @@ def _is_project(path: Path) -> bool:
 
 def _daemon_runs(state: Path) -> bool:
     """Whether a daemon holds the lock of a state directory."""
-    import fcntl
-
     try:
-        fd = os.open(state / "daemon.lock", os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        with opened(state / "daemon.lock") as fd:
+            return not try_lock(fd, shared=True)
     except OSError:
         return False
-    try:
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(fd)
-    return False
 
 
 def _check_erasable(found: Installed) -> None:

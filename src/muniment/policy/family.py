@@ -31,6 +31,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from muniment.errors import PolicyInvalid, printable
+from muniment.files import FOLLOWING, opened, read_up_to
 from muniment.kernel.names import Digest
 from muniment.policy.tables import POLICY_NAME, PolicyFile, is_path, read_tables
 from muniment.portable import IS_LINUX
@@ -124,12 +125,6 @@ def read_texts(text: str, where: str, lookup: Lookup) -> Member:
     return _Reading(find).member(_Found(where, text, None), None, ())
 
 
-_FLAGS: Final = os.O_RDONLY | sum(
-    getattr(os, name, 0) for name in ("O_NONBLOCK", "O_NOCTTY", "O_CLOEXEC", "O_BINARY")
-)
-"""Windows has none of these but the last."""
-
-
 class Read(NamedTuple):
     """A file as its descriptor was.
 
@@ -150,22 +145,18 @@ def read_text(path: Path) -> Read | None:
     """
     shown = printable(str(path))
     try:
-        descriptor = os.open(path, _FLAGS)
+        with opened(path, FOLLOWING) as descriptor:
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode):
+                raise PolicyInvalid("E100", shown, "is no regular file; name the policy file itself")
+            content = read_up_to(descriptor, MAX_FILE_BYTES + 1)
+            folder = (Path(f"/proc/self/fd/{descriptor}").readlink() if IS_LINUX else path.resolve()).parent
     except FileNotFoundError:
         if path.is_symlink():
             raise PolicyInvalid("E100", shown, "is a link that leads nowhere; mend or remove it") from None
         return None
     except (OSError, ValueError) as error:  # ValueError: NUL or a surrogate in the path.
         raise PolicyInvalid("E100", shown, f"cannot be read: {_reason(error)}") from None
-    try:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            raise PolicyInvalid("E100", shown, "is no regular file; name the policy file itself")
-        with os.fdopen(descriptor, "rb", closefd=False) as file:
-            content = file.read(MAX_FILE_BYTES + 1)
-        folder = (Path(f"/proc/self/fd/{descriptor}").readlink() if IS_LINUX else path.resolve()).parent
-    finally:
-        os.close(descriptor)
     if len(content) > MAX_FILE_BYTES:
         raise PolicyInvalid("E100", shown, f"is longer than {MAX_FILE_BYTES} bytes")
     try:
