@@ -23,7 +23,6 @@ Attacked in tests/attacks/test_foreign_repositories.py.
 from __future__ import annotations
 
 import functools
-import hashlib
 import hmac
 import itertools
 import json
@@ -39,6 +38,7 @@ from typing import Any, Final
 
 from muniment.checkouts import GIT, Checkout, common_of, find_checkout, read_small, remote_of
 from muniment.errors import ConfigInvalid, printable
+from muniment.kernel.change import digest
 from muniment.ownership import check_ours, create_private_directory
 from muniment.store.database import reporting
 from muniment.store.state import alone, put
@@ -185,8 +185,7 @@ def workspace_key(path: Path, number: int = 0) -> str:
 
 def _key(path: Path, before: bytes = b"", after: bytes = b"") -> str:
     slug = re.sub(r"[^a-z0-9]+", "-", path.name.casefold()).strip("-")[:_SLUG_CHARS] or "workspace"
-    digest = hashlib.sha256(before + os.fsencode(path) + after).hexdigest()
-    return f"{slug}-{digest[:_KEY_CHARS]}"
+    return f"{slug}-{digest(before + os.fsencode(path) + after)[:_KEY_CHARS]}"
 
 
 # -- finding -----------------------------------------------------------------------------------------

@@ -29,7 +29,7 @@ from muniment.cli.terminal import (
     say,
     say_notes,
 )
-from muniment.content.gates import one_line, visible
+from muniment.content.gates import on_one_line, visible
 from muniment.errors import Cancelled, ConfigInvalid, InvalidContent, MunimentError
 from muniment.files import NEW, PRIVATE
 from muniment.jobs.remember import KIND
@@ -224,7 +224,7 @@ def _report(result: RememberResult, *, as_json: bool) -> int:
         if result.expires is not None:
             say(f"  it ends: from {result.expires} on it is no longer told")
         say(
-            f"  {visible(one_line(result.decided_by))}, {result.turns} turns, {result.seconds:.2f} s, "
+            f"  {on_one_line(result.decided_by)}, {result.turns} turns, {result.seconds:.2f} s, "
             f"policy {result.policy}, enforcement {_enforcement(result)}"
         )
     if result.detail is not None and not as_json:

@@ -26,8 +26,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Final
 
-from muniment.content.words import folded
-from muniment.kernel.path import normalised
+from muniment.kernel.path import fold, normalised
 
 MAX_DAYS: Final = 36_500
 """Days from today within which something may end: a hundred years."""
@@ -99,7 +98,7 @@ def _plain(text: str) -> str:
     """`text` folded, without the accents of Latin, Greek and Cyrillic, and with one kind of apostrophe."""
     bare = "".join(
         char
-        for char in normalised("NFKD", folded(text))
+        for char in normalised("NFKD", fold(text))
         if not ("\u0300" <= char <= "\u036f" or "\u064b" <= char <= "\u0652")
     )
     return normalised("NFKC", bare).replace("\u2019", "'")

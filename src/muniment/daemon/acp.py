@@ -25,7 +25,6 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import partial
 from queue import SimpleQueue
 from typing import Any, Final, Literal
@@ -386,7 +385,7 @@ class HostSession:
 
     def _carry_out(self, kind: Kind, wanted: asking.WantedTask, cancel: Cancel) -> Mapping[str, Any]:
         self._accepted += 1
-        now = timestamp(datetime.now(UTC))
+        now = timestamp()
         task = Task(
             seq=self._accepted,
             id=f"{kind}-{uuid.uuid4()}",

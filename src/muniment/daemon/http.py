@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import json
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -21,6 +20,7 @@ from muniment.daemon.guard import PRINCIPAL, SLOT, WORKSPACE, Slot
 from muniment.daemon.tokens import Principal
 from muniment.daemon.work import Workspace
 from muniment.exact_json import NotJson, parse_json
+from muniment.kernel.change import digest
 from muniment.lane import Originator
 from muniment.names import __version__
 
@@ -296,7 +296,7 @@ def answered(
         etag: what the client has; where that is the answer, it is told so instead.
     """
     body = json.dumps(as_wire(model)).encode()
-    tag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
+    tag = f'"{digest(body)[:32]}"'
     sent = {**(headers or {}), "ETag": tag}
     if etag is not None and tag in {each.strip().removeprefix("W/") for each in etag.split(",")}:
         return Response(status_code=304, headers=sent)

@@ -14,7 +14,6 @@ import stat
 from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
@@ -172,7 +171,7 @@ class Tokens:
             ManagedMemoryUnavailable: the ledger cannot be written.
         """
         check_names(name, clients, may_own=may_own)
-        token, now = secrets.token_urlsafe(TOKEN_BYTES), timestamp(datetime.now(UTC))
+        token, now = secrets.token_urlsafe(TOKEN_BYTES), timestamp()
         with self._state.ledger.transaction() as connection:
             there = _all(self._state.ledger)
             taken = {each: other.name for other in there for each in other.clients or ()}
@@ -202,7 +201,7 @@ class Tokens:
         Raises:
             NotFound: there is none of that name.
         """
-        now = timestamp(datetime.now(UTC))
+        now = timestamp()
         with self._state.ledger.transaction() as connection:
             if connection.execute("DELETE FROM token WHERE name = ?", (name,)).rowcount == 0:
                 raise NotFound(f"there is no token {name!r}; see: muniment token list")

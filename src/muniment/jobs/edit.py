@@ -11,7 +11,6 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from datetime import UTC, datetime
 
 from muniment.content.entry import parse
 from muniment.content.gates import decode
@@ -129,9 +128,7 @@ def _committed(
     reviewed: bool = False,
 ) -> tuple[Run, Commit]:
     """Commit what the owner does to the entry that was `before`."""
-    run = Run(
-        f"{KIND}-{new_ulid()}", timestamp(datetime.now(UTC)), Trust.OWNER, "owner", place.policy.label, KIND
-    )
+    run = Run(f"{KIND}-{new_ulid()}", timestamp(), Trust.OWNER, "owner", place.policy.label, KIND)
     patience = Patience(time.monotonic() + WAIT_SECONDS)
 
     def stamped(data: bytes, _base: bytes | None, path: CanonicalPath, run: Run) -> bytes:

@@ -147,7 +147,7 @@ class Entries:
         if found.held is not None:
             told = f"the text of {path.text} is held back from models ({found.held}); its owner can see it"
             raise Refused(told, rule=found.held, layer="content")
-        if found.expires is not None and found.expires <= timestamp(datetime.now(UTC)):
+        if found.expires is not None and found.expires <= timestamp():
             told = f"{path.text} expired on {found.expires[:10]}, and is told to nobody any more"
             raise Refused(told, rule="expires", layer="retention")
         return HeldEntry(path, data, found.trust, parse(decode(data)), datetime.fromtimestamp(written, UTC))
@@ -270,7 +270,7 @@ class Entries:
         return encode(redacted(text) if self._place.policy.content.secrets == "redact" else text)
 
     def _run(self, trust: Trust) -> Run:
-        now, policy = timestamp(datetime.now(UTC)), self._place.policy.label
+        now, policy = timestamp(), self._place.policy.label
         return Run(f"{KIND}-{new_ulid()}", now, trust, self._decided_by, policy, KIND)
 
     @property

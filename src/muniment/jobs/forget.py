@@ -28,7 +28,6 @@ from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from itertools import islice
 from typing import Any, Final
 
@@ -621,7 +620,7 @@ def _near(
     place, judge, by_key = task.place, Judge(task.place.policy), {RootKey(view.key): view for view in views}
     passed = {match.removed.path for match in matches} | {each.path for each in task.kept}
     may_be_over = not turns(task.query)
-    for key, rel in asked.nearest(place.state, tuple(by_key), timestamp(datetime.now(UTC)), NEAR):
+    for key, rel in asked.nearest(place.state, tuple(by_key), timestamp(), NEAR):
         budget.check()
         view = by_key[key]
         row = view.entry(rel)
@@ -673,7 +672,7 @@ def _chosen(
     task: _ForgetTask, matches: Sequence[_Meant], near: Iterable[_Meant], budget: Budget
 ) -> list[_Meant]:
     """Step 4: what a model says is described, of what holds all the words and of what is near."""
-    now = timestamp(datetime.now(UTC))
+    now = timestamp()
     shown: list[_Meant] = []
     for match in matches:
         row = match.holding.row
@@ -745,7 +744,7 @@ def _may_be_left(holding: Holding, left: bytes) -> bool:
 def _commit(task: _ForgetTask, change_set: ChangeSet, budget: Budget) -> Commit:
     """Step 6."""
     request, place = task.request, task.place
-    now, policy = timestamp(datetime.now(UTC)), place.policy.label
+    now, policy = timestamp(), place.policy.label
     run = Run(task.id, now, request.trust, task.model.name, policy, KIND, fact=task.fact)
     terms = Terms(
         place.policy,

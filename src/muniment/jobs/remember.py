@@ -36,7 +36,7 @@ from muniment.content.admission import own, quoted
 from muniment.content.entry import EXPIRY_KEY, parse
 from muniment.content.expiry import expiry_in, read_expiry
 from muniment.content.frontmatter import written
-from muniment.content.gates import decode, encode, one_line, visible
+from muniment.content.gates import decode, encode, on_one_line
 from muniment.content.provenance import Whose, holds, names, separate_items, stands_in, whose
 from muniment.content.secrets import find_secret, redacted
 from muniment.content.titles import slug, titles_of
@@ -490,7 +490,7 @@ def _carried_out(task: _RememberTask, brief: Brief, policy: Policy, budget: Budg
         return _as_items_or_one(task, brief, policy, budget)
     except _Followed as failure:
         events.emit("remember_by_rules", task_id=task.id, model=task.model.name)
-        why = visible(one_line(str(failure)))
+        why = on_one_line(str(failure))
         task.notes.append(f"the model {task.model.name} failed: {why}; the rules filed the fact as it is")
     task.model = RuleWriter()
     budget.renew(policy.limits)
@@ -554,7 +554,7 @@ def _attempt(task: _RememberTask, brief: Brief, policy: Policy, budget: Budget) 
         _raise_unless_final(task, outcome)
         budget.check()
         fact = check_content(task.request.content)  # As it came, secrets and all: a repeat is known by it.
-        now = timestamp(datetime.now(UTC))
+        now = timestamp()
         who = (task.id, now, task.request.trust, task.decided_by, place.policy.label, KIND)
         run = Run(*who, fact=place.state.keyed(fact))
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, ParamSpec, Protocol, TypeVar
 
@@ -110,7 +109,7 @@ def put_on_record(
     if isinstance(error, PathEscape):
         body |= {"via": error.via, "requested": error.requested, "tool": error.tool or ""}
     try:
-        append(state, timestamp(datetime.now(UTC)), "ended", task, body)
+        append(state, timestamp(), "ended", task, body)
     except MunimentError as problem:
         events.emit("record_lost", task_id=task, code=problem.code)
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from typing import Any, Final, Literal
 
 from muniment import events
@@ -250,7 +249,7 @@ def approve(review_id: str, digest: str, place: Place, *, cancel: Cancel | None 
     check_roots(state, held, place.roots)
     if digest != held.digest(place.policy.digest):
         raise ReviewChanged(review_id)
-    asked, now = held.run, timestamp(datetime.now(UTC))
+    asked, now = held.run, timestamp()
     run = replace(
         asked,
         task=approval_task(review_id),
@@ -303,7 +302,7 @@ def reject(review_id: str, place: Place, *, cancel: Cancel | None = None) -> Dec
         ManagedMemoryUnavailable, DeadlineExceeded, Cancelled: it stays pending.
     """
     patience = Patience(time.monotonic() + WAIT_SECONDS, cancel)
-    turn_down(place.state, review_id, place.roots, patience, timestamp(datetime.now(UTC)))
+    turn_down(place.state, review_id, place.roots, patience, timestamp())
     return Decided(review_id, None)
 
 
@@ -390,7 +389,7 @@ def _undo(task: str, task_id: str, place: Place, trust: Trust, patience: Patienc
     if undone is not None:
         raise AlreadyUndone(task, undone)
     scopes = _scopes(kept, place)
-    now, policy, is_owner = timestamp(datetime.now(UTC)), place.policy.label, trust is Trust.OWNER
+    now, policy, is_owner = timestamp(), place.policy.label, trust is Trust.OWNER
     run = Run(task_id, now, trust, DECIDED_BY, policy, "undo", undoes=task)
     change_set = _change_set(kept.changes, scopes, place)
     terms = Terms(

@@ -34,7 +34,7 @@ from muniment.recall.recaller import MAX_ENTRIES, MAX_TOKENS, ReadEntry, Recalle
 from muniment.recall.search import HIT_COLUMNS, EntryKey, Hit, Stemmer, hit_of
 from muniment.store.database import Database
 from muniment.store.ledger import RootKey
-from muniment.store.rows import folded
+from muniment.store.rows import as_indexed
 
 # -- listing -----------------------------------------------------------------------------------------
 #
@@ -123,7 +123,7 @@ def about_path(
         return []
     path = PurePosixPath(unsafe_path)
     names = [fold(part) for part in (path.stem, *reversed(path.parts[:-1]))][:_MAX_FOLDERS]
-    words = {term.word for name in names for term in stemmer.terms(folded(name))}
+    words = {term.word for name in names for term in stemmer.terms(as_indexed(name))}
     if not words:
         return []
     expression = "{context} : (" + " OR ".join(f'"{word}"' for word in sorted(words)) + ")"

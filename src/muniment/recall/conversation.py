@@ -22,7 +22,6 @@ Attacked in tests/units/recall/test_conversation.py.
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import json
 import secrets
@@ -41,6 +40,7 @@ from muniment.cancelling import Cancel
 from muniment.content.gates import one_line
 from muniment.content.markdown import fenced
 from muniment.kernel.cancel import Patience
+from muniment.kernel.change import digest
 from muniment.kernel.names import Digest
 from muniment.recall.context import SEPARATOR, Budgets, StaticContext
 from muniment.recall.rebase import Node, ProposalPart, rebase
@@ -115,7 +115,7 @@ class ContextNode:
         Cost: linear in their length.
         """
         text = json.dumps(self.messages, sort_keys=True, ensure_ascii=False, default=str)
-        return Digest(hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest())
+        return digest(text.encode("utf-8", "surrogatepass"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from muniment.kernel.names import RelPath, Trust
 from muniment.recall.search import COLUMN_WEIGHTS, Stemmer, read_query
 from muniment.store.catalog import View
 from muniment.store.ledger import RootKey
-from muniment.store.rows import folded
+from muniment.store.rows import as_indexed
 from muniment.store.state import State
 
 _NEAREST: Final = f"""
@@ -51,7 +51,9 @@ class Description:
 
     def said_in(self, text: str) -> frozenset[str]:
         """Which of its words stand in a text, by their stems. Cost: linear, some 0.1 ms for a sentence."""
-        return frozenset(self._stems.intersection(term.stem for term in self._stemmer.terms(folded(text))))
+        return frozenset(
+            self._stems.intersection(term.stem for term in self._stemmer.terms(as_indexed(text)))
+        )
 
     def nearest(
         self, state: State, roots: Sequence[RootKey], now: str, limit: int
@@ -105,7 +107,7 @@ def may_hold(state: State, view: View, words: Collection[str]) -> frozenset[RelP
     Raises:
         ManagedMemoryUnavailable: the catalog cannot be read.
     """
-    pieces = {piece for word in words if len(word) <= _MAX_WORD_CHARS for piece in folded(word).split()}
+    pieces = {piece for word in words if len(word) <= _MAX_WORD_CHARS for piece in as_indexed(word).split()}
     wanted = sorted(filter(_FINDABLE.fullmatch, pieces))
     if not wanted:
         return None

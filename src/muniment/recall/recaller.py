@@ -66,7 +66,7 @@ from muniment.store.catalog import View
 from muniment.store.database import Database
 from muniment.store.index import shown_path
 from muniment.store.ledger import RootKey, root_key, source_of, trust_of_moved
-from muniment.store.rows import folded
+from muniment.store.rows import as_indexed
 from muniment.store.state import State
 from muniment.store.watching import looks_of
 
@@ -1040,7 +1040,7 @@ class Recaller:
             return Recalled(abstained=True, withheld=picked.withheld)
 
         def weight(passage: str) -> float:
-            return found.ranking.weight(folded(passage))
+            return found.ranking.weight(as_indexed(passage))
 
         return replace(self.told(readings, shelf, asked.budget, weight=weight), withheld=picked.withheld)
 

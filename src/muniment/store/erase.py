@@ -28,7 +28,6 @@ import json
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any, Final, Literal, NamedTuple, get_args
 
 from muniment.content.entry import parse
@@ -546,7 +545,7 @@ def erase(unsafe_target: str, where: EraseGround) -> Receipt:
     target = _target(unsafe_target, where)
     if tasks.is_any_running(state):
         _require_rest(_search(target, _present(target, where), where, _staying(where)))
-    at = timestamp(datetime.now(UTC))
+    at = timestamp()
     run = Run(f"erase-{new_ulid()}", at, Trust.OWNER, "code", where.policy.label, "erase")
     removed = _remove(target, run, where, is_by_path="/" in unsafe_target)
     remove_emptied(where.roots, _above(target, where), where.patience)

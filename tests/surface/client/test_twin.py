@@ -14,10 +14,10 @@ def test_the_client_for_threads_is_up_to_date():
     assert is_current, f"client/sync.py is not what client/aio.py says; run: {COMMAND}"
 
 
-def test_a_client_imports_itself_names_errors_and_what_tells_systems_apart_alone():
+def test_a_client_imports_itself_names_errors_files_and_what_tells_systems_apart_alone():
     for path in SYNC.parent.glob("*.py"):
         found = re.findall(r"^\s*(?:from|import) (muniment[.\w]*)", path.read_text("utf-8"), re.MULTILINE)
-        assert all(re.match(r"muniment\.(client|errors$|names$|portable$)", name) for name in found), path
+        assert all(re.match(r"muniment\.(client|errors$|files$|names$|portable$)", name) for name in found), path
 
 
 def test_a_client_loads_no_model_no_database_and_no_server():

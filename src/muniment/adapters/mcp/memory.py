@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from muniment.adapters.mcp.tools import (
@@ -174,7 +173,7 @@ def _telling(place: Place) -> Callable[[CanonicalPath, CatalogEntry], bool]:
     from muniment.kernel.decide import Judge
     from muniment.store.audit import timestamp
 
-    judge, now = Judge(place.policy), timestamp(datetime.now(UTC))
+    judge, now = Judge(place.policy), timestamp()
 
     def is_told(path: CanonicalPath, row: CatalogEntry) -> bool:
         is_over = row.expires is not None and row.expires <= now
