@@ -33,7 +33,7 @@ def of(package, names):
 
 
 ORDER = words(
-    "portable kernel exact_json names errors events tracing cancelling elsewhere files ownership "
+    "portable kernel exact_json names errors events tracing cancelling elsewhere shipped files ownership "
     "fence policy content tools store recall sandbox agent "
     "jobs lab testing settings signatures checkouts projects opening api lane adapters daemon fleet client "
     "cli"
@@ -176,10 +176,6 @@ PATH_METHODS = words(
 )
 
 
-def data_of(package, *names):
-    return {f"files('muniment.{package}').joinpath('{name}.toml').read_text" for name in names}
-
-
 MAY_OPEN = {
     "files": {"os.open", "os.fdopen", "unfinished.unlink"},  # for those below who call `opened` and `placing`
     # Who else may write what is obeyed; directories of ours.
@@ -267,13 +263,7 @@ MAY_OPEN = {
     "client.finding": {"opened"},  # the state directory of the daemon that a client looks for
     "client.transport": {"self._line.open"},  # no file
     "client.mcp": {"self._line.open"},  # likewise
-    # Data of our own.
-    "agent.decision": data_of("agent", "cues"),
-    "content.admission": data_of("content", "instructions"),
-    "content.expiry": data_of("content", "expiry"),
-    "content.leaning": data_of("content", "leaning"),
-    "content.secrets": data_of("content", "secrets", "typed_secrets"),
-    "policy.grammar": data_of("policy", "lookalikes"),
+    "shipped": {"files(package).joinpath(f'{name}.toml').read_text"},  # tables of our own
 }
 ATTACK_KIT = (
     *of("muniment.testing", "conformance. corpus. race strategies witness"),
@@ -418,7 +408,7 @@ FORBIDDEN = {
 """Not `tempfile` and `shutil`: `importlib.resources` brings them, and a worker may not write in any case."""
 
 OURS = {
-    *("muniment", *of("muniment", "kernel fence content errors names policy tools")),
+    *("muniment", *of("muniment", "kernel fence content errors names policy shipped tools")),
     *of("muniment.kernel", "names refusal path change decide syscalls root"),
     *of("muniment.fence", "calls wire layers zygote"),
     *of("muniment.content", "admission entry frontmatter gates markdown secrets"),

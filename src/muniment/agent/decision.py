@@ -7,11 +7,9 @@ it is trusted further on: the file name is judged like any other path.
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
 from operator import itemgetter
 from typing import Final
 
@@ -20,6 +18,7 @@ from muniment.content.titles import description_of
 from muniment.content.words import is_word_character
 from muniment.kernel.names import Scope
 from muniment.kernel.path import CanonicalPath, normalised
+from muniment.shipped import shipped_tables
 
 # -- cues --------------------------------------------------------------------------------------------
 #
@@ -129,7 +128,7 @@ class Cues:
 @cache
 def cues() -> Cues:
     """The shipped tables. Cost: reads and compiles one file of the package, once a process."""
-    tables = tomllib.loads(files("muniment.agent").joinpath("cues.toml").read_text(encoding="utf-8"))
+    tables = shipped_tables("muniment.agent", "cues")
     classes = tuple(
         CueClass(name, table["scope"], table["weight"], cue_table(_languages(table)))
         for name, table in tables["class"].items()

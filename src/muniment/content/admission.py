@@ -20,11 +20,9 @@ Attacked in tests/units/content/test_admission.py.
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
 from typing import Any, Final, Literal
 
 import re2
@@ -37,6 +35,7 @@ from muniment.errors import ContentRejected
 from muniment.kernel.decide import Content
 from muniment.kernel.names import Trust
 from muniment.kernel.path import normalised
+from muniment.shipped import shipped_tables
 
 # -- instructions ------------------------------------------------------------------------------------
 #
@@ -121,9 +120,7 @@ _SEARCHES: Final[tuple[tuple[_View, bool], ...]] = (
 @cache
 def rules() -> tuple[_Rule, ...]:
     """The shipped rules. Cost: reads one file of the package, once a process."""
-    tables = tomllib.loads(
-        files("muniment.content").joinpath("instructions.toml").read_text(encoding="utf-8")
-    )
+    tables = shipped_tables("muniment.content", "instructions")
     parts: dict[str, str] = tables["part"]
     return tuple(
         _Rule(

@@ -24,13 +24,11 @@ import binascii
 import json
 import math
 import re
-import tomllib
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
 from itertools import accumulate, chain
 from typing import Any, Final
 
@@ -38,6 +36,7 @@ import re2
 
 from muniment.content.frontmatter import spelled
 from muniment.kernel.path import normalised
+from muniment.shipped import shipped_tables
 
 # -- typed secrets -----------------------------------------------------------------------------------
 #
@@ -298,7 +297,7 @@ def _iban_in(text: bytes, lengths: dict[str, int]) -> int | None:
 @cache
 def _words() -> _Words:
     """The shipped words. Cost: reads and compiles one file of the package, once a process."""
-    tables = tomllib.loads(files("muniment.content").joinpath("typed_secrets.toml").read_text("utf-8"))
+    tables = shipped_tables("muniment.content", "typed_secrets")
     terms, iban = tables.pop("terms"), tables.pop("iban")
     every = {
         key: sorted(
@@ -479,7 +478,7 @@ _PASSES: Final = 4
 @cache
 def pack() -> _Pack:
     """The shipped rules. Cost: reads and compiles one file of the package, about 30 ms, once a process."""
-    tables = tomllib.loads(files("muniment.content").joinpath("secrets.toml").read_text(encoding="utf-8"))
+    tables = shipped_tables("muniment.content", "secrets")
     sources = [(table["pattern"], table.get("context", False)) for table in tables["rule"]]
     rules = tuple(
         SecretRule(
