@@ -295,15 +295,11 @@ class StaticContext:
 
 def _read(hits: Callable[[], Sequence[Hit]], shelf: Shelf) -> list[ReadEntry]:
     """The entries of some hits; once more by new hits, where files are not what their rows say."""
-    picked = shelf.read(_accepted(hits(), shelf), _MAX_READ)
-    if picked.changed:
-        shelf.look_again(picked.changed)
-        picked = shelf.read(_accepted(hits(), shelf), _MAX_READ)
-    return picked.readings
 
+    def accepted() -> list[Hit]:
+        return [hit for hit in hits() if shelf.accepts(hit.key.root, hit.key.rel)]
 
-def _accepted(hits: Sequence[Hit], shelf: Shelf) -> list[Hit]:
-    return [hit for hit in hits if shelf.accepts(hit.key.root, hit.key.rel)]
+    return shelf.read_found(accepted, _MAX_READ).readings
 
 
 # -- subagent ----------------------------------------------------------------------------------------

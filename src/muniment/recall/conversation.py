@@ -43,7 +43,6 @@ from muniment.kernel.cancel import Patience
 from muniment.kernel.change import digest
 from muniment.kernel.names import Digest
 from muniment.recall.context import SEPARATOR, Budgets, StaticContext
-from muniment.recall.rebase import Node, ProposalPart, rebase
 from muniment.recall.recaller import (
     Chooser,
     Count,
@@ -73,14 +72,11 @@ from muniment.recall.session import (
 # The context of a conversation as nodes in their order, which several may change without losing anything.
 #
 # - G1. What runs under the graph's lock (`edit`) sees all nodes as they are, and nobody else changes them.
-# - G2. What takes long works on a *snapshot* and proposes: it claims every node that it was given, as it
-#   was
-#   then. Where all of them still stand so, side by side, its nodes come in their place; where one was
-#   changed
-#   or went meanwhile, or another came between, nothing is changed (`store.rebase`). Newer is never
-#   overwritten.
-# - G3. A node keeps its id while its content changes, and its digest tells which content it has. Messages
-#   are
+# - G2. What takes long works on a *snapshot* and proposes: it claims every node that it was given, as it was
+#   then. Where all of them still stand so, side by side, its nodes come in their place; where one was changed
+#   or went meanwhile, or another came between, nothing is changed. Newer is never overwritten. This is
+#   *ancestral replacement*: optimistic concurrency with proof of what was known.
+# - G3. A node keeps its id while its content changes, and its digest tells which content it has. Messages are
 #   not copied: one that is changed in place after a snapshot is a change like any other.
 # - G4. Nodes that nobody changed or replaced keep their order, and no two have one id.
 #
@@ -91,9 +87,6 @@ Message = Mapping[str, Any]
 
 SHORT_RESULT: Final = 400
 """Characters that are left of an old tool result: what it was about."""
-
-_UNCLAIMED: Final = Digest("")
-"""Stands for the content of a node that nobody claims: to compute it would be for nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,11 +117,11 @@ class Snapshot:
 
     Attributes:
         nodes: in order.
-        claims: their ids and digests at that time.
+        digests: of each, at that time.
     """
 
     nodes: tuple[ContextNode, ...]
-    claims: tuple[Node, ...]
+    digests: tuple[Digest, ...]
 
 
 Edit = Callable[[tuple[ContextNode, ...]], Iterable[ContextNode]]
@@ -192,7 +185,7 @@ class ContextGraph:
         Cost: linear in the length of their messages.
         """
         found = self.nodes() if nodes is None else tuple(nodes)
-        return Snapshot(found, tuple(Node(node.id, node.digest) for node in found))
+        return Snapshot(found, tuple(node.digest for node in found))
 
     def propose(self, snapshot: Snapshot, contents: Sequence[Sequence[Message]]) -> tuple[str, ...]:
         """Put nodes with `contents` in the place of those of a snapshot (G2).
@@ -207,25 +200,18 @@ class ContextGraph:
 
         Cost: linear in the number of nodes, and in the length of the messages that are claimed or added.
         """
-        claims = snapshot.claims
+        claimed = tuple(node.id for node in snapshot.nodes)
         with self._changing():
-            adds = tuple(self._made(messages) for messages in contents)
-            claimed = {claim.id for claim in claims}
-            live = [
-                Node(node.id, node.digest if node.id in claimed else _UNCLAIMED)
-                for node in self._nodes.values()
-            ]
-            part = ProposalPart(
-                claims,
-                tuple(claim.id for claim in claims),
-                tuple(Node(node.id, _UNCLAIMED) for node in adds),
-                contiguous=True,
-            )
-            rebased = rebase(live, [part])
-            if rebased.rejected:
-                return rebased.rejected[0].broken
-            known = self._nodes | {node.id: node for node in adds}
-            self._nodes = {node.id: known[node.id] for node in rebased.nodes}
+            ids, nodes = tuple(self._nodes), tuple(self._nodes.values())
+            claims = zip(claimed, snapshot.digests, strict=True)
+            broken = [id_ for id_, was in claims if id_ not in self._nodes or self._nodes[id_].digest != was]
+            if broken:
+                return tuple(broken)
+            at = ids.index(claimed[0]) if claimed else len(ids)
+            end = at + len(claimed)
+            if ids[at:end] != claimed:  # Another came between, or they stand in another order.
+                return claimed
+            self._nodes = _by_id([*nodes[:at], *map(self._made, contents), *nodes[end:]])
             return ()
 
     @contextmanager
