@@ -211,7 +211,7 @@ def measure(base: Path, entries: Sequence[Entry], queries: Sequence[Query], open
     search = Way("search", searched)
     recall = Way("recall", lambda text: [number(each.path) for each in recaller.recall(text).entries])
     every = plain("every word", re.compile("[a-z]+").findall)
-    same = plain("same words", lambda text: [word.text for word in read_query(text, stemmer).words])
+    same = plain("same words", lambda text: [word.text for word in read_query(text, stemmer)])
     compare([search, recall, every, same], queries)
     for way in (every, same):
         print(f"  {way.name}: {median(way.cpu) / median(search.cpu):.1f} x the CPU of search")

@@ -31,7 +31,7 @@ from muniment.kernel.cancel import Patience
 from muniment.kernel.names import Scope, Trust
 from muniment.kernel.path import fold
 from muniment.recall.recaller import MAX_ENTRIES, MAX_TOKENS, ReadEntry, Recalled, Recaller, Shelf
-from muniment.recall.search import HIT_COLUMNS, EntryKey, Hit, Stemmer, hit_of
+from muniment.recall.search import HIT_COLUMNS, TOLD_THERE, EntryKey, Hit, Stemmer, hit_of
 from muniment.store.database import Database
 from muniment.store.ledger import RootKey
 from muniment.store.rows import as_indexed
@@ -53,14 +53,9 @@ MAX_PATH_CHARS: Final = 4_096
 
 _MAX_FOLDERS: Final = 12
 
-_SHOWN: Final = """
-    entry.root IN (SELECT value FROM json_each(?)) AND entry.readable AND entry.held IS NULL
-    AND (entry.expires IS NULL OR entry.expires > ?)
-"""
-
 _LISTED: Final = f"""
     SELECT {HIT_COLUMNS} FROM entry
-    WHERE {_SHOWN} AND entry.trust IN (SELECT value FROM json_each(?))
+    WHERE {TOLD_THERE} AND entry.trust IN (SELECT value FROM json_each(?))
     ORDER BY entry.sort LIKE '{PINNED}/%' DESC, entry.mtime_ns DESC, entry.rel
     LIMIT {MAX_LISTED}
 """  # noqa: S608  constants of this package
@@ -68,7 +63,7 @@ _LISTED: Final = f"""
 _ABOUT: Final = f"""
     SELECT {HIT_COLUMNS}, entry.topic, entry.keywords
     FROM text CROSS JOIN entry ON entry.id = text.rowid
-    WHERE text MATCH ? AND {_SHOWN} ORDER BY rank LIMIT {MAX_LISTED}
+    WHERE text MATCH ? AND {TOLD_THERE} ORDER BY rank LIMIT {MAX_LISTED}
 """  # noqa: S608  likewise
 
 

@@ -789,7 +789,7 @@ class Conversation:
             return self._left(history)
         self._had_results = True
         parts = (
-            self._noted(self.session.take_for_tool_results(self._told_otherwise)),
+            self._noted(self.session.take(BroughtIn.TOOL_RESULTS, self._told_otherwise)),
             self._tier(self._touched.take(), BroughtIn.JUST_IN_TIME),
         )
         texts = [part.text for part in parts if part is not None]
@@ -874,7 +874,7 @@ class Conversation:
             if self._system.entries:
                 self.session.record(self._system, BroughtIn.SYSTEM)
         parts = (
-            self._noted(self.session.take_for_user_turn(self._told_otherwise)),
+            self._noted(self.session.take(BroughtIn.USER_TURN, self._told_otherwise)),
             self._tier(self._static.take_project(self.session.shown | self._touched.told), BroughtIn.PROJECT),
             self._tier(self._touched.take(), BroughtIn.JUST_IN_TIME),
         )

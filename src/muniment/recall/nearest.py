@@ -13,7 +13,7 @@ from itertools import zip_longest
 from typing import Final
 
 from muniment.kernel.names import RelPath, Trust
-from muniment.recall.search import COLUMN_WEIGHTS, Stemmer, read_query
+from muniment.recall.search import COLUMN_WEIGHTS, TOLD_THERE, Stemmer, read_query
 from muniment.store.catalog import View
 from muniment.store.ledger import RootKey
 from muniment.store.rows import as_indexed
@@ -22,9 +22,7 @@ from muniment.store.state import State
 _NEAREST: Final = f"""
     SELECT entry.root, entry.rel FROM text CROSS JOIN entry ON entry.id = text.rowid
     WHERE text MATCH ? AND rank MATCH 'bm25({", ".join(map(str, COLUMN_WEIGHTS))})'
-        AND entry.root IN (SELECT value FROM json_each(?))
-        AND entry.readable AND entry.held IS NULL AND (entry.expires IS NULL OR entry.expires > ?)
-        AND entry.size <= {{size}} AND entry.trust IN ({{trusts}})
+        AND {TOLD_THERE} AND entry.size <= {{size}} AND entry.trust IN ({{trusts}})
     ORDER BY rank, entry.root, entry.rel LIMIT ?
 """  # noqa: S608  constants of this package
 MAX_BYTES: Final = 64 * 1024
@@ -46,7 +44,7 @@ class Description:
 
     def __init__(self, text: str, stemmer: Stemmer) -> None:
         self._stemmer = stemmer
-        words = [word for word in read_query(text, stemmer).words if not word.is_weak and not word.is_phrase]
+        words = [word for word in read_query(text, stemmer) if not word.is_weak and not word.is_phrase]
         self._words, self._stems = [word.text for word in words], {word.stem for word in words}
 
     def said_in(self, text: str) -> frozenset[str]:

@@ -38,7 +38,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from operator import mul
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -68,18 +68,9 @@ _TABLES: Final = """
     CREATE VIRTUAL TABLE stems USING fts5 (text, tokenize = 'porter unicode61');
     CREATE VIRTUAL TABLE stem USING fts5vocab (stems, instance);
 """
-_CUTS: Final = (
-    (
-        "INSERT INTO words (rowid, text) VALUES (1, ?)",
-        "SELECT offset, term FROM word",
-        "DELETE FROM words",
-    ),
-    (
-        "INSERT INTO stems (rowid, text) VALUES (1, ?)",
-        "SELECT offset, term FROM stem",
-        "DELETE FROM stems",
-    ),
-)
+_CUTS: Final = (("words", "word"), ("stems", "stem"))
+"""A table that cuts, and what shows how it did."""
+
 _ACCENTS: Final = tuple(map(chr, range(0x300, 0x370)))
 _ACCENTED: Final = tuple(
     char
@@ -167,10 +158,10 @@ class Stemmer:
     def _cut(self, text: str) -> tuple[Term, ...]:
         text = text.encode("utf-8", "replace").decode()  # SQLite takes no half of a surrogate pair.
         cut = []
-        for insert, select, delete in _CUTS:
-            self._connection.execute(insert, (text,))
-            rows = self._connection.execute(select).fetchall()
-            self._connection.execute(delete)
+        for table, view in _CUTS:
+            self._connection.execute(f"INSERT INTO {table} (rowid, text) VALUES (1, ?)", (text,))  # noqa: S608
+            rows = self._connection.execute(f"SELECT offset, term FROM {view}").fetchall()  # noqa: S608
+            self._connection.execute(f"DELETE FROM {table}")  # noqa: S608
             cut.append([term for _, term in sorted(rows)])
         return tuple(map(Term, *cut))
 
@@ -182,20 +173,14 @@ class Stemmer:
 # - Q1. No syntax of the full-text search comes from a message: every word is one that the tokenizer cut.
 # - Q2. Left out are single characters, stop words, and words of talk that are about no subject (`please`,
 #   `谢谢`).
-# - Q3. Weak words rank what others found, and find nothing themselves: words of two letters, words that
-#   stand
-#   in any message to a coding agent (`file`), and pairs of Hiragana, which are endings more often than
-#   words.
-# - Q4. What is written as one name (`10.42.7.19`, `snake_case`, `src/app.py`) is asked for as a phrase,
-#   too,
+# - Q3. Weak words rank what others found, and find nothing themselves: words of two letters, words that stand
+#   in any message to a coding agent (`file`), and pairs of Hiragana, which are endings more often than words.
+# - Q4. What is written as one name (`10.42.7.19`, `snake_case`, `src/app.py`) is asked for as a phrase, too,
 #   if one of its parts says something, or is a number.
-# - Q5. Common words (`two`, `begin`, `after`) find and rank, and tell no subject: what holds no other word
-#   of a
-#   message is not what it is about.
-# - Q6. Linear time. Of a long message only the beginning and the end are looked at, `_END_CHARS` of each;
-#   of
-#   many words the first and the last, `MAX_WORDS` in all: what is asked stands there, what was pasted
-#   stands
+# - Q5. Common words (`two`, `begin`, `after`) find and rank, and tell no subject: what holds no other word of
+#   a message is not what it is about.
+# - Q6. Linear time. Of a long message only the beginning and the end are looked at, `_END_CHARS` of each; of
+#   many words the first and the last, `MAX_WORDS` in all: what is asked stands there, what was pasted stands
 #   between.
 #
 # Attacked in tests/units/recall/test_query.py.
@@ -302,15 +287,8 @@ class Word:
         return " " in self.text
 
 
-@dataclass(frozen=True, slots=True)
-class Query:
-    """What is looked up: at most `MAX_WORDS` words, in their order; none: nothing is asked."""
-
-    words: tuple[Word, ...]
-
-
-def read_query(text: str, stemmer: Stemmer, *, is_fact: bool = False) -> Query:
-    """The query that a message is (Q1 to Q6).
+def read_query(text: str, stemmer: Stemmer, *, is_fact: bool = False) -> tuple[Word, ...]:
+    """What is looked up for a message (Q1 to Q6): at most `MAX_WORDS` words in their order; none: nothing.
 
     Args:
         text: any.
@@ -327,7 +305,7 @@ def read_query(text: str, stemmer: Stemmer, *, is_fact: bool = False) -> Query:
     first, last = _ends(words, MAX_WORDS - len(phrases))
     if last:
         last = (replace(last[0], goes_on=False), *last[1:])
-    return Query((*phrases, *first, *last))
+    return (*phrases, *first, *last)
 
 
 def units(words: Iterable[Word]) -> int:
@@ -445,7 +423,7 @@ class Weighed:
         return f'"{self.word.text}"{"*" * self.is_prefix}'
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Score:
     """What an entry says of a query.
 
@@ -466,6 +444,19 @@ class Score:
     telling: int
     held: frozenset[int]
     said: str
+
+    @cached_property
+    def beginnings(self) -> frozenset[str]:
+        """Those of the words of the body that say something, so that endings do not count."""
+        words = _LETTERS.findall(self.said)
+        return frozenset(word[:_BEGINNING] for word in words if not _says_nothing(word))
+
+    def is_like(self, other: Score) -> bool:
+        """Whether what says the one is about the same as what says the other."""
+        if self.held != other.held:
+            return False
+        mine, theirs = self.beginnings, other.beginnings
+        return _TWO * len(mine & theirs) >= min(len(mine), len(theirs)) > 0
 
 
 class Ranking:
@@ -513,10 +504,6 @@ class Ranking:
                 at = text.find(start, at + 1)
         return found.values()
 
-    def score(self, columns: Sequence[str]) -> Score:
-        """The score of one row, see `scores`."""
-        return self.scores([columns])[0]
-
     def _meant(self, found: Collection[str]) -> dict[str, list[int]]:
         """Which words of the query, by their numbers, each word of a text is."""
         stems = self._stemmer.stems(found)
@@ -553,23 +540,15 @@ class Ranking:
                     named = max(named, each.weight) if at in naming else named
         telling = sum(not each.word.is_common for each in held)
         weight = sum(each.weight for each in held)
-        body = texts[_BODY]
-        return Score(
-            score,
-            self._units(held),
-            weight,
-            named,
-            telling,
-            frozenset(numbers_held),
-            body if len(body) <= _ALIKE_CHARS else "",
-        )
+        body = texts[_BODY] if len(texts[_BODY]) <= _ALIKE_CHARS else ""
+        return Score(score, self._units(held), weight, named, telling, frozenset(numbers_held), body)
 
     def weight(self, folded: str) -> float:
         """How much a passage says, by itself.
 
-        Cost: as `score`, and 20 µs.
+        Cost: as `scores`, and 20 µs.
         """
-        return self.score(("", "", folded)).score
+        return self.scores([("", "", folded)])[0].score
 
     def _units(self, held: Sequence[Weighed]) -> int:
         """As how many words those count that a text holds; a pair goes on only where the last one is held."""
@@ -696,7 +675,7 @@ class Wanted:
         accepts: whether the entry at a path of a root may be shown.
     """
 
-    query: Query
+    query: Sequence[Word]
     roots: Sequence[RootKey]
     exclude: Collection[EntryKey]
     now: str
@@ -772,7 +751,7 @@ class Search:
         ranking = Ranking(every, self._stemmer)
         if not any(not each.word.is_weak for each in words):
             return [], ranking
-        is_meant = _judge_of(every, total) if abstains else _anything
+        is_meant = _judge_of(every, total) if abstains else lambda _: True
         for gate in _gates(words, total):
             rows = self._page(gate, wanted, patience)
             scores = self._scores(rows, ranking, patience)
@@ -780,11 +759,11 @@ class Search:
                 return self._ranked(rows, scores, wanted, ranking, patience), ranking
         return [], ranking
 
-    def _weighed(self, query: Query, total: int, patience: Patience) -> list[Weighed]:
+    def _weighed(self, query: Sequence[Word], total: int, patience: Patience) -> list[Weighed]:
         """The words of a query with their weights (1), those in no row too."""
-        rows = self._counted({part for word in query.words for part in word.stem.split()}, total, patience)
+        rows = self._counted({part for word in query for part in word.stem.split()}, total, patience)
         weighed: list[Weighed] = []
-        for word in query.words:
+        for word in query:
             # Of a phrase it is not known; it cannot stand in more rows than the rarest of its words.
             count = min(rows.get(part, 0) for part in word.stem.split())
             may_begin = not (count or word.is_weak or word.is_phrase) and len(word.text) >= MIN_PREFIX_CHARS
@@ -872,9 +851,9 @@ def newer_first(found: Sequence[tuple[Hit, Score]]) -> tuple[Hit, ...]:
     same words of the query and shares half of its own with it. To name another changes the order and nothing
     else: anybody who may edit a file can write that.
     """
-    placed: list[tuple[Hit, _Said]] = []
-    for hit, score in found:
-        said, place = _Said(score), len(placed)
+    placed: list[tuple[Hit, Score]] = []
+    for hit, said in found:
+        place = len(placed)
         for at, (old, other) in enumerate(placed[:_HEADED]):
             if _may_precede(hit, old) and (hit.names(old) or _is_update(hit, said, old, other)):
                 place, hit = at, replace(hit, score=max(hit.score, old.score))  # noqa: PLW2901
@@ -887,32 +866,9 @@ def _may_precede(new: Hit, old: Hit) -> bool:
     return new.key.root == old.key.root and new.trust.satisfies(old.trust)
 
 
-def _is_update(new: Hit, said: _Said, old: Hit, other: _Said) -> bool:
+def _is_update(new: Hit, said: Score, old: Hit, other: Score) -> bool:
     is_later = new.mtime_ns > old.mtime_ns and not old.names(new)
     return is_later and new.score >= _NEAR_SHARE * old.score and said.is_like(other)
-
-
-class _Said:
-    """What an entry says, compared with others."""
-
-    def __init__(self, score: Score) -> None:
-        self._score = score
-        self._words: frozenset[str] | None = None
-
-    def is_like(self, other: _Said) -> bool:
-        """Whether it is about the same."""
-        if self._score.held != other._score.held:
-            return False
-        mine, theirs = self.words, other.words
-        return _TWO * len(mine & theirs) >= min(len(mine), len(theirs)) > 0
-
-    @property
-    def words(self) -> frozenset[str]:
-        """The beginnings of its words that say something, so that endings do not count."""
-        if self._words is None:
-            said = _LETTERS.findall(self._score.said)
-            self._words = frozenset(word[:_BEGINNING] for word in said if not _says_nothing(word))
-        return self._words
 
 
 def left_over(
@@ -941,11 +897,16 @@ def _values(roots: Sequence[RootKey], now: str, exclude: Collection[EntryKey]) -
     return json.dumps(list(roots)), now, json.dumps(shown)
 
 
-MAY_BE_SHOWN: Final = """
-        AND entry.root IN (SELECT value FROM json_each(?))
+TOLD_THERE: Final = """
+        entry.root IN (SELECT value FROM json_each(?))
         AND entry.readable AND entry.held IS NULL AND (entry.expires IS NULL OR entry.expires > ?)
-        AND entry.root || entry.digest || entry.rel NOT IN (SELECT value FROM json_each(?))
 """
+"""Whether an entry may be shown, of some roots and at a time."""
+
+MAY_BE_SHOWN: Final = f"""
+        AND {TOLD_THERE}
+        AND entry.root || entry.digest || entry.rel NOT IN (SELECT value FROM json_each(?))
+"""  # noqa: S608  constants of this package
 
 _ROWS: Final = f"""
     SELECT entry.id, {HIT_COLUMNS}
@@ -1007,11 +968,6 @@ def _judge_of(words: Sequence[Weighed], total: int) -> Callable[[Score], bool]:
     needed = min(_TWO, units(each.word for each in strong))
     telling = min(1, sum(not each.word.is_common for each in strong))
     return lambda score: score.units >= needed and score.weight >= enough and score.telling >= telling
-
-
-def _anything(_score: Score) -> bool:
-    """Whether an entry is about a text of which nobody asks that."""
-    return True
 
 
 def _gates(words: Sequence[Weighed], total: int) -> Iterator[str]:

@@ -10,7 +10,7 @@ from muniment.store.rows import as_indexed
 
 def asked(text, stemmer):
     """The words of a message, phrases with their spaces."""
-    return [word.text for word in read_query(text, stemmer).words]
+    return [word.text for word in read_query(text, stemmer)]
 
 
 def test_a_question_before_or_behind_a_paste_is_read_and_no_message_asks_for_many_words(stemmer):
