@@ -371,10 +371,6 @@ class _SubagentSearch(NamedTuple):
     limit: int
 
 
-class _Unusable(ValueError):
-    """A call that cannot be carried out; its text tells the model why."""
-
-
 class SubagentMemory:
     """The memory of some subagents.
 
@@ -435,12 +431,14 @@ class SubagentMemory:
         """
         try:
             given = _parsed(arguments)
-            if name == "search_memory":
-                return self._search(_search_in(given))
-            if name == "remember_this" and self._enqueue is not None:
-                return self._remember(given, self._enqueue)
-        except _Unusable as problem:
+            asked = _search_in(given) if name == "search_memory" else None
+            fact = _fact_in(given) if name == "remember_this" and self._enqueue is not None else ""
+        except ValueError as problem:
             return f"error: {problem}"
+        if asked is not None:
+            return self._search(asked)
+        if name == "remember_this" and self._enqueue is not None:
+            return _handed_in(fact, self._enqueue)
         return f"error: there is no tool {str(name)[:_NAME_CHARS]!r}"
 
     def _search(self, asked: _SubagentSearch) -> str:
@@ -472,17 +470,16 @@ class SubagentMemory:
             self._recaller.record(recalled, "search_memory")
         return _told(recalled)
 
-    def _remember(self, given: Mapping[str, Any], enqueue: Enqueue) -> str:
-        if set(given) != {"fact"} or not isinstance(given["fact"], str):
-            raise _Unusable("remember_this takes fact, a text")
-        try:
-            task = enqueue(given["fact"])
-        except MunimentError as error:
-            return f"error: not handed in [{error.code}]"
-        except OSError as problem:
-            events.emit_defect("fact_not_handed_in", problem)
-            return "error: not handed in: nobody takes it now"
-        return f"handed in as task {task}"
+
+def _handed_in(fact: str, enqueue: Enqueue) -> str:
+    try:
+        task = enqueue(fact)
+    except MunimentError as error:
+        return f"error: not handed in [{error.code}]"
+    except OSError as problem:
+        events.emit_defect("fact_not_handed_in", problem)
+        return "error: not handed in: nobody takes it now"
+    return f"handed in as task {task}"
 
 
 def _told(recalled: Recalled) -> str:
@@ -491,24 +488,33 @@ def _told(recalled: Recalled) -> str:
     return recalled.text or (_NOTHING if recalled.abstained else _USED_UP)
 
 
+# What a call cannot be carried out for is a `ValueError`, whose text tells the model why.
+
+
 def _parsed(arguments: str | Mapping[str, Any]) -> Mapping[str, Any]:
     if isinstance(arguments, Mapping):
         return arguments
     try:
         given = json.loads(arguments or "{}")
     except (ValueError, TypeError, RecursionError):
-        raise _Unusable("the arguments are no JSON") from None
+        raise ValueError("the arguments are no JSON") from None
     if not isinstance(given, dict):
-        raise _Unusable("the arguments are no JSON object")
+        raise ValueError("the arguments are no JSON object")  # noqa: TRY004  as all else that is wrong
     return given
+
+
+def _fact_in(given: Mapping[str, Any]) -> str:
+    if set(given) != {"fact"} or not isinstance(given["fact"], str):
+        raise ValueError("remember_this takes fact, a text")
+    return given["fact"]
 
 
 def _search_in(given: Mapping[str, Any]) -> _SubagentSearch:
     query, scope, limit = given.get("query"), given.get("scope", "project"), given.get("limit", MAX_ENTRIES)
     if set(given) - {"query", "scope", "limit"} or not isinstance(query, str) or not query.strip():
-        raise _Unusable("search_memory takes query, a text, and if you like scope and limit")
+        raise ValueError("search_memory takes query, a text, and if you like scope and limit")
     if not isinstance(scope, str) or scope not in {"project", "global"}:
-        raise _Unusable("scope is project or global")
+        raise ValueError("scope is project or global")
     if not isinstance(limit, int) or isinstance(limit, bool) or not 1 <= limit <= MAX_ENTRIES:
-        raise _Unusable(f"limit is a whole number from 1 to {MAX_ENTRIES}")
+        raise ValueError(f"limit is a whole number from 1 to {MAX_ENTRIES}")
     return _SubagentSearch(query.strip(), scope, limit)

@@ -38,13 +38,14 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache
 from operator import mul
 from typing import Any, Final, NamedTuple, TypeVar
 
 from muniment.content.words import STOP_WORDS, comparable
 from muniment.kernel.cancel import Patience
 from muniment.kernel.names import Digest, RelPath, Trust
+from muniment.shipped import shipped_tables
 from muniment.store.database import Database
 from muniment.store.ledger import RootKey
 from muniment.store.rows import as_indexed, saying_digest
@@ -197,62 +198,15 @@ _MAX_PHRASE_WORDS: Final = 16
 
 _END_CHARS: Final = 2_000
 
-_ENGLISH_TALK: Final = """
-about above again ain all also always am any anybody anyone anything around ask away back because before
-being below best better both but bye can cannot cheers come continue could couldn't did didn do does doesn
-doing don done each either else enough even ever every few further get gets getting give given go goes
-going gone good got great haven having hello help here hey hi him himself how however just keep know let
-lets like ll long look looks lot made make makes many may maybe mean might mine more most much must myself
-need needs never nice no none nor not nothing now off often oh ok okay once one only other others ought
-out over own perfect perhaps please put quite rather re really right said same say says see seem shall
-should show since some something soon sorry still stuff such sure take tell than thank thanks then there
-thing things think though through too try under until up upon us use used using ve very want wanted wants
-way welcome well what whatever when where whether which while who whole whom whose why work works would
-wouldn write yeah yes yet
-"""
-_GERMAN_TALK: Final = "bitte danke hallo ich ist nicht oder wie was wir auf"  # codespell:ignore ist,oder
-_OTHER_TALK: Final = """
-bonjour merci oui non pas vous nous je tu ce
-hola gracias por favor qui como
-ciao grazie ola obrigado obrigada
-"""
-_PAIRS_OF_TALK: Final = """
-你好 谢谢 什么 怎么 怎样 为什 么样 我们 你们 他们 请问 可以 一下 一个 这个 那个 哪个 哪些 哪里 没有 不是
-就是 是不 的时 时候 继续 帮我 我的 你的 知道 告诉 好的 现在 今天
-です ます した して する ない から まで こと もの それ これ どれ どこ なに なん でしょ しょう よう
-くだ ださ さい あり りが がと とう こん んに にち ちは お願 願い いし しま ませ せん 助か まし たか すか
-のは には では
-입니 니다 습니 합니 해요 세요 주세 어요 아요 나요 까요 안녕 녕하 하세 감사 무엇 어떻 떻게 어디 언제 누구
-그리 리고 있어 있는
-"""
-_TALK: Final = frozenset(
-    f"{_ENGLISH_TALK}{_GERMAN_TALK}{_OTHER_TALK}{_PAIRS_OF_TALK}".replace("'", " ").split()
-)
-"""As the tokenizer cuts them: without accents; of scripts without spaces, pairs."""
-
-_WEAK_WORDS: Final = (
-    "user users file files folder code program programs function class script app data line lines"
-)
-_WEAK: Final = frozenset(_WEAK_WORDS.split())
-
-_COMMON_WORDS: Final = """
-zero two three four five six seven eight nine ten eleven twelve twenty thirty forty fifty hundred thousand
-million first second third fourth fifth last next final half quarter double single number numbers count
-sum total minute hour day week month year time today tomorrow yesterday morning evening night early
-earlier late later after during within without between beside behind across along against near among
-toward towards old new young big small large little short tall high low full empty hard easy fast slow
-quick quickly simple different same similar certain possible important main real true false sure whole
-entire general ready free open close closed early clear able plain common usual various begin start stop
-stay end finish finished learn play find found lose call turn move hold bring happen happened leave left
-feel felt seem read run add set follow following change become grow stand suggest recommend describe
-answer reply question wonder guess consider decide understand believe remember hope expect like love hate
-prefer enjoy agree word words name title part piece kind type sort side top bottom point case fact reason
-problem example person people man woman men women child children guy group list step place area lower
-higher upper longer shorter better worse less bit pair set amount size length level
-"""
-_COMMON: Final = frozenset(_COMMON_WORDS.split())
-"""English words that tell no subject by themselves, though they may narrow one (Q5)."""
 _Item = TypeVar("_Item")
+
+
+@cache
+def _lists() -> dict[str, frozenset[str]]:
+    """Those of `talk.toml`, as the tokenizer cuts words. Cost: reads a file of the package, once a process."""
+    tables = shipped_tables("muniment.recall", "talk")
+    return {name: frozenset(words.replace("'", " ").split()) for name, words in tables.items()}
+
 
 _GREETING: Final = re.compile(r"\bgood (?:morning|afternoon|evening|night|day)\b")
 _HIRAGANA: Final = re.compile("[\u3041-\u309f]+")
@@ -301,7 +255,7 @@ def read_query(text: str, stemmer: Stemmer, *, is_fact: bool = False) -> tuple[W
         text = f"{text[:_END_CHARS]} {text[-_END_CHARS:]}"
     plain = _GREETING.sub(" ", as_indexed(text))
     phrases = tuple(_phrases(plain, stemmer))
-    words = tuple(_words(stemmer.terms(_SYMBOL.sub(" ", plain)), talk=frozenset() if is_fact else _TALK))
+    words = tuple(_words(stemmer.terms(_SYMBOL.sub(" ", plain)), is_fact=is_fact))
     first, last = _ends(words, MAX_WORDS - len(phrases))
     if last:
         last = (replace(last[0], goes_on=False), *last[1:])
@@ -326,18 +280,19 @@ def _phrases(plain: str, stemmer: Stemmer) -> Iterator[Word]:
             yield Word(" ".join(term.word for term in terms), " ".join(term.stem for term in terms))
 
 
-def _words(terms: Sequence[Term], talk: Collection[str]) -> Iterator[Word]:
+def _words(terms: Sequence[Term], *, is_fact: bool) -> Iterator[Word]:
+    common = _lists()["common"]
     seen: set[str] = set()
     before = ""
     for term in terms:
         word, stem = term
-        if _says_nothing(word, talk) or stem in seen:
+        if _says_nothing(word, is_fact=is_fact) or stem in seen:
             before = ""
             continue
         seen.add(stem)
         is_weak = _is_weak(word)
         goes_on = not is_weak and _overlap(before, word)
-        yield Word(word, stem, is_weak=is_weak, goes_on=goes_on, is_common=bool({word, stem} & _COMMON))
+        yield Word(word, stem, is_weak=is_weak, goes_on=goes_on, is_common=bool({word, stem} & common))
         before = "" if is_weak else word
 
 
@@ -349,9 +304,9 @@ def _ends(items: tuple[_Item, ...], limit: int) -> tuple[tuple[_Item, ...], tupl
     return items[: limit - half], items[len(items) - half :]
 
 
-def _says_nothing(word: str, talk: Collection[str] = _TALK) -> bool:
+def _says_nothing(word: str, *, is_fact: bool = False) -> bool:
     """Whether a word is left out (Q2)."""
-    return len(word) < _MIN_CHARS or word in STOP_WORDS or word in talk
+    return len(word) < _MIN_CHARS or word in STOP_WORDS or (not is_fact and word in _lists()["talk"])
 
 
 def _tells(term: Term) -> bool:
@@ -362,7 +317,7 @@ def _tells(term: Term) -> bool:
 @lru_cache(MAX_KEPT)
 def is_telling(word: str) -> bool:
     """Whether a word finds something and tells a subject by itself (Q2, Q3, Q5); a number does not."""
-    return not (_says_nothing(word) or _is_weak(word) or word in _COMMON or word.isdigit())
+    return not (_says_nothing(word) or _is_weak(word) or word in _lists()["common"] or word.isdigit())
 
 
 def _overlap(first: str, second: str) -> bool:
@@ -373,7 +328,7 @@ def _overlap(first: str, second: str) -> bool:
 def _is_weak(word: str) -> bool:
     """Whether a word finds nothing by itself (Q3)."""
     is_short = len(word) <= _WEAK_CHARS and word.isascii()
-    return is_short or word in _WEAK or _HIRAGANA.fullmatch(word) is not None
+    return is_short or word in _lists()["weak"] or _HIRAGANA.fullmatch(word) is not None
 
 
 # -- ranking -----------------------------------------------------------------------------------------
