@@ -203,7 +203,7 @@ _Item = TypeVar("_Item")
 
 @cache
 def _lists() -> dict[str, frozenset[str]]:
-    """Those of `talk.toml`, as the tokenizer cuts words. Cost: reads a file of the package, once a process."""
+    """Those of `talk.toml`, as the tokenizer cuts words. Cost: reads a file of ours, once a process."""
     tables = shipped_tables("muniment.recall", "talk")
     return {name: frozenset(words.replace("'", " ").split()) for name, words in tables.items()}
 
