@@ -411,7 +411,7 @@ OURS = {
     *("muniment", *of("muniment", "kernel fence content errors names policy shipped tools")),
     *of("muniment.kernel", "names refusal path change decide syscalls root"),
     *of("muniment.fence", "calls wire layers zygote"),
-    *of("muniment.content", "admission entry frontmatter gates markdown secrets"),
+    *of("muniment.content", "admission entry frontmatter gates markdown patterns secrets"),
     *of("muniment.policy", "frozen grammar"),
     *of("muniment.tools", "calls overlay workbench service"),
 }

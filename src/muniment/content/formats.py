@@ -31,7 +31,7 @@ from types import MappingProxyType
 from typing import Any, Final, Protocol
 
 from muniment.content.entry import TYPES, Entry, parse
-from muniment.content.frontmatter import Field, Unsupported, read_list, read_scalar
+from muniment.content.frontmatter import Field, read_list, read_scalar
 from muniment.content.gates import one_line
 from muniment.kernel.names import INDEX_NAME, Trust
 from muniment.kernel.path import FILE_SUFFIX
@@ -200,7 +200,7 @@ def _entry(text: str) -> tuple[Entry, _Fields]:
 
 
 def _scalar(fields: _Fields, key: str) -> str:
-    with suppress(Unsupported):
+    with suppress(ValueError):
         if key in fields:
             return (read_scalar(fields[key].first, fields[key].rest) or "").strip()
     return ""
@@ -216,9 +216,9 @@ def _metadata_type(fields: _Fields) -> str | None:
 def _tags(field: Field | None) -> tuple[str, ...]:
     if field is None:
         return ()
-    with suppress(Unsupported):
+    with suppress(ValueError):
         return _words(read_list(field.first, field.rest))
-    with suppress(Unsupported):
+    with suppress(ValueError):
         return _words((read_scalar(field.first, field.rest) or "").split(","))
     return ()
 

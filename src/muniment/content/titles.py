@@ -36,24 +36,11 @@ SLUG_CHARS: Final = 60
 SLUG_BYTES: Final = 150
 """Characters and UTF-8 bytes of a file name without suffixes: short enough to type, far below NAME_MAX."""
 
-RESERVED_STEMS: Final = frozenset(
-    {
-        "memory",
-        "memory-before-muniment",
-        "agent",
-        "agents",
-        "claude",
-        "conventions",
-        "crush",
-        "copilot-instructions",
-        "gemini",
-        "qwen",
-        "skill",
-        "warp",
-        "index",
-        "readme",
-    }
-)
+_RESERVED: Final = """
+memory memory-before-muniment index readme
+agent agents claude conventions crush copilot-instructions gemini qwen skill warp
+"""
+RESERVED_STEMS: Final = frozenset(_RESERVED.split())
 """Stems of files that the store writes itself or that other agents load as instructions."""
 
 _SUBJECT: Final = re.compile(r"\A(?:the\s+)?user\s+(?=[a-z])", re.IGNORECASE)

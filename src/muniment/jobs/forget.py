@@ -39,7 +39,7 @@ from muniment.cancelling import Cancel
 from muniment.content.admission import held_for
 from muniment.content.entry import MAX_DESCRIPTION_CHARS, Entry, EntryType, parse, shortened, titled
 from muniment.content.gates import one_line
-from muniment.content.markdown import Item, NotSeparable, outline, without
+from muniment.content.markdown import Item, outline, without
 from muniment.content.negation import Says, denied, ended, turns
 from muniment.content.words import significant, vocabulary
 from muniment.errors import (
@@ -271,6 +271,7 @@ def _gone(items: Sequence[Item], left: Sequence[Item]) -> Iterator[Item]:
 
 KIND: Final = "forget"
 
+_NOT_SEPARABLE: Final = "without this part the rest of the file would read differently; edit it by hand"
 _WOULD_BE_HELD: Final = "what is left of the file would have to be held back; edit it by hand"
 
 Wanted = CanonicalPath | Sequence[str]
@@ -721,11 +722,11 @@ def _cut(matches: Sequence[_Meant], kept: list[Spared]) -> tuple[bytes | None, l
     for match in reversed(matches):  # From the last on, so that the others stay where they are.
         if match.item is None:
             return None, [match]
-        try:
-            body = without(body, match.item)
-        except NotSeparable as problem:
-            kept.append(Spared(match.removed.path, f"{problem}; edit it by hand"))
+        shorter = without(body, match.item)
+        if shorter is None:
+            kept.append(Spared(match.removed.path, _NOT_SEPARABLE))
             continue
+        body = shorter
         done.insert(0, match)
     if outline(body).is_empty:
         return None, done

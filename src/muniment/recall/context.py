@@ -302,16 +302,13 @@ def _read(hits: Callable[[], Sequence[Hit]], shelf: Shelf) -> list[ReadEntry]:
 # What a subagent gets of a memory: context for its task, and tools to look things up and to hand things in.
 #
 # - B1. `search_memory` only reads, by the same search, policy and gates as every recall. It brings nothing
-#   into
-#   the conversation of the agent above: what a subagent saw may still be recalled there.
+#   into the conversation of the agent above: what a subagent saw may still be recalled there.
 # - B2. All searches of one `SubagentMemory` share `MAX_SEARCHES` and `MAX_SEARCH_TOKENS`, also those that
-#   run
-#   at once.
+#   run at once.
 # - B3. Equal searches that run at once are one search, which ends for all of them, however it ends.
 # - B4. `remember_this` files with trust `agent`, whatever the agent says of it.
 # - B5. A call is answered in words, whatever it holds; nothing is raised at a model's mistake. No answer
-#   holds
-#   a host path: of what went wrong it tells the code.
+#   holds a host path: of what went wrong it tells the code.
 #
 # Threads may share one, as parallel subagents do.
 #

@@ -373,13 +373,12 @@ def said(message: Any) -> str:
 # - M1. `check` never waits: it applies a summary that is ready, and begins one where the conversation takes
 #   more than `COMPACT_ABOVE` of what the model can take.
 # - M2. The last `KEEP` of it stays as it is, and up to `KEEP_AT_MOST` where it then begins with a message
-#   of
-#   the user. It never begins with a result, nor is a call replaced whose result is not.
+#   of the user. It never begins with a result, nor is a call replaced whose result is not.
 # - M3. What the host says in front, as `system` or `developer`, stays in front as it is.
 # - M4. A summary is applied to exactly what it was made of (a proposal's claims).
 # - M5. What was brought in from the memory stands in the summary's key knowledge whatever the model wrote,
-#   each
-#   on one line, between marks that nothing in it can imitate. Afterwards all of it may be recalled again.
+#   each on one line, between marks that nothing in it can imitate. Afterwards all of it may be recalled
+#   again.
 # - M6. No line in a section begins like a heading, whatever the model wrote or a memory says.
 # - M7. A summary that lacks a section, says nothing, or takes as much as what it is to replace is none.
 # - M8. Every summary that is not applied is told with its reason (`Dropped`), once; nothing is changed
