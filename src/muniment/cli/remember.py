@@ -32,8 +32,9 @@ from muniment.cli.terminal import (
 from muniment.content.gates import on_one_line, visible
 from muniment.errors import Cancelled, ConfigInvalid, InvalidContent, MunimentError
 from muniment.files import NEW, PRIVATE
+from muniment.jobs.job import id_of_task
 from muniment.jobs.remember import KIND
-from muniment.jobs.request import RememberRequest, RememberResult, id_of_task
+from muniment.jobs.request import RememberRequest, RememberResult
 from muniment.kernel.names import Enforcement
 from muniment.names import MAX_FACT_BYTES
 from muniment.sandbox import Sandbox
