@@ -108,7 +108,7 @@ def test_on_that_day_the_index_has_it_no_more_a_model_is_not_shown_its_line_and_
     )  # Though the file had it.
     assert (name in index.read_text(), kept.removeprefix("user/") in index.read_text()) == (False, True)
     assert verify(place.state, place.roots["user"], place.policy).problems == ()
-    monkeypatch.setattr("muniment.jobs.dream.datetime", Later)
+    monkeypatch.setattr("muniment.jobs.dream.timestamp", lambda: timestamp(Later.now(UTC)))
     assert done(dreaming(place)).expired_entries == (path,)
     assert verify(place.state, place.roots["user"], place.policy).problems == ()
 
