@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import os
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -723,7 +724,14 @@ def _without_spans(line: str, *, doubt: bool) -> tuple[str, bool]:
 
 # -- quoting -----------------------------------------------------------------------------------------
 #
-# How text from elsewhere is handed to a model: between marks that nothing in it can imitate. Pure.
+# How text from elsewhere is handed to a model: between marks that nothing in it can imitate.
+
+_TOKEN_BYTES: Final = 8
+
+
+def fence_token() -> str:
+    """Random text for the marks of `fenced`, unknown to whoever wrote what stands between them."""
+    return os.urandom(_TOKEN_BYTES).hex()
 
 
 def fenced(text: str, kind: str, token: str) -> str:

@@ -18,7 +18,6 @@ Remembers may land meanwhile. `undo` gives the tree that never dreamt. A failure
 from __future__ import annotations
 
 import math
-import secrets
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -494,7 +493,7 @@ def _attempt(task: _Dreaming, scopes: Sequence[Scope]) -> DreamResult:
 
 def _steps_by_model(task: _Dreaming, found: Findings, room: Room) -> Iterator[DreamStep]:
     """Step 3, for one scope."""
-    asker = Asker(task.model, task.budget, secrets.token_hex(8))
+    asker = Asker(task.model, task.budget)
     not_asked = 0
     for group in questions(found, task.place.policy, task.request.trust):
         if task.budget.turns_left == 0:

@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import json
 import re
-import secrets
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import closing
@@ -642,7 +641,7 @@ def _chosen(task: _Forgetting, matches: Sequence[_Meant], near: Iterable[_Meant]
     options = [*shown, *islice(near, MAX_OPTIONS - len(shown))]
     if not options:
         return []
-    asker = Asker(task.model, task.budget, secrets.token_hex(8))
+    asker = Asker(task.model, task.budget)
     chosen = asker.which_to_forget(shortened(task.query, SHOWN_CHARS), [each.text for each in options])
     left_out = len(shown) - sum(number < len(shown) for number in chosen)
     if left_out:

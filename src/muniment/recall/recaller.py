@@ -18,7 +18,6 @@ from __future__ import annotations
 import json
 import math
 import re
-import secrets
 import unicodedata
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -31,7 +30,7 @@ from muniment import events
 from muniment.content.admission import addressed_to_agent
 from muniment.content.entry import MAX_NAME_CHARS, Entry, parse, shortened
 from muniment.content.gates import GATES, check_text, one_line
-from muniment.content.markdown import QUOTE, Line, fenced, read_lines
+from muniment.content.markdown import QUOTE, Line, fence_token, fenced, read_lines
 from muniment.content.titles import current_titles
 from muniment.errors import (
     Cancelled,
@@ -755,7 +754,6 @@ ABOUT_CHARS: Final = 150
 MAX_ASKED: Final = 24
 """Candidates whose files are asked whether they are as their rows say, some 10 µs each."""
 
-_TOKEN_BYTES: Final = 8
 _ID: Final = re.compile(r"(?P<scope>[^/]*)/(?P<rel>.*)@(?P<digest>[^@]*)", re.DOTALL)
 
 Chooser = Callable[[str, Sequence[str], int, Patience], Sequence[int] | None]
@@ -973,7 +971,7 @@ class Recaller:
         return replace(recalled, entries=block.entries, text=block.text, tokens=block.tokens)
 
     def _block(self, entries: Sequence[RecalledEntry], budget: int, weight: Weight = unweighed) -> Recalled:
-        token, now = secrets.token_hex(_TOKEN_BYTES), self._clock()
+        token, now = fence_token(), self._clock()
         return block_of(entries, budget, token, now, self.count, weight)
 
     def _shelf(self, scopes: Collection[str] | None, patience: Patience) -> Shelf:
