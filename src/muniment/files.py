@@ -76,8 +76,9 @@ def placing(path: Path, name: Callable[[Path, Path], object], mode: int = PRIVAT
         OSError: the system refuses. Nothing is changed or left; nor is it where the block or `name` raises.
     """
     unfinished = path.with_name(f".{path.name}.{os.urandom(4).hex()}.unfinished")
+    fd = os.open(unfinished, NEW, mode)
     try:
-        with os.fdopen(os.open(unfinished, NEW, mode), "wb") as file:
+        with os.fdopen(fd, "wb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())

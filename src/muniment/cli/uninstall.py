@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -149,11 +150,12 @@ def _is_project(path: Path) -> bool:
 
 def _daemon_runs(state: Path) -> bool:
     """Whether a daemon holds the lock of a state directory."""
-    try:
-        with opened(state / "daemon.lock") as fd:
-            return not try_lock(fd, shared=True)
-    except OSError:
-        return False
+    with ExitStack() as held:
+        try:
+            fd = held.enter_context(opened(state / "daemon.lock"))
+        except OSError:
+            return False
+        return not try_lock(fd, shared=True)
 
 
 def _check_erasable(found: Installed) -> None:

@@ -25,6 +25,7 @@ import re
 import stat
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -144,19 +145,22 @@ def read_text(path: Path) -> Read | None:
         PolicyInvalid: it cannot be read, is no regular file, is too long, or is not UTF-8; E100.
     """
     shown = printable(str(path))
-    try:
-        with opened(path, FOLLOWING) as descriptor:
-            status = os.fstat(descriptor)
-            if not stat.S_ISREG(status.st_mode):
-                raise PolicyInvalid("E100", shown, "is no regular file; name the policy file itself")
-            content = read_up_to(descriptor, MAX_FILE_BYTES + 1)
-            folder = (Path(f"/proc/self/fd/{descriptor}").readlink() if IS_LINUX else path.resolve()).parent
-    except FileNotFoundError:
-        if path.is_symlink():
-            raise PolicyInvalid("E100", shown, "is a link that leads nowhere; mend or remove it") from None
-        return None
-    except (OSError, ValueError) as error:  # ValueError: NUL or a surrogate in the path.
-        raise PolicyInvalid("E100", shown, f"cannot be read: {_reason(error)}") from None
+    with ExitStack() as held:
+        try:
+            descriptor = held.enter_context(opened(path, FOLLOWING))
+        except FileNotFoundError:
+            if path.is_symlink():
+                raise PolicyInvalid(
+                    "E100", shown, "is a link that leads nowhere; mend or remove it"
+                ) from None
+            return None
+        except (OSError, ValueError) as error:  # ValueError: NUL or a surrogate in the path.
+            raise PolicyInvalid("E100", shown, f"cannot be read: {_reason(error)}") from None
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise PolicyInvalid("E100", shown, "is no regular file; name the policy file itself")
+        content = read_up_to(descriptor, MAX_FILE_BYTES + 1)
+        folder = (Path(f"/proc/self/fd/{descriptor}").readlink() if IS_LINUX else path.resolve()).parent
     if len(content) > MAX_FILE_BYTES:
         raise PolicyInvalid("E100", shown, f"is longer than {MAX_FILE_BYTES} bytes")
     try:

@@ -82,8 +82,9 @@ def put(path: Path, content: bytes, *, over: bool) -> None:
     """
     with placing(path, os.replace if over else os.link) as file:
         file.write(content)
-    for left_over in path.parent.glob(f"*{path.name}.*unfinished"):  # By processes that died.
-        left_over.unlink(missing_ok=True)
+    for begins in ("", "."):
+        for left_over in path.parent.glob(f"{begins}{path.name}.*unfinished"):  # By processes that died.
+            left_over.unlink(missing_ok=True)
     sync(path.parent)
 
 
