@@ -433,7 +433,7 @@ FORBIDDEN = {
 """Not `tempfile` and `shutil`: `importlib.resources` brings them, and a worker may not write in any case."""
 
 OURS = {
-    *("muniment", *of("muniment", "kernel fence content errors names policy shipped tools")),
+    *("muniment", *of("muniment", "kernel fence content errors names policy exact_json shipped tools")),
     *of("muniment.kernel", "names refusal path change decide syscalls root"),
     *of("muniment.fence", "calls wire layers zygote"),
     *of("muniment.content", "admission entry frontmatter gates markdown patterns secrets"),

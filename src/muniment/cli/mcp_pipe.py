@@ -7,7 +7,6 @@ without a memory of its own loads neither the SDK nor the fence. Apart from `mcp
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import sys
 from collections.abc import Callable
@@ -19,6 +18,7 @@ from muniment.cli.wire import Wire, set_aside
 from muniment.client.finding import name_workspace, place
 from muniment.client.mcp import McpPipe
 from muniment.errors import ConfigInvalid, MunimentError
+from muniment.exact_json import json_or_none
 from muniment.kernel.names import Trust
 
 TOKEN_VARIABLE: Final = "MUNIMENT_TOKEN"  # noqa: S105  a variable's name
@@ -73,9 +73,6 @@ async def _pass_on(wire: Wire, make: Callable[[Wire], McpPipe]) -> None:
 
 def _message(line: bytes | None) -> dict[str, Any] | None:
     """The message of a line; None: it is none."""
-    try:
-        found = json.loads(line or b"")
-    except (ValueError, RecursionError):
-        return None
+    found = json_or_none(line or b"")
     is_message = isinstance(found, dict) and found.get("jsonrpc") == "2.0"
     return found if is_message and (isinstance(found.get("method"), str) or "id" in found) else None
