@@ -23,7 +23,7 @@ def edit_entry(where: MemoryArguments, unsafe_path: str) -> int:
         editor = _editor()
         path = place.path(unsafe_path)
         check_editable(place, path)
-        before = place.roots[path.scope].root.read_bytes(path)
+        before = place.read(path)
         directory = Path(tempfile.mkdtemp(prefix="muniment-edit-"))
         copy = directory / path.name
         copy.write_bytes(before)

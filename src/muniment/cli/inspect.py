@@ -96,7 +96,7 @@ def show_entry(where: MemoryArguments, unsafe_path: str) -> int:
 
             data = content_of(place, named, task)
         else:
-            data = place.roots[path.scope].root.read_bytes(path)
+            data = place.read(path)
         if data is None:
             return _report_removed(path.text, task, where)
         text = decode(data)

@@ -305,13 +305,13 @@ def estimated(text: str) -> int:
 
 
 def block_of(
-    entries: Sequence[RecalledEntry],
+    entries: Sequence[RecollectedEntry],
     budget: int,
     token: str,
     now: datetime,
     count: Count = estimated,
     weight: Weight = unweighed,
-) -> Recalled:
+) -> Recollection:
     """The block that says as much of `entries`, in their order, as `budget` tokens allow (K1 to K3).
 
     Args:
@@ -326,7 +326,7 @@ def block_of(
         Of the entries those that are in it, as far as they were taken; the last ones are left out first.
     """
 
-    def bullet(entry: RecalledEntry) -> str:
+    def bullet(entry: RecollectedEntry) -> str:
         since = age(entry.at, now)
         return f"{entry.path} (trust: {entry.trust}, {entry.at.date()}, {since}): {_name(entry)}"
 
@@ -337,8 +337,8 @@ def block_of(
 
 
 def system_block_of(
-    entries: Sequence[RecalledEntry], budget: int, count: Count = estimated, weight: Weight = unweighed
-) -> Recalled:
+    entries: Sequence[RecollectedEntry], budget: int, count: Count = estimated, weight: Weight = unweighed
+) -> Recollection:
     """As `block_of`, for a system prompt: without marks, and the same text whenever it is asked for.
 
     Raises:
@@ -354,15 +354,15 @@ def system_block_of(
 
 
 def _fitted(
-    entries: Sequence[RecalledEntry],
+    entries: Sequence[RecollectedEntry],
     budget: int,
-    bullet: Callable[[RecalledEntry], str],
+    bullet: Callable[[RecollectedEntry], str],
     whole: Callable[[Sequence[str]], str],
     count: Count,
     weight: Weight,
-) -> Recalled:
+) -> Recollection:
     said: list[str] = []
-    best = Recalled()
+    best = Recollection()
     for entry in entries:
         limit = MAX_ENTRY_CHARS
         while True:
@@ -375,7 +375,7 @@ def _fitted(
             limit = min(limit, len(body)) // 2
             if limit < _MIN_ENTRY_CHARS:
                 return best
-        said, best = bullets, Recalled((*best.entries, replace(entry, text=body)), text, tokens)
+        said, best = bullets, Recollection((*best.entries, replace(entry, text=body)), text, tokens)
     return best
 
 
@@ -384,7 +384,7 @@ def _indented(title: str, body: str) -> str:
     return "\n".join([f"- {title}", *(f"  {line}" if line.strip() else "" for line in body.splitlines())])
 
 
-def _name(entry: RecalledEntry) -> str:
+def _name(entry: RecollectedEntry) -> str:
     return shortened(one_line(entry.name), MAX_NAME_CHARS)
 
 
@@ -635,7 +635,7 @@ MAX_KEYS: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class RecalledEntry:
+class RecollectedEntry:
     """An entry that was recalled.
 
     Attributes:
@@ -660,7 +660,7 @@ class RecalledEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class Recalled:
+class Recollection:
     """What came of a recall.
 
     Attributes:
@@ -673,7 +673,7 @@ class Recalled:
         error: why it is empty, if something went wrong.
     """
 
-    entries: tuple[RecalledEntry, ...] = ()
+    entries: tuple[RecollectedEntry, ...] = ()
     text: str = ""
     tokens: int = 0
     abstained: bool = False
@@ -799,7 +799,7 @@ class Recaller:
         budget: int = MAX_TOKENS,
         choose: Chooser | None = None,
         patience: Patience | None = None,
-    ) -> Recalled:
+    ) -> Recollection:
         """What helps with `query` (E1 to E4).
 
         Args:
@@ -815,9 +815,9 @@ class Recaller:
         """
         until = patience or Patience(float("inf"))
 
-        def work(shelf: Shelf) -> Recalled:
+        def work(shelf: Shelf) -> Recollection:
             if limit < 1 or budget < 1:
-                return Recalled()
+                return Recollection()
             asked = read_query(query, self.stemmer)
             wanted = Wanted(asked, shelf.keys, exclude, self.now, limit + CANDIDATES, shelf.accepts)
             found, picked = self._picked(wanted, shelf, limit, until)
@@ -827,7 +827,7 @@ class Recaller:
             if readings and choose is not None:
                 readings = _chosen(choose, query, readings, limit, until)
             if not readings:
-                return Recalled(abstained=True, withheld=picked.withheld)
+                return Recollection(abstained=True, withheld=picked.withheld)
 
             def weight(passage: str) -> float:
                 return found.ranking.weight(as_indexed(passage))
@@ -837,8 +837,8 @@ class Recaller:
         return self.answer(work, scopes, until)
 
     def answer(
-        self, work: Callable[[Shelf], Recalled], scopes: Collection[str] | None, patience: Patience
-    ) -> Recalled:
+        self, work: Callable[[Shelf], Recollection], scopes: Collection[str] | None, patience: Patience
+    ) -> Recollection:
         """What `work` makes of the entries of some scopes; empty where something goes wrong (E1).
 
         A catalog that turns out to be damaged is begun anew, once.
@@ -852,13 +852,13 @@ class Recaller:
             self._state.renew_catalog()
             return work(self._shelf(scopes, patience))
         except Cancelled as error:
-            return Recalled(error=error)
+            return Recollection(error=error)
         except MunimentError as error:
             events.emit("memory_retrieval_failed", code=error.code)
-            return Recalled(error=error)
+            return Recollection(error=error)
         except Exception as defect:  # noqa: BLE001  whoever recalls goes on without (E1)
             events.emit_defect("memory_retrieval_failed", defect)
-            return Recalled(error=recall_failed(type(defect).__name__))
+            return Recollection(error=recall_failed(type(defect).__name__))
 
     def has_told_all(self, told: Collection[EntryKey], patience: Patience) -> bool:
         """Whether nothing that may be shown is left besides what was told; False where nobody can tell.
@@ -867,16 +867,16 @@ class Recaller:
         """
         found = True
 
-        def work(shelf: Shelf) -> Recalled:
+        def work(shelf: Shelf) -> Recollection:
             nonlocal found
             rows = left_over(self.catalog, shelf.keys, told, self.now, patience)
             found = not any(shelf.accepts(key.root, key.rel) for key in rows)
-            return Recalled()
+            return Recollection()
 
         return self.answer(work, None, patience).error is None and found
 
     def keys_of(self, unsafe_ids: Iterable[str]) -> set[EntryKey]:
-        """The entries that ids name, see `RecalledEntry.id`; what names nothing of this memory is left out.
+        """The entries that ids name, see `RecollectedEntry.id`; what names nothing here is left out.
 
         None at all where the ledger cannot be read, which an event tells.
         """
@@ -893,7 +893,7 @@ class Recaller:
         scopes = {key: scope for scope, key in self._root_keys().items()}
         return sorted(f"{scopes[key.root]}/{key.rel}@{key.digest}" for key in keys if key.root in scopes)
 
-    def record(self, recalled: Recalled, where: str) -> None:
+    def record(self, recalled: Recollection, where: str) -> None:
         """Write to the ledger what was put before a model; what goes wrong is only told in an event.
 
         Cost: a durable transaction, some milliseconds; it waits for one of another process.
@@ -932,7 +932,7 @@ class Recaller:
         *,
         weight: Weight = unweighed,
         is_system: bool = False,
-    ) -> Recalled:
+    ) -> Recollection:
         """What is put before a model of some entries, as far as a budget goes.
 
         Args:
@@ -943,14 +943,16 @@ class Recaller:
             is_system: for a system prompt; raises ValueError where an entry's trust is not `owner`.
         """
         entries = [
-            RecalledEntry(shelf.path(each.hit), each.hit.key, each.name, each.trust, each.at, each.entry.body)
+            RecollectedEntry(
+                shelf.path(each.hit), each.hit.key, each.name, each.trust, each.at, each.entry.body
+            )
             for each in readings
         ]
         if is_system:
             return system_block_of(entries, budget, self.count, weight)
         return self._block(entries, budget, weight)
 
-    def without(self, recalled: Recalled, keys: Collection[EntryKey], budget: int) -> Recalled:
+    def without(self, recalled: Recollection, keys: Collection[EntryKey], budget: int) -> Recollection:
         """What was recalled, without some entries, within a budget: itself where that changes nothing.
 
         For those who learn only then what is told already. It never raises (E1), and asks no disk.
@@ -967,10 +969,12 @@ class Recaller:
             block = self._block(left, budget)
         except Exception as defect:  # noqa: BLE001  as `answer`: the caller's own count may be broken
             events.emit_defect("memory_retrieval_failed", defect)
-            return Recalled(error=recall_failed(type(defect).__name__))
+            return Recollection(error=recall_failed(type(defect).__name__))
         return replace(recalled, entries=block.entries, text=block.text, tokens=block.tokens)
 
-    def _block(self, entries: Sequence[RecalledEntry], budget: int, weight: Weight = unweighed) -> Recalled:
+    def _block(
+        self, entries: Sequence[RecollectedEntry], budget: int, weight: Weight = unweighed
+    ) -> Recollection:
         token, now = fence_token(), self._clock()
         return block_of(entries, budget, token, now, self.count, weight)
 
