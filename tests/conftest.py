@@ -25,6 +25,10 @@ settings.register_profile(
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
 
+LONG = {f"test_{name}.py" for name in ("chaos", "corpus", "away", "core", "elsewhere", "store")}
+"""Files with a test that takes long: first, so that neither process waits at the end for the other."""
+
+
 def pytest_addoption(parser):
     parser.addoption("--slow", action="store_true", help="also run what is slow, and all of every sweep")
 
@@ -38,6 +42,7 @@ def pytest_ignore_collect(collection_path, config):
 
 def pytest_collection_modifyitems(config, items):
     """Leave out what is slow, and of sweeps all but a sample; a red run looks for what fails among all."""
+    items.sort(key=lambda item: item.path.name not in LONG)
     if config.getoption("--slow"):
         return
     sweeps = defaultdict(list)

@@ -30,7 +30,7 @@ from muniment.api import Memory
 from muniment.cancelling import Cancel
 from muniment.content.gates import one_line
 from muniment.jobs.entries import Entries
-from muniment.jobs.request import ForgetRequest, ForgetResult, RememberRequest
+from muniment.jobs.request import ForgetReport, ForgetRequest, RememberRequest
 from muniment.kernel.cancel import Patience
 from muniment.kernel.names import MAX_PATH_BYTES, Trust, Verb
 from muniment.policy.frozen import Frozen
@@ -153,7 +153,7 @@ def _object_in(given: str) -> dict[str, Any]:
     return found
 
 
-def _previewed(preview: ForgetResult) -> str:
+def _previewed(preview: ForgetReport) -> str:
     kept = [f"{each.path} stays: {each.reason}" for each in preview.kept]
     if not preview.removed_entries:
         return marked("\n".join(["nothing would be forgotten", *kept]))

@@ -25,7 +25,7 @@ from muniment.cli.terminal import (
     print_failure,
     say,
 )
-from muniment.content.gates import one_line, visible
+from muniment.content.gates import on_one_line, visible
 from muniment.errors import Cancelled, ManagedMemoryUnavailable, MunimentError
 from muniment.kernel.names import Enforcement
 from muniment.lab.attempts.offer import System, advice, look_around
@@ -215,7 +215,7 @@ def _finding_rows(report: _Report) -> Iterator[Sequence[str]]:
     for each in report.trial.findings:
         marked = each.verdict.upper() if each.verdict is Verdict.NOT_HELD else each.verdict
         what = f"{each.attempt.what} ({each.why})" if each.why else each.attempt.what
-        yield marked, visible(one_line(each.outcome)), visible(one_line(what))
+        yield marked, on_one_line(each.outcome), on_one_line(what)
 
 
 def _print(report: _Report) -> None:
@@ -345,7 +345,7 @@ def _print_model(settings: Settings, found: Probe | None, advice: list[str]) -> 
     if found is None:
         say("rules: the embedded writer needs no server; name a language model with --model")
         return
-    say(visible(one_line(f"{settings.model} at {settings.base_url}, protocol {settings.protocol}")))
+    say(on_one_line(f"{settings.model} at {settings.base_url}, protocol {settings.protocol}"))
     for each in found.findings:
         speed = f"{each.tokens_per_second:.1f} tokens/s  " if each.tokens_per_second else ""
         say(f"  {each.form:6}{each.verdict:9}{each.seconds:6.2f} s  {speed}{visible(each.told)}".rstrip())

@@ -14,7 +14,6 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from glob import escape
 from pathlib import Path
-from secrets import token_hex
 from typing import BinaryIO, Final
 
 from muniment.cancelling import Cancel
@@ -34,6 +33,7 @@ from muniment.cli.terminal import (
 )
 from muniment.content.formats import FORMATS
 from muniment.errors import Cancelled, ConfigInvalid, MunimentError, printable
+from muniment.files import placing
 from muniment.jobs.exporting import ExportFormat, export
 from muniment.jobs.importing import ImportRequest, ImportResult, bring_in
 from muniment.jobs.place import Place
@@ -171,19 +171,11 @@ def _written(target: str) -> Iterator[BinaryIO]:
     path, shown = Path(target), printable(target)
     if not path.name:
         raise ConfigInvalid(f"{shown!r} is no name of a file to write")
-    unfinished = path.with_name(f".{path.name}.{token_hex(4)}.unfinished")
     try:
         if os.path.lexists(path):
             raise FileExistsError(errno.EEXIST, "it is there already; choose another name, or remove it")
-        try:
-            fd = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-            with os.fdopen(fd, "wb") as file:
-                yield file
-                file.flush()
-                os.fsync(fd)
-            _name(unfinished, path)
-        finally:
-            unfinished.unlink(missing_ok=True)
+        with placing(path, _name) as file:
+            yield file
     except OSError as error:
         raise ConfigInvalid(f"{shown} cannot be written: {error.strerror or error}") from error
 

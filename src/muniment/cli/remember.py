@@ -29,11 +29,12 @@ from muniment.cli.terminal import (
     say,
     say_notes,
 )
-from muniment.content.gates import one_line, visible
+from muniment.content.gates import on_one_line, visible
 from muniment.errors import Cancelled, ConfigInvalid, InvalidContent, MunimentError
+from muniment.files import NEW, PRIVATE
 from muniment.jobs.job import id_of_task
 from muniment.jobs.remember import KIND
-from muniment.jobs.request import RememberRequest, RememberResult
+from muniment.jobs.request import RememberReport, RememberRequest
 from muniment.kernel.names import Enforcement
 from muniment.names import MAX_FACT_BYTES
 from muniment.sandbox import Sandbox
@@ -46,11 +47,6 @@ from muniment.tools.calls import TOOLS
 # -- transcript --------------------------------------------------------------------------------------
 #
 # `--transcript FILE`: what was said between model and run, one JSON object a line, written as it is said.
-
-_FLAGS: Final = (
-    os.O_WRONLY | os.O_CREAT | os.O_EXCL | sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_CLOEXEC"))
-)
-"""Windows has neither of the last."""
 
 
 @contextmanager
@@ -75,7 +71,7 @@ def writing(path: Path | None, outside: Iterable[Path]) -> Iterator[Witness]:
     if any(where.is_relative_to(root.resolve()) for root in outside):
         raise ConfigInvalid(f"the transcript {str(path)!r} would lie in the memory; name a file elsewhere")
     try:
-        file = os.fdopen(os.open(path, _FLAGS, 0o600), "w", encoding="utf-8")
+        file = os.fdopen(os.open(path, NEW, PRIVATE), "w", encoding="utf-8")
     except OSError as error:
         raise ConfigInvalid(f"the transcript {str(path)!r} cannot be made: {error.strerror}") from None
     try:
@@ -210,7 +206,7 @@ def _read_fact(argument: str) -> str:
         raise InvalidContent("standard input is not UTF-8 text") from None
 
 
-def _report(result: RememberResult, *, as_json: bool) -> int:
+def _report(result: RememberReport, *, as_json: bool) -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # What is done is done; it only remains to say so.
     say_notes(result.notes)
     if as_json:
@@ -229,7 +225,7 @@ def _report(result: RememberResult, *, as_json: bool) -> int:
         if result.expires is not None:
             say(f"  it ends: from {result.expires} on it is no longer told")
         say(
-            f"  {visible(one_line(result.decided_by))}, {result.turns} turns, {result.seconds:.2f} s, "
+            f"  {on_one_line(result.decided_by)}, {result.turns} turns, {result.seconds:.2f} s, "
             f"policy {result.policy}, enforcement {_enforcement(result)}"
         )
     if result.detail is not None and not as_json:
@@ -239,7 +235,7 @@ def _report(result: RememberResult, *, as_json: bool) -> int:
     return 0 if result.error is None else EXIT_FAILED
 
 
-def _enforcement(result: RememberResult) -> str:
+def _enforcement(result: RememberReport) -> str:
     """What held the worker, with what was missing where the kernel held less than all."""
     if result.enforcement is not Enforcement.PARTIAL:
         return str(result.enforcement)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -29,8 +30,10 @@ from muniment.cli.terminal import (
     says_yes,
 )
 from muniment.errors import ConfigInvalid, MunimentError, printable
+from muniment.files import opened
 from muniment.projects import PROJECT_ID
 from muniment.settings import Settings, read_settings
+from muniment.store.state import try_lock
 
 _OURS: Final = ("user", "projects", "projects.json", "state", "policies", "setup", "config.toml")
 """What Muniment makes in its home."""
@@ -147,19 +150,12 @@ def _is_project(path: Path) -> bool:
 
 def _daemon_runs(state: Path) -> bool:
     """Whether a daemon holds the lock of a state directory."""
-    import fcntl
-
-    try:
-        fd = os.open(state / "daemon.lock", os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(fd)
-    return False
+    with ExitStack() as held:
+        try:
+            fd = held.enter_context(opened(state / "daemon.lock"))
+        except OSError:
+            return False
+        return not try_lock(fd, shared=True)
 
 
 def _check_erasable(found: Installed) -> None:

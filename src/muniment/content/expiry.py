@@ -17,17 +17,15 @@ What does not hold: that everything that ends is found.
 from __future__ import annotations
 
 import re
-import tomllib
 from calendar import monthrange
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date, timedelta
 from functools import cache
-from importlib.resources import files
 from typing import Final
 
-from muniment.content.words import folded
-from muniment.kernel.path import normalised
+from muniment.kernel.path import fold, normalised
+from muniment.shipped import shipped_tables
 
 MAX_DAYS: Final = 36_500
 """Days from today within which something may end: a hundred years."""
@@ -99,7 +97,7 @@ def _plain(text: str) -> str:
     """`text` folded, without the accents of Latin, Greek and Cyrillic, and with one kind of apostrophe."""
     bare = "".join(
         char
-        for char in normalised("NFKD", folded(text))
+        for char in normalised("NFKD", fold(text))
         if not ("\u0300" <= char <= "\u036f" or "\u064b" <= char <= "\u0652")
     )
     return normalised("NFKC", bare).replace("\u2019", "'")
@@ -216,7 +214,7 @@ def _next_date(month: int, day: int, today: date) -> date:
 @cache
 def _tables() -> _Tables:
     """The shipped tables. Cost: some 20 ms, once a process."""
-    tables = tomllib.loads(files("muniment.content").joinpath("expiry.toml").read_text("utf-8"))
+    tables = shipped_tables("muniment.content", "expiry")
     months = [word for table in tables.values() for word in _words(table, "months")]
     # The period of `4. April` ends no sentence.
     sentence = (

@@ -16,7 +16,8 @@ import re
 from collections.abc import Callable
 from typing import Final
 
-from muniment.content.words import STOP_WORDS, folded, is_running
+from muniment.content.words import STOP_WORDS, is_running
+from muniment.kernel.path import fold
 
 Says = Callable[[str], frozenset[str]]
 """Which of the words that were asked for stand in a piece of text."""
@@ -79,7 +80,7 @@ _RUNNING_DENIAL: Final = re.compile(
 
 def turns(text: str) -> bool:
     """Whether a text denies or ends anything (N3)."""
-    plain = folded(text[:MAX_CHARS])
+    plain = fold(text[:MAX_CHARS])
     return any(found.search(plain) for found in (_ENDED, _DENIAL, _RUNNING_DENIAL))
 
 
@@ -112,7 +113,7 @@ def denied(text: str, says: Says) -> bool:
 
 def _clauses(text: str) -> list[str]:
     """The clauses of a text, each between single spaces; of a very long one its pieces."""
-    clauses = (" ".join(clause.split()) for clause in _CLAUSE.split(folded(text[:MAX_CHARS])))
+    clauses = (" ".join(clause.split()) for clause in _CLAUSE.split(fold(text[:MAX_CHARS])))
     return [
         clause[start : start + _CLAUSE_CHARS]
         for clause in clauses

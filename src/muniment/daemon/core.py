@@ -57,7 +57,7 @@ from muniment.tracing import TraceParents
 
 if TYPE_CHECKING:
     from muniment.daemon.mcp import McpSessions
-    from muniment.recall.recaller import Recalled, Recaller
+    from muniment.recall.recaller import Recaller, Recollection
 
 
 # -- recalls -----------------------------------------------------------------------------------------
@@ -115,10 +115,10 @@ class Recalls:
         self._metrics = metrics
         self._threads = ThreadPoolExecutor(MAX_RECALLS, "recall")
         self._places, self._left = Shares(MAX_RECALLS, round(PLACE_SECONDS), RESERVE), asyncio.Event()
-        self._running: set[asyncio.Future[Recalled]] = set()
+        self._running: set[asyncio.Future[Recollection]] = set()
         self._cancel = Cancel()
 
-    async def recall(self, workspace: Recalling, token: str, body: RecallBody) -> Recalled:
+    async def recall(self, workspace: Recalling, token: str, body: RecallBody) -> Recollection:
         """What helps with a query (R1 to R4).
 
         Args:
@@ -176,7 +176,7 @@ class Recalls:
                 async with asyncio.timeout(deadline - time.monotonic()):
                     await self._left.wait()
 
-    def _leave(self, token: str, running: asyncio.Future[Recalled]) -> None:
+    def _leave(self, token: str, running: asyncio.Future[Recollection]) -> None:
         running.exception()  # Looked at by nobody else where this came too late.
         self._running.discard(running)
         self._places.leave(token)
@@ -184,7 +184,7 @@ class Recalls:
         self._left.clear()  # and nobody who comes later.
 
 
-def _recalled(workspace: Recalling, body: RecallBody, patience: Patience) -> Recalled:
+def _recalled(workspace: Recalling, body: RecallBody, patience: Patience) -> Recollection:
     """Recall, in a thread.
 
     Raises:
@@ -198,9 +198,9 @@ def _recalled(workspace: Recalling, body: RecallBody, patience: Patience) -> Rec
         return recalled
 
 
-def _outcome(running: asyncio.Future[Recalled]) -> Recalled:
+def _outcome(running: asyncio.Future[Recollection]) -> Recollection:
     """What came of a recall: nothing where it hangs, or raised something (R1)."""
-    from muniment.recall.recaller import Recalled
+    from muniment.recall.recaller import Recollection
 
     error = running.exception() if running.done() else DeadlineExceeded("the recall hangs")
     match error:
@@ -208,10 +208,10 @@ def _outcome(running: asyncio.Future[Recalled]) -> Recalled:
             return running.result()
         case MunimentError():
             events.emit("memory_retrieval_failed", code=error.code)
-            return Recalled(error=error)
+            return Recollection(error=error)
         case _:
             events.emit_defect("memory_retrieval_failed", error)
-            return Recalled(error=recall_failed(type(error).__name__))
+            return Recollection(error=recall_failed(type(error).__name__))
 
 
 # -- core --------------------------------------------------------------------------------------------
@@ -368,7 +368,7 @@ class ServedCore:
         """
         raise NotImplementedError
 
-    async def recall(self, workspace: ServedWorkspace, token: str, body: RecallBody) -> Recalled:
+    async def recall(self, workspace: ServedWorkspace, token: str, body: RecallBody) -> Recollection:
         """What of a memory helps; see `Recalls.recall`.
 
         Raises:

@@ -52,7 +52,7 @@ from muniment.store.tasks import OWNER, Originator, QueuedTask
 
 if TYPE_CHECKING:
     from muniment.daemon.core import DaemonCore, ServedWorkspace
-    from muniment.recall.recaller import Recalled
+    from muniment.recall.recaller import Recollection
 
 MAX_SESSIONS: Final = 128
 """Sessions of a token in a workspace; clients of 2026 need none."""
@@ -284,7 +284,7 @@ class _LaneMemory:
             notes=done["notes"],
         )
 
-    async def recall(self, query: str, limit: int) -> Recalled:
+    async def recall(self, query: str, limit: int) -> Recollection:
         """What helps with a message."""
         body = RecallBody.model_validate({"query": query, "limit": limit})
         async with self.reads:

@@ -12,7 +12,6 @@ V3 `stop` lets the running task end or puts it back, ends every follower, and le
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import functools
 import importlib
 import ipaddress
@@ -23,7 +22,7 @@ import socket
 import stat
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import AsyncExitStack, contextmanager, suppress
+from contextlib import AsyncExitStack, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -37,22 +36,17 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from muniment import events
 from muniment.agent.model import Model
+from muniment.daemon import routes
 from muniment.daemon.contract import HttpProblem
 from muniment.daemon.core import DaemonCore, ServingCore
 from muniment.daemon.guard import LOOPBACK, MAX_HEADER_BYTES, PRINCIPAL, SESSION, Guard, Protocol, as_origin
 from muniment.daemon.http import JSON, Call, Operation, document_of
-from muniment.daemon.routes import (
-    ABOUT_OPERATIONS,
-    MCP_OPERATIONS,
-    OWNER_OPERATIONS,
-    RECALL_OPERATIONS,
-    TASK_OPERATIONS,
-)
 from muniment.errors import ConfigInvalid, ManagedMemoryUnavailable
+from muniment.files import opened
 from muniment.ownership import create_private_directory
 from muniment.settings import Settings
 from muniment.store.database import make_private, reporting
-from muniment.store.state import put
+from muniment.store.state import put, try_lock
 
 # -- presence ----------------------------------------------------------------------------------------
 #
@@ -118,18 +112,13 @@ def alone(directory: Path) -> Iterator[None]:
         ManagedMemoryUnavailable: there is another one, or the directory cannot be used.
     """
     path = directory / LOCK_NAME
-    with reporting(path):
-        make_private(path)
-        fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
+    with ExitStack() as held:
         with reporting(path):
-            try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise ManagedMemoryUnavailable(str(directory), _other(directory)) from None
+            make_private(path)
+            fd = held.enter_context(opened(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC))
+            if not try_lock(fd):
+                raise ManagedMemoryUnavailable(str(directory), _other(directory))
         yield
-    finally:
-        os.close(fd)
 
 
 def announce(directory: Path, document: Mapping[str, Any]) -> None:
@@ -287,7 +276,9 @@ class _Lines(logging.Formatter):
 # The application: the operations behind the guard.
 
 
+@Operation("GET", "/openapi.json", JSON)
 async def _describe(_: Call) -> Response:
+    """This document, as OpenAPI 3.1."""
     return Response(_document(), media_type=JSON)
 
 
@@ -296,13 +287,7 @@ def _document() -> bytes:
     return json.dumps(document_of(OPERATIONS)).encode()
 
 
-OPERATIONS: Final = (
-    *TASK_OPERATIONS,
-    *RECALL_OPERATIONS,
-    *OWNER_OPERATIONS,
-    *ABOUT_OPERATIONS,
-    Operation("GET", "/openapi.json", _describe, "This document, as OpenAPI 3.1.", JSON),
-)
+OPERATIONS: Final = (*routes.OPERATIONS, _describe)
 """Everything that the daemon can be asked, but for the messages of `MCP_OPERATIONS`."""
 
 
@@ -315,10 +300,10 @@ def application(core: ServingCore, hosts: frozenset[str], origins: frozenset[str
         origins: of pages that may call besides its own.
     """
     paths: dict[str, dict[str, Operation]] = {}
-    for operation in (*OPERATIONS, *MCP_OPERATIONS):
+    for operation in (*OPERATIONS, *routes.MCP_OPERATIONS):
         paths.setdefault(operation.path, {})[operation.method] = operation
-    routes = [Route(path, _Resource(methods, core)) for path, methods in paths.items()]
-    served = _Application(Router(routes, redirect_slashes=False, default=_nothing), core)
+    known = [Route(path, _Resource(methods, core)) for path, methods in paths.items()]
+    served = _Application(Router(known, redirect_slashes=False, default=_nothing), core)
     return Guard(served, core.whose, hosts, origins, core.door, core.open_paths)
 
 

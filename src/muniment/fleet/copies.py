@@ -11,7 +11,6 @@ W4 On disk a copy is marked whole only while nobody changes it, and for this run
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shutil
 import threading
@@ -37,7 +36,7 @@ from muniment.fleet import lease
 from muniment.jobs.place import Place
 from muniment.kernel.binding import bind_all
 from muniment.kernel.cancel import Patience
-from muniment.kernel.change import FileChange
+from muniment.kernel.change import FileChange, digest
 from muniment.kernel.decide import Policy
 from muniment.names import Symlinks
 from muniment.ownership import create_private_directory
@@ -450,7 +449,7 @@ class WorkingCopy:
 
 def directory_of(cache: Path, home: str) -> Path:
     """Where the copy of a home is: names of homes need not be names of files."""
-    return cache / hashlib.sha256(home.encode()).hexdigest()[:32]
+    return cache / digest(home.encode())[:32]
 
 
 def marked(directory: Path) -> tuple[str, int, int] | None:

@@ -8,25 +8,23 @@ and removed, and is not asked about `pinned/`, which it keeps from runs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 
 from muniment.content.entry import parse
 from muniment.content.gates import decode
-from muniment.errors import NotFound, Refusal, RememberRefused, ToolError
-from muniment.jobs.job import id_of_task, run_of, terms_of
+from muniment.errors import NotFound, Refusal, RememberRefused
+from muniment.jobs.job import EDIT, commit_edit, id_of_task, run_of, stamped_like, terms_of
 from muniment.jobs.place import Place
-from muniment.kernel.change import ChangeSet, FileChange, digest
+from muniment.kernel.change import FileChange, digest
 from muniment.kernel.decide import Judge, Policy
 from muniment.kernel.names import RelPath, Trust, Verb
 from muniment.kernel.path import CanonicalPath, canonicalise, fold
 from muniment.recall.context import PINNED
-from muniment.store.commit import Commit, Stamp, Terms, commit, granting
+from muniment.store.commit import Commit, granting
 from muniment.store.ledger import Run
-from muniment.store.trust import constant, stamp
-
-KIND = "edit"
+from muniment.store.trust import constant
 
 
 def check_editable(place: Place, path: CanonicalPath) -> None:
@@ -115,24 +113,6 @@ def for_move(policy: Policy, paths: Sequence[CanonicalPath]) -> Policy:
     return granting(policy, [Verb.CREATE, Verb.MODIFY], paths)
 
 
-def commit_edit(changes: Sequence[FileChange], terms: Terms) -> Commit:
-    """Commit what somebody does to entries that he names.
-
-    Raises:
-        RememberRefused: gates, quotas or the policy do not let it be so.
-        MunimentError: as `store.commit`.
-    """
-    try:
-        return commit([ChangeSet(tuple(changes))], terms)
-    except (Refusal, ToolError) as error:
-        raise RememberRefused(f"the change was refused: {error}") from error
-
-
-def stamped_like(befores: Mapping[CanonicalPath, bytes]) -> Stamp:
-    """Completes new bytes as those of the entries that were, by their new paths: they keep their ids."""
-    return lambda data, _base, path, run: stamp(data, befores[path], path, run)
-
-
 def _committed(
     place: Place,
     policy: Policy,
@@ -143,7 +123,7 @@ def _committed(
     reviewed: bool = False,
 ) -> tuple[Run, Commit]:
     """Commit what the owner does to the entry that was `before`."""
-    run = run_of(place, KIND, id_of_task(KIND, None), Trust.OWNER, "owner")
+    run = run_of(place, EDIT, id_of_task(EDIT, None), Trust.OWNER, "owner")
     patience = place.patience()
     stamped = stamped_like({each.path: before for each in changes})
     terms = replace(terms_of(place, run, patience, constant(trust)), policy=policy, stamp=stamped)

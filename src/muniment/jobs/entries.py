@@ -27,8 +27,7 @@ from muniment.content.frontmatter import BYTE_ORDER_MARK, line_break, opens
 from muniment.content.gates import decode, encode
 from muniment.content.secrets import redacted
 from muniment.errors import PathEscape, Refusal, Refused, RememberRefused, StoreConflict
-from muniment.jobs.edit import KIND, commit_edit, stamped_like
-from muniment.jobs.job import id_of_task, run_of, terms_of
+from muniment.jobs.job import EDIT, commit_edit, id_of_task, run_of, stamped_like, terms_of
 from muniment.jobs.place import Place
 from muniment.kernel.cancel import Patience
 from muniment.kernel.change import FileChange, digest
@@ -145,7 +144,7 @@ class Entries:
         if found.held is not None:
             told = f"the text of {path.text} is held back from models ({found.held}); its owner can see it"
             raise Refused(told, rule=found.held, layer="content")
-        if found.expires is not None and found.expires <= timestamp(datetime.now(UTC)):
+        if found.expires is not None and found.expires <= timestamp():
             told = f"{path.text} expired on {found.expires[:10]}, and is told to nobody any more"
             raise Refused(told, rule="expires", layer="retention")
         return HeldEntry(path, data, found.trust, parse(decode(data)), datetime.fromtimestamp(written, UTC))
@@ -256,7 +255,7 @@ class Entries:
         return encode(redacted(text) if self._place.policy.content.secrets == "redact" else text)
 
     def _run(self, trust: Trust) -> Run:
-        return run_of(self._place, KIND, id_of_task(KIND, None), trust, self._decided_by)
+        return run_of(self._place, EDIT, id_of_task(EDIT, None), trust, self._decided_by)
 
     @property
     def _reach(self) -> Reach:

@@ -112,12 +112,12 @@ class Prover:
     def exact(self, paths: Iterable[str]) -> PathSet:
         """The files that one of the patterns matches, as in allow rules."""
         patterns = frozenset(paths)
-        return PathSet(self._exact[patterns], AllowPatterns(patterns).match)
+        return PathSet(self._exact[patterns], AllowPatterns(sorted(patterns)).match)
 
     def tree(self, paths: Iterable[str]) -> PathSet:
         """The files that one of the patterns covers, as in deny rules."""
         patterns = frozenset(paths)
-        matcher = DenyPatterns(patterns)
+        matcher = DenyPatterns(sorted(patterns))
         return PathSet(self._tree[patterns], lambda path: matcher.match(path.text, fold(path.text)))
 
     def asked(self, layers: Iterable[Layer], act: Act) -> PathSet:
@@ -141,12 +141,17 @@ class Prover:
 
         Whatever path the automata lead to, each set is asked about it as the kernel decides.
         """
-        language = All(each.language for each in sets)
-        return shortest(language, self._letters, scopes, self._budget, partial(_are_in, sets))
+        return self._search(scopes, sets, partial(_are_in, sets))
 
     def is_empty(self, scopes: Collection[Scope], *sets: PathSet) -> bool:
-        """Whether it is proved that there is none."""
-        return isinstance(self.find(scopes, *sets), Nothing)
+        """Whether it is proved that there is none; no path is believed in, so none need be confirmed."""
+        return isinstance(self._search(scopes, sets, lambda _path: True), Nothing)
+
+    def _search(
+        self, scopes: Collection[Scope], sets: Iterable[PathSet], confirms: Callable[[CanonicalPath], bool]
+    ) -> SearchOutcome:
+        language = All(each.language for each in sets)
+        return shortest(language, self._letters, scopes, self._budget, confirms)
 
 
 def _are_in(sets: Iterable[PathSet], path: CanonicalPath) -> bool:

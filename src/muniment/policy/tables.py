@@ -325,6 +325,7 @@ def _stricter(a: _Terms, b: _Terms) -> _Terms:
     terms: dict[str, Any] = {
         term.name: _stricter_value(term.name, getattr(a, term.name), getattr(b, term.name))
         for term in fields(a)
+        if term.name != "name"
     }
     return replace(a, **terms)
 
@@ -334,7 +335,8 @@ def _stricter_value(name: str, a: Any, b: Any) -> Any:
         return max(a, b, key=_LOOSE_TO_STRICT[name].index)
     if isinstance(a, tuple):
         return tuple(gate for gate in GATES if gate in {*a, *b})
-    return min(a, b, key=lambda value: inf if value == NEVER else value)
+    # A word without an order is no number, and ends here.
+    return min(a, b, key=lambda number: inf if number == NEVER else float(number))
 
 
 def narrow_writes(policy: Policy, scope: Scope) -> Policy:

@@ -80,14 +80,6 @@ class ChatRequest:
     hung_up: threading.Event = field(default_factory=threading.Event, repr=False)
 
 
-class _Refused(Exception):
-    """A request that this server does not read."""
-
-    def __init__(self, status: int, message: str) -> None:
-        super().__init__(message)
-        self.status = status
-
-
 class Connection:
     """One client, as an answer writes to it.
 
@@ -133,34 +125,39 @@ class Connection:
         if isinstance(self._client, ssl.SSLSocket):
             self._attempt(self._client.do_handshake, select.POLLIN)
 
-    def read_request(self) -> ChatRequest | None:
-        """The next request; None if the client is done."""
-        if (head := self._read_head()) is None:
-            return None
+    def read_request(self) -> ChatRequest | Response | None:
+        """The next request, or what to say to one that is not read here; None: the client is done."""
+        if not isinstance(head := self._read_head(), bytes):
+            return head
         first, *lines = head.decode("latin-1").split("\r\n")
         headers: dict[str, str] = {}
         for line in lines:
             name, _, value = line.partition(":")
             headers[name.strip().lower()] = value.strip()
-        raw = self._read(_length(headers))
+        length = headers.get("content-length", "0")
+        if "transfer-encoding" in headers or not length.isdecimal():
+            return _unread(411, "a body needs a Content-Length here")
+        if len(length) > len(str(MAX_REQUEST_BYTES)) or int(length) > MAX_REQUEST_BYTES:
+            return _unread(413, f"the body has more than {MAX_REQUEST_BYTES} bytes")
+        raw = self._read(int(length))
         match first.split(" "):
             case [method, path, _]:
                 return ChatRequest(method, path, headers, raw, _parsed(raw))
             case _:
-                raise _Refused(400, "the request line is none of HTTP")
+                return _unread(400, "the request line is none of HTTP")
 
-    def refuse(self, refused: _Refused) -> None:
+    def refuse(self, why: Response) -> None:
         """Say why a request is not read, and wait until the client has heard it."""
-        self.send(http_response(_error(str(refused)), refused.status, {"connection": "close"}))
+        why(self)
         # Closed with unread bytes, the connection would be reset and the client might never see the answer.
         self._attempt(lambda: self._client.shutdown(socket.SHUT_WR), select.POLLOUT)
         while self._receive():
             pass
 
-    def _read_head(self) -> bytes | None:
+    def _read_head(self) -> bytes | Response | None:
         while (end := self._received.find(b"\r\n\r\n")) < 0:
             if len(self._received) > MAX_HEAD_BYTES:
-                raise _Refused(431, f"the headers have more than {MAX_HEAD_BYTES} bytes")
+                return _unread(431, f"the headers have more than {MAX_HEAD_BYTES} bytes")
             if not (more := self._receive()):
                 return None
             self._received += more
@@ -307,11 +304,11 @@ class ChatServer:
         try:
             with suppress(ConnectionAbortedError, Cancelled):
                 connection.shake_hands()
-                try:
-                    while connection.is_open and (request := connection.read_request()) is not None:
-                        self._respond(request, connection)
-                except _Refused as refused:
-                    connection.refuse(refused)
+                while connection.is_open and (request := connection.read_request()) is not None:
+                    if isinstance(request, Response):
+                        connection.refuse(request)
+                        return
+                    self._respond(request, connection)
         finally:
             connection.close()
 
@@ -352,13 +349,8 @@ def _error(message: str) -> bytes:
     return json.dumps({"error": {"message": message, "type": "chat_server"}}).encode()
 
 
-def _length(headers: Mapping[str, str]) -> int:
-    length = headers.get("content-length", "0")
-    if "transfer-encoding" in headers or not length.isdecimal():
-        raise _Refused(411, "a body needs a Content-Length here")
-    if len(length) > len(str(MAX_REQUEST_BYTES)) or int(length) > MAX_REQUEST_BYTES:
-        raise _Refused(413, f"the body has more than {MAX_REQUEST_BYTES} bytes")
-    return int(length)
+def _unread(status: int, why: str) -> Response:
+    return Response(_error(why), status, {"connection": "close"})
 
 
 def _parsed(raw: bytes) -> Any:

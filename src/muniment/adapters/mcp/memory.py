@@ -17,7 +17,6 @@ import time
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, ClassVar, Final, Literal, Protocol, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -35,7 +34,7 @@ from muniment.names import MAX_FACT_BYTES
 if TYPE_CHECKING:
     from muniment.agent.model import Model
     from muniment.jobs.place import Place
-    from muniment.recall.recaller import Recalled, Recaller
+    from muniment.recall.recaller import Recaller, Recollection
     from muniment.store.catalog import CatalogEntry
     from muniment.store.ledger import Run
 
@@ -387,7 +386,7 @@ class Backend(Protocol):
     async def remember(self, asked: RememberCall, tell: Tell) -> RememberAnswer:
         """File a fact."""
 
-    async def recall(self, query: str, limit: int) -> Recalled:
+    async def recall(self, query: str, limit: int) -> Recollection:
         """What helps with a message."""
 
     async def forget(self, asked: ForgetCall) -> ForgetAnswer:
@@ -448,7 +447,7 @@ def _telling(place: Place) -> Callable[[CanonicalPath, CatalogEntry], bool]:
     from muniment.kernel.decide import Judge
     from muniment.store.audit import timestamp
 
-    judge, now = Judge(place.policy), timestamp(datetime.now(UTC))
+    judge, now = Judge(place.policy), timestamp()
 
     def is_told(path: CanonicalPath, row: CatalogEntry) -> bool:
         is_over = row.expires is not None and row.expires <= now
@@ -672,10 +671,10 @@ class OwnMemory:
 
         return await self._in_turn(body)
 
-    async def recall(self, query: str, limit: int) -> Recalled:
+    async def recall(self, query: str, limit: int) -> Recollection:
         """What helps with a message; it is on record before it is told."""
 
-        def body(cancel: Cancel) -> Recalled:
+        def body(cancel: Cancel) -> Recollection:
             recaller = self._workplace.recaller()
             patience = Patience(time.monotonic() + RECALL_SECONDS, cancel)
             recalled = recaller.recall(query, limit=limit, patience=patience)

@@ -22,7 +22,7 @@ from muniment.errors import MunimentError, NotFound, PendingReview, StoreConflic
 from muniment.jobs import review
 from muniment.jobs.edit import check_editable, edited, moved_to_pinned, with_body
 from muniment.jobs.place import Place
-from muniment.jobs.request import RememberRequest, RememberResult
+from muniment.jobs.request import RememberReport, RememberRequest
 from muniment.kernel.change import digest
 from muniment.kernel.path import FILE_SUFFIX, CanonicalPath
 from muniment.store.tasks import OWNER, Originator
@@ -51,7 +51,7 @@ async def _tried(call: PageCall, fact: Mapping[str, Any]) -> Response:
 
     asked = RememberRequest(fact["content"], fact["scope"], fact["context"], dry_run=True)
 
-    def body(place: Place, cancel: Cancel) -> RememberResult:
+    def body(place: Place, cancel: Cancel) -> RememberReport:
         return job(asked, place, call.core.model, cancel=cancel)
 
     result = await call.while_awaited(body)

@@ -205,6 +205,14 @@ ENDING_SECONDS: Final = 10.0
 """Seconds for a server to end once its input has ended."""
 
 
+class ServerRefused(RuntimeError):
+    """The server answered a request with an error."""
+
+
+class ServerLost(RuntimeError):
+    """The server ended, kept silent, or sent what is no message."""
+
+
 class Server:
     """A server that runs.
 
@@ -220,8 +228,8 @@ class Server:
 
     Raises:
         OSError: it cannot be started.
-        ConnectionError: it does not speak the protocol: it ended, kept silent, or sent what is no message.
-        RuntimeError: it speaks another version.
+        ServerLost: it does not speak the protocol.
+        ServerRefused: it speaks another version.
     """
 
     def __init__(
@@ -252,20 +260,20 @@ class Server:
         """Call a tool, and wait for its answer.
 
         Raises:
-            RuntimeError: the tool failed.
-            ConnectionError: as the class.
+            ServerRefused: the tool failed.
+            ServerLost: as the class.
         """
         result = self.ask("tools/call", {"name": tool, "arguments": arguments})
         if result.get("isError"):
-            raise RuntimeError(f"{tool} failed: {result}")
+            raise ServerRefused(f"{tool} failed: {result}")
         return result
 
     def ask(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
         """Send a request; its result.
 
         Raises:
-            RuntimeError: there is an error instead.
-            ConnectionError: as the class.
+            ServerRefused: there is an error instead.
+            ServerLost: as the class.
         """
         self._asked += 1
         self._send({"id": self._asked, "method": method, "params": params})
@@ -273,7 +281,7 @@ class Server:
             pass
         result = message.get("result")
         if not isinstance(result, dict):
-            raise RuntimeError(f"{method} failed: {message}")  # noqa: TRY004 - what the server did
+            raise ServerRefused(f"{method} failed: {message}")
         return result
 
     def _send(self, message: dict[str, Any]) -> None:
@@ -283,7 +291,7 @@ class Server:
             while left:
                 left = left[self._process.stdin.write(left) :]
         except BrokenPipeError:
-            raise ConnectionError("the server ended; its standard error says why") from None
+            raise ServerLost("the server ended; its standard error says why") from None
 
     def _message(self) -> dict[str, Any]:
         line = self._line()
@@ -292,16 +300,16 @@ class Server:
         except ValueError:
             message = None
         if not isinstance(message, dict):
-            raise ConnectionError(f"the server sent what is no message: {line[:200]!r}")
+            raise ServerLost(f"the server sent what is no message: {line[:200]!r}")
         return message
 
     def _line(self) -> bytes:
         assert self._process.stdout is not None  # noqa: S101 - for the type checker
         while b"\n" not in self._unread:
             if not select.select([self._process.stdout], [], [], ANSWER_SECONDS)[0]:
-                raise ConnectionError(f"no answer in {ANSWER_SECONDS} s")
+                raise ServerLost(f"no answer in {ANSWER_SECONDS} s")
             if not (block := self._process.stdout.read(1 << 16)):
-                raise ConnectionError("the server ended; its standard error says why")
+                raise ServerLost("the server ended; its standard error says why")
             self._unread += block
         line, _, self._unread = self._unread.partition(b"\n")
         return line
@@ -345,17 +353,45 @@ NAMES: Final[Mapping[str, Sequence[str]]] = {
 """What each tool is called there, the preferred name first. A search in contents there is not."""
 
 
-class McpSubject:
+class _WritesAtOnce:
+    """What adapters of others' tools have in common."""
+
+    commits_often = True
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+
+    def commit(self) -> Committed:
+        """It writes at once."""
+        return Committed(None, "")
+
+    def close(self) -> str:
+        """What was written on the standard streams of this process."""
+        return self._stage.log.read_text(errors="replace") if self._stage.log.exists() else ""
+
+    @staticmethod
+    def _named(tool: str, arguments: Any) -> dict[str, Any]:
+        """The arguments of a call, which such a tool has by name, and for one scope.
+
+        Raises:
+            Inexpressible: these are none.
+        """
+        if not isinstance(arguments, dict):
+            raise Inexpressible("arguments that are no object")
+        if tool == "ls" and arguments.get("path") in EVERYTHING:
+            raise Inexpressible("a listing of all scopes")
+        return arguments
+
+
+class McpSubject(_WritesAtOnce):
     """A server over the roots of a stage.
 
     Attributes:
         about: name and version that the server gives.
     """
 
-    commits_often = True
-
     def __init__(self, stage: Stage, command: Sequence[str]) -> None:
-        self._stage = stage
+        super().__init__(stage)
         self._server = Server(command, {}, own_session=False)
         self.about = self._server.name
         try:
@@ -370,13 +406,10 @@ class McpSubject:
         name = next((name for name in NAMES.get(tool, ()) if name in self._offers), None)
         if name is None:
             raise Inexpressible(f"no {tool}")
-        if not isinstance(arguments, dict):
-            raise Inexpressible("arguments that are no object")
-        if tool == "ls" and arguments.get("path") in EVERYTHING:
-            raise Inexpressible("a listing of all scopes")
+        named = self._translated(self._named(tool, arguments))
         try:
-            result = self._server.ask("tools/call", {"name": name, "arguments": self._translated(arguments)})
-        except RuntimeError as refused:
+            result = self._server.ask("tools/call", {"name": name, "arguments": named})
+        except ServerRefused as refused:
             return Answer("error", None, str(refused), "")
         texts = [str(part.get("text", "")) for part in result.get("content", ())]
         verdict = "error" if result.get("isError") else "allow"
@@ -393,14 +426,10 @@ class McpSubject:
             ]
         return told
 
-    def commit(self) -> Committed:
-        """It writes at once."""
-        return Committed(None, "")
-
     def close(self) -> str:
         """End it; what it wrote on standard error, within a driver."""
         self._server.close()
-        return self._stage.log.read_text(errors="replace") if self._stage.log.exists() else ""
+        return super().close()
 
 
 # -- anthropic memory --------------------------------------------------------------------------------
@@ -420,7 +449,7 @@ _LINE_NUMBER_COLUMNS = 7
 """`view` puts the number of a line, in six columns, and a tab before it."""
 
 
-class AnthropicSubject:
+class AnthropicSubject(_WritesAtOnce):
     """Two tools over the roots of a stage.
 
     Attributes:
@@ -430,23 +459,18 @@ class AnthropicSubject:
         ImportError: the SDK is not installed.
     """
 
-    commits_often = True
-
     def __init__(self, stage: Stage, case: Case) -> None:
+        super().__init__(stage)
         tool = import_module("anthropic.tools").BetaLocalFilesystemMemoryTool
         self.about = f"anthropic {version('anthropic')}"
-        self._stage, self._case = stage, case
+        self._case = case
         self._tools = {scope: tool(str(stage.state)) for scope in ROOTS}
         for scope, each in self._tools.items():
             each.memory_root = stage.scope(scope)
 
     def call(self, tool: str, arguments: Any) -> Answer:
         """Give the command that does the same."""
-        if not isinstance(arguments, dict):
-            raise Inexpressible("arguments that are no object")
-        path = arguments.get("path")
-        if tool == "ls" and path in EVERYTHING:
-            raise Inexpressible("a listing of all scopes")
+        path = self._named(tool, arguments).get("path")
         scope, unsafe_path = _split_path(path) if isinstance(path, str) else (ROOTS[0], path)
         command = _command(tool, unsafe_path, arguments)
         try:
@@ -459,14 +483,6 @@ class AnthropicSubject:
                 raise Inexpressible("create does not replace a file") from None
             return Answer("error", None, text, "")
         return Answer("allow", None, _content(said), said)
-
-    def commit(self) -> Committed:
-        """It writes at once."""
-        return Committed(None, "")
-
-    def close(self) -> str:
-        """Nothing to end; what this process wrote on its standard streams."""
-        return self._stage.log.read_text(errors="replace") if self._stage.log.exists() else ""
 
 
 def _split_path(path: str) -> tuple[str, str]:

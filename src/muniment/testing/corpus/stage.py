@@ -271,10 +271,6 @@ def repeated(value: Any) -> Any:
 # -- operations ------------------------------------------------------------------------------------
 
 
-def _mkdir(stage: Stage, operation: Operation) -> None:
-    stage.path(operation["path"]).mkdir(parents=True, exist_ok=True)
-
-
 def _write(stage: Stage, operation: Operation) -> None:
     path = stage.path(operation["path"])
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -293,18 +289,6 @@ def _write_many(stage: Stage, operation: Operation) -> None:
         Path(pattern % number).write_text(operation["content"])
 
 
-def _symlink(stage: Stage, operation: Operation) -> None:
-    stage.path(operation["path"]).symlink_to(stage.expand(operation["target"]))
-
-
-def _hardlink(stage: Stage, operation: Operation) -> None:
-    stage.path(operation["path"]).hardlink_to(stage.path(operation["target"]))
-
-
-def _fifo(stage: Stage, operation: Operation) -> None:
-    os.mkfifo(stage.path(operation["path"]), 0o600)
-
-
 def _socket(stage: Stage, operation: Operation) -> None:
     path = stage.path(operation["path"])
     parent = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
@@ -313,10 +297,6 @@ def _socket(stage: Stage, operation: Operation) -> None:
             bound.bind(f"/proc/self/fd/{parent}/{path.name}")  # A socket's own path may have 107 bytes only.
     finally:
         os.close(parent)
-
-
-def _chmod(stage: Stage, operation: Operation) -> None:
-    stage.path(operation["path"]).chmod(operation["mode"])
 
 
 def _rename(stage: Stage, operation: Operation) -> None:
@@ -332,22 +312,18 @@ def _replace(stage: Stage, operation: Operation) -> None:
         make_decoy(path, operation["kind"], stage.expand(operation["target"]))
 
 
-def _rmdir(stage: Stage, operation: Operation) -> None:
-    stage.path(operation["path"]).rmdir()
-
-
 OPERATIONS: Final[Mapping[str, Callable[[Stage, Operation], None]]] = {
-    "mkdir": _mkdir,
+    "mkdir": lambda stage, given: stage.path(given["path"]).mkdir(parents=True, exist_ok=True),
     "write": _write,
     "write_many": _write_many,
-    "symlink": _symlink,
-    "hardlink": _hardlink,
-    "fifo": _fifo,
+    "symlink": lambda stage, given: stage.path(given["path"]).symlink_to(stage.expand(given["target"])),
+    "hardlink": lambda stage, given: stage.path(given["path"]).hardlink_to(stage.path(given["target"])),
+    "fifo": lambda stage, given: os.mkfifo(stage.path(given["path"]), 0o600),
     "socket": _socket,
-    "chmod": _chmod,
+    "chmod": lambda stage, given: stage.path(given["path"]).chmod(given["mode"]),
     "rename": _rename,
     "replace": _replace,
-    "rmdir": _rmdir,
+    "rmdir": lambda stage, given: stage.path(given["path"]).rmdir(),
 }
 
 

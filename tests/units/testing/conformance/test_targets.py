@@ -91,18 +91,18 @@ def test_a_tool_is_called_its_failure_is_an_error_and_a_server_that_ended_is_los
         assert server.name == "fake 1.0"
         said = server.call("read_text_file", {"path": f"{tmp_path}/a.md"})
         assert said["content"] == [{"type": "text", "text": "alpha\n"}]
-        raised(RuntimeError, server.call, "read_text_file", {"path": "/etc/passwd"}, match="outside")
+        raised(targets.ServerRefused, server.call, "read_text_file", {"path": "/etc/passwd"}, match="outside")
         server._process.kill()
         server._process.wait()
-        raised(ConnectionError, server.ask, "tools/list", {"padding": "x" * (1 << 20)})
+        raised(targets.ServerLost, server.ask, "tools/list", {"padding": "x" * (1 << 20)})
 
 
 def test_a_server_that_does_not_speak_the_protocol_or_end_is_told_and_killed(monkeypatch, opened):
     monkeypatch.setattr(targets, "ANSWER_SECONDS", 1.0)
     monkeypatch.setattr(targets, "ENDING_SECONDS", 0.1)
     for temper, error in (
-        *((temper, ConnectionError) for temper in ("ends", "garbage", "silent", "mute-tools")),
-        ("refuses", RuntimeError),
+        *((temper, targets.ServerLost) for temper in ("ends", "garbage", "silent", "mute-tools")),
+        ("refuses", targets.ServerRefused),
     ):
         raised(error, opened, temper)
     for own_session in (True, False):
@@ -127,7 +127,7 @@ def test_what_a_server_has_no_call_for_is_inexpressible_and_a_request_that_is_re
     opened, monkeypatch
 ):
     def refuse(_method, _params):
-        raise RuntimeError("bad arguments")
+        raise targets.ServerRefused("bad arguments")
 
     for temper, tool, arguments, reason in (
         ("bare", "grep", {"pattern": "x"}, "no grep"),
