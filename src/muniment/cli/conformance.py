@@ -27,17 +27,16 @@ from muniment.cli.terminal import (
 from muniment.errors import Cancelled, ManagedMemoryUnavailable
 from muniment.names import __version__
 from muniment.testing.conformance import (
+    CaseOutcome,
     Finding,
-    Outcome,
     Result,
     Target,
-    UnknownTarget,
     examine,
     parse_target,
     select,
 )
-from muniment.testing.conformance.targets import BAD
 from muniment.testing.corpus import Case, Corpus, load_corpus
+from muniment.testing.corpus.stage import BAD
 
 MAX_JOBS: Final = 4
 """Cases at a time, unless told otherwise: a race needs a processor for each side."""
@@ -101,7 +100,7 @@ def _targets(asked: ConformanceArguments) -> list[Target]:
     for option, spec in (("--target", asked.target), *(("--peer", peer) for peer in asked.peers)):
         try:
             target = parse_target(spec)
-        except UnknownTarget as error:
+        except ValueError as error:
             raise Misused(option, str(error)) from None
         if target in found:
             raise Misused(option, f"{spec!r} is named twice")
@@ -152,7 +151,7 @@ def _told_of(result: Result) -> Iterator[Finding]:
     """What is listed: whatever is bad, and of Muniment whatever did not hold."""
     for finding in result.findings:
         if finding.outcome in BAD or (
-            result.target.promises.is_exact and finding.outcome is not Outcome.HELD
+            result.target.promises.is_exact and finding.outcome is not CaseOutcome.HELD
         ):
             yield finding
 
@@ -160,11 +159,11 @@ def _told_of(result: Result) -> Iterator[Finding]:
 def _counted(findings: Sequence[Finding]) -> str:
     """Such as `2 escaped*, 1 differs, 10 held`, the worst first; marked what lies beyond the claims."""
     counts = Counter(
-        (list(Outcome).index(each.outcome), each.is_beyond_claims and each.outcome in BAD)
+        (list(CaseOutcome).index(each.outcome), each.is_beyond_claims and each.outcome in BAD)
         for each in findings
     )
     said = [
-        f"{count} {list(Outcome)[at]}{'*' if beyond else ''}"
+        f"{count} {list(CaseOutcome)[at]}{'*' if beyond else ''}"
         for (at, beyond), count in sorted(counts.items())
     ]
     return ", ".join(said) or "-"
@@ -172,7 +171,7 @@ def _counted(findings: Sequence[Finding]) -> str:
 
 def _skipped(result: Result) -> Counter[str]:
     """Why cases were skipped, with how many for each reason."""
-    skipped = (each for each in result.findings if each.outcome is Outcome.SKIPPED)
+    skipped = (each for each in result.findings if each.outcome is CaseOutcome.SKIPPED)
     return Counter(each.failures[0].text for each in skipped)
 
 
@@ -297,6 +296,6 @@ def _result(result: Result, cases: Mapping[str, Case]) -> dict[str, Any]:
                 "again": _again(result, finding),
             }
             for finding in result.findings
-            if finding.outcome not in {Outcome.HELD, Outcome.SKIPPED}
+            if finding.outcome not in {CaseOutcome.HELD, CaseOutcome.SKIPPED}
         ],
     }

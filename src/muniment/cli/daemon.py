@@ -49,8 +49,8 @@ if TYPE_CHECKING:
     import asyncio
 
     from muniment.agent.model import Model
-    from muniment.daemon.core import DaemonCore
     from muniment.daemon.service import Daemon, Options
+    from muniment.fleet.node import FleetNode
 
 # -- serve -------------------------------------------------------------------------------------------
 #
@@ -139,7 +139,7 @@ def serve(asked: ServeArguments, greet: Callable[[Daemon], None] | None = None) 
     return 0
 
 
-def _node(asked: ServeArguments, settings: Settings, model: Model) -> DaemonCore:
+def _node(asked: ServeArguments, settings: Settings, model: Model) -> FleetNode:
     """What a node of a fleet serves.
 
     Raises:
@@ -149,9 +149,8 @@ def _node(asked: ServeArguments, settings: Settings, model: Model) -> DaemonCore
         if value:
             raise ConfigInvalid(f"{flag} is for a memory of this machine; homes of a fleet have none")
     from muniment.cli.fleet import node_of
-    from muniment.fleet.node import as_core
 
-    return as_core(node_of(settings, model, asked.ledger, asked.node, asked.slots, asked.lease))
+    return node_of(settings, model, asked.ledger, asked.node, asked.slots, asked.lease)
 
 
 def _name(sent: str) -> str:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from muniment.cli.terminal import on_one_line, print_document, print_failure, say
 from muniment.errors import ConfigInvalid, MunimentError, printable
 from muniment.kernel.names import Trust
-from muniment.lane import OWNER
 from muniment.settings import Settings, read_settings
 from muniment.store.state import read_key
+from muniment.store.tasks import OWNER
 
 if TYPE_CHECKING:
     from muniment.agent.model import Model

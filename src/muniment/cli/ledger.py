@@ -31,7 +31,7 @@ from muniment.jobs.place import Place
 from muniment.jobs.review import (
     BECAME,
     STATES,
-    Decided,
+    ReviewDecision,
     approve,
     history_of,
     reject,
@@ -215,7 +215,7 @@ def reject_review(where: MemoryArguments, review_id: str) -> int:
     return with_place(where, body, "not rejected")
 
 
-def _decide(where: MemoryArguments, decision: Callable[[Cancel], Decided]) -> int:
+def _decide(where: MemoryArguments, decision: Callable[[Cancel], ReviewDecision]) -> int:
     with cancel_on_interrupt() as cancel:
         done = decision(cancel)
     say_notes(() if where.json else done.notes)

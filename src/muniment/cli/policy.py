@@ -37,7 +37,7 @@ from muniment.lab.review import LintFinding
 from muniment.lab.review import lint as findings_of
 from muniment.policy.family import LOCK_NAME, PolicyText, parse_toml, read_lock, read_text, render_lock
 from muniment.policy.load import ACTS, Act, Loaded, failed_tests, load_files
-from muniment.policy.tables import is_path, line_of, quota_of
+from muniment.policy.tables import SECTIONS, is_path, line_of, quota_of
 from muniment.settings import read_settings
 from muniment.signatures import sign as signature_of
 from muniment.signatures import signature_path, statement, verify_policy
@@ -48,8 +48,6 @@ from muniment.signatures import signature_path, statement, verify_policy
 
 DEFAULT: Final = "default"
 """What no file says; the value is the one of `strict`, or stricter."""
-
-_SECTIONS: Final = ("limits", "confinement", "changes", "content", "provenance", "retention")
 
 
 def document(loaded: Loaded) -> dict[str, Any]:
@@ -63,7 +61,7 @@ def document(loaded: Loaded) -> dict[str, Any]:
         "quotas": [_quota(quota, loaded.files) for quota in policy.quotas],
         "terms": [
             _term(section, key, value, loaded.files)
-            for section in _SECTIONS
+            for section in SECTIONS
             for key, value in asdict(getattr(policy, section)).items()
         ],
     }

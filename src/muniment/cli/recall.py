@@ -35,7 +35,7 @@ from muniment.jobs.place import Place
 from muniment.kernel.cancel import Patience
 from muniment.kernel.names import Digest, RelPath
 from muniment.opening import find_place
-from muniment.recall.recaller import Recalled, Recaller
+from muniment.recall.recaller import Recaller, Recollection
 from muniment.recall.search import EntryKey
 from muniment.settings import parse_roots, read_settings
 from muniment.store.ledger import RootKey
@@ -256,7 +256,7 @@ def _opened(where: MemoryArguments, asked: RecallArguments) -> Iterator[tuple[Pl
 
 def _recalled(
     recaller: Recaller, asked: RecallArguments, patience: Patience, told: Collection[EntryKey] = ()
-) -> Recalled:
+) -> Recollection:
     """What is recalled.
 
     Args:

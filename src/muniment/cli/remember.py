@@ -33,7 +33,7 @@ from muniment.content.gates import one_line, visible
 from muniment.errors import Cancelled, ConfigInvalid, InvalidContent, MunimentError
 from muniment.jobs.job import id_of_task
 from muniment.jobs.remember import KIND
-from muniment.jobs.request import RememberRequest, RememberResult
+from muniment.jobs.request import RememberReport, RememberRequest
 from muniment.kernel.names import Enforcement
 from muniment.names import MAX_FACT_BYTES
 from muniment.sandbox import Sandbox
@@ -210,7 +210,7 @@ def _read_fact(argument: str) -> str:
         raise InvalidContent("standard input is not UTF-8 text") from None
 
 
-def _report(result: RememberResult, *, as_json: bool) -> int:
+def _report(result: RememberReport, *, as_json: bool) -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # What is done is done; it only remains to say so.
     say_notes(result.notes)
     if as_json:
@@ -239,7 +239,7 @@ def _report(result: RememberResult, *, as_json: bool) -> int:
     return 0 if result.error is None else EXIT_FAILED
 
 
-def _enforcement(result: RememberResult) -> str:
+def _enforcement(result: RememberReport) -> str:
     """What held the worker, with what was missing where the kernel held less than all."""
     if result.enforcement is not Enforcement.PARTIAL:
         return str(result.enforcement)

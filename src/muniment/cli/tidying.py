@@ -27,11 +27,12 @@ from muniment.cli.terminal import (
     say_notes,
 )
 from muniment.content.gates import visible
+from muniment.contract import KeptEntry
 from muniment.errors import Cancelled, MunimentError
 from muniment.jobs.dream import dream
 from muniment.jobs.forget import forget
 from muniment.jobs.place import Place
-from muniment.jobs.request import Counts, DreamRequest, DreamResult, ForgetRequest, ForgetResult, Spared
+from muniment.jobs.request import Counts, DreamReport, DreamRequest, ForgetReport, ForgetRequest
 from muniment.opening import find_place, open_model
 from muniment.settings import parse_roots, read_settings
 
@@ -39,7 +40,7 @@ from muniment.settings import parse_roots, read_settings
 #
 # What `muniment forget` and `muniment dream` share: a memory with a model, and no worker.
 
-R = TypeVar("R", ForgetResult, DreamResult)
+R = TypeVar("R", ForgetReport, DreamReport)
 
 
 def carry_out(
@@ -88,13 +89,13 @@ def carry_out(
     return EXIT_CANCELLED if isinstance(result.error, Cancelled) else EXIT_FAILED
 
 
-def say_kept(kept: Iterable[Spared]) -> None:
+def say_kept(kept: Iterable[KeptEntry]) -> None:
     """What was meant and stays, a line each."""
     for path, reason in kept:
         say(f"kept: {on_one_line(path)} ({on_one_line(reason)})")
 
 
-def say_how(result: ForgetResult | DreamResult) -> None:
+def say_how(result: ForgetReport | DreamReport) -> None:
     """Who decided, how long it took, and how to go on."""
     say(
         f"  {on_one_line(result.decided_by)}, {result.turns} turns, {result.seconds:.2f} s, "
@@ -112,13 +113,13 @@ def say_how(result: ForgetResult | DreamResult) -> None:
 def run_forget(where: MemoryArguments, flags: ModelFlags, request: ForgetRequest) -> int:
     """Forget what was asked, or say what would be; the exit code."""
 
-    def job(place: Place, model: Model, cancel: Cancel) -> ForgetResult:
+    def job(place: Place, model: Model, cancel: Cancel) -> ForgetReport:
         return forget(request, place, model, cancel=cancel)
 
     return carry_out(where, flags, job, _show_forgotten, "nothing forgotten", yes=request.yes)
 
 
-def _show_forgotten(result: ForgetResult) -> None:
+def _show_forgotten(result: ForgetReport) -> None:
     done = "forgotten" if result.status == "completed" else "would be forgotten"
     for each in result.removed_entries:
         say(f"{done}: {on_one_line(each.path)} ({on_one_line(each.summary)})")
@@ -144,14 +145,14 @@ SHOWN_GROUPS: Final = 5
 def run_dream(where: MemoryArguments, flags: ModelFlags, request: DreamRequest) -> int:
     """Tidy the memory, or say what would be done; the exit code."""
 
-    def job(place: Place, model: Model, cancel: Cancel) -> DreamResult:
+    def job(place: Place, model: Model, cancel: Cancel) -> DreamReport:
         with progress("dreaming"):
             return dream(request, place, model, cancel=cancel)
 
     return carry_out(where, flags, job, _show_dreamt, "nothing tidied", yes=request.yes)
 
 
-def _show_dreamt(result: DreamResult) -> None:
+def _show_dreamt(result: DreamReport) -> None:
     would = "" if result.status == "completed" else "would be "
     for path in result.deduped_entries:
         say(f"{would}merged: {on_one_line(path)}")

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from muniment.cli.terminal import ModelFlags, configure_logging, print_document, print_failure, say
+from muniment.client import Client
 from muniment.client.errors import Unreachable
 from muniment.client.finding import place
-from muniment.client.sync import Client
 from muniment.errors import ConfigInvalid, MunimentError
 from muniment.projects import find_project
 from muniment.settings import read_settings

@@ -21,7 +21,7 @@ import math
 import secrets
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from itertools import chain
@@ -38,15 +38,15 @@ from muniment.content.markdown import relative_links
 from muniment.content.provenance import is_made_of
 from muniment.content.titles import title_of
 from muniment.content.words import STOP_WORDS, alike, comparable, features
+from muniment.contract import KeptEntry
 from muniment.errors import MunimentError, ToolError
 from muniment.jobs.forget import expired_by, topics_of
 from muniment.jobs.job import Fruitless, Job, carry_out, once_more
 from muniment.jobs.place import Holding, Place, may_see, read_holding, reason_to_keep
 from muniment.jobs.request import (
     Counts,
+    DreamReport,
     DreamRequest,
-    DreamResult,
-    Spared,
 )
 from muniment.kernel.change import ChangeSet, Claim, FileChange
 from muniment.kernel.decide import Judge, Policy
@@ -127,7 +127,7 @@ class Findings:
         self._bodies: dict[str, str] = {}
         rows = self._view.entries()
         self.scope, self.entries, self.unreadable, self.broken_links = scope, len(rows), 0, 0
-        self.kept: list[Spared] = []
+        self.kept: list[KeptEntry] = []
         facts: defaultdict[str, list[Holding]] = defaultdict(list)
         past: list[Holding] = []
         for row in rows:
@@ -233,7 +233,7 @@ class Findings:
     def _may_go(self, holding: Holding) -> bool:
         reason = self._reason(holding)
         if reason is not None:
-            self.kept.append(Spared(holding.path.text, reason))
+            self.kept.append(KeptEntry(holding.path.text, reason))
         return reason is None
 
     def _broken_links(self, entry: Entry, rel: RelPath) -> int:
@@ -375,7 +375,7 @@ def _going(holding: Holding) -> FileChange:
 KIND: Final = "dream"
 
 
-class _Dreaming(Job[DreamResult]):
+class _Dreaming(Job[DreamReport]):
     """What stays the same over the attempts of one request, and what the last one had to say.
 
     Attributes:
@@ -393,14 +393,14 @@ class _Dreaming(Job[DreamResult]):
     def check(self) -> None:
         """Whatever is asked of a dream is the same."""
 
-    def body(self) -> DreamResult:
+    def body(self) -> DreamReport:
         scopes = self.place.chosen(self.request.scope)
         self.begin(self.place.policy.limits)
         return once_more(self.place.policy, KIND, self.id, lambda: _attempt(self, scopes))
 
-    def result(self, counts: Counts, gone: Collection[str] = (), over: Collection[str] = ()) -> DreamResult:
+    def result(self, counts: Counts, gone: Collection[str] = (), over: Collection[str] = ()) -> DreamReport:
         """What it has to say, where some entries went, of which some were over."""
-        return DreamResult(
+        return DreamReport(
             self.id,
             "completed" if self.request.yes else "preview",
             "",
@@ -413,7 +413,7 @@ class _Dreaming(Job[DreamResult]):
             notes=tuple(self.notes),
         )
 
-    def again(self, done: CommitRow) -> DreamResult:
+    def again(self, done: CommitRow) -> DreamReport:
         known = done.known
         gone = {change.path for change in known if change.kind == "delete"}
         over = expired_by(self.place, done)
@@ -427,11 +427,11 @@ class _Dreaming(Job[DreamResult]):
             touched_scopes=done.touched_scopes,
         )
 
-    def ended(self, status: Fruitless, error: MunimentError) -> DreamResult:
+    def ended(self, status: Fruitless, error: MunimentError) -> DreamReport:
         return replace(self.result(Counts()), status=status, error=error)
 
-    def of_event(self, result: DreamResult) -> dict[str, object]:
-        return {"turns": result.turns, "seconds": round(result.seconds, 3), **result.counts.as_json()}
+    def of_event(self, result: DreamReport) -> dict[str, object]:
+        return {"turns": result.turns, "seconds": round(result.seconds, 3), **asdict(result.counts)}
 
     def trust_of(self, draft: FileChange, held: Trust | None) -> Ruling:
         """A text that a model made of entries of one trust has that: `step_of_merge` saw to its words."""
@@ -439,7 +439,7 @@ class _Dreaming(Job[DreamResult]):
         return Ruling(asked if draft.after is None or held is None else asked.capped(held))
 
 
-def dream(request: DreamRequest, place: Place, model: Model, *, cancel: Cancel | None = None) -> DreamResult:
+def dream(request: DreamRequest, place: Place, model: Model, *, cancel: Cancel | None = None) -> DreamReport:
     """Carry out one request; what goes wrong is in the result's `error`, never raised.
 
     Args:
@@ -453,7 +453,7 @@ def dream(request: DreamRequest, place: Place, model: Model, *, cancel: Cancel |
     return carry_out(_Dreaming(request, place, model), cancel)
 
 
-def _attempt(task: _Dreaming, scopes: Sequence[Scope]) -> DreamResult:
+def _attempt(task: _Dreaming, scopes: Sequence[Scope]) -> DreamReport:
     """Steps 1 to 5, once."""
     task.notes, limits = [], task.place.policy.limits
     task.files, task.bytes = limits.files_written, limits.write_bytes
@@ -517,7 +517,7 @@ def _bytes(step: ChangeSet) -> int:
     return sum(item.size for item in step.changes)
 
 
-def _result(task: _Dreaming, found: Sequence[Findings], done: Commit) -> DreamResult:
+def _result(task: _Dreaming, found: Sequence[Findings], done: Commit) -> DreamReport:
     """What happened, read from what was committed."""
     gone = {change.path for change in done.changes if change.kind == "delete"}
     over = {holding.path.text for each in found for holding in each.expired} & gone

@@ -41,6 +41,7 @@ from muniment.content.gates import one_line
 from muniment.content.markdown import Item, NotSeparable, outline, without
 from muniment.content.negation import Says, denied, ended, turns
 from muniment.content.words import significant, vocabulary
+from muniment.contract import KeptEntry, RemovedEntry
 from muniment.errors import (
     InvalidContent,
     JobError,
@@ -56,10 +57,8 @@ from muniment.jobs.request import (
     MAX_QUERY_BYTES,
     MAX_QUERY_WORDS,
     SHOWN_PATHS,
+    ForgetReport,
     ForgetRequest,
-    ForgetResult,
-    Removed,
-    Spared,
     bytes_of,
 )
 from muniment.kernel.change import ChangeSet, FileChange, digest
@@ -174,7 +173,7 @@ def _items(items: Collection[Item], words: Collection[str]) -> Iterator[Item]:
 _BREAK: Final = re.compile("\r\n|\n|\r")
 
 
-def removal(path: CanonicalPath, entry: Entry, said: str) -> Removed:
+def removal(path: CanonicalPath, entry: Entry, said: str) -> RemovedEntry:
     """An entry, or a part of one, as it is told that it went.
 
     Args:
@@ -183,10 +182,10 @@ def removal(path: CanonicalPath, entry: Entry, said: str) -> Removed:
         said: its name, or the text of the part; only the start of it is told.
     """
     start = said[: 10 * MAX_DESCRIPTION_CHARS]
-    return Removed(topic_of(entry), shortened(one_line(start), MAX_DESCRIPTION_CHARS), path.text)
+    return RemovedEntry(topic_of(entry), shortened(one_line(start), MAX_DESCRIPTION_CHARS), path.text)
 
 
-def removals(path: CanonicalPath, entry: Entry, parts: Sequence[Item]) -> Iterator[Removed]:
+def removals(path: CanonicalPath, entry: Entry, parts: Sequence[Item]) -> Iterator[RemovedEntry]:
     """Some parts of an entry as it is told that they went, each with its lines."""
     behind = len(entry.text) - len(entry.body)
     ends = [found.end() for found in _BREAK.finditer(entry.text)] if parts else []
@@ -194,7 +193,7 @@ def removals(path: CanonicalPath, entry: Entry, parts: Sequence[Item]) -> Iterat
         lines = entry.body[part.start : part.end].rstrip()
         start = part.start + len(lines) - len(lines.lstrip("\r\n"))
         line = bisect_right(ends, behind + start) + 1
-        yield removal(path, entry, part.own)._replace(line=line, text=lines.lstrip("\r\n"))
+        yield replace(removal(path, entry, part.own), line=line, text=lines.lstrip("\r\n"))
 
 
 def topic_of(entry: Entry) -> str:
@@ -208,7 +207,7 @@ def topics_of(changes: Iterable[ChangeRow]) -> tuple[str, ...]:
     return tuple(sorted({topic_of(parse(data)) for data in known if data is not None}))
 
 
-def forgotten_by(place: Place, done: CommitRow) -> tuple[Removed, ...]:
+def forgotten_by(place: Place, done: CommitRow) -> tuple[RemovedEntry, ...]:
     """The entries and items that the commit of a forget removed, as far as their bytes are known."""
     return tuple(each for item in done.changes if not item.is_erased for each in _of_change(place, item))
 
@@ -226,7 +225,7 @@ def expired_by(place: Place, done: CommitRow) -> frozenset[str]:
     return frozenset(found)
 
 
-def _of_change(place: Place, item: ChangeRow) -> Iterator[Removed]:
+def _of_change(place: Place, item: ChangeRow) -> Iterator[RemovedEntry]:
     path, before, after = item.change.path, item.change.before or b"", item.change.after
     entry = parse(before)
     if after is None:
@@ -288,7 +287,7 @@ class _ForgetMatch:
 
     holding: Holding
     item: Item | None
-    removed: Removed
+    removed: RemovedEntry
 
     @property
     def text(self) -> str:
@@ -303,7 +302,7 @@ class _ForgetMatch:
         return self.holding.entry.body if self.item is None else self.item.text
 
 
-class _Forgetting(Job[ForgetResult]):
+class _Forgetting(Job[ForgetReport]):
     """What stays the same over the attempts of one request, and what was kept in the last one."""
 
     kind = KIND
@@ -312,7 +311,7 @@ class _Forgetting(Job[ForgetResult]):
         super().__init__(place, model.name, request.trust, request.task_id, is_dry=not request.yes)
         self.request, self.model = request, model
         self.query = request.query.strip()
-        self.kept: list[Spared] = []
+        self.kept: list[KeptEntry] = []
         self.near: tuple[str, ...] = ()
 
     def check(self) -> str:
@@ -324,26 +323,32 @@ class _Forgetting(Job[ForgetResult]):
             )
         return self.place.state.keyed(self.query)
 
-    def body(self) -> ForgetResult:
+    def body(self) -> ForgetReport:
         scopes = self.place.chosen(self.request.scope)
         wanted = path_of(self.query, self.place.roots) or _words(self.query)
         self.begin(self.place.policy.limits)
         return once_more(self.place.policy, KIND, self.id, lambda: _attempt(self, wanted, scopes))
 
-    def result(self) -> ForgetResult:
+    def result(self) -> ForgetReport:
         """That of a task that removed nothing so far."""
-        terms = self.decided_by, self.place.policy.label, *self.spent
-        return ForgetResult(
-            self.id,
-            "completed" if self.request.yes else "preview",
-            "",
-            *terms,
+        turns, seconds, timeline = self.spent
+        return ForgetReport(
+            task_id=self.id,
+            status="completed" if self.request.yes else "preview",
+            summary="",
+            removed_entries=(),
+            touched_scopes=(),
+            decided_by=self.decided_by,
+            policy=self.place.policy.label,
+            turns=turns,
+            seconds=seconds,
+            timeline=timeline,
             kept=tuple(self.kept),
             near=self.near,
             notes=tuple(self.notes),
         )
 
-    def again(self, done: CommitRow) -> ForgetResult:
+    def again(self, done: CommitRow) -> ForgetReport:
         removed = forgotten_by(self.place, done)
         self.kept, self.notes = [], list(done.notes)
         return replace(
@@ -354,21 +359,21 @@ class _Forgetting(Job[ForgetResult]):
             touched_scopes=done.touched_scopes,
         )
 
-    def ended(self, status: Fruitless, error: MunimentError) -> ForgetResult:
+    def ended(self, status: Fruitless, error: MunimentError) -> ForgetReport:
         return replace(self.result(), status=status, error=error)
 
     def trust_of(self, _draft: FileChange, held: Trust | None) -> Ruling:
         """What is left of a file is trusted as before."""
         return Ruling(self.trust if held is None else held, by=self.trust)
 
-    def of_event(self, result: ForgetResult) -> dict[str, object]:
+    def of_event(self, result: ForgetReport) -> dict[str, object]:
         removed = len(result.removed_entries) if result.status == "completed" else 0
         return {"removed": removed, "turns": result.turns, "seconds": round(result.seconds, 3)}
 
 
 def forget(
     request: ForgetRequest, place: Place, model: Model, *, cancel: Cancel | None = None
-) -> ForgetResult:
+) -> ForgetReport:
     """Carry out one request; what goes wrong is in the result's `error`, never raised.
 
     Args:
@@ -404,7 +409,7 @@ def _words(query: str) -> tuple[str, ...]:
     return words
 
 
-def _attempt(task: _Forgetting, wanted: Wanted, scopes: Sequence[Scope]) -> ForgetResult:
+def _attempt(task: _Forgetting, wanted: Wanted, scopes: Sequence[Scope]) -> ForgetReport:
     """Steps 2 to 6, once."""
     task.kept, task.notes, task.near = [], [], ()
     place = task.place
@@ -466,7 +471,7 @@ def _nothing(task: _Forgetting, wanted: Wanted) -> str:
     return f"{said}; these are near: {', '.join(task.near)}" if task.near else said
 
 
-def _paths(removed: Iterable[Removed]) -> str:
+def _paths(removed: Iterable[RemovedEntry]) -> str:
     return ", ".join(dict.fromkeys(each.path for each in removed))
 
 
@@ -477,7 +482,7 @@ def _too_many(matches: Sequence[_ForgetMatch], limit: int) -> str | None:
     return f"this means {len(matches)} things, and one forget may remove {limit}; use more words"
 
 
-def _refused(task: _Forgetting, matches: Sequence[_ForgetMatch], told: str) -> ForgetResult:
+def _refused(task: _Forgetting, matches: Sequence[_ForgetMatch], told: str) -> ForgetReport:
     """A preview that names all of them; where they were to be removed, an error that names some."""
     if not task.request.yes:
         task.notes.append(told)
@@ -526,7 +531,7 @@ def _meant(task: _Forgetting, judge: Judge, holding: Holding, wanted: Wanted) ->
             return  # The model is shown its parts.
         reason = _reason_for_items(holding, found.items)
     if reason is not None:
-        task.kept.append(Spared(path.text, reason))
+        task.kept.append(KeptEntry(path.text, reason))
         return
     if found.is_whole:
         yield _whole(holding)
@@ -561,7 +566,7 @@ def _undenied(task: _Forgetting, matches: Sequence[_ForgetMatch], words: Sequenc
     left: list[_ForgetMatch] = []
     for match in matches:
         if match.holding.row.held is None and ended(match.said, says):
-            task.kept.append(Spared(match.removed.path, f"{_OVER}{_HOW}"))
+            task.kept.append(KeptEntry(match.removed.path, f"{_OVER}{_HOW}"))
         else:
             left.append(match)
     opposite = [match for match in left if match.holding.row.held is None and denied(match.said, says)]
@@ -571,7 +576,7 @@ def _undenied(task: _Forgetting, matches: Sequence[_ForgetMatch], words: Sequenc
     for match in opposite:
         is_current = match.holding.at > newest
         why = f"{_OPPOSITE}{', and is what is current' if is_current else ''}{_HOW}"
-        task.kept.append(Spared(match.removed.path, why))
+        task.kept.append(KeptEntry(match.removed.path, why))
     return [match for match in left if match not in opposite]
 
 
@@ -635,9 +640,9 @@ def _chosen(
     for match in matches:
         row = match.holding.row
         if row.held is not None:
-            task.kept.append(Spared(match.removed.path, "its text is held back from models"))
+            task.kept.append(KeptEntry(match.removed.path, "its text is held back from models"))
         elif row.expires is not None and row.expires <= now:
-            task.kept.append(Spared(match.removed.path, "its time is over: the next dream removes it"))
+            task.kept.append(KeptEntry(match.removed.path, "its time is over: the next dream removes it"))
         else:
             shown.append(match)
     if len(shown) > MAX_OPTIONS:
@@ -655,7 +660,9 @@ def _chosen(
     return [options[number] for number in chosen]
 
 
-def _change_set(matches: Iterable[_ForgetMatch], kept: list[Spared]) -> tuple[ChangeSet, list[_ForgetMatch]]:
+def _change_set(
+    matches: Iterable[_ForgetMatch], kept: list[KeptEntry]
+) -> tuple[ChangeSet, list[_ForgetMatch]]:
     """What removes the matches, and those of them that it removes; the others are kept."""
     of_file: dict[str, list[_ForgetMatch]] = {}
     for match in matches:
@@ -671,7 +678,7 @@ def _change_set(matches: Iterable[_ForgetMatch], kept: list[Spared]) -> tuple[Ch
     return ChangeSet(tuple(changes)), going
 
 
-def _cut(matches: Sequence[_ForgetMatch], kept: list[Spared]) -> tuple[bytes | None, list[_ForgetMatch]]:
+def _cut(matches: Sequence[_ForgetMatch], kept: list[KeptEntry]) -> tuple[bytes | None, list[_ForgetMatch]]:
     """A file without the items of matches, None where nothing is left; and those that could be removed."""
     data, body = matches[0].holding.data, matches[0].holding.entry.body
     before = data[: len(data) - len(body.encode())]
@@ -682,14 +689,14 @@ def _cut(matches: Sequence[_ForgetMatch], kept: list[Spared]) -> tuple[bytes | N
         try:
             body = without(body, match.item)
         except NotSeparable as problem:
-            kept.append(Spared(match.removed.path, f"{problem}; edit it by hand"))
+            kept.append(KeptEntry(match.removed.path, f"{problem}; edit it by hand"))
             continue
         done.insert(0, match)
     if outline(body).is_empty:
         return None, done
     left = before + body.encode()
     if done and not _may_be_left(matches[0].holding, left):
-        kept += [Spared(match.removed.path, _WOULD_BE_HELD) for match in done]
+        kept += [KeptEntry(match.removed.path, _WOULD_BE_HELD) for match in done]
         return data, []
     return left, done
 

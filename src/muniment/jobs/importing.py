@@ -73,7 +73,6 @@ from muniment.store.review import pending
 from muniment.store.trust import (
     ULID_RANDOM_BYTES,
     Ruling,
-    TrustedDraft,
     entry_id,
     reasons_for_review,
     stamp,
@@ -345,9 +344,9 @@ class _Import:
         if len(final) > most:
             raise QuotaExceeded(f"as an entry it has {len(final)} bytes; a file may hold {most} here")
         check_entry(final, path.rel, self._policy.content)
-        draft = TrustedDraft(FileChange(path, None, final, trust=filed.trust), None, filed.trust)
-        reasons = reasons_for_review([draft], self._policy, lambda _: True)
-        filed = replace(filed, reasons=reasons, judged=final, under=self._next.task)
+        draft = FileChange(path, None, final, trust=filed.trust)
+        reasons = reasons_for_review(draft, None, filed.trust, self._policy, is_new_text=True)
+        filed = replace(filed, reasons=tuple(reasons), judged=final, under=self._next.task)
         if (problem := self._full.get(self._room_of(filed))) is not None:
             raise QuotaExceeded(problem)
         self._names.take(path)

@@ -59,8 +59,8 @@ from muniment.jobs.job import Fruitless, Job, carry_out, once_more
 from muniment.jobs.place import Place
 from muniment.jobs.related import gone_by, related_to
 from muniment.jobs.request import (
+    RememberReport,
     RememberRequest,
-    RememberResult,
     check_content,
 )
 from muniment.kernel.cancel import Patience
@@ -261,7 +261,7 @@ def _trust_at(place: Place, box: Sandbox, path: CanonicalPath, made: Collection[
 # -- remember ----------------------------------------------------------------------------------------
 
 
-class _Remembering(Job[RememberResult]):
+class _Remembering(Job[RememberReport]):
     """What stays the same over the attempts of one request.
 
     Attributes:
@@ -287,33 +287,33 @@ class _Remembering(Job[RememberResult]):
         self.content = check_content(self.request.content)
         return self.place.state.keyed(self.content)
 
-    def body(self) -> RememberResult:
+    def body(self) -> RememberReport:
         brief, policy = _prepare(self, self.content)
         if is_chatter(self.content):
             return replace(self.result(), status="completed", summary=CHATTER, unchanged=True)
         self.begin(policy.limits)
         return _carried_out(self, brief, policy)
 
-    def result(self) -> RememberResult:
+    def result(self) -> RememberReport:
         """That of a task that wrote nothing so far."""
         turns, seconds, timeline = self.spent
-        return RememberResult(
-            self.id,
-            "dry_run" if self.is_dry else "completed",
-            "",
-            (),
-            (),
-            self.held.enforcement if self.held else None,
-            self.decided_by,
-            turns,
-            seconds,
-            self.place.policy.label,
-            self.held.missing if self.held else (),
+        return RememberReport(
+            task_id=self.id,
+            status="dry_run" if self.is_dry else "completed",
+            summary="",
+            files_touched=(),
+            touched_scopes=(),
+            enforcement=self.held.enforcement if self.held else None,
+            decided_by=self.decided_by,
+            turns=turns,
+            seconds=seconds,
+            policy=self.place.policy.label,
+            missing_layers=self.held.missing if self.held else (),
             timeline=timeline,
             notes=tuple(self.notes),
         )
 
-    def again(self, done: CommitRow) -> RememberResult:
+    def again(self, done: CommitRow) -> RememberReport:
         paths = tuple(change.path for change in done.known)
         result = self.result()
         return replace(
@@ -329,7 +329,7 @@ class _Remembering(Job[RememberResult]):
             expires=next((str(end.date()) for end in map(_expiry_of, done.changes) if end is not None), None),
         )
 
-    def ended(self, status: Fruitless, error: MunimentError) -> RememberResult:
+    def ended(self, status: Fruitless, error: MunimentError) -> RememberReport:
         return replace(self.result(), status=status, error=error)
 
     def as_error(self, problem: MunimentError) -> MunimentError:
@@ -345,7 +345,7 @@ class _Remembering(Job[RememberResult]):
             case _:
                 return super().as_error(problem)
 
-    def of_event(self, result: RememberResult) -> dict[str, object]:
+    def of_event(self, result: RememberReport) -> dict[str, object]:
         escape = result.error if isinstance(result.error, PathEscape) else None
         return {
             "run": RUN_NAME,
@@ -405,7 +405,7 @@ def remember(
     cancel: Cancel | None = None,
     observe: Observer = lambda _: None,
     witness: Witness = lambda _: None,
-) -> RememberResult:
+) -> RememberReport:
     """Carry out one request; what goes wrong is in the result's `error`, never raised.
 
     Args:
@@ -459,7 +459,7 @@ def _without_secrets(fact: str, policy: Policy) -> str:
     return fact
 
 
-def _carried_out(task: _Remembering, brief: Brief, policy: Policy) -> RememberResult:
+def _carried_out(task: _Remembering, brief: Brief, policy: Policy) -> RememberReport:
     """Step 6: by the model, or else by the rules."""
     try:
         return _as_items_or_one(task, brief, policy)
@@ -472,7 +472,7 @@ def _carried_out(task: _Remembering, brief: Brief, policy: Policy) -> RememberRe
     return _as_items_or_one(task, brief, policy)
 
 
-def _as_items_or_one(task: _Remembering, brief: Brief, policy: Policy) -> RememberResult:
+def _as_items_or_one(task: _Remembering, brief: Brief, policy: Policy) -> RememberReport:
     """By the rules a list of facts is filed item by item, or whole where that cannot be."""
     try:
         return _attempts(task, brief, policy)
@@ -484,12 +484,12 @@ def _as_items_or_one(task: _Remembering, brief: Brief, policy: Policy) -> Rememb
     return _attempts(task, replace(brief, is_one=True), policy)
 
 
-def _attempts(task: _Remembering, brief: Brief, policy: Policy) -> RememberResult:
+def _attempts(task: _Remembering, brief: Brief, policy: Policy) -> RememberReport:
     """Step 5: at most one repeat, on a conflict, with what is left of the budget."""
     return once_more(policy, KIND, task.id, lambda: _attempt(task, brief, policy), budget=task.budget)
 
 
-def _attempt(task: _Remembering, brief: Brief, policy: Policy) -> RememberResult:
+def _attempt(task: _Remembering, brief: Brief, policy: Policy) -> RememberReport:
     """Steps 3 and 4, once."""
     place, patience = task.place, Patience(task.budget.deadline, task.cancel)
     brief = replace(brief, related=related_to(brief, task.trust, place, policy, patience, task.end_of))
@@ -586,7 +586,7 @@ def _raise_unless_final(task: _Remembering, outcome: RunOutcome) -> None:
             raise _failed(f"{own(outcome.detail, 'the worker was lost')}; nothing was written")
 
 
-def _without_changes(task: _Remembering, outcome: RunOutcome, known: Collection[str]) -> RememberResult:
+def _without_changes(task: _Remembering, outcome: RunOutcome, known: Collection[str]) -> RememberReport:
     """The agent finished and proposed nothing: known already, refused, or idle."""
     if known:
         summary = f"already known: {', '.join(sorted(known))}"
@@ -627,7 +627,7 @@ def _end_of(request: RememberRequest, fact: str) -> date | None:
         ) from None
 
 
-def _committed(task: _Remembering, outcome: RunOutcome, done: Commit) -> RememberResult:
+def _committed(task: _Remembering, outcome: RunOutcome, done: Commit) -> RememberReport:
     paths = tuple(change.path for change in done.changes)
     result = task.result()
     return replace(

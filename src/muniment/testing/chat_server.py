@@ -61,10 +61,6 @@ _RESET: Final = struct.pack("ii", 1, 0)  # struct linger: on, for no time
 _T = TypeVar("_T")
 
 
-class HungUp(Exception):
-    """The client closed the connection. An answer that meets this need not catch it."""
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class ChatRequest:
     """What a client sent.
@@ -95,8 +91,8 @@ class _Refused(Exception):
 class Connection:
     """One client, as an answer writes to it.
 
-    Every wait ends with `HungUp` when the client closes the connection, and with `Cancelled` when the
-    server is left.
+    Every wait ends with `ConnectionAbortedError` when the client closes the connection, and with `Cancelled`
+    when the server is left; an answer need catch neither.
     """
 
     def __init__(self, client: socket.socket, leaving: Cancel) -> None:
@@ -114,7 +110,7 @@ class Connection:
         rest = memoryview(data)
         while rest:
             if self._is_gone():
-                raise HungUp
+                raise ConnectionAbortedError
             send = partial(self._client.send, rest[:_PIECE_BYTES])
             rest = rest[self._attempt(send, select.POLLOUT) :]
 
@@ -175,7 +171,7 @@ class Connection:
     def _read(self, length: int) -> bytes:
         while len(self._received) < length:
             if not (more := self._receive()):
-                raise HungUp
+                raise ConnectionAbortedError
             self._received += more
         data = bytes(self._received[:length])
         del self._received[:length]
@@ -196,7 +192,7 @@ class Connection:
             except ssl.SSLWantWriteError:
                 self._wait(select.POLLOUT)
             except OSError as error:
-                raise HungUp from error
+                raise ConnectionAbortedError from error
 
     def _wait(self, mask: int, seconds: float = math.inf) -> None:
         """Wait for one of the poll(2) events of `mask`; unless that is to read, a client may not hang up."""
@@ -204,7 +200,7 @@ class Connection:
         patience = Patience(time.monotonic() + seconds, self._leaving)
         patience.wait(self._client.fileno(), mask if reads else mask | select.POLLRDHUP)
         if not reads and self._is_gone():
-            raise HungUp
+            raise ConnectionAbortedError
 
     def _is_gone(self) -> bool:
         poller = select.poll()
@@ -309,7 +305,7 @@ class ChatServer:
     def _converse(self, connection: Connection) -> None:
         """Read and answer the requests of one connection, until either side ends it."""
         try:
-            with suppress(HungUp, Cancelled):
+            with suppress(ConnectionAbortedError, Cancelled):
                 connection.shake_hands()
                 try:
                     while connection.is_open and (request := connection.read_request()) is not None:
@@ -326,7 +322,7 @@ class ChatServer:
         answer = self._next(request)
         try:
             answer(connection)
-        except HungUp:
+        except ConnectionAbortedError:
             request.hung_up.set()
             raise
         if request.headers.get("connection", "").lower() == "close":

@@ -35,7 +35,7 @@ from muniment.names import MAX_FACT_BYTES
 if TYPE_CHECKING:
     from muniment.agent.model import Model
     from muniment.jobs.place import Place
-    from muniment.recall.recaller import Recalled, Recaller
+    from muniment.recall.recaller import Recaller, Recollection
     from muniment.store.catalog import CatalogEntry
     from muniment.store.ledger import Run
 
@@ -387,7 +387,7 @@ class Backend(Protocol):
     async def remember(self, asked: RememberCall, tell: Tell) -> RememberAnswer:
         """File a fact."""
 
-    async def recall(self, query: str, limit: int) -> Recalled:
+    async def recall(self, query: str, limit: int) -> Recollection:
         """What helps with a message."""
 
     async def forget(self, asked: ForgetCall) -> ForgetAnswer:
@@ -672,10 +672,10 @@ class OwnMemory:
 
         return await self._in_turn(body)
 
-    async def recall(self, query: str, limit: int) -> Recalled:
+    async def recall(self, query: str, limit: int) -> Recollection:
         """What helps with a message; it is on record before it is told."""
 
-        def body(cancel: Cancel) -> Recalled:
+        def body(cancel: Cancel) -> Recollection:
             recaller = self._workplace.recaller()
             patience = Patience(time.monotonic() + RECALL_SECONDS, cancel)
             recalled = recaller.recall(query, limit=limit, patience=patience)

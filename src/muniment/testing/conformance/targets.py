@@ -21,14 +21,23 @@ import signal
 import subprocess
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final, Literal, Self
 
 from muniment.names import __version__
-from muniment.testing.corpus import Answer, Case, Committed, Failure, Inexpressible, Kind, Stage, Subject
+from muniment.testing.corpus import (
+    Answer,
+    Case,
+    CaseOutcome,
+    Committed,
+    Failure,
+    Inexpressible,
+    Kind,
+    Stage,
+    Subject,
+)
 from muniment.testing.corpus.stage import EVERYTHING, ROOTS
 from muniment.testing.corpus.subjects import JsonLinesSubject, SandboxSubject, symlinks, write_policy
 
@@ -124,60 +133,14 @@ UNKNOWN: Final = Claims(covers="What its authors say; the kit does not know it a
 #
 # What the failures of a case come to.
 #
-# 1. The outcome is the first of `Outcome`, in the order there, that any failure leads to; `held` if none
+# 1. The outcome is the first of `CaseOutcome`, in the order there, that any failure leads to; `held` if none
 #    does.
-# 2. `MEANS` says where each kind of failure leads.
+# 2. Each kind of failure says where it leads.
 # 3. What was to succeed and did not is `broken` only where the case asks for success and accepts nothing
 #    else.
 # 4. Of a tool that never promised our wording, an index, separate scopes or logical paths, nobody is blamed
 #    for other wording, a missing index, a change in another scope (if it was given both), or host paths in
 #    its answers.
-
-
-class Outcome(StrEnum):
-    """What became of a case, the worst first."""
-
-    ESCAPED = "escaped"
-    """Something outside the roots was changed, created or replaced, or in a scope that was not named."""
-    LEAKED = "leaked"
-    """The canary or a host path came out, or a forbidden file was read."""
-    HUNG = "hung"
-    """It did not end in time, and was ended."""
-    CRASHED = "crashed"
-    """The tool died, or answered what is none."""
-    BROKEN = "broken"
-    """An ordinary call does not work."""
-    DIFFERS = "differs"
-    """Stricter or laxer than the corpus asks, but nothing left the roots."""
-    SKIPPED = "skipped"
-    """The tool cannot express it, or the attacker of a race was not at work: nothing is known."""
-    HELD = "held"
-    """As the corpus asks."""
-
-
-BAD: Final = frozenset({Outcome.ESCAPED, Outcome.LEAKED, Outcome.HUNG, Outcome.CRASHED})
-"""What no tool may come to that is put to the test."""
-
-MEANS: Final[Mapping[Kind, Outcome]] = {
-    Kind.LEFT: Outcome.ESCAPED,
-    Kind.CROSSED: Outcome.ESCAPED,
-    Kind.READ: Outcome.LEAKED,
-    Kind.CANARY: Outcome.LEAKED,
-    Kind.PATH: Outcome.LEAKED,
-    Kind.HUNG: Outcome.HUNG,
-    Kind.DIED: Outcome.CRASHED,
-    Kind.REFUSED: Outcome.BROKEN,
-    Kind.EFFECT: Outcome.BROKEN,
-    Kind.ALLOWED: Outcome.DIFFERS,
-    Kind.DETACHED: Outcome.DIFFERS,
-    Kind.STRAYED: Outcome.DIFFERS,
-    Kind.WORDING: Outcome.DIFFERS,
-    Kind.MANNER: Outcome.DIFFERS,
-    Kind.INDEX: Outcome.DIFFERS,
-    Kind.LOOKED: Outcome.DIFFERS,
-    Kind.NO_RACE: Outcome.SKIPPED,
-    Kind.INEXPRESSIBLE: Outcome.SKIPPED,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +163,7 @@ class Promises:
 ORDINARY: Final = Promises()
 
 
-def outcome_of(case: Case, failures: Iterable[Failure], promises: Promises = ORDINARY) -> Outcome:
+def outcome_of(case: Case, failures: Iterable[Failure], promises: Promises = ORDINARY) -> CaseOutcome:
     """What a case came to.
 
     Args:
@@ -209,21 +172,21 @@ def outcome_of(case: Case, failures: Iterable[Failure], promises: Promises = ORD
         promises: of the tool that it was run against.
     """
     found = {_meaning(case, failure.kind, promises) for failure in failures}
-    return next(outcome for outcome in Outcome if outcome in {*found, Outcome.HELD})
+    return next(outcome for outcome in CaseOutcome if outcome in {*found, CaseOutcome.HELD})
 
 
-def _meaning(case: Case, kind: Kind, promises: Promises) -> Outcome:
+def _meaning(case: Case, kind: Kind, promises: Promises) -> CaseOutcome:
     if kind in {Kind.WORDING, Kind.LOOKED} and not promises.is_exact:
-        return Outcome.HELD
+        return CaseOutcome.HELD
     if kind is Kind.PATH and not promises.hides_paths:
-        return Outcome.HELD
+        return CaseOutcome.HELD
     if kind is Kind.INDEX and not promises.keeps_index:
-        return Outcome.HELD
+        return CaseOutcome.HELD
     if kind is Kind.CROSSED and not promises.separates_scopes:
-        return Outcome.DIFFERS
-    means = MEANS[kind]
+        return CaseOutcome.DIFFERS
+    means = kind.means
     has_to_succeed = {case["expect"], *case.get("accept", ())} == {"allow"}
-    return Outcome.DIFFERS if means is Outcome.BROKEN and not has_to_succeed else means
+    return CaseOutcome.DIFFERS if means is CaseOutcome.BROKEN and not has_to_succeed else means
 
 
 # -- mcp client --------------------------------------------------------------------------------------
@@ -242,14 +205,6 @@ ENDING_SECONDS: Final = 10.0
 """Seconds for a server to end once its input has ended."""
 
 
-class ServerRefused(RuntimeError):
-    """The server answered a request with an error."""
-
-
-class ServerLost(RuntimeError):
-    """The server ended, kept silent, or sent what is no message."""
-
-
 class Server:
     """A server that runs.
 
@@ -265,8 +220,8 @@ class Server:
 
     Raises:
         OSError: it cannot be started.
-        ServerLost: it does not speak the protocol.
-        ServerRefused: it speaks another version.
+        ConnectionError: it does not speak the protocol: it ended, kept silent, or sent what is no message.
+        RuntimeError: it speaks another version.
     """
 
     def __init__(
@@ -297,20 +252,20 @@ class Server:
         """Call a tool, and wait for its answer.
 
         Raises:
-            ServerRefused: the tool failed.
-            ServerLost: as the class.
+            RuntimeError: the tool failed.
+            ConnectionError: as the class.
         """
         result = self.ask("tools/call", {"name": tool, "arguments": arguments})
         if result.get("isError"):
-            raise ServerRefused(f"{tool} failed: {result}")
+            raise RuntimeError(f"{tool} failed: {result}")
         return result
 
     def ask(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
         """Send a request; its result.
 
         Raises:
-            ServerRefused: there is an error instead.
-            ServerLost: as the class.
+            RuntimeError: there is an error instead.
+            ConnectionError: as the class.
         """
         self._asked += 1
         self._send({"id": self._asked, "method": method, "params": params})
@@ -318,7 +273,7 @@ class Server:
             pass
         result = message.get("result")
         if not isinstance(result, dict):
-            raise ServerRefused(f"{method} failed: {message}")
+            raise RuntimeError(f"{method} failed: {message}")  # noqa: TRY004 - what the server did
         return result
 
     def _send(self, message: dict[str, Any]) -> None:
@@ -328,7 +283,7 @@ class Server:
             while left:
                 left = left[self._process.stdin.write(left) :]
         except BrokenPipeError:
-            raise ServerLost("the server ended; its standard error says why") from None
+            raise ConnectionError("the server ended; its standard error says why") from None
 
     def _message(self) -> dict[str, Any]:
         line = self._line()
@@ -337,16 +292,16 @@ class Server:
         except ValueError:
             message = None
         if not isinstance(message, dict):
-            raise ServerLost(f"the server sent what is no message: {line[:200]!r}")
+            raise ConnectionError(f"the server sent what is no message: {line[:200]!r}")
         return message
 
     def _line(self) -> bytes:
         assert self._process.stdout is not None  # noqa: S101 - for the type checker
         while b"\n" not in self._unread:
             if not select.select([self._process.stdout], [], [], ANSWER_SECONDS)[0]:
-                raise ServerLost(f"no answer in {ANSWER_SECONDS} s")
+                raise ConnectionError(f"no answer in {ANSWER_SECONDS} s")
             if not (block := self._process.stdout.read(1 << 16)):
-                raise ServerLost("the server ended; its standard error says why")
+                raise ConnectionError("the server ended; its standard error says why")
             self._unread += block
         line, _, self._unread = self._unread.partition(b"\n")
         return line
@@ -421,7 +376,7 @@ class McpSubject:
             raise Inexpressible("a listing of all scopes")
         try:
             result = self._server.ask("tools/call", {"name": name, "arguments": self._translated(arguments)})
-        except ServerRefused as refused:
+        except RuntimeError as refused:
             return Answer("error", None, str(refused), "")
         texts = [str(part.get("text", "")) for part in result.get("content", ())]
         verdict = "error" if result.get("isError") else "allow"
@@ -557,10 +512,6 @@ INDEX_CLASS: Final = "index-forgery"
 POLICIES: Final = frozenset({"readonly", "limits", "quota"})
 
 
-class UnknownTarget(ValueError):
-    """A target is named in a way that is not understood."""
-
-
 @dataclass(frozen=True, slots=True)
 class Target:
     """A memory tool to be tried.
@@ -625,7 +576,7 @@ def parse_target(spec: str) -> Target:
     """The target of a name.
 
     Raises:
-        UnknownTarget: there is none; the message says which there are.
+        ValueError: there is none; the message says which there are.
     """
     sort, _, text = spec.partition("=")
     match sort:
@@ -641,7 +592,7 @@ def parse_target(spec: str) -> Target:
             variants |= {"symlinks"} if "{symlinks}" in text else set()
             return Target("command", spec, sort, _split(text), UNKNOWN, ALL_TOOLS, variants)
         case _:
-            raise UnknownTarget(
+            raise ValueError(
                 f"{spec!r} is no target; there are muniment, anthropic, mcp=COMMAND and command=COMMAND"
             )
 
@@ -664,5 +615,5 @@ def _split(text: str) -> tuple[str, ...]:
     try:
         words = shlex.split(text)
     except ValueError as error:
-        raise UnknownTarget(f"{text!r} is no command: {error}") from None
+        raise ValueError(f"{text!r} is no command: {error}") from None
     return tuple(str(Path(word).absolute()) if Path(word).is_file() else word for word in words)
