@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
-
-if TYPE_CHECKING:
-    from muniment.cli.inspect import MemoryArguments
 
 Workspace = Annotated[
     Path | None,
@@ -68,15 +65,6 @@ Expires = Annotated[
     str | None, typer.Option(metavar="DATE|30d", help="When it ends, if its words do not say so.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")]
-
-
-def where_of(
-    workspace: Path | None, policy: str | None, root: list[str] | None, *, json: bool
-) -> MemoryArguments:
-    """Which memory a command means."""
-    from muniment.cli.inspect import MemoryArguments
-
-    return MemoryArguments(workspace, policy, root or [], json=json)
 
 
 class ToolName(StrEnum):

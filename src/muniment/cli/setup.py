@@ -14,11 +14,15 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple
 
+import typer
+
+from muniment.cli.command import CommandAnswer, command, settings_of
+from muniment.cli.options import Json, ToolName
 from muniment.cli.setup_edits import Broken, Edit, edit_text
 from muniment.cli.setup_files import (
     ChangedMeanwhile,
@@ -28,20 +32,10 @@ from muniment.cli.setup_files import (
     write_settings_file,
 )
 from muniment.cli.setup_tools import NAME, TOOLS, CodingTool, Part, Program
-from muniment.cli.terminal import (
-    EXIT_FAILED,
-    coloured,
-    configure_logging,
-    is_asked_on_terminal,
-    print_document,
-    print_failure,
-    say,
-    say_notes,
-    says_yes,
-)
-from muniment.errors import ConfigInvalid, MunimentError, printable
+from muniment.cli.terminal import EXIT_FAILED, coloured, is_asked_on_terminal, say, say_notes, says_yes
+from muniment.errors import ConfigInvalid, printable
+from muniment.names import HOME_VARIABLE
 from muniment.portable import IS_WINDOWS
-from muniment.settings import HOME_VARIABLE, read_settings
 
 START_SECONDS: Final = 30.0
 """Seconds that the program may take to say its version; it takes half a second."""
@@ -103,33 +97,46 @@ class SettingsChange:
         return lines
 
 
-def set_up(tool_name: str, *, remove: bool, yes: bool, as_json: bool) -> int:
-    """Put our server and hook into the settings of a tool, or take them out again; the exit code."""
-    configure_logging()
-    tool = TOOLS[tool_name]
-    try:
-        require_setup_here()
-        settings = read_settings(os.environ)
-        setting = Setting(tool_name, tool, settings.home, None if remove else find_program(settings.home))
-        changes, notes = setting.changes(), setting.notes()
-        if not as_json:
-            _show(changes)
-            say_notes(notes)
-        status = "not_written" if changes else "unchanged"
-        if changes and (yes or (not as_json and _is_agreed())):
-            setting.write(changes)
-            status = "removed" if remove else "written"
-        elif not changes and remove:
-            setting.forget()
-    except MunimentError as error:
-        what = f"{'not taken out of' if remove else 'not set up:'} {tool.title}"
-        return print_failure(error, as_json=as_json, what=what)
-    if as_json:
-        files = [{"path": printable(str(each.file.named)), "change": each.lines} for each in changes]
-        print_document({"tool": tool_name, "status": status, "files": files, "notes": notes})
-    else:
-        _say_what_was_done(setting, status)
-    return EXIT_FAILED if status == "not_written" else 0
+Yes = Annotated[bool, typer.Option("--yes", help="Do it without asking; needed where there is no terminal.")]
+
+
+def _not_done(given: Mapping[str, Any]) -> str:
+    return f"{'not taken out of' if given['remove'] else 'not set up:'} {TOOLS[given['tool']].title}"
+
+
+@command(_not_done)
+def setup(
+    *,
+    tool: Annotated[ToolName, typer.Argument(metavar="TOOL")],
+    remove: Annotated[bool, typer.Option("--remove", help="Take out what an earlier setup put in.")] = False,
+    yes: Yes = False,
+    json: Json = False,
+) -> CommandAnswer:
+    """Put the MCP server and the recall hook into the settings of a coding tool.
+
+    The change is shown first, and nothing is written before you say yes.
+    """
+    require_setup_here()
+    home = settings_of().home
+    setting = Setting(tool.value, TOOLS[tool], home, None if remove else find_program(home))
+    changes, notes = setting.changes(), setting.notes()
+    if not json:
+        _show(changes)
+        say_notes(notes)
+    status = "not_written" if changes else "unchanged"
+    if changes and (yes or (not json and _is_agreed())):
+        setting.write(changes)
+        status = "removed" if remove else "written"
+    elif not changes and remove:
+        setting.forget()
+    files = [{"path": printable(str(each.file.named)), "change": each.lines} for each in changes]
+    refused = "nothing was written; to write this: answer yes at a terminal, or give --yes"
+    return CommandAnswer(
+        {"tool": tool.value, "status": status, "files": files, "notes": notes},
+        _done_lines(setting, status),
+        problems=[refused] if status == "not_written" else [],
+        code=EXIT_FAILED if status == "not_written" else 0,
+    )
 
 
 def require_setup_here() -> None:
@@ -419,18 +426,16 @@ def _is_agreed() -> bool:
     return is_asked_on_terminal() and says_yes("write this? [y/N] ")
 
 
-def _say_what_was_done(setting: Setting, status: str) -> None:
+def _done_lines(setting: Setting, status: str) -> Iterator[str]:
     title = setting.tool.title
-    if status == "not_written":
-        print("nothing was written; to write this: answer yes at a terminal, or give --yes", file=sys.stderr)
-    elif status == "unchanged" and setting.program is None:
-        say(f"the settings of {title} hold nothing of Muniment")
+    if status == "unchanged" and setting.program is None:
+        yield f"the settings of {title} hold nothing of Muniment"
     elif status == "unchanged":
-        say(f"{title} is set up already")
+        yield f"{title} is set up already"
     elif status == "removed":
-        say(f"taken out of {title}")
-    else:
-        say(f"{title} is set up; what its files held is kept in {setting.home / 'setup'}")
+        yield f"taken out of {title}"
+    elif status == "written":
+        yield f"{title} is set up; what its files held is kept in {setting.home / 'setup'}"
         for step in setting.tool.then:
-            say(f"  {step}")
-        say(f"  to take it back: {NAME} setup {setting.name} --remove")
+            yield f"  {step}"
+        yield f"  to take it back: {NAME} setup {setting.name} --remove"

@@ -27,7 +27,6 @@ from typing import Any, Final
 
 from muniment.errors import ConfigInvalid, printable
 from muniment.ownership import create_private_directory, require_way_ours
-from muniment.store.state import sync
 
 MAX_SETTINGS_BYTES: Final = 32 << 20
 """Bytes of a settings file; Claude Code's, which holds a history, may have some megabytes."""
@@ -135,6 +134,8 @@ def write_settings_file(file: SettingsFile, content: bytes | None) -> None:
 
 
 def _write_whole(file: SettingsFile, content: bytes) -> None:
+    from muniment.store.state import sync
+
     file.path.parent.mkdir(_NEW_DIRECTORY, parents=True, exist_ok=True)
     beside = file.path.with_name(f".{file.path.name}.{secrets.token_hex(8)}")
     fd = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _KEPT_MODE)

@@ -26,7 +26,7 @@ from typing import Any, Final
 
 from muniment.cli import setup_edits as edits
 from muniment.cli.setup_edits import Append, Cut, Edit, Format, Json, Put, Toml, applied
-from muniment.settings import HOME_VARIABLE
+from muniment.names import HOME_VARIABLE
 
 NAME: Final = "muniment"
 

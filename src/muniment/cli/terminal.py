@@ -1,4 +1,4 @@
-"""What commands share: how they speak, the named file, the flags of a model, and Ctrl-C."""
+"""What commands do at a terminal: how they speak and ask, a bar for long work, a named file, and Ctrl-C."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, NotRequired, TypedDict
+from typing import TYPE_CHECKING, Any, Final
 
 from muniment.content.gates import one_line, visible
 from muniment.errors import Cancelled, ConfigInvalid, MunimentError, printable
@@ -115,7 +115,7 @@ def print_failure(
     Args:
         error: why.
         as_json: as a document instead of a line.
-        what: what did not happen, for the line.
+        what: what did not happen, for the line; empty: it is of the error alone.
         blank: the other keys of the document, so that it has them in every case.
         indent: of the document; None: it is one line.
     """
@@ -125,9 +125,38 @@ def print_failure(
         failure = {"status": status, "error": {"code": error.code, "message": str(error)}}
         print_document({**blank, **failure}, indent=indent)
     else:
-        what = "cancelled" if is_cancelled else what
-        print(f"{what}: {visible(str(error))} [{error.code}]", file=sys.stderr)
+        what = "cancelled: " if is_cancelled else f"{what}: " if what else ""
+        print(f"{what}{visible(str(error))} [{error.code}]", file=sys.stderr)
     return EXIT_CANCELLED if is_cancelled else EXIT_FAILED
+
+
+# -- progress ---------------------------------------------------------------------------------------
+
+
+@contextmanager
+def progress(what: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
+    """Show how far some work has come, on standard error while the block runs; gone afterwards.
+
+    Args:
+        what: is done, such as `importing`.
+        total: how many steps it has; None: nobody knows.
+
+    Yields:
+        What is told how many more steps were done.
+
+    Cost: elsewhere than on a terminal none; there `rich` is loaded, some 100 ms.
+    """
+    if not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    counted = () if total is None else (MofNCompleteColumn(),)
+    columns = (TextColumn("{task.description}"), BarColumn(), *counted, TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as shown:
+        task = shown.add_task(what, total=total)
+        yield lambda steps: shown.advance(task, steps)
 
 
 # -- questions ---------------------------------------------------------------------------------------
@@ -204,17 +233,7 @@ def end_on_interrupt() -> Iterator[None]:
 
 # -- model -------------------------------------------------------------------------------------------
 #
-# The options that name a model, and the key out of the environment once it has been read.
-
-
-class ModelFlags(TypedDict):
-    """What a command line says of its model; None where it does not. As flags for `read_settings`."""
-
-    model: str | None
-    base_url: str | None
-    api_key_file: str | None
-    protocol: str | None
-    on_model_failure: NotRequired[str | None]
+# The key of a model out of the environment, once it has been read.
 
 
 def forget_key() -> None:

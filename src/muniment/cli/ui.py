@@ -7,23 +7,21 @@ the terminal, and a browser is sent to a file of this user's alone that goes on 
 from __future__ import annotations
 
 import html
+import logging
 import os
 import sys
 import threading
 import webbrowser
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
-from muniment.cli.terminal import ModelFlags, configure_logging, print_document, print_failure, say
-from muniment.client.errors import Unreachable
-from muniment.client.finding import place
-from muniment.client.sync import Client
+import typer
+
+from muniment.cli.command import CommandAnswer, command, require_fence, settings_of
+from muniment.cli.options import Json, Workspace
+from muniment.cli.terminal import print_failure, say
 from muniment.errors import ConfigInvalid, MunimentError
-from muniment.projects import find_project
-from muniment.settings import read_settings
-from muniment.store.state import put
 
 if TYPE_CHECKING:
     from muniment.daemon.service import Daemon
@@ -42,76 +40,85 @@ _SENDS: Final = """<!doctype html>
 """
 
 
-@dataclass(frozen=True, slots=True)
-class UiArguments:
-    """The command line."""
+@command("there is no page", indent=None)
+def ui(
+    *,
+    workspace: Workspace = None,
+    opens: Annotated[bool, typer.Option("--open", help="Open it in the browser of this desktop.")] = False,
+    json: Json = False,
+) -> int:
+    """Show the memory on a page: search it, see where it comes from, review, edit, undo.
 
-    workspace: Path | None
-    opens: bool
-    json: bool
+    It is a page of the daemon that runs; where none does, one is started, until Ctrl-C.
+    """
+    from muniment.client.errors import Unreachable
+    from muniment.client.finding import place
+    from muniment.client.sync import Client
 
-
-def show_page(asked: UiArguments) -> int:
-    """Tell how to sign in to the page; serve until Ctrl-C where no daemon runs. The exit code."""
-    configure_logging()
-    try:
-        if place(os.environ).find() is not None:
-            try:
-                with Client(workspace=asked.workspace, timeout=ASK_SECONDS) as client:
-                    client.tasks("running")  # Or the daemon says that it does not serve this workspace.
-                    opened = client.open_ui()
-            except Unreachable:  # What is left of one that was killed; where it lives, the next says so.
-                pass
-            else:
-                address = _tell(asked, opened.url, opened.code, opened.seconds)
-                if asked.opens:
-                    _send_browser(address)
-                return 0
-    except MunimentError as error:
-        return print_failure(error, as_json=asked.json, what="there is no page", indent=None)
-    return _serve(asked)
-
-
-def _serve(asked: UiArguments) -> int:
-    from muniment.daemon.page.door import CODE_SECONDS, MADE_WITH
+    if place(os.environ).find() is not None:
+        try:
+            with Client(workspace=workspace, timeout=ASK_SECONDS) as client:
+                client.tasks("running")  # Or the daemon says that it does not serve this workspace.
+                opened = client.open_ui()
+        except Unreachable:  # What is left of one that was killed; where it lives, the next says so.
+            pass
+        else:
+            address = _tell(workspace or Path(), opened.url, opened.code, opened.seconds, json=json)
+            if opens:
+                _send_browser(address)
+            return 0
+    from muniment.daemon.page.door import MADE_WITH
 
     if None in map(find_spec, MADE_WITH):
-        missing = ConfigInvalid("this needs an extra: pip install 'muniment[ui]'")
-        return print_failure(missing, as_json=asked.json, what="there is no page", indent=None)
-    from muniment.cli.daemon import ServeArguments, serve
+        raise ConfigInvalid("this needs an extra: pip install 'muniment[ui]'")
+    require_fence()
+    return _serve(workspace or Path(), opens=opens, json=json)
+
+
+def _serve(workspace: Path, *, opens: bool, json: bool) -> int:
+    """Start a daemon and tell where its page is; the exit code."""
+    from muniment.cli.daemon import begin_log, run_daemon, socket_of
     from muniment.daemon.contract import HttpProblem
+    from muniment.daemon.page.door import CODE_SECONDS
+    from muniment.daemon.service import Options
 
     def greet(daemon: Daemon) -> None:
         try:
-            opened = daemon.core.open_ui()
+            url, code = daemon.core.open_ui()
         except HttpProblem as problem:
             raise ConfigInvalid(problem.sentence) from None
-        address = _tell(asked, *opened, round(CODE_SECONDS))
-        if not asked.json:
+        address = _tell(workspace, url, code, round(CODE_SECONDS), json=json)
+        if not json:
             say("  a daemon was started for it; Ctrl-C ends both")
-        if asked.opens:  # Beside the loop that serves the page, since some browsers are waited for.
+        if opens:  # Beside the loop that serves the page, since some browsers are waited for.
             threading.Thread(target=_send_browser, args=(address,), daemon=True).start()
 
-    flags = ModelFlags(model=None, base_url=None, api_key_file=None, protocol=None, on_model_failure=None)
-    where = asked.workspace or Path()
-    return serve(ServeArguments([where], model=flags, json=asked.json), greet)
+    begin_log(logging.WARNING)
+    try:
+        settings = settings_of()
+        run_daemon(Options(settings, (workspace,), socket=socket_of(None, settings)), greet)
+    except MunimentError as error:
+        return print_failure(error, as_json=json, what="not served", indent=None)
+    return 0
 
 
-def _tell(asked: UiArguments, url: str, code: str, seconds: int) -> str:
+def _tell(workspace: Path, url: str, code: str, seconds: int, *, json: bool) -> str:
     """Say where the page is; the address."""
-    key = find_project(read_settings(os.environ).home, asked.workspace or Path()).key
+    from muniment.projects import find_project
+
+    key = find_project(settings_of().home, workspace).key
     address = f"{url}/w/{key}/memory#{code}"
-    if asked.json:
-        print_document({"url": url, "code": code, "seconds": seconds, "address": address}, indent=None)
-    else:
-        say(address)
-        say(f"  open it within {seconds} s: it signs in once; for another one: muniment ui")
+    lines = [address, f"  open it within {seconds} s: it signs in once; for another one: muniment ui"]
+    document = {"url": url, "code": code, "seconds": seconds, "address": address}
+    CommandAnswer(document, lines, indent=None).tell(as_json=json)
     return address
 
 
 def _send_browser(address: str) -> None:
     """Open an address in a browser, in whose arguments nobody can read it."""
-    file = read_settings(os.environ).state / FILE_NAME
+    from muniment.store.state import put
+
+    file = settings_of().state / FILE_NAME
     try:
         put(file, _SENDS.format(html.escape(address)).encode(), over=True)
     except OSError as error:

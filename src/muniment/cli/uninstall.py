@@ -11,26 +11,23 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Annotated, Final
 
-from muniment.cli.setup import Setting, require_setup_here
+import typer
+
+from muniment.cli.command import CommandAnswer, command, settings_of
+from muniment.cli.options import Json
+from muniment.cli.setup import Setting, Yes, require_setup_here
 from muniment.cli.setup_files import kept_files
 from muniment.cli.setup_tools import NAME, TOOLS
-from muniment.cli.terminal import (
-    EXIT_FAILED,
-    configure_logging,
-    is_asked_on_terminal,
-    on_one_line,
-    print_document,
-    print_failure,
-    say,
-    says_yes,
-)
-from muniment.errors import ConfigInvalid, MunimentError, printable
-from muniment.projects import PROJECT_ID
-from muniment.settings import Settings, read_settings
+from muniment.cli.terminal import EXIT_FAILED, is_asked_on_terminal, on_one_line, say, says_yes
+from muniment.errors import ConfigInvalid, printable
+
+if TYPE_CHECKING:
+    from muniment.settings import Settings
 
 _OURS: Final = ("user", "projects", "projects.json", "state", "policies", "setup", "config.toml")
 """What Muniment makes in its home."""
@@ -57,45 +54,51 @@ class Installed:
     notes: tuple[str, ...]
 
 
-def uninstall(*, yes: bool, erase_memory: bool, as_json: bool) -> int:
-    """Take Muniment out of the coding tools, and, if that is said, erase its home; the exit code."""
-    configure_logging()
+@command("not uninstalled")
+def uninstall(
+    *,
+    yes: Yes = False,
+    erase_memory: Annotated[
+        bool,
+        typer.Option("--erase-memory", help="Erase the memory too, for good; you are asked a second time."),
+    ] = False,
+    json: Json = False,
+) -> CommandAnswer:
+    """Take Muniment out of the coding tools; the memory stays.
+
+    What there is, what goes and what stays is shown first.
+    """
+    require_setup_here()
     done: list[str] = []
     erased = False
-    try:
-        require_setup_here()
-        found = look()
-        if not as_json:
-            _tell(found, erase_memory=erase_memory)
-        if erase_memory:
-            _check_erasable(found)
-        agreed = yes or not found.tools or (not as_json and _agrees("take it out of these tools? [y/N] "))
-        for setting, _ in found.tools if agreed else ():
-            setting.write(setting.changes())
-            done.append(setting.name)
-        home = on_one_line(str(found.settings.home))
-        if agreed and erase_memory:
-            erased = yes or (not as_json and _agrees(f"erase all memory in {home}? [y/N] "))
-            agreed = erased
-            if erased:
-                _erase(found.settings.home)
-    except MunimentError as error:
-        return print_failure(error, as_json=as_json, what="not uninstalled")
-    left = None if not found.settings.home.exists() else printable(str(found.settings.home))
-    if as_json:
-        print_document(
-            {
-                "taken_out_of": done,
-                "in_tools": [each.name for each, _ in found.tools if each.name not in done],
-                "daemon_runs": found.runs,
-                "home": left,
-                "entries": 0 if erased else found.entries,
-                "erased": erased,
-            }
+    found = look()
+    home = found.settings.home
+    if not json:
+        _tell(found, erase_memory=erase_memory)
+    if erase_memory:
+        _check_erasable(found)
+    agreed = yes or not found.tools or (not json and _agrees("take it out of these tools? [y/N] "))
+    for setting, _ in found.tools if agreed else ():
+        setting.write(setting.changes())
+        done.append(setting.name)
+    if agreed and erase_memory:
+        agreed = erased = yes or (
+            not json and _agrees(f"erase all memory in {on_one_line(str(home))}? [y/N] ")
         )
-    else:
-        _say_what_is_left(found, done, erased=erased)
-    return 0 if agreed else EXIT_FAILED
+        if erased:
+            _erase(home)
+    return CommandAnswer(
+        {
+            "taken_out_of": done,
+            "in_tools": [each.name for each, _ in found.tools if each.name not in done],
+            "daemon_runs": found.runs,
+            "home": printable(str(home)) if home.exists() else None,
+            "entries": 0 if erased else found.entries,
+            "erased": erased,
+        },
+        _left_lines(found, done, erased=erased),
+        code=0 if agreed else EXIT_FAILED,
+    )
 
 
 def look() -> Installed:
@@ -104,7 +107,7 @@ def look() -> Installed:
     Raises:
         ConfigInvalid: the home cannot be used.
     """
-    settings = read_settings(os.environ)
+    settings = settings_of()
     tools: list[tuple[Setting, tuple[Path, ...]]] = []
     notes: list[str] = []
     usual: set[Path] = set()
@@ -142,6 +145,8 @@ def _foreign(home: Path) -> list[Path]:
 
 
 def _is_project(path: Path) -> bool:
+    from muniment.projects import PROJECT_ID
+
     return PROJECT_ID.fullmatch(path.name) is not None and path.is_dir() and not path.is_symlink()
 
 
@@ -228,13 +233,13 @@ def _tell(found: Installed, *, erase_memory: bool) -> None:
         say(on_one_line(f"note: {note}"))
 
 
-def _say_what_is_left(found: Installed, done: list[str], *, erased: bool) -> None:
+def _left_lines(found: Installed, done: list[str], *, erased: bool) -> Iterator[str]:
     if done:
-        say(f"taken out of {', '.join(done)}")
+        yield f"taken out of {', '.join(done)}"
     elif found.tools:
-        say("nothing was changed; answer yes at a terminal, or give --yes")
+        yield "nothing was changed; answer yes at a terminal, or give --yes"
     if erased:
-        say(on_one_line(f"erased: the memory in {found.settings.home}"))
+        yield on_one_line(f"erased: the memory in {found.settings.home}")
     elif found.settings.home.exists():
-        say(f"to erase the memory too: {NAME} uninstall --erase-memory")
-    say(f"to remove the program: pip uninstall {NAME}, or uv tool uninstall {NAME}, as you installed it")
+        yield f"to erase the memory too: {NAME} uninstall --erase-memory"
+    yield f"to remove the program: pip uninstall {NAME}, or uv tool uninstall {NAME}, as you installed it"
