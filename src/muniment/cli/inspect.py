@@ -62,7 +62,7 @@ def ls(
         if below is not None and below.rel and not any(each.entries or each.odd for each in found):
             raise NotFound(f"nothing is remembered at {below.text}")
         missing = [scope for scope in place.policy.scopes if scope not in place.roots]
-    return CommandAnswer(_listing(found), _listing_lines(found, missing))
+    return CommandAnswer(lambda: _listing(found), _listing_lines(found, missing))
 
 
 def _listed(place: Place, bound: BoundRoot, below: RelPath) -> _ScopeListing:

@@ -299,7 +299,7 @@ def test_whatever_a_host_sends_and_whatever_breaks_it_gets_an_answer_and_zero(ho
         assert hook() == (NOTHING, "nothing was recalled: it took more than 0.05 s\n")
         release.set()
     monkeypatch.setattr(threading, "excepthook", lambda _: None)
-    monkeypatch.setattr(recall, "find_place", lambda *_args, **_named: 1 / 0)
+    monkeypatch.setattr("muniment.opening.find_place", lambda *_args, **_named: 1 / 0)
     assert hook() == (NOTHING, "nothing was recalled: a defect\n")
 
 
