@@ -3,8 +3,9 @@
     python benchmarks/same_surface.py OTHER
 
 Compared byte for byte are the public API with its signatures and docstrings, the help of every command, the
-OpenAPI document, the codes of errors, the policies and the corpus. What differs is shown, and the exit code
-is 1. Both are run by this interpreter, in whose environment their dependencies are.
+OpenAPI document, the codes of errors, the policies and the corpus, and what a session of commands and
+requests is answered, but for names, times and digests that are drawn anew. What differs is shown, and the
+exit code is 1. Both are run by this interpreter, in whose environment their dependencies are.
 """
 
 from __future__ import annotations
@@ -12,10 +13,12 @@ from __future__ import annotations
 import difflib
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 HERE = Path(__file__).parents[1]
@@ -91,6 +94,126 @@ json.dump(seen, sys.stdout)
 """
 
 
+COMMANDS = """
+remember The user prefers dark mode in all editors
+remember --scope project We deploy on Thursdays at ten
+remember --json The staging database is db-7
+remember --json --dry-run My sister is called Ada
+remember --expires 30d --json The office is closed for painting
+remember
+remember --scope galaxy Hello there world
+remember --expires yesterday The office is open
+remember The key is AKIAIOSFODNN7EXAMPLE
+ls
+ls --json
+show user/nothing.md
+show ../../etc/passwd
+recall which editor theme
+recall --json deploy day
+recall
+recall --limit 0 deploy
+history
+history --json
+forget dark mode --dry-run
+forget --json dark mode
+forget --yes --json staging database
+forget ../etc/passwd
+undo remember-nothing
+dream
+dream --json --yes
+index verify
+index rebuild --json
+review list
+review list --json
+review show nothing
+audit verify
+audit verify --json
+erase user/nothing.md
+why user/nothing.md
+policy list
+policy show strict
+policy test strict
+policy lint strict
+policy explain strict read user/a.md
+policy show nothing
+token list
+token create web --trust agent
+token list --json
+projects list
+projects list --json
+export --to - --scope user
+import /nowhere
+backup --to /nowhere/at/all
+completion bash
+doctor --json
+doctor
+setup --dry-run
+tool --policy nothing
+nothing
+""".strip().splitlines()
+
+REQUESTS = (
+    *(("GET", path, None) for path in ("/health", "/healthz", "/readyz", "/capabilities", "/nothing")),
+    *(
+        ("GET", f"/workspace/memory/{path}", None)
+        for path in ("tasks", "review", "audit/head", "remember/remember-1")
+    ),
+    ("POST", "/workspace/memory/recall", {"query": "which editor"}),
+    ("POST", "/workspace/memory/recall", {"query": "", "limit": 99}),
+    ("POST", "/workspace/memory/remember", {"content": ""}),
+    ("POST", "/workspace/memory/remember", {"content": "The lab has a kiln", "more": 1}),
+    ("POST", "/workspace/memory/remember", {"content": "The lab has a kiln", "scope": "project"}),
+    ("POST", "/workspace/memory/remember", {"content": "The key is AKIAIOSFODNN7EXAMPLE"}),
+    ("POST", "/workspace/memory/forget", {"query": "kiln", "dryRun": True}),
+    ("POST", "/workspace/memory/dream", {}),
+    ("GET", "/workspace/memory/tasks", None),
+    ("POST", "/workspace/memory/undo", {"taskId": "remember-1"}),
+    ("POST", "/workspace/memory/erase", {"target": "user/nothing.md"}),
+    ("POST", "/workspace/memory/review/nothing/approve", {"digest": "x"}),
+    ("POST", "/ui", {}),
+    ("PUT", "/health", None),
+)
+
+DRAWN = {
+    r"[0-9A-HJKMNP-TV-Z]{26}": "ULID",
+    r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f-]{22}": "UUID",
+    r"\b[0-9a-f]{8,64}\b": "HEX",
+    r"\d{4}-\d\d-\d\d([T ][\d:.]+(Z|[+]00:00)?)?": "TIME",
+    r'("seconds": |"at": |pid |port |:)[\d.]+': r"\1N",
+    r"\d+[.]\d+ ?(s|ms)\b": "N s",
+    r"mnmt_\w+": "TOKEN",
+    r'"code": "[\w-]{22}"': '"code": "CODE"',
+}
+"""What is drawn anew each time, and what stands for it."""
+
+
+def told_to_all(base: Path, environment: dict[str, str]) -> dict[str, str]:
+    """What each command of a session answers."""
+    (base / "desk" / ".git").mkdir(parents=True)
+    seen = {}
+    for number, line in enumerate(COMMANDS):
+        command = [sys.executable, "-m", "muniment", *line.split()]
+        done = subprocess.run(
+            command,
+            check=False,
+            env=environment,
+            cwd=base / "desk",
+            capture_output=True,
+            stdin=subprocess.DEVNULL,
+        )
+        told = f"exit {done.returncode}\n{done.stdout.decode()}\n-- errors\n{done.stderr.decode()}"
+        seen[f"session {number:02} muniment {line}"] = steady(told, base)
+    return seen
+
+
+def steady(text: str, base: Path) -> str:
+    """A text without what is drawn anew."""
+    text = text.replace(str(base), "BASE")
+    for drawn, stands in DRAWN.items():
+        text = re.sub(drawn, stands, text)
+    return text
+
+
 def seen_in(checkout: Path) -> dict[str, str]:
     """Everything that is seen of a checkout, by name."""
     with TemporaryDirectory() as base:
@@ -102,11 +225,12 @@ def seen_in(checkout: Path) -> dict[str, str]:
         }
         code = [sys.executable, "-c", SEEN_FROM_OUTSIDE]
         told = subprocess.run(code, env=environment, check=True, stdout=subprocess.PIPE).stdout
-        return json.loads(told) | {"openapi": openapi(Path(base), environment)}
+        session = told_to_all(Path(base), environment)
+        return json.loads(told) | session | answered(Path(base), environment)
 
 
-def openapi(base: Path, environment: dict[str, str]) -> str:
-    """The document that a daemon answers with."""
+def answered(base: Path, environment: dict[str, str]) -> dict[str, str]:
+    """What a daemon answers: its OpenAPI document, and requests of a session."""
     (base / "work" / ".git").mkdir(parents=True)
     command = [sys.executable, "-m", "muniment", "serve", "--json", "--workspace", str(base / "work")]
     with subprocess.Popen(
@@ -115,11 +239,33 @@ def openapi(base: Path, environment: dict[str, str]) -> str:
         try:
             told = json.loads(daemon.stdout.readline())
             token = Path(told["token_file"]).read_text(encoding="ascii").strip()
-            asked = Request(f"{told['url']}/openapi.json", headers={"Authorization": f"Bearer {token}"})
-            with urlopen(asked) as answer:
-                return json.dumps(json.load(answer), indent=1, sort_keys=True)
+            head = {"Authorization": f"Bearer {token}"}
+            with urlopen(Request(f"{told['url']}/openapi.json", headers=head)) as answer:
+                seen = {"openapi": json.dumps(json.load(answer), indent=1, sort_keys=True)}
+            for number, (method, path, body) in enumerate(REQUESTS):
+                sent = None if body is None else json.dumps(body).encode()
+                kind = {} if body is None else {"Content-Type": "application/json"}
+                asked = Request(f"{told['url']}{path}", data=sent, headers=head | kind, method=method)
+                said, document = told_by(asked)
+                if said.startswith("202"):
+                    kind, _, _ = document["taskId"].partition("-")
+                    wait = head | {"Prefer": "wait=30"}
+                    ended = f"{told['url']}/workspace/memory/{kind}/{document['taskId']}"
+                    said += told_by(Request(ended, headers=wait))[0]
+                seen[f"answer {number:02} {method} {path} {body}"] = steady(said, base)
+            return seen
         finally:
             daemon.terminate()
+
+
+def told_by(asked: Request) -> tuple[str, dict[str, object]]:
+    """The status and body of an answer as one text, and the document in it."""
+    try:
+        with urlopen(asked) as answer:
+            status, body = answer.status, answer.read().decode()
+    except HTTPError as problem:
+        status, body = problem.code, problem.read().decode()
+    return f"{status}\n{body}\n", json.loads(body)
 
 
 def main() -> int:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tomllib
 from collections import defaultdict
+from functools import cache
 from pathlib import Path
 
 import muniment
@@ -18,7 +19,6 @@ SOURCES = {
     ".".join(("muniment", *path.relative_to(PACKAGE).with_suffix("").parts)).removesuffix(".__init__"): path
     for path in sorted(PACKAGE.rglob("*.py"))
 }
-TREES = {name: ast.parse(path.read_text()) for name, path in SOURCES.items()}
 STRUCTURE = runpy.run_path(str(REPOSITORY / "benchmarks" / "structure.py"))
 MAX_FILE_LINES, MAX_FUNCTION_LINES = 650, 60
 MAX_PART_LINES = {"kernel": 2_475, "fence": 1_130}
@@ -40,10 +40,25 @@ ORDER = words(
 )
 
 
+@cache
+def trees():
+    """The modules, parsed: once somebody asks, since every process that runs tests loads this file."""
+    return {name: ast.parse(path.read_text()) for name, path in SOURCES.items()}
+
+
+@cache
+def by_kind():
+    """(module, node) of every node of the package, by the node's class."""
+    found = defaultdict(list)
+    for name, tree in trees().items():
+        for node in ast.walk(tree):
+            found[type(node)].append((name, node))
+    return found
+
+
 def nodes(*kinds):
     """(module, node) of every node of these kinds in the package."""
-    every = ((name, node) for name, tree in TREES.items() for node in ast.walk(tree))
-    return [(name, node) for name, node in every if isinstance(node, kinds)]
+    return [each for kind in kinds for each in by_kind()[kind]]
 
 
 def modules_in(node):
@@ -56,18 +71,26 @@ def modules_in(node):
     return [whole if whole in SOURCES else node.module for whole in wholes] if is_ours else []
 
 
-IMPORTED = defaultdict(set)
-"""Modules of the package that a module imports, wherever in it, `TYPE_CHECKING` or not."""
-for importer, imported in nodes(ast.Import, ast.ImportFrom):
-    IMPORTED[importer].update(modules_in(imported))
-CALLED = defaultdict(set)
-"""The dotted name of every call in a module."""
-for caller, called in nodes(ast.Call):
-    CALLED[caller].add(ast.unparse(called.func))
+@cache
+def imported():
+    """Modules of the package that a module imports, wherever in it, `TYPE_CHECKING` or not."""
+    found = defaultdict(set)
+    for importer, node in nodes(ast.Import, ast.ImportFrom):
+        found[importer].update(modules_in(node))
+    return found
+
+
+@cache
+def called():
+    """The dotted name of every call in a module."""
+    found = defaultdict(set)
+    for caller, node in nodes(ast.Call):
+        found[caller].add(ast.unparse(node.func))
+    return found
 
 
 def users(module):
-    return {name for name, others in IMPORTED.items() if module in others}
+    return {name for name, others in imported().items() if module in others}
 
 
 def part(name):
@@ -80,7 +103,7 @@ def test_a_package_imports_itself_and_what_stands_left_of_it_as_import_linter_ho
     (layers,) = (each["layers"] for each in settings["contracts"] if each["type"] == "layers")
     assert [layer.removeprefix("muniment.") for layer in reversed(layers)] == ORDER
     assert {part(name) for name in SOURCES if part(name)} == set(ORDER), "none is left out"
-    assert IMPORTED["muniment"] <= of("muniment", "names api errors sandbox")
+    assert imported()["muniment"] <= of("muniment", "names api errors sandbox")
     linter = [Path(sys.executable).with_name("lint-imports"), "--no-cache"]
     done = subprocess.run(linter, capture_output=True, text=True, check=False, cwd=REPOSITORY, timeout=50)
     assert done.returncode == 0, done.stdout
@@ -96,7 +119,7 @@ ELSEWHERE = {"muniment.kernel", "muniment.fence"}
 def test_kernel_and_fence_rest_on_the_standard_library_and_what_is_named_here():
     for name, parts in RESTS_ON.items():
         ours = {
-            user: set(map(part, IMPORTED[user])) - ({"portable"} if user in ELSEWHERE else set())
+            user: set(map(part, imported()[user])) - ({"portable"} if user in ELSEWHERE else set())
             for user in SOURCES
             if part(user) == name
         }
@@ -127,7 +150,7 @@ def test_the_store_alone_writes_memory_and_the_api_the_sandbox_and_the_program_a
     # an idle zygote.
     starters = of("muniment", "api sandbox cli.entry cli.daemon daemon.core fleet.node tools.remote")
     assert users("muniment.fence.pool") - {"muniment.lab.attempts.trial"} == starters
-    for name, others in IMPORTED.items():
+    for name, others in imported().items():
         parts = set(map(part, others))
         assert "cli" not in parts or part(name) == "cli"
         assert "testing" not in parts or part(name) == "testing" or name == "muniment.cli.conformance"
@@ -135,9 +158,11 @@ def test_the_store_alone_writes_memory_and_the_api_the_sandbox_and_the_program_a
 
 def test_who_takes_the_locks_of_roots_asks_whether_this_system_may_write():
     takers = {
-        name for name in SOURCES if part(name) != "kernel" and CALLED[name] & {"lock_roots", "kernel.commit"}
+        name
+        for name in SOURCES
+        if part(name) != "kernel" and called()[name] & {"lock_roots", "kernel.commit"}
     }
-    silent = {name for name in takers if not CALLED[name] & {"require_writing", "may_write"}}
+    silent = {name for name in takers if not called()[name] & {"require_writing", "may_write"}}
     # A rejection is written into the ledger alone; a backup holds writers off while it reads.
     assert silent == of("muniment.store", "review backup")
 
@@ -296,7 +321,7 @@ def opens(function):
 
 def test_files_are_opened_by_the_kernel_and_for_the_fence_alone():
     others = [name for name in SOURCES if part(name) not in RESTS_ON and not name.startswith(ATTACK_KIT)]
-    opened = {name.removeprefix("muniment."): set(filter(opens, CALLED[name])) for name in others}
+    opened = {name.removeprefix("muniment."): set(filter(opens, called()[name])) for name in others}
     assert {name: functions for name, functions in opened.items() if functions} == MAY_OPEN
 
 
@@ -314,10 +339,10 @@ DOORS = {"unicodedata.normalize", "unicodedata.is_normalized"}
 
 
 def test_no_path_is_decoded_nothing_is_evaluated_and_nothing_normalised_but_where_its_cost_is_bounded():
-    used = {name: {each.rpartition(".")[2] for each in CALLED[name]} & DECODERS for name in SOURCES}
+    used = {name: {each.rpartition(".")[2] for each in called()[name]} & DECODERS for name in SOURCES}
     assert {name: functions for name, functions in used.items() if functions} == MAY_DECODE
-    imported = {alias.name for _, node in nodes(ast.Import) for alias in node.names}
-    assert not {"pickle", "marshal", "shelve", "yaml"} & imported
+    names = {alias.name for _, node in nodes(ast.Import) for alias in node.names}
+    assert not {"pickle", "marshal", "shelve", "yaml"} & names
     found = {name for name, node in nodes(ast.Attribute) if ast.unparse(node) in DOORS}
     for name, node in nodes(ast.ImportFrom):
         if DOORS & {f"{node.module}.{alias.name}" for alias in node.names}:
@@ -331,7 +356,7 @@ def test_every_tool_declares_its_verbs_and_its_path():
 
 
 def test_files_and_functions_stay_short():
-    lines = {name: STRUCTURE["code_lines"](SOURCES[name].read_text(), tree) for name, tree in TREES.items()}
+    lines = {name: STRUCTURE["code_lines"](SOURCES[name].read_text(), tree) for name, tree in trees().items()}
     assert {name for name in SOURCES if len(lines[name]) > MAX_FILE_LINES} == set()
     functions = nodes(ast.FunctionDef, ast.AsyncFunctionDef)
     lengths = [(name, node.name, node.end_lineno - node.lineno + 1) for name, node in functions]
@@ -346,7 +371,7 @@ def test_what_a_reviewer_reads_whole_stays_small():
 
 def test_names_of_classes_are_unique_but_for_forms_of_one_thing_and_no_module_is_nameless():
     forms, holders = of("muniment", "daemon.contract client.results client.errors"), defaultdict(set)
-    for name, tree in TREES.items():
+    for name, tree in trees().items():
         assert ast.get_docstring(tree), name
         assert not {"utils", "helpers", "manager", "common", "base", "misc"} & set(name.split("."))
         for node in tree.body:
@@ -360,8 +385,8 @@ def test_a_module_with_one_importer_says_why_it_stands_apart():
     for name in SOURCES:
         (one, *others) = users(name) or ("", "")
         is_own = one.rpartition(".")[0] == name.rpartition(".")[0] != "muniment"
-        if is_own and not others and "Apart" not in ast.get_docstring(TREES[name]):
-            loaded = [node for node in TREES[one].body if isinstance(node, ast.ImportFrom)]
+        if is_own and not others and "Apart" not in ast.get_docstring(trees()[name]):
+            loaded = [node for node in trees()[one].body if isinstance(node, ast.ImportFrom)]
             silent |= {name} & {each for node in loaded for each in modules_in(node)}
     assert silent == set()
 
@@ -370,7 +395,7 @@ def test_the_store_fills_columns_by_their_names_and_takes_no_row_apart_by_place(
     asks = {"rows", "execute", "fetchone", "fetchall"}
     for name in (name for name in SOURCES if name.startswith("muniment.store.")):
         assert "VALUES (?" not in " ".join(SOURCES[name].read_text().split()), name
-        for node in ast.walk(TREES[name]):
+        for node in ast.walk(trees()[name]):
             if isinstance(node, ast.Assign | ast.For | ast.comprehension):
                 into = [node.target] if hasattr(node, "target") else node.targets
                 stars = [

@@ -86,10 +86,10 @@ class Memory:
             observe: told of every tool call.
 
         Raises:
-            InvalidContent, InvalidScope, InvalidContextMode, InvalidExpiry: it cannot be carried out.
+            InvalidContent, InvalidScope: it cannot be carried out.
             RememberPathEscape: the agent tried to leave the memory; nothing was committed.
-            RememberRefused, RememberNoUpdate, RememberScopeMismatch: the agent ended without effect.
-            RememberTimeout, RememberFailed, Cancelled: so did the run.
+            JobError: the agent ended without effect.
+            JobTimeout, JobFailed, Cancelled: so did the run.
             StoreConflict: someone else changed what the run rested on; where the policy retries, twice.
             PendingReview: the owner has to approve it first; nothing was committed.
             ManagedMemoryUnavailable: a root cannot be used, with the reason.
@@ -152,8 +152,8 @@ class Memory:
 
         Raises:
             InvalidContent, InvalidScope: the request cannot be carried out.
-            ForgetFailed: more is meant than one forget may remove, or the model failed.
-            ForgetTimeout, Cancelled: it ended before anything was written.
+            JobFailed: more is meant than one forget may remove, or the model failed.
+            JobTimeout, Cancelled: it ended before anything was written.
             StoreConflict: someone else changed what was to be removed; where the policy retries, twice.
             PendingReview: the owner has to approve it first.
             ManagedMemoryUnavailable: a root or the state cannot be used. In all cases nothing was removed.
@@ -190,7 +190,7 @@ class Memory:
 
         Raises:
             InvalidScope, InvalidContent: the request cannot be carried out.
-            DreamFailed, DreamTimeout, Cancelled: it ended before anything was written.
+            JobFailed, JobTimeout, Cancelled: it ended before anything was written.
             StoreConflict: someone else kept changing what was to be merged.
             PendingReview: the owner has to approve it first.
             ManagedMemoryUnavailable: a root or the state cannot be used. In all cases nothing was changed.

@@ -1,4 +1,8 @@
-"""The one error tree. Every class has one stable `code`; messages are derived from the fields.
+"""What can go wrong: one table of codes, and one tree of classes.
+
+A class stands for what somebody catches or what has fields of its own; its `code` is the stable name of what
+happened. Where one class stands for several codes, it lists them, and which one is said where it is raised.
+Messages are derived from fields; what the daemon says instead are the sentences of the table.
 
     MunimentError
     ├── ConfigInvalid             config_invalid
@@ -25,42 +29,24 @@
     ├── Refusal                   (deny by name grammar or policy; expected, told in one line)
     │   ├── BadName               bad_name
     │   └── Refused               refused
-    ├── ToolError                 (an ordinary mistake of a tool's caller, told in one line)
+    ├── ToolError                 not_text, exists_as, not_read, no_match, not_unique, unknown_tool
     │   ├── NotFound              not_found
     │   ├── NotAFile              not_a_file
-    │   ├── NotText               not_text
     │   ├── TooLarge              too_large
-    │   ├── ExistsAs              exists_as
     │   ├── Unreadable            unreadable
-    │   ├── NotRead               not_read
-    │   ├── NoMatch               no_match
-    │   ├── NotUnique             not_unique
     │   ├── BadArguments          bad_arguments
-    │   ├── UnknownTool           unknown_tool
     │   ├── ContentRejected       content_rejected
     │   ├── QuotaExceeded         quota
     │   └── BudgetSpent           budget
-    ├── JobError                  (a job ended without effect)
-    │   ├── InvalidContent        invalid_content
-    │   ├── InvalidExpiry         invalid_expires
-    │   ├── InvalidContextMode    invalid_context_mode
+    ├── JobError                  remember_scope_mismatch, preview_changed
+    │   ├── InvalidContent        invalid_content, invalid_expires, invalid_context_mode
     │   ├── RememberNoUpdate      remember_no_update
-    │   ├── RememberScopeMismatch remember_scope_mismatch
-    │   ├── RememberRefused       remember_refused
-    │   ├── RememberTimeout       remember_timeout
-    │   ├── RememberFailed        remember_failed
-    │   ├── ForgetTimeout         forget_timeout
-    │   ├── ForgetFailed          forget_failed
-    │   ├── PreviewChanged        preview_changed
-    │   ├── DreamTimeout          dream_timeout
-    │   ├── DreamFailed           dream_failed
-    │   └── RecallFailed          recall_failed
-    └── LaneError                 (a lane does not accept a task)
+    │   └── RememberRefused       remember_refused
+    ├── JobTimeout                remember_timeout, forget_timeout, dream_timeout
+    ├── JobFailed                 remember_failed, forget_failed, dream_failed, recall_failed
+    └── LaneError                 workspace_draining
         ├── QueueFull             remember_queue_full
-        ├── IdempotencyMismatch   idempotency_mismatch
-        └── WorkspaceDraining     workspace_draining
-
-How jobs end without effect, and why none is begun, is told by the last two branches.
+        └── IdempotencyMismatch   idempotency_mismatch
 
 What a model is told is the message of a `PathEscape`, `Refusal` or `ToolError`: these never hold a
 host path or a file's content. Messages of the other classes are for people and may name host paths.
@@ -68,7 +54,9 @@ host path or a file's content. Messages of the other classes are for people and 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import ClassVar, Final, NamedTuple
 
 from muniment.kernel.refusal import (
     BadName,
@@ -114,6 +102,179 @@ __all__ = [
     "printable",
 ]
 """What the kernel raises itself; all else stands here."""
+
+# -- codes -------------------------------------------------------------------------------------------
+
+
+class Meaning(NamedTuple):
+    """What a code means.
+
+    Attributes:
+        status: of an HTTP answer with it; 0: no answer has it.
+        sentence: what the daemon says; fixed, so that no answer, event or task can hold content, a token or a
+            host path by it. What a person needs beyond it stands in fields of its own: ids, paths, scopes.
+        ends_task: whether tasks end with it.
+        answer: the code of an answer where the library raises one without a status; "": of a defect.
+        recall: what it means where a recall is empty because of it; "": none is.
+    """
+
+    status: int
+    sentence: str
+    ends_task: bool = False
+    answer: str = ""
+    recall: str = ""
+
+
+NOT_NOW: Final = frozenset({429, 503})
+"""Statuses of codes that may be others soon: the same may be asked again."""
+
+CODES: Final[Mapping[str, Meaning]] = MappingProxyType(
+    {
+        "invalid_request": Meaning(
+            400, "The body has a field that this request does not take, or one of the wrong type or size."
+        ),
+        "invalid_json": Meaning(
+            400, "The body is no JSON object: see that no key is double and every character whole."
+        ),
+        "invalid_content": Meaning(
+            400, "`content` must be a text of 1 to 65536 bytes of UTF-8 after trimming."
+        ),
+        "invalid_context_mode": Meaning(400, '`contextMode` must be "workspace", "clean", or omitted.'),
+        "invalid_expires": Meaning(
+            400, "`expires` must be a day to come such as 2026-12-31, or days such as 30d."
+        ),
+        "invalid_scope": Meaning(400, "`scope` must be a scope of the policy, or omitted."),
+        "invalid_query": Meaning(
+            400, "`query` must be a text of 1 to 65536 bytes of UTF-8 with 1 to 64 words that say something."
+        ),
+        "workspace_required": Meaning(
+            400, "The daemon serves several workspaces; name yours: /workspaces/KEY-OR-PATH/memory/…"
+        ),
+        "invalid_client_id": Meaning(400, "The client id is not registered for this token."),
+        "invalid_http": Meaning(400, "This is no valid HTTP request."),
+        "token_required": Meaning(401, "Send the token: Authorization: Bearer …"),
+        "untrusted_workspace": Meaning(
+            403,
+            "The daemon does not serve this workspace; start it with one `--workspace DIRECTORY` for each.",
+        ),
+        "owner_required": Meaning(403, "Only the owner's token may do this."),
+        "foreign_origin": Meaning(403, "Pages of other origins may not call the daemon."),
+        "not_found": Meaning(404, "There is nothing here."),
+        "remember_task_not_found": Meaning(404, "Workspace memory remember task not found."),
+        "forget_task_not_found": Meaning(404, "Workspace memory forget task not found."),
+        "dream_task_not_found": Meaning(404, "Workspace memory dream task not found."),
+        "bad_name": Meaning(400, "This is no path of an entry, such as user/editor/dark-mode.md."),
+        "task_not_found": Meaning(404, "No task of this id has changed the memory."),
+        "nothing_to_erase": Meaning(404, "Nothing of this name is remembered, nor was it."),
+        "review_not_found": Meaning(404, "There is no review of this id."),
+        "method_not_allowed": Meaning(405, "This path does not take this method."),
+        "request_timeout": Meaning(408, "The request did not arrive in time."),
+        "ui_not_local": Meaning(
+            409,
+            "The page is for browsers of this machine, and the daemon does not listen at 127.0.0.1 or ::1.",
+        ),
+        "ui_port_taken": Meaning(
+            409,
+            "Browsers would find another program at this port, not the page; restart the daemon at another.",
+        ),
+        "managed_memory_unavailable": Meaning(
+            409,
+            "Managed memory is unavailable for this workspace.",
+            ends_task=True,
+            recall="The memory of this workspace cannot be used now.",
+        ),
+        "review_closed": Meaning(409, "The review was decided before."),
+        "review_changed": Meaning(
+            409, "The digest is not that of the review as it is now; look at it again."
+        ),
+        "store_conflict": Meaning(409, "The memory was changed by somebody else meanwhile.", ends_task=True),
+        "undo_overlap": Meaning(409, "Later changes would be lost; undo those first."),
+        "already_undone": Meaning(409, "The task was undone before."),
+        "erased": Meaning(409, "What the task did, or was to do, was erased.", ends_task=True),
+        "pending_review": Meaning(
+            409, "The change waits for the owner's approval; nothing was written.", ends_task=True
+        ),
+        "path_escape": Meaning(409, "The change leads outside the memory; nothing was written."),
+        "refused": Meaning(409, "The policy refused the change; nothing was written."),
+        "quota": Meaning(409, "A quota of the policy would be passed; nothing was written."),
+        "content_rejected": Meaning(409, "A content gate refused the change; nothing was written."),
+        "body_too_large": Meaning(413, "The body is too large."),
+        "unsupported_media_type": Meaning(415, "Send JSON: Content-Type: application/json"),
+        "misdirected_request": Meaning(421, "The Host header is not one of this daemon's names."),
+        "idempotency_mismatch": Meaning(422, "This Idempotency-Key was sent before with another request."),
+        "remember_queue_full": Meaning(429, "Too many tasks of this workspace are pending; try again later."),
+        "remember_failed": Meaning(500, "Workspace memory remember failed.", ends_task=True),
+        "forget_failed": Meaning(500, "Workspace memory forget failed.", ends_task=True),
+        "dream_failed": Meaning(500, "Workspace memory dream failed.", ends_task=True),
+        "internal_error": Meaning(500, "The daemon failed; its log says more."),
+        "ui_not_installed": Meaning(
+            501,
+            "This daemon was installed without the page; there: pip install 'muniment[ui]', and restart it.",
+        ),
+        "mcp_not_installed": Meaning(
+            501,
+            "This daemon was installed without MCP; there: pip install 'muniment[mcp]', and start it again.",
+        ),
+        "ledger_away": Meaning(503, "The database of the fleet does not answer; try again."),
+        "not_ready": Meaning(503, "The daemon accepts no tasks now."),
+        "busy": Meaning(503, "The daemon serves too many requests at once; try again."),
+        "workspace_draining": Meaning(503, "The daemon is stopping; send it again to the next one."),
+        "deadline": Meaning(
+            503, "Somebody else holds the memory; try again.", recall="The memory did not answer in time."
+        ),
+        "remember_path_escape": Meaning(
+            0, "Remember agent touched a path outside managed memory; nothing was written.", ends_task=True
+        ),
+        "remember_no_update": Meaning(0, "Remember agent did not update any memory.", ends_task=True),
+        "remember_scope_mismatch": Meaning(
+            0, "Remember agent found no place in the requested scope.", ends_task=True
+        ),
+        "remember_refused": Meaning(
+            0,
+            "The policy or a content gate refused the change; nothing was written.",
+            ends_task=True,
+            answer="refused",
+        ),
+        "remember_timeout": Meaning(
+            0, "Workspace memory remember timed out; nothing was written.", ends_task=True
+        ),
+        "forget_timeout": Meaning(
+            0, "Workspace memory forget timed out; nothing was removed.", ends_task=True
+        ),
+        "preview_changed": Meaning(
+            0,
+            "What would go is not what the dry run of this digest said; nothing was removed.",
+            ends_task=True,
+        ),
+        "dream_timeout": Meaning(0, "Workspace memory dream timed out; nothing was changed.", ends_task=True),
+        "interrupted": Meaning(
+            0,
+            "The daemon ended while it carried out this task, too often to try it again.",
+            ends_task=True,
+        ),
+        "cancelled": Meaning(
+            0, "The task was cancelled; nothing was written.", ends_task=True, answer="workspace_draining"
+        ),  # Of an answer: what the owner asked for is cancelled when the daemon stops, and only then.
+        "recall_failed": Meaning(0, "", recall="The daemon failed; its log says more."),
+        "lease_lost": Meaning(0, "", answer="deadline"),
+        **dict.fromkeys(
+            ("config_invalid", "policy_invalid", "confinement_unavailable", "state_too_new"),
+            Meaning(0, "", answer="managed_memory_unavailable"),
+        ),
+        **dict.fromkeys(
+            (
+                *("not_a_file", "not_text", "too_large", "exists_as", "unreadable", "not_read", "no_match"),
+                *("not_unique", "bad_arguments", "unknown_tool", "budget"),
+            ),
+            Meaning(0, "", answer="refused"),
+        ),
+        **dict.fromkeys(("platform_unsupported", "worker_lost"), Meaning(0, "")),
+    }
+)
+"""Every code that stands in this tree, or that the daemon answers with, and what it means."""
+
+
+# -- classes -----------------------------------------------------------------------------------------
 
 
 class ConfigInvalid(MunimentError):
@@ -261,46 +422,10 @@ class RememberPathEscape(PathEscape):
     code = "remember_path_escape"
 
 
-class NotText(ToolError):
-    """The bytes are not UTF-8 text, or hold NUL."""
-
-    code = "not_text"
-
-
-class ExistsAs(ToolError):
-    """The new name differs from an existing one only by case or normalisation."""
-
-    code = "exists_as"
-
-
-class NotRead(ToolError):
-    """A run may replace only a file that it has read."""
-
-    code = "not_read"
-
-
-class NoMatch(ToolError):
-    """`old_string` does not occur in the file."""
-
-    code = "no_match"
-
-
-class NotUnique(ToolError):
-    """`old_string` occurs more than once and `replace_all` was not asked for."""
-
-    code = "not_unique"
-
-
 class BadArguments(ToolError):
     """The arguments do not fit the tool's closed model."""
 
     code = "bad_arguments"
-
-
-class UnknownTool(ToolError):
-    """There is no tool of that name."""
-
-    code = "unknown_tool"
 
 
 class ContentRejected(ToolError):
@@ -321,25 +446,16 @@ class ContentRejected(ToolError):
 
 
 class JobError(MunimentError):
-    """A job ended without effect on the memory."""
+    """A job is not carried out as it was asked for; nothing was changed."""
+
+    codes: ClassVar[tuple[str, ...]] = ("remember_scope_mismatch", "preview_changed")
 
 
 class InvalidContent(JobError):
-    """The fact is empty, too long or not text."""
+    """The fact, its end, its context mode, or the id of its task cannot be."""
 
     code = "invalid_content"
-
-
-class InvalidExpiry(JobError):
-    """When the fact is to end is no day to come."""
-
-    code = "invalid_expires"
-
-
-class InvalidContextMode(JobError):
-    """The context mode is neither `workspace` nor `clean`."""
-
-    code = "invalid_context_mode"
+    codes: ClassVar[tuple[str, ...]] = ("invalid_content", "invalid_expires", "invalid_context_mode")
 
 
 class RememberNoUpdate(JobError):
@@ -348,38 +464,20 @@ class RememberNoUpdate(JobError):
     code = "remember_no_update"
 
 
-class RememberScopeMismatch(JobError):
-    """The agent wanted to write, but only outside the scope that was asked for."""
-
-    code = "remember_scope_mismatch"
-
-
 class RememberRefused(JobError):
     """The policy or a content gate refused what the agent wanted to write."""
 
     code = "remember_refused"
 
 
-class RememberTimeout(JobError):
-    """The run's deadline passed before anything was committed."""
+class JobTimeout(MunimentError):
+    """The time of a job passed before anything was changed."""
 
-    code = "remember_timeout"
-
-
-class RememberFailed(JobError):
-    """The model or the worker failed, or the turns ran out."""
-
-    code = "remember_failed"
+    codes: ClassVar[tuple[str, ...]] = ("remember_timeout", "forget_timeout", "dream_timeout")
 
 
-class ForgetTimeout(JobError):
-    """The time of a forget passed before anything was removed."""
-
-    code = "forget_timeout"
-
-
-class ForgetFailed(JobError):
-    """More was meant than one forget may remove, or the model failed; nothing was removed.
+class JobFailed(MunimentError):
+    """The model or the worker failed, or more was meant than may be; nothing was changed.
 
     Attributes:
         paths: where more was meant, logical paths of some of it.
@@ -387,50 +485,32 @@ class ForgetFailed(JobError):
         limit: how many one forget may remove.
     """
 
-    code = "forget_failed"
+    codes: ClassVar[tuple[str, ...]] = ("remember_failed", "forget_failed", "dream_failed", "recall_failed")
 
     def __init__(
-        self, message: str, paths: Sequence[str] = (), meant: int | None = None, limit: int | None = None
+        self,
+        message: str,
+        *,
+        code: str,
+        paths: Sequence[str] = (),
+        meant: int | None = None,
+        limit: int | None = None,
     ) -> None:
         self.paths, self.meant, self.limit = tuple(paths), meant, limit
-        super().__init__(message)
+        super().__init__(message, code=code)
 
 
-class PreviewChanged(JobError):
-    """What would be forgotten now is not what the preview showed; nothing was removed."""
-
-    code = "preview_changed"
-
-    def __init__(self) -> None:
-        super().__init__(
-            "what would go now is not what the preview of this digest showed; nothing was removed; "
-            "look at a preview again, and give its digest"
-        )
-
-
-class DreamTimeout(JobError):
-    """The time of a dream passed before anything was changed."""
-
-    code = "dream_timeout"
-
-
-class DreamFailed(JobError):
-    """The model failed; nothing was changed."""
-
-    code = "dream_failed"
-
-
-class RecallFailed(JobError):
-    """Nothing was recalled, because of a defect of this program."""
-
-    code = "recall_failed"
-
-    def __init__(self, problem: str) -> None:
-        super().__init__(f"nothing was recalled: {problem}; this is a defect, please report it")
+def recall_failed(problem: str) -> JobFailed:
+    """That nothing was recalled, because of a defect of this program."""
+    return JobFailed(
+        f"nothing was recalled: {problem}; this is a defect, please report it", code="recall_failed"
+    )
 
 
 class LaneError(MunimentError):
     """A lane does not accept a task; nothing was queued."""
+
+    codes: ClassVar[tuple[str, ...]] = ("workspace_draining",)
 
 
 class QueueFull(LaneError):
@@ -454,12 +534,3 @@ class IdempotencyMismatch(LaneError):
     def __init__(self, task_id: str) -> None:
         self.task_id = task_id
         super().__init__("this Idempotency-Key was sent before with another request; take a new one")
-
-
-class WorkspaceDraining(LaneError):
-    """The daemon is about to stop, and accepts no tasks."""
-
-    code = "workspace_draining"
-
-    def __init__(self) -> None:
-        super().__init__("the daemon is stopping; send it again to the next one")

@@ -765,7 +765,7 @@ class LaneRunner:
         Raises:
             NotFound: there is no such task.
             ManagedMemoryUnavailable: the ledger cannot be written. Nothing is cancelled.
-            WorkspaceDraining: the writer was closed. Nothing is cancelled.
+            LaneError: the writer was closed. Nothing is cancelled.
         """
         task = self._writer.run(lambda: self._lane.cancel(task_id, by))
         if task.status == "running":

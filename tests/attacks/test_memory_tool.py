@@ -139,7 +139,7 @@ def test_a_defect_and_a_full_disk_tell_the_model_neither_words_nor_paths(memory,
 
         monkeypatch.setattr(Entries, "at", fails)
         told = raised(ToolError, tool.call, {"command": "view", "path": NOTES}).content
-        assert told == "Not done: the memory cannot be used now [internal]"
+        assert told == "Not done: this is a defect of Muniment; its log says more"
 
 
 def test_what_the_owner_wrote_is_neither_replaced_removed_nor_moved_unasked(memory):

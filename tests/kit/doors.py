@@ -6,9 +6,16 @@
 from __future__ import annotations
 
 import json
+import sys
 from contextlib import ExitStack, closing
 
 import pytest
+
+
+def pytest_unconfigure():
+    """End what fixtures of this process shared."""
+    if "kit.postgres" in sys.modules:
+        sys.modules["kit.postgres"].end()
 
 
 @pytest.fixture
@@ -24,7 +31,7 @@ def fleet():
     from kit import postgres
     from kit.fleet.homes import base_on
 
-    with postgres.served() as superuser, base_on(superuser) as base:
+    with base_on(postgres.served()) as base:
         yield base
 
 

@@ -11,7 +11,8 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -123,15 +124,21 @@ def server(disk: Path | None = None) -> Iterator[Server]:
         shutil.rmtree(directory)
 
 
-@contextmanager
-def served() -> Iterator[str]:
-    """The URL of a superuser of the server that `MUNIMENT_TEST_POSTGRES` names, or of one of our own."""
-    named = os.environ.get(VARIABLE)
-    if named:
-        yield named
-        return
-    with server() as ours:
-        yield ours.url
+_kept = ExitStack()
+
+
+@cache
+def served() -> str:
+    """The URL of a superuser of the server that `MUNIMENT_TEST_POSTGRES` names, or of one of our own.
+
+    Ours is started once and kept until `end`: a red run, which has all else made anew, needs no new server.
+    """
+    return os.environ.get(VARIABLE) or _kept.enter_context(server()).url
+
+
+def end() -> None:
+    """End the server that this process keeps, if it has one."""
+    _kept.close()
 
 
 @contextmanager

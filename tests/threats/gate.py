@@ -129,23 +129,15 @@ def pytest_configure(config):
         config.pluginmanager.register(Gate(), "gate")
 
 
-def pytest_ignore_collect(collection_path, config):
-    """Files without a mark need not be loaded for a red run."""
-    is_ours = collection_path.suffix == ".py" and collection_path.is_relative_to(REPOSITORY / "tests")
-    if not is_ours or not config.getoption("--red"):
-        return None
-    file = str(collection_path.relative_to(REPOSITORY))
-    return None if any(proof.file == file for proof in proofs()) else True
-
-
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config, items):
     """Hold marks to the threat model; in a red run, keep nothing but proofs."""
     worker = getattr(config, "workerinput", {}).get("workerid", "gw0")
+    is_red = config.getoption("--red")
     for item in items if worker == "gw0" else ():  # One process looks for all.
         for mark in item.iter_markers("threat"):
-            problem = problem_with(mark, threats()) or _unseen(item, mark)
+            problem = problem_with(mark, threats()) or (None if is_red else _unseen(item, mark))
             if problem is not None:
                 raise pytest.UsageError(f"{item.nodeid}: {problem}")
-    if config.getoption("--red"):
+    if is_red:
         items[:] = red.red_items(items)

@@ -41,6 +41,8 @@ def proofs_in(source, file):
             for call in (call for decorator in node.decorator_list for call in _marks(decorator)):
                 marked.add(call)
                 yield Proof(*_arguments(call, file), file, node.name)
+    if len(marked) == source.count(_WRITTEN):  # To look at every node of every file takes a second.
+        return
     for stray in set(_marks(tree)) - marked:
         raise ValueError(f"{file}:{stray.lineno}: a threat mark stands on a test function or its parameters")
 
@@ -52,10 +54,13 @@ def proofs():
     found = (
         proof
         for path in sorted(tests.rglob("test_*.py"))
-        if "mark.threat(" in (source := path.read_text())
+        if _WRITTEN in (source := path.read_text())
         for proof in proofs_in(source, str(path.relative_to(REPOSITORY)))
     )
     return tuple(sorted(set(found)))
+
+
+_WRITTEN = "mark.threat("
 
 
 def _marks(tree):

@@ -7,39 +7,428 @@
         tool = MunimentMemoryTool(memory)
         Anthropic().beta.messages.tool_runner(..., tools=[tool]).until_done()
 
-What holds stands in `adapters/memories.py`. Nothing but the SDK's `ToolError` comes out of a command: of any
-other exception its runner shows the model the `repr`.
+M1 Each command is judged by the policy. One that changes anything is a commit of its own: it is done whole or
+   not at all, and can be undone.
+M2 Whatever is asked, what comes is an answer or the SDK's `ToolError`: its runner would show the model the
+   `repr` of any other exception. Neither holds a host path, nor a text of a file that the model may not read.
+M3 A text that was created is viewed again byte for byte: a model sees bodies of entries, and the front matter
+   stays code's (`threat-model/decisions/0040-a-memory-file-is-a-body.md`).
+M4 What is written has the trust that the caller names at most, and no more than the least of what was viewed
+   by the same object before: make one a conversation.
+M5 What was refused, an escape too, leaves nothing behind for the next command.
+
+Texts are those of the tool's documentation, and of the SDK's own `BetaLocalFilesystemMemoryTool` where the
+two differ. Every line of a file that is shown has its number before it, so that no text of a file can pass
+for the tool's words. Attacked in tests/attacks/test_memory_tool.py.
 """
 
 from __future__ import annotations
 
+import posixpath
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import Any
+from itertools import islice
+from typing import Annotated, Any, ClassVar, Final
 
-from muniment.adapters.memories import MemoriesDirectory, NotDone
+from pydantic import Field
+
+from muniment.adapters.telling import ToolProblem, answering, arguments_of
 from muniment.adapters.threads import in_thread
 from muniment.api import Memory
 from muniment.cancelling import Cancel
-from muniment.kernel.names import Trust
+from muniment.content.gates import encode
+from muniment.errors import (
+    InvalidScope,
+    PathEscape,
+    PendingReview,
+    Refused,
+    StoreConflict,
+    printable,
+)
+from muniment.jobs.entries import Entries, HeldEntry, with_front
+from muniment.kernel.cancel import Patience
+from muniment.kernel.change import FileChange
+from muniment.kernel.names import MAX_FILE_BYTES, MAX_PATH_BYTES, RelPath, Scope, Trust, Verb, joined
+from muniment.kernel.path import FILE_SUFFIX, CanonicalPath, fold
+from muniment.kernel.root import Kind
+from muniment.policy.frozen import Frozen
+from muniment.sandbox import WAIT_SECONDS
 
 try:
     from anthropic.tools import BetaAbstractMemoryTool, BetaAsyncAbstractMemoryTool, ToolError
-    from anthropic.types.beta import (
-        BetaCacheControlEphemeralParam,
-        BetaMemoryTool20250818CreateCommand,
-        BetaMemoryTool20250818DeleteCommand,
-        BetaMemoryTool20250818InsertCommand,
-        BetaMemoryTool20250818RenameCommand,
-        BetaMemoryTool20250818StrReplaceCommand,
-        BetaMemoryTool20250818ViewCommand,
-    )
+    from anthropic.types.beta import BetaCacheControlEphemeralParam
 except ImportError:
     raise ImportError(
         "this needs anthropic 2.14 or later of its 2.x: pip install 'muniment[anthropic]'"
     ) from None
 
+ROOT: Final = "/memories"
 
-class MunimentMemoryTool(BetaAbstractMemoryTool):
+MAX_LINES: Final = 999_999
+"""Lines of a file that is shown; source: the documentation of the tool."""
+
+MAX_LISTED: Final = 500
+"""Lines of a listing, as of `ls`."""
+
+LEVELS: Final = 2
+"""Directories deep that a listing goes; source: likewise."""
+
+SNIPPET_LINES: Final = 2
+"""Lines that are shown before and behind a changed one."""
+
+_OF_THE_TOOL: Final = "not_done"
+"""Code of a problem in words of the tool's documentation; before all others stands that it was not done."""
+
+# -- commands ----------------------------------------------------------------------------------------
+
+_Path = Annotated[str, Field(max_length=MAX_PATH_BYTES)]
+_Text = Annotated[str, Field(max_length=MAX_FILE_BYTES)]
+
+
+class ViewCommand(Frozen):
+    """Show a file with its lines numbered, or list a directory."""
+
+    path: _Path
+    view_range: Annotated[list[int], Field(max_length=2, min_length=2)] | None = None
+
+
+class CreateCommand(Frozen):
+    """Make a file that is not there yet."""
+
+    path: _Path
+    file_text: _Text
+
+
+class StrReplaceCommand(Frozen):
+    """Put a text in the place of one that occurs once."""
+
+    path: _Path
+    old_str: Annotated[_Text, Field(min_length=1)]
+    new_str: _Text
+
+
+class InsertCommand(Frozen):
+    """Put a text behind a line; 0: before all."""
+
+    path: _Path
+    insert_line: int
+    insert_text: _Text
+
+
+class DeleteCommand(Frozen):
+    """Remove a file, or a directory with what is in it."""
+
+    path: _Path
+
+
+class RenameCommand(Frozen):
+    """Give a file or directory another name."""
+
+    old_path: _Path
+    new_path: _Path
+
+
+def _not_done(text: str) -> ToolProblem:
+    """A command that was not carried out, in the documentation's words."""
+    return ToolProblem(_OF_THE_TOOL, text)
+
+
+class MemoriesDirectory:
+    """The memory behind `/memories`; threads may share one, their commands wait for one another.
+
+    Args:
+        memory: stays the caller's, who closes it after this.
+        scope: the one scope that `/memories` is; None: it lists the scopes, as directories.
+        trust: of what is written (M4).
+
+    Raises:
+        InvalidScope: no such scope is bound.
+    """
+
+    def __init__(self, memory: Memory, *, scope: str | None = None, trust: Trust | str = Trust.AGENT) -> None:
+        place = memory.place
+        if scope is not None and scope not in place.roots:
+            raise InvalidScope(f"there is no scope {scope!r}; there are {', '.join(place.roots)}")
+        self._scopes = tuple(place.roots) if scope is None else (Scope(scope),)
+        self._is_one, self._policy = scope is not None, place.policy
+        self._entries, self._trust = Entries(place), Trust(trust)
+        self._lock = threading.Lock()
+
+    def answer(self, asked: object, cancel: Cancel | None = None) -> str:
+        """Carry a command out; the text that answers it.
+
+        Args:
+            asked: `command` and its arguments, as the model wrote them.
+            cancel: ends it early: nothing is written unless it was by then.
+
+        Raises:
+            ToolError: it was not carried out (M2).
+        """
+        try:
+            with answering("memory_tool_failed"), self._lock:
+                patience = Patience(time.monotonic() + WAIT_SECONDS, cancel)
+                patience.check()
+                return self._carried_out(asked, patience)
+        except ToolProblem as problem:
+            told = str(problem)
+            if isinstance(waits := problem.__cause__, PendingReview):
+                told = f"it waits until the owner of the memory approves it (review {waits.review_id})"
+            elif isinstance(problem.__cause__, StoreConflict):
+                told = "somebody changed this meanwhile. View it again."
+            raise ToolError(told if problem.code == _OF_THE_TOOL else f"Not done: {told}") from None
+
+    def _carried_out(self, asked: object, patience: Patience) -> str:
+        sent = dict(asked) if isinstance(asked, Mapping) else {}
+        name = sent.pop("command", None)
+        if not isinstance(name, str) or name not in self._COMMANDS:
+            raise ToolProblem("bad_arguments", f"the command is none of {', '.join(self._COMMANDS)}")
+        takes, carry_out = self._COMMANDS[name]
+        return carry_out(self, arguments_of(name, takes, sent), patience)
+
+    # -- commands
+
+    def _view(self, command: ViewCommand, _: Patience) -> str:
+        where = self._at(command.path)
+        if where is None or where[1] != "file":
+            return self._within_limits(self._listing(command.path, None if where is None else where[0]))
+        lines = self._read(where[0]).entry.body.split("\n")
+        if len(lines) > MAX_LINES:
+            raise _not_done(f"File {command.path} exceeds maximum line limit of {MAX_LINES:,} lines.")
+        first, last = command.view_range or (1, -1)
+        numbered = _numbered(lines, max(1, first), len(lines) if last == -1 else last)
+        return self._within_limits(f"Here's the content of {command.path} with line numbers:\n{numbered}")
+
+    def _create(self, command: CreateCommand, patience: Patience) -> str:
+        if self._at(command.path) is not None:
+            _require_suffix(command.path)
+        where = self._at(command.path, Verb.CREATE, Verb.MODIFY)
+        if where is None or where[1] is not None:
+            raise _not_done(f"File {command.path} already exists")
+        left_out = self._written(where[0], with_front(command.file_text), None, patience)
+        return f"File created successfully at: {command.path}{left_out}"
+
+    def _replace(self, command: StrReplaceCommand, patience: Patience) -> str:
+        held = self._file(command.path)
+        body, old = held.entry.body, command.old_str
+        at = body.find(old)
+        if at < 0:
+            told = f"old_str `{old}` did not appear verbatim in {command.path}."
+            raise _not_done(f"No replacement was performed, {told}")
+        if body.find(old, at + 1) >= 0:
+            lines = ", ".join(map(str, islice(_lines_with(body, old), MAX_LISTED)))
+            told = f"Multiple occurrences of old_str `{old}` in lines: {lines}. Please ensure it is unique"
+            raise _not_done(f"No replacement was performed. {told}")
+        after = body[:at] + command.new_str + body[at + len(old) :]
+        left_out = self._written(held.path, held.with_body(after), held, patience)
+        if left_out:
+            return f"The memory file has been edited.{left_out}"  # What stands there is not `after`.
+        changed = body.count("\n", 0, at) + 1
+        shown = _numbered(after.split("\n"), max(1, changed - SNIPPET_LINES), changed + SNIPPET_LINES)
+        told = "The memory file has been edited. Here is the snippet showing the change (with line numbers):"
+        return f"{told}\n{shown}"
+
+    def _insert(self, command: InsertCommand, patience: Patience) -> str:
+        held = self._file(command.path)
+        lines = held.entry.body.removesuffix("\n").split("\n") if held.entry.body else []
+        if not 0 <= command.insert_line <= len(lines):
+            told = f"Invalid `insert_line` parameter: {command.insert_line}."
+            raise _not_done(f"{told} It should be within the range [0, {len(lines)}].")
+        lines.insert(command.insert_line, command.insert_text.rstrip("\n"))
+        after = "\n".join(lines)
+        after = after if after.endswith("\n") else f"{after}\n"
+        left_out = self._written(held.path, held.with_body(after), held, patience)
+        return f"The file {command.path} has been edited.{left_out}"
+
+    def _delete(self, command: DeleteCommand, patience: Patience) -> str:
+        shown = command.path
+        _, paths = self._meant(shown, "delete", self._policy.changes.max_forget)
+        removals = [FileChange(path, self._entries.digest_of(path), None) for path in paths]
+        self._entries.change(removals, self._trust, patience)
+        return f"Successfully deleted {shown}"
+
+    def _rename(self, command: RenameCommand, patience: Patience) -> str:
+        old, new = command.old_path, command.new_path
+        if self._at(old) is None:
+            raise _not_done(f"Cannot rename the {ROOT} directory itself")
+        to = self._at(new)
+        if to is None or (to[1] is not None and (to[1] != "directory" or self._below(to[0]))):
+            raise _not_done(f"The destination {new} already exists")
+        if old != new and fold(old) == fold(new):
+            raise _not_done(f"{new} is {old} but for the case; use another name")
+        if old.endswith(FILE_SUFFIX):
+            _require_suffix(new)
+        top, paths = self._meant(old, "rename", self._policy.limits.files_written)
+        if top not in paths and f"{to[0].text}/".startswith(f"{top.text}/"):
+            raise _not_done(f"{old} cannot be moved into itself")
+        held = [self._entries.read(path) for path in paths]
+        moved = {
+            CanonicalPath(to[0].scope, RelPath(to[0].rel + each.path.rel[len(top.rel) :])): each
+            for each in held
+        }
+        self._entries.move(moved, self._trust, patience)
+        return f"Successfully renamed {old} to {new}"
+
+    _COMMANDS: ClassVar[Mapping[str, tuple[type[Frozen], Callable[[Any, Any, Patience], str]]]] = {
+        "view": (ViewCommand, _view),
+        "create": (CreateCommand, _create),
+        "str_replace": (StrReplaceCommand, _replace),
+        "insert": (InsertCommand, _insert),
+        "delete": (DeleteCommand, _delete),
+        "rename": (RenameCommand, _rename),
+    }
+    """What a command takes, and what carries it out."""
+
+    # -- what they share
+
+    def _at(self, shown: str, *verbs: Verb) -> tuple[CanonicalPath, Kind | None] | None:
+        """Where a path leads and what is there; None: `/memories` itself, however it is spelled."""
+        if shown != ROOT and not shown.startswith(f"{ROOT}/"):
+            raise _not_done(f"Path must start with {ROOT}, got: {printable(shown)}")
+        if posixpath.normpath(shown) == ROOT:
+            return None
+        inside = shown.removeprefix(f"{ROOT}/")
+        outside = _not_done(f"Path {printable(shown)} would escape {ROOT} directory")
+        if inside.startswith("/"):
+            raise outside
+        try:
+            return self._entries.at(joined(self._scopes[0], inside) if self._is_one else inside, *verbs)
+        except PathEscape:
+            raise outside from None
+        except Refused as error:
+            if error.rule != "scopes":
+                raise
+            choice = " or ".join(f"{ROOT}/{scope}/" for scope in self._scopes)
+            raise ToolProblem("refused", f"the path begins with {choice} here") from None
+
+    def _read(self, path: CanonicalPath) -> HeldEntry:
+        """An entry whose text the model is shown (M4)."""
+        held = self._entries.read(path)
+        self._trust = self._trust.capped(held.trust)
+        return held
+
+    def _written(self, path: CanonicalPath, text: str, held: HeldEntry | None, patience: Patience) -> str:
+        """Write a file; what is to be told besides: nothing, or that a secret was left out."""
+        self._entries.write(path, text, held, self._trust, patience)
+        is_whole = self._entries.encoded(text) == encode(text)
+        return "" if is_whole else "\nWhat looked like a secret was left out."
+
+    def _file(self, shown: str) -> HeldEntry:
+        """The file that is to be edited."""
+        where = self._at(shown)
+        if where is None or where[1] == "directory":
+            raise _not_done(f"The path {shown} is not a file.")
+        if where[1] is None:
+            raise _missing(shown)
+        self._at(shown, Verb.MODIFY)
+        return self._read(where[0])
+
+    def _meant(self, shown: str, verb: str, most: int) -> tuple[CanonicalPath, list[CanonicalPath]]:
+        """A path, and the file there or all files below."""
+        where = self._at(shown)
+        if where is None or not where[0].rel:
+            raise _not_done(f"Cannot {verb} the {shown if where else ROOT} directory itself")
+        paths = [where[0]] if where[1] == "file" else [path for path, _ in self._below(where[0])]
+        if not paths:
+            raise _missing(shown)
+        if len(paths) > most:
+            told = f"{shown} holds {len(paths)} files, and one call may {verb} {most}; take them apart"
+            raise _not_done(told)
+        return where[0], paths
+
+    def _below(self, directory: CanonicalPath) -> list[tuple[CanonicalPath, int]]:
+        """The files below a directory that are listed, with their sizes."""
+        inside = joined(directory.rel, "")
+        listed = self._entries.listed(directory.scope)
+        return [(path, row.size) for path, row in listed if path.rel.startswith(inside)]
+
+    def _listing(self, shown: str, directory: CanonicalPath | None) -> str:
+        tops = (
+            [CanonicalPath(scope, RelPath("")) for scope in self._scopes]
+            if directory is None
+            else [directory]
+        )
+        above = "" if directory is None and not self._is_one else joined(tops[0].text, "")
+        sizes: dict[tuple[str, ...], int] = {} if above else {(each.text,): 0 for each in tops}
+        files = set[tuple[str, ...]]()
+        for path, size in (each for top in tops for each in self._below(top)):
+            names = tuple(path.text.removeprefix(above).split("/"))
+            if any(name.startswith(".") or name == "node_modules" for name in names):
+                continue
+            files.add(names)
+            for depth in range(min(len(names), LEVELS) + 1):
+                sizes[names[:depth]] = sizes.get(names[:depth], 0) + size
+        if directory is not None and directory.rel and not files:
+            raise _missing(shown)
+        total, top = sizes.pop((), 0), shown.rstrip("/")
+        lines = [f"{_size(total)}\t{top}"]
+        for names in sorted(sizes):
+            end = "" if names in files else "/"
+            lines.append(f"{_size(sizes[names])}\t{top}/{'/'.join(names)}{end}")
+        if len(lines) > MAX_LISTED:
+            lines[MAX_LISTED:] = [f"[{len(lines) - MAX_LISTED} more; view a directory of them]"]
+        head = f"Here're the files and directories up to {LEVELS} levels deep in {shown}, "
+        return "\n".join([f"{head}excluding hidden items and node_modules:", *lines])
+
+    def _within_limits(self, answer: str) -> str:
+        if len(answer.encode()) > self._policy.limits.read_bytes:
+            raise ToolProblem("refused", "this is more than may be shown at once; use view_range")
+        return answer
+
+
+def _require_suffix(shown: str) -> None:
+    name = shown.rpartition("/")[2]
+    if name.strip(".") and not name.endswith(FILE_SUFFIX):
+        example = f"{posixpath.splitext(printable(shown))[0]}{FILE_SUFFIX}"
+        raise ToolProblem("refused", f"the name of a file ends in {FILE_SUFFIX} here, such as {example}")
+
+
+def _missing(shown: str) -> ToolProblem:
+    return _not_done(f"The path {shown} does not exist. Please provide a valid path.")
+
+
+def _numbered(lines: list[str], first: int, last: int) -> str:
+    """Some lines, each with its number before it."""
+    return "\n".join(f"{number:6}\t{line}" for number, line in enumerate(lines[first - 1 : last], first))
+
+
+def _lines_with(body: str, text: str) -> Iterator[int]:
+    """The number of the line in which each occurrence begins."""
+    at, number, counted = body.find(text), 1, 0
+    while at >= 0:
+        number += body.count("\n", counted, at)
+        counted = at
+        yield number
+        at = body.find(text, at + 1)
+
+
+def _size(size: int) -> str:
+    """Bytes as the SDK writes them, such as `0B`, `4K`, `1.5K`."""
+    power = min(max(size.bit_length() - 1, 0) // 10, 3)
+    scaled = size / 1024**power
+    return f"{int(scaled) if scaled == int(scaled) else f'{scaled:.1f}'}{'BKMG'[power]}"
+
+
+# -- tools -------------------------------------------------------------------------------------------
+
+
+class _OverMemory:
+    """What both tools are made of; behind it stands one of the SDK's classes."""
+
+    def __init__(
+        self,
+        memory: Memory,
+        *,
+        scope: str | None = None,
+        trust: Trust | str = Trust.AGENT,
+        cache_control: BetaCacheControlEphemeralParam | None = None,
+    ) -> None:
+        super().__init__(cache_control=cache_control)  # type: ignore[call-arg]
+        self._directory = MemoriesDirectory(memory, scope=scope, trust=trust)
+
+
+class MunimentMemoryTool(_OverMemory, BetaAbstractMemoryTool):
     """A tool for `client.beta.messages.tool_runner`; make one a conversation.
 
     Args:
@@ -53,102 +442,33 @@ class MunimentMemoryTool(BetaAbstractMemoryTool):
         ValueError: there is no such trust.
     """
 
-    def __init__(
-        self,
-        memory: Memory,
-        *,
-        scope: str | None = None,
-        trust: Trust | str = Trust.AGENT,
-        cache_control: BetaCacheControlEphemeralParam | None = None,
-    ) -> None:
-        super().__init__(cache_control=cache_control)
-        self._directory = MemoriesDirectory(memory, scope=scope, trust=trust)
-
     def call(self, input: object) -> str:  # noqa: A002  the SDK's name
         """Carry a command out; see `MemoriesDirectory.answer`.
 
         Raises:
             ToolError: it was not carried out; the model is told why.
         """
-        return _answered(self._directory, input)
+        return self._directory.answer(input)
 
-    def view(self, command: BetaMemoryTool20250818ViewCommand) -> str:
-        """As `call`."""
+    def _commanded(self, command: Any) -> str:
+        """As `call`, for a command of the SDK's kinds."""
         return self.call(dict(command))
 
-    def create(self, command: BetaMemoryTool20250818CreateCommand) -> str:
-        """As `call`."""
-        return self.call(dict(command))
-
-    def str_replace(self, command: BetaMemoryTool20250818StrReplaceCommand) -> str:
-        """As `call`."""
-        return self.call(dict(command))
-
-    def insert(self, command: BetaMemoryTool20250818InsertCommand) -> str:
-        """As `call`."""
-        return self.call(dict(command))
-
-    def delete(self, command: BetaMemoryTool20250818DeleteCommand) -> str:
-        """As `call`."""
-        return self.call(dict(command))
-
-    def rename(self, command: BetaMemoryTool20250818RenameCommand) -> str:
-        """As `call`."""
-        return self.call(dict(command))
+    view = create = str_replace = insert = delete = rename = _commanded
 
 
-class AsyncMunimentMemoryTool(BetaAsyncAbstractMemoryTool):
+class AsyncMunimentMemoryTool(_OverMemory, BetaAsyncAbstractMemoryTool):
     """As `MunimentMemoryTool`, for the asynchronous client; commands run in threads.
 
     A command whose task is cancelled ends early, and writes nothing unless it has by then.
     """
 
-    def __init__(
-        self,
-        memory: Memory,
-        *,
-        scope: str | None = None,
-        trust: Trust | str = Trust.AGENT,
-        cache_control: BetaCacheControlEphemeralParam | None = None,
-    ) -> None:
-        super().__init__(cache_control=cache_control)
-        self._directory = MemoriesDirectory(memory, scope=scope, trust=trust)
-
     async def call(self, input: object) -> str:  # noqa: A002  the SDK's name
-        """Carry a command out; see `MemoriesDirectory.answer`.
+        """As of `MunimentMemoryTool`."""
+        return await in_thread(partial(self._directory.answer, input))
 
-        Raises:
-            ToolError: it was not carried out; the model is told why.
-        """
-        return await in_thread(partial(_answered, self._directory, input))
-
-    async def view(self, command: BetaMemoryTool20250818ViewCommand) -> str:
-        """As `call`."""
+    async def _commanded(self, command: Any) -> str:
+        """As `call`, for a command of the SDK's kinds."""
         return await self.call(dict(command))
 
-    async def create(self, command: BetaMemoryTool20250818CreateCommand) -> str:
-        """As `call`."""
-        return await self.call(dict(command))
-
-    async def str_replace(self, command: BetaMemoryTool20250818StrReplaceCommand) -> str:
-        """As `call`."""
-        return await self.call(dict(command))
-
-    async def insert(self, command: BetaMemoryTool20250818InsertCommand) -> str:
-        """As `call`."""
-        return await self.call(dict(command))
-
-    async def delete(self, command: BetaMemoryTool20250818DeleteCommand) -> str:
-        """As `call`."""
-        return await self.call(dict(command))
-
-    async def rename(self, command: BetaMemoryTool20250818RenameCommand) -> str:
-        """As `call`."""
-        return await self.call(dict(command))
-
-
-def _answered(directory: MemoriesDirectory, asked: Any, cancel: Cancel | None = None) -> str:
-    try:
-        return directory.answer(asked, cancel)
-    except NotDone as problem:
-        raise ToolError(str(problem)) from None
+    view = create = str_replace = insert = delete = rename = _commanded

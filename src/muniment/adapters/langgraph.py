@@ -23,7 +23,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from muniment.adapters.threads import in_thread
 from muniment.adapters.values import file_of, matches, name_of, strings_of, text_of, value_of
@@ -33,7 +33,7 @@ from muniment.content.admission import check_entry
 from muniment.content.gates import encode
 from muniment.errors import BadName, InvalidScope, PathEscape, Refusal, ToolError
 from muniment.jobs.entries import Entries, HeldEntry
-from muniment.jobs.request import once_more
+from muniment.jobs.job import once_more
 from muniment.kernel.cancel import Patience
 from muniment.kernel.change import FileChange
 from muniment.kernel.names import Scope, Trust, Verb, joined
@@ -72,24 +72,6 @@ ULID_TIME_CHARS: Final = 10
 """Characters of an id that are its time, in milliseconds; source: github.com/ulid/spec."""
 
 Namespace = tuple[str, ...]
-
-
-class _Found(NamedTuple):
-    namespace: Namespace
-    key: str
-    held: HeldEntry
-    value: dict[str, Any]
-
-    @property
-    def terms(self) -> dict[str, Any]:
-        """The fields of an item."""
-        return {
-            "namespace": self.namespace,
-            "key": self.key,
-            "value": self.value,
-            "created_at": entry_created(self.held.entry) or self.held.at,
-            "updated_at": self.held.at,
-        }
 
 
 class MunimentStore(BaseStore):
@@ -148,8 +130,7 @@ class MunimentStore(BaseStore):
     def _read(self, op: Op) -> Result:
         match op:
             case GetOp():
-                found = self._get(op.namespace, str(op.key))
-                return None if found is None else Item(**found.terms)
+                return self._get(op.namespace, str(op.key))
             case SearchOp():
                 return self._search(op)
             case ListNamespacesOp():
@@ -196,31 +177,42 @@ class MunimentStore(BaseStore):
 
     # -- reading
 
-    def _found(self, namespace: Namespace, key: str, path: CanonicalPath) -> _Found | None:
+    def _stored(
+        self, namespace: Namespace, key: str, path: CanonicalPath
+    ) -> tuple[HeldEntry, dict[str, Any]] | None:
+        """An entry, and the fields of the item that it is; None: it is held back, expired, or gone (L4)."""
         try:
             held = self._entries.read(path)
         except (PathEscape, Refusal, ToolError):
-            return None  # Held back, expired, or gone by now (L4).
-        return _Found(namespace, key, held, value_of(held.entry))
+            return None
+        return held, {
+            "namespace": namespace,
+            "key": key,
+            "value": value_of(held.entry),
+            "created_at": entry_created(held.entry) or held.at,
+            "updated_at": held.at,
+        }
 
-    def _get(self, namespace: Namespace, key: str) -> _Found | None:
+    def _get(self, namespace: Namespace, key: str) -> Item | None:
         try:
             path, kind = self._at(namespace, key, Verb.READ)
         except (InvalidScope, PathEscape, Refusal, ToolError):
             return None
-        return self._found(namespace, key, path) if kind == "file" else None
+        stored = self._stored(namespace, key, path) if kind == "file" else None
+        return None if stored is None else Item(**stored[1])
 
     def _search(self, op: SearchOp) -> list[SearchItem]:
-        found = [
-            each for item in self._listed(op.namespace_prefix) if (each := self._found(*item)) is not None
-        ]
-        found = [each for each in found if matches(each.value, op.filter or {})]
-        found.sort(key=lambda each: (entry_id(each.held.entry)[:ULID_TIME_CHARS], each.held.path))
+        listed = [self._stored(*item) for item in self._listed(op.namespace_prefix)]
+        found = [each for each in listed if each is not None and matches(each[1]["value"], op.filter or {})]
         scores = self._scores(op.query) if op.query else {}
-        found.sort(key=lambda each: -scores.get(each.held.path.text, 0.0))
+
+        def place(each: tuple[HeldEntry, dict[str, Any]]) -> tuple[float, str, CanonicalPath]:
+            held = each[0]
+            return -scores.get(held.path.text, 0.0), entry_id(held.entry)[:ULID_TIME_CHARS], held.path
+
         return [
-            SearchItem(**each.terms, score=scores.get(each.held.path.text))
-            for each in found[op.offset : op.offset + op.limit]
+            SearchItem(**terms, score=scores.get(held.path.text))
+            for held, terms in sorted(found, key=place)[op.offset : op.offset + op.limit]
         ]
 
     def _scores(self, query: str) -> dict[str, float]:

@@ -17,32 +17,18 @@ The SDK traces what tools are asked and answer, and sends it to OpenAI where the
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from functools import partial
 from typing import Annotated, Any, Final
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
-from muniment import events
-from muniment.adapters.quoting import marked
+from muniment.adapters.telling import MAX_RECALLED, ToolProblem, answering, arguments_of, marked
 from muniment.adapters.threads import in_thread
 from muniment.api import Memory
 from muniment.cancelling import Cancel
 from muniment.content.gates import one_line
-from muniment.errors import (
-    ForgetFailed,
-    InvalidContent,
-    InvalidScope,
-    MunimentError,
-    PathEscape,
-    PreviewChanged,
-    Refusal,
-    RememberNoUpdate,
-    RememberRefused,
-    RememberScopeMismatch,
-    ToolError,
-    printable,
-)
 from muniment.jobs.entries import Entries
 from muniment.jobs.request import ForgetRequest, ForgetResult, RememberRequest
 from muniment.kernel.cancel import Patience
@@ -55,13 +41,8 @@ try:
 except ImportError:
     raise ImportError("this needs openai-agents 0.24: pip install 'muniment[openai-agents]'") from None
 
-MAX_RECALLED: Final = 20
-"""Entries of one recall, as over HTTP."""
-
 TOLD_CHARS: Final = 200
 """Characters of each entry in a preview."""
-
-_NAME_CHARS: Final = 60
 
 
 class _Remember(Frozen):
@@ -114,10 +95,6 @@ def tools(memory: Memory, *, trust: Trust | str = Trust.AGENT) -> list[FunctionT
     ]
 
 
-class _NotDone(Exception):
-    """A tool could not do what it was asked; the message tells the model why."""
-
-
 class _Does:
     """What the tools do; threads may share one."""
 
@@ -142,7 +119,7 @@ class _Does:
     def show(self, asked: _Show, _cancel: Cancel) -> str:
         path, kind = self._entries.at(asked.path, Verb.READ)
         if kind is None:
-            raise _NotDone(f"there is no entry at {path.text}")
+            raise ToolProblem("not_found", f"there is no entry at {path.text}")
         held = self._entries.read(path)
         return marked(f"{path.text} (trust: {held.trust})\n{held.entry.body}")
 
@@ -156,53 +133,32 @@ class _Does:
 
 
 def _tool(name: str, arguments: type[Frozen], does: Callable[[Any, Cancel], str]) -> FunctionTool:
-    async def invoke(_context: ToolContext[Any], given: str) -> str:
+    def carry_out(given: str, cancel: Cancel) -> str:
         try:
-            return await in_thread(partial(_done, name, arguments, does, given))
-        except _NotDone as problem:
-            return f"error: {problem}"
+            with answering("agents_tool_failed", tool=name):
+                return does(arguments_of(name, arguments, _object_in(given)), cancel)
+        except ToolProblem as problem:  # Else the run would end (O1).
+            return f"error: {problem.with_code}"
 
-    schema = arguments.model_json_schema()
-    return FunctionTool(name, arguments.__doc__ or "", schema, invoke)
+    async def invoke(_context: ToolContext[Any], given: str) -> str:
+        return await in_thread(partial(carry_out, given))
+
+    return FunctionTool(name, arguments.__doc__ or "", arguments.model_json_schema(), invoke)
 
 
-def _done(
-    name: str, arguments: type[Frozen], does: Callable[[Any, Cancel], str], given: str, cancel: Cancel
-) -> str:
-    """What a call comes to (O1).
+def _object_in(given: str) -> dict[str, Any]:
+    """The arguments of a call, as a model wrote them.
 
     Raises:
-        _NotDone: nothing.
+        ToolProblem: they are no JSON object.
     """
     try:
-        return does(arguments.model_validate_json(given or "{}"), cancel)
-    except _NotDone:
-        raise
-    except ValidationError as invalid:
-        first = invalid.errors(include_url=False, include_input=False, include_context=False)[0]
-        where = printable(".".join(str(part)[:_NAME_CHARS] for part in first["loc"]))
-        raise _NotDone(
-            f"{name} takes {', '.join(arguments.model_fields)}; {where or 'JSON'}: {first['msg']}"
-        ) from None
-    except _TOLD as error:
-        raise _NotDone(f"{error} [{error.code}]") from None
-    except MunimentError as error:
-        raise _NotDone(f"not done [{error.code}]{_ADVICE.get(error.code, '')}") from None
-    except Exception as defect:  # noqa: BLE001  the run would end, with the words of whatever this is
-        events.emit_defect("agents_tool_failed", defect, tool=name)
-        raise _NotDone("the memory cannot be used now [internal]") from None
-
-
-_TOLD: Final = (
-    *(ForgetFailed, InvalidContent, InvalidScope, PathEscape, PreviewChanged, Refusal),
-    *(RememberNoUpdate, RememberRefused, RememberScopeMismatch, ToolError),
-)
-"""Errors whose messages are fit for a model; of others it is told the code."""
-
-_ADVICE: Final = {
-    "pending_review": ": it waits until the owner of the memory approves it; go on without",
-    "store_conflict": ": somebody else was writing; try again",
-}
+        found = json.loads(given or "{}")
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise ToolProblem("bad_arguments", "the arguments are no JSON object")
+    return found
 
 
 def _previewed(preview: ForgetResult) -> str:

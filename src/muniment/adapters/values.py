@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import json
 import math
+import operator
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from muniment.content.entry import Entry
@@ -180,6 +181,14 @@ def _require_plain(value: object, where: str) -> None:
 # -- filters -----------------------------------------------------------------------------------------
 
 
+_ORDERS: Final[Mapping[str, Callable[[float, float], bool]]] = {
+    "$gt": operator.gt,
+    "$gte": operator.ge,
+    "$lt": operator.lt,
+    "$lte": operator.le,
+}
+
+
 def matches(found: Any, wanted: Any) -> bool:
     """Whether a value is as a filter wants it: as `InMemoryStore` reads filters, but no text is an error.
 
@@ -197,19 +206,12 @@ def matches(found: Any, wanted: Any) -> bool:
     return bool(found == wanted)
 
 
-def _compares(found: Any, operator: str, wanted: Any) -> bool:
-    match operator:
-        case "$eq":
-            return bool(found == wanted)
-        case "$ne":
-            return bool(found != wanted)
-        case "$gt" | "$gte" | "$lt" | "$lte":
-            try:
-                one, other = float(found), float(wanted)
-            except (TypeError, ValueError, OverflowError):
-                return False
-            return {"$gt": one > other, "$gte": one >= other, "$lt": one < other, "$lte": one <= other}[
-                operator
-            ]
-        case _:
-            raise ValueError(f"Unsupported operator: {operator}")
+def _compares(found: Any, name: str, wanted: Any) -> bool:
+    if name in {"$eq", "$ne"}:
+        return bool(found == wanted) is (name == "$eq")
+    if name not in _ORDERS:
+        raise ValueError(f"Unsupported operator: {name}")
+    try:
+        return _ORDERS[name](float(found), float(wanted))
+    except (TypeError, ValueError, OverflowError):
+        return False

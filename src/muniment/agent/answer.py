@@ -100,7 +100,7 @@ def complaint_of(status: int, content: bytes, retry_after: str = "", *, has_key:
     return _judged(status, _error(content), retry_after)
 
 
-def complaint_in(content: bytes) -> Complaint | None:
+def _complaint_in(content: bytes) -> Complaint | None:
     """The complaint that came with a 2xx, by the status that its code names, else as 500; None: no error."""
     error = _error(content)
     code = error.get("code")
@@ -702,17 +702,8 @@ MAX_TOKENS: Final = 2**40
 _ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
 
 
-class MalformedAnswer(ValueError):
-    """The answer is no chat completion; the message says why, in words of ours."""
-
-
-@dataclass(frozen=True, slots=True)
-class RawCall:
-    """A call as the server wrote it."""
-
-    id: object
-    tool: str
-    arguments: Any
+RawCall = tuple[object, str, Any]
+"""A call as the server wrote it: its id, its tool, and its arguments."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -731,30 +722,27 @@ class FirstChoice:
     usage: Usage
 
 
-def read_answer(content: bytes) -> FirstChoice:
-    """The completion in the body of an answer.
-
-    Raises:
-        Malformed: it is no strict JSON, or holds no message.
-    """
+def read_answer(content: bytes) -> FirstChoice | Complaint:
+    """The completion in the body of an answer with a 2xx; else what is wrong with it."""
     try:
         document = parse_json(content)
     except NotJson as problem:
         page = content.lstrip()[:1] == b"<"
-        raise MalformedAnswer(
-            f"an answer that is {'a web page' if page else f'no JSON ({problem})'}"
-        ) from None
-    match document:
-        case {"choices": [{"message": {} as message, **choice}, *_]}:
-            was_cut = choice.get("finish_reason") == "length"
-            return FirstChoice(_text(message), tuple(_raw_calls(message)), was_cut, _usage(document))
-        case _:
-            raise MalformedAnswer("an answer without a message")
+        told = f"an answer that is {'a web page' if page else f'no JSON ({problem})'}"
+    else:
+        match document:
+            case {"choices": [{"message": {} as message, **choice}, *_]}:
+                was_cut = choice.get("finish_reason") == "length"
+                return FirstChoice(_text(message), tuple(_raw_calls(message)), was_cut, _usage(document))
+        told = "an answer without a message"
+    return _complaint_in(content) or Complaint(
+        "busy", f"the server gave {told}; check that the base URL ends in /v1"
+    )
 
 
 def as_reply(answer: FirstChoice, request: ModelRequest, form: Form) -> Reply:
     """What `answer` means to the run that asked `request` in `form` (A1 to A5)."""
-    calls = [(call.id, call.tool, _arguments(call.arguments)) for call in answer.calls]
+    calls: list[RawCall] = [(id_, tool, _arguments(raw)) for id_, tool, raw in answer.calls]
     words, is_broken = answer.text, False
     if not calls:
         # An answer that was constrained to be one action cannot quote. Whether it was, only it can tell.
@@ -802,13 +790,7 @@ def _raw_calls(message: Mapping[str, Any]) -> list[RawCall]:
         function = call.get("function")
         function = function if isinstance(function, Mapping) else call
         name = function.get("name")
-        calls.append(
-            RawCall(
-                call.get("id"),
-                name if isinstance(name, str) else "",
-                function.get("arguments"),
-            )
-        )
+        calls.append((call.get("id"), name if isinstance(name, str) else "", function.get("arguments")))
     return calls
 
 
@@ -834,7 +816,7 @@ def _is_object(words: str) -> bool:
         return False
 
 
-def _unknown_action(words: str, request: ModelRequest) -> list[tuple[object, str, Any]]:
+def _unknown_action(words: str, request: ModelRequest) -> list[RawCall]:
     """The action that the words are if they name no tool on offer, so that the model is told."""
     try:
         action = parse_json(words)
@@ -847,7 +829,7 @@ def _unknown_action(words: str, request: ModelRequest) -> list[tuple[object, str
             return []
 
 
-def _identified(calls: list[tuple[object, str, Any]], request: ModelRequest) -> tuple[ToolCall, ...]:
+def _identified(calls: list[RawCall], request: ModelRequest) -> tuple[ToolCall, ...]:
     """The calls with ids that are plain and new to the run (A2)."""
     answers = [message for message in request.messages if isinstance(message, AssistantMessage)]
     taken = {call.id for message in answers for call in message.calls}

@@ -143,15 +143,17 @@ of almost anything that is alike; asked this, they say `no` seldom, and then rig
 _NEAR_CHARS: Final = 300
 """Characters of an entry that a model is asked about."""
 
-_NUDGE = (
+NUDGE: Final = UserMessage(
     "Your answer was empty, cut off or not in the form asked for. "
     "Do the next step for the fact, or say in one sentence why not."
 )
+"""What an answer that cannot be used gets, once."""
 
-_UNWRITTEN = (
+UNWRITTEN: Final = UserMessage(
     "Nothing is written yet: call write_file with the fact in its own words. "
     "If an entry that you read holds it already, name its path."
 )
+"""What words get that end a run in which nothing was written."""
 
 _OFFERED_CLEAN = ("write_file", "edit")
 
@@ -212,16 +214,6 @@ def _related(entry: Related) -> str:
     return f"{entry.path.text} (trust: {entry.trust}, {entry.age}): {in_one_line(entry.title)}\n  {text}"
 
 
-def unwritten_message() -> UserMessage:
-    """What words get that end a run in which nothing was written."""
-    return UserMessage(_UNWRITTEN)
-
-
-def nudge_message() -> UserMessage:
-    """What an answer that cannot be used gets, once."""
-    return UserMessage(_NUDGE)
-
-
 def offered_tools(context: ContextMode) -> tuple[ToolSpec, ...]:
     """The tools of a run: all five, or in `clean` runs only those that show nothing."""
     names = _OFFERED_CLEAN if context is ContextMode.CLEAN else tuple(TOOLS)
@@ -258,10 +250,15 @@ def _untitled(schema: dict[str, Any]) -> dict[str, Any]:
         name: {key: value for key, value in each.items() if key != "title"}
         for name, each in schema["properties"].items()
     }
+    return object_schema(properties, schema["required"])
+
+
+def object_schema(properties: Mapping[str, Any], required: Sequence[str] | None = None) -> dict[str, Any]:
+    """The JSON Schema of an object with some properties and no others; None: all of them are required."""
     return {
         "type": "object",
-        "properties": properties,
-        "required": schema["required"],
+        "properties": dict(properties),
+        "required": list(properties if required is None else required),
         "additionalProperties": False,
     }
 
@@ -343,12 +340,8 @@ def _action(name: str, parameters: Mapping[str, Any], *, is_long: bool) -> Docum
         key: _bounded(key, each, is_long=is_long) if each.get("type") == "string" else each
         for key, each in parameters["properties"].items()
     }
-    return {
-        "type": "object",
-        "properties": {"action": {"type": "string", "enum": [name]}, **properties},
-        "required": ["action", *parameters["required"]],
-        "additionalProperties": False,
-    }
+    named = {"action": {"type": "string", "enum": [name]}, **properties}
+    return object_schema(named, ["action", *parameters["required"]])
 
 
 def _bounded(key: str, schema: Mapping[str, Any], *, is_long: bool) -> Document:
@@ -574,12 +567,7 @@ def _case(old: str, new: str) -> str:
 
 def _object_of(**members: Sequence[str]) -> Document:
     """The JSON Schema of an object whose members are each one of some texts."""
-    return {
-        "type": "object",
-        "properties": {name: {"type": "string", "enum": list(values)} for name, values in members.items()},
-        "required": list(members),
-        "additionalProperties": False,
-    }
+    return object_schema({name: {"type": "string", "enum": list(values)} for name, values in members.items()})
 
 
 def _objects(text: str) -> Iterator[Any]:

@@ -261,7 +261,15 @@ class Reply:
 
 
 class ModelError(Exception):
-    """The model cannot answer; the run ends as `model_error`. The message is for the operator."""
+    """The model cannot answer; the run ends as `model_error`. The message is for the operator.
+
+    Attributes:
+        has_answered: it did, but not what it was asked for; it may answer something else.
+    """
+
+    def __init__(self, message: str, *, has_answered: bool = False) -> None:
+        super().__init__(message)
+        self.has_answered = has_answered
 
 
 class ContextOverflow(ModelError):

@@ -42,9 +42,7 @@ from muniment import events
 from muniment.agent.answer import (
     Complaint,
     FirstChoice,
-    MalformedAnswer,
     as_reply,
-    complaint_in,
     complaint_of,
     read_answer,
 )
@@ -165,10 +163,6 @@ CLOSE_SECONDS: Final = 1.0
 """Seconds that `close` waits for the work to end; the thread ends with the process in any case."""
 
 
-class Closed(Exception):
-    """The loop was closed before its work was done."""
-
-
 class LoopThread:
     """Starts with its first work. Threads may share one; close it when done."""
 
@@ -187,7 +181,7 @@ class LoopThread:
 
         Raises:
             Cancelled, DeadlineExceeded: as `Patience.check`.
-            Closed: the thread was closed before or meanwhile.
+            ModelError: the thread was closed before or meanwhile.
         """
         patience.check()
         with Cancel() as done:  # A latch that another thread may set after this one has closed it.
@@ -201,7 +195,7 @@ class LoopThread:
             try:
                 return future.result()
             except CancelledError:
-                raise Closed from None
+                raise _closed() from None
 
     def close(self, last: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Run `last`, cancel what is still running, and end the thread. Without a thread nothing is done."""
@@ -220,7 +214,7 @@ class LoopThread:
     def _begin(self, work: Callable[[], Coroutine[Any, Any, T]]) -> Future[T]:
         with self._lock:  # So that the loop cannot be closed between here and there.
             if self._is_closed:
-                raise Closed
+                raise _closed()
             if self._loop is None:
                 self._loop = _Loop()
                 self._thread = threading.Thread(
@@ -228,6 +222,10 @@ class LoopThread:
                 )
                 self._thread.start()
             return asyncio.run_coroutine_threadsafe(work(), self._loop)
+
+
+def _closed() -> ModelError:
+    return ModelError("the model was closed meanwhile")
 
 
 class _Loop(asyncio.SelectorEventLoop):
@@ -446,26 +444,10 @@ class OpenAIModel:
         return self._post(document, patience)
 
     def _post(self, document: Document, patience: Patience) -> FirstChoice | Complaint:
-        outcome = self._asked(document, patience)
+        outcome = self._loop.run(lambda: self._endpoint.post(document), patience)
         if isinstance(outcome, Complaint):
             return replace(outcome, told=self._endpoint.hide(outcome.told))
         return outcome
-
-    def _asked(self, document: Document, patience: Patience) -> FirstChoice | Complaint:
-        try:
-            received = self._loop.run(lambda: self._endpoint.post(document), patience)
-        except Closed:
-            raise ModelError("the model was closed meanwhile") from None
-        if isinstance(received, Complaint):
-            return received
-        status, content = received.status, received.content
-        if status not in range(200, 300):
-            return complaint_of(status, content, received.retry_after, has_key=self._endpoint.has_key)
-        try:
-            return read_answer(content)
-        except MalformedAnswer as problem:
-            told = f"the server gave {problem}; check that the base URL ends in /v1"
-            return complaint_in(content) or Complaint("busy", told)
 
 
 def _adapted(habits: _Habits, complaint: Complaint, steps: int) -> _Habits:
@@ -488,29 +470,15 @@ def _adapted(habits: _Habits, complaint: Complaint, steps: int) -> _Habits:
             raise ModelError(complaint.told)
 
 
-@dataclass(frozen=True, slots=True)
-class _Received:
-    """An answer whose body is here as a whole."""
-
-    status: int
-    content: bytes
-    retry_after: str
-
-
-class _Unwelcome(Exception):
-    """An answer that is not read to its end; the message says why."""
-
-
 class _Endpoint:
     """One base URL and key. Everything but construction runs on the loop."""
 
     def __init__(self, base_url: str, key: str | None) -> None:
         self._base_url, self._key = base_url, key
-        self.has_key = key is not None
         self._client: openai.AsyncOpenAI | None = None
 
-    async def post(self, document: Document) -> _Received | Complaint:
-        """Send one request and read its answer."""
+    async def post(self, document: Document) -> FirstChoice | Complaint:
+        """Send one request and read its answer, which is judged by its status and its bytes alone."""
         import httpx2
         import openai
 
@@ -523,12 +491,16 @@ class _Endpoint:
             response = error.response
         except openai.APIConnectionError as error:
             return _unreached(error, host)
-        except _Unwelcome as problem:
+        except ModelError as problem:
             return Complaint("final", f"{host} sent an answer {problem}")
         except Exception as error:  # noqa: BLE001  foreign code and foreign words: the type says enough
             raise ModelError(f"a request to {host} failed with {type(error).__name__}") from None
+        if response.is_success:
+            return read_answer(response.content)
         retry_after = response.headers.get("retry-after", "")
-        return _Received(response.status_code, response.content, retry_after)
+        return complaint_of(
+            response.status_code, response.content, retry_after, has_key=self._key is not None
+        )
 
     def hide(self, text: str) -> str:
         """`text` without the key, if that is a secret."""
@@ -616,15 +588,15 @@ async def _read(response: httpx2.Response) -> bytes:
     """The body, decompressed.
 
     Raises:
-        _Unwelcome: it is longer than `MAX_ANSWER_BYTES`, or compressed in a way that nobody asked for.
+        ModelError: it is longer than `MAX_ANSWER_BYTES`, or compressed in a way that nobody asked for.
     """
     if response.headers.get("content-encoding", "").strip().lower() not in _ENCODINGS:
-        raise _Unwelcome("in an encoding that was not asked for")
+        raise ModelError("in an encoding that was not asked for")
     content = bytearray()
     async for piece in response.aiter_bytes():
         content += piece
         if max(len(content), response.num_bytes_downloaded) > MAX_ANSWER_BYTES:
-            raise _Unwelcome(f"of more than {MAX_ANSWER_BYTES} bytes")
+            raise ModelError(f"of more than {MAX_ANSWER_BYTES} bytes")
     return bytes(content)
 
 

@@ -13,17 +13,16 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, Final, Literal
-
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from typing import Any, Final, Literal
 
 from muniment.agent.chat import (
+    NUDGE,
+    UNWRITTEN,
     IndexExcerpt,
     job_message,
-    nudge_message,
+    object_schema,
     offered_tools,
     system_message,
-    unwritten_message,
 )
 from muniment.agent.model import (
     AssistantMessage,
@@ -193,7 +192,7 @@ class Runner:
         if not self._nudges_left:
             raise ModelError("the model gave no answer that can be used, twice")
         self._nudges_left -= 1
-        self._add(unwritten_message() if is_said else nudge_message())
+        self._add(UNWRITTEN if is_said else NUDGE)
         return None
 
     def _is_idle(self, brief: Brief) -> bool:
@@ -205,41 +204,19 @@ class Runner:
 
     def _ask(self, brief: Brief, tools: tuple[ToolSpec, ...]) -> Reply:
         """The model's reply; if the messages are too long for it, once more with fewer of them."""
-        started, usage = self._budget.seconds, Usage()
-        try:
+
+        def once() -> Reply:
+            return respond(self._model, self._budget, brief, self._outcome.messages, self._token, tools=tools)
+
+        def ask() -> Reply:
             try:
-                reply = self._respond(brief, tools)
+                return once()
             except ContextOverflow:
                 if self._dropped or not self._drop_results():
                     raise
-                reply = self._respond(brief, tools)
-            usage = reply.usage
-        finally:
-            self._budget.timeline.append(Turn(self._budget.seconds - started, usage))
-        self._budget.check()
-        return reply
+            return once()
 
-    def _respond(self, brief: Brief, tools: tuple[ToolSpec, ...]) -> Reply:
-        """The model's reply. A model is foreign code: whatever else it raises or returns is its failure."""
-        request = ModelRequest(
-            brief,
-            tuple(self._outcome.messages),
-            tools,
-            self._budget.seconds_left,
-            turns_left=self._budget.turns_left + 1,
-            cancel=self._budget.cancel,
-            token=self._token,
-        )
-        try:
-            reply = self._model.respond(request)
-            words = (reply.text, *(call.tool for call in reply.calls), *(call.id for call in reply.calls))
-        except (ModelError, MunimentError):
-            raise
-        except Exception as error:
-            raise ModelError(f"the model failed with {type(error).__name__}: {error}") from error
-        if not all(isinstance(word, str) for word in words):
-            raise ModelError("the model answered with something that is no reply")
-        return reply
+        return timed(self._budget, ask)
 
     def _drop_results(self) -> bool:
         """Take the tool results of earlier turns out of the messages, else those of the last; False: none."""
@@ -345,6 +322,67 @@ def _key(call: ToolCall) -> _Key:
     return call.tool, arguments
 
 
+# -- asking ------------------------------------------------------------------------------------------
+
+
+def respond(
+    model: Model,
+    budget: Budget,
+    brief: Brief,
+    messages: Sequence[Message],
+    token: str,
+    *,
+    tools: tuple[ToolSpec, ...] = (),
+    schema: tuple[str, dict[str, Any]] | None = None,
+) -> Reply:
+    """A model's reply. It is foreign code: whatever else it raises or returns is its failure.
+
+    Args:
+        model: what is asked.
+        budget: of the task, of which the turn was taken.
+        brief: what the task is about.
+        messages: all that was said so far.
+        token: random text of the fences.
+        tools: on offer.
+        schema: as of `ModelRequest`.
+
+    Raises:
+        ModelError, MunimentError: as `Model.respond`.
+    """
+    request = ModelRequest(
+        brief,
+        tuple(messages),
+        tools,
+        budget.seconds_left,
+        turns_left=budget.turns_left + 1,
+        cancel=budget.cancel,
+        token=token,
+        schema=schema,
+    )
+    try:
+        reply = model.respond(request)
+        words = (reply.text, *(call.tool for call in reply.calls), *(call.id for call in reply.calls))
+    except (ModelError, MunimentError):
+        raise
+    except Exception as error:
+        raise ModelError(f"the model failed with {type(error).__name__}: {error}") from error
+    if not all(isinstance(word, str) for word in words):
+        raise ModelError("the model answered with something that is no reply", has_answered=True)
+    return reply
+
+
+def timed(budget: Budget, ask: Callable[[], Reply]) -> Reply:
+    """The reply to what is asked, and on the budget's timeline what that took; within its deadline."""
+    started, usage = budget.seconds, Usage()
+    try:
+        reply = ask()
+        usage = reply.usage
+    finally:
+        budget.timeline.append(Turn(budget.seconds - started, usage))
+    budget.check()
+    return reply
+
+
 # -- choosing ----------------------------------------------------------------------------------------
 #
 # Questions to a model that it answers by naming things: no tools, no paths, nothing of its own to do.
@@ -368,6 +406,9 @@ OPTION_CHARS: Final = 600
 
 MAX_TEXT_CHARS: Final = 1_900
 """Characters of a text that a model writes: what a grammar can count (see `chat.BOUNDED_CHARS`)."""
+
+_FEWEST: Final = 2
+"""Entries of a merge: one that stays, and one that goes."""
 
 _THOUGHT: Final = re.compile(r"\A.*</think>", re.DOTALL)
 _FENCE: Final = re.compile(r"```(?:json)?[ \t]*\n(.*)\n[ \t]*```", re.DOTALL)
@@ -404,10 +445,6 @@ about, each with an id. Say which notes it should read for its answer, the most 
 {_DATA} Its key is "read", a list of ids, maybe empty, such as {{{{"read": ["c2"]}}}}"""
 
 
-class UnusableAnswer(ModelError):
-    """The model answered, but not what it was asked for (Q1)."""
-
-
 @dataclass(frozen=True, slots=True)
 class Merge:
     """Entries of which one is to stand for all.
@@ -421,28 +458,6 @@ class Merge:
     keep: int
     drop: tuple[int, ...]
     text: str
-
-
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
-
-
-class _Removal(_Strict):
-    remove: list[str]
-
-
-class _Help(_Strict):
-    read: list[str]
-
-
-class _Merged(_Strict):
-    ids: Annotated[list[str], Field(min_length=2)]
-    keep: str
-    text: Annotated[str, Field(max_length=MAX_TEXT_CHARS)]
-
-
-class _Merges(_Strict):
-    merges: list[_Merged]
 
 
 class Asker:
@@ -465,20 +480,12 @@ class Asker:
             options: at most `MAX_OPTIONS` texts, of which `OPTION_CHARS` characters are shown.
 
         Raises:
-            UnusableAnswer: its answer is none (Q1).
-            ModelError: it gave none, or no turn is left to ask it (Q3).
+            ModelError: its answer is none (Q1), it gave none, or no turn is left to ask it (Q3).
             DeadlineExceeded, Cancelled: as `Budget.check`.
         """
-        ids = _ids(options)
-        schema = _object({"remove": _list_of(ids)})
-        shown = [f"What is to be forgotten:\n{fenced(query, 'request', self._token)}"]
-        shown += self._shown({id_: text[:OPTION_CHARS] for id_, text in zip(ids, options, strict=True)})
-        answer = self._ask(_FORGET, shown, query, ("removal", schema))
-        try:
-            chosen = _Removal.model_validate(answer).remove
-        except ValidationError:
-            raise _unusable() from None
-        return tuple(sorted(_numbers(chosen, ids)))
+        asked = f"What is to be forgotten:\n{fenced(query, 'request', self._token)}"
+        chosen = self._which(_FORGET, asked, query, options, ("removal", "remove"), len(options))
+        return tuple(sorted(chosen))
 
     def which_help(self, message: str, notes: Sequence[str], limit: int) -> tuple[int, ...]:
         """The numbers of the notes that help with a message, the most useful first; maybe none.
@@ -489,20 +496,11 @@ class Asker:
             limit: how many at most.
 
         Raises:
-            UnusableAnswer, ModelError, DeadlineExceeded, Cancelled: as `which_to_forget`.
+            ModelError, DeadlineExceeded, Cancelled: as `which_to_forget`.
         """
-        ids = _ids(notes)
-        schema = _object({"read": _list_of(ids) | {"maxItems": limit}})
-        shown = [f"The message:\n{fenced(message[:OPTION_CHARS], 'request', self._token)}"]
-        shown += self._shown({id_: text[:OPTION_CHARS] for id_, text in zip(ids, notes, strict=True)})
-        answer = self._ask(_HELP.format(limit=limit), shown, message, ("help", schema))
-        try:
-            chosen = _Help.model_validate(answer).read
-        except ValidationError:
-            raise _unusable() from None
-        if len(chosen) > limit:
-            raise _unusable()
-        return tuple(_numbers(chosen, ids))
+        asked = f"The message:\n{fenced(message[:OPTION_CHARS], 'request', self._token)}"
+        told = _HELP.format(limit=limit)
+        return tuple(self._which(told, asked, message, notes, ("help", "read"), limit))
 
     def which_to_merge(self, entries: Sequence[str]) -> tuple[Merge, ...]:
         """Which of some entries are to stand for others; no entry is in two merges.
@@ -511,27 +509,46 @@ class Asker:
             entries: their texts, all of which are shown.
 
         Raises:
-            UnusableAnswer, ModelError, DeadlineExceeded, Cancelled: as `which_to_forget`.
+            ModelError, DeadlineExceeded, Cancelled: as `which_to_forget`.
         """
         ids = _ids(entries)
-        merge = _object(
+        merge = object_schema(
             {
-                "ids": _list_of(ids) | {"minItems": 2},
+                "ids": _list_of(ids) | {"minItems": _FEWEST},
                 "keep": {"type": "string", "enum": list(ids)},
                 "text": {"type": "string", "maxLength": MAX_TEXT_CHARS},
             }
         )
-        schema = _object({"merges": {"type": "array", "items": merge, "maxItems": len(ids) // 2}})
+        schema = object_schema({"merges": {"type": "array", "items": merge, "maxItems": len(ids) // 2}})
         shown = self._shown(dict(zip(ids, entries, strict=True)))
-        answer = self._ask(_MERGE, shown, "\n".join(entries), ("merges", schema))
-        try:
-            merges = [_merge(each, ids) for each in _Merges.model_validate(answer).merges]
-        except ValidationError:
-            raise _unusable() from None
+        (answered,) = _members(self._ask(_MERGE, shown, "\n".join(entries), ("merges", schema)), "merges")
+        merges = [_merge(each, ids) for each in _listed(answered)]
         named = [number for merge in merges for number in (merge.keep, *merge.drop)]
         if len(set(named)) < len(named):
             raise _unusable()
         return tuple(merges)
+
+    def _which(
+        self, told: str, asked: str, subject: str, options: Sequence[str], names: tuple[str, str], limit: int
+    ) -> list[int]:
+        """The numbers of the options that a model chose, at most `limit`.
+
+        Args:
+            told: its instructions.
+            asked: fenced, what they are chosen by.
+            subject: the same, as the brief has it.
+            options: of which `OPTION_CHARS` characters are shown.
+            names: of the schema, and of the one key of the answer.
+            limit: how many at most.
+        """
+        ids, (name, key) = _ids(options), names
+        schema = object_schema({key: _list_of(ids) | {"maxItems": limit}})
+        shown = self._shown({id_: text[:OPTION_CHARS] for id_, text in zip(ids, options, strict=True)})
+        (chosen,) = _members(self._ask(told, [asked, *shown], subject, (name, schema)), key)
+        numbers = _numbers(_listed(chosen), ids)
+        if len(numbers) > limit:
+            raise _unusable()
+        return numbers
 
     def _shown(self, texts: Mapping[str, str]) -> list[str]:
         return [f"{id_}:\n{fenced(text, 'memory', self._token)}" for id_, text in texts.items()]
@@ -542,40 +559,18 @@ class Asker:
         budget.check()
         if not budget.spend_turn():
             raise ModelError("the task has no turns left")
-        request = ModelRequest(
-            Brief(subject, (), ContextMode.CLEAN),
-            (SystemMessage(told), UserMessage("\n\n".join(shown))),
-            (),
-            budget.seconds_left,
-            turns_left=budget.turns_left + 1,
-            cancel=budget.cancel,
-            token=self._token,
-            schema=schema,
-        )
-        started, usage = budget.seconds, Usage()
+        brief = Brief(subject, (), ContextMode.CLEAN)
+        messages = SystemMessage(told), UserMessage("\n\n".join(shown))
+
+        def ask() -> Reply:
+            return respond(self._model, budget, brief, messages, self._token, schema=schema)
+
         with span("turn", turn=budget.turns) as of_turn:
-            try:
-                reply = _reply(self._model, request)
-                usage = reply.usage
-            finally:
-                budget.timeline.append(Turn(budget.seconds - started, usage))
-            of_turn.tell(input_tokens=usage.input_tokens, output_tokens=usage.output_tokens)
-        budget.check()
+            reply = timed(budget, ask)
+            of_turn.tell(input_tokens=reply.usage.input_tokens, output_tokens=reply.usage.output_tokens)
+        if reply.calls:
+            raise _unusable()
         return _object_in(reply)
-
-
-def _reply(model: Model, request: ModelRequest) -> Reply:
-    """The model's reply; whatever else foreign code raises or returns is its failure."""
-    try:
-        reply = model.respond(request)
-        words = (reply.text, *(call.tool for call in reply.calls))
-    except (ModelError, MunimentError):
-        raise
-    except Exception as error:
-        raise ModelError(f"the model failed with {type(error).__name__}: {error}") from error
-    if len(words) > 1 or not all(isinstance(word, str) for word in words):
-        raise _unusable()
-    return reply
 
 
 def _object_in(reply: Reply) -> Any:
@@ -588,23 +583,40 @@ def _object_in(reply: Reply) -> Any:
         raise _unusable() from None
 
 
-def _merge(answered: _Merged, ids: Sequence[str]) -> Merge:
-    keep, *_ = _numbers([answered.keep], ids)
-    numbers = _numbers(answered.ids, ids)
-    if keep not in numbers:
+def _members(answered: Any, *keys: str) -> list[Any]:
+    """What an answer has under some keys, which are all that it has."""
+    if not isinstance(answered, dict) or answered.keys() != {*keys}:
         raise _unusable()
-    return Merge(keep, tuple(number for number in numbers if number != keep), answered.text.strip())
+    return [answered[key] for key in keys]
 
 
-def _numbers(chosen: Sequence[str], ids: Sequence[str]) -> list[int]:
-    """What ids stand for; one that is unknown or named twice spoils the answer."""
+def _listed(answered: Any) -> list[Any]:
+    if not isinstance(answered, list):
+        raise _unusable()
+    return answered
+
+
+def _merge(answered: Any, ids: Sequence[str]) -> Merge:
+    named, kept, text = _members(answered, "ids", "keep", "text")
+    numbers, (keep,) = _numbers(_listed(named), ids), _numbers([kept], ids)
+    if keep not in numbers or len(numbers) < _FEWEST:
+        raise _unusable()
+    if not isinstance(text, str) or len(text) > MAX_TEXT_CHARS:
+        raise _unusable()
+    return Merge(keep, tuple(number for number in numbers if number != keep), text.strip())
+
+
+def _numbers(chosen: Sequence[Any], ids: Sequence[str]) -> list[int]:
+    """What ids stand for; one that is unknown or named twice, or that is no text, spoils the answer."""
+    if not all(isinstance(each, str) for each in chosen):
+        raise _unusable()
     if len(set(chosen)) < len(chosen) or not set(chosen) <= set(ids):
         raise _unusable()
     return [ids.index(each) for each in chosen]
 
 
-def _unusable() -> UnusableAnswer:
-    return UnusableAnswer("the model gave no answer that can be used")
+def _unusable() -> ModelError:
+    return ModelError("the model gave no answer that can be used", has_answered=True)
 
 
 def _ids(options: Sequence[str]) -> tuple[str, ...]:
@@ -613,12 +625,3 @@ def _ids(options: Sequence[str]) -> tuple[str, ...]:
 
 def _list_of(ids: Sequence[str]) -> dict[str, Any]:
     return {"type": "array", "items": {"type": "string", "enum": list(ids)}, "maxItems": len(ids)}
-
-
-def _object(properties: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "type": "object",
-        "properties": dict(properties),
-        "required": list(properties),
-        "additionalProperties": False,
-    }

@@ -151,8 +151,9 @@ def remember(  # noqa: PLR0913  every argument is an option of the command
     from muniment import api
     from muniment.cancelling import Cancel
     from muniment.cli.projects import ask_which_memory
+    from muniment.jobs.job import id_of_task
     from muniment.jobs.remember import KIND
-    from muniment.jobs.request import RememberRequest, id_of_task
+    from muniment.jobs.request import RememberRequest
     from muniment.store.tasks import note
 
     with Cancel() as cancel:

@@ -18,13 +18,11 @@ from urllib.parse import quote, urlencode
 
 from muniment.client import results
 from muniment.client.errors import (
-    PROBLEMS,
     BadAnswer,
     Problem,
-    Unproven,
     Unreachable,
-    UntrustedWorkspace,
     WaitTimeout,
+    told_as,
 )
 from muniment.client.finding import check_word
 from muniment.client.results import (
@@ -54,7 +52,7 @@ from muniment.client.results import (
     UiOpened,
     Undone,
 )
-from muniment.errors import ConfigInvalid
+from muniment.errors import NOT_NOW, ConfigInvalid
 from muniment.names import __version__
 
 if TYPE_CHECKING:
@@ -86,9 +84,6 @@ LAST_PAUSE: Final = 2.0
 
 MAX_RETRY_AFTER: Final = 60.0
 """Seconds of a Retry-After that are obeyed."""
-
-NOT_NOW: Final = frozenset({429, 503})
-"""Statuses of answers that may be others soon."""
 
 MIN_SECRET: Final = 20
 """Characters of the shortest token of a daemon. What is shorter may be a word of the contract itself."""
@@ -180,7 +175,7 @@ def exchange(ask: Ask, clock: Callable[[], float], deadline: float, pause: float
 
     Raises:
         Unreachable: there was none in time.
-        Unproven: somebody else takes the connections.
+        Unreachable: nobody who proves to be the daemon takes the connections.
         Problem: it is that the daemon does not do this.
         BadAnswer: it is none of this contract.
     """
@@ -194,7 +189,7 @@ def exchange(ask: Ask, clock: Callable[[], float], deadline: float, pause: float
         left = deadline - clock()
         if isinstance(outcome, Lost):
             if outcome.is_stranger and afresh:  # Once more first: the daemon may have moved.
-                raise Unproven(outcome.why)
+                raise Unreachable(outcome.why, is_stranger=True)
             is_over = left <= 0 or (outcome.may_have_arrived and not ask.repeatable)
             if is_over:
                 raise Unreachable(
@@ -238,10 +233,10 @@ def raise_problem(reply: HttpReply, workspace: str = "") -> NoReturn:
     code, message = said.get("code"), said.get("error")
     if not isinstance(code, str) or not isinstance(message, str):
         raise BadAnswer(f"the answer has the status {reply.status}, and does not say why")
-    if code in UntrustedWorkspace.codes and workspace:
+    if code == "untrusted_workspace" and workspace:
         message = f"{message} It was asked for {workspace}."
     fields = {name: said[name] for name in said.keys() - {"type", "title", "status", "error", "code"}}
-    raise PROBLEMS.get(code, Problem)(
+    raise told_as(Problem, code)(
         code, message, status=reply.status, fields=fields, retry_after=retry_after(reply)
     )
 
@@ -1017,10 +1012,10 @@ class Following:
 
         Raises:
             Unreachable: too many times (V2).
-            Unproven: somebody else takes the connections.
+            Unreachable: nobody who proves to be the daemon takes the connections.
         """
         if lost.is_stranger and self._afresh:
-            raise Unproven(lost.why)
+            raise Unreachable(lost.why, is_stranger=True)
         if self._is_away_too_long():
             raise Unreachable(lost.why)
         self._wait(None)

@@ -29,7 +29,6 @@ import httpx2
 from muniment.client.core import (
     FIRST_PAUSE,
     LAST_PAUSE,
-    NOT_NOW,
     QUIET_SECONDS,
     Ask,
     Frames,
@@ -42,7 +41,7 @@ from muniment.client.core import (
 from muniment.client.errors import BadAnswer
 from muniment.client.finding import Place, Where
 from muniment.client.transport import Connections, grow, head, looped, lost, request
-from muniment.errors import ManagedMemoryUnavailable
+from muniment.errors import NOT_NOW, ManagedMemoryUnavailable
 
 PATIENCE_SECONDS: Final = 20.0
 """Seconds for which what was not taken is sent again: a daemon is started anew in one or two."""
@@ -98,9 +97,7 @@ class McpPipe:
             "x-muniment-trust": trust,
         }
         self._tell = tell
-        self._asked: dict[str | int, asyncio.Task[None]] = {}
-        self._modern: set[str | int] = set()
-        self._streams: set[asyncio.Task[None]] = set()
+        self._asked: dict[str | int, tuple[asyncio.Task[None], Message]] = {}
         self._notified: asyncio.Queue[Message] = asyncio.Queue(MAX_NOTIFICATIONS)
         self._notifying: asyncio.Task[None] | None = None
         self._following: asyncio.Task[None] | None = None
@@ -114,22 +111,18 @@ class McpPipe:
         if isinstance(request_id, str | int) and isinstance(method, str):
             if len(self._asked) >= MAX_IN_FLIGHT:
                 text = f"{MAX_IN_FLIGHT} requests are under way; try again later"
-                await self._fail(request_id, BUSY, text)
+                await self._fail(request_id, _NotAnswered(text, BUSY))
                 return
             if method == "initialize":
                 self._hello, self._session = message, {}
-            if _version_of(message) is not None:
-                self._modern.add(request_id)
             running = asyncio.create_task(self._answered(request_id, message))
-            self._asked[request_id] = running
-            if method == _LISTEN:
-                self._streams.add(running)
-                running.add_done_callback(self._streams.discard)
+            self._asked[request_id] = running, message
             running.add_done_callback(lambda done: self._forget(request_id, done))
             return
         cancelled = _params(message).get("requestId") if method == "notifications/cancelled" else None
-        if isinstance(cancelled, str | int) and cancelled in self._modern:
-            self._asked[cancelled].cancel()  # To close its stream is how a request of 2026 is cancelled.
+        asked = self._asked.get(cancelled) if isinstance(cancelled, str | int) else None
+        if asked is not None and _version_of(asked[1]) is not None:
+            asked[0].cancel()  # To close its stream is how a request of 2026 is cancelled.
             return
         if self._notifying is None:
             self._notifying = asyncio.create_task(self._notify())
@@ -138,33 +131,33 @@ class McpPipe:
 
     async def finish(self, seconds: float) -> None:
         """Wait for the answers that are still to come, but for streams of changes; then end the session."""
-        for each in (*self._streams, *([] if self._following is None else [self._following])):
-            each.cancel()
+        streams = [running for running, message in self._asked.values() if message["method"] == _LISTEN]
+        for each in (*streams, self._following):
+            if each is not None:
+                each.cancel()
         with suppress(TimeoutError):  # Q2
             async with asyncio.timeout(seconds):
                 await self._notified.join()
-                await asyncio.gather(*self._asked.values(), return_exceptions=True)
+                await asyncio.gather(*(each for each, _ in self._asked.values()), return_exceptions=True)
         await self.close()
 
     async def close(self) -> None:
         """End the session, and close the connections."""
-        for each in (*self._asked.values(), self._following, self._notifying):
+        for each in (*(each for each, _ in self._asked.values()), self._following, self._notifying):
             if each is not None:
                 each.cancel()
         if _SESSION in self._session:
             # Else the daemon ends it after a while without requests.
-            with suppress(_NotAnswered, httpx2.TransportError, TimeoutError):
-                async with asyncio.timeout(1), aclosing(self._sent("DELETE", None)) as answer:
-                    async for _ in answer:
-                        pass
+            with suppress(_NotAnswered, TimeoutError):
+                async with asyncio.timeout(1):
+                    await self._done("DELETE", None)
         self._line.close()
         for transport in self._line.retired():
             await transport.aclose()
 
     def _forget(self, request_id: str | int, done: asyncio.Task[None]) -> None:
-        if self._asked.get(request_id) is done:
+        if request_id in self._asked and self._asked[request_id][0] is done:
             del self._asked[request_id]
-            self._modern.discard(request_id)
 
     async def _answered(self, request_id: str | int, message: Message) -> None:
         """Send a request, and tell the host everything that comes of it (Q2)."""
@@ -182,21 +175,19 @@ class McpPipe:
         except Exception as defect:  # noqa: BLE001  the host waits for an answer, whatever this is
             why = _NotAnswered(f"the message was not passed on ({type(defect).__name__})")
         if not is_answered:
-            await self._fail(request_id, why.number, str(why), **why.more)
+            await self._fail(request_id, why)
 
-    async def _fail(self, request_id: str | int, number: int, text: str, **more: Any) -> None:
-        error = {"code": number, "message": text, **more}
-        await self._say({"jsonrpc": "2.0", "id": request_id, "error": error})
+    async def _fail(self, request_id: str | int, why: _NotAnswered) -> None:
+        await self._say({"jsonrpc": "2.0", "id": request_id, "error": why.error})
 
     async def _notify(self) -> None:
         """Send the notifications of the host, one after the other, until cancelled."""
         while True:
             message = await self._notified.get()
             try:
-                async for _ in self._posted(message):
-                    pass
-            except _NotAnswered:
-                pass  # Nobody waits for an answer to it.
+                with suppress(_NotAnswered):  # Nobody waits for an answer to it.
+                    async for _ in self._posted(message):
+                        pass
             finally:
                 self._notified.task_done()
             if message.get("method") == "notifications/initialized" and self._following is None:
@@ -207,18 +198,19 @@ class McpPipe:
 
     async def _posted(self, message: Message) -> AsyncGenerator[Message]:
         """What comes of a message; the session is begun again where the daemon does not know it (Q3)."""
-        session = self._session
-        try:
-            async with aclosing(self._sent("POST", message)) as said:
-                async for each in said:
-                    yield each
-        except _NoSession:
+        session, is_again = self._session, False
+        while True:
+            try:
+                async with aclosing(self._sent("POST", message)) as said:
+                    async for each in said:
+                        yield each
+            except _NotAnswered as reason:
+                if is_again or not reason.is_forgotten:
+                    raise
+            else:
+                return
             await self._begin_again(session)
-        else:
-            return
-        async with aclosing(self._sent("POST", message)) as said:
-            async for each in said:
-                yield each
+            is_again = True
 
     async def _begin_again(self, session: Mapping[str, str]) -> None:
         async with self._beginning:
@@ -226,9 +218,7 @@ class McpPipe:
                 return  # Another request has done so.
             self._session = {}
             for message in (self._hello, {"jsonrpc": "2.0", "method": "notifications/initialized"}):
-                async with aclosing(self._sent("POST", message)) as said:
-                    async for _ in said:
-                        pass
+                await self._done("POST", message)
 
     async def _follow(self) -> None:
         """Tell the host what the daemon says by itself, until cancelled."""
@@ -240,34 +230,38 @@ class McpPipe:
                     async for each in said:
                         pause = FIRST_PAUSE
                         await self._say(each)
-            except _NoSession:
-                with suppress(_NotAnswered):
-                    await self._begin_again(session)
-            except _NotAnswered:
-                pass  # It may by and by.
+            except _NotAnswered as reason:  # It may by and by.
+                if reason.is_forgotten:
+                    with suppress(_NotAnswered):
+                        await self._begin_again(session)
             await asyncio.sleep(pause)
             pause = min(pause * 2, LAST_PAUSE)
+
+    async def _done(self, method: str, message: Message | None) -> None:
+        """Send something of which nothing is told. Raises as `_sent`."""
+        async with aclosing(self._sent(method, message)) as said:
+            async for _ in said:
+                pass
 
     async def _sent(self, method: str, message: Message | None) -> AsyncGenerator[Message]:
         """The messages of one answer.
 
         Raises:
-            _NoSession: the daemon does not know the session.
-            _NotAnswered: it does not answer, or says no.
+            _NotAnswered: the daemon does not answer, says no, or does not know the session.
         """
         deadline, pause, afresh = time.monotonic() + PATIENCE_SECONDS, FIRST_PAUSE, False
         headers: dict[str, str] = {}
         body = None if message is None else _encoded(message)
+        outcome: Lost | HttpReply
         while True:
-            opened = self._opened(afresh=afresh)
-            outcome: Lost | HttpReply
-            if isinstance(opened, Lost):
-                outcome = opened
-            else:
-                where, transport = opened
-                headers = self._headers_of(message)
-                ask = Ask(method, self._path, headers, body)
-                try:
+            try:
+                opened = self._line.open(afresh=afresh)
+                if isinstance(opened, Lost):
+                    outcome = opened
+                else:
+                    where, transport = opened
+                    headers = self._headers_of(message)
+                    ask = Ask(method, self._path, headers, body)
                     response = await transport.handle_async_request(request(where, ask, QUIET_SECONDS))
                     async with aclosing(response):
                         if response.status_code in {_OK, _ACCEPTED}:
@@ -275,10 +269,11 @@ class McpPipe:
                                 yield each
                             return
                         outcome = await _whole(response, where)
-                except httpx2.TransportError as error:
-                    outcome = lost(error)
-                except BadAnswer as error:
-                    raise _NotAnswered(str(error)) from None
+            except httpx2.TransportError as error:
+                outcome = lost(error)
+            except (BadAnswer, ManagedMemoryUnavailable) as error:
+                number = INTERNAL_ERROR if isinstance(error, BadAnswer) else UNREACHABLE
+                raise _NotAnswered(str(error), number) from None
             if isinstance(outcome, Lost):
                 if outcome.may_have_arrived or time.monotonic() > deadline:
                     raise _NotAnswered(f"the daemon cannot be reached: {outcome.why}", UNREACHABLE)
@@ -289,12 +284,6 @@ class McpPipe:
                 pause = retry_after(outcome) or pause
             await asyncio.sleep(pause)
             pause = min(pause * 2, LAST_PAUSE)
-
-    def _opened(self, *, afresh: bool) -> tuple[Where, httpx2.AsyncHTTPTransport] | Lost:
-        try:
-            return self._line.open(afresh=afresh)
-        except ManagedMemoryUnavailable as error:
-            raise _NotAnswered(str(error), UNREACHABLE) from None
 
     def _headers_of(self, message: Message | None) -> dict[str, str]:
         version = None if message is None else _version_of(message)
@@ -331,27 +320,33 @@ class McpPipe:
 
 
 class _NotAnswered(Exception):
-    """There is no answer of the daemon; the text says why."""
+    """There is no answer of the daemon; the text says why.
+
+    Attributes:
+        error: of JSON-RPC.
+        is_forgotten: the daemon does not know the session.
+    """
+
+    is_forgotten = False
 
     def __init__(self, text: str, number: int = INTERNAL_ERROR, **more: Any) -> None:
-        self.number, self.more = number, more
+        self.error = {"code": number, "message": text, **more}
         super().__init__(text)
-
-
-class _NoSession(_NotAnswered):
-    """The daemon does not know the session."""
 
 
 def _refusal(reply: HttpReply, *, of_session: bool) -> _NotAnswered:
     """Why there is no answer: in the words of the protocol, or in those of a problem."""
     said = decoded(reply.body, reply.secret)
-    if isinstance(said, dict) and isinstance(error := said.get("error"), dict):
+    document = said if isinstance(said, dict) else {}
+    if isinstance(error := document.get("error"), dict):
         number = error.get("code")
-        kind = _NoSession if reply.status == _NOT_FOUND and of_session else _NotAnswered
         more = {"data": error["data"]} if "data" in error else {}
-        return kind(str(error.get("message")), number if isinstance(number, int) else INTERNAL_ERROR, **more)
-    if isinstance(said, dict) and isinstance(said.get("code"), str):
-        return _NotAnswered(f"{said.get('title')} [{said['code']}]")
+        told = number if isinstance(number, int) else INTERNAL_ERROR
+        refusal = _NotAnswered(str(error.get("message")), told, **more)
+        refusal.is_forgotten = reply.status == _NOT_FOUND and of_session
+        return refusal
+    if isinstance(document.get("code"), str):
+        return _NotAnswered(f"{document.get('title')} [{document['code']}]")
     return _NotAnswered(f"the daemon answered {reply.status}; is this a daemon with MCP?")
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, get_args
 
-from muniment.client.errors import FAILURES, TaskFailed
+from muniment.client.errors import TaskFailed, told_as
 
 # -- results -----------------------------------------------------------------------------------------
 
@@ -355,15 +355,18 @@ class Task:
         if self.result is not None:
             return self.result
         error = self.error or TaskError("cancelled", "The task was cancelled; nothing was written.")
-        failure = FAILURES.get(error.code, TaskFailed)
         message = error.message
         if error.meant is not None:
             message += f" Meant are {error.meant} things, and {error.limit} may go at once."
-        raised = failure(
-            error.code, message, task_id=self.task_id, review_id=error.review_id, paths=error.paths
+        raise told_as(TaskFailed, error.code)(
+            error.code,
+            message,
+            task_id=self.task_id,
+            review_id=error.review_id,
+            paths=error.paths,
+            meant=error.meant,
+            limit=error.limit,
         )
-        raised.meant, raised.limit = error.meant, error.limit
-        raise raised
 
 
 @dataclass(frozen=True, slots=True)

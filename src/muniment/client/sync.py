@@ -82,7 +82,7 @@ class Client:
         Unreachable: the daemon did not answer in time.
         Problem: it does not do what it was asked; a class of it says why.
         BadAnswer: what answered does not speak the contract.
-        ClientClosed: this was closed.
+        ClientError: this was closed.
         ManagedMemoryUnavailable: the home does not say where its daemon is.
         ConfigInvalid: an id, key or digest among the arguments can be none; before anything is sent.
     A call raises more than these only where it says so.
@@ -93,7 +93,7 @@ class Client:
         token: for `url`; with the home: instead of the owner's.
         client_id: one of the token's ids; the client then sees that id's tasks only.
         workspace: a directory in it, or its key; None: the current directory. What is asked of one that the
-            daemon does not serve is an `UntrustedWorkspace`, which says how to have it served.
+            daemon does not serve is a `Problem` that says how to have it served.
         home: None: `$MUNIMENT_HOME`, else `~/.muniment`.
         timeout: seconds of a call with all its tries.
 
@@ -134,7 +134,7 @@ class Client:
     def close(self) -> None:
         """Close the connections; tasks go on.
 
-        A call under way ends with `ClientClosed`, or with `Unreachable` where what it asked may have been
+        A call under way ends with `client_closed`, or with `Unreachable` where what it asked may have been
         carried out.
         """
         self._shell.close()

@@ -37,7 +37,6 @@ import httpcore2
 import httpx2
 
 from muniment.client.core import (
-    NOT_NOW,
     OK,
     Ask,
     ClientCore,
@@ -49,9 +48,10 @@ from muniment.client.core import (
     Try,
     decoded,
 )
-from muniment.client.errors import BadAnswer, ClientClosed
+from muniment.client.errors import BadAnswer, client_closed
 from muniment.client.finding import Place, Where
 from muniment.client.results import Event
+from muniment.errors import NOT_NOW
 from muniment.names import UNIX_ADDRESS, hello_key, hello_name, hello_proof
 from muniment.portable import IS_LINUX
 
@@ -182,12 +182,12 @@ class Connections(Generic[C]):
             afresh: look again where it is.
 
         Raises:
-            ClientClosed: there is nothing more to be sent.
+            ClientError: closed; there is nothing more to be sent.
             ManagedMemoryUnavailable: what says where it is cannot be relied on.
         """
         with self._lock:
             if self._is_closed:
-                raise ClientClosed
+                raise client_closed()
             if afresh or self._current is None:
                 where = self._place.find()
                 if where is None:

@@ -201,7 +201,7 @@ def check_entry(data: bytes, rel: str, content: Content) -> None:
             be written, and waits for review.
 
     Raises:
-        NotText: the bytes are not UTF-8 or hold NUL, or an escape spells half a character.
+        ToolError: the bytes are not UTF-8 or hold NUL, or an escape spells half a character.
         ContentRejected: a gate refuses the file; `rule` is its name, the message names line and rule.
 
     Cost: about 40 µs for an ordinary entry.

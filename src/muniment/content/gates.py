@@ -32,7 +32,7 @@ import unicodedata
 from collections.abc import Collection, Iterator
 from typing import Final
 
-from muniment.errors import ContentRejected, NotText
+from muniment.errors import ContentRejected, ToolError
 from muniment.kernel.path import MAX_MARKS, overlong_run
 
 GATES: Final = ("control", "ansi", "bidi", "tag-chars", "zero-width")
@@ -87,12 +87,12 @@ def decode(data: bytes) -> str:
     """`data` as text: the encoding gate, which no policy switches off.
 
     Raises:
-        NotText: the bytes are not UTF-8 (overlong forms and surrogates are not either), or hold NUL.
+        ToolError: the bytes are not UTF-8 (overlong forms and surrogates are not either), or hold NUL.
     """
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as problem:
-        raise NotText(f"this is not UTF-8 text: byte {problem.start + 1}") from None
+        raise ToolError(f"this is not UTF-8 text: byte {problem.start + 1}", code="not_text") from None
     _require_no_nul(text)
     return text
 
@@ -101,13 +101,15 @@ def encode(text: str) -> bytes:
     """`text` as the bytes of a file.
 
     Raises:
-        NotText: the text holds NUL or half a surrogate pair, which have no place in UTF-8 text.
+        ToolError: the text holds NUL or half a surrogate pair, which have no place in UTF-8 text.
     """
     _require_no_nul(text)
     try:
         return text.encode("utf-8")
     except UnicodeEncodeError as problem:
-        raise NotText(f"this is not text: half a character at {problem.start + 1}") from None
+        raise ToolError(
+            f"this is not text: half a character at {problem.start + 1}", code="not_text"
+        ) from None
 
 
 def check_text(text: str, reject: Collection[str]) -> None:
@@ -156,7 +158,7 @@ def _line_at(text: str, offset: int) -> int:
 
 def _require_no_nul(text: str) -> None:
     if "\0" in text:
-        raise NotText("this is not text: it holds NUL")
+        raise ToolError("this is not text: it holds NUL", code="not_text")
 
 
 def _refusing(text: str, position: int) -> Iterator[str]:

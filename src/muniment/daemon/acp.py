@@ -24,7 +24,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from queue import SimpleQueue
@@ -36,7 +36,7 @@ from muniment.daemon import asking
 from muniment.daemon.asking import loads
 from muniment.daemon.contract import MAX_BODY_BYTES, HttpProblem, sentence_of
 from muniment.daemon.work import Workspace
-from muniment.lane import BACKSTOP_SECONDS, MAX_PENDING, OWNER, Kind, Originator, Task, Work
+from muniment.lane import BACKSTOP_SECONDS, MAX_PENDING, OWNER, Ended, Kind, Originator, Task, Work
 from muniment.names import __version__
 from muniment.store.audit import timestamp
 
@@ -54,6 +54,8 @@ from muniment.store.audit import timestamp
 MAX_LINE_BYTES: Final = MAX_BODY_BYTES
 """Bytes of a line: as of a body over HTTP, a fact of 64 KiB however it is escaped."""
 
+_TOO_LONG: Final = f"The line has more than {MAX_LINE_BYTES} bytes."
+
 PARSE_ERROR: Final = -32700
 INVALID_REQUEST: Final = -32600
 METHOD_NOT_FOUND: Final = -32601
@@ -66,39 +68,17 @@ Id = str | int
 
 
 @dataclass(frozen=True, slots=True)
-class RpcRequest:
-    """What wants an answer."""
-
-    id: Id
-    method: str
-    params: Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Notification:
-    """What wants none."""
-
-    method: str
-    params: Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Answered:
-    """An answer of the other side, to something that was never asked."""
-
-
-class MalformedMessage(Exception):
-    """What is no message.
+class RpcMessage:
+    """What the other side says.
 
     Attributes:
-        id: of the request that it was to be, where that can be told.
-        number: of JSON-RPC, for what is wrong.
-        code: likewise, in words.
+        method: what is asked; None: nothing is, it answers what it was never asked.
+        id: of a request; None: it wants no answer.
     """
 
-    def __init__(self, number: int, code: str, message: str, request_id: Id | None = None) -> None:
-        self.number, self.code, self.id = number, code, request_id
-        super().__init__(message)
+    method: str | None = None
+    params: Mapping[str, Any] = field(default_factory=dict)
+    id: Id | None = None
 
 
 class Lines:
@@ -128,32 +108,31 @@ class Lines:
             self._line += part
 
 
-def read_message(line: bytes) -> RpcRequest | Notification | Answered:
-    """The message of a line.
-
-    Raises:
-        Malformed: it holds none (J2).
-    """
+def read_message(line: bytes) -> RpcMessage | bytes:
+    """The message of a line; or, of a line that holds none (J2), the answer to it."""
     try:
         found = loads(line)
     except ValueError:
-        raise MalformedMessage(
-            PARSE_ERROR, "invalid_json", "The line is no JSON, or JSON of two meanings."
-        ) from None
+        return failed(None, PARSE_ERROR, "invalid_json", "The line is no JSON, or JSON of two meanings.")
     if not isinstance(found, dict) or found.get("jsonrpc") != "2.0":
-        raise MalformedMessage(INVALID_REQUEST, "invalid_request", "The line is no JSON-RPC 2.0 object.")
+        return _invalid("The line is no JSON-RPC 2.0 object.")
     if "method" not in found and ("result" in found or "error" in found):
-        return Answered()
+        return RpcMessage()
     method, request_id, params = found.get("method"), found.get("id"), found.get("params", {})
     if not isinstance(method, str):
-        raise MalformedMessage(INVALID_REQUEST, "invalid_request", "`method` must be a text.")
+        return _invalid("`method` must be a text.")
     if "id" not in found:
-        return Notification(method, params if isinstance(params, dict) else {})
+        return RpcMessage(method, params if isinstance(params, dict) else {})
     if isinstance(request_id, bool) or not isinstance(request_id, str | int):
-        raise MalformedMessage(INVALID_REQUEST, "invalid_request", "`id` must be a text or a whole number.")
+        return _invalid("`id` must be a text or a whole number.")
     if not isinstance(params, dict):
-        raise MalformedMessage(INVALID_PARAMS, "invalid_request", "`params` must be an object.", request_id)
-    return RpcRequest(request_id, method, params)
+        return failed(request_id, INVALID_PARAMS, "invalid_request", "`params` must be an object.")
+    return RpcMessage(method, params, request_id)
+
+
+def _invalid(text: str) -> bytes:
+    """The answer to what is no request, or none that may be."""
+    return failed(None, INVALID_REQUEST, "invalid_request", text)
 
 
 def succeeded(request_id: Id, result: Mapping[str, Any]) -> bytes:
@@ -200,17 +179,7 @@ _WANTED: Final = {"remember": asking.remember, "forget": asking.forget, "dream":
 REST_SECONDS: Final = 1.0
 """Seconds that a look is given to end once everything is to; it takes some milliseconds."""
 
-_CANCEL: Final = "$/cancel_request"
-
 _Reason = Literal["asked", "backstop"]
-
-
-class _Failed(Exception):
-    """A task that failed, with the error that it ended with."""
-
-    def __init__(self, error: Mapping[str, Any]) -> None:
-        self.error = error
-        super().__init__(error["code"])
 
 
 @dataclass(slots=True)
@@ -226,7 +195,7 @@ class _Pending:
     kind: Kind | None
     until: float
     cancel: Cancel
-    future: Future[Mapping[str, Any]]
+    future: Future[Ended]
     reason: _Reason | None = None
 
     def interrupt(self, reason: _Reason) -> None:
@@ -243,13 +212,13 @@ class _Looks:
     """
 
     def __init__(self) -> None:
-        self._asked: SimpleQueue[tuple[Future[Mapping[str, Any]], Callable[[], Mapping[str, Any]]] | None]
+        self._asked: SimpleQueue[tuple[Future[Ended], Callable[[], Ended]] | None]
         self._asked = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="look", daemon=True)
         self._thread.start()
 
-    def submit(self, do: Callable[[Cancel], Mapping[str, Any]], cancel: Cancel) -> Future[Mapping[str, Any]]:
-        future: Future[Mapping[str, Any]] = Future()
+    def submit(self, do: Callable[[Cancel], Ended], cancel: Cancel) -> Future[Ended]:
+        future: Future[Ended] = Future()
         self._asked.put((future, partial(do, cancel)))
         return future
 
@@ -311,12 +280,13 @@ class HostSession:
     def receive(self, line: bytes | None) -> None:
         """Take a line of the host; None: one that was too long."""
         if line is None:
-            self._send(failed(None, *_TOO_LONG))
+            self._send(failed(None, PARSE_ERROR, "body_too_large", _TOO_LONG))
         elif line.strip():
-            try:
-                self._take(read_message(line))
-            except MalformedMessage as error:
-                self._send(failed(error.id, error.number, error.code, str(error)))
+            message = read_message(line)
+            if isinstance(message, bytes):
+                self._send(message)
+            else:
+                self._take(message)
 
     def expire(self) -> None:
         """Give up whatever has had its time (A2)."""
@@ -333,45 +303,43 @@ class HostSession:
         self._tasks.shutdown()
         return self._looks.close()
 
-    def _take(self, message: RpcRequest | Notification | Answered) -> None:
+    def _take(self, message: RpcMessage) -> None:
         match message:
-            case RpcRequest():
+            case RpcMessage(method=str(method), id=str() | int() as request_id):
                 try:
-                    self._answer(message)
+                    self._answer(request_id, method, message.params)
                 except HttpProblem as problem:
-                    self._send(_failure(message.id, {"code": problem.code, **problem.fields}))
-            case Notification(params=params) if message.method == _CANCEL:
+                    self._send(_failure(request_id, {"code": problem.code, **problem.fields}))
+            case RpcMessage(method="$/cancel_request", params=params):
                 wanted = params.get("requestId", params.get("id"))
                 self._interrupt("asked", lambda request_id, _: _is_same(request_id, wanted))
             case _:
-                events.emit("acp_ignored", what=type(message).__name__.lower())
+                events.emit("acp_ignored", what="answered" if message.method is None else "notification")
 
-    def _answer(self, request: RpcRequest) -> None:
-        method = request.method.removeprefix("_")
-        if request.method == "initialize":
-            self._send(succeeded(request.id, _introduction()))
+    def _answer(self, request_id: Id, asked: str, params: Mapping[str, Any]) -> None:
+        method = asked.removeprefix("_")
+        if asked == "initialize":
+            self._send(succeeded(request_id, _introduction()))
         elif method == AVAILABILITY:
-            self._begin(request.id, None, self._is_available)
+            self._begin(request_id, None, self._is_available)
         elif (kind := METHODS.get(method)) is not None:
-            params = {name: value for name, value in request.params.items() if name != "_meta"}
-            wanted = _WANTED[kind](params, self._workspace)
-            self._begin(request.id, kind, partial(self._carry_out, kind, wanted))
+            document = {name: value for name, value in params.items() if name != "_meta"}
+            wanted = _WANTED[kind](document, self._workspace)
+            self._begin(request_id, kind, partial(self._carry_out, kind, wanted))
         else:
-            text = "There is no such method."
-            self._send(failed(request.id, METHOD_NOT_FOUND, "method_not_found", text))
+            self._send(failed(request_id, METHOD_NOT_FOUND, "method_not_found", "There is no such method."))
 
-    def _begin(self, request_id: Id, kind: Kind | None, do: Callable[[Cancel], Mapping[str, Any]]) -> None:
+    def _begin(self, request_id: Id, kind: Kind | None, do: Callable[[Cancel], Ended]) -> None:
         """Have something done for a request, once everything before it of its sort is.
 
         Raises:
             Problem: too much of its sort is pending (A5).
-            Malformed: the id is that of a request that is pending.
         """
+        if request_id in self._pending:  # Which this thread alone adds to.
+            self._send(_invalid("A request with this `id` is pending; it goes on."))
+            return
         executor = self._looks if kind is None else self._tasks
         with self._lock:
-            if request_id in self._pending:
-                text = "A request with this `id` is pending; it goes on."
-                raise MalformedMessage(INVALID_REQUEST, "invalid_request", text)
             alike = [each for each in self._pending.values() if (each.kind is None) == (kind is None)]
             if len(alike) >= MAX_PENDING:
                 raise HttpProblem("remember_queue_full")
@@ -381,10 +349,10 @@ class HostSession:
             self._pending[request_id] = pending
         future.add_done_callback(partial(self._over, request_id, pending))
 
-    def _is_available(self, _: Cancel) -> Mapping[str, Any]:
-        return {"available": self._workspace.problem() is None}
+    def _is_available(self, _: Cancel) -> Ended:
+        return Ended("completed", {"available": self._workspace.problem() is None})
 
-    def _carry_out(self, kind: Kind, wanted: asking.WantedTask, cancel: Cancel) -> Mapping[str, Any]:
+    def _carry_out(self, kind: Kind, wanted: asking.WantedTask, cancel: Cancel) -> Ended:
         self._accepted += 1
         now = timestamp(datetime.now(UTC))
         task = Task(
@@ -400,27 +368,26 @@ class HostSession:
             shown=wanted.shown,
             arguments=wanted.arguments,
         )
-        ended = self._work(task, cancel, lambda _: None)
-        if ended.result is None:
-            raise _Failed(ended.error or {"code": "cancelled"})
-        return ended.result
+        return self._work(task, cancel, lambda _: None)
 
-    def _over(self, request_id: Id, pending: _Pending, future: Future[Mapping[str, Any]]) -> None:
+    def _over(self, request_id: Id, pending: _Pending, future: Future[Ended]) -> None:
         with self._lock:
             del self._pending[request_id]
         pending.cancel.close()
         kind = pending.kind or "remember"
-        error = None if future.cancelled() else future.exception()
-        if future.cancelled() or (isinstance(error, _Failed) and error.error["code"] == "cancelled"):
-            codes = {"asked": "cancelled", "backstop": f"{kind}_timeout", None: f"{kind}_failed"}
-            self._send(_failure(request_id, {"code": codes[pending.reason]}))
-        elif isinstance(error, _Failed):
-            self._send(_failure(request_id, error.error))
-        elif isinstance(error, Exception):
-            events.emit_defect("task_broke", error)
-            self._send(_failure(request_id, {"code": f"{kind}_failed"}))
+        if not future.cancelled() and (defect := future.exception()) is not None:
+            events.emit_defect("task_broke", defect)
+            ended = Ended("failed", error={"code": f"{kind}_failed"})
         else:
-            self._send(succeeded(request_id, future.result()))
+            ended = Ended("cancelled") if future.cancelled() else future.result()
+        if ended.result is not None:
+            self._send(succeeded(request_id, ended.result))
+            return
+        error = ended.error or {"code": "cancelled"}
+        if error["code"] == "cancelled":
+            codes = {"asked": "cancelled", "backstop": f"{kind}_timeout", None: f"{kind}_failed"}
+            error = {"code": codes[pending.reason]}
+        self._send(_failure(request_id, error))
 
     def _interrupt(self, reason: _Reason, which: Callable[[Id, _Pending], bool]) -> None:
         with self._lock:
@@ -429,30 +396,24 @@ class HostSession:
             each.interrupt(reason)
 
 
-_TOO_LONG: Final = (
-    PARSE_ERROR,
-    "body_too_large",
-    f"The line has more than {MAX_LINE_BYTES} bytes.",
-)
-
-
 def _is_same(one: Id, other: object) -> bool:
     """Whether two ids are one; in JSON, unlike here, true is not 1."""
     return type(one) is type(other) and one == other
 
 
+def number_of(code: str) -> int:
+    """The number of JSON-RPC for a code of a task or request."""
+    if code == "cancelled":
+        return CANCELLED
+    if code.startswith("invalid_"):
+        return INVALID_PARAMS
+    return INTERNAL_ERROR if code.endswith("_failed") else FAILED
+
+
 def _failure(request_id: Id, error: Mapping[str, Any]) -> bytes:
     """The answer for a task or request that failed with `error`."""
     code = error["code"]
-    if code == "cancelled":
-        number = CANCELLED
-    elif code.startswith("invalid_"):
-        number = INVALID_PARAMS
-    elif code.endswith("_failed"):
-        number = INTERNAL_ERROR
-    else:
-        number = FAILED
-    return failed(request_id, number, code, sentence_of(code), error)
+    return failed(request_id, number_of(code), code, sentence_of(code), error)
 
 
 def _introduction() -> Mapping[str, Any]:

@@ -38,7 +38,7 @@ from muniment.errors import (
     DeadlineExceeded,
     MunimentError,
     QueueFull,
-    RecallFailed,
+    recall_failed,
 )
 from muniment.fence.pool import shared_zygote
 from muniment.jobs.place import Place
@@ -208,7 +208,7 @@ def _outcome(running: asyncio.Future[Recalled]) -> Recalled:
             return Recalled(error=error)
         case _:
             events.emit_defect("memory_retrieval_failed", error)
-            return Recalled(error=RecallFailed(type(error).__name__))
+            return Recalled(error=recall_failed(type(error).__name__))
 
 
 # -- core --------------------------------------------------------------------------------------------

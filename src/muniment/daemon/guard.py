@@ -164,13 +164,8 @@ class Protocol(H11Protocol):
             self.transport.close()
             return
         problem = HttpProblem("invalid_http")
-        body = json.dumps(problem.body()).encode()
-        headers = [
-            *HEADERS,
-            (b"content-type", b"application/problem+json"),
-            (b"content-length", str(len(body)).encode()),
-            (b"connection", b"close"),
-        ]
+        headers, body = _rendered(problem)
+        headers = [*HEADERS, *headers, _CLOSE]
         for event in (
             h11.Response(status_code=problem.status, headers=headers, reason=b"Bad Request"),
             h11.Data(data=body),
@@ -492,15 +487,17 @@ def _problem(error: BaseException, method: str) -> HttpProblem:
 
 
 async def _answer(problem: HttpProblem, send: Callable[[Message], Awaitable[None]]) -> None:
-    body = json.dumps(problem.body()).encode()
-    headers = {
-        **problem.headers,
-        "content-type": "application/problem+json",
-        "content-length": str(len(body)),
-    }
-    raw = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
-    await send({"type": "http.response.start", "status": problem.status, "headers": raw})
+    headers, body = _rendered(problem)
+    await send({"type": "http.response.start", "status": problem.status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
+
+
+def _rendered(problem: HttpProblem) -> tuple[list[tuple[bytes, bytes]], bytes]:
+    """The headers and the body that tell of a problem."""
+    body = json.dumps(problem.body()).encode()
+    about = {"content-type": "application/problem+json", "content-length": str(len(body))}
+    headers = {**problem.headers, **about}
+    return [(name.lower().encode(), value.encode()) for name, value in headers.items()], body
 
 
 def _values(scope: Scope, name: bytes) -> list[str]:

@@ -15,11 +15,12 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from muniment.daemon.asking import M, loads, parsed
-from muniment.daemon.contract import HTTP, MAX_BODY_BYTES, HttpProblem, Problem, as_wire
+from muniment.daemon.contract import MAX_BODY_BYTES, HttpProblem, Problem, as_wire
 from muniment.daemon.core import DaemonCore
 from muniment.daemon.guard import PRINCIPAL, SLOT, WORKSPACE, Slot
 from muniment.daemon.tokens import Principal
 from muniment.daemon.work import Workspace
+from muniment.errors import CODES
 from muniment.lane import Originator
 from muniment.names import __version__
 
@@ -409,7 +410,7 @@ def _answer(operation: Operation) -> dict[str, Any]:
 def _problems(operation: Operation) -> Iterator[tuple[str, dict[str, Any]]]:
     by_status: dict[int, list[str]] = {}
     for code in operation.all_codes:
-        by_status.setdefault(HTTP[code][0], []).append(code)
+        by_status.setdefault(CODES[code].status, []).append(code)
     for status, codes in sorted(by_status.items()):
         schema = {
             "allOf": [
@@ -420,7 +421,7 @@ def _problems(operation: Operation) -> Iterator[tuple[str, dict[str, Any]]]:
         yield (
             str(status),
             {
-                "description": " ".join(f"`{code}`: {HTTP[code][1]}" for code in codes),
+                "description": " ".join(f"`{code}`: {CODES[code].sentence}" for code in codes),
                 "content": {PROBLEM: {"schema": schema}},
             },
         )

@@ -25,17 +25,20 @@ from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from muniment import events
-from muniment.adapters.mcp.memory import Backend, CommitsSince, forget_answer, owner_required, take_back
-from muniment.adapters.mcp.server import Context, MemoryServer
-from muniment.adapters.mcp.tools import (
+from muniment.adapters.mcp.memory import (
+    Backend,
+    CommitsSince,
     ForgetAnswer,
     ForgetCall,
     RememberAnswer,
     RememberCall,
-    ToolProblem,
     UndoAnswer,
+    forget_answer,
+    owner_required,
+    take_back,
 )
-from muniment.adapters.quoting import marked
+from muniment.adapters.mcp.server import Context, MemoryServer
+from muniment.adapters.telling import ToolProblem, marked
 from muniment.content.gates import one_line
 from muniment.daemon import asking
 from muniment.daemon.contract import MAX_BODY_BYTES, HttpProblem, RecallBody, sentence_of

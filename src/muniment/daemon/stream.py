@@ -221,7 +221,12 @@ class Stream:
                     await asyncio.sleep(0)  # Others have their turn, however much there is to catch up with.
                 replayed += len(frames)
                 if replay_end is not None and number >= replay_end:
-                    frames.append(_replay_complete(number, replayed))
+                    counted = {
+                        "lastReplayedEventId": number,
+                        "lastEventId": number,
+                        "replayedCount": replayed,
+                    }
+                    frames.append(_control("replay_complete", counted))
                     replay_end = None
                 left = said + HEARTBEAT_SECONDS - time.monotonic()
                 if frames:
@@ -346,12 +351,6 @@ def _resync_required(reason: str, delivered: int, earliest: int) -> bytes:
     return _control(
         "state_resync_required",
         {"reason": reason, "lastDeliveredId": delivered, "earliestAvailableId": earliest},
-    )
-
-
-def _replay_complete(number: int, count: int) -> bytes:
-    return _control(
-        "replay_complete", {"lastReplayedEventId": number, "lastEventId": number, "replayedCount": count}
     )
 
 

@@ -20,18 +20,15 @@ from __future__ import annotations
 import math
 import secrets
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from itertools import chain
-from typing import Any, Final
+from typing import Final
 
-from muniment import events
-from muniment.agent.filing import RuleWriter
 from muniment.agent.model import Budget, Model, ModelError
-from muniment.agent.runner import MAX_TEXT_CHARS, Asker, Merge, UnusableAnswer
+from muniment.agent.runner import MAX_TEXT_CHARS, Asker, Merge
 from muniment.agent.updates import says_change, supersedes
 from muniment.cancelling import Cancel
 from muniment.content.admission import addressed_to_agent, check_entry
@@ -41,33 +38,24 @@ from muniment.content.markdown import relative_links
 from muniment.content.provenance import is_made_of
 from muniment.content.titles import title_of
 from muniment.content.words import STOP_WORDS, alike, comparable, features
-from muniment.errors import Cancelled, DreamFailed, DreamTimeout, MunimentError, ToolError
+from muniment.errors import MunimentError, ToolError
 from muniment.jobs.forget import expired_by, topics_of
+from muniment.jobs.job import Fruitless, Job, carry_out, once_more
 from muniment.jobs.place import Holding, Place, may_see, read_holding, reason_to_keep
 from muniment.jobs.request import (
     Counts,
     DreamRequest,
     DreamResult,
     Spared,
-    as_job_error,
-    check_task_id,
-    done_before,
-    id_of_task,
-    once_more,
-    put_on_record,
-    spent,
-    traced,
 )
-from muniment.kernel.cancel import Patience
 from muniment.kernel.change import ChangeSet, Claim, FileChange
 from muniment.kernel.decide import Judge, Policy
 from muniment.kernel.names import RelPath, Scope, Trust
 from muniment.kernel.path import CanonicalPath
 from muniment.store.audit import timestamp
-from muniment.store.catalog import View
-from muniment.store.commit import Commit, Terms, commit
+from muniment.store.commit import Commit, commit
 from muniment.store.erase import is_forgotten
-from muniment.store.ledger import CommitRow, Run, of_task
+from muniment.store.ledger import CommitRow, of_task
 from muniment.store.trust import Ruling, stamp
 from muniment.store.upkeep import view_of
 
@@ -104,9 +92,15 @@ class Same:
     going: tuple[Holding, ...]
 
 
-@dataclass(frozen=True, slots=True)
 class Findings:
-    """What was found in a scope.
+    """What a look at every entry of a scope finds.
+
+    Args:
+        place: where.
+        scope: which is bound there.
+        request: trust of the one who asks; nothing above it may be removed.
+        now: the time, as the ledger writes it.
+        budget: whose deadline and cancellation end it.
 
     Attributes:
         entries: how many there are.
@@ -118,29 +112,6 @@ class Findings:
         repeated: how many entries say what another one says.
         alike: groups of what will be left.
         kept: what would go, but may not.
-    """
-
-    scope: Scope
-    entries: int
-    unreadable: int
-    broken_links: int
-    expired: tuple[Holding, ...]
-    past: int
-    same: tuple[Same, ...]
-    repeated: int
-    alike: tuple[tuple[Holding, ...], ...]
-    kept: tuple[Spared, ...]
-
-
-def look(place: Place, scope: Scope, request: Trust, now: str, budget: Budget) -> Findings:
-    """Look at every entry of a scope.
-
-    Args:
-        place: where.
-        scope: which is bound there.
-        request: trust of the one who asks; nothing above it may be removed.
-        now: the time, as the ledger writes it.
-        budget: whose deadline and cancellation end it.
 
     Raises:
         ManagedMemoryUnavailable: the state cannot be used.
@@ -148,60 +119,43 @@ def look(place: Place, scope: Scope, request: Trust, now: str, budget: Budget) -
 
     Cost: a read, a parse and a query each entry, and 0.2 ms to compare it: half a second a thousand.
     """
-    view = view_of(place.state, place.roots[scope], place.policy, sweep=True)
-    return _Look(place, scope, request, view, budget).findings(now)
 
-
-class _Look:
-    """One look under way."""
-
-    def __init__(self, place: Place, scope: Scope, request: Trust, view: View, budget: Budget) -> None:
-        self._place, self._scope, self._request = place, scope, request
-        self._view, self._budget = view, budget
-        self._judge = Judge(place.policy)
+    def __init__(self, place: Place, scope: Scope, request: Trust, now: str, budget: Budget) -> None:
+        self._judge, self._request = Judge(place.policy), request
+        self._view = view_of(place.state, place.roots[scope], place.policy, sweep=True)
         self._names: dict[str, frozenset[str]] = {}
         self._bodies: dict[str, str] = {}
-        self._kept: list[Spared] = []
-
-    def findings(self, now: str) -> Findings:
         rows = self._view.entries()
+        self.scope, self.entries, self.unreadable, self.broken_links = scope, len(rows), 0, 0
+        self.kept: list[Spared] = []
         facts: defaultdict[str, list[Holding]] = defaultdict(list)
         past: list[Holding] = []
-        unreadable = broken = 0
         for row in rows:
-            self._budget.check()
-            holding = read_holding(self._place, self._scope, row) if row.readable else None
+            budget.check()
+            holding = read_holding(place, scope, row) if row.readable else None
             if holding is None:
-                unreadable += not row.readable
+                self.unreadable += not row.readable
                 continue
             if row.held is not None or not holding.is_as_listed or not may_see(self._judge, holding.path):
                 continue
             entry = holding.entry
-            broken += self._broken_links(entry, row.rel)
+            self.broken_links += self._broken_links(entry, row.rel)
             self._bodies[holding.path.text] = entry.body
             if row.expires is not None and row.expires <= now:
                 past.append(holding)
             elif (fact := _fact(entry)) is not None:
                 facts[fact].append(holding)
-        expired = sorted(filter(self._may_go, past), key=lambda each: (each.row.expires or "", each.path))
-        groups = [self._same(group) for group in facts.values()]
-        going = {each.path for group in groups for each in group.going}
-        standing = [each for group in facts.values() for each in group if each.path not in going]
-        outdated = tuple(self._outdated(standing))
-        going = {each.path for group in outdated for each in group.going}
-        others = [each for each in standing if each.path not in going]
-        return Findings(
-            self._scope,
-            len(rows),
-            unreadable,
-            broken,
-            tuple(expired),
-            len(past),
-            (*(group for group in groups if group.going), *outdated),
-            sum(len(group) - 1 for group in facts.values()),
-            tuple(self._alike(others)),
-            tuple(self._kept),
+        self.past = len(past)
+        self.expired = sorted(
+            filter(self._may_go, past), key=lambda each: (each.row.expires or "", each.path)
         )
+        groups = [self._same(group) for group in facts.values()]
+        standing = _without_going(chain.from_iterable(facts.values()), groups)
+        outdated = list(self._outdated(standing))
+        self.same = [*(group for group in groups if group.going), *outdated]
+        self.repeated = sum(len(group) - 1 for group in facts.values())
+        self.alike = list(self._alike(_without_going(standing, outdated)))
+        self._bodies = {}  # A model may be asked for minutes; what a whole scope says is not kept so long.
 
     def _same(self, group: Sequence[Holding]) -> Same:
         """Which of those that say the same stays (D2)."""
@@ -264,7 +218,7 @@ class _Look:
     def _may_go(self, holding: Holding) -> bool:
         reason = self._reason(holding)
         if reason is not None:
-            self._kept.append(Spared(holding.path.text, reason))
+            self.kept.append(Spared(holding.path.text, reason))
         return reason is None
 
     def _broken_links(self, entry: Entry, rel: RelPath) -> int:
@@ -275,6 +229,11 @@ class _Look:
         if directory not in self._names:
             self._names[directory] = self._view.names(directory) or frozenset()
         return name in self._names[directory]
+
+
+def _without_going(holdings: Iterable[Holding], groups: Iterable[Same]) -> list[Holding]:
+    going = {each.path for group in groups for each in group.going}
+    return [each for each in holdings if each.path not in going]
 
 
 def _fact(entry: Entry) -> str | None:
@@ -435,8 +394,7 @@ def _going(holding: Holding) -> FileChange:
 KIND: Final = "dream"
 
 
-@dataclass(slots=True)
-class _DreamTask:
+class _Dreaming(Job[DreamResult]):
     """What stays the same over the attempts of one request, and what the last one had to say.
 
     Attributes:
@@ -444,25 +402,62 @@ class _DreamTask:
         bytes: how many more bytes they may write.
     """
 
-    request: DreamRequest
-    place: Place
-    model: Model
-    id: str
-    notes: list[str] = field(default_factory=list)
-    files: int = 0
-    bytes: int = 0
+    kind = KIND
 
-    def result(self, budget: Budget | None, **more: Any) -> DreamResult:
+    def __init__(self, request: DreamRequest, place: Place, model: Model) -> None:
+        super().__init__(place, model.name, request.trust, request.task_id, is_dry=not request.yes)
+        self.request, self.model = request, model
+        self.files = self.bytes = 0
+
+    def check(self) -> None:
+        """Whatever is asked of a dream is the same."""
+
+    def body(self) -> DreamResult:
+        scopes = self.place.chosen(self.request.scope)
+        self.begin(self.place.policy.limits)
+        return once_more(self.place.policy, KIND, self.id, lambda: _attempt(self, scopes))
+
+    def result(self, counts: Counts, gone: Collection[str] = (), over: Collection[str] = ()) -> DreamResult:
+        """What it has to say, where some entries went, of which some were over."""
         return DreamResult(
-            task_id=self.id,
-            decided_by=self.model.name,
-            policy=self.place.policy.label,
-            **spent(budget),
-            **{"summary": "", "notes": tuple(self.notes), **more},
+            self.id,
+            "completed" if self.request.yes else "preview",
+            "",
+            self.decided_by,
+            self.place.policy.label,
+            *self.spent,
+            counts=counts,
+            deduped_entries=tuple(sorted(set(gone).difference(over))),
+            expired_entries=tuple(sorted(over)),
+            notes=tuple(self.notes),
         )
 
+    def again(self, done: CommitRow) -> DreamResult:
+        known = done.known
+        gone = {change.path for change in known if change.kind == "delete"}
+        over = expired_by(self.place, done)
+        counts = Counts(merged=len(gone - over), removed_expired=len(over), rewritten=len(known) - len(gone))
+        self.notes = list(done.notes)
+        return replace(
+            self.result(counts, gone, over),
+            summary=f"done before by this task: {_told(counts)}",
+            repeated=True,
+            touched_topics=topics_of(done.changes),
+            touched_scopes=done.touched_scopes,
+        )
 
-@traced(KIND)
+    def ended(self, status: Fruitless, error: MunimentError) -> DreamResult:
+        return replace(self.result(Counts()), status=status, error=error)
+
+    def of_event(self, result: DreamResult) -> dict[str, object]:
+        return {"turns": result.turns, "seconds": round(result.seconds, 3), **result.counts.as_json()}
+
+    def trust_of(self, draft: FileChange, held: Trust | None) -> Ruling:
+        """A text that a model made of entries of one trust has that: `step_of_merge` saw to its words."""
+        asked = self.trust
+        return Ruling(asked if draft.after is None or held is None else asked.capped(held))
+
+
 def dream(request: DreamRequest, place: Place, model: Model, *, cancel: Cancel | None = None) -> DreamResult:
     """Carry out one request; what goes wrong is in the result's `error`, never raised.
 
@@ -474,65 +469,43 @@ def dream(request: DreamRequest, place: Place, model: Model, *, cancel: Cancel |
 
     Cost: about half a second for a thousand entries, besides the model.
     """
-    with ExitStack() as stack:
-        token = stack.enter_context(Cancel()) if cancel is None else cancel
-        task = _DreamTask(request, place, model, id_of_task(KIND, request.task_id))
-        budget: Budget | None = None
-        try:
-            check_task_id(task.id)
-            done = done_before(place, KIND, task.id) if request.yes else None
-            if done is not None:
-                return _again(task, done)
-            scopes = place.chosen(request.scope)
-            budget = Budget(place.policy.limits, token, place.clock)
-            result = once_more(place.policy, KIND, task.id, lambda: _attempt(task, scopes, budget))
-        except (MunimentError, ModelError) as problem:
-            error = as_job_error(problem, DreamFailed, DreamTimeout)
-            status = "cancelled" if isinstance(error, Cancelled) else "failed"
-            result = task.result(budget, status=status, error=error)
-            put_on_record(place.state, KIND, task.id, error, decided_by=model.name, policy=place.policy.label)
-    events.emit(
-        "dream_ended",
-        task_id=task.id,
-        status=result.status,
-        code=None if result.error is None else result.error.code,
-        turns=result.turns,
-        seconds=round(result.seconds, 3),
-        **result.counts.as_json(),
-    )
-    return result
+    return carry_out(_Dreaming(request, place, model), cancel)
 
 
-def _attempt(task: _DreamTask, scopes: Sequence[Scope], budget: Budget) -> DreamResult:
+def _attempt(task: _Dreaming, scopes: Sequence[Scope]) -> DreamResult:
     """Steps 1 to 5, once."""
-    policy = task.place.policy
+    place, policy = task.place, task.place.policy
     task.notes = []
     task.files, task.bytes = policy.limits.files_written, policy.limits.write_bytes
-    now = datetime.now(UTC)
-    found = [look(task.place, scope, task.request.trust, timestamp(now), budget) for scope in scopes]
+    now = timestamp(datetime.now(UTC))
+    found = [Findings(place, scope, task.trust, now, task.budget) for scope in scopes]
     rooms = [Room(each.entries - each.past, policy.changes.max_scope_share) for each in found]
     steps = [step for each, room in zip(found, rooms, strict=True) for step in steps_by_code(each, room)]
-    if not isinstance(task.model, RuleWriter):
+    if not task.is_by_rules:
         for each, room in zip(found, rooms, strict=True):
-            steps += _steps_by_model(task, each, room, budget)
-    done = _commit(task, steps, now, budget)
-    if done.repeated and (other := done_before(task.place, KIND, task.id)) is not None:
-        return _again(task, other)  # An attempt that had been given up was quicker.
+            steps += _steps_by_model(task, each, room)
+    # As of when it looked: what was over then is told to have been so.
+    terms = replace(task.terms(task.trust_of), run=replace(task.run(), at=now), stamp=stamp)
+    done = commit([step.change_set for step in steps], replace(terms, attended=task.request.attended))
+    if (earlier := task.repeated(done)) is not None:
+        return earlier
     task.notes += done.notes
-    return _result(task, budget, found, steps, done, sum(room.left for room in rooms))
+    return _result(task, found, steps, done, sum(room.left for room in rooms))
 
 
-def _steps_by_model(task: _DreamTask, found: Findings, room: Room, budget: Budget) -> Iterator[DreamStep]:
+def _steps_by_model(task: _Dreaming, found: Findings, room: Room) -> Iterator[DreamStep]:
     """Step 3, for one scope."""
-    asker = Asker(task.model, budget, secrets.token_hex(8))
+    asker = Asker(task.model, task.budget, secrets.token_hex(8))
     not_asked = 0
     for group in questions(found, task.place.policy, task.request.trust):
-        if budget.turns_left == 0:
+        if task.budget.turns_left == 0:
             not_asked += len(group)
             continue
         try:
             merges = asker.which_to_merge([each.entry.body for each in group])
-        except UnusableAnswer as problem:
+        except ModelError as problem:
+            if not problem.has_answered:
+                raise
             task.notes.append(f"{len(group)} entries that are alike stay as they are: {problem}")
             continue
         for merge in merges:
@@ -552,7 +525,7 @@ def _steps_by_model(task: _DreamTask, found: Findings, room: Room, budget: Budge
         )
 
 
-def _is_within(task: _DreamTask, step: DreamStep) -> bool:
+def _is_within(task: _Dreaming, step: DreamStep) -> bool:
     """Whether a model may still change as much as `step` does."""
     if step.size <= task.files and _bytes(step) <= task.bytes:
         return True
@@ -564,36 +537,8 @@ def _bytes(step: DreamStep) -> int:
     return sum(item.size for item in step.change_set.changes)
 
 
-def _commit(task: _DreamTask, steps: Sequence[DreamStep], now: datetime, budget: Budget) -> Commit:
-    """Step 5."""
-    request, place = task.request, task.place
-    run = Run(task.id, timestamp(now), request.trust, task.model.name, place.policy.label, KIND)
-
-    def trust(draft: FileChange, held: Trust | None) -> Ruling:
-        # A text that a model made of entries of one trust has that trust: `step_of_merge` saw to its words.
-        return Ruling(request.trust if draft.after is None or held is None else request.trust.capped(held))
-
-    terms = Terms(
-        place.policy,
-        place.roots,
-        Patience(budget.deadline, budget.cancel),
-        place.state,
-        run,
-        trust,
-        stamp=stamp,
-        dry_run=not request.yes,
-        attended=request.attended,
-    )
-    return commit([step.change_set for step in steps], terms)
-
-
 def _result(
-    task: _DreamTask,
-    budget: Budget,
-    found: Sequence[Findings],
-    steps: Sequence[DreamStep],
-    done: Commit,
-    left: int,
+    task: _Dreaming, found: Sequence[Findings], steps: Sequence[DreamStep], done: Commit, left: int
 ) -> DreamResult:
     """What happened, read from what was committed."""
     gone = {change.path for change in done.changes if change.kind == "delete"}
@@ -614,46 +559,14 @@ def _result(
         left=left,
         rejected=done.rejected,
     )
-    return task.result(
-        budget,
-        status="completed" if task.request.yes else "preview",
+    kept = of_task(task.place.state, task.id) if task.request.yes and done.changes else None
+    return replace(
+        task.result(counts, gone, over),
         summary=_summary(counts, is_preview=not task.request.yes),
-        counts=counts,
-        deduped_entries=tuple(sorted(gone - over)),
-        expired_entries=tuple(sorted(over)),
         alike=tuple(group for group in groups if len(group) > 1),
         kept=tuple(kept for each in found for kept in each.kept),
-        touched_topics=_touched_topics(task, done),
+        touched_topics=() if kept is None else topics_of(kept.changes),
         touched_scopes=done.touched_scopes if task.request.yes else (),
-    )
-
-
-def _touched_topics(task: _DreamTask, done: Commit) -> tuple[str, ...]:
-    kept = of_task(task.place.state, task.id) if task.request.yes and done.changes else None
-    return () if kept is None else topics_of(kept.changes)
-
-
-def _again(task: _DreamTask, done: CommitRow) -> DreamResult:
-    """The result of a task that committed already, as far as the ledger knows it."""
-    known = done.known
-    gone = {change.path for change in known if change.kind == "delete"}
-    over = expired_by(task.place, done)
-    counts = Counts(
-        merged=len(gone - over),
-        removed_expired=len(over),
-        rewritten=len(known) - len(gone),
-    )
-    task.notes = list(done.notes)
-    return task.result(
-        None,
-        status="completed",
-        summary=f"done before by this task: {_told(counts)}",
-        repeated=True,
-        counts=counts,
-        deduped_entries=tuple(sorted(gone - over)),
-        expired_entries=tuple(sorted(over)),
-        touched_topics=topics_of(done.changes),
-        touched_scopes=done.touched_scopes,
     )
 
 

@@ -63,7 +63,7 @@ def with_body(before: bytes, body: str) -> bytes:
     """The bytes of an entry with another body, below the front matter that it has.
 
     Raises:
-        NotText: they are not UTF-8; what is no text in them would be lost.
+        ToolError: they are not UTF-8; what is no text in them would be lost.
     """
     entry = parse(decode(before))
     return (entry.text[: len(entry.text) - len(entry.body)] + body).encode()

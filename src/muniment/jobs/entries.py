@@ -265,7 +265,7 @@ class Entries:
         """The bytes of a text that `change` takes: where the policy says so, without what looks secret.
 
         Raises:
-            NotText: it holds half a character.
+            ToolError: it holds half a character.
         """
         return encode(redacted(text) if self._place.policy.content.secrets == "redact" else text)
 

@@ -26,15 +26,13 @@ import re
 import secrets
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import ExitStack, closing
-from dataclasses import dataclass, field
+from contextlib import closing
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import islice
-from typing import Any, Final
+from typing import Final
 
-from muniment import events
-from muniment.agent.filing import RuleWriter
-from muniment.agent.model import Budget, Model, ModelError
+from muniment.agent.model import Model
 from muniment.agent.runner import MAX_OPTIONS, Asker
 from muniment.cancelling import Cancel
 from muniment.content.admission import held_for
@@ -44,16 +42,15 @@ from muniment.content.markdown import Item, NotSeparable, outline, without
 from muniment.content.negation import Says, denied, ended, turns
 from muniment.content.words import significant, vocabulary
 from muniment.errors import (
-    Cancelled,
-    ForgetFailed,
-    ForgetTimeout,
     InvalidContent,
+    JobError,
+    JobFailed,
     MunimentError,
     PathEscape,
-    PreviewChanged,
     Refusal,
     StoreConflict,
 )
+from muniment.jobs.job import Fruitless, Job, carry_out, once_more
 from muniment.jobs.place import Holding, Place, may_see, read_holding, reason_to_keep
 from muniment.jobs.request import (
     MAX_QUERY_BYTES,
@@ -63,16 +60,7 @@ from muniment.jobs.request import (
     ForgetResult,
     Removed,
     Spared,
-    as_job_error,
-    check_task_id,
-    done_before,
-    id_of_task,
-    once_more,
-    put_on_record,
-    spent,
-    traced,
 )
-from muniment.kernel.cancel import Patience
 from muniment.kernel.change import ChangeSet, FileChange, digest
 from muniment.kernel.decide import Judge
 from muniment.kernel.names import RelPath, Scope, Trust
@@ -81,8 +69,8 @@ from muniment.recall.nearest import Description, may_hold
 from muniment.recall.search import Stemmer
 from muniment.store.audit import timestamp
 from muniment.store.catalog import View
-from muniment.store.commit import Commit, Terms, commit
-from muniment.store.ledger import ChangeRow, CommitRow, RootKey, Run, source_of
+from muniment.store.commit import commit
+from muniment.store.ledger import ChangeRow, CommitRow, RootKey, source_of
 from muniment.store.trust import Ruling, assessing
 from muniment.store.upkeep import view_of
 
@@ -315,45 +303,72 @@ class _Meant:
         return self.holding.entry.body if self.item is None else self.item.text
 
 
-@dataclass(slots=True)
-class _ForgetTask:
+class _Forgetting(Job[ForgetResult]):
     """What stays the same over the attempts of one request, and what was kept in the last one."""
 
-    request: ForgetRequest
-    place: Place
-    model: Model
-    id: str
-    kept: list[Spared] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    near: tuple[str, ...] = ()
+    kind = KIND
 
-    @property
-    def is_by_rules(self) -> bool:
-        return isinstance(self.model, RuleWriter)
+    def __init__(self, request: ForgetRequest, place: Place, model: Model) -> None:
+        super().__init__(place, model.name, request.trust, request.task_id, is_dry=not request.yes)
+        self.request, self.model = request, model
+        self.query = request.query.strip()
+        self.kept: list[Spared] = []
+        self.near: tuple[str, ...] = ()
 
-    @property
-    def query(self) -> str:
-        """What is to be forgotten, trimmed."""
-        return self.request.query.strip()
-
-    @property
-    def fact(self) -> str:
-        """Its keyed digest."""
+    def check(self) -> str:
+        """Step 1, but for the words: what is asked can be told from anything else that was asked."""
+        try:
+            size = len(self.query.encode())
+        except UnicodeEncodeError:
+            raise InvalidContent("the text is not valid Unicode: it holds half of a character pair") from None
+        if size > MAX_QUERY_BYTES:
+            raise InvalidContent(
+                f"the text has {size} bytes; what is to be forgotten may have {MAX_QUERY_BYTES}"
+            )
         return self.place.state.keyed(self.query)
 
-    def result(self, budget: Budget | None, **more: Any) -> ForgetResult:
+    def body(self) -> ForgetResult:
+        scopes = self.place.chosen(self.request.scope)
+        wanted = path_of(self.query, self.place.roots) or _words(self.query)
+        self.begin(self.place.policy.limits)
+        return once_more(self.place.policy, KIND, self.id, lambda: _attempt(self, wanted, scopes))
+
+    def result(self) -> ForgetResult:
+        """That of a task that removed nothing so far."""
+        terms = self.decided_by, self.place.policy.label, *self.spent
         return ForgetResult(
-            task_id=self.id,
-            decided_by=self.model.name,
-            policy=self.place.policy.label,
+            self.id,
+            "completed" if self.request.yes else "preview",
+            "",
+            *terms,
             kept=tuple(self.kept),
             near=self.near,
-            **spent(budget),
-            **{"summary": "", "notes": tuple(self.notes), **more},
+            notes=tuple(self.notes),
         )
 
+    def again(self, done: CommitRow) -> ForgetResult:
+        removed = forgotten_by(self.place, done)
+        self.kept, self.notes = [], list(done.notes)
+        return replace(
+            self.result(),
+            summary=f"forgot before by this task: {_paths(removed) or 'what was erased since'}",
+            repeated=True,
+            removed_entries=removed,
+            touched_scopes=done.touched_scopes,
+        )
 
-@traced(KIND)
+    def ended(self, status: Fruitless, error: MunimentError) -> ForgetResult:
+        return replace(self.result(), status=status, error=error)
+
+    def trust_of(self, _draft: FileChange, held: Trust | None) -> Ruling:
+        """What is left of a file is trusted as before."""
+        return Ruling(self.trust if held is None else held, by=self.trust)
+
+    def of_event(self, result: ForgetResult) -> dict[str, object]:
+        removed = len(result.removed_entries) if result.status == "completed" else 0
+        return {"removed": removed, "turns": result.turns, "seconds": round(result.seconds, 3)}
+
+
 def forget(
     request: ForgetRequest, place: Place, model: Model, *, cancel: Cancel | None = None
 ) -> ForgetResult:
@@ -367,45 +382,7 @@ def forget(
 
     Cost: a look at every file's status, and a read of those that may hold the words.
     """
-    with ExitStack() as stack:
-        token = stack.enter_context(Cancel()) if cancel is None else cancel
-        task = _ForgetTask(request, place, model, id_of_task(KIND, request.task_id))
-        budget: Budget | None = None
-        try:
-            _check(task)
-            done = done_before(place, KIND, task.id, task.fact) if request.yes else None
-            if done is not None:
-                return _again(task, done)
-            scopes = place.chosen(request.scope)
-            wanted = path_of(task.query, place.roots) or _words(task.query)
-            budget = Budget(place.policy.limits, token, place.clock)
-            result = once_more(place.policy, KIND, task.id, lambda: _attempt(task, wanted, scopes, budget))
-        except (MunimentError, ModelError) as problem:
-            error = as_job_error(problem, ForgetFailed, ForgetTimeout)
-            status = "cancelled" if isinstance(error, Cancelled) else "failed"
-            result = task.result(budget, status=status, error=error)
-            put_on_record(place.state, KIND, task.id, error, decided_by=model.name, policy=place.policy.label)
-    events.emit(
-        "forget_ended",
-        task_id=task.id,
-        status=result.status,
-        code=None if result.error is None else result.error.code,
-        removed=len(result.removed_entries) if result.status == "completed" else 0,
-        turns=result.turns,
-        seconds=round(result.seconds, 3),
-    )
-    return result
-
-
-def _check(task: _ForgetTask) -> None:
-    """Step 1, but for the words: what is asked can be told from anything else that was asked."""
-    check_task_id(task.id)
-    try:
-        size = len(task.query.encode())
-    except UnicodeEncodeError:
-        raise InvalidContent("the text is not valid Unicode: it holds half of a character pair") from None
-    if size > MAX_QUERY_BYTES:
-        raise InvalidContent(f"the text has {size} bytes; what is to be forgotten may have {MAX_QUERY_BYTES}")
+    return carry_out(_Forgetting(request, place, model), cancel)
 
 
 def path_of(query: str, scopes: Collection[Scope]) -> CanonicalPath | None:
@@ -430,52 +407,40 @@ def _words(query: str) -> tuple[str, ...]:
     return words
 
 
-def _attempt(task: _ForgetTask, wanted: Wanted, scopes: Sequence[Scope], budget: Budget) -> ForgetResult:
+def _attempt(task: _Forgetting, wanted: Wanted, scopes: Sequence[Scope]) -> ForgetResult:
     """Steps 2 to 6, once."""
     task.kept, task.notes, task.near = [], [], ()
     place = task.place
     views = [view_of(place.state, place.roots[scope], place.policy, sweep=True) for scope in scopes]
-    matches = [match for view in views for match in _matches(task, view, wanted, budget)]
+    matches = [match for view in views for match in _matches(task, view, wanted)]
     if not isinstance(wanted, CanonicalPath):
         matches = _undenied(task, matches, wanted)
         if not matches or not task.is_by_rules:
             with closing(Stemmer()) as stemmer:
-                near = _near(task, views, matches, Description(task.query, stemmer), budget)
-                matches = (
-                    _by_rules(task, matches, near)
-                    if task.is_by_rules
-                    else _chosen(task, matches, near, budget)
-                )
+                near = _near(task, views, matches, Description(task.query, stemmer))
+                matches = _by_rules(task, matches, near) if task.is_by_rules else _chosen(task, matches, near)
     # Counted before anything is cut out: that costs a look at the whole file for each item.
     if (told := _too_many(matches, task.place.policy.changes.max_forget)) is not None:
-        return _refused(task, matches, told, budget)
+        return _refused(task, matches, told)
     change_set, matches = _change_set(matches, task.kept)
     removed = tuple(match.removed for match in matches)
     named = _named(task, change_set)
     _check_preview(task.request, named)
-    done = _commit(task, change_set, budget)
-    if done.repeated and (other := done_before(task.place, KIND, task.id, task.fact)) is not None:
-        return _again(task, other)  # An attempt that had been given up was quicker.
+    done = commit([change_set], replace(task.terms(task.trust_of), reviewed=task.trust is Trust.OWNER))
+    if (earlier := task.repeated(done)) is not None:
+        return earlier
     task.notes += done.notes
-    gone = _paths(removed)
-    if not task.request.yes:
-        return task.result(
-            budget,
-            status="preview",
-            removed_entries=removed,
-            digest=named,
-            summary=f"would forget {len(removed)}: {gone}" if removed else _nothing(task, wanted),
-        )
-    return task.result(
-        budget,
-        status="completed",
+    would = "forgot" if task.request.yes else "would forget"
+    return replace(
+        task.result(),
         removed_entries=removed,
-        touched_scopes=done.touched_scopes,
-        summary=f"forgot {len(removed)}: {gone}" if removed else _nothing(task, wanted),
+        touched_scopes=done.touched_scopes if task.request.yes else (),
+        digest=None if task.request.yes else named,
+        summary=f"{would} {len(removed)}: {_paths(removed)}" if removed else _nothing(task, wanted),
     )
 
 
-def _named(task: _ForgetTask, change_set: ChangeSet) -> str | None:
+def _named(task: _Forgetting, change_set: ChangeSet) -> str | None:
     """The digest of exactly what would go: keyed, so that who was not shown it cannot name it."""
     going = [[change.path.text, change.base, change.digest] for change in change_set.changes]
     return task.place.state.keyed(f"forget {json.dumps(sorted(going))}") if going else None
@@ -484,10 +449,14 @@ def _named(task: _ForgetTask, change_set: ChangeSet) -> str | None:
 def _check_preview(request: ForgetRequest, named: str | None) -> None:
     """Refuse to remove something else than the preview showed that the request names."""
     if request.yes and request.digest not in {None, named}:
-        raise PreviewChanged
+        raise JobError(
+            "what would go now is not what the preview of this digest showed; nothing was removed; "
+            "look at a preview again, and give its digest",
+            code="preview_changed",
+        )
 
 
-def _nothing(task: _ForgetTask, wanted: Wanted) -> str:
+def _nothing(task: _Forgetting, wanted: Wanted) -> str:
     """The same whether nothing is meant or what is stays: who may not read learns nothing by it."""
     if isinstance(wanted, CanonicalPath):
         return f"there is no entry to remove at {wanted.text}"
@@ -501,20 +470,6 @@ def _paths(removed: Iterable[Removed]) -> str:
     return ", ".join(dict.fromkeys(each.path for each in removed))
 
 
-def _again(task: _ForgetTask, done: CommitRow) -> ForgetResult:
-    """The result of a task that committed already, as far as the ledger knows it."""
-    removed = forgotten_by(task.place, done)
-    task.kept, task.notes = [], list(done.notes)
-    return task.result(
-        None,
-        status="completed",
-        summary=f"forgot before by this task: {_paths(removed) or 'what was erased since'}",
-        repeated=True,
-        removed_entries=removed,
-        touched_scopes=done.touched_scopes,
-    )
-
-
 def _too_many(matches: Sequence[_Meant], limit: int) -> str | None:
     """Step 5: what is wrong with so many matches; None: nothing."""
     if len(matches) <= limit:
@@ -522,23 +477,24 @@ def _too_many(matches: Sequence[_Meant], limit: int) -> str | None:
     return f"this means {len(matches)} things, and one forget may remove {limit}; use more words"
 
 
-def _refused(task: _ForgetTask, matches: Sequence[_Meant], told: str, budget: Budget) -> ForgetResult:
+def _refused(task: _Forgetting, matches: Sequence[_Meant], told: str) -> ForgetResult:
     """A preview that names all of them; where they were to be removed, an error that names some."""
     if not task.request.yes:
         task.notes.append(told)
         removed = tuple(match.removed for match in matches)
-        return task.result(budget, status="preview", removed_entries=removed, summary=told)
+        return replace(task.result(), removed_entries=removed, summary=told)
     paths = list(dict.fromkeys(match.removed.path for match in matches))
     shown, more = paths[:SHOWN_PATHS], ", …" if len(paths) > SHOWN_PATHS else ""
-    raise ForgetFailed(
+    raise JobFailed(
         f"{told}; nothing was removed. Meant are: {', '.join(shown)}{more}",
-        shown,
-        len(matches),
-        task.place.policy.changes.max_forget,
+        code="forget_failed",
+        paths=shown,
+        meant=len(matches),
+        limit=task.place.policy.changes.max_forget,
     )
 
 
-def _matches(task: _ForgetTask, view: View, wanted: Wanted, budget: Budget) -> Iterator[_Meant]:
+def _matches(task: _Forgetting, view: View, wanted: Wanted) -> Iterator[_Meant]:
     """Steps 2 and 3: what of a scope is meant and may be removed."""
     place, judge, scope = task.place, Judge(task.place.policy), view.scope
     named = wanted if isinstance(wanted, CanonicalPath) else None
@@ -548,7 +504,7 @@ def _matches(task: _ForgetTask, view: View, wanted: Wanted, budget: Budget) -> I
             continue
         if listed is not None and row.rel not in listed and row.held is None:
             continue
-        budget.check()
+        task.budget.check()
         holding = read_holding(place, scope, row)
         if holding is None or not may_see(judge, holding.path):
             continue
@@ -559,7 +515,7 @@ def _matches(task: _ForgetTask, view: View, wanted: Wanted, budget: Budget) -> I
         yield from _meant(task, judge, holding, wanted)
 
 
-def _meant(task: _ForgetTask, judge: Judge, holding: Holding, wanted: Wanted) -> Iterator[_Meant]:
+def _meant(task: _Forgetting, judge: Judge, holding: Holding, wanted: Wanted) -> Iterator[_Meant]:
     path, entry = holding.path, holding.entry
     found = Meant(is_whole=True) if isinstance(wanted, CanonicalPath) else meant(entry, path.rel, wanted)
     if found is None:
@@ -585,7 +541,7 @@ def _parts(holding: Holding, entry: Entry, parts: Sequence[Item]) -> Iterator[_M
     yield from (_Meant(holding, part, removed) for part, removed in zip(parts, told, strict=True))
 
 
-def _undenied(task: _ForgetTask, matches: Sequence[_Meant], words: Sequence[str]) -> list[_Meant]:
+def _undenied(task: _Forgetting, matches: Sequence[_Meant], words: Sequence[str]) -> list[_Meant]:
     """The matches without those that say that the words do not hold (step 3), which are kept.
 
     What only denies them goes where nothing else is meant: then that is what the words are about.
@@ -615,14 +571,14 @@ def _undenied(task: _ForgetTask, matches: Sequence[_Meant], words: Sequence[str]
 
 
 def _near(
-    task: _ForgetTask, views: Sequence[View], matches: Sequence[_Meant], asked: Description, budget: Budget
+    task: _Forgetting, views: Sequence[View], matches: Sequence[_Meant], asked: Description
 ) -> Iterator[_Meant]:
     """What may be removed and is near, but for what is meant or kept: the best first."""
     place, judge, by_key = task.place, Judge(task.place.policy), {RootKey(view.key): view for view in views}
     passed = {match.removed.path for match in matches} | {each.path for each in task.kept}
     may_be_over = not turns(task.query)
     for key, rel in asked.nearest(place.state, tuple(by_key), timestamp(datetime.now(UTC)), NEAR):
-        budget.check()
+        task.budget.check()
         view = by_key[key]
         row = view.entry(rel)
         holding = None if row is None else read_holding(place, view.scope, row)
@@ -639,7 +595,7 @@ def _near(
         )
 
 
-def _near_in(task: _ForgetTask, holding: Holding, asked: Description) -> Iterator[_Meant]:
+def _near_in(task: _Forgetting, holding: Holding, asked: Description) -> Iterator[_Meant]:
     """What of an entry is near: parts of it, or all, as it is where no model is shown any."""
     entry = holding.entry
     parts = None if task.is_by_rules else near_parts(entry, asked.said_in)
@@ -650,7 +606,7 @@ def _near_in(task: _ForgetTask, holding: Holding, asked: Description) -> Iterato
         yield from _parts(holding, entry, parts)
 
 
-def _by_rules(task: _ForgetTask, matches: Sequence[_Meant], near: Iterable[_Meant]) -> list[_Meant]:
+def _by_rules(task: _Forgetting, matches: Sequence[_Meant], near: Iterable[_Meant]) -> list[_Meant]:
     """Step 4 without a model."""
     if not matches:
         task.near = tuple(dict.fromkeys(each.removed.path for each in near))[:SHOWN_PATHS]
@@ -669,9 +625,7 @@ def _reason_for_items(holding: Holding, items: Sequence[Item]) -> str | None:
     return None
 
 
-def _chosen(
-    task: _ForgetTask, matches: Sequence[_Meant], near: Iterable[_Meant], budget: Budget
-) -> list[_Meant]:
+def _chosen(task: _Forgetting, matches: Sequence[_Meant], near: Iterable[_Meant]) -> list[_Meant]:
     """Step 4: what a model says is described, of what holds all the words and of what is near."""
     now = timestamp(datetime.now(UTC))
     shown: list[_Meant] = []
@@ -688,7 +642,7 @@ def _chosen(
     options = [*shown, *islice(near, MAX_OPTIONS - len(shown))]
     if not options:
         return []
-    asker = Asker(task.model, budget, secrets.token_hex(8))
+    asker = Asker(task.model, task.budget, secrets.token_hex(8))
     chosen = asker.which_to_forget(shortened(task.query, SHOWN_CHARS), [each.text for each in options])
     left_out = len(shown) - sum(number < len(shown) for number in chosen)
     if left_out:
@@ -740,22 +694,3 @@ def _cut(matches: Sequence[_Meant], kept: list[Spared]) -> tuple[bytes | None, l
 def _may_be_left(holding: Holding, left: bytes) -> bool:
     """Whether a file without some items may become ours: text of others first passes the gates."""
     return bool(holding.at) or held_for(left, holding.path.rel, holding.trust) is None
-
-
-def _commit(task: _ForgetTask, change_set: ChangeSet, budget: Budget) -> Commit:
-    """Step 6."""
-    request, place = task.request, task.place
-    now, policy = timestamp(datetime.now(UTC)), place.policy.label
-    run = Run(task.id, now, request.trust, task.model.name, policy, KIND, fact=task.fact)
-    terms = Terms(
-        place.policy,
-        place.roots,
-        Patience(budget.deadline, budget.cancel),
-        place.state,
-        run,
-        # What is left of a file is trusted as before.
-        lambda _draft, held: Ruling(request.trust if held is None else held, by=request.trust),
-        dry_run=not request.yes,
-        reviewed=request.trust is Trust.OWNER,
-    )
-    return commit([change_set], terms)

@@ -25,7 +25,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
 from typing import Any, Final, NamedTuple
 
-from muniment.agent.filing import PROJECT, USER, read
+from muniment.agent.filing import PROJECT, USER, RuleWriter, read
 from muniment.cancelling import Cancel
 from muniment.content.admission import check_entry
 from muniment.content.entry import (
@@ -57,8 +57,9 @@ from muniment.errors import (
     StoreConflict,
     ToolError,
 )
+from muniment.jobs.job import id_of_task, put_on_record, run_of, terms_of
 from muniment.jobs.place import Place
-from muniment.jobs.request import check_content, error_json, id_of_task, put_on_record
+from muniment.jobs.request import check_content, error_json
 from muniment.kernel.cancel import Patience
 from muniment.kernel.change import ChangeSet, FileChange
 from muniment.kernel.decide import Judge
@@ -67,7 +68,7 @@ from muniment.kernel.path import FILE_SUFFIX, CanonicalPath, canonicalise, fold
 from muniment.policy.grammar import check_creatable
 from muniment.policy.tables import narrow_writes
 from muniment.store.audit import timestamp
-from muniment.store.commit import Terms, commit
+from muniment.store.commit import commit
 from muniment.store.ledger import Run, root_key
 from muniment.store.review import pending
 from muniment.store.trust import (
@@ -275,9 +276,7 @@ def bring_in(
     except MunimentError as error:
         result.error = error
         if not request.dry_run:
-            put_on_record(
-                place.state, KIND, id_of_task(KIND, None), error, decided_by="rules", policy=result.policy
-            )
+            put_on_record(place, KIND, id_of_task(KIND, None), error, decided_by=RuleWriter.name)
     result.seconds = time.monotonic() - began
     return result
 
@@ -445,9 +444,7 @@ class _Import:
     # Step 5.
 
     def _run(self) -> Run:
-        now = timestamp(datetime.now(UTC))
-        by = (self._request.trust, "rules", self._place.policy.label)
-        return Run(id_of_task(KIND, None), now, *by, KIND)
+        return run_of(self._place, KIND, id_of_task(KIND, None), self._request.trust, RuleWriter.name)
 
     def _patience(self) -> Patience:
         return Patience(time.monotonic() + WAIT_SECONDS, self._cancel)
@@ -476,13 +473,9 @@ class _Import:
         """Commit all of it, or its halves where it is refused; what somebody was quicker with is refused."""
         place, run, of = self._place, self._next, {each.path: each for each in batch}
         self._next = self._run()
-        terms = Terms(
-            self._policy,
-            place.roots,
-            self._patience(),
-            place.state,
-            run,
-            lambda draft, _: Ruling(of[draft.path].trust),
+        terms = replace(
+            terms_of(place, run, self._patience(), lambda draft, _: Ruling(of[draft.path].trust)),
+            policy=self._policy,
             stamp=lambda _, __, path, by: of[path].stamped(by),
             dry_run=self._request.dry_run,
         )
@@ -660,7 +653,7 @@ def as_exported(data: bytes, trust: Trust) -> bytes:
     """An exported entry as it may stand here: its bytes, but for what it claims of its trust.
 
     Raises:
-        NotText, ContentRejected, TooLarge: it is no entry, or hides what it claims.
+        ToolError: it is no entry, or hides what it claims.
     """
     entry = parse(decode(data))
     fields = entry.front.fields if entry.front is not None else ()

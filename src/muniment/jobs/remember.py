@@ -20,15 +20,14 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Callable, Collection, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import UTC, date, datetime
-from typing import Any, Final
+from typing import Final
 
 from muniment import events
 from muniment.agent.chat import IndexExcerpt
 from muniment.agent.filing import RuleWriter, read
-from muniment.agent.model import Brief, Budget, Model, Related, ScopeBrief
+from muniment.agent.model import Brief, Model, Related, ScopeBrief
 from muniment.agent.runner import RUN_NAME, Observer, Runner, RunOutcome, Witness
 from muniment.agent.updates import is_chatter, takes_the_place
 from muniment.cancelling import Cancel
@@ -43,35 +42,26 @@ from muniment.content.titles import slug, titles_of
 from muniment.content.words import comparable, is_running, sayings
 from muniment.errors import (
     Cancelled,
-    InvalidContextMode,
-    InvalidExpiry,
+    InvalidContent,
+    JobError,
+    JobFailed,
+    JobTimeout,
     MunimentError,
     PathEscape,
     Refusal,
-    RememberFailed,
     RememberNoUpdate,
     RememberPathEscape,
     RememberRefused,
-    RememberScopeMismatch,
-    RememberTimeout,
-    StoreConflict,
     ToolError,
     WorkerLost,
 )
+from muniment.jobs.job import Fruitless, Job, carry_out, once_more
 from muniment.jobs.place import Place
 from muniment.jobs.related import gone_by, related_to
 from muniment.jobs.request import (
     RememberRequest,
     RememberResult,
-    Status,
-    as_job_error,
     check_content,
-    check_task_id,
-    done_before,
-    id_of_task,
-    put_on_record,
-    spent,
-    traced,
 )
 from muniment.kernel.cancel import Patience
 from muniment.kernel.change import ChangeSet, FileChange, digest
@@ -82,11 +72,11 @@ from muniment.names import ContextMode, Held
 from muniment.policy.load import load_policy
 from muniment.policy.tables import meet, narrow_writes
 from muniment.sandbox import Sandbox
-from muniment.store.audit import described, timestamp
+from muniment.store.audit import described
 from muniment.store.commit import Commit
 from muniment.store.index import excerpt, is_index_path
 from muniment.store.ledger import SUPERSEDES, ChangeRow, CommitRow, Run, root_key
-from muniment.store.trust import NO_RELATIONS, SEE, Ruling, TrustRule, by_words, stamp, trust_at
+from muniment.store.trust import NO_RELATIONS, SEE, Ruling, by_words, stamp, trust_at
 from muniment.store.upkeep import expired_in, is_as_written, trusted_less, trusts_shown
 from muniment.tools.calls import WRITING_TOOLS, Outcome, stopped
 
@@ -116,74 +106,24 @@ _COUNTED: Final = re.compile(r"-[0-9]{1,2}\Z")
 _BETWEEN_WORDS: Final = re.compile(r"[-_ .]+")
 
 
-class NotTheirWords(Exception):
-    """A run would put words of its own in the place of somebody's."""
-
-
-def _filed(
-    run: Run,
-    words: _FactWords,
-    box: Sandbox,
-    place: Place,
-    indexes: Collection[Scope],
-    *,
-    holds_up: bool,
-    dry_run: bool,
-    accept: Callable[[ChangeSet], None],
-) -> Commit:
-    """Commit what a run proposed, in the words of the fact as far as it can be told.
-
-    Args:
-        run: that proposed it.
-        words: of what was to be remembered.
-        box: where it was proposed.
-        place: of the memory.
-        indexes: the run was shown those of these scopes.
-        holds_up: where a model's words would wait for review in the place of somebody's, let them wait;
-            else this raises `NotTheirWords`.
-        dry_run: write nothing.
-        accept: as of `Sandbox.commit`.
-
-    Raises:
-        NotTheirWords: see above.
-        Whatever `Sandbox.commit` does.
-    """
-    rule = by_words(words.fact, run.trust, _least_shown(place, box, words, indexes), takes_the_place)
-    replaced: dict[str, CanonicalPath] = {}
-
-    def stamped(after: bytes, before: bytes | None, path: CanonicalPath, by: Run) -> bytes:
-        of = words.of(after)
-        labelled = of.labelled(after, before)
-        if before is not None and of.supersedes(labelled, before):
-            if replaced.setdefault(of.fact, path) != path:
-                raise NotTheirWords  # What one fact says is no more than one entry's.
-            return stamp(labelled, before, path, by, relations={SUPERSEDES: digest(before)})
-        near = None if before is not None else of.near(labelled, path.scope)
-        return stamp(labelled, before, path, by, relations=NO_RELATIONS if near is None else {SEE: near})
-
-    return box.commit(
-        run,
-        trust=rule if holds_up else _not_in_place_of_others(rule),
-        stamp=stamped,
-        rename=words.rename,
-        dry_run=dry_run,
-        accept=accept,
-    )
+class _GivesWay(Exception):
+    """A model came to nothing that holds the fact, and the rules follow it. The message says why."""
 
 
 class _FactWords:
     """What a fact's own words make of a file: labels, names and relations; anything else gives way to code's.
 
     Args:
+        task: says when the fact, or an item of a list of facts, ends.
         fact: where secrets are taken out instead of refused, without them.
         related: entries that are like it.
-        ends: the day on which it is no longer told; of an item of a list of facts, by that. None: never.
     """
 
-    def __init__(self, fact: str, related: Sequence[Related], ends: Callable[[str], date | None]) -> None:
+    def __init__(self, task: _Remembering, fact: str, related: Sequence[Related]) -> None:
         self.fact = fact
-        self._related, self._ends = related, ends
-        self._items = {comparable(each): _FactWords(each, related, ends) for each in separate_items(fact)}
+        self._task, self._related = task, related
+        self._items = {comparable(each): _FactWords(task, each, related) for each in separate_items(fact)}
+        self._replaced: dict[str, CanonicalPath] = {}
         self._topic = read(fact).topic
         self._titles = titles_of(fact)
         self._stem = slug(self._titles.name, fact)
@@ -220,13 +160,13 @@ class _FactWords:
         entry of its own.
 
         Raises:
-            NotTheirWords: it would be put into one that lasts, or take its place.
+            _GivesWay, RememberRefused: it would be put into one that lasts, or take its place.
         """
         entry, old = parse(decode(after)), None if before is None else parse(before)
-        by, ends = self._whose(after, None if old is None else old.body), self._ends(entry.body)
+        by, ends = self._whose(after, None if old is None else old.body), self._task.end_of(entry.body)
         is_other = old is not None and (old.expires and old.expires.date()) != ends
         if is_other and by is not Whose.SAME and (ends is not None or by is Whose.FACT):
-            raise NotTheirWords
+            raise self._task.not_in_its_place()
         if old is not None and by is not Whose.FACT:
             kept = (before or b"").decode("utf-8", "replace")
             return encode((kept.removesuffix(old.body) or "---\n---\n") + entry.body)
@@ -245,11 +185,24 @@ class _FactWords:
             lines.append(f"keywords: [{', '.join(words)}]")
         return encode("\n".join(["---", *lines, "---", entry.body]))
 
-    def supersedes(self, after: bytes, before: bytes) -> bool:
-        """Whether a file says the fact instead of what it said."""
-        return self._whose(after, parse(before).body) is Whose.FACT
+    def stamped(self, after: bytes, before: bytes | None, path: CanonicalPath, by: Run) -> bytes:
+        """The final bytes of a file, with what it says instead of, or is about the same as.
 
-    def near(self, after: bytes, scope: Scope) -> str | None:
+        Raises:
+            _GivesWay, RememberRefused: as `labelled`; or one fact would stand in several entries.
+        """
+        of = self.of(after)
+        labelled = of.labelled(after, before)
+        if before is None:
+            near = of._near(labelled, path.scope)  # noqa: SLF001  of this class
+            return stamp(labelled, before, path, by, relations=NO_RELATIONS if near is None else {SEE: near})
+        if of._whose(labelled, parse(before).body) is not Whose.FACT:  # noqa: SLF001
+            return stamp(labelled, before, path, by, relations=NO_RELATIONS)
+        if self._replaced.setdefault(of.fact, path) != path:
+            raise self._task.not_in_its_place()  # What one fact says is no more than one entry's.
+        return stamp(labelled, before, path, by, relations={SUPERSEDES: digest(before)})
+
+    def _near(self, after: bytes, scope: Scope) -> str | None:
         """The id of an entry of a scope that is about the same as a new one there; None: there is none."""
         body = parse(after).body
         ours = (each for each in self._related if each.id and each.path.scope == scope)
@@ -271,16 +224,6 @@ class _FactWords:
             return True
         words = _BETWEEN_WORDS.sub(" ", _COUNTED.sub("", name))
         return len(words.split()) <= most and names(words, self.fact)
-
-
-def _not_in_place_of_others(rule: TrustRule) -> TrustRule:
-    def ruled(draft: FileChange, held: Trust | None) -> Ruling:
-        ruling = rule(draft, held)
-        if ruling.note is not None and held is not None and not ruling.trust.satisfies(held):
-            raise NotTheirWords
-        return ruling
-
-    return ruled
 
 
 def _is_lone_word(name: str) -> bool:
@@ -319,45 +262,114 @@ def _trust_at(place: Place, box: Sandbox, path: CanonicalPath, made: Collection[
 # -- remember ----------------------------------------------------------------------------------------
 
 
-class _Followed(Exception):
-    """A model came to nothing that holds the fact, and the rules follow it. The message says why."""
+class _Remembering(Job[RememberResult]):
+    """What stays the same over the attempts of one request.
 
+    Attributes:
+        ends: the day on which the fact is no longer told; None: never.
+        held: what held the worker of the last run; None: it came to none.
+    """
 
-@dataclass(slots=True)
-class _RememberTask:
-    """What stays the same over the attempts of one request."""
+    kind = KIND
 
-    request: RememberRequest
-    place: Place
-    model: Model
-    observe: Observer
-    witness: Witness
-    cancel: Cancel
-    id: str
-    held: Held | None = None
-    ends: date | None = None
-    notes: list[str] = field(default_factory=list)
-    decided_by: str = ""
+    def __init__(
+        self, request: RememberRequest, place: Place, model: Model, observe: Observer, witness: Witness
+    ) -> None:
+        super().__init__(place, model.name, request.trust, request.task_id, is_dry=request.dry_run)
+        self.request, self.model = request, model
+        self.observe, self.witness = observe, witness
+        self.content = ""
+        self.ends: date | None = None
+        self.held: Held | None = None
 
-    @property
-    def is_by_rules(self) -> bool:
-        return isinstance(self.model, RuleWriter)
+    def check(self) -> str:
+        """Step 1, but for what the policy says of it."""
+        _refuse_secret(self.request, self.place)
+        self.content = check_content(self.request.content)
+        return self.place.state.keyed(self.content)
+
+    def body(self) -> RememberResult:
+        brief, policy = _prepare(self, self.content)
+        if is_chatter(self.content):
+            return replace(self.result(), status="completed", summary=CHATTER, unchanged=True)
+        self.begin(policy.limits)
+        return _carried_out(self, brief, policy)
+
+    def result(self) -> RememberResult:
+        """That of a task that wrote nothing so far."""
+        turns, seconds, timeline = self.spent
+        return RememberResult(
+            self.id,
+            "dry_run" if self.is_dry else "completed",
+            "",
+            (),
+            (),
+            self.held.enforcement if self.held else None,
+            self.decided_by,
+            turns,
+            seconds,
+            self.place.policy.label,
+            self.held.missing if self.held else (),
+            timeline=timeline,
+            notes=tuple(self.notes),
+        )
+
+    def again(self, done: CommitRow) -> RememberResult:
+        paths = tuple(change.path for change in done.known)
+        result = self.result()
+        return replace(
+            result,
+            status="completed",
+            summary=f"saved before by this task: {', '.join(paths) or 'what was erased since'}",
+            repeated=True,
+            files_touched=paths,
+            touched_scopes=done.touched_scopes,
+            changes=done.known,
+            trust=done.trust,
+            notes=(*result.notes, *done.notes),
+            expires=next((str(end.date()) for end in map(_expiry_of, done.changes) if end is not None), None),
+        )
+
+    def ended(self, status: Fruitless, error: MunimentError) -> RememberResult:
+        return replace(self.result(), status=status, error=error)
+
+    def as_error(self, problem: MunimentError) -> MunimentError:
+        match problem:
+            case PathEscape():
+                requested = described(problem.requested, self.place.state, self.place.roots)
+                return RememberPathEscape(problem.via, requested, problem.tool)
+            case RememberRefused() if isinstance(problem.__cause__, Refusal | ToolError):
+                told = _reason(stopped(problem.__cause__))
+                return RememberRefused(f"the change-set was refused: {told}")
+            case WorkerLost():
+                return _failed(str(problem))
+            case _:
+                return super().as_error(problem)
+
+    def of_event(self, result: RememberResult) -> dict[str, object]:
+        return _logged(result)
 
     def require_fact(self, fact: str, texts: Collection[str]) -> None:
         """Step 6: raise where what was written or named does not hold `fact`; the rules may hold a part."""
         if not self.is_by_rules:
             if not holds(tuple(texts), fact):
-                raise _Followed("what it wrote or named does not hold the fact")
+                raise _GivesWay("what it wrote or named does not hold the fact")
             return
         items = set(map(comparable, separate_items(fact)))
         is_whole = any(text.strip() == fact.strip() for text in texts)
         if not is_whole and not items <= set().union(*map(sayings, texts)):
-            raise RememberFailed("a part of the list could not be filed; nothing was written")
+            raise _failed("a part of the list could not be filed; nothing was written")
 
-    def failed(self, error: MunimentError, why: str) -> Exception:
-        """What to raise for a model that came to nothing."""
+    def came_to_nothing(self, error: MunimentError, why: str) -> Exception:
+        """What to raise for a model that did."""
         is_final = self.is_by_rules or self.place.on_model_failure == "fail"
-        return error if is_final else _Followed(why)
+        return error if is_final else _GivesWay(why)
+
+    def not_in_its_place(self) -> Exception:
+        """What to raise where something would take an entry's place that may not."""
+        if self.is_by_rules:
+            return RememberRefused("refused: what ends is an entry of its own")
+        return _GivesWay("it would have put its own words in the place of an entry")
 
     def end_of(self, text: str) -> date | None:
         """When a text ends: of a fact in a list of such by its own words, unless the caller said when."""
@@ -373,26 +385,7 @@ class _RememberTask:
         said = [item for item in items if comparable(item) in sayings(entry.body)]
         return all(entry.lasts(self.end_of(each)) for each in said or [self.request.content])
 
-    def not_in_its_place(self) -> Exception:
-        """What to raise where something would take an entry's place that may not."""
-        if self.is_by_rules:
-            return RememberRefused("refused: what ends is an entry of its own")
-        return _Followed("it would have put its own words in the place of an entry")
 
-    def result(self, budget: Budget | None, **more: Any) -> RememberResult:
-        more["notes"] = (*self.notes, *more.get("notes", ()))
-        return RememberResult(
-            task_id=self.id,
-            enforcement=self.held.enforcement if self.held else None,
-            missing_layers=self.held.missing if self.held else (),
-            decided_by=self.decided_by or self.model.name,
-            policy=self.place.policy.label,
-            **spent(budget),
-            **{"summary": "", "files_touched": (), "touched_scopes": (), **more},
-        )
-
-
-@traced(KIND)
 def remember(
     request: RememberRequest,
     place: Place,
@@ -412,38 +405,7 @@ def remember(
         observe: told of every tool call.
         witness: told of every message between model and run. It must not raise.
     """
-    with ExitStack() as stack:
-        token = stack.enter_context(Cancel()) if cancel is None else cancel
-        task = _RememberTask(
-            request, place, model, observe, witness, token, id_of_task(KIND, request.task_id)
-        )
-        budget: Budget | None = None
-        try:
-            _refuse_secret(request, place)
-            fact = check_content(request.content)
-            check_task_id(task.id)
-            done = None if request.dry_run else done_before(place, KIND, task.id, place.state.keyed(fact))
-            if done is not None:
-                return _again(task, done)
-            brief, policy = _prepare(task, fact)
-            if is_chatter(fact):
-                return task.result(None, status="completed", summary=CHATTER, unchanged=True)
-            budget = Budget(policy.limits, token, place.clock)
-            result = _carried_out(task, brief, policy, budget)
-        except MunimentError as error:
-            status: Status = "cancelled" if isinstance(error, Cancelled) else "failed"
-            result = task.result(budget, status=status, error=_as_job_error(error, place))
-        if result.error is not None:
-            put_on_record(
-                place.state,
-                KIND,
-                task.id,
-                result.error,
-                decided_by=result.decided_by,
-                policy=result.policy,
-            )
-    _log(result)
-    return result
+    return carry_out(_Remembering(request, place, model, observe, witness), cancel)
 
 
 def _refuse_secret(request: RememberRequest, place: Place) -> None:
@@ -452,12 +414,14 @@ def _refuse_secret(request: RememberRequest, place: Place) -> None:
         raise RememberRefused("refused: the text holds what looks like a secret; leave it out")
 
 
-def _prepare(task: _RememberTask, fact: str) -> tuple[Brief, Policy]:
+def _prepare(task: _Remembering, fact: str) -> tuple[Brief, Policy]:
     """Step 1, but for the fact itself, and step 2."""
     request, place = task.request, task.place
     if request.context not in list(ContextMode):
         known = ", ".join(ContextMode)
-        raise InvalidContextMode(f"there is no context mode {request.context!r}; there are {known}")
+        raise InvalidContent(
+            f"there is no context mode {request.context!r}; there are {known}", code="invalid_context_mode"
+        )
     context = ContextMode(request.context)
     task.ends = _end_of(request, fact)
     policy, chosen = place.policy, place.chosen(request.scope)
@@ -484,50 +448,40 @@ def _without_secrets(fact: str, policy: Policy) -> str:
     return fact
 
 
-def _carried_out(task: _RememberTask, brief: Brief, policy: Policy, budget: Budget) -> RememberResult:
+def _carried_out(task: _Remembering, brief: Brief, policy: Policy) -> RememberResult:
     """Step 6: by the model, or else by the rules."""
     try:
-        return _as_items_or_one(task, brief, policy, budget)
-    except _Followed as failure:
+        return _as_items_or_one(task, brief, policy)
+    except _GivesWay as failure:
         events.emit("remember_by_rules", task_id=task.id, model=task.model.name)
         why = visible(one_line(str(failure)))
         task.notes.append(f"the model {task.model.name} failed: {why}; the rules filed the fact as it is")
     task.model = RuleWriter()
-    budget.renew(policy.limits)
-    return _as_items_or_one(task, brief, policy, budget)
+    task.budget.renew(policy.limits)
+    return _as_items_or_one(task, brief, policy)
 
 
-def _as_items_or_one(task: _RememberTask, brief: Brief, policy: Policy, budget: Budget) -> RememberResult:
+def _as_items_or_one(task: _Remembering, brief: Brief, policy: Policy) -> RememberResult:
     """By the rules a list of facts is filed item by item, or whole where that cannot be."""
     try:
-        return _attempts(task, brief, policy, budget)
-    except (RememberFailed, RememberRefused, RememberNoUpdate):
+        return _attempts(task, brief, policy)
+    except (JobFailed, RememberRefused, RememberNoUpdate):
         if not (task.is_by_rules and separate_items(brief.fact)):
             raise
         task.notes.append("the facts of the list could not be filed each by itself; they are one entry")
-    budget.renew(policy.limits)
-    return _attempts(task, replace(brief, is_one=True), policy, budget)
+    task.budget.renew(policy.limits)
+    return _attempts(task, replace(brief, is_one=True), policy)
 
 
-def _attempts(task: _RememberTask, brief: Brief, policy: Policy, budget: Budget) -> RememberResult:
+def _attempts(task: _Remembering, brief: Brief, policy: Policy) -> RememberResult:
     """Step 5: at most one repeat, on a conflict, with what is left of the budget."""
-    try:
-        return _attempt(task, brief, policy, budget)
-    except StoreConflict as conflict:
-        if policy.changes.conflict != "retry" or budget.turns_left == 0:
-            raise
-        events.emit("remember_repeated", task_id=task.id)
-        try:
-            return _attempt(task, brief, policy, budget)
-        except (RememberNoUpdate, RememberFailed) as error:
-            raise conflict from error  # What was left of the budget did not suffice for a second run.
+    return once_more(policy, KIND, task.id, lambda: _attempt(task, brief, policy), budget=task.budget)
 
 
-def _attempt(task: _RememberTask, brief: Brief, policy: Policy, budget: Budget) -> RememberResult:
+def _attempt(task: _Remembering, brief: Brief, policy: Policy) -> RememberResult:
     """Steps 3 and 4, once."""
-    place, patience = task.place, Patience(budget.deadline, task.cancel)
-    related = related_to(brief, task.request.trust, place, policy, patience, task.end_of)
-    brief = replace(brief, related=related)
+    place, patience = task.place, Patience(task.budget.deadline, task.cancel)
+    brief = replace(brief, related=related_to(brief, task.trust, place, policy, patience, task.end_of))
     with Sandbox.for_run(
         policy,
         place.roots,
@@ -542,75 +496,86 @@ def _attempt(task: _RememberTask, brief: Brief, policy: Policy, budget: Budget) 
         runner = Runner(
             task.model,
             box.call,
-            budget,
+            task.budget,
             abort_on_escape=policy.confinement.on_escape == "abort",
             token=secrets.token_hex(8),
             observe=task.observe,
             witness=task.witness,
         )
-        indexes = _indexes(brief, place, policy, task.request.trust)
+        indexes = _indexes(brief, place, policy, task.trust)
         outcome = runner.run(brief, indexes)
         task.decided_by = outcome.decided_by or task.model.name
         _raise_unless_final(task, outcome)
-        budget.check()
-        fact = check_content(task.request.content)  # As it came, secrets and all: a repeat is known by it.
-        now = timestamp(datetime.now(UTC))
-        who = (task.id, now, task.request.trust, task.decided_by, place.policy.label, KIND)
-        run = Run(*who, fact=place.state.keyed(fact))
-
-        def accept(proposed: ChangeSet) -> None:
-            written = {each.path.text: _body(each.after or b"") for each in proposed.changes}
-            task.require_fact(brief.fact, (_known_entries(task, box, outcome) | written).values())
-
-        try:
-            done = _filed(
-                run,
-                _FactWords(brief.fact, brief.related, task.end_of),
-                box,
-                place,
-                tuple(each.scope for each in indexes),
-                holds_up=task.is_by_rules or place.on_model_failure == "fail",
-                dry_run=task.request.dry_run,
-                accept=accept,
-            )
-        except NotTheirWords as error:
-            raise task.not_in_its_place() from error
-        if done.repeated and (other := done_before(place, KIND, task.id, run.fact)) is not None:
-            return _again(task, other)  # An attempt that had been given up was quicker.
+        task.budget.check()
+        done = _filed(task, brief, box, outcome, [each.scope for each in indexes])
+        if (earlier := task.repeated(done)) is not None:
+            return earlier
         if not done.changes:
             known = _known_entries(task, box, outcome)
             if known:
                 task.require_fact(brief.fact, known.values())
-            return _without_changes(task, budget, outcome, known)
-        return _committed(task, budget, outcome, done)
+            return _without_changes(task, outcome, known)
+        return _committed(task, outcome, done)
 
 
-def _raise_unless_final(task: _RememberTask, outcome: RunOutcome) -> None:
+def _filed(
+    task: _Remembering, brief: Brief, box: Sandbox, outcome: RunOutcome, indexes: Collection[Scope]
+) -> Commit:
+    """Commit what a run proposed that was shown some indexes, in the words of the fact as far as it can be.
+
+    Raises:
+        _GivesWay: it does not hold the fact, or words of a model would wait for review in the place of
+            somebody's though the rules could file the fact.
+        Whatever `Sandbox.commit` does.
+    """
+    words = _FactWords(task, brief.fact, brief.related)
+    rule = by_words(brief.fact, task.trust, _least_shown(task.place, box, words, indexes), takes_the_place)
+    waits = task.is_by_rules or task.place.on_model_failure == "fail"
+
+    def ruled(draft: FileChange, held: Trust | None) -> Ruling:
+        ruling = rule(draft, held)
+        if not waits and ruling.note is not None and held is not None and not ruling.trust.satisfies(held):
+            raise task.not_in_its_place()
+        return ruling
+
+    def accept(proposed: ChangeSet) -> None:
+        written = {each.path.text: _body(each.after or b"") for each in proposed.changes}
+        task.require_fact(brief.fact, (_known_entries(task, box, outcome) | written).values())
+
+    return box.commit(
+        task.run(),
+        trust=ruled,
+        stamp=words.stamped,
+        rename=words.rename,
+        dry_run=task.is_dry,
+        accept=accept,
+    )
+
+
+def _raise_unless_final(task: _Remembering, outcome: RunOutcome) -> None:
     """The table of how a run ended and what becomes of it; only `final_text` goes on."""
     match outcome.ended_by:
         case "final_text":
             return
         case "escape":
-            raise outcome.escape or RememberFailed("the agent tried to escape")
+            raise outcome.escape or _failed("the agent tried to escape")
         case "refusals":
             raise RememberRefused("the agent was refused three times; nothing was written")
         case "deadline":
-            raise RememberTimeout("the time of the task ran out; nothing was written")
+            raise JobTimeout("the time of the task ran out; nothing was written", code="remember_timeout")
         case "cancelled":
             raise Cancelled("nothing was written")
         case "turns":
-            error = RememberFailed("the agent used up its turns without finishing; nothing was written")
-            raise task.failed(error, "it used up its turns")
+            error = _failed("the agent used up its turns without finishing; nothing was written")
+            raise task.came_to_nothing(error, "it used up its turns")
         case "model_error":
             why = own(outcome.detail, "the model failed")
-            raise task.failed(RememberFailed(f"{why}; nothing was written"), why)
+            raise task.came_to_nothing(_failed(f"{why}; nothing was written"), why)
         case "worker_lost":
-            raise RememberFailed(f"{own(outcome.detail, 'the worker was lost')}; nothing was written")
+            raise _failed(f"{own(outcome.detail, 'the worker was lost')}; nothing was written")
 
 
-def _without_changes(
-    task: _RememberTask, budget: Budget, outcome: RunOutcome, known: Collection[str]
-) -> RememberResult:
+def _without_changes(task: _Remembering, outcome: RunOutcome, known: Collection[str]) -> RememberResult:
     """The agent finished and proposed nothing: known already, refused, or idle."""
     if known:
         summary = f"already known: {', '.join(sorted(known))}"
@@ -619,21 +584,22 @@ def _without_changes(
                 "it was known already, and was given no end by this: forget it first, or write one into it"
             )
         said = _detail(task, outcome)
-        return task.result(budget, status="completed", summary=summary, unchanged=True, detail=said)
+        return replace(task.result(), status="completed", summary=summary, unchanged=True, detail=said)
     refused = [
         decision.outcome
         for decision in outcome.decisions
         if decision.tool in WRITING_TOOLS and _was_refused(decision.outcome)
     ]
     if refused and all(each.rule == "request-scope" for each in refused):
-        raise RememberScopeMismatch(
-            f"the agent found no place for this in scope {task.request.scope!r}; try without a scope"
+        raise JobError(
+            f"the agent found no place for this in scope {task.request.scope!r}; try without a scope",
+            code="remember_scope_mismatch",
         )
     if refused:
         raise RememberRefused(f"refused: {_reason(refused[-1])}")
     advice = "" if task.is_by_rules else "; try --protocol json or decide, or a larger model"
     error = RememberNoUpdate(f"the agent proposed no change; nothing was written{advice}")
-    raise task.failed(error, "it proposed no change")
+    raise task.came_to_nothing(error, "it proposed no change")
 
 
 def _end_of(request: RememberRequest, fact: str) -> date | None:
@@ -644,28 +610,29 @@ def _end_of(request: RememberRequest, fact: str) -> date | None:
     try:
         return read_expiry(request.expires, today)
     except ValueError:
-        raise InvalidExpiry(
-            "it is to end on no day to come, such as 2026-12-31, nor in a number of days, such as 30d"
+        raise InvalidContent(
+            "it is to end on no day to come, such as 2026-12-31, nor in a number of days, such as 30d",
+            code="invalid_expires",
         ) from None
 
 
-def _committed(task: _RememberTask, budget: Budget, outcome: RunOutcome, done: Commit) -> RememberResult:
+def _committed(task: _Remembering, outcome: RunOutcome, done: Commit) -> RememberResult:
     paths = tuple(change.path for change in done.changes)
-    return task.result(
-        budget,
-        status="dry_run" if task.request.dry_run else "completed",
-        summary=f"{'would save' if task.request.dry_run else 'saved'} {', '.join(paths)}",
-        files_touched=() if task.request.dry_run else paths,
-        touched_scopes=() if task.request.dry_run else done.touched_scopes,
+    result = task.result()
+    return replace(
+        result,
+        summary=f"{'would save' if task.is_dry else 'saved'} {', '.join(paths)}",
+        files_touched=() if task.is_dry else paths,
+        touched_scopes=() if task.is_dry else done.touched_scopes,
         trust=done.trust,
         changes=done.changes,
-        notes=done.notes,
+        notes=(*result.notes, *done.notes),
         detail=_detail(task, outcome),
         expires=None if task.ends is None else str(task.ends),
     )
 
 
-def _detail(task: _RememberTask, outcome: RunOutcome) -> str | None:
+def _detail(task: _Remembering, outcome: RunOutcome) -> str | None:
     """The model's last words as data, where they were asked for."""
     return quoted(outcome.final_text, secrets.token_hex(8)) if task.request.detail else None
 
@@ -695,7 +662,7 @@ def _body(content: bytes) -> str:
         return ""  # The gates say so.
 
 
-def _known_entries(task: _RememberTask, box: Sandbox, outcome: RunOutcome) -> dict[str, str]:
+def _known_entries(task: _Remembering, box: Sandbox, outcome: RunOutcome) -> dict[str, str]:
     """The entries that the agent read and that its last words name: text by names without links.
 
     No others than whoever asks may rely on: trusted as far as he is, and not to end before the fact does.
@@ -758,56 +725,25 @@ def shown_index(place: Place, policy: Policy, scope: Scope, reader: Trust) -> st
     return excerpt(index, shows, trusted_less(place.state, root, reader))
 
 
-def _as_job_error(error: MunimentError, place: Place) -> MunimentError:
-    """The error that a caller sees for one that escaped a step."""
-    match error:
-        case PathEscape():
-            requested = described(error.requested, place.state, place.roots)
-            return RememberPathEscape(error.via, requested, error.tool)
-        case RememberRefused() if isinstance(error.__cause__, Refusal | ToolError):
-            return RememberRefused(f"the change-set was refused: {_reason(stopped(error.__cause__))}")
-        case WorkerLost():
-            return RememberFailed(str(error))
-        case _:
-            return as_job_error(error, RememberFailed, RememberTimeout)
-
-
-def _again(task: _RememberTask, done: CommitRow) -> RememberResult:
-    """The result of a task that committed already, as far as the ledger knows it."""
-    paths = tuple(change.path for change in done.known)
-    return task.result(
-        None,
-        status="completed",
-        summary=f"saved before by this task: {', '.join(paths) or 'what was erased since'}",
-        repeated=True,
-        files_touched=paths,
-        touched_scopes=done.touched_scopes,
-        changes=done.known,
-        trust=done.trust,
-        notes=done.notes,
-        expires=next((str(end.date()) for end in map(_expiry_of, done.changes) if end is not None), None),
-    )
+def _failed(message: str) -> JobFailed:
+    return JobFailed(message, code="remember_failed")
 
 
 def _expiry_of(row: ChangeRow) -> datetime | None:
     return None if row.change.after is None else parse(row.change.after).expires
 
 
-def _log(result: RememberResult) -> None:
+def _logged(result: RememberResult) -> dict[str, object]:
     escape = result.error if isinstance(result.error, PathEscape) else None
-    events.emit(
-        "remember_ended",
-        run=RUN_NAME,
-        task_id=result.task_id,
-        status=result.status,
-        code=None if result.error is None else result.error.code,
-        via=None if escape is None else str(escape.via),
-        tool=None if escape is None else escape.tool,
-        touched_scopes=list(result.touched_scopes),
-        files=len(result.files_touched),
-        turns=result.turns,
-        seconds=round(result.seconds, 3),
-        policy=result.policy,
-        enforcement=result.enforcement,
-        missing_layers=list(result.missing_layers),
-    )
+    return {
+        "run": RUN_NAME,
+        "via": None if escape is None else str(escape.via),
+        "tool": None if escape is None else escape.tool,
+        "touched_scopes": list(result.touched_scopes),
+        "files": len(result.files_touched),
+        "turns": result.turns,
+        "seconds": round(result.seconds, 3),
+        "policy": result.policy,
+        "enforcement": result.enforcement,
+        "missing_layers": list(result.missing_layers),
+    }

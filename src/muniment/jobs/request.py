@@ -1,125 +1,21 @@
-"""What jobs are asked and what they answer, how they end, and that a task with a name commits once."""
+"""What jobs are asked and what they answer: values."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
-from functools import wraps
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, ParamSpec, Protocol, TypeVar
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal, NamedTuple
 
-from muniment import events
-from muniment.agent.model import Budget, ModelError, Turn
-from muniment.content.admission import own
-from muniment.errors import (
-    DeadlineExceeded,
-    InvalidContent,
-    JobError,
-    MunimentError,
-    PathEscape,
-    PendingReview,
-    StoreConflict,
-)
-from muniment.kernel.decide import Policy
+from muniment.agent.model import Turn
+from muniment.errors import InvalidContent, MunimentError, PendingReview
 from muniment.kernel.names import Enforcement, Scope, Trust
 from muniment.kernel.path import MAX_MARKS, overlong_run
 from muniment.names import MAX_FACT_BYTES, ContextMode, FenceLayer
-from muniment.store.audit import append, timestamp
-from muniment.store.ledger import Change, ChangeRow, CommitRow, Run, Superseded, of_task, root_key
-from muniment.store.review import waiting_of
-from muniment.store.state import State
-from muniment.store.trust import new_ulid
-from muniment.tracing import span
-
-if TYPE_CHECKING:
-    from muniment.jobs.place import Place
+from muniment.store.ledger import Change, Superseded
 
 # -- ending ------------------------------------------------------------------------------------------
 #
-# How a job ends: as which error, on record, and as part of a JSON document; and when it is tried again.
-
-T = TypeVar("T")
-P = ParamSpec("P")
-
-
-class _Ended(Protocol):
-    """What every job answers."""
-
-    @property
-    def task_id(self) -> str: ...
-    @property
-    def status(self) -> str: ...
-    @property
-    def error(self) -> MunimentError | None: ...
-
-
-E = TypeVar("E", bound=_Ended)
-
-
-def traced(kind: str) -> Callable[[Callable[P, E]], Callable[P, E]]:
-    """Put a job of a kind into a span, which says how it ended."""
-
-    def wrapped(job: Callable[P, E]) -> Callable[P, E]:
-        @wraps(job)
-        def in_span(*args: P.args, **more: P.kwargs) -> E:
-            with span("task", kind=kind) as told:
-                result = job(*args, **more)
-                code = None if result.error is None else result.error.code
-                told.tell(task_id=result.task_id, status=result.status, error=code)
-            return result
-
-        return in_span
-
-    return wrapped
-
-
-def as_job_error(
-    error: MunimentError | ModelError, failed: type[JobError], timed_out: type[JobError]
-) -> MunimentError:
-    """The error that a caller sees for one that ended a job."""
-    match error:
-        case ModelError():
-            return failed(f"{own(str(error), 'the model failed')}; nothing was written")
-        case DeadlineExceeded():
-            return timed_out(str(error))
-        case _:
-            return error
-
-
-def once_more(policy: Policy, kind: str, task: str, attempt: Callable[[], T]) -> T:
-    """What `attempt` returns; tried again where somebody wrote just while it committed, as the policy says.
-
-    Raises:
-        StoreConflict: somebody did so again, or the policy does not retry.
-    """
-    try:
-        return attempt()
-    except StoreConflict:
-        if policy.changes.conflict != "retry":
-            raise
-        events.emit(f"{kind}_repeated", task_id=task)
-        return attempt()
-
-
-def put_on_record(
-    state: State, kind: str, task: str, error: MunimentError, *, decided_by: str, policy: str
-) -> None:
-    """Record that a task ended without effect; where the ledger cannot be written, only log that."""
-    body = {"kind": kind, "code": error.code, "decided_by": decided_by, "policy": policy}
-    if isinstance(error, PathEscape):
-        body |= {"via": error.via, "requested": error.requested, "tool": error.tool or ""}
-    try:
-        append(state, timestamp(datetime.now(UTC)), "ended", task, body)
-    except MunimentError as problem:
-        events.emit("record_lost", task_id=task, code=problem.code)
-
-
-def spent(budget: Budget | None) -> dict[str, Any]:
-    """What a task took of its budget, as fields of its result."""
-    if budget is None:
-        return {"turns": 0, "seconds": 0.0, "timeline": ()}
-    return {"turns": budget.turns, "seconds": budget.seconds, "timeline": tuple(budget.timeline)}
+# How a job ends as part of a JSON document.
 
 
 def ending_json(
@@ -529,66 +425,3 @@ class DreamResult:
             **({"repeated": True} if self.repeated else {}),
             **ending_json(self.seconds, self.timeline, self.policy, self.error),
         }
-
-
-# -- repeating ---------------------------------------------------------------------------------------
-#
-# A task that names itself commits at most once, and waits for the owner at most once.
-#
-# Asked again, it answers with what it did then, or that it still waits.
-
-_TASK_ID: Final = re.compile(rf"[A-Za-z0-9._-]{{1,{MAX_TASK_CHARS}}}", re.ASCII)
-
-
-def id_of_task(kind: str, asked: str | None) -> str:
-    """The id that was asked for, not yet checked; None: a new one."""
-    return f"{kind}-{new_ulid()}" if asked is None else asked
-
-
-def check_task_id(task: str) -> None:
-    """Refuse what cannot be the id of a task.
-
-    Raises:
-        InvalidContent: it is empty, too long, or has other characters.
-    """
-    if _TASK_ID.fullmatch(task) is None:
-        raise InvalidContent(f"a task id has 1 to {MAX_TASK_CHARS} of A-Z a-z 0-9 . _ -")
-
-
-def done_before(place: Place, kind: str, task: str, fact: str | None = None) -> CommitRow | None:
-    """The commit of a task, with the names that its scopes have here; None: it is to be carried out.
-
-    Args:
-        place: where it is asked for now.
-        kind: of job, likewise.
-        task: its id.
-        fact: keyed digest of what is asked for; None: nothing is said.
-
-    Raises:
-        InvalidContent: the id is that of another job, of one in another workspace, or of one that was asked
-            for something else, as far as that was not erased. Its commit must not stand for what is asked
-            for now.
-        PendingReview: it waits for the owner; nothing of it is asked of a model once more.
-        ManagedMemoryUnavailable: the ledger cannot be read.
-    """
-    here = {root_key(place.state, root): scope for scope, root in place.roots.items()}
-    done, waiting = of_task(place.state, task), waiting_of(place.state, task)
-    if done is not None:
-        _check_same(task, kind, fact, done.run, is_here=all(item.root in here for item in done.changes))
-        return replace(done, changes=tuple(_renamed(item, here[item.root]) for item in done.changes))
-    if waiting is not None:
-        _check_same(task, kind, fact, waiting.run, is_here=here.keys() >= set(waiting.roots.values()))
-        raise PendingReview(waiting.id, waiting.reasons)
-    return None
-
-
-def _renamed(row: ChangeRow, scope: Scope) -> ChangeRow:
-    """A row with the name that its scope has now."""
-    path = replace(row.change.path, scope=scope)
-    return row._replace(change=replace(row.change, path=path))
-
-
-def _check_same(task: str, kind: str, fact: str | None, run: Run, *, is_here: bool) -> None:
-    is_other = None not in (fact, run.fact) and fact != run.fact
-    if run.kind != kind or is_other or not is_here:
-        raise InvalidContent(f"another task has the id {task!r}; nothing was written, choose another id")

@@ -17,11 +17,9 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final, Literal
 
-from muniment import events
 from muniment.cancelling import Cancel
 from muniment.errors import (
     AlreadyUndone,
-    Cancelled,
     Erased,
     InvalidScope,
     ManagedMemoryUnavailable,
@@ -36,14 +34,15 @@ from muniment.errors import (
     printable,
 )
 from muniment.jobs.edit import for_move
+from muniment.jobs.job import ended_as, id_of_task, run_of, status_of, terms_of
 from muniment.jobs.place import Place
-from muniment.jobs.request import error_json, traced
+from muniment.jobs.request import error_json
 from muniment.kernel.cancel import Patience
 from muniment.kernel.change import ChangeKind, ChangeSet, FileChange, digest
 from muniment.kernel.names import Scope, Trust
 from muniment.kernel.path import CanonicalPath, canonicalise
 from muniment.store.audit import timestamp
-from muniment.store.commit import Terms, commit
+from muniment.store.commit import commit
 from muniment.store.erase import remove_emptied
 from muniment.store.ledger import (
     MAX_STEPS,
@@ -73,7 +72,7 @@ from muniment.store.review import (
     turn_down,
 )
 from muniment.store.state import State
-from muniment.store.trust import Ruling, new_ulid, trust_at
+from muniment.store.trust import Ruling, trust_at
 
 # -- history -----------------------------------------------------------------------------------------
 #
@@ -250,12 +249,12 @@ def approve(review_id: str, digest: str, place: Place, *, cancel: Cancel | None 
     check_roots(state, held, place.roots)
     if digest != held.digest(place.policy.digest):
         raise ReviewChanged(review_id)
-    asked, now = held.run, timestamp(datetime.now(UTC))
+    asked = held.run
     run = replace(
         asked,
         task=approval_task(review_id),
         kind="approve",
-        at=now,
+        at=timestamp(datetime.now(UTC)),
         policy=place.policy.label,
         answers=asked.kind,
     )
@@ -265,20 +264,13 @@ def approve(review_id: str, digest: str, place: Place, *, cancel: Cancel | None 
         load(state, review_id)  # Asked under the locks: nobody can reject it from here on.
         return Ruling(trusts.get(draft.path) or asked.trust)
 
-    terms = Terms(
-        place.policy,
-        place.roots,
-        Patience(time.monotonic() + WAIT_SECONDS, cancel),
-        state,
-        run,
-        trust,
-        reviewed=True,
-    )
+    patience = Patience(time.monotonic() + WAIT_SECONDS, cancel)
+    terms = replace(terms_of(place, run, patience, trust), reviewed=True)
     try:
         done = commit([held.change_set], terms)
         if done.repeated:
             raise ReviewClosed(review_id, "approved")
-        close(state, review_id, "approved", now, run.task)
+        close(state, review_id, "approved", run.at, run.task)
     except ManagedMemoryUnavailable as problem:
         return _approved_all_the_same(state, review_id, run.task, problem)
     return Decided(review_id, run.task, done.changes, done.touched_scopes, done.notes)
@@ -354,7 +346,6 @@ class UndoResult:
         }
 
 
-@traced("undo")
 def undo(task: str, place: Place, *, trust: Trust = Trust.OWNER, cancel: Cancel | None = None) -> UndoResult:
     """Take back what `task` did; what goes wrong is in the result's `error`, never raised.
 
@@ -364,25 +355,23 @@ def undo(task: str, place: Place, *, trust: Trust = Trust.OWNER, cancel: Cancel 
         trust: of the one who asks; what would replace text of a higher trust waits for the owner.
         cancel: ends it early; once the commit has begun to write it runs to its end.
     """
-    task_id = f"undo-{new_ulid()}"
+    run = replace(run_of(place, "undo", id_of_task("undo", None), trust, DECIDED_BY), undoes=task)
     patience = Patience(time.monotonic() + WAIT_SECONDS, cancel)
-    try:
-        result = _undo(task, task_id, place, trust, patience)
-    except MunimentError as error:
-        status: Literal["failed", "cancelled"] = "cancelled" if isinstance(error, Cancelled) else "failed"
-        result = UndoResult(task_id, task, status, error=error)
-    events.emit(
-        "undo_ended",
-        task_id=task_id,
-        undone=None if isinstance(result.error, NotFound) else task,  # What is no task may be any text.
-        status=result.status,
-        code=None if result.error is None else result.error.code,
-        files=len(result.changes),
+
+    def of_event(result: UndoResult) -> dict[str, object]:
+        # What is no task may be any text.
+        undone = None if isinstance(result.error, NotFound) else task
+        return {"undone": undone, "files": len(result.changes)}
+
+    return ended_as(
+        "undo",
+        lambda: _undo(task, run, place, patience),
+        lambda error: UndoResult(run.task, task, status_of(error), error=error),
+        of_event,
     )
-    return result
 
 
-def _undo(task: str, task_id: str, place: Place, trust: Trust, patience: Patience) -> UndoResult:
+def _undo(task: str, run: Run, place: Place, patience: Patience) -> UndoResult:
     kept = of_task(place.state, task)
     if kept is None:
         raise NotFound(f"no task {printable(task)!r} has changed this memory; see: muniment history")
@@ -390,18 +379,11 @@ def _undo(task: str, task_id: str, place: Place, trust: Trust, patience: Patienc
     if undone is not None:
         raise AlreadyUndone(task, undone)
     scopes = _scopes(kept, place)
-    now, policy, is_owner = timestamp(datetime.now(UTC)), place.policy.label, trust is Trust.OWNER
-    run = Run(task_id, now, trust, DECIDED_BY, policy, "undo", undoes=task)
     change_set = _change_set(kept.changes, scopes, place)
-    terms = Terms(
-        for_move(place.policy, [each.path for each in change_set.changes]) if is_owner else place.policy,
-        place.roots,
-        patience,
-        place.state,
-        run,
-        lambda draft, _: Ruling(_trust_of(draft, place), by=trust),
-        reviewed=is_owner,
-    )
+    terms = terms_of(place, run, patience, lambda draft, _: Ruling(_trust_of(draft, place), by=run.trust))
+    if run.trust is Trust.OWNER:
+        policy = for_move(place.policy, [each.path for each in change_set.changes])
+        terms = replace(terms, policy=policy, reviewed=True)
     try:
         done = commit([change_set], terms)
     except StoreConflict as conflict:
@@ -416,7 +398,7 @@ def _undo(task: str, task_id: str, place: Place, trust: Trust, patience: Patienc
         remove_emptied(place.roots, made, patience)
     except MunimentError as error:  # It is committed: that empty directories stay does not make it fail.
         notes = (*notes, f"directories that are empty now are still there: {error}")
-    return UndoResult(task_id, task, "completed", done.changes, done.touched_scopes, notes)
+    return UndoResult(run.task, task, "completed", done.changes, done.touched_scopes, notes)
 
 
 def _scopes(kept: CommitRow, place: Place) -> list[Scope]:
@@ -429,7 +411,7 @@ def _scopes(kept: CommitRow, place: Place) -> list[Scope]:
     erased = [item.change.path.text for item in kept.changes if item.is_erased]
     if erased:
         raise Erased(f"what {kept.run.task} did was erased: {', '.join(erased)}; nothing was written")
-    names = {root_key(place.state, root): scope for scope, root in place.roots.items()}
+    names = place.scopes_by_key()
     elsewhere = sorted({item.change.path.scope for item in kept.changes if item.root not in names})
     if elsewhere:
         raise InvalidScope(

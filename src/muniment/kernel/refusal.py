@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Final
+from typing import Final
 
 from muniment.kernel.names import Via
 
@@ -11,9 +11,18 @@ MAX_REQUESTED_CHARS: Final = 256
 
 
 class MunimentError(Exception):
-    """Anything that Muniment raises on purpose."""
+    """Anything that Muniment raises on purpose.
 
-    code: ClassVar[str]
+    Attributes:
+        code: stable; see `muniment.errors` for what each means.
+    """
+
+    code: str
+
+    def __init__(self, message: str = "", *, code: str | None = None) -> None:
+        if code is not None:
+            self.code = code
+        super().__init__(message)
 
 
 class PlatformUnsupported(MunimentError):

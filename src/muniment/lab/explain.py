@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from muniment.errors import PathEscape, Refusal, Refused
-from muniment.kernel.decide import NOT_A_NAME, AllowPatterns, DenyPatterns, Judge, Policy, Rule
-from muniment.kernel.names import Verb
+from muniment.kernel.decide import NOT_A_NAME, AllowPatterns, DenyPatterns, Judge, Policy
 from muniment.kernel.path import GRAMMAR_LAYER, CanonicalPath, canonicalise, fold
-from muniment.policy.load import REMOVAL, Act, require
+from muniment.policy.load import Act, denying, granting, require
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +55,12 @@ class Explanation:
     asked: str
     path: str | None
     verdict: Literal["allow", "deny"]
-    code: str | None
-    layer: str | None
-    rule: str | None
-    model_is_told: str
-    operator_is_told: str
-    consulted: tuple[Consulted, ...]
+    code: str | None = None
+    layer: str | None = None
+    rule: str | None = None
+    model_is_told: str = ""
+    operator_is_told: str = "nothing: it is granted"
+    consulted: tuple[Consulted, ...] = ()
 
 
 def explain(policy: Policy, act: Act, unsafe_path: str, judge: Judge | None = None) -> Explanation:
@@ -79,12 +78,11 @@ def explain(policy: Policy, act: Act, unsafe_path: str, judge: Judge | None = No
         path = canonicalise(unsafe_path, policy.scopes)
         consulted = tuple(consult(policy, act, path))
         require(act, path, judge or Judge(policy))
-    except PathEscape as escape:
-        return _escaped(policy, act, unsafe_path, escape)
-    except Refusal as refusal:
+    except (PathEscape, Refusal) as refusal:
         rule, layer = (
             (refusal.rule, refusal.layer) if isinstance(refusal, Refused) else (NOT_A_NAME, GRAMMAR_LAYER)
         )
+        model_is_told, operator_is_told = _told(policy, refusal, f"rule {rule!r} of layer {layer!r}")
         return Explanation(
             act,
             unsafe_path,
@@ -93,47 +91,32 @@ def explain(policy: Policy, act: Act, unsafe_path: str, judge: Judge | None = No
             refusal.code,
             layer,
             rule,
-            str(refusal),
-            f"{refusal.code}: denied by rule {rule!r} of layer {layer!r}; the run goes on",
+            model_is_told,
+            operator_is_told,
             consulted,
         )
-    return Explanation(
-        act, unsafe_path, path.text, "allow", None, None, None, "", "nothing: it is granted", consulted
-    )
+    return Explanation(act, unsafe_path, path.text, "allow", consulted=consulted)
+
+
+def _told(policy: Policy, refusal: PathEscape | Refusal, by: str) -> tuple[str, str]:
+    """What the model and the operator are told of a refusal, and of whether the run ends."""
+    if not isinstance(refusal, PathEscape):
+        return str(refusal), f"{refusal.code}: denied by {by}; the run goes on"
+    ends = policy.confinement.on_escape == "abort"
+    if ends:
+        return "", f"remember_path_escape: the run ends, and nothing of it is committed ({refusal})"
+    return str(refusal), f"{refusal.code}: {refusal}; the run goes on"
 
 
 def consult(policy: Policy, act: Act, path: CanonicalPath) -> Iterator[Consulted]:
     """Every rule about the act, in the order of layers, with the pattern that matches."""
-    verbs = {Verb.MODIFY, Verb.DELETE} if act == REMOVAL else {act}
-    granting = Verb.MODIFY if act == REMOVAL else act
-    folded = fold(path.text)
+    text, folded = path.text, fold(path.text)
     for layer in policy.layers:
         for rule in layer.allow:
-            if granting in rule.verbs:
+            if granting(act) in rule.verbs:
                 hits = (each for each in rule.paths if AllowPatterns((each,)).match(path))
                 yield Consulted(layer.name, "allow", rule.id, next(hits, None))
         for rule in layer.deny:
-            if verbs & set(rule.verbs):
-                yield Consulted(layer.name, "deny", rule.id, covering(rule, path.text, folded))
-
-
-def covering(rule: Rule, text: str, folded: str) -> str | None:
-    """The first pattern of a deny rule that covers the path."""
-    return next((each for each in rule.paths if DenyPatterns((each,)).match(text, folded)), None)
-
-
-def _escaped(policy: Policy, act: Act, unsafe_path: str, escape: PathEscape) -> Explanation:
-    ends = policy.confinement.on_escape == "abort"
-    told = "remember_path_escape: the run ends, and nothing of it is committed"
-    return Explanation(
-        act=act,
-        asked=unsafe_path,
-        path=None,
-        verdict="deny",
-        code=escape.code,
-        layer=GRAMMAR_LAYER,
-        rule=NOT_A_NAME,
-        model_is_told="" if ends else str(escape),
-        operator_is_told=f"{told} ({escape})" if ends else f"{escape.code}: {escape}; the run goes on",
-        consulted=(),
-    )
+            if denying(act).intersection(rule.verbs):
+                hits = (each for each in rule.paths if DenyPatterns((each,)).match(text, folded))
+                yield Consulted(layer.name, "deny", rule.id, next(hits, None))

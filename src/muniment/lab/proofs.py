@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
+from itertools import product
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, Field, StringConstraints, ValidationError
 
-from muniment.errors import PolicyInvalid, Refusal, printable
+from muniment.errors import BadName, PolicyInvalid, printable
 from muniment.kernel.decide import (
     MAX_BYTES,
-    MAX_COUNT,
     QUOTA_NUMBERS,
     AllowPatterns,
     DenyPatterns,
@@ -30,6 +30,7 @@ from muniment.policy.automaton import (
     MAX_WORK,
     All,
     FoundPath,
+    Kept,
     Language,
     Not,
     Nothing,
@@ -41,9 +42,10 @@ from muniment.policy.automaton import (
     shortest,
 )
 from muniment.policy.frozen import Frozen
-from muniment.policy.load import ACTS, REMOVAL, Act, Loaded, failure, grants, require
+from muniment.policy.grammar import check_creatable
+from muniment.policy.load import ACTS, Act, Loaded, denying, failure, granting, grants
 from muniment.policy.pattern import MAX_TREE_WILDCARDS, check_pattern
-from muniment.policy.tables import meet, quota_of
+from muniment.policy.tables import SECTIONS, meet, quota_of
 
 # -- prover ------------------------------------------------------------------------------------------
 #
@@ -53,10 +55,26 @@ from muniment.policy.tables import meet, quota_of
 # once and stays in step: the languages of equal rules are one and the same.
 #
 #     `prover = Prover([old, new])`
-#     `prover.find(All([prover.grant(new, act), Not(prover.grant(old, act))]), new.scopes, confirms)`
+#     `prover.find(new.scopes, prover.grant(new, act), ~prover.grant(old, act))`
 #
 # Attacked by tests/units/policy/test_diff.py: random paths against every proof, brute force over small worlds
 # for every witness, pathspec for the automata.
+
+
+@dataclass(frozen=True, slots=True)
+class PathSet:
+    """A set of paths, twice: `~each` is all that is not in it.
+
+    Attributes:
+        language: as an automaton, in which a path is sought.
+        holds: as the kernel decides, which confirms that path.
+    """
+
+    language: Language
+    holds: Callable[[CanonicalPath], bool]
+
+    def __invert__(self) -> PathSet:
+        return PathSet(Not(self.language), lambda path: not self.holds(path))
 
 
 class Prover:
@@ -80,63 +98,58 @@ class Prover:
         layers = [layer for policy in policies for layer in policy.layers]
         exact = {*exact, *(path for layer in layers for rule in layer.allow for path in rule.paths)}
         trees = {*trees, *(path for layer in layers for rule in layer.deny for path in rule.paths)}
-        self._letters = letters_for(sorted(exact), sorted(trees))
-        self._budget = Steps(work)
-        self._patterns: dict[tuple[bool, frozenset[str]], Language] = {}
-        self._asked: dict[tuple[Language, ...], Language] = {}
-        self._grants: dict[tuple[Language, ...], Language] = {}
+        letters, budget = letters_for(sorted(exact), sorted(trees)), Steps(work)
+        self._letters, self._budget = letters, budget
+        self._exact = Kept[frozenset[str], Language](lambda paths: Patterns.exact(paths, letters, budget))
+        self._tree = Kept[frozenset[str], Language](lambda paths: Patterns.tree(paths, letters, budget))
+        self._all, self._not = Kept[tuple[Language, ...], Language](All), Kept[Language, Language](Not)
+        self._judges = Kept(Judge)
 
-    def exact(self, paths: Iterable[str]) -> Language:
+    def exact(self, paths: Iterable[str]) -> PathSet:
         """The files that one of the patterns matches, as in allow rules."""
-        return self._language(frozenset(paths), tree=False)
+        patterns = frozenset(paths)
+        return PathSet(self._exact[patterns], AllowPatterns(patterns).match)
 
-    def tree(self, paths: Iterable[str]) -> Language:
+    def tree(self, paths: Iterable[str]) -> PathSet:
         """The files that one of the patterns covers, as in deny rules."""
-        return self._language(frozenset(paths), tree=True)
+        patterns = frozenset(paths)
+        matcher = DenyPatterns(patterns)
+        return PathSet(self._tree[patterns], lambda path: matcher.match(path.text, fold(path.text)))
 
-    def asked(self, layers: Iterable[Layer], act: Act) -> Language:
+    def asked(self, layers: Iterable[Layer], act: Act) -> PathSet:
         """What every one of the layers has an allow rule for, whatever is denied."""
-        verb = Verb.MODIFY if act == REMOVAL else act
-        parts = tuple(self.exact(_paths(layer.allow, {verb})) for layer in layers)
-        known = self._asked.get(parts)
-        if known is None:
-            known = self._asked[parts] = All(parts)
-        return known
+        parts = [self.exact(_paths(layer.allow, {granting(act)})) for layer in layers]
+        language = self._all[tuple(part.language for part in parts)]
+        return PathSet(language, lambda path: all(part.holds(path) for part in parts))
 
-    def denied(self, layers: Iterable[Layer], act: Act) -> Language:
+    def denied(self, layers: Iterable[Layer], act: Act) -> PathSet:
         """What a deny rule of one of the layers covers."""
-        verbs = {Verb.MODIFY, Verb.DELETE} if act == REMOVAL else {act}
-        return self.tree(path for layer in layers for path in _paths(layer.deny, verbs))
+        return self.tree(path for layer in layers for path in _paths(layer.deny, denying(act)))
 
-    def grant(self, policy: Policy, act: Act) -> Language:
-        """What the policy grants, whichever scopes it declares."""
-        parts = (self.asked(policy.layers, act), self.denied(policy.layers, act))
-        known = self._grants.get(parts)
-        if known is None:
-            known = self._grants[parts] = All([parts[0], Not(parts[1])])
-        return known
+    def grant(self, policy: Policy, act: Act) -> PathSet:
+        """What the policy grants, whichever scopes it declares. Equal rules share one language."""
+        asked, denied = self.asked(policy.layers, act), self.denied(policy.layers, act)
+        language = self._all[asked.language, self._not[denied.language]]
+        return PathSet(language, lambda path: grants(act, path, self._judges[policy]))
 
-    def find(
-        self, language: Language, scopes: Collection[Scope], confirms: Callable[[CanonicalPath], bool]
-    ) -> Outcome:
-        """The shortest path of a language, or that there is none.
+    def find(self, scopes: Collection[Scope], *sets: PathSet) -> Outcome:
+        """The shortest path in these scopes that is in all of these sets, or that there is none.
 
-        Args:
-            language: made of languages of this prover.
-            scopes: in which it is sought.
-            confirms: asks the real decision about a path.
+        Whatever path the automata lead to, each set is asked about it as the kernel decides.
         """
-        return shortest(language, self._letters, scopes, self._budget, confirms)
+        language = All(each.language for each in sets)
+        return shortest(language, self._letters, scopes, self._budget, partial(_are_in, sets))
 
-    def _language(self, paths: frozenset[str], *, tree: bool) -> Language:
-        known = self._patterns.get((tree, paths))
-        if known is None:
-            make = Patterns.tree if tree else Patterns.exact
-            known = self._patterns[tree, paths] = make(paths, self._letters, self._budget)
-        return known
+    def is_empty(self, scopes: Collection[Scope], *sets: PathSet) -> bool:
+        """Whether it is proved that there is none."""
+        return isinstance(self.find(scopes, *sets), Nothing)
 
 
-def _paths(rules: Iterable[Rule], verbs: Collection[Verb | str]) -> list[str]:
+def _are_in(sets: Iterable[PathSet], path: CanonicalPath) -> bool:
+    return all(each.holds(path) for each in sets)
+
+
+def _paths(rules: Iterable[Rule], verbs: Collection[Verb]) -> list[str]:
     return [path for rule in rules if set(verbs) & set(rule.verbs) for path in rule.paths]
 
 
@@ -266,13 +279,14 @@ def read_invariants(data: dict[str, Any], where: str) -> Invariants:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
         place = ".".join(printable(str(part)) for part in first["loc"])
         raise PolicyInvalid("E150", where, f"{place}: {first['msg']}") from None
-    for each in file.never:
-        _check(each.paths, f"{where} never[{each.id}]", deny=True)
-    for paths, place in (
-        *((each.paths, f"only[{each.id}]") for each in file.only),
-        *((side.paths, f"apart[{each.id}]") for each in file.apart for side in (each.one, each.other)),
+    for paths, place, deny in (
+        *((each.paths, f"never[{each.id}]", True) for each in file.never),
+        *((each.paths, f"only[{each.id}]", False) for each in file.only),
+        *((side.paths, f"apart[{each.id}]", False) for each in file.apart for side in (each.one, each.other)),
     ):
-        _check(paths, f"{where} {place}", deny=False)
+        for path in paths:  # Of a scope that perhaps only other policies declare.
+            scope = Scope(path.removeprefix("/").partition("/")[0])
+            check_pattern(path, deny=deny, scopes=(scope,), where=f"{where} {place}")
     return file
 
 
@@ -281,101 +295,64 @@ def prove(invariants: Invariants, policy: Policy) -> tuple[InvariantFinding, ...
     return tuple(_Proving(invariants, policy).findings())
 
 
-@dataclass(frozen=True, slots=True)
-class _Set:
-    """A set of paths: as an automaton, and as a decision that confirms its paths."""
-
-    language: Language
-    confirms: Callable[[CanonicalPath], bool]
-
-
 class _Proving:
     """All invariants against one policy."""
 
     def __init__(self, invariants: Invariants, policy: Policy) -> None:
-        self._invariants, self._policy, self._judge = invariants, policy, Judge(policy)
+        self._invariants, self._policy = invariants, policy
         sides = [side for each in invariants.apart for side in (each.one, each.other)]
-        matched = [*(each.paths for each in invariants.only), *(side.paths for side in sides)]
+        matched: list[Only | _Side] = [*invariants.only, *sides]
         self._prover = Prover(
             [policy],
-            exact=[path for paths in matched for path in paths],
+            exact=[path for each in matched for path in each.paths],
             trees=[path for each in invariants.never for path in each.paths],
         )
 
     def findings(self) -> Iterator[InvariantFinding]:
         """One for each invariant."""
         for never in self._invariants.never:
-            covered = self._covered(never.paths)
-            yield self._finding("never", never, [(act, covered) for act in _acts(never.verbs)])
+            yield self._finding("never", never, never.verbs, [self._prover.tree(never.paths)])
         for only in self._invariants.only:
-            outside = self._outside(only.paths)
-            yield self._finding("only", only, [(act, outside) for act in _acts(only.verbs)])
+            yield self._finding("only", only, only.verbs, [~self._prover.exact(only.paths)])
         for implies in self._invariants.implies:
-            lacking = [self._not_granted(act) for act in _acts(implies.then)]
-            cases = [(act, lack) for act in _acts(implies.verbs) for lack in lacking]
-            yield self._finding("implies", implies, cases)
+            lacking = [~self._prover.grant(self._policy, act) for act in _acts(implies.then)]
+            yield self._finding("implies", implies, implies.verbs, lacking)
         for apart in self._invariants.apart:
             yield self._apart(apart)
 
-    def _covered(self, paths: tuple[str, ...]) -> _Set:
-        patterns = DenyPatterns(paths)
-        return _Set(self._prover.tree(paths), lambda path: patterns.match(path.text, fold(path.text)))
-
-    def _matched(self, paths: tuple[str, ...]) -> _Set:
-        return _Set(self._prover.exact(paths), AllowPatterns(paths).match)
-
-    def _outside(self, paths: tuple[str, ...]) -> _Set:
-        matched = self._matched(paths)
-        return _Set(Not(matched.language), lambda path: not matched.confirms(path))
-
-    def _not_granted(self, act: Act) -> _Set:
-        granted = self._prover.grant(self._policy, act)
-        return _Set(Not(granted), lambda path: not grants(act, path, self._judge))
-
-    def _finding(self, kind: str, invariant: _Invariant, cases: list[tuple[Act, _Set]]) -> InvariantFinding:
-        """Broken if an act is granted somewhere in its set, shown by the shortest of those paths."""
-        outcomes = [(act, self._granted(act, where)) for act, where in cases]
-        found = [
-            Witness(act, outcome.path.text) for act, outcome in outcomes if isinstance(outcome, FoundPath)
-        ]
-        unknown = [f"{act}: {outcome.why}" for act, outcome in outcomes if isinstance(outcome, Undecided)]
+    def _finding(
+        self, kind: str, invariant: _Invariant, verbs: tuple[str, ...], sets: list[PathSet]
+    ) -> InvariantFinding:
+        """Broken if one of the acts is granted in one of the sets, shown by the shortest of those paths."""
+        found, unknown = [], []
+        for act, where in product(_acts(verbs), sets):
+            granted = self._prover.grant(self._policy, act)
+            outcome = self._prover.find(self._policy.scopes, granted, where)
+            if isinstance(outcome, FoundPath):
+                found.append(Witness(act, outcome.path.text))
+            elif isinstance(outcome, Undecided):
+                unknown.append(f"{act}: {outcome.why}")
         if found:
             first = min(found, key=lambda each: (len(each.path), each.path))
             return InvariantFinding(invariant.id, kind, invariant.why, "broken", (first,))
-        if unknown:
-            return InvariantFinding(invariant.id, kind, invariant.why, "undecided", reason="; ".join(unknown))
-        return InvariantFinding(invariant.id, kind, invariant.why, "proved")
+        status: Literal["undecided", "proved"] = "undecided" if unknown else "proved"
+        return InvariantFinding(invariant.id, kind, invariant.why, status, reason="; ".join(unknown))
 
     def _apart(self, apart: Apart) -> InvariantFinding:
         """Proved if one of the sides is never granted; broken if both are, somewhere."""
-        sides = []
-        for side in (apart.one, apart.other):
-            matched = self._matched(side.paths)
-            sides.append(self._finding("apart", apart, [(act, matched) for act in _acts(side.verbs)]))
+        sides = [
+            self._finding("apart", apart, side.verbs, [self._prover.exact(side.paths)])
+            for side in (apart.one, apart.other)
+        ]
         for status in ("proved", "undecided"):
             for found in sides:
                 if found.status == status:
                     return found
-        witnesses = tuple(witness for found in sides for witness in found.witnesses)
-        return InvariantFinding(apart.id, "apart", apart.why, "broken", witnesses)
-
-    def _granted(self, act: Act, where: _Set) -> Outcome:
-        return self._prover.find(
-            All([self._prover.grant(self._policy, act), where.language]),
-            self._policy.scopes,
-            lambda path: grants(act, path, self._judge) and where.confirms(path),
-        )
+        return replace(sides[0], witnesses=(*sides[0].witnesses, *sides[1].witnesses))
 
 
 def _acts(verbs: tuple[str, ...]) -> list[Act]:
     return [act for act in ACTS if "*" in verbs or act in verbs]
-
-
-def _check(paths: tuple[str, ...], where: str, *, deny: bool) -> None:
-    """Hold patterns to the dialect; their scopes may be ones that only other policies declare."""
-    for path in paths:
-        scope = Scope(path.removeprefix("/").partition("/")[0])
-        check_pattern(path, deny=deny, scopes=(scope,), where=where)
 
 
 # -- mutation ----------------------------------------------------------------------------------------
@@ -401,13 +378,6 @@ _CREATABLE: Final = ("/**/?*.md",)
 _NOT_CREATABLE: Final = ("/**/..md", "/**/...md")
 """What may be created at all by the name grammar, but that it takes no name of dots only."""
 
-_NUMBERS: Final = (
-    ("file_bytes", "max_file_bytes", MAX_BYTES),
-    ("files", "max_files", MAX_COUNT),
-    ("total_bytes", "max_total_bytes", MAX_BYTES),
-)
-"""Of a quota: how a test asks about each number, its name, and how large it can be."""
-
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
@@ -429,7 +399,7 @@ class Mutant:
     kind: Literal["allow", "deny", "quota"]
     rule: str
     pattern: str | None
-    status: Status
+    status: Status = "equivalent"
     test: int | None = None
     act: Act | None = None
     path: str | None = None
@@ -455,105 +425,83 @@ def mutants(loaded: Loaded) -> Iterator[Mutant]:
     yield from _MutantTrial(loaded).all()
 
 
-@dataclass(frozen=True, slots=True)
-class _Mutation:
-    what: str
-    kind: Literal["allow", "deny", "quota"]
-    rule: str
-    pattern: str | None
-
-
 class _MutantTrial:
     def __init__(self, loaded: Loaded) -> None:
         self._policy, self._checks = loaded.policy, loaded.files[0].tables.test
-        self._judge = Judge(self._policy)
-        self._own = next(layer for layer in self._policy.layers if layer.name == loaded.files[0].name)
+        self._own = loaded.own
         own, *others = ([quota_of(table) for table in file.tables.quota] for file in loaded.files)
         self._quotas = [each for each in own if not any(each in quotas for quotas in others)]
 
     def all(self) -> Iterator[Mutant]:
-        for change, layer in (*self._without_denies(), *self._with_wider_allows()):
-            layers = [each for each in self._policy.layers if each is not self._own]
-            mutated = replace(self._policy, layers=(*layers, layer))
-            yield self._judged(change, mutated)
+        for mutant, layer in (*self._without_denies(), *self._with_wider_allows()):
+            layers = tuple(layer if each is self._own else each for each in self._policy.layers)
+            mutated = replace(self._policy, layers=layers)
+            yield self._caught(mutant, mutated) or _told(mutant, self._gained(mutated))
         yield from self._with_larger_quotas()
 
-    def _without_denies(self) -> Iterator[tuple[_Mutation, Layer]]:
-        for rule in self._own.deny:
-            place = f"deny[{rule.id}]"
-            for path in rule.paths:
-                left = tuple(each for each in rule.paths if each != path)
-                change = _Mutation(f"{place} without pattern {path!r}", "deny", rule.id, path)
-                yield change, self._with_deny(rule, replace(rule, paths=left))
-            for verb in rule.verbs:
-                verbs = tuple(each for each in rule.verbs if each != verb)
-                change = _Mutation(f"{place} without verb {verb}", "deny", rule.id, None)
-                yield change, self._with_deny(rule, replace(rule, verbs=verbs))
-
-    def _with_deny(self, rule: Rule, weaker: Rule) -> Layer:
+    def _without_denies(self) -> Iterator[tuple[Mutant, Layer]]:
         """A rule without patterns or verbs denies nothing, and is left as it is."""
-        denies = tuple(weaker if each is rule else each for each in self._own.deny)
-        return replace(self._own, deny=denies)
+        for rule in self._own.deny:
+            place = f"deny[{rule.id}] without"
+            for path in rule.paths:
+                left = replace(rule, paths=tuple(each for each in rule.paths if each != path))
+                yield (
+                    Mutant(f"{place} pattern {path!r}", "deny", rule.id, path),
+                    self._with("deny", rule, left),
+                )
+            for verb in rule.verbs:
+                left = replace(rule, verbs=tuple(each for each in rule.verbs if each != verb))
+                yield Mutant(f"{place} verb {verb}", "deny", rule.id, None), self._with("deny", rule, left)
 
-    def _with_wider_allows(self) -> Iterator[tuple[_Mutation, Layer]]:
+    def _with_wider_allows(self) -> Iterator[tuple[Mutant, Layer]]:
         for rule in self._own.allow:
             for path in rule.paths:
                 for wider in _wider(path):
+                    what = f"allow[{rule.id}] with {wider!r} for {path!r}"
                     paths = tuple(wider if each == path else each for each in rule.paths)
-                    allows = (
-                        replace(rule, paths=paths) if each is rule else each for each in self._own.allow
-                    )
-                    change = _Mutation(
-                        f"allow[{rule.id}] with {wider!r} for {path!r}", "allow", rule.id, path
-                    )
-                    yield change, replace(self._own, allow=tuple(allows))
+                    weaker = self._with("allow", rule, replace(rule, paths=paths))
+                    yield Mutant(what, "allow", rule.id, path), weaker
+
+    def _with(self, kind: Literal["allow", "deny"], rule: Rule, weaker: Rule) -> Layer:
+        """The file's own layer with another rule in place of one."""
+        rules: dict[str, Any] = {
+            kind: tuple(weaker if each is rule else each for each in getattr(self._own, kind))
+        }
+        return replace(self._own, **rules)
 
     def _with_larger_quotas(self) -> Iterator[Mutant]:
-        for quota in self._policy.quotas:
-            for asked, field, most in _NUMBERS if quota in self._quotas else ():
-                bound = getattr(quota, field)
-                larger = min(2 * bound, most)
-                if larger == bound:
-                    continue
-                raised = replace(quota, **{field: larger})
-                quotas = [raised if each is quota else each for each in self._policy.quotas]
-                change = _Mutation(f"quota[{quota.id}] with {field} = {larger}", "quota", quota.id, None)
-                mutated = replace(self._policy, quotas=tuple(quotas))
-                mutant = self._caught(change, mutated) or self._bounded(change, quota, field)
-                yield replace(mutant, over=(asked, bound + 1)) if mutant.status == "survived" else mutant
+        for quota, number in product(self._policy.quotas, fields(Quota)):
+            if quota not in self._quotas or number.name not in QUOTA_NUMBERS:
+                continue
+            bound = getattr(quota, number.name)
+            larger = min(2 * bound, number.metadata["most"])
+            if larger == bound:
+                continue
+            raised = replace(quota, **{number.name: larger})
+            quotas = tuple(raised if each is quota else each for each in self._policy.quotas)
+            what = f"quota[{quota.id}] with {number.name} = {larger}"
+            mutant, mutated = Mutant(what, "quota", quota.id, None), replace(self._policy, quotas=quotas)
+            mutant = self._caught(mutant, mutated) or _told(mutant, self._bounded(quota, number.name))
+            over = (number.name.removeprefix("max_"), bound + 1)
+            yield replace(mutant, over=over) if mutant.status == "survived" else mutant
 
-    def _judged(self, change: _Mutation, mutated: Policy) -> Mutant:
-        return self._caught(change, mutated) or self._compared(change, mutated)
-
-    def _caught(self, change: _Mutation, mutated: Policy) -> Mutant | None:
+    def _caught(self, mutant: Mutant, mutated: Policy) -> Mutant | None:
         """The mutant, if an inline test fails on it."""
         judge = Judge(mutated)
         for number, check in enumerate(self._checks, start=1):
             if failure(check, judge, mutated) is not None:
-                return Mutant(change.what, change.kind, change.rule, change.pattern, "caught", test=number)
+                return replace(mutant, status="caught", test=number)
         return None
 
-    def _compared(self, change: _Mutation, mutated: Policy) -> Mutant:
-        """What a mutant grants that the policy does not."""
-        prover, judge = Prover([self._policy, mutated], exact=[*_CREATABLE, *_NOT_CREATABLE]), Judge(mutated)
-        outcomes = (
-            (
-                act,
-                prover.find(
-                    All([_granted(prover, mutated, act), Not(prover.grant(self._policy, act))]),
-                    mutated.scopes,
-                    partial(self._is_gained, judge, act),
-                ),
-            )
-            for act in ACTS
-        )
-        return _told(change, outcomes)
+    def _gained(self, mutated: Policy) -> Iterator[tuple[Act, Outcome]]:
+        """What a mutant grants that the policy does not, by act."""
+        prover = Prover([self._policy, mutated], exact=[*_CREATABLE, *_NOT_CREATABLE])
+        for act in ACTS:
+            sets = (*_granted(prover, mutated, act), ~prover.grant(self._policy, act))
+            yield act, prover.find(mutated.scopes, *sets)
 
-    def _is_gained(self, judge: Judge, act: Act, path: CanonicalPath) -> bool:
-        return _grants(act, path, judge) and not grants(act, path, self._judge)
-
-    def _bounded(self, change: _Mutation, quota: Quota, field: str) -> Mutant:
-        """What may be written that this number bounds, and none of another quota as tightly."""
+    def _bounded(self, quota: Quota, field: str) -> Iterator[tuple[Act, Outcome]]:
+        """What may be written that this number bounds, and none of another quota as tightly, by act."""
         others = [
             path
             for each in self._policy.quotas
@@ -561,30 +509,13 @@ class _MutantTrial:
             for path in each.paths
         ]
         prover = Prover([self._policy], exact=[*_CREATABLE, *_NOT_CREATABLE, *quota.paths, *others])
-        only = [prover.exact(quota.paths), Not(prover.exact(others))]
-        writing: tuple[Act, ...] = (Verb.CREATE, Verb.MODIFY)
-        outcomes = (
-            (
-                act,
-                prover.find(
-                    All([_granted(prover, self._policy, act), *only]),
-                    self._policy.scopes,
-                    partial(self._is_bounded, quota, field, act),
-                ),
-            )
-            for act in writing
-        )
-        return _told(change, outcomes)
-
-    def _is_bounded(self, quota: Quota, field: str, act: Act, path: CanonicalPath) -> bool:
-        bound, counting = getattr(quota, field), self._judge.quotas_for(path)
-        holding = [each for each in counting if getattr(each, field) <= bound]
-        return _grants(act, path, self._judge) and holding == [quota]
+        for act in (Verb.CREATE, Verb.MODIFY):
+            sets = (*_granted(prover, self._policy, act), prover.exact(quota.paths), ~prover.exact(others))
+            yield act, prover.find(self._policy.scopes, *sets)
 
 
-def _told(change: _Mutation, outcomes: Iterator[tuple[Act, Outcome]]) -> Mutant:
+def _told(mutant: Mutant, outcomes: Iterator[tuple[Act, Outcome]]) -> Mutant:
     """The mutant, by the first path that was found."""
-    mutant = Mutant(change.what, change.kind, change.rule, change.pattern, "equivalent")
     for act, outcome in outcomes:
         if isinstance(outcome, FoundPath):
             return replace(mutant, status="survived", act=act, path=outcome.path.text)
@@ -593,17 +524,17 @@ def _told(change: _Mutation, outcomes: Iterator[tuple[Act, Outcome]]) -> Mutant:
     return mutant
 
 
-def _granted(prover: Prover, policy: Policy, act: Act) -> Language:
-    """What the policy and the name grammar grant."""
-    granted = prover.grant(policy, act)
-    if act != Verb.CREATE:
-        return granted
-    return All([granted, prover.exact(_CREATABLE), Not(prover.exact(_NOT_CREATABLE))])
+def _granted(prover: Prover, policy: Policy, act: Act) -> Iterator[PathSet]:
+    """What the policy and the name grammar grant: what is in all of these sets."""
+    yield prover.grant(policy, act)
+    if act == Verb.CREATE:
+        named = All([prover.exact(_CREATABLE).language, Not(prover.exact(_NOT_CREATABLE).language)])
+        yield PathSet(named, _is_creatable)
 
 
-def _grants(act: Act, path: CanonicalPath, judge: Judge) -> bool:
-    with suppress(Refusal):
-        require(act, path, judge)
+def _is_creatable(path: CanonicalPath) -> bool:
+    with suppress(BadName):
+        check_creatable(path)
         return True
     return False
 
@@ -648,10 +579,9 @@ class TermChange:
 
 def terms_of(policy: Policy) -> dict[str, Value]:
     """Every term but quotas, by name. Gates are joined by commas."""
-    tables = ("limits", "confinement", "changes", "content", "provenance", "retention")
     terms: dict[str, Value] = {
         f"{table}.{key}": ", ".join(value) or "none" if isinstance(value, tuple) else value
-        for table in tables
+        for table in SECTIONS
         for key, value in asdict(getattr(policy, table)).items()
     }
     for scope in policy.scope_terms:
@@ -768,7 +698,6 @@ class _Comparison:
 
     def __init__(self, prover: Prover, less: Policy, more: Policy) -> None:
         self._prover, self._less, self._more = prover, less, more
-        self._judges = Judge(less), Judge(more)
         self._common = [scope for scope in more.scopes if scope in less.scopes]
         self.unknown: list[str] = []
 
@@ -785,46 +714,36 @@ class _Comparison:
         """Acts for which both policies have the same patterns, so that one search answers for all of them."""
         by_patterns: dict[object, list[Act]] = {}
         for act in ACTS:
-            less, more = (self._prover.grant(policy, act) for policy in (self._less, self._more))
+            less, more = (self._prover.grant(policy, act).language for policy in (self._less, self._more))
             if less is not more or self._common != list(self._more.scopes):
                 by_patterns.setdefault((less, more), []).append(act)
         return [tuple(acts) for acts in by_patterns.values()]
 
     def _in_common(self, acts: tuple[Act, ...]) -> Iterator[tuple[CanonicalPath, Cause]]:
-        """In scopes that both declare: one path for each pattern that makes a difference."""
-        act = acts[0]
-        gained = [self._prover.grant(self._more, act), Not(self._prover.grant(self._less, act))]
+        """In scopes that both declare: one path for each pattern that makes a difference.
+
+        What the patterns of causes that are told already account for is left out.
+        """
+        granted, before = (self._prover.grant(policy, acts[0]) for policy in (self._more, self._less))
         told: list[Cause] = []
         while len(told) <= MAX_GAINS:
-            language = All([*gained, *self._without(told)])
-            outcome = self._prover.find(language, self._common, lambda path: self._confirms(act, path))
+            denying = self._prover.tree(each.pattern for each in told if each.kind == "deny")
+            granting = self._prover.exact(each.pattern for each in told if each.kind != "deny")
+            outcome = self._prover.find(self._common, granted, ~before, ~denying, ~granting)
             if not isinstance(outcome, FoundPath):
                 self._note(outcome, acts)
                 return
-            cause = self._cause(act, outcome.path)
+            cause = self._cause(acts[0], outcome.path)
             told.append(cause)
             yield outcome.path, cause
 
     def _in_new_scopes(self, acts: tuple[Act, ...]) -> Iterator[tuple[CanonicalPath, Cause]]:
-        act = acts[0]
         for scope in self._more.scopes:
             if scope not in self._less.scopes:
-                granted = self._prover.grant(self._more, act)
-                outcome = self._prover.find(granted, [scope], lambda path: self._confirms(act, path))
+                outcome = self._prover.find([scope], self._prover.grant(self._more, acts[0]))
                 self._note(outcome, acts)
                 if isinstance(outcome, FoundPath):
                     yield outcome.path, Cause("scope", "", scope, "")
-
-    def _without(self, told: list[Cause]) -> Iterator[Language]:
-        """All that the patterns of these causes do not account for."""
-        denying = [cause.pattern for cause in told if cause.kind == "deny"]
-        granting = [cause.pattern for cause in told if cause.kind != "deny"]
-        yield Not(self._prover.tree(denying))
-        yield Not(self._prover.exact(granting))
-
-    def _confirms(self, act: Act, path: CanonicalPath) -> bool:
-        less, more = self._judges
-        return grants(act, path, more) and not grants(act, path, less)
 
     def _note(self, outcome: Outcome, acts: tuple[Act, ...]) -> None:
         if isinstance(outcome, Undecided):
@@ -861,7 +780,7 @@ def changed_quotas(prover: Prover, old: Policy, new: Policy) -> Iterator[TermCha
         for quota in one.quotas:
             if quota in other.quotas:
                 continue
-            counted = [scope for scope in common if _counts(prover, quota, scope)]
+            counted = [scope for scope in common if not prover.is_empty([scope], prover.exact(quota.paths))]
             covering = [
                 [each for each in other.quotas if _covers(prover, each, quota, scope)] for scope in counted
             ]
@@ -878,17 +797,8 @@ def _bound(quotas: list[Quota], field: str) -> int:
     return min((getattr(quota, field) for quota in quotas), default=_UNBOUNDED)
 
 
-def _counts(prover: Prover, quota: Quota, scope: Scope) -> bool:
-    """Whether the quota counts some files of the scope, or may do so."""
-    outcome = prover.find(prover.exact(quota.paths), [scope], AllowPatterns(quota.paths).match)
-    return not isinstance(outcome, Nothing)
-
-
 def _covers(prover: Prover, quota: Quota, other: Quota, scope: Scope) -> bool:
     """Whether `quota` counts every file of the scope that `other` counts."""
     if set(other.paths) <= set(quota.paths):
         return True
-    counts, counted = AllowPatterns(quota.paths), AllowPatterns(other.paths)
-    uncovered = All([prover.exact(other.paths), Not(prover.exact(quota.paths))])
-    outcome = prover.find(uncovered, [scope], lambda path: counted.match(path) and not counts.match(path))
-    return isinstance(outcome, Nothing)
+    return prover.is_empty([scope], prover.exact(other.paths), ~prover.exact(quota.paths))

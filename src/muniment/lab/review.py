@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Final
 
 from muniment.errors import PathEscape, PolicyInvalid, Refusal, printable
-from muniment.kernel.decide import GATES, QUOTA_NUMBERS, AllowPatterns, Judge, Policy, Quota, Rule
+from muniment.kernel.decide import GATES, QUOTA_NUMBERS, Policy, Rule
 from muniment.kernel.names import Enforcement, Scope, Verb
 from muniment.kernel.path import CanonicalPath, canonicalise, normalised
 from muniment.lab.explain import Consulted, consult
 from muniment.lab.proofs import SCHEMA as INVARIANTS
-from muniment.lab.proofs import Prover
-from muniment.policy.automaton import All, FoundPath, Language, Not, Nothing, Outcome
+from muniment.lab.proofs import PathSet, Prover
+from muniment.policy.automaton import FoundPath
 from muniment.policy.family import Member, parse_toml, read_family, read_text, shipped_folder
 from muniment.policy.load import (
     REMOVAL,
@@ -25,11 +25,10 @@ from muniment.policy.load import (
     Loaded,
     act_of,
     failed_tests,
-    grants,
     load_files,
     wrong_patterns,
 )
-from muniment.policy.tables import CheckTable, complaints, is_path, line_of, quota_of
+from muniment.policy.tables import SECTIONS, CheckTable, complaints, is_path, line_of, quota_of
 
 # -- finding -----------------------------------------------------------------------------------------
 #
@@ -126,6 +125,8 @@ def _fix(problem: PolicyInvalid) -> str:
 #
 # A policy that loads, seen by a reviewer: what `lint` says of it but for errors.
 
+_AS_STRICT: Final = "remove the key, or be as strict"
+
 USER: Final = Scope("user")
 TEAM: Final = Scope("team")
 """The scope of a person, and the one that others read: see W804."""
@@ -136,8 +137,7 @@ class PolicyReview:
 
     def __init__(self, loaded: Loaded) -> None:
         self._file, self._policy = loaded.files[0], loaded.policy
-        self._judge = Judge(self._policy)
-        self._own = next(layer for layer in self._policy.layers if layer.name == self._file.name)
+        self._own = loaded.own
         self._others = [layer for layer in self._policy.layers if layer is not self._own]
         counted = [path for file in loaded.files for quota in file.tables.quota for path in quota.paths]
         self._parent_quotas = [quota_of(table) for file in loaded.files[1:] for table in file.tables.quota]
@@ -161,11 +161,10 @@ class PolicyReview:
                     ("W301", "matches no path that the name grammar allows", "remove or correct the pattern"),
                     ("allow", rule.id, path),
                 )
-            granted = (
-                All([self._prover.exact(rule.paths), self._prover.grant(self._policy, verb)])
-                for verb in rule.verbs
-            )
-            if len(empty) < len(rule.paths) and all(map(self._is_empty, granted)):
+            asked = self._prover.exact(rule.paths)
+            if len(empty) < len(rule.paths) and all(
+                self._is_empty(asked, self._prover.grant(self._policy, verb)) for verb in rule.verbs
+            ):
                 problem = "grants nothing: every path of it is denied, or not granted by a parent"
                 yield self._found(("W302", problem, "remove the rule, or what denies it"), ("allow", rule.id))
 
@@ -177,26 +176,23 @@ class PolicyReview:
                 place = ("deny", rule.id, path)
                 asked = (self._prover.asked(self._policy.layers, act) for act in (*acts, *rule.verbs))
                 tree = self._prover.tree([path])
-                if all(self._is_empty(All([tree, each])) for each in asked):
+                if all(self._is_empty(tree, each) for each in asked):
                     problem = "denies only what nothing grants"
                     yield self._found(("W304", problem, "keep it as a safeguard, or remove it"), place)
-                elif all(
-                    self._is_empty(All([tree, Not(self._covered(verb, rule, path))])) for verb in rule.verbs
-                ):
+                elif all(self._is_empty(tree, ~self._covered(verb, rule, path)) for verb in rule.verbs):
                     problem = "denies only what other patterns deny"
                     yield self._found(("W303", problem, "remove it, or what covers it, but not both"), place)
 
-    def _covered(self, verb: Verb, rule: Rule, path: str) -> Language:
+    def _covered(self, verb: Verb, rule: Rule, path: str) -> PathSet:
         """What every pattern denies but this one of this rule; another rule may have the same one."""
-        patterns = {
+        return self._prover.tree(
             each
             for layer in self._policy.layers
             for other in layer.deny
             if verb in other.verbs
             for each in other.paths
             if other is not rule or each != path
-        }
-        return self._prover.tree(patterns)
+        )
 
     def _untested(self) -> Iterator[LintFinding]:
         """I501: no inline test asks about a path that the rule matches."""
@@ -216,16 +212,15 @@ class PolicyReview:
         """E601: rules, scopes, quotas and terms that ask for more than the meet leaves."""
         yield from self._wider_rules()
         yield from self._wider_scopes()
-        yield from self._larger_quotas()
-        yield from self._looser_terms()
+        for kind, name, key, holds in (*self._larger_quotas(), *self._looser_terms()):
+            problem = f"is looser than a parent has it; {holds} holds"
+            yield self._found(("E601", problem, _AS_STRICT), (kind, name, key))
 
     def _wider_rules(self) -> Iterator[LintFinding]:
         for rule in self._own.allow:
             for verb in rule.verbs:
-                beyond = Not(self._prover.asked(self._others, verb))
-                asked = AllowPatterns(rule.paths)
-                wider = All([self._prover.exact(rule.paths), beyond])
-                path = _path(self._prover.find(wider, self._policy.scopes, asked.match))
+                sets = (self._prover.exact(rule.paths), ~self._prover.asked(self._others, verb))
+                path = self._path_in(self._policy.scopes, *sets)
                 if path is not None:
                     problem = f"asks for {verb} on {path.text}, which a parent does not grant"
                     fix = "ask for no more than the parents, or extend another policy"
@@ -245,30 +240,30 @@ class PolicyReview:
                 own, holds = getattr(asked, key), getattr(terms, key)
                 if own != holds:
                     problem = f"asks for {key} = {str(own)!r}; a parent has {str(holds)!r}, which holds"
-                    yield self._found(("E601", problem, "remove the key, or be as strict"), place)
+                    yield self._found(("E601", problem, _AS_STRICT), place)
 
-    def _larger_quotas(self) -> Iterator[LintFinding]:
+    def _larger_quotas(self) -> Iterator[tuple[str, str, str, int]]:
+        """Kind, id and key of each number that binds less than a parent's, and the one that holds."""
         for quota in self._file.tables.quota:
-            holding = [each for each in self._parent_quotas if self._counts_all_of(each, quota_of(quota))]
+            counted = self._prover.exact(quota_of(quota).paths)
+            holding = [
+                each
+                for each in self._parent_quotas
+                if self._is_empty(counted, ~self._prover.exact(each.paths))
+            ]
             for key in sorted(quota.model_fields_set & {*QUOTA_NUMBERS}):
                 least = min((getattr(each, key) for each in holding), default=getattr(quota, key))
                 if least < getattr(quota, key):
-                    problem = f"is looser than a parent has it; {least} holds"
-                    fix = "remove the key, or be as strict"
-                    yield self._found(("E601", problem, fix), ("quota", quota.id, key))
+                    yield "quota", quota.id, key, least
 
-    def _counts_all_of(self, quota: Quota, other: Quota) -> bool:
-        return self._is_empty(All([self._prover.exact(other.paths), Not(self._prover.exact(quota.paths))]))
-
-    def _looser_terms(self) -> Iterator[LintFinding]:
-        for table in ("limits", "confinement", "changes", "content", "provenance", "retention"):
+    def _looser_terms(self) -> Iterator[tuple[str, None, str, str]]:
+        """Table and key of each term that is not the one that holds, and that one."""
+        for table in SECTIONS:
             own, effective = getattr(self._file.tables, table), getattr(self._policy, table)
             for key in sorted(own.model_fields_set):
-                if _plain(getattr(own, key)) != _plain(getattr(effective, key)):
-                    problem = f"is looser than a parent has it; {_plain(getattr(effective, key))} holds"
-                    yield self._found(
-                        ("E601", problem, "remove the key, or be as strict"), (table, None, key)
-                    )
+                asked, holds = _plain(getattr(own, key)), _plain(getattr(effective, key))
+                if asked != holds:
+                    yield table, None, key, holds
 
     def _risks(self) -> Iterator[LintFinding]:
         """W8xx: of the effective policy."""
@@ -305,12 +300,14 @@ class PolicyReview:
 
     def _granted(self, verb: Verb, scopes: Collection[Scope]) -> CanonicalPath | None:
         """The shortest path on which the policy grants the verb."""
-        grant = self._prover.grant(self._policy, verb)
-        return _path(self._prover.find(grant, scopes, lambda path: grants(verb, path, self._judge)))
+        return self._path_in(scopes, self._prover.grant(self._policy, verb))
 
-    def _is_empty(self, language: Language) -> bool:
-        outcome = self._prover.find(language, self._policy.scopes, lambda _path: True)
-        return isinstance(outcome, Nothing)
+    def _path_in(self, scopes: Collection[Scope], *sets: PathSet) -> CanonicalPath | None:
+        outcome = self._prover.find(scopes, *sets)
+        return outcome.path if isinstance(outcome, FoundPath) else None
+
+    def _is_empty(self, *sets: PathSet) -> bool:
+        return self._prover.is_empty(self._policy.scopes, *sets)
 
     def _found(
         self, said: tuple[str, str, str], place: tuple[str, str | None, *tuple[str, ...]]
@@ -326,16 +323,12 @@ class PolicyReview:
         return LintFinding(code, f"{self._file.where} {named}", line, subject + problem, fix)
 
 
-def _path(outcome: Outcome) -> CanonicalPath | None:
-    return outcome.path if isinstance(outcome, FoundPath) else None
-
-
 def _consulted(policy: Policy, check: CheckTable) -> Iterator[Consulted]:
     with suppress(PathEscape, Refusal):
         yield from consult(policy, act_of(check), canonicalise(check.path, policy.scopes))
 
 
-def _plain(value: object) -> object:
+def _plain(value: object) -> str:
     """As a reader would write it; lists without order."""
     return ", ".join(sorted(map(str, value))) if isinstance(value, tuple) else str(value)
 

@@ -21,7 +21,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
-from typing import Final, Literal, Self
+from typing import Final, Generic, Literal, Self, TypeVar
 from unicodedata import combining
 
 from muniment.errors import PathEscape, Refusal
@@ -179,6 +179,21 @@ ALWAYS: Final = 1
 Form = Literal["written", "folded", "single"]
 """How a pattern looks at a path: as the fields of `Letter`."""
 
+_Asked = TypeVar("_Asked")
+_Answer = TypeVar("_Answer")
+
+
+class Kept(dict[_Asked, _Answer]):
+    """What `make` answers, asked once for each key."""
+
+    def __init__(self, make: Callable[[_Asked], _Answer]) -> None:
+        super().__init__()
+        self._make = make
+
+    def __missing__(self, key: _Asked) -> _Answer:
+        answer = self[key] = self._make(key)
+        return answer
+
 
 class OutOfBudget(Exception):
     """More work than was granted: whoever searches answers "undecided"."""
@@ -219,6 +234,38 @@ class Language(ABC):
         """The letters that may lead elsewhere than the first one, which stands for all others, does."""
 
 
+_Content = TypeVar("_Content")
+
+
+class _Built(Language, Generic[_Content]):
+    """A language whose states get numbers when they are first reached; each is known by its content."""
+
+    def __init__(self, nowhere: _Content) -> None:
+        self._contents = [nowhere, nowhere]  # Those of `NEVER` and `ALWAYS` say nothing.
+        self._numbers = Kept(self._new_number)
+        self._steps, self._telling = Kept(self._first_step), Kept(self._first_telling)
+
+    def step(self, state: int, letter: int) -> int:
+        """One letter."""
+        return self._steps[state, letter] if state > ALWAYS else state
+
+    def telling(self, state: int) -> frozenset[int]:
+        """The letters that are waited for here."""
+        return self._telling[state] if state > ALWAYS else frozenset()
+
+    def _new_number(self, content: _Content) -> int:
+        self._contents.append(content)
+        return len(self._contents) - 1
+
+    @abstractmethod
+    def _first_step(self, at: tuple[int, int]) -> int:
+        """The state after a letter that is read there for the first time."""
+
+    @abstractmethod
+    def _first_telling(self, state: int) -> frozenset[int]:
+        """`telling`, asked for the first time."""
+
+
 @dataclass(slots=True)
 class _Node:
     """A place in a pattern, and where each character leads from there.
@@ -242,19 +289,14 @@ class _Node:
     certain: bool = False
 
 
-class Patterns(Language):
-    """The paths that one of some patterns matches; use `exact` or `tree`."""
+class Patterns(_Built[frozenset[int]]):
+    """The paths that one of some patterns matches; use `exact` or `tree`. A state is a set of nodes."""
 
     def __init__(self, letters: tuple[Letter, ...], budget: Steps) -> None:
+        super().__init__(frozenset())
         self._letters, self._budget = letters, budget
         self._nodes: list[_Node] = []
-        self._moves: dict[tuple[int, str], frozenset[int]] = {}
-        self._numbers: dict[frozenset[int], int] = {frozenset(): NEVER}
-        self._states: list[frozenset[int]] = [frozenset(), frozenset()]
-        self._accepts = [False, True]
-        self._steps: dict[tuple[int, int], int] = {}
-        self._telling: dict[int, frozenset[int]] = {}
-        self._letters_with: dict[tuple[Form, str | None], frozenset[int]] = {}
+        self._moves, self._letters_with = Kept(self._read), Kept(self._seen_as)
         self._long = frozenset(at for at, letter in enumerate(letters) if len(letter.folded) > 1)
         self.start = NEVER
 
@@ -277,50 +319,31 @@ class Patterns(Language):
         )
         return made
 
-    def step(self, state: int, letter: int) -> int:
-        """One letter; each pattern reads it in its own form."""
-        if state <= ALWAYS:
-            return state
-        known = self._steps.get((state, letter))
-        if known is None:
-            known = self._steps[state, letter] = self._first_step(state, self._letters[letter])
-        return known
-
     def holds(self, state: int) -> bool:
         """Whether one of the patterns matches the path so far."""
-        return self._accepts[state]
+        return state == ALWAYS or any(self._nodes[each].accepts for each in self._contents[state])
 
-    def telling(self, state: int) -> frozenset[int]:
+    def _first_telling(self, state: int) -> frozenset[int]:
         """The letters that a pattern waits for here, and those that fold to several characters."""
-        known = self._telling.get(state)
-        if known is None:
-            nodes = (self._nodes[each] for each in self._states[state])
-            awaited = (self._seen_as(node.form, node.literal) for node in nodes)
-            known = self._telling[state] = self._long.union(*awaited) if state > ALWAYS else frozenset()
-        return known
+        nodes = (self._nodes[each] for each in self._contents[state])
+        return self._long.union(*(self._letters_with[node.form, node.literal] for node in nodes))
 
-    def _seen_as(self, form: Form, char: str | None) -> frozenset[int]:
-        known = self._letters_with.get((form, char))
-        if known is None:
-            seen = (at for at, letter in enumerate(self._letters) if getattr(letter, form) == char)
-            known = self._letters_with[form, char] = frozenset(seen)
-        return known
+    def _seen_as(self, seen: tuple[Form, str | None]) -> frozenset[int]:
+        form, char = seen
+        return frozenset(at for at, letter in enumerate(self._letters) if getattr(letter, form) == char)
 
-    def _first_step(self, state: int, letter: Letter) -> int:
-        self._budget.spend(len(self._states[state]))
-        reached: set[int] = set()
-        for node in self._states[state]:
-            reached |= self._read(node, getattr(letter, self._nodes[node].form))
-        return self._number(frozenset(reached))
+    def _first_step(self, at: tuple[int, int]) -> int:
+        """Each pattern reads the letter in its own form."""
+        nodes, letter = self._contents[at[0]], self._letters[at[1]]
+        self._budget.spend(len(nodes))
+        moves = (self._moves[node, getattr(letter, self._nodes[node].form)] for node in nodes)
+        return self._number(frozenset[int]().union(*moves))
 
-    def _read(self, node: int, text: str) -> frozenset[int]:
-        known = self._moves.get((node, text))
-        if known is None:
-            here = {node}
-            for char in text:
-                here = {after for each in here for after in self._after(each, char)}
-            known = self._moves[node, text] = frozenset(here)
-        return known
+    def _read(self, at: tuple[int, str]) -> frozenset[int]:
+        here = {at[0]}
+        for char in at[1]:
+            here = {after for each in here for after in self._after(each, char)}
+        return frozenset(here)
 
     def _after(self, number: int, char: str) -> Iterable[int]:
         node = self._nodes[number]
@@ -333,12 +356,7 @@ class Patterns(Language):
     def _number(self, nodes: frozenset[int]) -> int:
         if any(self._nodes[each].certain for each in nodes):
             return ALWAYS
-        number = self._numbers.get(nodes)
-        if number is None:
-            number = self._numbers[nodes] = len(self._states)
-            self._states.append(nodes)
-            self._accepts.append(any(self._nodes[each].accepts for each in nodes))
-        return number
+        return self._numbers[nodes] if nodes else NEVER
 
     def _begins(self, form: Form, patterns: Iterable[str], *, tree: bool) -> frozenset[int]:
         """Where reading begins. Patterns that are tied to no depth share the search for it."""
@@ -394,56 +412,37 @@ class Patterns(Language):
         return then | {begin}
 
 
-class All(Language):
-    """The paths that are in every one of some languages; all paths if there are none."""
+class All(_Built[tuple[int, ...]]):
+    """The paths that are in every one of some languages; all paths if there are none.
+
+    A state is one of each part.
+    """
 
     def __init__(self, parts: Iterable[Language]) -> None:
+        super().__init__(())
         self._parts = tuple(parts)
-        self._numbers: dict[tuple[int, ...], int] = {}
-        self._states: list[tuple[int, ...]] = [(), ()]
-        self._steps: dict[tuple[int, int], int] = {}
-        self._telling: dict[int, frozenset[int]] = {}
         self.start = self._number(tuple(part.start for part in self._parts))
-
-    def step(self, state: int, letter: int) -> int:
-        """One letter in every part."""
-        if state <= ALWAYS:
-            return state
-        known = self._steps.get((state, letter))
-        if known is None:
-            here = self._states[state]
-            parts = tuple(part.step(at, letter) for part, at in zip(self._parts, here, strict=True))
-            known = self._steps[state, letter] = self._number(parts)
-        return known
 
     def holds(self, state: int) -> bool:
         """Whether every part holds."""
         if state <= ALWAYS:
             return state == ALWAYS
-        here = self._states[state]
-        return all(part.holds(at) for part, at in zip(self._parts, here, strict=True))
+        return all(part.holds(at) for part, at in self._here(state))
 
-    def telling(self, state: int) -> frozenset[int]:
-        """The letters of every part."""
-        known = self._telling.get(state)
-        if known is None:
-            here = self._states[state]
-            known = frozenset().union(
-                *(part.telling(at) for part, at in zip(self._parts, here, strict=False))
-            )
-            self._telling[state] = known
-        return known
+    def _first_telling(self, state: int) -> frozenset[int]:
+        return frozenset[int]().union(*(part.telling(at) for part, at in self._here(state)))
+
+    def _first_step(self, at: tuple[int, int]) -> int:
+        state, letter = at
+        return self._number(tuple(part.step(here, letter) for part, here in self._here(state)))
+
+    def _here(self, state: int) -> Iterable[tuple[Language, int]]:
+        return zip(self._parts, self._contents[state], strict=True)
 
     def _number(self, parts: tuple[int, ...]) -> int:
         if NEVER in parts:
             return NEVER
-        if all(part == ALWAYS for part in parts):
-            return ALWAYS
-        number = self._numbers.get(parts)
-        if number is None:
-            number = self._numbers[parts] = len(self._states)
-            self._states.append(parts)
-        return number
+        return ALWAYS if all(part == ALWAYS for part in parts) else self._numbers[parts]
 
 
 class Not(Language):
@@ -560,10 +559,6 @@ def shortest(
     return best
 
 
-class _TooManyUnconfirmed(Exception):
-    """Path after path is outside the name grammar."""
-
-
 class _Search:
     """One breadth-first search. Of `care` 1 it looks at depth, of 2 at the last letter as well."""
 
@@ -590,9 +585,8 @@ class _Search:
             length = length if level else len(waiting[-1])
             while waiting and len(waiting[-1]) == length:
                 level += self._enter(waiting.pop())
-            try:
-                outcome = self._advance(level)
-            except _TooManyUnconfirmed:
+            outcome = self._advance(level)
+            if outcome is None:
                 break
             if isinstance(outcome, FoundPath):
                 return outcome
@@ -613,8 +607,12 @@ class _Search:
         self._reached[node] = scope
         return [node]
 
-    def _advance(self, level: list[_Visit]) -> list[_Visit] | FoundPath:
-        """Read one more letter from every node; a path that is confirmed ends it."""
+    def _advance(self, level: list[_Visit]) -> list[_Visit] | FoundPath | None:
+        """Read one more letter from every node; a path that is confirmed ends it, too many that are not too.
+
+        Returns:
+            None if path after path is outside the name grammar.
+        """
         further: list[_Visit] = []
         for node in level:
             state, segment, depth, last = node
@@ -637,6 +635,8 @@ class _Search:
                     path = self._confirmed(reached)
                     if path is not None:
                         return FoundPath(path, is_shortest=not self._unconfirmed)
+                    if self._unconfirmed > MAX_UNCONFIRMED:
+                        return None
             if len(self._reached) > MAX_STATES:
                 raise OutOfBudget
         return further
@@ -669,8 +669,6 @@ class _Search:
         if path is not None and self._confirms(path):
             return path
         self._unconfirmed += 1
-        if self._unconfirmed > MAX_UNCONFIRMED:
-            raise _TooManyUnconfirmed
         return None
 
 

@@ -74,6 +74,16 @@ def act_of(check: CheckTable) -> Act:
     return REMOVAL if check.verb == REMOVAL else Verb(check.verb)
 
 
+def granting(act: Act) -> Verb:
+    """The verb that allow rules name for the act."""
+    return Verb.MODIFY if act == REMOVAL else Verb(act)
+
+
+def denying(act: Act) -> frozenset[Verb]:
+    """The verbs of which each, in a deny rule, forbids the act."""
+    return frozenset({Verb.MODIFY, Verb.DELETE} if act == REMOVAL else {Verb(act)})
+
+
 def verdict_on(act: Act, path: CanonicalPath, judge: Judge) -> Verdict:
     """Whether the policy grants the act on the file."""
     return judge.decide_removal(path) if act == REMOVAL else judge.decide(Verb(act), path)
@@ -282,6 +292,11 @@ class Loaded:
     policy: Policy
     files: tuple[PolicyText, ...]
     locks: tuple[Path, ...] = ()
+
+    @property
+    def own(self) -> Layer:
+        """The rules of the file itself."""
+        return next(layer for layer in self.policy.layers if layer.name == self.files[0].name)
 
     @property
     def paths(self) -> tuple[Path, ...]:

@@ -417,6 +417,9 @@ def _fewer_days(a: Days, b: Days) -> Days:
 
 SCHEMA: Final = "muniment-policy/1"
 
+SECTIONS: Final = ("limits", "confinement", "changes", "content", "provenance", "retention")
+"""The tables that stand once in a file, and are fields of a `Policy`."""
+
 MAX_RULES: Final = 256
 """Rules of a kind in one file, and patterns in one rule: keeps compiling below a second."""
 

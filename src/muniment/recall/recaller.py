@@ -39,9 +39,9 @@ from muniment.errors import (
     ManagedMemoryUnavailable,
     MunimentError,
     PathEscape,
-    RecallFailed,
     Refusal,
     ToolError,
+    recall_failed,
 )
 from muniment.kernel.binding import BoundRoot
 from muniment.kernel.cancel import Patience
@@ -889,7 +889,7 @@ class Recaller:
             return Recalled(error=error)
         except Exception as defect:  # noqa: BLE001  whoever recalls goes on without (E1)
             events.emit_defect("memory_retrieval_failed", defect)
-            return Recalled(error=RecallFailed(type(defect).__name__))
+            return Recalled(error=recall_failed(type(defect).__name__))
 
     def has_told_all(self, told: Collection[EntryKey], patience: Patience) -> bool:
         """Whether nothing that may be shown is left besides what was told; False where nobody can tell.
@@ -1012,7 +1012,7 @@ class Recaller:
             )
         except Exception as defect:  # noqa: BLE001  as `answer`: the caller's own count may be broken
             events.emit_defect("memory_retrieval_failed", defect)
-            return Recalled(error=RecallFailed(type(defect).__name__))
+            return Recalled(error=recall_failed(type(defect).__name__))
         entries = tuple(replace(each, text=body) for each, body in zip(left, block.bodies, strict=False))
         return replace(recalled, entries=entries, text=block.text, tokens=block.tokens)
 

@@ -103,7 +103,7 @@ def stamp(
         relations: to other texts, by `ledger.SUPERSEDES` and `SEE`.
 
     Raises:
-        NotText: `data` is not UTF-8 text. (A base that is not is treated as one without provenance.)
+        ToolError: `data` is not UTF-8 text. (A base that is not is treated as one without provenance.)
         TooLarge: the front matter has no room left.
     """
     entry = parse(decode(data))

@@ -21,7 +21,7 @@ from concurrent.futures import Future
 from typing import Any, Final, TypeVar
 
 from muniment import events
-from muniment.errors import WorkspaceDraining
+from muniment.errors import LaneError
 from muniment.store.database import Ledger, Transaction
 
 MAX_GROUP: Final = 128
@@ -54,12 +54,14 @@ class Writer:
         The future raises what `change` raised, or `ManagedMemoryUnavailable`: then nothing of it holds.
 
         Raises:
-            WorkspaceDraining: the writer was closed. Nothing will be carried out.
+            LaneError: the writer was closed. Nothing will be carried out.
         """
         future: Future[T] = Future()
         with self._lock:  # Nothing may come to stand behind the end of the queue.
             if self._is_closed:
-                raise WorkspaceDraining
+                raise LaneError(
+                    "the daemon is stopping; send it again to the next one", code="workspace_draining"
+                )
             self._waiting.put((change, future))
         return future
 

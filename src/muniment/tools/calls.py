@@ -18,7 +18,6 @@ from muniment.errors import (
     Refused,
     TooLarge,
     ToolError,
-    UnknownTool,
 )
 from muniment.kernel.names import MAX_FILE_BYTES, MAX_PATH_BYTES, Scope, Verb, Via
 from muniment.kernel.path import CanonicalPath, canonicalise
@@ -139,9 +138,9 @@ def path_of(arguments: object) -> str:
 
 
 def check_tool(tool: object) -> str:
-    """`tool` if it names one of the five, else `UnknownTool`."""
+    """`tool` if it names one of the five, else a `ToolError`."""
     if not isinstance(tool, str) or tool not in TOOLS:
-        raise UnknownTool(f"no such tool; the tools are {', '.join(TOOLS)}")
+        raise ToolError(f"no such tool; the tools are {', '.join(TOOLS)}", code="unknown_tool")
     return tool
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from muniment.errors import BadName, ExistsAs, NotAFile, NotFound, PathEscape, ToolError
+from muniment.errors import BadName, NotAFile, NotFound, PathEscape, ToolError
 from muniment.kernel.change import ChangeSet, Claim, FileChange, digest
 from muniment.kernel.names import MAX_DEPTH, Digest, RelPath, Scope, joined
 from muniment.kernel.path import CanonicalPath, fold, segment_problem
@@ -144,7 +144,7 @@ class Overlay:
         """Refuse a new file whose path aliases an existing one on some system.
 
         Raises:
-            ExistsAs: a component differs from an existing name only by case or normalisation.
+            ToolError: `exists_as`: a component differs from an existing name only by case or normalisation.
             NotAFile: a component that must be a directory is a file, or the last one is a directory.
         """
         parent = CanonicalPath(path.scope, RelPath(""))
@@ -160,7 +160,10 @@ class Overlay:
                 alias = next((name for name in existing if fold(name) == fold(segment)), None)
                 if alias is not None:
                     shown = alias if segment_problem(alias) is None else "an existing name"
-                    raise ExistsAs(f"{segment} exists already as {shown}; use that spelling or another name")
+                    raise ToolError(
+                        f"{segment} exists already as {shown}; use that spelling or another name",
+                        code="exists_as",
+                    )
             parent = parent.child(segment)
 
     def children(self, directory: CanonicalPath) -> tuple[Child, ...]:

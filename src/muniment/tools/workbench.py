@@ -36,11 +36,8 @@ from muniment.errors import (
     BadArguments,
     BadName,
     BudgetSpent,
-    NoMatch,
     NotAFile,
     NotFound,
-    NotRead,
-    NotUnique,
     PathEscape,
     QuotaExceeded,
     Refusal,
@@ -509,7 +506,9 @@ class Workbench:
         else:
             self._reach.require(Verb.MODIFY, reached)
             if self._must_read and not self._overlay.is_known(path):
-                raise NotRead(f"{path.text} exists; read it with read_file before you replace it")
+                raise ToolError(
+                    f"{path.text} exists; read it with read_file before you replace it", code="not_read"
+                )
         content = self._propose(path, arguments.content)
         self._overlay.write(path, content, base)
         done = "created" if base is None else "replaced"
@@ -526,10 +525,14 @@ class Workbench:
             raise BadArguments("edit: old_string and new_string are the same; nothing to change")
         first = before.find(arguments.old_string)
         if first < 0:
-            raise NoMatch(f"old_string does not occur in {path.text}; read the file and copy it exactly")
+            raise ToolError(
+                f"old_string does not occur in {path.text}; read the file and copy it exactly",
+                code="no_match",
+            )
         if not arguments.replace_all and before.find(arguments.old_string, first + 1) >= 0:
-            raise NotUnique(
-                f"old_string occurs more than once in {path.text}; add context or set replace_all"
+            raise ToolError(
+                f"old_string occurs more than once in {path.text}; add context or set replace_all",
+                code="not_unique",
             )
         count = before.count(arguments.old_string) if arguments.replace_all else 1
         growth = len(arguments.new_string) - len(arguments.old_string)

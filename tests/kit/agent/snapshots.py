@@ -46,7 +46,7 @@ SAID = (
     protocol.AssistantMessage("", CALLED),
     protocol.ToolMessage("a1", "allow", None, "user/a.md:7: Prefers dark mode"),
     protocol.ToolMessage("a2", "error", "unknown_tool", "no such tool"),
-    *(protocol.AssistantMessage(""), chat.nudge_message()),
+    *(protocol.AssistantMessage(""), chat.NUDGE),
 )
 
 

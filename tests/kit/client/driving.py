@@ -25,7 +25,7 @@ class Pauses(list):
     def __call__(self, seconds):
         if seconds:
             self.append(seconds)
-            assert len(self) < 1000, "it tries for ever"
+            assert len(self) < 100, "it tries for ever"
         self.then(seconds)
 
     async def wait(self, seconds):

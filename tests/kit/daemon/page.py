@@ -1,5 +1,7 @@
 """`docs/http.md`: written from the operations, their models and the codes; the prose stands in `page.md`.
 
+Of `docs/acp.md` the rows of codes are written likewise.
+
     PYTHONPATH=tests .venv/bin/python -m kit.daemon.page
 
 `tests/surface/pages/test_pages.py` fails where the page is not what this writes.
@@ -13,15 +15,15 @@ from pathlib import Path
 
 from kit.where import REPOSITORY
 from muniment import lane
-from muniment.daemon import contract, core, guard, tokens
-from muniment.daemon.contract import HTTP, RECALL, TASK
+from muniment.daemon import acp, contract, core, guard, tokens
 from muniment.daemon.http import EVERYWHERE, document_of
 from muniment.daemon.service import OPERATIONS
 from muniment.daemon.stream import HEARTBEAT_SECONDS
+from muniment.errors import CODES
 from muniment.names import MAX_FACT_BYTES
 from muniment.store.tasks import MAX_EVENTS
 
-PAGE = REPOSITORY / "docs" / "http.md"
+PAGE, ACP_PAGE = (REPOSITORY / "docs" / name for name in ("http.md", "acp.md"))
 COMMAND = "PYTHONPATH=tests .venv/bin/python -m kit.daemon.page"
 
 _PROSE = Path(__file__).with_suffix(".md")
@@ -53,12 +55,6 @@ requests at once that wait | {guard.MAX_WAITING}
 followers of events at once | {guard.MAX_FOLLOWERS}
 of each of these three | half for one client's token; {tokens.RESERVE} are left to the owner
 """
-
-_TASK_ALSO = (
-    *("remember_failed", "forget_failed", "dream_failed", "pending_review", "store_conflict"),
-    *("managed_memory_unavailable", "erased"),
-)
-"""Codes of answers that tasks commonly end with."""
 
 
 def page():
@@ -103,8 +99,8 @@ def _request(operation, described):
         must = "" if each["required"] or each["in"] != "query" else ", optional"
         meaning = each.get("description", "its id.")
         yield f"- `{each['name']}` ({where}, {_type(each['schema'])}{must}): {meaning}"
-    if codes := sorted(set(operation.all_codes) - set(EVERYWHERE), key=lambda code: HTTP[code]):
-        yield f"- **Problems**: {', '.join(f'{HTTP[code][0]} `{code}`' for code in codes)}"
+    if codes := sorted(set(operation.all_codes) - set(EVERYWHERE), key=lambda code: CODES[code]):
+        yield f"- **Problems**: {', '.join(f'{CODES[code].status} `{code}`' for code in codes)}"
 
 
 def _schema(name, schema):
@@ -151,7 +147,6 @@ def _link(name):
 
 
 def _codes():
-    also = ((code, HTTP[code][1]) for code in _TASK_ALSO)
     yield f"""
 ## Codes of answers
 
@@ -162,8 +157,9 @@ Every request may be answered with {", ".join(f"`{code}`" for code in EVERYWHERE
 
 | status | code | sentence |
 |---|---|---|"""
-    for code, (status, sentence) in sorted(HTTP.items(), key=lambda each: each[1][0]):
-        yield f"| {status} | `{code}` | {sentence} |"
+    for code, means in sorted(CODES.items(), key=lambda each: each[1].status):
+        if means.status:
+            yield f"| {means.status} | `{code}` | {means.sentence} |"
     yield """
 ## Codes of tasks
 
@@ -171,7 +167,9 @@ Every request may be answered with {", ".join(f"`{code}`" for code in EVERYWHERE
 
 | code | sentence |
 |---|---|"""
-    yield from (f"| `{code}` | {sentence} |" for code, sentence in (*TASK.items(), *also))
+    for code, means in sorted(CODES.items(), key=lambda each: each[1].status > 0):
+        if means.ends_task:
+            yield f"| `{code}` | {means.sentence} |"
     yield """
 ## Codes of recalls
 
@@ -179,8 +177,30 @@ Every request may be answered with {", ".join(f"`{code}`" for code in EVERYWHERE
 
 | code | meaning |
 |---|---|"""
-    yield from (f"| `{code}` | {sentence} |" for code, sentence in RECALL.items())
+    yield from (f"| `{code}` | {means.recall} |" for code, means in CODES.items() if means.recall)
+
+
+_OF_HTTP_ALONE = {"invalid_json", "invalid_http", "invalid_client_id"}
+_ROW = re.compile(r"^\| (-\d+) \| (.*?) \| `.*` \|$", re.MULTILINE)
+
+
+def acp_page():
+    """The page about ACP as it should be: a row of one number names the codes that have it."""
+    asked = [code for code, means in CODES.items() if means.ends_task or code.startswith("invalid_")]
+    by_number = {}
+    for code in asked:
+        if code not in _OF_HTTP_ALONE:
+            by_number.setdefault(str(acp.number_of(code)), []).append(f"`{code}`")
+
+    def row(found):
+        number, when = found.groups()
+        if number not in by_number or number == str(acp.FAILED):
+            return found[0]
+        return f"| {number} | {when} | {', '.join(by_number[number])} |"
+
+    return _ROW.sub(row, ACP_PAGE.read_text(encoding="utf-8"))
 
 
 if __name__ == "__main__":
     PAGE.write_text(page(), encoding="utf-8")
+    ACP_PAGE.write_text(acp_page(), encoding="utf-8")

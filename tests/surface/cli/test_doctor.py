@@ -14,9 +14,8 @@ from kit.fence.machine import needs_fence
 from kit.fence.probe import SERVICES, soon
 from kit.fence.services.outer_filter import CASES
 from muniment.errors import WorkerLost
-from muniment.lab.attempts.attempt import DONE
+from muniment.lab.attempts.attempt import ATTEMPTS, DONE
 from muniment.lab.attempts.offer import look_around
-from muniment.lab.attempts.system import ATTEMPTS
 from muniment.lab.attempts.trial import Verdict, judge, try_all
 from muniment.names import FenceLayer
 

@@ -7,7 +7,7 @@ import pytest
 from kit.memories import photograph, put
 from kit.served import URL, serve
 from muniment import api
-from muniment.errors import ForgetFailed, InvalidScope
+from muniment.errors import InvalidScope, JobFailed
 from muniment.testing.minds import ScriptedModel, say
 
 FACT = "The user prefers dark mode in all editors"
@@ -89,7 +89,7 @@ def test_many_groups_are_not_all_shown(muniment, roots):
 def test_the_library_raises_what_the_result_tells(tmp_path, roots, home):
     fill(roots)
     with api.open(tmp_path, roots=roots, home=home, model=ScriptedModel([])) as memory:
-        with pytest.raises(ForgetFailed, match="script"):
+        with pytest.raises(JobFailed, match="script"):
             memory.forget("dark mode", yes=True)
         (removed,) = memory.forget("user/list.md", yes=True).removed_entries
         assert removed[:3] == ("reference", "list", "user/list.md")

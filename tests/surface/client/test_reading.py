@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import inspect
-import re
 from dataclasses import MISSING, fields
 from functools import partial
 
 from kit.client.scripted import RECALLED, REMEMBERED, task
 from kit.raising import raised
-from muniment.client import core, errors, normalize, results
+from muniment import errors as library
+from muniment.client import core, normalize, results
 from muniment.client.core import event_of, recalled_of, task_of
-from muniment.client.errors import BadAnswer, ClientError, Problem, TaskFailed
+from muniment.client.errors import BadAnswer, Problem, TaskFailed, told_as
 from muniment.client.results import Event
 from muniment.daemon import contract
 
@@ -53,7 +53,7 @@ def test_a_task_that_waits_for_the_owner_names_its_review():
     error = {"code": "pending_review", "message": "A sentence."}
     for told in ({"error": error | {"reviewId": "r1"}}, {"error": error, "reviewId": "r1"}):
         failed = task_of(task("failed", **told))
-        assert raised(errors.PendingReview, lambda failed=failed: failed.outcome).review_id == "r1"
+        assert raised(library.PendingReview, lambda failed=failed: failed.outcome).review_id == "r1"
 
 
 # -- against the daemon's own models -------------------------------------------------------------------
@@ -117,24 +117,37 @@ def test_a_change_has_the_shape_that_user_interfaces_know_or_is_none():
 
 # -- errors --------------------------------------------------------------------------------------------
 
-UNTYPED = {
-    *("foreign_origin", "not_found", "method_not_allowed", "request_timeout", "body_too_large"),
-    *("unsupported_media_type", "misdirected_request", "remember_failed", "forget_failed", "dream_failed"),
-    *("internal_error", "mcp_not_installed", "ui_not_installed", "ui_not_local", "ui_port_taken"),
-}
-"""Codes that a client of this library does not meet, or can do nothing about: `Problem` itself."""
+CLASSES = [
+    each
+    for each in vars(library).values()
+    if inspect.isclass(each) and issubclass(each, library.MunimentError)
+]
 
 
-def test_every_code_of_the_daemon_has_one_class_or_is_listed():
-    found = [each for each in vars(errors).values() if inspect.isclass(each)]
-    assert set(contract.HTTP) - set(errors.PROBLEMS) == UNTYPED
-    assert set(errors.PROBLEMS) <= set(contract.HTTP)
-    assert set(contract.TASK) <= set(errors.FAILURES) <= {*contract.TASK, *contract.HTTP}
-    for top in (Problem, TaskFailed):
-        branch = [each for each in found if issubclass(each, top)]
-        codes = [code for each in branch for code in each.__dict__["codes"]]
-        assert len(codes) == len(set(codes))
-        assert [each for each in branch if not each.__dict__["codes"]] == [top]
-    for each in found:
-        if issubclass(each, ClientError) and not issubclass(each, Problem | TaskFailed):
-            assert each is ClientError or re.fullmatch("[a-z_]+", each.code)
+def test_what_the_daemon_says_by_a_code_of_the_library_is_caught_as_the_library_would_raise_it():
+    seen = set()
+    for code in library.CODES:
+        raised_as = [
+            each for each in CLASSES if code in (each.__dict__.get("codes") or (vars(each).get("code"),))
+        ]
+        problem = told_as(Problem, code)(code, "No.", status=409)
+        failure = told_as(TaskFailed, code)(code, "No.", task_id="remember-1")
+        for error in (problem, failure):
+            found = [each for each in type(error).__bases__ if each in CLASSES]
+            assert (error.code, found) == (code, raised_as)
+            seen |= {each.__name__ for each in raised_as}
+        assert (str(problem), str(failure)) == ("No.", "No. (remember-1)")
+    assert seen >= {"QueueFull", "PendingReview", "UndoOverlap", "InvalidContent", "JobTimeout", "PathEscape"}
+    assert type(told_as(Problem, "token_required")("token_required", "?", status=401)) is Problem
+
+
+def test_who_catches_an_error_of_the_library_may_read_its_attributes_also_of_a_daemons():
+    untold = {
+        "PendingReview": "reasons",
+        "AlreadyUndone": "by",
+        "ReviewClosed": "decision",
+        "PathEscape": "tool",
+    }
+    for name, attribute in untold.items():
+        code = vars(vars(library)[name])["code"]
+        assert not getattr(told_as(TaskFailed, code)(code, "No.", task_id="remember-1"), attribute)

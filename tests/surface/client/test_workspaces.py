@@ -10,7 +10,7 @@ import pytest
 from kit.daemon.raw import running
 from kit.git import clone, git, needs_git, repository
 from muniment.client import Client
-from muniment.client.errors import UntrustedWorkspace
+from muniment.client.errors import Problem
 from muniment.daemon import core as daemon_core
 from muniment.daemon.work import workspace_at
 from muniment.projects import bind_checkout, find_project, keep_inside
@@ -45,7 +45,7 @@ def test_a_client_that_names_no_workspace_means_its_own_directory_and_never_the_
     assert served.client_of(workspace=tmp_path / "b").recall("zebras").entries
     assert not served.client_of(workspace=tmp_path / "a").recall("zebras").entries
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(UntrustedWorkspace):
+    with pytest.raises(Problem, match="does not serve this workspace"):
         served.client_of().recall("zebras")
 
 
@@ -130,7 +130,7 @@ def test_a_client_in_another_repository_at_the_place_of_one_that_is_served_is_re
     remembered(served.client_of(workspace=tmp_path / "b"), "This project keeps zebras")
     (tmp_path / "b").rename(tmp_path / "moved")
     repository(tmp_path / "b")
-    with pytest.raises(UntrustedWorkspace):
+    with pytest.raises(Problem, match="does not serve this workspace"):
         served.client_of(workspace=tmp_path / "b").recall("zebras")
 
 
@@ -151,6 +151,6 @@ def test_a_client_in_another_repository_at_the_place_that_gave_a_moved_project_i
     for ask in (lambda client: client.recall("zebras"), lambda client: remembered(client, "No zebras")):
         with (
             Client(url=served.url, token=served.token, workspace=place) as client,
-            pytest.raises(UntrustedWorkspace),
+            pytest.raises(Problem, match="does not serve this workspace"),
         ):
             ask(client)

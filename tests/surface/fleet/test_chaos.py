@@ -65,7 +65,7 @@ def seed():
 
 
 def test_nothing_is_lost_nor_done_twice_while_nodes_and_the_database_fail(short):
-    plan = Plan(seed(), homes=6, tasks=8, seconds=6.0, between=(0.3, 0.6), lease=2.0, paused=3.0)
+    plan = Plan(seed(), homes=4, tasks=6, seconds=3.0, between=(0.2, 0.4), lease=2.0, paused=3.0)
     weathered(short, plan, 2)
 
 

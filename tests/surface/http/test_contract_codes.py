@@ -12,8 +12,8 @@ import pytest
 from kit.daemon.process import BASE, HeldModel, locked, policy_file
 from kit.daemon.raw import running, start
 from muniment.daemon import http, routes
-from muniment.daemon.contract import HTTP, TASK, sentence_of, task_error
-from muniment.errors import WorkerLost
+from muniment.daemon.contract import sentence_of, task_error
+from muniment.errors import CODES, WorkerLost
 from muniment.lane import MAX_ATTEMPTS, Lane, NewTask, Originator
 from muniment.store.state import State
 from muniment.testing.minds import AskForCalls, Say
@@ -104,14 +104,14 @@ def test_every_code_of_an_answer_is_told_where_it_is_so(daemon, world, monkeypat
     for code, sent in chain(refused(daemon), *(group(world, monkeypatch) for group in groups)):
         seen.add(code)
         with subtests.test(code):
-            (status, sentence), document = HTTP[code], sent.json()
+            (status, sentence, *_), document = CODES[code], sent.json()
             expected = {"type": "about:blank", "status": status, "code": code}
             expected |= dict.fromkeys(("error", "title"), sentence)
             assert (sent.status_code, document) == (status, document | expected), document
             assert sent.headers["content-type"] == "application/problem+json"
     # That only an undo could be told, and those are the owner's, whom no review stops; and that a node alone
     # tells: tests/surface/fleet/test_away.py.
-    assert seen == set(HTTP) - {"pending_review", "ledger_away"}
+    assert seen == {code for code, means in CODES.items() if means.status} - {"pending_review", "ledger_away"}
 
 
 def refused(daemon):
@@ -249,7 +249,8 @@ def test_every_code_of_a_task_is_told_of_one_that_fails(world, subtests):
         seen.add(code)
         with subtests.test(code):
             assert_failed(failed, code)
-    assert set(TASK) <= seen | {f"{kind}_timeout" for kind in KINDS}
+    ends = {code for code, means in CODES.items() if means.ends_task and not means.status}
+    assert ends <= seen | {f"{kind}_timeout" for kind in KINDS}
     assert task_error(WorkerLost("killed by 9"), "dream") == {"code": "dream_failed"}
 
 

@@ -15,6 +15,7 @@ from kit.content.secret_values import filled
 from kit.daemon.process import BASE, path_of, policy_file
 from kit.daemon.raw import running
 from kit.raising import raised
+from muniment import errors as library
 from muniment.client import errors
 from muniment.daemon import asking, contract
 from muniment.daemon.contract import HttpProblem
@@ -106,7 +107,8 @@ def test_when_a_fact_ends_is_taken_and_told_also_where_its_words_say_it(http):
         assert (result.expires, f"expires: {day}\n" in text) == (told, told is not None)
     for said in ("yesterday", "0d", "2020-01-01", "", "9" * 64):
         assert (
-            raised(errors.InvalidExpires, client.remember, "The user lends a fan", expires=said).status == 400
+            raised(library.InvalidContent, client.remember, "The user lends a fan", expires=said).status
+            == 400
         )
 
 

@@ -15,7 +15,7 @@ from kit.content.secret_values import filled
 from kit.daemon.process import BASE, HeldModel, path_of, serving
 from kit.daemon.raw import running
 from muniment.daemon import service
-from muniment.daemon.contract import HTTP, TASK
+from muniment.errors import CODES
 from muniment.lane import Ended, Lane, NewTask, Originator
 from muniment.store.state import State
 from muniment.testing.minds import AskForCalls, Say, perfect
@@ -140,9 +140,9 @@ def test_every_line_of_the_log_is_json_and_every_problem_is_the_sentence_of_its_
         found = answer.json()
         if answer.status_code < 400:
             error = found["error"]
-            assert error is None or error["message"] == (TASK.get(error["code"]) or HTTP[error["code"]][1])
+            assert error is None or error["message"] == CODES[error["code"]].sentence
             continue
-        assert (answer.status_code, found["error"]) == HTTP[found["code"]]
+        assert (answer.status_code, found["error"]) == CODES[found["code"]][:2]
         assert set(found) <= {"type", "title", "status", "error", "code", "reason"}
         assert re.fullmatch(r"[a-z_]+", found.get("reason", "x"))
 

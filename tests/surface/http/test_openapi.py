@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from kit.daemon.raw import REMEMBER, running
 from muniment.daemon import guard
-from muniment.daemon.contract import HTTP, TASK
 from muniment.daemon.http import document_of
 from muniment.daemon.service import OPERATIONS
+from muniment.errors import CODES
 
 # The daemon's own threads draw from `random` while requests are made up here: not those of a strategy.
 pytestmark = pytest.mark.filterwarnings("ignore:Do not use the `random` module")
@@ -138,13 +138,13 @@ def test_every_problem_in_it_is_one_that_there_is_with_its_status_and_a_sentence
                 continue
             schema = answer["content"]["application/problem+json"]["schema"]
             for code in schema["allOf"][1]["properties"]["code"]["enum"]:
-                assert HTTP[code][0] == int(status)
+                assert CODES[code].status == int(status)
                 found.add(code)
     # What no path answers, or no method, is answered where there is no operation; the rest are in tasks, or
     # of `/mcp`, which another protocol describes.
     elsewhere = {"not_found", "method_not_allowed", "workspace_draining", "mcp_not_installed"}
-    assert set(HTTP) - found <= elsewhere | set(TASK)
-    for sentence in (*TASK.values(), *(sentence for _, sentence in HTTP.values())):
+    assert {code for code, means in CODES.items() if means.status} - found <= elsewhere
+    for sentence in {means.sentence for means in CODES.values()} - {""}:
         assert re.fullmatch(r"[A-Z`].+[.…]|Send JSON: .+", sentence), sentence
         assert "{" not in sentence
 

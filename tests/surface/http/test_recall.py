@@ -126,10 +126,10 @@ def test_a_body_that_is_none_is_refused_and_one_is_taken_up_to_its_limits(harpsi
 
 def test_whatever_goes_wrong_has_one_of_the_codes_that_the_contract_names():
     named = get_args(get_args(contract.Recalled.model_fields["error"].annotation)[0])
-    assert set(named) == set(contract.RECALL)
+    assert set(named) == {code for code, each in errors.CODES.items() if each.recall}
     gone = errors.ManagedMemoryUnavailable("ledger.db", "?"), errors.PolicyInvalid("E101", "p.toml", "?")
     gone += errors.ConfigInvalid("?"), errors.InvalidScope("?"), errors.PathEscape("root", "user", "?")
-    failed = errors.RecallFailed("TypeError"), errors.NotText("user/a.md")
+    failed = errors.recall_failed("TypeError"), errors.ToolError("user/a.md", code="not_text")
     assert {contract.recall_code(error) for error in gone} == {"managed_memory_unavailable"}
     assert {contract.recall_code(error) for error in failed} == {"recall_failed"}
     assert contract.recall_code(errors.DeadlineExceeded("late")) == "deadline"

@@ -2,6 +2,7 @@
 
 import inspect
 import re
+from pathlib import Path
 
 import pytest
 
@@ -17,22 +18,40 @@ CLASSES = {
     and each.__module__ in {errors.__name__, refusal.__name__}
     and issubclass(each, BaseException)
 }
-ABSTRACT = {"MunimentError", "Refusal", "ToolError", "JobError", "LaneError"}
-TREE = re.compile(r"^([ │├└─]*)([A-Z]\w+)(?: +([a-z_]+|\(.*\)))?$", re.MULTILINE)
+TREE = re.compile(r"^([ │├└─]*)([A-Z]\w+)(?: +([a-z_, ]+|\(.*\)))?$", re.MULTILINE)
 
 
-def test_the_docstring_draws_every_class_with_its_parent_and_a_code_of_its_own():
+def test_the_docstring_draws_every_class_with_its_parent_and_its_codes_each_of_which_has_one_meaning():
     drawn, parents = {}, [Exception]
     for rails, name, code in TREE.findall(errors.__doc__):
         del parents[len(rails) // 4 :]
         assert CLASSES[name].__bases__ == (parents[-1],), name
         parents.append(CLASSES[name])
-        drawn[name] = code
+        drawn[name] = re.findall("[a-z_]+", code) if not code.startswith("(") else []
     assert drawn.keys() == CLASSES.keys()
-    codes = {name: each.__dict__["code"] for name, each in CLASSES.items() if "code" in each.__dict__}
-    assert codes == {name: code for name, code in drawn.items() if name not in ABSTRACT}
-    assert len(set(codes.values())) == len(codes)
-    assert all(re.fullmatch("[a-z_]{3,40}", code) for code in codes.values())
+    for name, each in CLASSES.items():
+        own = each.__dict__.get("codes", (each.__dict__.get("code"),))
+        assert name == "ToolError" or own in {tuple(drawn[name]), (None,)}, name
+    codes = [code for each in drawn.values() for code in each]
+    assert len(set(codes)) == len(codes)
+    assert set(codes) <= errors.CODES.keys()
+    daemons = {code for code, means in errors.CODES.items() if means.status or means.ends_task}
+    assert errors.CODES.keys() - set(codes) <= daemons
+    for means in errors.CODES.values():
+        assert means.answer == "" or (means.status, errors.CODES[means.answer].status > 0) == (0, True)
+
+
+def test_a_code_that_is_said_where_an_error_is_raised_is_one_of_its_classes():
+    said = re.compile(r"(\w+)\((?:[^()]|\([^()]*\))*?code=\"([a-z_]+)\"", re.DOTALL)
+    found = set()
+    for path in Path(errors.__file__).parent.rglob("*.py"):
+        found |= {each for each in said.findall(path.read_text()) if each[0] in CLASSES}
+    assert len(found) > 10
+    drawn = {name: code for _, name, code in TREE.findall(errors.__doc__)}
+    assert {(name, code) for name, code in found if code not in drawn[name]} == set()
+
+
+def test_messages_of_tools_are_of_one_branch():
     for each in CLASSES.values():  # What a model may be told is apart from what people are told.
         assert issubclass(each, MunimentError)
         assert sum(issubclass(each, kind) for kind in (PathEscape, Refusal, ToolError)) <= 1

@@ -7,7 +7,7 @@ import pytest
 import structlog
 
 from kit.recall.places import telling
-from muniment.errors import WorkspaceDraining
+from muniment.errors import LaneError
 from muniment.events import MAX_VALUE_CHARS, emit, emit_defect
 
 CANARY = "canary-7f3a"
@@ -64,7 +64,7 @@ def test_a_defect_is_told_by_its_class_and_place_and_not_by_its_message_or_direc
             emit_defect("broke", error, method="GET")
     for record in told():
         assert (record["problem"], record["where"], record["method"]) == ("ValueError", "module.py:2", "GET")
-    emit_defect("broke", WorkspaceDraining())  # It was never raised, so it has no place.
+    emit_defect("broke", LaneError())  # It was never raised, so it has no place.
     last = {name: value for name, value in told()[-1].items() if name != "timestamp"}
-    assert last == {"event": "broke", "level": "info", "problem": "WorkspaceDraining", "where": ""}
+    assert last == {"event": "broke", "level": "info", "problem": "LaneError", "where": ""}
     assert CANARY not in json.dumps(told())

@@ -11,7 +11,7 @@ from kit.jobs.places import done, dreaming, lay, remembering, saving, user, writ
 from kit.jobs.places import memory as entries
 from kit.raising import raised
 from muniment.content.entry import parse
-from muniment.errors import InvalidExpiry
+from muniment.errors import InvalidContent
 from muniment.recall.recaller import Recaller
 from muniment.store import upkeep
 from muniment.store.upkeep import verify
@@ -160,6 +160,6 @@ def test_what_ends_is_put_into_no_entry_that_lasts_and_takes_the_place_of_none(p
 def test_the_library_takes_a_date(memory):
     opened = memory()
     assert opened.remember(FACT, expires=DAY).expires == str(DAY)
-    raised(InvalidExpiry, opened.remember, FACT, expires=date(2020, 1, 1))
+    raised(InvalidContent, opened.remember, FACT, expires=date(2020, 1, 1))
     again = opened.remember(ENDING, task_id="once")
     assert (again.expires, opened.remember(ENDING, task_id="once").expires) == (str(DAY), str(DAY))

@@ -129,10 +129,13 @@ def test_what_is_refused_says_what_to_do(memory):
         ),
         ("Cannot delete the /memories directory itself", "delete", "/memories/sub/..", {}),
         ("Cannot delete the /memories/user directory itself", "delete", "/memories/user", {}),
-        ("Invalid arguments: view.path: input should be a valid string", "view", 7, {}),
-        ("Invalid arguments: view.size: extra inputs are not permitted", "view", NOTES, {"size": 1}),
+        ("Not done: path: is no text. view takes path, view_range (optional)", "view", 7, {}),
         (
-            "Invalid arguments: command: is none of view, create, str_replace, insert, delete, rename",
+            "Not done: size is not known. view takes path, view_range (optional)",
+            *("view", NOTES, {"size": 1}),
+        ),
+        (
+            "Not done: the command is none of view, create, str_replace, insert, delete, rename",
             *("burn", NOTES, {}),
         ),
     ):

@@ -19,7 +19,6 @@ import muniment
 from kit.daemon.process import BASE, HeldModel, locked, policy_file
 from kit.daemon.raw import running
 from kit.mcp import ERAS, HELLO, Heard, hears_of_change, over_http, refused, stands_between_marks, text_of
-from muniment.adapters.mcp.memory import Listing
 from muniment.daemon import guard
 from muniment.daemon.core import MAX_OWNER
 from muniment.daemon.mcp import MAX_READS, _LaneMemory
@@ -177,7 +176,7 @@ def test_reads_whose_clients_have_left_take_no_place_of_the_owner(daemon, monkey
     def listing(*_):
         begun.append(1)
         gate.wait(30)
-        return Listing((), (), None)
+        return [], None
 
     monkeypatch.setattr("muniment.adapters.mcp.server.listing", listing)
     named = ("Mcp-Protocol-Version: 2026-07-28", "Mcp-Method: resources/list")

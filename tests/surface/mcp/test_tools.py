@@ -265,7 +265,8 @@ def test_a_defect_is_told_without_its_words_and_the_server_lives_on(session, mon
     def broken(*_):
         raise RuntimeError("canary-7f3a")
 
-    monkeypatch.setattr("muniment.adapters.mcp.server.shown", broken)
+    for module in ("memory", "server"):
+        monkeypatch.setattr(f"muniment.adapters.mcp.{module}.shown", broken)
 
     async def body(client):
         result = await client.call_tool("show", {"path": "user/x.md"})

@@ -12,27 +12,28 @@ from packaging.utils import canonicalize_name
 
 from hashes import COMMAND as LOCKING
 from hashes import LOCK, read, wanted, written
-from kit.daemon.page import COMMAND, page
+from kit.daemon.page import ACP_PAGE, COMMAND, acp_page, page
 from kit.daemon.page import PAGE as HTTP_PAGE
 from kit.shell import blocks_of, printed, run, text_of
 from kit.where import REPOSITORY
 from muniment.cli.app import app
-from muniment.daemon.contract import HTTP, RECALL, TASK
 from muniment.daemon.http import document_of
 from muniment.daemon.service import OPERATIONS
+from muniment.errors import CODES
 
 
 def test_the_page_about_http_is_up_to_date_and_tells_of_every_request_parameter_field_and_code():
     text = page()
     assert HTTP_PAGE.read_text(encoding="utf-8") == text, f"run: {COMMAND}"
+    assert ACP_PAGE.read_text(encoding="utf-8") == acp_page(), f"run: {COMMAND}"
     for operation in OPERATIONS:
         assert f"### {operation.method} {operation.path}\n" in text
         assert all(f"`{parameter.name}`" in text for parameter in operation.parameters)
     for name, schema in document_of(OPERATIONS)["components"]["schemas"].items():
         section = text.split(f"### {name}\n")[1].split("\n#")[0]
         assert all(f"`{field}`" in section for field in schema.get("properties", ()))
-    answers = ((code, told) for code, (_, told) in HTTP.items())
-    for code, sentence in (*answers, *TASK.items(), *RECALL.items()):
+    told = ((code, said) for code, means in CODES.items() for said in {means.sentence, means.recall} - {""})
+    for code, sentence in told:
         assert f"| `{code}` | {sentence} |" in text
 
 

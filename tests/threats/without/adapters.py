@@ -16,6 +16,6 @@ table({
     "kept_trust": ("Words that get another name are whose who gives it.", {
         "jobs.entries:_ruling": _of_whoever_asks}),
     "viewed_trust": ("What a model writes does not hang on what it viewed.", {
-        "adapters.memories:MemoriesDirectory._read": lambda self, path: self._entries.read(path)}),
+        "adapters.anthropic:MemoriesDirectory._read": lambda self, path: self._entries.read(path)}),
 })
 # fmt: on

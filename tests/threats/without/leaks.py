@@ -53,13 +53,10 @@ table({
 # fmt: on
 
 
-@around("jobs.remember:_log")
+@around("jobs.remember:_logged")
 def bare_records(real, result):
     """A record holds the whole result."""
-    from muniment import events
-
-    real(result)
-    events.emit("remember_result", result=str(result.as_json()), error=repr(result.error))
+    return {**real(result), "result": str(result.as_json()), "error": repr(result.error)}
 
 
 @around("kernel.root:Root.open_file")
@@ -104,11 +101,11 @@ def own_provenance(off):
 
 
 @around("jobs.remember:_committed")
-def own_sentences(real, task, budget, outcome, done):
+def own_sentences(real, task, outcome, done):
     """A summary is what the model said last."""
     from dataclasses import replace
 
-    return replace(real(task, budget, outcome, done), summary=outcome.final_text)
+    return replace(real(task, outcome, done), summary=outcome.final_text)
 
 
 @around("store.state:open_ledger")

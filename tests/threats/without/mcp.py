@@ -8,7 +8,7 @@ table({
         "adapters.mcp.memory:_may_take_back": true}),
     "exact_previews": ("A forget removes whatever is meant by now.", {"*jobs.forget:_check_preview": none}),
     "marked_answers": ("What an entry says stands in an answer as it is.", {
-        "*adapters.mcp.tools:marked": same}),
+        "*adapters.telling:marked": same}),
     "known_tokens": ("A token that was revoked goes on.", {"daemon.http:Call.is_still_known": true}),
 })
 # fmt: on

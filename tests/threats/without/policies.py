@@ -68,7 +68,7 @@ table({
     "prover_denies": ("The prover leaves out what is denied.", {
         "lab.proofs:Prover.denied": lambda self, *_: self.tree(())}),
     "confirmed_witnesses": ("Whatever path the prover finds is shown, without asking the decision.", {
-        "lab.proofs:_Comparison._confirms": true}),
+        "lab.proofs:_are_in": true}),
     "undecided_counts": ("A search that gave up is taken for one that found nothing.", {
         "lab.proofs:_Comparison._note": none}),
     "terms_compared": ("Of two policies only the rules are compared.", {

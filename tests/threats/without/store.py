@@ -30,7 +30,7 @@ table({
     "one_review_a_task": ("Whatever a task proposes waits, each for itself.", {
         "store.review:_is_repeated": lambda *_: False}),
     "capped_reviews": ("Any number of reviews may wait.", {"store.review:_check_caps": none}),
-    "waits_once": ("Nobody asks whether a task waits already.", {"jobs.request:waiting_of": none}),
+    "waits_once": ("Nobody asks whether a task waits already.", {"jobs.job:waiting_of": none}),
 })
 # fmt: on
 

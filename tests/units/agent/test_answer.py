@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from kit.agent.spellings import values
 from kit.raising import raised
-from muniment.agent.answer import complaint_in, complaint_of
+from muniment.agent.answer import complaint_of, read_answer
 from muniment.agent.model import NotJson, first_json, parse_json
 
 
@@ -120,4 +120,4 @@ def test_an_error_of_any_shape_is_an_error_and_in_a_success_counts_by_the_status
         (body("the model crashed", code="server_error"), "failed"),
         (b'{"detail": "the model crashed"}', "failed"),
     ):
-        assert complaint_in(content).kind == kind, content
+        assert read_answer(content).kind == kind, content

@@ -8,7 +8,7 @@ import pytest
 from kit.agent.servers import form_of, hasty, serving
 from kit.raising import raised
 from muniment.agent.model import PROTOCOLS, Budget, ModelError, Reply, ToolCall
-from muniment.agent.runner import MAX_TEXT_CHARS, Asker, Merge, UnusableAnswer
+from muniment.agent.runner import MAX_TEXT_CHARS, Asker, Merge
 from muniment.errors import Cancelled
 from muniment.kernel.decide import Limits
 from muniment.testing.chat_server import NO_RESPONSE_FORMAT, always, failure, words
@@ -57,7 +57,7 @@ def test_anything_but_the_names_of_options_is_no_answer(cancel):
     for ask, key, answers in ((asked, "remove", NO_ANSWERS), (helped, "read", [*NO_ANSWERS, *more])):
         for answer in answers:
             given_answer = answer.replace("X", key) if isinstance(answer, str) else answer
-            with pytest.raises(UnusableAnswer):
+            with pytest.raises(ModelError, match="no answer that can be used"):
                 pytest.fail(f"{given_answer!r:.80}: {ask(given_answer, cancel)}")
 
 
@@ -84,7 +84,7 @@ def test_a_merge_names_who_stays_and_who_goes_and_anything_else_spoils_the_answe
         *([merge("c1", "c2", text=None)], [merge("c1", "c2", path="user/a.md")]),
         [merge("c1", "c2"), merge("c3", "c2", keep="c3")],  # No entry is in two.
     ):
-        with pytest.raises(UnusableAnswer):
+        with pytest.raises(ModelError, match="no answer that can be used"):
             pytest.fail(f"{spoilt!r:.80}: {merged(spoilt, cancel)}")
 
 

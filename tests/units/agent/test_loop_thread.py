@@ -7,7 +7,8 @@ import sys
 import threading
 
 from kit.raising import raised
-from muniment.agent.openai import Closed, LoopThread
+from muniment.agent.model import ModelError
+from muniment.agent.openai import LoopThread
 from muniment.kernel.cancel import Patience
 
 LONG = Patience(math.inf)
@@ -27,7 +28,7 @@ def test_closing_ends_the_thread_and_what_still_runs():
         closed.set()
 
     def wait():
-        raised(Closed, loop.run, hang, LONG)
+        raised(ModelError, loop.run, hang, LONG)
 
     waiting = threading.Thread(target=wait)
     waiting.start()

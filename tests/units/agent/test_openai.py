@@ -14,7 +14,7 @@ import pytest
 from kit.agent.servers import KEY, asked, form_of, hasty, serving
 from kit.raising import raised
 from kit.where import TESTS
-from muniment.agent.chat import nudge_message
+from muniment.agent.chat import NUDGE
 from muniment.agent.model import AssistantMessage, ContextOverflow, ModelError, ToolCall, ToolMessage, Usage
 from muniment.agent.openai import MAX_ANSWER_BYTES, OpenAIModel
 from muniment.errors import ConfigInvalid
@@ -443,7 +443,7 @@ def about(fact, *said):
 
 def test_auto_comes_down_from_tools_to_json_to_decide_within_a_run_and_begins_anew_with_the_next():
     with serving(chat.always(chat.words("I would rather talk.")), "auto") as (server, model):
-        nudges = (AssistantMessage("Talk."), nudge_message()) * 2
+        nudges = (AssistantMessage("Talk."), NUDGE) * 2
         for said in ((), nudges[:2], nudges, ()):
             model.respond(about("Blue", *said))
         assert forms(server) == ["tools", "json", "json", "tools"]

@@ -8,7 +8,7 @@ import pytest
 
 from kit.jobs.places import raising
 from muniment.agent import model as protocol
-from muniment.agent.chat import nudge_message
+from muniment.agent.chat import NUDGE
 from muniment.agent.runner import MAX_REFUSALS, Runner
 from muniment.errors import Cancelled, DeadlineExceeded, WorkerLost
 from muniment.kernel.decide import Limits
@@ -124,7 +124,7 @@ def test_words_on_the_last_turn_end_it_well_even_beside_calls(run):
 def test_an_empty_answer_is_nudged_once(run):
     done = run([say(" \n"), say("Saved.")])
     assert ended_by(done) == "final_text"
-    assert [each for each in done.outcome.messages[2:] if each == nudge_message()] == [nudge_message()]
+    assert [each for each in done.outcome.messages[2:] if each == NUDGE] == [NUDGE]
     assert ended_by(run([say(""), say("")])) == "model_error"
     assert ended_by(run([say(""), calls(WRITE), say("")])) == "model_error"
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from kit.content.secret_values import filled
 from kit.raising import raised
 from muniment.content.admission import check_entry, held_for
-from muniment.errors import ContentRejected, NotText
+from muniment.errors import ContentRejected, ToolError
 from muniment.kernel.decide import GATES, Content
 from muniment.kernel.names import Trust
 from muniment.testing.strategies import entry_texts
@@ -44,7 +44,7 @@ def test_a_character_spelled_by_an_escape_meets_the_gates_whatever_holds_it():
         assert re.match(rf"line {3 + line.count(chr(10))} .*U\+{code}", told), told
         check(text.encode(), ())
     for value in (r'"\ud83d"', r'!!str "\udc00\ud800"', '"\\udb40\\\n  \\udc41"'):  # Half a character.
-        raised(NotText, check, f"---\na: {value}\n---\n".encode())
+        raised(ToolError, check, f"---\na: {value}\n---\n".encode())
 
 
 PLAIN = ("name: a", "a: [", "- b", "  c", "d: |", "e: >", "f: 'it''s'", "? g", "&h i: j", 'a: "b\\')
@@ -60,7 +60,7 @@ def test_what_a_yaml_reader_gets_from_front_matter_that_passes_holds_nothing_hid
     try:
         check(text.encode())
         values = yaml.safe_load(text.partition("---")[2].partition("\n---")[0])
-    except (ContentRejected, NotText, yaml.YAMLError, ValueError):
+    except (ContentRejected, ToolError, yaml.YAMLError, ValueError):
         return
     for value in values.values() if isinstance(values, dict) else ():
         assert not set("\u202e\u200b\x1b\x00").intersection(str(value))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from kit.raising import raised
 from muniment.content.gates import GATES, check_text, decode, encode, one_line, visible
 from muniment.content.markdown import ACTIVE_MARKUP
-from muniment.errors import ContentRejected, NotText
+from muniment.errors import ContentRejected, ToolError
 from muniment.kernel.decide import GATES as GATES_OF_POLICIES
 
 ORDINARY = [
@@ -108,9 +108,9 @@ def test_what_passes_every_gate_holds_only_what_has_a_use(text):
 
 def test_what_is_no_text_or_what_no_file_may_hold_is_refused():
     for data in (b"\xff", b"\xc0\x80", b"\xed\xa0\x80", b"abc\xe2\x82", b"a\0b", b"\xf5\x80\x80\x80"):
-        raised(NotText, decode, data)
+        raised(ToolError, decode, data)
     for text in ("a\0b", "\ud800", "a\udc80"):
-        caught = raised(NotText, encode, text)
+        caught = raised(ToolError, encode, text)
         json.dumps(str(caught)).encode()
 
 

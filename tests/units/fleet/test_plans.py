@@ -198,7 +198,7 @@ def test_every_statement_of_a_task_has_an_index_that_it_can_go_by(fleet, tmp_pat
 @pytest.fixture(scope="module")
 def crowded():
     """A database of many homes."""
-    with postgres.served() as superuser, base_on(superuser) as base:
+    with base_on(postgres.served()) as base:
         fill(base, HOMES)
         yield base
 

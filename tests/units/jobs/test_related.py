@@ -204,7 +204,7 @@ def mind(request):
 
 @pytest.mark.parametrize("protocol", ["tools", "json", "text", "decide"])
 def test_every_update_that_a_model_proposes_lands_and_none_over_a_higher_trust(tmp_path, some, protocol):
-    for number, row in enumerate(some(updates(), 12)):
+    for number, row in enumerate(some(updates(), 36)):
         path = f"{read(row['new']).scope}/a.md"
         for trust, lands in ((Trust.OWNER, True), (Trust.AGENT, False)):
             served = serving(mind, protocol)

@@ -27,9 +27,9 @@ from muniment.fence import pool
 from muniment.fence.pool import import_directories
 from muniment.fence.wire import Channel
 from muniment.kernel.names import Enforcement
-from muniment.lab.attempts import system, trial
-from muniment.lab.attempts.attempt import DONE, UNTRIED, Attempt, Targets, Untried
-from muniment.lab.attempts.system import ATTEMPTS
+from muniment.lab.attempts import attempt as subject
+from muniment.lab.attempts import trial
+from muniment.lab.attempts.attempt import ATTEMPTS, DONE, UNTRIED, Attempt, Targets
 from muniment.lab.attempts.trial import Verdict, judge, try_all
 from muniment.names import FenceLayer
 
@@ -96,6 +96,11 @@ def succeeding(configuration):
     return {each.attempt.name for each in tried(configuration).findings if each.outcome == DONE}
 
 
+def is_privileged(attempt):
+    """Whether the kernel itself refuses it to whoever is not root with all capabilities."""
+    return FenceLayer.CAPABILITIES in attempt.stopped_by or attempt.name == "bpf"
+
+
 def must_fail(attempt, stand):
     """Whether an attempt has to fail behind these layers; None: nothing is said of it."""
     if attempt.stopped_with(landlock_abi(), has_openat2=True) & stand or (
@@ -104,7 +109,7 @@ def must_fail(attempt, stand):
         return True
     loses_privilege = IS_ROOT and FenceLayer.CAPABILITIES in stand
     # Broker and zygote keep their capabilities then, which alone keep out whoever has less.
-    keeps_out = attempt.privileged or "broker" in attempt.name or "zygote" in attempt.name
+    keeps_out = is_privileged(attempt) or "broker" in attempt.name or "zygote" in attempt.name
     unsaid = keeps_out or attempt.ordinary & stand if loses_privilege else False
     return None if unsaid or attempt.name not in succeeding("nothing") else False
 
@@ -146,7 +151,7 @@ def test_a_layer_stops_alone_what_it_is_said_to_stop_and_the_rest_succeeds(confi
 
 def test_without_the_fence_every_attempt_succeeds_and_leaves_nothing_behind():
     failing = set(ATTEMPTS) - succeeding("nothing") - set(CANNOT) - set(MAY_BE_FORBIDDEN)
-    assert all(ATTEMPTS[name].privileged and not IS_ROOT for name in failing), failing
+    assert all(is_privileged(ATTEMPTS[name]) and not IS_ROOT for name in failing), failing
 
 
 def test_the_environment_is_found_where_the_zygote_has_it_and_nowhere_else_what_may_be_secret(monkeypatch):
@@ -200,7 +205,7 @@ def test_a_trial_ends_at_its_deadline_and_there_is_none_without_a_worker_that_gr
 
 
 def attempt(*stopped_by, expected="EACCES", abi=1, ordinary=()):
-    what = ("name", "do it", lambda _: None, expected, frozenset(stopped_by), frozenset(ordinary))
+    what = ("name", "do it", expected, frozenset(stopped_by), lambda _: None, frozenset(ordinary))
     return Attempt(*what, landlock_abi=abi)
 
 
@@ -244,18 +249,21 @@ def test_where_there_is_no_openat2_seccomp_is_not_said_to_stop_what_it_has_to_le
 
 
 def test_a_worker_answers_what_came_of_it(monkeypatch):
-    system.warm()
+    subject.warm()
     fields = {field: "" for field in Targets.__slots__ if field not in {"root", "connection"}}
     for error, outcome, why in (
         *((None, DONE, ""), (PermissionError(13, "no"), "EACCES", ""), (OSError("no"), "errno None", "")),
-        *((OSError(9999, "no"), "errno 9999", ""), (Untried("nothing here"), UNTRIED, "nothing here")),
+        *(
+            (OSError(9999, "no"), "errno 9999", ""),
+            (NotImplementedError("nothing here"), UNTRIED, "nothing here"),
+        ),
         (ModuleNotFoundError("no"), "ModuleNotFoundError", ""),
     ):
-        made = Attempt("made", "do it", Mock(side_effect=error), "EACCES", frozenset())
-        monkeypatch.setitem(system.ATTEMPTS, "made", made)
+        made = Attempt("made", "do it", "EACCES", frozenset(), Mock(side_effect=error))
+        monkeypatch.setitem(ATTEMPTS, "made", made)
         ours, theirs = socket.socketpair()
         with ours, theirs, ThreadPoolExecutor(1) as server:
-            server.submit(system.serve, theirs, {system.ROOT: 7}, {FenceLayer.SECCOMP: 1})
+            server.submit(subject.serve, theirs, {subject.ROOT: 7}, {FenceLayer.SECCOMP: 1})
             channel = Channel(ours)
             assert channel.receive(0)[0] == {"t": "hello", "missing": {"seccomp": 1}}
             channel.send({"t": "attempt", "name": "made", "targets": fields})
@@ -273,7 +281,7 @@ def test_what_the_stage_cannot_have_is_not_tried_and_said(monkeypatch, tmp_path)
     deep.mkdir()
     assert "too long a name" in untried("unix-path", parent=deep)
     with monkeypatch.context() as patch:
-        patch.setattr(trial, "call", Mock(side_effect=OSError(95, "no")))
+        patch.setattr(trial, "handle_of", Mock(side_effect=OSError(95, "no")))
         assert "gives no handles" in untried("open-by-handle")
     with monkeypatch.context() as patch:
         real = import_directories

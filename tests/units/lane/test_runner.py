@@ -18,7 +18,7 @@ from kit.raising import raised
 from muniment import cancelling
 from muniment import lane as subject
 from muniment.cancelling import Cancel
-from muniment.errors import ManagedMemoryUnavailable, WorkspaceDraining
+from muniment.errors import LaneError, ManagedMemoryUnavailable
 from muniment.fleet.schema import ROLE
 from muniment.lane import LaneRunner
 from muniment.store.writer import Writer
@@ -434,7 +434,7 @@ def test_a_runner_whose_writer_was_closed_under_it_can_still_be_stopped(shop, lo
     shop.writer.close()
     shop.runner.wake()
     assert logged()[1]["code"] == "workspace_draining"
-    raised(WorkspaceDraining, shop.runner.cancel, "remember-0", OWNER)
+    raised(LaneError, shop.runner.cancel, "remember-0", OWNER)
     assert shop.runner.stop(PATIENCE)
 
 

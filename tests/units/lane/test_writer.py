@@ -12,7 +12,7 @@ from kit.fleet.engines import of_sqlite
 from kit.raising import raised
 from kit.threads import together
 from muniment import lane as subject
-from muniment.errors import ManagedMemoryUnavailable, WorkspaceDraining
+from muniment.errors import LaneError, ManagedMemoryUnavailable
 from muniment.fleet.schema import ROLE
 from muniment.store.database import Database
 from muniment.store.postgres import HomeLedger
@@ -191,7 +191,7 @@ def test_close_carries_out_what_waits_and_refuses_what_comes_later(database):
         closing.start()
     closing.join(PATIENCE)
     assert [future.result(0) for future in futures] == list(range(MAX_GROUP + 5))
-    raised(WorkspaceDraining, writer.submit, adding(database, 1_000))
+    raised(LaneError, writer.submit, adding(database, 1_000))
     writer.close()
 
 
@@ -205,7 +205,7 @@ def test_of_threads_that_race_with_close_none_waits_for_ever(database):
             while True:
                 number += 1_000
                 done.append(writer.submit(adding(database, number)))
-        except WorkspaceDraining:
+        except LaneError:
             refused.append(number)
 
     together(9, lambda number: submit(number) if number else writer.close())

@@ -12,7 +12,7 @@ import pytest
 from kit.memories import strict
 from kit.recall.places import CANARY, entry_of, foreign, ground, paths
 from muniment.cancelling import Cancel
-from muniment.errors import Cancelled, DeadlineExceeded, PendingReview, RecallFailed
+from muniment.errors import Cancelled, DeadlineExceeded, JobFailed, PendingReview
 from muniment.kernel.cancel import Patience
 from muniment.kernel.decide import Content, Provenance
 from muniment.kernel.names import Trust
@@ -221,7 +221,7 @@ def test_a_count_that_breaks_leaves_nothing_and_is_told(made, recaller, told, mo
     recalled = recaller.recall(WINE)
     monkeypatch.setattr(recaller, "count", Mock(side_effect=ValueError(CANARY)))
     for rest in (recaller.without(recalled, {made.key("user/wine.md")}, 2_000), recaller.recall(WINE)):
-        assert (rest.entries, rest.text, type(rest.error)) == ((), "", RecallFailed)
+        assert (rest.entries, rest.text, type(rest.error)) == ((), "", JobFailed)
     assert [each["event"] for each in told()] == ["memory_retrieval_failed"] * 2
     assert CANARY not in str(told())
 

@@ -13,7 +13,7 @@ import pytest
 
 from kit.recall.places import CANARY, DARK, DEPLOY, STAGING, WAIT, entry_of, paths, settle, staged
 from muniment.cancelling import Cancel
-from muniment.errors import RecallFailed
+from muniment.errors import recall_failed
 from muniment.recall import session as subject
 from muniment.recall.recaller import MAX_KEYS, Recalled, Shelf
 from muniment.recall.session import REPEAT_AFTER, BroughtIn, Reason, RecallSession
@@ -156,7 +156,7 @@ def test_at_every_site_a_recall_is_aborted_with_its_reason_once(stage, told, is_
 
 def test_a_recall_that_raises_or_has_an_error_has_failed_whatever_ends_its_turn(stage, monkeypatch, told):
     ends = (*TAKES, RecallSession.on_reset, lambda session: session.on_user_turn(DEPLOY))
-    failed = Recalled(error=RecallFailed("a defect"))
+    failed = Recalled(error=recall_failed("a defect"))
     for broken, ways in ((Mock(side_effect=ValueError(CANARY)), ends), (lambda *_a, **_m: failed, TAKES)):
         for end in ways:
             session = stage.session()
@@ -259,7 +259,9 @@ def test_a_message_about_nothing_or_a_retry_that_fails_leaves_the_set_as_it_was(
     assert stage.recaller.asked[-2:] == [(ZEPPELINS, shown), (ZEPPELINS, set())]  # One retry, of all.
 
     def failing(query, *, exclude=(), **more):
-        return recall(query, exclude=exclude, **more) if exclude else Recalled(error=RecallFailed("a defect"))
+        return (
+            recall(query, exclude=exclude, **more) if exclude else Recalled(error=recall_failed("a defect"))
+        )
 
     monkeypatch.setattr(stage.recaller, "recall", failing)
     assert asked(session, DARK) is None

@@ -12,7 +12,7 @@ import pytest
 from kit.recall.messages import user
 from kit.recall.places import CANARY, DARK, ENTRIES, STAGING, WAIT, entry_of, settle, staged
 from muniment.cancelling import Cancel
-from muniment.errors import InvalidContent, ManagedMemoryUnavailable, RecallFailed
+from muniment.errors import InvalidContent, ManagedMemoryUnavailable, recall_failed
 from muniment.kernel.cancel import Patience
 from muniment.kernel.names import Trust
 from muniment.recall.context import MAX_SEARCH_TOKENS, MAX_SEARCHES, SubagentMemory
@@ -142,7 +142,7 @@ class Noticing(dict):
 
 
 FAILED = [(each, "cancelled") for each in (ValueError(), KeyboardInterrupt())]
-FAILED += [(Recalled(error=RecallFailed("a defect")), "recall_failed")]
+FAILED += [(Recalled(error=recall_failed("a defect")), "recall_failed")]
 
 
 @pytest.mark.parametrize(("problem", "code"), [(None, None), *FAILED])

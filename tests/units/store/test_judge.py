@@ -259,8 +259,8 @@ GATES["zero-width"] = "\u200b"
 @pytest.mark.threat("T-MEM-09", control="content_gates")
 def test_content_passes_the_gates_of_the_policy_after_it_was_stamped_and_is_utf_8_text(ground):
     for content in (b"\xff", b"\xc0\xaf", b"\xed\xa0\x80", b"a\0b", b"\xf0\x9f\x98"):
-        refused(ground, errors.NotText, new("user/x.md", content))
-        refused(ground, errors.NotText, ground.edit("user/a.md", content))
+        refused(ground, errors.ToolError, new("user/x.md", content))
+        refused(ground, errors.ToolError, ground.edit("user/a.md", content))
     for gate, char in GATES.items():
         content = f"# fine\nnot {char} fine\n".encode()
         assert refused(ground, errors.ContentRejected, new("user/x.md", content)).rule == gate

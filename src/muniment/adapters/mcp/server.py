@@ -17,7 +17,7 @@ import functools
 import weakref
 from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
-from typing import Any, Final, TypeVar, assert_never
+from typing import Any, Final, TypeVar
 from urllib.parse import quote, unquote
 
 import anyio
@@ -35,26 +35,18 @@ from mcp.server.subscriptions import (
 from mcp.shared.exceptions import MCPError
 
 from muniment import events
-from muniment.adapters.mcp.memory import Backend, history, listing, problem_of, shown, shown_indexes
-from muniment.adapters.mcp.tools import (
-    DEFINITIONS,
+from muniment.adapters.mcp.memory import (
     INSTRUCTIONS,
-    Answered,
-    Asked,
-    ForgetCall,
-    HistoryCall,
-    RecallAnswer,
-    RecallCall,
-    RecalledPath,
-    RememberCall,
-    ShowCall,
-    ToolDefinition,
-    ToolProblem,
-    UndoCall,
-    arguments_of,
-    told,
+    TOOLS,
+    Backend,
+    Tell,
+    listing,
+    recalled,
+    shown,
+    shown_indexes,
 )
-from muniment.errors import BadName, MunimentError, NotFound, PathEscape, Refused
+from muniment.adapters.telling import ToolProblem, answering, arguments_of
+from muniment.errors import BadName, NotFound, PathEscape, Refused
 from muniment.kernel.names import MAX_PATH_BYTES
 from muniment.names import __version__
 
@@ -63,13 +55,14 @@ MARKDOWN: Final = "text/markdown"
 
 PROMPT: Final = "memory-context"
 
+RECALLED: Final = 5
+"""Entries of the prompt."""
+
 MAX_LISTENERS: Final = 64
 """Streams of the era of 2026 that follow changes at once."""
 
 SEND_SECONDS: Final = 5.0
 """Seconds that a client has to take a notification."""
-
-_DEFECT: Final = "this is a defect of Muniment; its log says more"
 
 Context = ServerRequestContext[Any, Any]
 T = TypeVar("T")
@@ -145,42 +138,21 @@ class MemoryServer(Server[Any]):
         return t.ListToolsResult(tools=list(_tools().values()))
 
     async def _call_tool(self, context: Context, params: t.CallToolRequestParams) -> t.CallToolResult:
-        definition = DEFINITIONS.get(params.name)
-        if definition is None:
+        call = TOOLS.get(params.name)
+        if call is None:
             raise MCPError(t.INVALID_PARAMS, "there is no such tool; tools/list says which there are")
         try:
-            asked = arguments_of(definition.name, definition.asked, params.arguments or {})
-            answer = await self._carried_out(context, asked)
-        except (ToolProblem, MunimentError) as error:
-            return _failed(error if isinstance(error, ToolProblem) else problem_of(error))
-        except Exception as defect:  # noqa: BLE001  the server lives on, and nothing of it is told (S1)
-            events.emit_defect("mcp_call_broke", defect, tool=definition.name)
-            return _failed(ToolProblem("internal_error", _DEFECT))
+            with answering("mcp_call_broke", tool=call.tool):
+                asked, backend = (
+                    arguments_of(call.tool, call, params.arguments or {}),
+                    self._backend_of(context),
+                )
+                answer = await _with_progress(context, lambda tell: asked.carried_out(backend, tell))
+        except ToolProblem as problem:
+            return t.CallToolResult(content=[t.TextContent(text=problem.with_code)], is_error=True)
         return t.CallToolResult(
-            content=[t.TextContent(text=told(answer))], structured_content=answer.model_dump(mode="json")
+            content=[t.TextContent(text=answer.told())], structured_content=answer.model_dump(mode="json")
         )
-
-    async def _carried_out(self, context: Context, asked: Asked) -> Answered:
-        backend = self._backend_of(context)
-        match asked:
-            case RememberCall():
-                return await _with_progress(context, lambda tell: backend.remember(asked, tell))
-            case RecallCall():
-                return await _recalled(backend, asked.query, asked.limit)
-            case ShowCall():
-                return await backend.at(lambda place, reader: shown(place, reader, asked.path))
-            case HistoryCall():
-                return await backend.at(lambda place, _: history(place, asked.path))
-            case ForgetCall():
-                if asked.yes is (asked.digest is None):
-                    raise ToolProblem(
-                        "bad_arguments",
-                        "yes and the digest of a preview go together; call it without both first",
-                    )
-                return await backend.forget(asked)
-            case UndoCall():
-                return await backend.undo(asked.task_id)
-        assert_never(asked)
 
     # -- resources -----------------------------------------------------------------------------------------
 
@@ -190,15 +162,9 @@ class MemoryServer(Server[Any]):
         after = None if params is None else params.cursor
         if after is not None and len(after) > MAX_PATH_BYTES:
             raise MCPError(t.INVALID_PARAMS, "this cursor is none of this server's")
-        found = await self._backend_of(context).at(lambda place, reader: listing(place, reader, after))
-        indexes = [
-            t.Resource(uri=uri_of(path), name=f"index of {path.partition('/')[0]}", mime_type=MARKDOWN)
-            for path in found.indexes
-        ]
-        entries = [
-            t.Resource(uri=uri_of(path), name=name, mime_type=MARKDOWN) for path, name in found.entries
-        ]
-        return t.ListResourcesResult(resources=[*indexes, *entries], next_cursor=found.after)
+        named, more = await self._backend_of(context).at(lambda place, reader: listing(place, reader, after))
+        found = [t.Resource(uri=uri_of(path), name=name, mime_type=MARKDOWN) for path, name in named]
+        return t.ListResourcesResult(resources=found, next_cursor=more)
 
     async def _list_templates(
         self, _: Context, __: t.PaginatedRequestParams | None
@@ -239,7 +205,7 @@ class MemoryServer(Server[Any]):
             raise MCPError(t.INVALID_PARAMS, f"there is one prompt, {PROMPT}, with one argument, topic")
         backend = self._backend_of(context)
         if given.get("topic", "").strip():
-            text = told(await _recalled(backend, given["topic"], RECALLED))
+            text = (await recalled(backend, given["topic"], RECALLED)).told()
         else:
             indexes = await backend.at(shown_indexes)
             text = "\n\n".join(each.text for each in indexes) or "Nothing is remembered yet."
@@ -257,12 +223,8 @@ class MemoryServer(Server[Any]):
         return await self._listens(context, params)
 
 
-RECALLED: Final = 5
-"""Entries of the prompt."""
-
-
 async def _tell_changed(connection: Connection) -> None:
-    with suppress(Exception):  # Whoever has gone or does not read is told nothing.
+    with suppress(TimeoutError):  # Whoever does not read is told nothing.
         async with asyncio.timeout(SEND_SECONDS):
             await connection.send_resource_list_changed()
 
@@ -270,46 +232,27 @@ async def _tell_changed(connection: Connection) -> None:
 @functools.cache
 def _tools() -> dict[str, t.Tool]:
     """The tools as they are told of; made when somebody asks, as a handshake does not."""
-    return {name: _tool(each) for name, each in DEFINITIONS.items()}
+    return {
+        name: t.Tool(
+            name=name,
+            title=each.title,
+            description=each.about,
+            input_schema=each.model_json_schema(),
+            output_schema=each.answered.model_json_schema(mode="serialization"),
+            annotations=t.ToolAnnotations(
+                title=each.title,
+                read_only_hint=each.reads_only,
+                destructive_hint=each.destroys,
+                idempotent_hint=each.reads_only,
+                open_world_hint=False,
+            ),
+        )
+        for name, each in TOOLS.items()
+    }
 
 
 def _input_schema(name: str) -> dict[str, Any] | None:
-    return _tools()[name].input_schema if name in DEFINITIONS else None
-
-
-def _tool(each: ToolDefinition) -> t.Tool:
-    return t.Tool(
-        name=each.name,
-        title=each.title,
-        description=each.description,
-        input_schema=each.asked.model_json_schema(),
-        output_schema=each.answered.model_json_schema(mode="serialization"),
-        annotations=t.ToolAnnotations(
-            title=each.title,
-            read_only_hint=each.reads_only,
-            destructive_hint=each.destroys,
-            idempotent_hint=each.repeats,
-            open_world_hint=False,
-        ),
-    )
-
-
-def _failed(problem: ToolProblem) -> t.CallToolResult:
-    text = f"{problem}\n[{problem.code}]" if "\n" in str(problem) else f"{problem} [{problem.code}]"
-    return t.CallToolResult(content=[t.TextContent(text=text)], is_error=True)
-
-
-async def _recalled(backend: Backend, query: str, limit: int) -> RecallAnswer:
-    from muniment.jobs.request import check_content
-    from muniment.store.audit import timestamp
-
-    recalled = await backend.recall(check_content(query), limit)
-    if recalled.error is not None:
-        raise recalled.error
-    entries = [
-        RecalledPath(path=each.path, trust=each.trust, at=timestamp(each.at)) for each in recalled.entries
-    ]
-    return RecallAnswer(text=recalled.text, entries=entries, abstained=recalled.abstained)
+    return _tools()[name].input_schema if name in TOOLS else None
 
 
 def _path_in(uri: str) -> str:
@@ -318,12 +261,13 @@ def _path_in(uri: str) -> str:
     Raises:
         MCPError: it is no address of this memory.
     """
+    none = MCPError(t.INVALID_PARAMS, f"an entry is at {URI}scope/path; resources/list says which there are")
+    if not uri.startswith(URI) or len(uri) > len(URI) + 3 * MAX_PATH_BYTES:
+        raise none
     try:
-        if uri.startswith(URI) and len(uri) <= len(URI) + 3 * MAX_PATH_BYTES:
-            return unquote(uri.removeprefix(URI), errors="strict")
+        return unquote(uri.removeprefix(URI), errors="strict")
     except UnicodeDecodeError:
-        pass
-    raise MCPError(t.INVALID_PARAMS, f"an entry is at {URI}scope/path; resources/list says which there are")
+        raise none from None
 
 
 def _told(handler: Callable[..., Awaitable[T]]) -> Callable[..., Awaitable[T]]:
@@ -332,22 +276,17 @@ def _told(handler: Callable[..., Awaitable[T]]) -> Callable[..., Awaitable[T]]:
     @functools.wraps(handler)
     async def guarded(*arguments: Any) -> T:
         try:
-            return await handler(*arguments)
-        except MCPError:
-            raise
-        except (ToolProblem, MunimentError) as error:
-            problem = error if isinstance(error, ToolProblem) else problem_of(error)
-            is_asked_wrongly = isinstance(error, NotFound | PathEscape | BadName | Refused)
+            with answering("mcp_request_broke", MCPError):
+                return await handler(*arguments)
+        except ToolProblem as problem:
+            is_asked_wrongly = isinstance(problem.__cause__, NotFound | PathEscape | BadName | Refused)
             number = t.INVALID_PARAMS if is_asked_wrongly else t.INTERNAL_ERROR
             raise MCPError(number, str(problem), {"code": problem.code}) from None
-        except Exception as defect:  # noqa: BLE001  the server lives on, and nothing of it is told
-            events.emit_defect("mcp_request_broke", defect)
-            raise MCPError(t.INTERNAL_ERROR, _DEFECT, {"code": "internal_error"}) from None
 
     return guarded
 
 
-async def _with_progress(context: Context, work: Callable[[Callable[[int, str], None]], Awaitable[T]]) -> T:
+async def _with_progress(context: Context, work: Callable[[Tell], Awaitable[T]]) -> T:
     """What comes of `work`, whose turns are told as they come."""
     loop = asyncio.get_running_loop()
     turns: asyncio.Queue[tuple[int, str] | None] = asyncio.Queue()
@@ -360,8 +299,10 @@ async def _with_progress(context: Context, work: Callable[[Callable[[int, str], 
         while (turn := await turns.get()) is not None:
             if turn[0] > last:  # A turn may have several calls; progress only grows.
                 last = turn[0]
-                with suppress(Exception):  # Whoever has gone is told nothing.
+                try:
                     await context.session.report_progress(last, None, f"turn {last}, {turn[1]}")
+                except Exception as defect:  # noqa: BLE001  what is done stays done, whoever is told of it
+                    events.emit_defect("mcp_progress_broke", defect)
 
     pumping = asyncio.create_task(pump())
     try:

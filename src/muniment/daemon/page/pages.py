@@ -69,15 +69,15 @@ async def _answered(call: PageCall) -> Response:
 
 
 async def _of_workspace(call: PageCall, method: str, path: str) -> Response:
-    is_known = path in VIEWS or path in ACTIONS or path == "/events"
+    view = path.removeprefix("/")
+    is_known = view in VIEWS or path in ACTIONS or path == "/events"
     if call.names_no_workspace or not is_known:
         raise HttpProblem("not_found")
     await call.find_workspace()
     if method == "GET" and path == "/events":
         return _events(call)
-    if method == "GET" and path in VIEWS:
-        template, body = VIEWS[path]
-        return await call.show(template, body)
+    if method == "GET" and view in VIEWS:
+        return await call.show(f"{view}.html", VIEWS[view])
     if method == "POST" and path in ACTIONS:
         act, back = ACTIONS[path]
         form = await call.form()
@@ -93,12 +93,7 @@ def _events(call: PageCall) -> Response:
     async def may_follow() -> bool:
         return session is not None and door.knows(session)
 
-    view = StreamView(
-        workspace.key,
-        workspace.scopes,
-        US,
-        may_follow=may_follow,
-    )
+    view = StreamView(workspace.key, workspace.scopes, US, may_follow=may_follow)
     call.follow()
     cursor = call.request.headers.get("last-event-id") or call.query("after") or None
     return StreamingResponse(call.core.stream.follow(view, cursor), media_type=EVENT_STREAM)

@@ -13,7 +13,6 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from functools import cache
 from typing import Any, Final
@@ -208,45 +207,16 @@ def _parser() -> MarkdownIt:
 _WIDTH, _HEIGHT, _BAR = 720, 160, 9
 
 
-@dataclass(frozen=True, slots=True)
-class Bar:
-    """What one scope learned on one day, as it is drawn.
+def timeline(
+    counts: Iterable[tuple[str, str, int]], scopes: Sequence[str], today: date
+) -> Mapping[str, object]:
+    """Draw counts by day and scope up to today; those of other days are left out.
 
-    Attributes:
-        number: of its scope, which has a colour and a pattern by it.
+    Returns:
+        `bars` of one scope on one day each, with the number that its scope has a colour and a pattern by;
+        `most`, the changes of the day that has most; `labels`, a day every two weeks with where it stands;
+        `days` on which something changed, the newest first, with the changes of each scope; and measures.
     """
-
-    x: float
-    y: float
-    height: float
-    number: int
-    told: str
-
-
-@dataclass(frozen=True, slots=True)
-class Timeline:
-    """The days up to today, one beside the other.
-
-    Attributes:
-        count: how many days.
-        most: changes of the day that has most.
-        labels: a day every two weeks, with where it stands.
-        days: those on which something changed, the newest first, with the changes of each scope.
-    """
-
-    width: int
-    height: int
-    bar: int
-    count: int
-    most: int
-    scopes: tuple[str, ...]
-    bars: tuple[Bar, ...]
-    labels: tuple[tuple[float, str], ...]
-    days: tuple[tuple[str, tuple[int, ...]], ...]
-
-
-def timeline(counts: Iterable[tuple[str, str, int]], scopes: Sequence[str], today: date) -> Timeline:
-    """Draw counts by day and scope; those of other days are left out."""
     days = [(today - timedelta(days=DAYS - 1 - each)).isoformat() for each in range(DAYS)]
     found = {day: [0] * len(scopes) for day in days}
     for day, scope, count in counts:
@@ -254,14 +224,23 @@ def timeline(counts: Iterable[tuple[str, str, int]], scopes: Sequence[str], toda
             found[day][scopes.index(scope)] += count
     most = max(map(sum, found.values()))
     step, scale = _WIDTH / DAYS, _HEIGHT / max(most, 1)
-    bars: list[Bar] = []
+    bars = []
     for place, (day, of_scopes) in enumerate(found.items()):
         below = 0
         for number, count in enumerate(of_scopes):
             if count:
                 below += count
                 told = f"{day}, {scopes[number]}: {count}"
-                bars.append(Bar(round(place * step, 1), _HEIGHT - below * scale, count * scale, number, told))
-    labels = tuple((round(place * step, 1), day[5:]) for place, day in enumerate(days) if place % 14 == 0)
-    told_days = tuple((day, tuple(of)) for day, of in reversed(found.items()) if any(of))
-    return Timeline(_WIDTH, _HEIGHT, _BAR, DAYS, most, tuple(scopes), tuple(bars), labels, told_days)
+                x, y = round(place * step, 1), _HEIGHT - below * scale
+                bars.append({"x": x, "y": y, "height": count * scale, "number": number, "told": told})
+    return {
+        "width": _WIDTH,
+        "height": _HEIGHT,
+        "bar": _BAR,
+        "count": DAYS,
+        "most": most,
+        "scopes": scopes,
+        "bars": bars,
+        "labels": [(round(place * step, 1), day[5:]) for place, day in enumerate(days) if place % 14 == 0],
+        "days": [(day, of) for day, of in reversed(found.items()) if any(of)],
+    }

@@ -7,9 +7,8 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from functools import partial
+from functools import cache
 from itertools import accumulate, takewhile
 from typing import Any, Final
 from urllib.parse import quote_plus
@@ -103,20 +102,6 @@ def memory(place: Place, call: PageCall) -> Shown:
 # -- entry -------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class ShownStep:
-    """What a task did to an entry.
-
-    Attributes:
-        lines: of the difference, the first ones; None: they are no longer known.
-        left: how many more there are.
-    """
-
-    step: Step
-    lines: tuple[str, ...] | None
-    left: int = 0
-
-
 def entry(place: Place, call: PageCall) -> Shown:
     """One entry: what it says, where it comes from, and what became of it."""
     path, data = _read(place, call.query("path"))
@@ -201,14 +186,18 @@ def _fits_form(data: bytes) -> bool:
     return len(quote_plus(data)) < MAX_BODY_BYTES // 2
 
 
-def _step(place: Place, path: CanonicalPath, step: Step) -> ShownStep:
+def _step(place: Place, path: CanonicalPath, step: Step) -> Shown:
+    """What a task did to an entry: the first lines of the difference, and how many more there are.
+
+    Where they are no longer known there are none, which is not the same as no lines.
+    """
     if not step.is_erased:
         with suppress(Erased, NotFound):
             lines = diff_of(place, path.text, step.task)
             ends = accumulate(len(line) for line in lines)
             shown = sum(1 for _ in takewhile(lambda end: end <= STEP_CHARS, ends)) + 1
-            return ShownStep(step, lines[:shown], max(0, len(lines) - shown))
-    return ShownStep(step, None)
+            return {"step": step, "lines": lines[:shown], "left": max(0, len(lines) - shown)}
+    return {"step": step, "lines": None, "left": 0}
 
 
 # -- search ------------------------------------------------------------------------------------------
@@ -240,25 +229,6 @@ def review(place: Place, call: PageCall) -> Shown:
 
 
 # -- tasks -------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class ShownTask:
-    """A task, as it is told to its owner."""
-
-    task: Task
-    problem: str
-
-    @property
-    def asked(self) -> str:
-        """What was asked, as long as that is kept."""
-        arguments = self.task.arguments or {}
-        return one_line(str(arguments.get("content") or arguments.get("query") or ""))
-
-    @property
-    def summary(self) -> str:
-        """What came of it."""
-        return str((self.task.result or {}).get("summary", "")) or self.problem
 
 
 def tasks(place: Place, call: PageCall) -> Shown:
@@ -298,9 +268,15 @@ def _is_of(place: Place, done: CommitRow) -> bool:
     return place.scopes_by_key().keys() >= {each.root for each in done.changes}
 
 
-def _told(found: Task) -> ShownTask:
-    error = found.error
-    return ShownTask(found, f"{sentence_of(error['code'])} [{error['code']}]" if error else "")
+def _told(found: Task) -> Shown:
+    """A task, what was asked as long as that is kept, and what came of it, as it is told to its owner."""
+    asked, error = found.arguments or {}, found.error
+    problem = f"{sentence_of(error['code'])} [{error['code']}]" if error else ""
+    return {
+        "task": found,
+        "asked": one_line(str(asked.get("content") or asked.get("query") or "")),
+        "summary": str((found.result or {}).get("summary", "")) or problem,
+    }
 
 
 # -- timeline ----------------------------------------------------------------------------------------
@@ -334,33 +310,30 @@ def audit(place: Place, call: PageCall) -> Shown:
 # -- health ------------------------------------------------------------------------------------------
 
 
-class Trials:
-    """What the fence holds here: tried when somebody first asks, and whenever somebody wants it again."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._found: tuple[str, Trial] | None = None
-
-    def found(self, *, again: bool) -> tuple[str, Trial]:
-        """When it was tried, and what came of it.
-
-        Raises:
-            MunimentError, OSError: nothing could be tried.
-        """
-        with self._lock:
-            if self._found is None or again:
-                trial = try_all(time.monotonic() + TRIAL_SECONDS)
-                self._found = datetime.now(UTC).isoformat(timespec="seconds"), trial
-            return self._found
+_TRYING: Final = threading.Lock()
 
 
-def health(trials: Trials, place: Place, call: PageCall) -> Shown:
+@cache
+def _tried() -> tuple[str, Trial]:
+    """What the fence holds here, and when that was tried; kept until somebody wants it tried again.
+
+    Raises:
+        MunimentError, OSError: nothing could be tried.
+    """
+    trial = try_all(time.monotonic() + TRIAL_SECONDS)
+    return datetime.now(UTC).isoformat(timespec="seconds"), trial
+
+
+def health(place: Place, call: PageCall) -> Shown:
     """Whether tasks are taken, and what holds a worker."""
     problem, tried, layers, findings = "", "", list[tuple[str, bool, str]](), list[tuple[str, str, str]]()
     required = place.policy.confinement.require
     held = None
     try:
-        tried, trial = trials.found(again=bool(call.query("again")))
+        with _TRYING:
+            if call.query("again"):
+                _tried.cache_clear()
+            tried, trial = _tried()
     except (MunimentError, OSError) as error:
         problem = str(error)
     else:
@@ -412,18 +385,18 @@ def policy(place: Place, call: PageCall) -> Shown:
     }
 
 
-VIEWS: Final[Mapping[str, tuple[str, Body]]] = {
-    "/memory": ("memory.html", memory),
-    "/entry": ("entry.html", entry),
-    "/edit": ("edit.html", edit),
-    "/search": ("search.html", search),
-    "/reviews": ("reviews.html", reviews),
-    "/review": ("review.html", review),
-    "/tasks": ("tasks.html", tasks),
-    "/task": ("task.html", task),
-    "/timeline": ("timeline.html", learned),
-    "/audit": ("audit.html", audit),
-    "/health": ("health.html", partial(health, Trials())),
-    "/policy": ("policy.html", policy),
+VIEWS: Final[Mapping[str, Body]] = {
+    "memory": memory,
+    "entry": entry,
+    "edit": edit,
+    "search": search,
+    "reviews": reviews,
+    "review": review,
+    "tasks": tasks,
+    "task": task,
+    "timeline": learned,
+    "audit": audit,
+    "health": health,
+    "policy": policy,
 }
-"""Template and body by path."""
+"""What its template is filled with, by the name of a view."""

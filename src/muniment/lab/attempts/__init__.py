@@ -1,8 +1,7 @@
 """Forbidden things, tried: what shows on the spot that the fence holds, and layer by layer why.
 
-Start with `attempt` (what an attempt is), then `table` (all of them; the acts stand in `files`, `network`,
-`processes`, `memory` and `kernel`). `service` carries one out in a worker; `trial` sets the `stage`, tries
-them all and judges what came of it.
+Start with `attempt`: all of them in one table, how each is done, and a worker that does it. `trial` sets the
+stage, tries them all and judges what came of it. `offer` is what a system has for the fence, and what to do.
 """
 
 import muniment.fence  # noqa: F401  asks for the system

@@ -1,30 +1,37 @@
-"""An attempt: one forbidden thing as data, and how it is done.
+"""Forbidden things as rows of one table, how each is done, and a worker's end of a trial.
 
 - A1 an act makes its calls by number, so that no C library refuses, replaces or retries them.
 - A2 an act that succeeds harms nothing: it touches the stage, its own process or processes of the trial,
   and changes nothing that outlives them. Where only privileged arguments would do, it passes some that the
   kernel refuses behind its check of privilege (`reaches`).
-- A3 it returns when the thing was really done, and raises `OSError` with the errno of a refusal.
+- A3 it returns when the thing was really done, raises `OSError` with the errno of a refusal, and
+  `NotImplementedError` where there is nothing here to try it on, which says why.
 
-Acts leave descriptors and mappings to the end of their process. Excluded from coverage, like the modules of
-the acts, since they run in throwaway workers only: driven by `tests/units/lab/test_attempts.py`, where
-each also succeeds without the fence.
-
-Standard library only.
+Start with `ATTEMPTS`. Acts leave descriptors and mappings to the end of their process. Apart from `trial.py`,
+which looks on from outside the worker, and excluded from coverage, since acts run in throwaway workers only:
+driven by `tests/units/lab/test_attempts.py`, where each also succeeds without the fence.
 """
 
 from __future__ import annotations
 
 import ctypes
 import errno
+import functools
+import importlib
+import mmap
 import os
+import resource
+import signal
+import socket
 import stat
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from muniment.fence.calls import NUMBERS
+from muniment.fence.layers import Missing
+from muniment.fence.wire import Channel
 from muniment.kernel.syscalls import LIBC, fstat, last_error
 from muniment.names import FenceLayer
 
@@ -36,14 +43,7 @@ DONE: Final = "done"
 UNTRIED: Final = "untried"
 """What an act answers that has nothing to be tried on here."""
 
-AT_FDCWD: Final = -100
 MACHINE: Final = os.uname().machine
-READ_BYTES: Final = 64
-
-_PATH_FLAGS: Final = os.O_PATH | os.O_CLOEXEC
-
-_syscall = LIBC["syscall"]
-_syscall.restype = ctypes.c_long
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Targets:
     """What attempts are aimed at; all of it made by the stage, for one trial.
 
     Attributes:
-        root: descriptor of the worker's one root, which holds what `stage.py` lists.
+        root: descriptor of the worker's one root, which holds what the stage of `trial.py` lists.
         connection: descriptor of the worker's socket, whose other end the broker has.
         outside: a directory beside that root; absolute.
         canary: what the secret file outside says.
@@ -88,9 +88,18 @@ class Targets:
     needle: str
 
     @property
+    def folder(self) -> bytes:
+        """The directory outside."""
+        return self.outside.encode()
+
+    def beside(self, name: str) -> bytes:
+        """The path of a file outside."""
+        return f"{self.outside}/{name}".encode()
+
+    @property
     def secret(self) -> bytes:
         """The file outside whose content nobody may learn."""
-        return f"{self.outside}/secret".encode()
+        return self.beside("secret")
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,13 +109,12 @@ class Attempt:
     Attributes:
         name: unique.
         what: for people, after "tries to".
-        act: does it (A1 to A3).
         expected: what the full fence makes of it: an errno, a signal, another error's name, or `DONE` for
             what it leaves open.
         stopped_by: layers each of which stops it alone, whoever runs it. Empty: none does, and where it
             does not succeed, that rests on the worker's clean process.
+        act: does it (A1 to A3).
         ordinary: further layers that stop it alone where the worker's user is not root.
-        privileged: the kernel itself refuses it to whoever is not root with all capabilities.
         landlock_abi: Landlock stops it from this one on, where it is said to.
         by_openat: it opens by that call, which seccomp has to let through where a system has no `openat2`.
         consequence: for people, what follows where it succeeds, if `what` does not say it already.
@@ -114,11 +122,10 @@ class Attempt:
 
     name: str
     what: str
-    act: Callable[[Targets], object]
     expected: str
     stopped_by: frozenset[FenceLayer]
+    act: Callable[[Targets], object]
     ordinary: frozenset[FenceLayer] = frozenset()
-    privileged: bool = False
     landlock_abi: int = 1
     by_openat: bool = False
     consequence: str = ""
@@ -134,8 +141,23 @@ class Attempt:
         return self.expected == DONE
 
 
-class Untried(Exception):
-    """There is nothing here to try it on; the message says why."""
+# -- primitives --------------------------------------------------------------------------------------
+#
+# What acts are made of.
+
+AT_FDCWD: Final = -100
+_ROOM: Final = 1024
+"""Bytes that an act has room for."""
+
+_READ, _WRITE = os.O_RDONLY, os.O_WRONLY
+_LIST: Final = _READ | os.O_DIRECTORY
+_NEW: Final = _WRITE | os.O_CREAT | os.O_EXCL
+_PRIVATE: Final = 0o600
+_HANDLE_BYTES: Final = 128
+
+_syscall, _dlopen = LIBC["syscall"], LIBC["dlopen"]
+_syscall.restype, _dlopen.restype = ctypes.c_long, ctypes.c_void_p
+_pthread_create, _pthread_join = LIBC["pthread_create"], LIBC["pthread_join"]
 
 
 def call(name: str, *arguments: Any) -> int:
@@ -147,16 +169,15 @@ def call(name: str, *arguments: Any) -> int:
 
     Raises:
         OSError: the kernel refuses.
-        Untried: this machine has no such call.
+        NotImplementedError: this machine has no such call.
     """
     number = NUMBERS[MACHINE].get(name)
     if number is None:
-        raise Untried(f"{MACHINE} has no {name}")
-    return call_number(number, *arguments)
+        raise NotImplementedError(f"{MACHINE} has no {name}")
+    return _call_number(number, *arguments)
 
 
-def call_number(number: int, *arguments: Any) -> int:
-    """`call`, by number."""
+def _call_number(number: int, *arguments: Any) -> int:
     words = [ctypes.c_long(word) if isinstance(word, int) else word for word in (number, *arguments)]
     result: int = _syscall(*words)
     if result < 0:
@@ -164,7 +185,7 @@ def call_number(number: int, *arguments: Any) -> int:
     return result
 
 
-def reaches(number: int, name: str, *arguments: Any) -> None:
+def _reaches(number: int, name: str, *arguments: Any) -> None:
     """Make a call whose arguments end in the error `number` once everything that could forbid it did not.
 
     Raises:
@@ -177,35 +198,44 @@ def reaches(number: int, name: str, *arguments: Any) -> None:
             raise
 
 
-def openat(dir_fd: int, path: bytes, flags: int, mode: int = 0) -> int:
+def _openat(dir_fd: int, path: bytes, flags: int, mode: int = 0) -> int:
     """Open as a C library does."""
     return call("openat", dir_fd, path, flags | os.O_CLOEXEC, mode)
 
 
-def openat2(dir_fd: int, path: bytes, flags: int, mode: int = 0) -> int:
+def _openat2(dir_fd: int, path: bytes, flags: int, mode: int = 0) -> int:
     """Open by the call that seccomp lets through, and ask the kernel to resolve whatever there is."""
     how = struct.pack("=QQQ", flags | os.O_CLOEXEC, mode, 0)
     return call("openat2", dir_fd, path, how, len(how))
 
 
-def open_path(path: bytes) -> int:
-    """A descriptor that only names a file, by the call that the filter of this worker lets through."""
+def _open_either(path: bytes, flags: int) -> int:
+    """Open by the call that the filter of this worker lets through."""
     try:
-        return openat2(AT_FDCWD, path, _PATH_FLAGS)
+        return _openat2(AT_FDCWD, path, flags)
     except OSError as error:
         if error.errno not in {errno.ENOSYS, errno.EPERM}:
             raise
-        return openat(AT_FDCWD, path, _PATH_FLAGS)
+        return _openat(AT_FDCWD, path, flags)
 
 
-def read(fd: int, position: int = 0) -> bytes:
-    """The bytes of a file at a position."""
-    buffer = ctypes.create_string_buffer(READ_BYTES)
-    count = call("pread64", fd, buffer, READ_BYTES, position)
+def _room() -> ctypes.Array[ctypes.c_char]:
+    return ctypes.create_string_buffer(_ROOM)
+
+
+def _filled(name: str, fd: int, *position: int) -> bytes:
+    """What a call that reads puts into a buffer."""
+    buffer = _room()
+    count = call(name, fd, buffer, _ROOM, *position)
     return buffer.raw[:count]
 
 
-def must_hold(content: bytes, expected: bytes) -> None:
+def _read(fd: int, position: int = 0) -> bytes:
+    """The bytes of a file at a position."""
+    return _filled("pread64", fd, position)
+
+
+def _must_hold(content: bytes, expected: bytes) -> None:
     """Take nothing for a success that did not bring the canary.
 
     Raises:
@@ -215,322 +245,502 @@ def must_hold(content: bytes, expected: bytes) -> None:
         raise OSError(errno.ENODATA, os.strerror(errno.ENODATA))
 
 
-# -- files -------------------------------------------------------------------------------------------
-#
-# Attempts on files: reading outside the roots, and changing anything anywhere.
-#
-# Most are made twice. `openat` is what libraries call, and seccomp refuses it; `openat2` it must let
-# through, so there Landlock stands alone. What neither judges is a descriptor that only names a file: its
-# metadata is learned, and whoever serves the file system hears the name, so what is written into names can
-# leave that way.
-
-_LANDLOCK: Final = frozenset({FenceLayer.LANDLOCK})
-_SECCOMP: Final = frozenset({FenceLayer.SECCOMP})
-_EITHER: Final = _LANDLOCK | _SECCOMP
-_LIMITS: Final = frozenset({FenceLayer.LIMITS})
-
-_LIST: Final = os.O_RDONLY | os.O_DIRECTORY
-_NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL
-_NEITHER: Final = os.O_ACCMODE
-_PRIVATE: Final = 0o600
-_BUFFER_BYTES: Final = 1024
-
-
-def _read_secret(targets: Targets, fd: int) -> None:
-    must_hold(read(fd), targets.canary.encode())
-
-
-def _list(targets: Targets) -> None:
-    fd = openat2(AT_FDCWD, targets.outside.encode(), _LIST)
-    buffer = ctypes.create_string_buffer(_BUFFER_BYTES)
-    count = call("getdents64", fd, buffer, _BUFFER_BYTES)
-    must_hold(buffer.raw[:count], b"secret")
-
-
-def _read_pipe(targets: Targets) -> None:
-    fd = openat2(AT_FDCWD, b"/proc/%d/fd/%d" % (targets.broker, targets.pipe), os.O_RDONLY | os.O_NONBLOCK)
-    buffer = ctypes.create_string_buffer(_BUFFER_BYTES)
-    count = call("read", fd, buffer, _BUFFER_BYTES)
-    must_hold(buffer.raw[:count], targets.canary.encode())
-
-
-def _metadata(targets: Targets) -> None:
-    size = fstat(open_path(targets.secret)).st_size
-    must_hold(b"%d" % size, b"%d" % len(targets.canary))
-
-
-def _open_for_neither(targets: Targets) -> None:
-    try:
-        openat2(AT_FDCWD, targets.secret, _NEITHER)
-    except OSError as error:
-        if error.errno not in {errno.ENOSYS, errno.EPERM}:
-            raise
-        openat(AT_FDCWD, targets.secret, _NEITHER)
-
-
-def _stat(targets: Targets) -> None:
-    call("newfstatat", AT_FDCWD, targets.secret, ctypes.create_string_buffer(_BUFFER_BYTES), 0)
-
-
-def _where_link_leads(targets: Targets) -> None:
-    call("readlinkat", targets.root, b"link", ctypes.create_string_buffer(_BUFFER_BYTES), _BUFFER_BYTES)
+def _read_secret(on: Targets, fd: int) -> None:
+    _must_hold(_read(fd), on.canary.encode())
 
 
 def _write(fd: int) -> None:
     call("write", fd, b"x", 1)
 
 
-def _set_attribute(targets: Targets) -> None:
-    call("setxattr", targets.secret, b"user.muniment", b"x", 1, 0)
+def handle_of(path: bytes) -> bytes:
+    """The handle of a file, as open_by_handle_at(2) takes it.
+
+    Raises:
+        OSError: the kernel refuses, or the file system gives none.
+    """
+    handle = ctypes.create_string_buffer(struct.pack("=Ii", _HANDLE_BYTES, 0) + bytes(_HANDLE_BYTES))
+    call("name_to_handle_at", AT_FDCWD, path, handle, ctypes.byref(ctypes.c_int()), 0)
+    return handle.raw
 
 
-_READING: Final = (
-    Attempt(
-        "read-outside",
-        "read a file outside by its absolute path",
-        lambda on: _read_secret(on, openat(AT_FDCWD, on.secret, os.O_RDONLY)),
-        "EPERM",
-        _EITHER,
-        by_openat=True,
-    ),
-    Attempt(
-        "read-outside-openat2",
-        "read a file outside by its absolute path, by openat2",
-        lambda on: _read_secret(on, openat2(AT_FDCWD, on.secret, os.O_RDONLY)),
-        "EACCES",
-        _LANDLOCK,
-    ),
-    Attempt(
-        "read-dotdot",
-        "read a file outside by .. from a root",
-        lambda on: _read_secret(on, openat(on.root, b"../outside/secret", os.O_RDONLY)),
-        "EPERM",
-        _EITHER,
-        by_openat=True,
-    ),
-    Attempt(
-        "read-dotdot-openat2",
-        "read a file outside by .. from a root, by openat2",
-        lambda on: _read_secret(on, openat2(on.root, b"../outside/secret", os.O_RDONLY)),
-        "EACCES",
-        _LANDLOCK,
-    ),
-    Attempt(
-        "read-link",
-        "read a file outside through a link in a root",
-        lambda on: _read_secret(on, openat(on.root, b"link", os.O_RDONLY)),
-        "EPERM",
-        _EITHER,
-        by_openat=True,
-    ),
-    Attempt(
-        "read-link-openat2",
-        "read a file outside through a link in a root, by openat2",
-        lambda on: _read_secret(on, openat2(on.root, b"link", os.O_RDONLY)),
-        "EACCES",
-        _LANDLOCK,
-    ),
-    Attempt(
-        "read-linked-directory",
-        "read a file outside through a linked directory in a root",
-        lambda on: _read_secret(on, openat2(on.root, b"linked/secret", os.O_RDONLY)),
-        "EACCES",
-        _LANDLOCK,
-    ),
-    Attempt("list-outside", "list a directory outside", _list, "EACCES", _LANDLOCK),
-    Attempt(
-        "read-own-environment",
-        "read its own environment in /proc",
-        lambda _: read(openat2(AT_FDCWD, b"/proc/self/environ", os.O_RDONLY)),
-        "EACCES",
-        _LANDLOCK,
-        frozenset({FenceLayer.DUMPABLE}),
-    ),
-    Attempt(
-        "read-zygote-environment",
-        "read the zygote's environment in /proc",
-        lambda on: read(openat2(AT_FDCWD, b"/proc/%d/environ" % on.zygote, os.O_RDONLY)),
-        "EACCES",
-        _LANDLOCK,
-    ),
-    Attempt(
-        "read-broker-environment",
-        "read the broker's environment, where its keys are, in /proc",
-        lambda on: read(openat2(AT_FDCWD, b"/proc/%d/environ" % on.broker, os.O_RDONLY)),
-        "EACCES",
-        _LANDLOCK,
-    ),
-    Attempt("read-broker-pipe", "read a pipe of the broker, by /proc", _read_pipe, "EACCES", _LANDLOCK),
-    Attempt(
-        "metadata-outside",
-        "learn the size of a file outside by a descriptor that only names it",
-        _metadata,
-        DONE,
-        frozenset(),
-        consequence="a network, FUSE or automounted file system outside hears the names that are looked up, "
-        "so data can leave that way",
-    ),
-    Attempt(
-        "open-outside-for-neither",
-        "open a file outside for neither reading nor writing (access mode 3)",
-        _open_for_neither,
-        DONE,
-        frozenset(),
-        consequence="a device outside that acts when it is opened acts; nothing is read, written or mapped",
-    ),
-    Attempt("stat-outside", "learn the size of a file outside by stat", _stat, "EPERM", _SECCOMP),
-    Attempt(
-        "access-outside",
-        "learn by access that a file outside may be read",
-        lambda on: call("faccessat", AT_FDCWD, on.secret, os.R_OK),
-        "EPERM",
-        _SECCOMP,
-    ),
-    Attempt("read-a-link", "learn where a link leads", _where_link_leads, "EPERM", _SECCOMP),
-    Attempt(
-        "change-directory",
-        "make a directory outside its working directory",
-        lambda on: call("chdir", on.outside.encode()),
-        "EPERM",
-        _SECCOMP,
-    ),
+def _map(size: int, protection: int) -> int:
+    return call("mmap", None, size, protection, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1, 0)
+
+
+def _descriptor_of(pid: int) -> int:
+    return call("pidfd_open", pid, 0)
+
+
+def _socket(family: int, kind: int) -> int:
+    return call("socket", family, kind | socket.SOCK_CLOEXEC, 0)
+
+
+def _internet(port: int) -> bytes:
+    """`struct sockaddr_in` of a port on the loopback."""
+    return struct.pack("=H", socket.AF_INET) + struct.pack("!H", port) + b"\x7f\0\0\x01" + bytes(8)
+
+
+def _connect(family: int, address: bytes) -> None:
+    call("connect", _socket(family, socket.SOCK_STREAM), address, len(address))
+
+
+def _connect_unix(name: bytes) -> None:
+    """Connect by the `struct sockaddr_un` of a name."""
+    _connect(socket.AF_UNIX, struct.pack("=H", socket.AF_UNIX) + name)
+
+
+# -- acts --------------------------------------------------------------------------------------------
+#
+# Those that are more than a line.
+
+_ZEROS: Final = bytes(512)
+_SYS_ADMIN: Final = 1 << 21
+_X32_BIT: Final = 0x4000_0000
+_CLONE_NEWUSER: Final = 0x1000_0000
+_REMOUNT_BIND: Final = 0x1020
+_PR_SET_DUMPABLE: Final = 4
+_PROCESS_KEYRING: Final = -2
+_PTRACE_SEIZE: Final = 0x4206
+_WRITABLE: Final = mmap.PROT_READ | mmap.PROT_WRITE
+_READ_EXECUTE: Final = mmap.PROT_READ | mmap.PROT_EXEC
+_TOO_MUCH: Final = 1 << 30
+_TOO_MANY: Final = 200
+
+_MARK_TEXT: Final = b"mark of every worker of one zygote"
+_MARK: Final = ctypes.create_string_buffer(_MARK_TEXT)
+"""Workers of one zygote share their layout, so that this stands at the same address in another one."""
+
+EXECUTED: Final = 42
+"""Exit code of the program that attempts execute; it does nothing else."""
+
+_CODES: Final = {
+    # mov eax, 60 (exit); mov edi, EXECUTED; syscall
+    "x86_64": (62, bytes.fromhex("b83c000000bf2a0000000f05")),
+    # mov x8, 93 (exit); mov x0, EXECUTED; svc 0
+    "aarch64": (183, bytes.fromhex("a80b80d2400580d2010000d4")),
+}
+_ELF_HEADER_BYTES, _PROGRAM_HEADER_BYTES, _LOAD_ADDRESS = 64, 56, 0x40_0000
+_NO_WORDS: Final = (ctypes.c_char_p * 1)(None)
+
+
+def program() -> bytes:
+    """The smallest program that this machine's kernel loads: it exits with `EXECUTED`.
+
+    Source: elf(5).
+    """
+    kind, code = _CODES[MACHINE]
+    start = _ELF_HEADER_BYTES + _PROGRAM_HEADER_BYTES
+    size = start + len(code)
+    identity = b"\x7fELF" + bytes((2, 1, 1)) + bytes(9)
+    header = struct.pack(
+        "<16sHHIQQQIHHHHHH",
+        *(identity, 2, kind, 1, _LOAD_ADDRESS + start, _ELF_HEADER_BYTES, 0, 0),
+        *(_ELF_HEADER_BYTES, _PROGRAM_HEADER_BYTES, 1, 0, 0, 0),
+    )
+    readable_and_executable = 5
+    segment = (1, readable_and_executable, 0, _LOAD_ADDRESS, _LOAD_ADDRESS, size, size, 0x1000)
+    return header + struct.pack("<IIQQQQQQ", *segment) + code
+
+
+@functools.cache
+def _initial_stack() -> tuple[int, int] | None:
+    """Where this process keeps the environment that it was started with: address and bytes; None: unknown.
+
+    Asked before the fence, and kept.
+    """
+    try:
+        with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:  # noqa: PTH123 - one word for it
+            line = next((line for line in maps if line.rstrip().endswith("[stack]")), "0-0")
+    except OSError:
+        return None
+    start, _, end = line.split()[0].partition("-")
+    return int(start, 16), int(end, 16) - int(start, 16)
+
+
+def _find_environment(on: Targets) -> None:
+    """Search the initial stack, where the kernel put it, for what the broker's environment says."""
+    if not on.needle:
+        raise NotImplementedError("the broker's environment has none of PATH, HOME, PWD and LANG to look for")
+    stack = _initial_stack()
+    if stack is None:
+        raise NotImplementedError("/proc does not say where the stack is")
+    _must_hold(ctypes.string_at(*stack), bytes.fromhex(on.needle))
+
+
+def _metadata(on: Targets) -> None:
+    size = fstat(_open_either(on.secret, os.O_PATH)).st_size
+    _must_hold(b"%d" % size, b"%d" % len(on.canary))
+
+
+def _read_pipe(on: Targets) -> None:
+    path = b"/proc/%d/fd/%d" % (on.broker, on.pipe)
+    _must_hold(_filled("read", _openat2(AT_FDCWD, path, _READ | os.O_NONBLOCK)), on.canary.encode())
+
+
+def _read_memory(pid: int, address: int, expected: bytes) -> None:
+    _must_hold(_read(_openat2(AT_FDCWD, b"/proc/%d/mem" % pid, _READ), address), expected)
+
+
+def _copy_memory(pid: int, address: int, expected: bytes) -> None:
+    buffer = _room()
+    here = (ctypes.c_size_t * 2)(ctypes.addressof(buffer), len(expected))
+    there = (ctypes.c_size_t * 2)(address, len(expected))
+    call("process_vm_readv", pid, here, 1, there, 1, 0)
+    _must_hold(buffer.raw, expected)
+
+
+def _load_library(on: Targets) -> None:
+    if not on.library:
+        raise NotImplementedError("no library was found that no worker has loaded")
+    if not _dlopen(on.library.encode(), os.RTLD_LAZY):
+        raise ImportError(on.library)  # The C library keeps the errno to itself.
+
+
+def _open_too_many(on: Targets) -> None:
+    for _ in range(_TOO_MANY):
+        _openat2(on.root, b".", _LIST)
+
+
+def _listen(_: Targets) -> None:
+    fd, address = _socket(socket.AF_INET, socket.SOCK_STREAM), _internet(0)
+    call("bind", fd, address, len(address))
+    call("listen", fd, 1)
+
+
+def _send(on: Targets) -> None:
+    fd, address = _socket(socket.AF_INET, socket.SOCK_DGRAM), _internet(on.udp)
+    call("sendto", fd, b"x", 1, 0, address, len(address))
+
+
+def _connect_to_path(on: Targets) -> None:
+    path = on.beside("socket")
+    if len(path) >= 108:  # noqa: PLR2004  sockaddr_un holds no longer one
+        raise NotImplementedError("the temporary directory has too long a name for a socket")
+    _connect_unix(path + b"\0")
+
+
+def _read_clock(pid: int) -> None:
+    # How the kernel numbers the clock of the processor time of another process; <linux/posix-timers.h>.
+    processor_time = 2
+    call("clock_gettime", ~pid << 3 | processor_time, _room())
+
+
+def _fork(_: Targets) -> None:
+    pid = call("clone", signal.SIGCHLD, 0, 0, 0, 0)
+    if pid == 0:
+        os._exit(0)
+    os.waitpid(pid, 0)
+
+
+def _start_thread(_: Targets) -> None:
+    thread = ctypes.c_ulong()
+    # What the thread runs is a function of the C library, which takes no notice of arguments.
+    entry = ctypes.cast(LIBC["getpid"], ctypes.c_void_p)
+    number = _pthread_create(ctypes.byref(thread), None, entry, None)
+    if number != 0:
+        raise OSError(number, os.strerror(number))
+    _pthread_join(thread, None)
+
+
+def _execute_memory(_: Targets) -> None:
+    at_empty_path = 0x1000
+    fd, code = call("memfd_create", b"program", 0), program()
+    call("write", fd, code, len(code))
+    call("execveat", fd, b"", _NO_WORDS, _NO_WORDS, at_empty_path)
+
+
+def _join_namespace(_: Targets) -> None:
+    # Landlock takes no charge of the file systems that the kernel keeps for itself.
+    new_net = 0x4000_0000
+    call("setns", _openat2(AT_FDCWD, b"/proc/self/ns/net", _READ), new_net)
+
+
+def _open_handle(on: Targets) -> None:
+    if not on.handle:
+        raise NotImplementedError("the file system of the temporary directory gives no handles")
+    mount = _openat2(on.root, b".", _LIST)
+    _read_secret(on, call("open_by_handle_at", mount, bytes.fromhex(on.handle), _READ))
+
+
+def _make_bpf_map(_: Targets) -> None:
+    array, key_bytes, value_bytes, entries = 2, 4, 4, 4
+    attributes = struct.pack("=IIII", array, key_bytes, value_bytes, entries) + bytes(112)
+    call("bpf", 0, attributes, len(attributes))
+
+
+def _watch_events(_: Targets) -> None:
+    software, size, dummy = 1, 112, 9
+    excluding_kernel_and_hypervisor = 1 << 5 | 1 << 6
+    attributes = struct.pack("=IIQQQQQ", software, size, dummy, 0, 0, 0, excluding_kernel_and_hypervisor)
+    call("perf_event_open", attributes + bytes(size - len(attributes)), 0, -1, -1, 0)
+
+
+def _shared_memory(_: Targets) -> None:
+    ipc_private, ipc_rmid = 0, 0
+    call("shmctl", call("shmget", ipc_private, mmap.PAGESIZE, _PRIVATE), ipc_rmid, None)
+
+
+def _gain_capability(_: Targets) -> None:
+    version_3, this_process = 0x2008_0522, 0
+    sets = struct.pack("=IIIIII", _SYS_ADMIN, _SYS_ADMIN, 0, 0, 0, 0)
+    call("capset", struct.pack("=Ii", version_3, this_process), sets)
+
+
+def _call_x32(_: Targets) -> None:
+    if MACHINE != "x86_64":
+        raise NotImplementedError("only x86-64 has a second table of 64-bit calls")
+    _call_number(_X32_BIT | NUMBERS[MACHINE]["getpid"])
+
+
+# -- table -------------------------------------------------------------------------------------------
+#
+# All attempts, in the order in which they are tried: a name, what is tried, what comes of it behind the whole
+# fence, and what stops it alone; below it the act. First those on files, then on memory, network, processes
+# and the kernel itself.
+#
+# Most of those on files are made twice. `openat` is what libraries call, and seccomp refuses it; `openat2` it
+# must let through, so there Landlock stands alone. What neither judges is a descriptor that only names a
+# file: its metadata is learned, and whoever serves the file system hears the name, so what is written into
+# names can leave that way.
+
+_LANDLOCK: Final = frozenset({FenceLayer.LANDLOCK})
+_SECCOMP: Final = frozenset({FenceLayer.SECCOMP})
+_EITHER: Final = _LANDLOCK | _SECCOMP
+_LIMITS: Final = frozenset({FenceLayer.LIMITS})
+_PRIVILEGE: Final = frozenset({FenceLayer.CAPABILITIES})
+_DUMPABLE: Final = frozenset({FenceLayer.DUMPABLE})
+_MDWE: Final = frozenset({FenceLayer.MDWE})
+_NO_LAYER: Final = frozenset[FenceLayer]()
+
+_NAMES_ARE_HEARD: Final = (
+    "a network, FUSE or automounted file system outside hears the names that are looked up, "
+    "so data can leave that way"
 )
+_DEVICES_ACT: Final = "a device outside that acts when it is opened acts; nothing is read, written or mapped"
 
-_WRITING: Final = (
-    Attempt(
-        "write",
-        "write into a file of a root",
-        lambda on: _write(openat(on.root, b"written.md", os.O_WRONLY)),
-        "EPERM",
-        _EITHER | _LIMITS,
-        by_openat=True,
-    ),
-    Attempt(
-        "write-openat2",
-        "write into a file of a root, by openat2",
-        lambda on: _write(openat2(on.root, b"written.md", os.O_WRONLY)),
-        "EACCES",
-        _EITHER | _LIMITS,
-    ),
-    Attempt(
-        "write-outside",
-        "write into a file outside",
-        lambda on: _write(openat2(AT_FDCWD, b"%s/written" % on.outside.encode(), os.O_WRONLY)),
-        "EACCES",
-        _EITHER | _LIMITS,
-    ),
-    Attempt(
-        "empty-openat2",
-        "empty a file of a root by opening it for reading, by openat2",
-        lambda on: openat2(on.root, b"emptied.md", os.O_RDONLY | os.O_TRUNC),
-        "EACCES",
-        _LANDLOCK,
-        landlock_abi=3,
-    ),
-    Attempt(
-        "truncate",
-        "shorten a file outside",
-        lambda on: call("truncate", b"%s/shortened" % on.outside.encode(), 1),
-        "SIGSYS",
-        _EITHER,
-        landlock_abi=3,
-    ),
-    Attempt(
-        "create",
-        "create a file in a root",
-        lambda on: openat(on.root, b"new.md", _NEW, _PRIVATE),
-        "EPERM",
-        _EITHER,
-        by_openat=True,
-    ),
-    Attempt(
-        "create-openat2",
-        "create a file in a root, by openat2",
-        lambda on: openat2(on.root, b"newer.md", _NEW, _PRIVATE),
-        "EACCES",
-        _LANDLOCK,
-    ),
-    Attempt(
-        "create-outside",
-        "create a file outside",
-        lambda on: openat2(AT_FDCWD, b"%s/new" % on.outside.encode(), _NEW, _PRIVATE),
-        "EACCES",
-        _LANDLOCK,
-    ),
-    Attempt(
-        "create-nameless",
-        "create a file without a name in a root",
-        lambda on: openat2(on.root, b".", os.O_WRONLY | os.O_TMPFILE, _PRIVATE),
-        "EACCES",
-        _LANDLOCK,
-    ),
-    Attempt(
-        "unlink",
-        "delete a file of a root",
-        lambda on: call("unlinkat", on.root, b"deleted.md", 0),
-        "SIGSYS",
-        _EITHER,
-    ),
-    Attempt(
-        "rename",
-        "rename a file of a root",
-        lambda on: call("renameat2", on.root, b"old.md", on.root, b"renamed.md", 0),
-        "SIGSYS",
-        _EITHER,
-    ),
-    Attempt(
-        "hard-link",
-        "link a file outside into a root",
-        lambda on: call("linkat", AT_FDCWD, on.secret, on.root, b"hard.md", 0),
-        "SIGSYS",
-        _EITHER,
-    ),
-    Attempt(
-        "symbolic-link",
-        "make a symbolic link in a root",
-        lambda on: call("symlinkat", b"/", on.root, b"soft.md"),
-        "SIGSYS",
-        _EITHER,
-    ),
-    Attempt(
-        "make-directory",
-        "make a directory in a root",
-        lambda on: call("mkdirat", on.root, b"made", 0o700),
-        "SIGSYS",
-        _EITHER,
-    ),
-    Attempt(
-        "make-fifo",
-        "make a FIFO in a root",
-        lambda on: call("mknodat", on.root, b"fifo.md", stat.S_IFIFO | _PRIVATE, 0),
-        "SIGSYS",
-        _EITHER,
-    ),
-    Attempt(
-        "change-mode",
-        "change the mode of a file of a root",
-        lambda on: call("fchmodat", on.root, b"moded.md", 0o640),
-        "SIGSYS",
-        _SECCOMP,
-    ),
-    Attempt(
-        "change-mode-outside",
-        "change the mode of a file outside",
-        lambda on: call("fchmodat", AT_FDCWD, on.secret, 0o640),
-        "SIGSYS",
-        _SECCOMP,
-    ),
-    Attempt(
-        "change-times",
-        "change the times of a file outside",
-        lambda on: call("utimensat", AT_FDCWD, on.secret, None, 0),
-        "SIGSYS",
-        _SECCOMP,
-    ),
-    Attempt(
-        "set-attribute", "set an extended attribute of a file outside", _set_attribute, "SIGSYS", _SECCOMP
-    ),
+# fmt: off
+_ROWS: Final = (
+    # -- reading
+    Attempt("read-outside", "read a file outside by its absolute path", "EPERM", _EITHER,
+            lambda on: _read_secret(on, _openat(AT_FDCWD, on.secret, _READ)), by_openat=True),
+    Attempt("read-outside-openat2", "read a file outside by its absolute path, by openat2",
+            "EACCES", _LANDLOCK, lambda on: _read_secret(on, _openat2(AT_FDCWD, on.secret, _READ))),
+    Attempt("read-dotdot", "read a file outside by .. from a root", "EPERM", _EITHER,
+            lambda on: _read_secret(on, _openat(on.root, b"../outside/secret", _READ)), by_openat=True),
+    Attempt("read-dotdot-openat2", "read a file outside by .. from a root, by openat2", "EACCES", _LANDLOCK,
+            lambda on: _read_secret(on, _openat2(on.root, b"../outside/secret", _READ))),
+    Attempt("read-link", "read a file outside through a link in a root", "EPERM", _EITHER,
+            lambda on: _read_secret(on, _openat(on.root, b"link", _READ)), by_openat=True),
+    Attempt("read-link-openat2", "read a file outside through a link in a root, by openat2",
+            "EACCES", _LANDLOCK, lambda on: _read_secret(on, _openat2(on.root, b"link", _READ))),
+    Attempt("read-linked-directory", "read a file outside through a linked directory in a root",
+            "EACCES", _LANDLOCK, lambda on: _read_secret(on, _openat2(on.root, b"linked/secret", _READ))),
+    Attempt("list-outside", "list a directory outside", "EACCES", _LANDLOCK,
+            lambda on: _must_hold(_filled("getdents64", _openat2(AT_FDCWD, on.folder, _LIST)), b"secret")),
+    Attempt("read-own-environment", "read its own environment in /proc", "EACCES", _LANDLOCK,
+            lambda _: _read(_openat2(AT_FDCWD, b"/proc/self/environ", _READ)), ordinary=_DUMPABLE),
+    Attempt("read-zygote-environment", "read the zygote's environment in /proc", "EACCES", _LANDLOCK,
+            lambda on: _read(_openat2(AT_FDCWD, b"/proc/%d/environ" % on.zygote, _READ))),
+    Attempt("read-broker-environment", "read the broker's environment, where its keys are, in /proc",
+            "EACCES", _LANDLOCK,
+            lambda on: _read(_openat2(AT_FDCWD, b"/proc/%d/environ" % on.broker, _READ))),
+    Attempt("read-broker-pipe", "read a pipe of the broker, by /proc", "EACCES", _LANDLOCK, _read_pipe),
+    Attempt("metadata-outside", "learn the size of a file outside by a descriptor that only names it",
+            DONE, _NO_LAYER, _metadata, consequence=_NAMES_ARE_HEARD),
+    Attempt("open-outside-for-neither", "open a file outside for neither reading nor writing (access mode 3)",
+            DONE, _NO_LAYER, lambda on: _open_either(on.secret, os.O_ACCMODE), consequence=_DEVICES_ACT),
+    Attempt("stat-outside", "learn the size of a file outside by stat", "EPERM", _SECCOMP,
+            lambda on: call("newfstatat", AT_FDCWD, on.secret, _room(), 0)),
+    Attempt("access-outside", "learn by access that a file outside may be read", "EPERM", _SECCOMP,
+            lambda on: call("faccessat", AT_FDCWD, on.secret, os.R_OK)),
+    Attempt("read-a-link", "learn where a link leads", "EPERM", _SECCOMP,
+            lambda on: call("readlinkat", on.root, b"link", _room(), _ROOM)),
+    Attempt("change-directory", "make a directory outside its working directory", "EPERM", _SECCOMP,
+            lambda on: call("chdir", on.folder)),
+    # -- writing
+    Attempt("write", "write into a file of a root", "EPERM", _EITHER | _LIMITS,
+            lambda on: _write(_openat(on.root, b"written.md", _WRITE)), by_openat=True),
+    Attempt("write-openat2", "write into a file of a root, by openat2", "EACCES", _EITHER | _LIMITS,
+            lambda on: _write(_openat2(on.root, b"written.md", _WRITE))),
+    Attempt("write-outside", "write into a file outside", "EACCES", _EITHER | _LIMITS,
+            lambda on: _write(_openat2(AT_FDCWD, on.beside("written"), _WRITE))),
+    Attempt("empty-openat2", "empty a file of a root by opening it for reading, by openat2",
+            "EACCES", _LANDLOCK,
+            lambda on: _openat2(on.root, b"emptied.md", _READ | os.O_TRUNC), landlock_abi=3),
+    Attempt("truncate", "shorten a file outside", "SIGSYS", _EITHER,
+            lambda on: call("truncate", on.beside("shortened"), 1), landlock_abi=3),
+    Attempt("create", "create a file in a root", "EPERM", _EITHER,
+            lambda on: _openat(on.root, b"new.md", _NEW, _PRIVATE), by_openat=True),
+    Attempt("create-openat2", "create a file in a root, by openat2", "EACCES", _LANDLOCK,
+            lambda on: _openat2(on.root, b"newer.md", _NEW, _PRIVATE)),
+    Attempt("create-outside", "create a file outside", "EACCES", _LANDLOCK,
+            lambda on: _openat2(AT_FDCWD, on.beside("new"), _NEW, _PRIVATE)),
+    Attempt("create-nameless", "create a file without a name in a root", "EACCES", _LANDLOCK,
+            lambda on: _openat2(on.root, b".", _WRITE | os.O_TMPFILE, _PRIVATE)),
+    Attempt("unlink", "delete a file of a root", "SIGSYS", _EITHER,
+            lambda on: call("unlinkat", on.root, b"deleted.md", 0)),
+    Attempt("rename", "rename a file of a root", "SIGSYS", _EITHER,
+            lambda on: call("renameat2", on.root, b"old.md", on.root, b"renamed.md", 0)),
+    Attempt("hard-link", "link a file outside into a root", "SIGSYS", _EITHER,
+            lambda on: call("linkat", AT_FDCWD, on.secret, on.root, b"hard.md", 0)),
+    Attempt("symbolic-link", "make a symbolic link in a root", "SIGSYS", _EITHER,
+            lambda on: call("symlinkat", b"/", on.root, b"soft.md")),
+    Attempt("make-directory", "make a directory in a root", "SIGSYS", _EITHER,
+            lambda on: call("mkdirat", on.root, b"made", 0o700)),
+    Attempt("make-fifo", "make a FIFO in a root", "SIGSYS", _EITHER,
+            lambda on: call("mknodat", on.root, b"fifo.md", stat.S_IFIFO | _PRIVATE, 0)),
+    Attempt("change-mode", "change the mode of a file of a root", "SIGSYS", _SECCOMP,
+            lambda on: call("fchmodat", on.root, b"moded.md", 0o640)),
+    Attempt("change-mode-outside", "change the mode of a file outside", "SIGSYS", _SECCOMP,
+            lambda on: call("fchmodat", AT_FDCWD, on.secret, 0o640)),
+    Attempt("change-times", "change the times of a file outside", "SIGSYS", _SECCOMP,
+            lambda on: call("utimensat", AT_FDCWD, on.secret, None, 0)),
+    Attempt("set-attribute", "set an extended attribute of a file outside", "SIGSYS", _SECCOMP,
+            lambda on: call("setxattr", on.secret, b"user.muniment", b"x", 1, 0)),
+    # -- memory: of others, executable, too much of it, and what is left in its own
+    Attempt("read-broker-memory", "read the broker's memory in /proc", "EACCES", _LANDLOCK,
+            lambda on: _read_memory(on.broker, on.canary_address, on.canary.encode())),
+    Attempt("copy-broker-memory", "copy the broker's memory", "SIGSYS", _EITHER,
+            lambda on: _copy_memory(on.broker, on.canary_address, on.canary.encode())),
+    Attempt("read-sibling-memory", "read another worker's memory in /proc", "EACCES", _LANDLOCK,
+            lambda on: _read_memory(on.sibling, ctypes.addressof(_MARK), _MARK_TEXT), ordinary=_DUMPABLE),
+    Attempt("copy-sibling-memory", "copy another worker's memory", "SIGSYS", _EITHER,
+            lambda on: _copy_memory(on.sibling, ctypes.addressof(_MARK), _MARK_TEXT), ordinary=_DUMPABLE),
+    Attempt("map-executable", "map memory that is writable and executable", "SIGSYS", _SECCOMP | _MDWE,
+            lambda _: _map(mmap.PAGESIZE, _WRITABLE | mmap.PROT_EXEC)),
+    Attempt("make-executable", "make memory executable that was writable", "SIGSYS", _SECCOMP | _MDWE,
+            lambda _: call("mprotect", _map(mmap.PAGESIZE, _WRITABLE), mmap.PAGESIZE, _READ_EXECUTE)),
+    Attempt("load-library", "load a library", "ImportError", _EITHER, _load_library),
+    Attempt("import-module", "import a module that was not imported before", "ModuleNotFoundError", _EITHER,
+            lambda _: importlib.import_module("colorsys")),
+    Attempt("much-memory", "take 1 GiB of memory", "ENOMEM", _LIMITS, lambda _: _map(_TOO_MUCH, _WRITABLE)),
+    Attempt("many-descriptors", "open 200 directories", "EMFILE", _LIMITS, _open_too_many),
+    Attempt("find-environment", "find the broker's environment in its own memory", "ENODATA", _NO_LAYER,
+            _find_environment),
+    # -- the network, and sockets of this machine
+    Attempt("tcp-connect", "connect to a TCP port", "SIGSYS", _EITHER,
+            lambda on: _connect(socket.AF_INET, _internet(on.tcp)), landlock_abi=4),
+    Attempt("tcp-listen", "listen on a TCP port", "SIGSYS", _EITHER, _listen, landlock_abi=4),
+    Attempt("udp-send", "send a datagram", "SIGSYS", _SECCOMP, _send),
+    Attempt("unix-path", "connect to a socket with a path", "SIGSYS", _SECCOMP, _connect_to_path),
+    Attempt("unix-abstract", "connect to an abstract socket", "SIGSYS", _EITHER,
+            lambda on: _connect_unix(b"\0" + on.abstract.encode()), landlock_abi=6),
+    Attempt("netlink", "speak with the kernel's network configuration", "SIGSYS", _SECCOMP,
+            lambda _: _socket(socket.AF_NETLINK, socket.SOCK_RAW)),
+    # A byte on the worker's own connection, which a reader who does not ask for it passes over.
+    Attempt("out-of-band", "send a byte out of band to the broker", "SIGSYS", _SECCOMP,
+            lambda on: call("sendto", on.connection, b"x", 1, socket.MSG_OOB, None, 0)),
+    Attempt("packets", "read raw packets", "SIGSYS", _SECCOMP | _PRIVILEGE,
+            lambda _: _socket(socket.AF_PACKET, socket.SOCK_RAW)),
+    # -- other processes, and becoming another one
+    Attempt("kill-broker", "send the broker a signal", "EPERM", _EITHER,
+            lambda on: call("kill", on.broker, 0), landlock_abi=6),
+    Attempt("kill-zygote", "send the zygote a signal", "EPERM", _EITHER,
+            lambda on: call("kill", on.zygote, 0), landlock_abi=6),
+    Attempt("kill-sibling", "send another worker a signal", "EPERM", _EITHER,
+            lambda on: call("kill", on.sibling, 0), landlock_abi=6),
+    Attempt("signal-broker", "send the broker a signal by a descriptor", "SIGSYS", _EITHER,
+            lambda on: call("pidfd_send_signal", _descriptor_of(on.broker), 0, None, 0), landlock_abi=6),
+    Attempt("take-descriptor-of-broker", "take a descriptor out of the broker", "SIGSYS", _EITHER,
+            lambda on: call("pidfd_getfd", _descriptor_of(on.broker), on.listener, 0)),
+    Attempt("trace-broker", "trace the broker", "SIGSYS", _EITHER,
+            lambda on: call("ptrace", _PTRACE_SEIZE, on.broker, 0, 0)),
+    Attempt("trace-sibling", "trace another worker", "SIGSYS", _EITHER,
+            lambda on: call("ptrace", _PTRACE_SEIZE, on.sibling, 0, 0), ordinary=_DUMPABLE),
+    Attempt("read-limits-of-broker", "read the limits of the broker, which is how they are changed",
+            "EPERM", _SECCOMP,
+            lambda on: call("prlimit64", on.broker, resource.RLIMIT_NOFILE, None, _room())),
+    Attempt("other-process-clock", "read how much processor time the broker took", "EPERM", _SECCOMP,
+            lambda on: _read_clock(on.broker)),
+    Attempt("fork", "start a process", "SIGSYS", _SECCOMP, _fork, ordinary=_LIMITS),
+    Attempt("thread", "start a thread", "EPERM", _SECCOMP, _start_thread, ordinary=_LIMITS),
+    Attempt("execute", "execute a program", "SIGSYS", _EITHER,
+            lambda on: call("execveat", AT_FDCWD, on.beside("program"), _NO_WORDS, _NO_WORDS, 0)),
+    Attempt("execute-memory", "execute a program out of memory",
+            "SIGSYS", _SECCOMP | _LIMITS, _execute_memory),
+    # -- the kernel: privileges, namespaces, mounts, and calls that have a history of holes
+    Attempt("mount", "change a mount", "SIGSYS", _SECCOMP | _LANDLOCK | _PRIVILEGE,
+            lambda on: _reaches(errno.EINVAL, "mount", None, on.folder, None, _REMOUNT_BIND, None)),
+    Attempt("change-root", "take a directory outside for the root of its file system",
+            "SIGSYS", _SECCOMP | _PRIVILEGE, lambda on: call("chroot", on.folder)),
+    Attempt("new-user-namespace", "enter a user namespace of its own", "SIGSYS", _SECCOMP,
+            lambda _: call("unshare", _CLONE_NEWUSER)),
+    Attempt("join-namespace", "join the broker's network namespace",
+            "SIGSYS", _SECCOMP | _PRIVILEGE, _join_namespace),
+    Attempt("name-to-handle", "get a handle of a file outside",
+            "SIGSYS", _SECCOMP, lambda on: handle_of(on.secret)),
+    Attempt("open-by-handle", "open a file outside by its handle",
+            "SIGSYS", _SECCOMP | _LANDLOCK | _PRIVILEGE, _open_handle),
+    Attempt("gain-capability", "take a capability back", "SIGSYS", _SECCOMP | _PRIVILEGE, _gain_capability),
+    Attempt("set-user", "set its user", "SIGSYS", _SECCOMP, lambda _: call("setuid", os.getuid())),
+    Attempt("be-traceable", "make itself traceable again", "EPERM", _SECCOMP,
+            lambda _: call("prctl", _PR_SET_DUMPABLE, 1, 0, 0, 0)),
+    Attempt("reboot", "reboot the machine", "SIGSYS", _SECCOMP | _PRIVILEGE,
+            lambda _: _reaches(errno.EINVAL, "reboot", 0, 0, 0, None)),
+    Attempt("rename-machine", "give the machine another name", "SIGSYS", _SECCOMP | _PRIVILEGE,
+            lambda _: _reaches(errno.EINVAL, "sethostname", _ZEROS, -1)),
+    Attempt("io-uring", "make calls through a ring of memory", "SIGSYS", _SECCOMP,
+            lambda _: call("io_uring_setup", 4, ctypes.create_string_buffer(_ZEROS))),
+    Attempt("bpf", "make a map for programs in the kernel", "SIGSYS", _SECCOMP, _make_bpf_map),
+    Attempt("perf", "watch events of the processor", "SIGSYS", _SECCOMP, _watch_events),
+    Attempt("userfaultfd", "hold up page faults", "SIGSYS", _SECCOMP, lambda _: call("userfaultfd", 1)),
+    Attempt("keyring", "reach the keys of its session", "SIGSYS", _SECCOMP,
+            lambda _: call("keyctl", 0, _PROCESS_KEYRING, 1)),
+    Attempt("add-key", "leave a key in the kernel", "SIGSYS", _SECCOMP,
+            lambda _: call("add_key", b"user", b"muniment", b"x", 1, _PROCESS_KEYRING)),
+    Attempt("shared-memory", "make shared memory", "SIGSYS", _SECCOMP, _shared_memory),
+    Attempt("personality", "read its execution domain, which is how it is changed", "SIGSYS", _SECCOMP,
+            lambda _: call("personality", 0xFFFF_FFFF)),
+    Attempt("x32", "make a call of another table", "SIGSYS", _SECCOMP, _call_x32),
 )
+# fmt: on
 
-FILES: Final = (*_READING, *_WRITING)
-"""All of them."""
+ATTEMPTS: Final[Mapping[str, Attempt]] = {attempt.name: attempt for attempt in _ROWS}
+"""By name, in the order of the table."""
+
+
+# -- service -----------------------------------------------------------------------------------------
+#
+# A worker's end of a trial: one attempt, and the answer, if the worker lives to give one.
+#
+#     worker → broker  hello{missing}
+#     broker → worker  attempt{name, targets}    → outcome{outcome, why}
+#
+# Everything that an act needs is imported before the fence. `trial.py` is the other end.
+
+ROOT = "root"
+"""The scope of the one root that a worker of a trial gets."""
+
+
+def warm() -> None:
+    """Look up what no worker may look up any more."""
+    _initial_stack()
+
+
+def serve(sock: socket.socket, roots: Mapping[str, int], missing: Missing) -> None:
+    """Say what is missing, then make the attempt that the broker names.
+
+    Raises:
+        EOFError: it names none.
+    """
+    channel = Channel(sock)
+    channel.send({"t": "hello", "missing": missing})
+    header, _ = channel.receive(0)
+    described: Any = header["targets"]
+    attempt = ATTEMPTS[str(header["name"])]
+    outcome, why = _outcome_of(attempt, Targets(roots[ROOT], sock.fileno(), **described))
+    channel.send({"t": "outcome", "outcome": outcome, "why": why})
+
+
+def _outcome_of(attempt: Attempt, targets: Targets) -> tuple[str, str]:
+    """Make an attempt: what came of it, and for one that could not be made why."""
+    try:
+        attempt.act(targets)
+    except NotImplementedError as reason:
+        return UNTRIED, str(reason)
+    except OSError as error:
+        return errno.errorcode.get(error.errno or 0, f"errno {error.errno}"), ""
+    except (ImportError, MemoryError) as error:
+        return type(error).__name__, ""
+    return DONE, ""

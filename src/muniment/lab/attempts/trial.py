@@ -17,7 +17,6 @@ import ctypes
 import os
 import secrets
 import socket
-import struct
 import tempfile
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -33,8 +32,16 @@ from muniment.fence.pool import Worker, ZygoteProcess, describe, import_director
 from muniment.kernel.cancel import Patience
 from muniment.kernel.names import Scope
 from muniment.kernel.syscalls import available
-from muniment.lab.attempts.attempt import AT_FDCWD, DONE, MACHINE, UNTRIED, Attempt, call
-from muniment.lab.attempts.system import ATTEMPTS, EXECUTED, ROOT, program
+from muniment.lab.attempts.attempt import (
+    ATTEMPTS,
+    DONE,
+    EXECUTED,
+    ROOT,
+    UNTRIED,
+    Attempt,
+    handle_of,
+    program,
+)
 from muniment.names import FenceLayer, Held
 
 # -- stage -------------------------------------------------------------------------------------------
@@ -50,7 +57,6 @@ from muniment.names import FenceLayer, Held
 IN_ROOT: Final = ("written.md", "emptied.md", "deleted.md", "old.md", "moded.md")
 IN_OUTSIDE: Final = ("written", "shortened")
 
-_HANDLE_BYTES: Final = 128
 _NEEDLE_BYTES: Final = 64
 _NO_SECRETS: Final = (b"PATH", b"HOME", b"PWD", b"LANG")
 """Variables that a worker of a trial may hear of; the others may hold keys."""
@@ -111,7 +117,7 @@ def _fill(directory: Path, canary: str) -> Path:
     for path in (*(root / name for name in IN_ROOT), *(outside / name for name in IN_OUTSIDE)):
         path.write_text("text\n", encoding="utf-8")
     (outside / "secret").write_text(canary, encoding="utf-8")
-    (outside / "program").write_bytes(program(MACHINE))
+    (outside / "program").write_bytes(program())
     (outside / "program").chmod(0o700)
     (root / "link").symlink_to(outside / "secret")
     (root / "linked").symlink_to(outside)
@@ -149,12 +155,10 @@ def _pipe(stack: contextlib.ExitStack, canary: str) -> int:
 
 def _handle(path: Path) -> str:
     """The handle of a file, in hexadecimal; empty: its file system gives none, or a filter forbids to ask."""
-    handle = ctypes.create_string_buffer(struct.pack("=Ii", _HANDLE_BYTES, 0) + bytes(_HANDLE_BYTES))
     try:
-        call("name_to_handle_at", AT_FDCWD, os.fsencode(path), handle, ctypes.byref(ctypes.c_int()), 0)
+        return handle_of(os.fsencode(path)).hex()
     except OSError:
         return ""
-    return handle.raw.hex()
 
 
 def _library() -> str:
@@ -174,7 +178,7 @@ def _needle() -> bytes:
 
 # -- trial -------------------------------------------------------------------------------------------
 
-SERVICE: Final = "muniment.lab.attempts.system:serve"
+SERVICE: Final = "muniment.lab.attempts.attempt:serve"
 
 ATTEMPT_SECONDS: Final = 5.0
 """Seconds for one attempt, from where its worker is ready; it takes milliseconds."""

@@ -12,7 +12,7 @@ import errno
 import os
 
 from muniment.fence import layers
-from muniment.lab.attempts.system import serve, warm
+from muniment.lab.attempts.attempt import serve, warm
 from muniment.names import FenceLayer
 
 __all__ = ["warm"]
