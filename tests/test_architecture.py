@@ -11,6 +11,7 @@ from pathlib import Path
 
 import muniment
 from kit.fence.probe import soon, source
+from muniment.cli.table import TABLE
 from muniment.tools.calls import TOOLS, VERBS
 
 PACKAGE = Path(muniment.__file__).parent
@@ -169,7 +170,7 @@ def test_who_takes_the_locks_of_roots_asks_whether_this_system_may_write():
 
 LOOPS = of(
     "muniment",
-    "cli.daemon cli.mcp cli.mcp_pipe cli.wire adapters.mcp.memory adapters.mcp.server adapters.threads "
+    "cli.daemon cli.mcp cli.mcp_server cli.wire adapters.mcp.memory adapters.mcp.server adapters.threads "
     "fleet.node fleet.home fleet.queue",
 )
 """What runs on an event loop of its own; the SDK of MCP has no other way."""
@@ -225,7 +226,7 @@ MAY_OPEN = {
     "cli.terminal": {"os.open", "path.open"},  # /dev/null, likewise, an existing one
     "cli.wire": {"os.open"},  # /dev/null
     # A private copy of one entry, for its owner's editor.
-    "cli.edit": {"tempfile.mkdtemp", "copy.write_bytes", "copy.read_bytes", "shutil.rmtree"},
+    "cli.inspect": {"tempfile.mkdtemp", "copy.write_bytes", "copy.read_bytes", "shutil.rmtree"},
     "cli.ui": {"webbrowser.open"},  # the browser of the desktop, at a file of ours
     # What comes with the package for browsers.
     "daemon.page.pages": {"files('muniment.daemon.page').joinpath('static').iterdir", "each.read_bytes"},
@@ -264,7 +265,7 @@ MAY_OPEN = {
     "jobs.exporting": {"tarfile.open"},  # over a file that is open
     # New files that a person named.
     "cli.moving": {
-        *("os.open", "os.fdopen", "os.link", "source.open", "unfinished.rename", "unfinished.unlink"),
+        *("os.open", "os.fdopen", "os.link", "file.open", "unfinished.rename", "unfinished.unlink"),
         "path.absolute().parent.glob",
     },
     # The whole home, read under the locks of its roots, or made anew beside where none is.
@@ -381,8 +382,8 @@ def test_names_of_classes_are_unique_but_for_forms_of_one_thing_and_no_module_is
 
 
 def test_a_module_with_one_importer_says_why_it_stands_apart():
-    silent = set()
-    for name in SOURCES:
+    silent, named = set(), {f"muniment.cli.{row.module}" for row in TABLE.values()}
+    for name in set(SOURCES) - named:  # The table of commands is an importer.
         (one, *others) = users(name) or ("", "")
         is_own = one.rpartition(".")[0] == name.rpartition(".")[0] != "muniment"
         if is_own and not others and "Apart" not in ast.get_docstring(trees()[name]):

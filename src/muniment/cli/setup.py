@@ -26,7 +26,7 @@ from muniment.cli.options import Json, ToolName
 from muniment.cli.setup_edits import Broken, Edit, edit_text
 from muniment.cli.setup_files import (
     ChangedMeanwhile,
-    Kept,
+    KeptFile,
     SettingsFile,
     read_settings_file,
     write_settings_file,
@@ -254,8 +254,8 @@ class Setting:
     def _parts(self) -> tuple[Part, ...]:
         return self.tool.parts(os.environ, Path(os.environ.get("HOME") or Path.home()))
 
-    def _kept(self, part: Part) -> Kept:
-        return Kept(self.home / "setup", self.name, part.file)
+    def _kept(self, part: Part) -> KeptFile:
+        return KeptFile(self.home / "setup", self.name, part.file)
 
     def _document(self, part: Part) -> dict[str, Any]:
         file = read_settings_file(part.file)

@@ -189,7 +189,7 @@ def _check_unchanged(file: SettingsFile) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class KeptFile:
     """What is kept of a settings file that was changed (F4).
 
     Attributes:
@@ -269,13 +269,13 @@ class Kept:
         return found if isinstance(found, dict) else {}
 
 
-def kept_files(directory: Path) -> list[Kept]:
+def kept_files(directory: Path) -> list[KeptFile]:
     """What is kept, of all files that were changed."""
     found = []
     for note in sorted(directory.glob("*.json")):
         try:
             told = json.loads(read_settings_file(note).content or b"{}")
-            found.append(Kept(directory, str(told["tool"]), Path(told["path"])))
+            found.append(KeptFile(directory, str(told["tool"]), Path(told["path"])))
         except (ValueError, LookupError, TypeError, ConfigInvalid):
             continue
     return found
