@@ -227,7 +227,7 @@ MAY_OPEN = {
     "cli.wire": {"os.open"},  # /dev/null
     # A private copy of one entry, for its owner's editor.
     "cli.inspect": {"tempfile.mkdtemp", "copy.write_bytes", "copy.read_bytes", "shutil.rmtree"},
-    "cli.ui": {"webbrowser.open"},  # the browser of the desktop, at a file of ours
+    "cli.daemon": {"webbrowser.open"},  # the browser of the desktop, at a file of ours
     # What comes with the package for browsers.
     "daemon.page.pages": {"files('muniment.daemon.page').joinpath('static').iterdir", "each.read_bytes"},
     # Settings of other programs, at a person's yes, and what they held before.
@@ -247,7 +247,7 @@ MAY_OPEN = {
         "(Path(migrations_path) / name).read_text",
     },
     # The home as a whole, which a person says is to go.
-    "cli.uninstall": {
+    "cli.setup": {
         *(
             "os.open",
             "directory.iterdir",

@@ -1,7 +1,7 @@
 """What a command is, and what all of them do alike: `@command` above a function is all that it takes.
 
 The function's docstring is its help, its keyword arguments are its options, and what it returns is printed:
-a `CommandAnswer` as one JSON document with `--json`, which every command has, else as lines for a person.
+a `Report` as one JSON document with `--json`, which every command has, else as lines for a person.
 Options that belong together are one argument, a `TypedDict` of them, such as `MemoryFlags`; a function that
 names `json` is told it.
 
@@ -20,22 +20,11 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import wraps
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypedDict, get_type_hints, is_typeddict
+from typing import TYPE_CHECKING, Any, get_type_hints, is_typeddict
 
 import typer
 
-from muniment.cli.options import (
-    ApiKeyFile,
-    BaseUrl,
-    Json,
-    ModelName,
-    OnModelFailure,
-    PolicyName,
-    ProtocolName,
-    Roots,
-    Symlinks,
-    Workspace,
-)
+from muniment.cli.options import Json, MemoryFlags
 from muniment.cli.terminal import (
     EXIT_CANCELLED,
     EXIT_FAILED,
@@ -50,47 +39,15 @@ from muniment.errors import Cancelled, ConfigInvalid, ManagedMemoryUnavailable, 
 from muniment.kernel.names import Trust
 
 if TYPE_CHECKING:
+    from muniment.agent.model import Model
     from muniment.jobs.place import Place
     from muniment.settings import Settings
-
-# -- options that belong together --------------------------------------------------------------------
-
-
-class MemoryFlags(TypedDict):
-    """Which memory a command means, and who is told of it."""
-
-    workspace: Workspace
-    policy: PolicyName
-    root: Roots
-    json: Json
-
-
-class ModelFlags(TypedDict):
-    """What a command line says of its model; None where it does not."""
-
-    model: ModelName
-    base_url: BaseUrl
-    api_key_file: ApiKeyFile
-    protocol: ProtocolName
-
-
-class _RootFlags(TypedDict):
-    policy: PolicyName
-    root: Roots
-    symlinks: Symlinks
-
-
-class RunFlags(_RootFlags, ModelFlags):
-    """What a command line says in the place of the configuration."""
-
-    on_model_failure: OnModelFailure
-
 
 # -- how it ends -------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class CommandAnswer:
+class Report:
     """What came of a command.
 
     Attributes:
@@ -139,7 +96,7 @@ def command(
     indent: int | None = 2,
     has_json: bool = True,
     before: Callable[[], None] | None = None,
-) -> Callable[[Callable[..., CommandAnswer | int | None]], Callable[..., None]]:
+) -> Callable[[Callable[..., Report | int | None]], Callable[..., None]]:
     """Make a function a command.
 
     Args:
@@ -151,7 +108,7 @@ def command(
         before: raises where this system cannot do it at all, which is told as everywhere: `not started`.
     """
 
-    def declared(function: Callable[..., CommandAnswer | int | None]) -> Callable[..., None]:
+    def declared(function: Callable[..., Report | int | None]) -> Callable[..., None]:
         parameters, groups = _expanded(function)
         is_told = any(each.name == "json" for each in parameters)
         if has_json and not is_told:
@@ -172,9 +129,7 @@ def command(
             configure_logging()
             try:
                 found = function(**given)
-                return (
-                    found.tell(as_json=as_json, what=told) if isinstance(found, CommandAnswer) else found or 0
-                )
+                return found.tell(as_json=as_json, what=told) if isinstance(found, Report) else found or 0
             except MunimentError as error:
                 failure = error
             except KeyboardInterrupt:
@@ -300,3 +255,24 @@ def temporary_directory() -> Iterator[None]:
         yield
     except OSError as error:
         raise ManagedMemoryUnavailable("the temporary directory", error.strerror or str(error)) from error
+
+
+@contextmanager
+def model_of(settings: Settings) -> Iterator[Model]:
+    """The model of the settings; raises as `open_model`.
+
+    Once its key was read that goes out of the environment, so that no process that is started from now on
+    inherits it. The program owns its environment; the library does not, and leaves that of its caller alone.
+    """
+    from muniment.opening import open_model
+
+    with open_model(settings, os.environ) as model:
+        forget_key()
+        yield model
+
+
+def forget_key() -> None:
+    """Take the key of a model's server out of the environment, see `model_of`."""
+    from muniment.settings import KEY_VARIABLE
+
+    os.environ.pop(KEY_VARIABLE, None)

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final, NamedTuple
 
 import typer
 
-from muniment.cli.command import CommandAnswer, command
+from muniment.cli.command import Report, command
 from muniment.cli.options import ShellName, ToolName
 
 _CHOICE: Final = re.compile(r"[a-z-]+(?:\|[a-z-]+)+")
@@ -78,7 +78,7 @@ class _Command(NamedTuple):
 @command("", has_json=False)
 def completion(
     *, context: typer.Context, shell: Annotated[ShellName, typer.Argument(metavar="SHELL")]
-) -> CommandAnswer:
+) -> Report:
     """Print what lets a shell complete commands and options.
 
     For bash: eval "$(muniment completion bash)" in ~/.bashrc. For zsh the same in ~/.zshrc, behind compinit.
@@ -87,7 +87,7 @@ def completion(
     commands = list(_commands(context.find_root().command, ""))
     script = _fish(commands) if shell == "fish" else _bash(commands)
     begin = "autoload -U +X bashcompinit && bashcompinit\n" if shell == "zsh" else ""
-    return CommandAnswer({}, [(begin + script).rstrip("\n")])
+    return Report({}, [(begin + script).rstrip("\n")])
 
 
 def _commands(found: Any, words: str) -> Iterator[_Command]:

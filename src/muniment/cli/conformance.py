@@ -9,15 +9,14 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Final, Self
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from muniment.cli.command import CommandAnswer, command, require_fence, temporary_directory
-from muniment.cli.terminal import EXIT_FAILED, on_one_line, output
+from muniment.cli.command import Report, command, require_fence, temporary_directory
+from muniment.cli.terminal import EXIT_FAILED, draw, on_one_line, progress
 from muniment.names import __version__
 
 if TYPE_CHECKING:
@@ -59,7 +58,7 @@ def conformance(
             min=1, max=64, metavar="N", help="Cases at a time.", show_default="the processors, at most 4"
         ),
     ] = None,
-) -> CommandAnswer:
+) -> Report:
     """Attack a memory tool with the shipped corpus, in throwaway directories, and tell what held.
 
     A COMMAND speaks the JSON lines of `muniment tool`, or the Model Context Protocol. In it {user}, {project}
@@ -71,11 +70,11 @@ def conformance(
     targets, corpus = _targets(target, peer or []), load_corpus()
     cases = _cases(attack_class or [], case or [], corpus)
     at_once = jobs or min(MAX_JOBS, len(os.sched_getaffinity(0)))
-    total = len(targets) * (1 + len(cases)) if sys.stderr.isatty() else 0
-    with temporary_directory(), _Counter(total) as progress:
-        results = examine(targets, corpus, cases, jobs=at_once, told=progress.step)
+    total = len(targets) * (1 + len(cases))
+    with temporary_directory(), progress("trying", total) as observe:
+        results = examine(targets, corpus, cases, jobs=at_once, told=lambda: observe(1))
     code = 0 if results[0].is_passed else EXIT_FAILED
-    return CommandAnswer(_document(results, cases), _lines(results, cases), code=code)
+    return Report(_document(results, cases), _lines(results, cases), code=code)
 
 
 def _targets(target: str, peers: Sequence[str]) -> list[Target]:
@@ -115,26 +114,6 @@ def _cases(attack_classes: Sequence[str], ids: Sequence[str], corpus: Corpus) ->
         if name not in corpus.cases:
             raise typer.BadParameter(f"there is no case {name!r}", param_hint="--case")
     return select(corpus, classes=attack_classes, ids=ids)
-
-
-class _Counter:
-    """A counter on standard error, for a terminal; 0: none is shown."""
-
-    def __init__(self, total: int) -> None:
-        self._total, self._done, self._lock = total, 0, threading.Lock()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def step(self) -> None:
-        with self._lock:
-            self._done += 1
-            if self._total:
-                print(f"\r{self._done} of {self._total} cases", end="", file=sys.stderr, flush=True)
-
-    def __exit__(self, *_exc: object) -> None:
-        if self._total:
-            print("\r\033[K", end="", file=sys.stderr, flush=True)
 
 
 # -- words -------------------------------------------------------------------------------------------
@@ -225,7 +204,7 @@ def _verdict(result: Result, head: str) -> str:
 def _lines(results: Sequence[Result], cases: Mapping[str, Case]) -> Iterator[str]:
     heads, rows = ["class", *_heads(results)], list(_rows(results, cases))
     if sys.stdout.isatty():
-        _draw(heads, rows)
+        draw([(heads, [(row, _style(row)) for row in rows])])
     else:
         widths = [max(len(row[at]) for row in (heads, *rows)) for at in range(len(heads))]
         for row in (heads, *rows):
@@ -238,19 +217,12 @@ def _lines(results: Sequence[Result], cases: Mapping[str, Case]) -> Iterator[str
     yield on_one_line(_verdict(results[0], heads[1]))
 
 
-def _draw(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
+def _style(row: Sequence[str]) -> str | None:
+    """Of a row: the outcomes of a cell stand the worst first, so its first word tells whether it is bad."""
     from muniment.testing.conformance.targets import BAD
 
-    table = Table(*heads)
-    for row in rows:
-        # The outcomes stand the worst first, so the first word of a cell tells whether it is bad.
-        worst = any(cell.split(" ")[1].strip("*,") in BAD for cell in row[1:] if " " in cell)
-        table.add_row(*row, style="bold red" if worst else None)
-    with output():
-        Console(markup=False, highlight=False, emoji=False).print(table)
+    is_bad = any(cell.split(" ")[1].strip("*,") in BAD for cell in row[1:] if " " in cell)
+    return "bold red" if is_bad else None
 
 
 def _finding_lines(head: str, result: Result, finding: Finding) -> Iterator[str]:

@@ -1,8 +1,9 @@
-"""`muniment serve`, `token` and `acp`: the daemon as a program, and as the child of a host."""
+"""`muniment serve`, `ui`, `token` and `acp`: the daemon as a program, and as the child of a host."""
 
 from __future__ import annotations
 
 import gc
+import html
 import logging
 import os
 import re
@@ -11,25 +12,27 @@ import signal
 import sys
 import threading
 import time
+import webbrowser
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from muniment import events
-from muniment.cli.command import CommandAnswer, RunFlags, command, require_fence, settings_of, trust_of
+from muniment.cli.command import Report, command, model_of, require_fence, settings_of, trust_of
 from muniment.cli.fleet import Lease, Ledger, NodeName, Slots, core_of
-from muniment.cli.options import Json, Workspace
+from muniment.cli.options import Json, RunFlags, Workspace
 from muniment.cli.terminal import (
     EXIT_FAILED,
-    end_on_interrupt,
-    forget_key,
     on_one_line,
+    on_signals,
     output,
     print_document,
+    print_failure,
     say,
     say_notes,
 )
@@ -158,10 +161,8 @@ def run_daemon(
 
     from muniment.daemon.service import Daemon
     from muniment.fence.pool import shared_zygote
-    from muniment.opening import open_model
 
-    with end_on_interrupt(), open_model(options.settings, os.environ) as model:
-        forget_key()
+    with on_signals(signal.SIG_DFL, signal.SIGINT), model_of(options.settings) as model:
         shared_zygote().start()
         asyncio.run(_run(Daemon(options, model, core and core(model)), options, greet))
 
@@ -248,6 +249,116 @@ async def _run(daemon: Daemon, options: Options, greet: Callable[[Daemon], None]
         await daemon.stopped()
 
 
+# -- ui ----------------------------------------------------------------------------------------------
+#
+# `muniment ui`: the page of the daemon that runs, or of one that is started, and how to sign in there.
+#
+# The code stands in no argument and in no query, where other users of this machine could read it: it is told
+# on the terminal, and a browser is sent to a file of this user's alone that goes on to the page.
+
+ASK_SECONDS: Final = 3.0
+"""Seconds in which a daemon that is there has answered."""
+
+UI_NAME: Final = "ui.html"
+"""In the state directory: sends a browser to the page. Its code is no use after a minute, or once used."""
+
+_SENDS: Final = """<!doctype html>
+<meta charset="utf-8">
+<meta http-equiv="refresh" content="0; url={0}">
+<title>Muniment</title>
+<p><a href="{0}">To the page of Muniment</a></p>
+"""
+
+
+@command("there is no page", indent=None)
+def ui(
+    *,
+    workspace: Workspace = None,
+    opens: Annotated[bool, typer.Option("--open", help="Open it in the browser of this desktop.")] = False,
+    json: Json = False,
+) -> int:
+    """Show the memory on a page: search it, see where it comes from, review, edit, undo.
+
+    It is a page of the daemon that runs; where none does, one is started, until Ctrl-C.
+    """
+    from muniment.client.errors import Unreachable
+    from muniment.client.finding import place
+    from muniment.client.sync import Client
+
+    if place(os.environ).find() is not None:
+        try:
+            with Client(workspace=workspace, timeout=ASK_SECONDS) as client:
+                client.tasks("running")  # Or the daemon says that it does not serve this workspace.
+                opened = client.open_ui()
+        except Unreachable:  # What is left of one that was killed; where it lives, the next says so.
+            pass
+        else:
+            address = _tell_page(workspace or Path(), opened.url, opened.code, opened.seconds, json=json)
+            if opens:
+                _send_browser(address)
+            return 0
+    from muniment.daemon.page.door import MADE_WITH
+
+    if None in map(find_spec, MADE_WITH):
+        raise ConfigInvalid("this needs an extra: pip install 'muniment[ui]'")
+    require_fence()
+    return _serve_page(workspace or Path(), opens=opens, json=json)
+
+
+def _serve_page(workspace: Path, *, opens: bool, json: bool) -> int:
+    """Start a daemon and tell where its page is; the exit code."""
+    from muniment.daemon.contract import HttpProblem
+    from muniment.daemon.page.door import CODE_SECONDS
+    from muniment.daemon.service import Options
+
+    def greet(daemon: Daemon) -> None:
+        try:
+            url, code = daemon.core.open_ui()
+        except HttpProblem as problem:
+            raise ConfigInvalid(problem.sentence) from None
+        address = _tell_page(workspace, url, code, round(CODE_SECONDS), json=json)
+        if not json:
+            say("  a daemon was started for it; Ctrl-C ends both")
+        if opens:  # Beside the loop that serves the page, since some browsers are waited for.
+            threading.Thread(target=_send_browser, args=(address,), daemon=True).start()
+
+    begin_log(logging.WARNING)
+    try:
+        settings = settings_of()
+        run_daemon(Options(settings, (workspace,), socket=socket_of(None, settings)), greet)
+    except MunimentError as error:
+        return print_failure(error, as_json=json, what="not served", indent=None)
+    return 0
+
+
+def _tell_page(workspace: Path, url: str, code: str, seconds: int, *, json: bool) -> str:
+    """Say where the page is; the address."""
+    from muniment.projects import find_project
+
+    key = find_project(settings_of().home, workspace).key
+    address = f"{url}/w/{key}/memory#{code}"
+    lines = [address, f"  open it within {seconds} s: it signs in once; for another one: muniment ui"]
+    document = {"url": url, "code": code, "seconds": seconds, "address": address}
+    Report(document, lines, indent=None).tell(as_json=json)
+    return address
+
+
+def _send_browser(address: str) -> None:
+    """Open an address in a browser, in whose arguments nobody can read it."""
+    from muniment.store.state import put
+
+    file = settings_of().state / UI_NAME
+    try:
+        put(file, _SENDS.format(html.escape(address)).encode(), over=True)
+    except OSError as error:
+        why = f"{file} cannot be written: {error.strerror}"
+    else:
+        if webbrowser.open(file.as_uri()):
+            return
+        why = "none was found, or it failed"
+    print(f"note: no browser was opened ({why}); open the address yourself", file=sys.stderr)
+
+
 # -- token -------------------------------------------------------------------------------------------
 #
 # `muniment token`: the tokens with which clients call the daemon.
@@ -278,16 +389,16 @@ def token_add(
     trust: Annotated[
         str, typer.Option(metavar="owner|workspace|agent|external", help="Of the facts that come with it.")
     ] = "agent",
-) -> CommandAnswer:
+) -> Report:
     """Make a token and print it; it is shown this once."""
     clients = client_id or []
     with _tokens() as tokens:
         token = tokens.add(name, clients, trust_of(trust))
-    return CommandAnswer({"name": name, "clients": clients, "trust": trust, "token": token}, [token])
+    return Report({"name": name, "clients": clients, "trust": trust, "token": token}, [token])
 
 
 @command("not listed")
-def token_list() -> CommandAnswer:
+def token_list() -> Report:
     """List whose tokens there are."""
     with _tokens() as tokens:
         found = [(each.name, sorted(each.clients or ()), each.trust) for each in tokens.all()]
@@ -298,15 +409,15 @@ def token_list() -> CommandAnswer:
     if not found:
         lines = ["no tokens but the owner's; to make one: muniment token add NAME"]
     told = [{"name": name, "clients": clients, "trust": trust} for name, clients, trust in found]
-    return CommandAnswer({"tokens": told}, lines)
+    return Report({"tokens": told}, lines)
 
 
 @command("not revoked")
-def token_revoke(*, name: TokenName) -> CommandAnswer:
+def token_revoke(*, name: TokenName) -> Report:
     """Make a token invalid, from the next request on."""
     with _tokens() as tokens:
         tokens.revoke(name)
-    return CommandAnswer({"name": name, "status": "revoked"}, [on_one_line(f"revoked: {name}")])
+    return Report({"name": name, "status": "revoked"}, [on_one_line(f"revoked: {name}")])
 
 
 @contextmanager
@@ -343,7 +454,8 @@ def acp(*, workspace: Workspace = None, flags: RunFlags) -> None:
     # What runs at the end, a signal's or the input's, is cancelled, unless it has begun to write. Before it
     # answers, signals end it at once.
     os.umask(_PRIVATE_UMASK)
-    with end_on_interrupt(), _set_aside() as (incoming, outgoing), Cancel() as stop:
+    ending = on_signals(signal.SIG_DFL, signal.SIGINT)
+    with ending, _set_aside() as (incoming, outgoing), Cancel() as stop:
         settings = settings_of(flags)
         with _session(settings, workspace or Path(), _Output(outgoing, stop), stop) as session:
             _converse(session, incoming, stop)
@@ -362,19 +474,6 @@ def _set_aside() -> Iterator[tuple[int, int]]:
         os.dup2(outgoing, 1)
         os.close(incoming)
         os.close(outgoing)
-
-
-@contextmanager
-def _set_on_signals(stop: Cancel) -> Iterator[None]:
-    """SIGTERM and Ctrl-C set a token, for the time of the block."""
-    before = {
-        number: signal.signal(number, lambda *_: stop.set()) for number in (signal.SIGTERM, signal.SIGINT)
-    }
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 class _Output:
@@ -408,14 +507,13 @@ class _Output:
 def _session(settings: Settings, directory: Path, send: _Output, stop: Cancel) -> Iterator[HostSession]:
     from muniment.daemon.acp import HostSession
     from muniment.daemon.work import Metrics, Work, workspace_at
-    from muniment.opening import open_model, open_state
+    from muniment.opening import open_state
 
-    with open_model(settings, os.environ) as model, ExitStack() as opened:
+    with model_of(settings) as model, ExitStack() as opened:
         state = opened.enter_context(open_state(settings))
-        forget_key()
         workspace = opened.enter_context(closing(workspace_at(directory, settings, state, in_process=False)))
         _say_of(workspace, workspace.problem())
-        with _set_on_signals(stop):
+        with on_signals(lambda *_: stop.set(), signal.SIGTERM, signal.SIGINT):
             session = HostSession(workspace, Work(workspace, model, Metrics()), send)
             try:
                 yield session

@@ -6,7 +6,6 @@ holds should have stopped, and where nothing at all could be tried.
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -17,16 +16,9 @@ from urllib.parse import urlsplit
 
 import typer
 
-from muniment.cli.command import (
-    CommandAnswer,
-    ModelFlags,
-    command,
-    require_fence,
-    settings_of,
-    temporary_directory,
-)
-from muniment.cli.options import PolicyName
-from muniment.cli.terminal import EXIT_FAILED, forget_key, output
+from muniment.cli.command import Report, command, model_of, require_fence, settings_of, temporary_directory
+from muniment.cli.options import ModelFlags, PolicyName
+from muniment.cli.terminal import EXIT_FAILED, draw
 from muniment.content.gates import one_line, visible
 from muniment.kernel.names import Enforcement
 from muniment.names import FenceLayer
@@ -39,11 +31,11 @@ if TYPE_CHECKING:
 
 
 @command("not examined", interrupted="by Ctrl-C", before=require_fence)
-def doctor(*, policy: PolicyName = None, flags: ModelFlags) -> CommandAnswer:
+def doctor(*, policy: PolicyName = None, flags: ModelFlags) -> Report:
     """Try what the kernel fence holds here, or, with --model, what a model's server can do."""
     if not any(flags.values()):
         report = _examine(policy)
-        return CommandAnswer(_document(report), _lines(report), code=report.exit_code)
+        return Report(_document(report), _lines(report), code=report.exit_code)
     if policy is not None:
         raise typer.BadParameter("it is for the fence; examine a model without it", param_hint="--policy")
     return _model_answer(flags)
@@ -58,7 +50,7 @@ _UNBOUND_ROOT: Final = "a limit on processes does not bind root; seccomp kills w
 
 
 @dataclass(frozen=True, slots=True)
-class _Report:
+class _Examination:
     """What was found, and what the policy asks for."""
 
     system: System
@@ -137,7 +129,7 @@ class _Report:
         return line
 
 
-def _examine(policy: str | None) -> _Report:
+def _examine(policy: str | None) -> _Examination:
     from muniment.lab.attempts.offer import look_around
     from muniment.lab.attempts.trial import try_all
     from muniment.signatures import load_configured
@@ -146,10 +138,10 @@ def _examine(policy: str | None) -> _Report:
     system = look_around()
     with temporary_directory():
         trial = try_all(time.monotonic() + TRIAL_SECONDS)
-    return _Report(system, trial, effective.name, effective.confinement.require)
+    return _Examination(system, trial, effective.name, effective.confinement.require)
 
 
-def _document(report: _Report) -> dict[str, Any]:
+def _document(report: _Examination) -> dict[str, Any]:
     system = report.system
     return {
         "system": {
@@ -199,20 +191,20 @@ def _system_line(system: System) -> str:
     return f"Linux {system.kernel}, {system.machine}, as {who}; files are opened by {system.resolver}{proc}"
 
 
-def _layer_rows(report: _Report) -> Iterator[Sequence[str]]:
+def _layer_rows(report: _Examination) -> Iterator[Sequence[str]]:
     for layer in FenceLayer:
         holds = "holds" if report.holds(layer) else "MISSING"
         yield layer, report.offered(layer), holds, report.advice(layer)
 
 
-def _finding_rows(report: _Report) -> Iterator[Sequence[str]]:
+def _finding_rows(report: _Examination) -> Iterator[Sequence[str]]:
     for each in report.trial.findings:
         marked = each.verdict.upper() if each.verdict.name == "NOT_HELD" else each.verdict
         what = f"{each.attempt.what} ({each.why})" if each.why else each.attempt.what
         yield marked, visible(one_line(each.outcome)), visible(one_line(what))
 
 
-def _lines(report: _Report) -> Iterator[str]:
+def _lines(report: _Examination) -> Iterator[str]:
     if sys.stdout.isatty():
         _draw(report)
     else:
@@ -229,22 +221,17 @@ def _lines(report: _Report) -> Iterator[str]:
     yield visible(report.last_line())
 
 
-def _draw(report: _Report) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    layers = Table("layer", "offered", "a worker", "what to do")
-    for row in _layer_rows(report):
-        layers.add_row(*row, style="bold red" if row[2] == "MISSING" else None)
-    tried = Table("verdict", "outcome", "a worker tried to")
+def _draw(report: _Examination) -> None:
+    layers = [(row, "bold red" if row[2] == "MISSING" else None) for row in _layer_rows(report)]
     styles = {"NOT_HELD": "bold red", "OPEN": "yellow", "UNTRIED": "dim"}
-    for each, row in zip(report.trial.findings, _finding_rows(report), strict=True):
-        tried.add_row(*row, style=styles.get(each.verdict.name))
-    with output():
-        console = Console(markup=False, highlight=False, emoji=False)
-        console.print(visible(_system_line(report.system)))
-        console.print(layers)
-        console.print(tried)
+    verdicts = [styles.get(each.verdict.name) for each in report.trial.findings]
+    draw(
+        [
+            (("layer", "offered", "a worker", "what to do"), layers),
+            (("verdict", "outcome", "a worker tried to"), zip(_finding_rows(report), verdicts, strict=True)),
+        ],
+        above=visible(_system_line(report.system)),
+    )
 
 
 # -- doctor model ------------------------------------------------------------------------------------
@@ -255,17 +242,15 @@ PROBE_SECONDS: Final = 60.0
 """Seconds for each request: what a model may need that its server has to load first."""
 
 
-def _model_answer(flags: ModelFlags) -> CommandAnswer:
+def _model_answer(flags: ModelFlags) -> Report:
     """Probe the model that the flags or the configuration name."""
     from muniment.agent.openai import OpenAIModel, probe
-    from muniment.opening import open_model
 
     settings = settings_of(flags)
-    with open_model(settings, os.environ) as model:
-        forget_key()
+    with model_of(settings) as model:
         found = probe(model, PROBE_SECONDS) if isinstance(model, OpenAIModel) else None
     advice = _advice(settings, found)
-    return CommandAnswer(
+    return Report(
         _model_document(settings, found, advice),
         _model_lines(settings, found, advice),
         code=0 if found is None or found.works else EXIT_FAILED,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from muniment.cli.command import CommandAnswer, command, settings_of
+from muniment.cli.command import Report, command, settings_of
 from muniment.cli.terminal import on_one_line
 from muniment.errors import ConfigInvalid, printable
 from muniment.kernel.names import Trust
@@ -92,7 +92,7 @@ def fleet_migrate(
     *,
     ledger: Ledger = "",
     role: Annotated[str, typer.Option(help="The role as which nodes connect.")] = "muniment_node",
-) -> CommandAnswer:
+) -> Report:
     """Make the tables of a fleet, or bring them up to date; as the role that owns them."""
     url, key = _database(ledger)
     from muniment.fleet.schema import migrate, newest
@@ -100,17 +100,17 @@ def fleet_migrate(
     done = list(migrate(url, key, role))
     lines = [f"carried out {each}" for each in done]
     lines.append(f"the database has version {newest()}; nodes connect as {role}")
-    return CommandAnswer({"status": "migrated", "version": newest(), "done": done}, lines)
+    return Report({"status": "migrated", "version": newest(), "done": done}, lines)
 
 
 @command("no status")
-def fleet_status(*, ledger: Ledger = "") -> CommandAnswer:
+def fleet_status(*, ledger: Ledger = "") -> Report:
     """Show the nodes, how many homes and leases there are, and what waits since when."""
     url, _ = _database(ledger)
     from muniment.fleet.schema import status
 
     found = status(url)
-    return CommandAnswer(found, _status_lines(found))
+    return Report(found, _status_lines(found))
 
 
 def _status_lines(found: Mapping[str, Any]) -> Iterator[str]:
@@ -138,7 +138,7 @@ def fleet_home_add(
         str, typer.Option(help="Of what comes with it: owner, workspace, agent or external.")
     ] = "owner",
     ledger: Ledger = "",
-) -> CommandAnswer:
+) -> Report:
     """Make a home, if there is none of that name, and a token for it, which is shown once."""
     url, key = _database(ledger)
     from muniment.daemon.tokens import check_names
@@ -154,17 +154,17 @@ def fleet_home_add(
     is_new = homes.add_home(url, home)
     made = homes.add_token(url, key, home, name, clients, Trust(trust))
     told = f"{'made' if is_new else 'there is'} the home {home}; its token {name}, shown this once:"
-    return CommandAnswer({"home": home, "is_new": is_new, "name": name, "token": made}, [told, made])
+    return Report({"home": home, "is_new": is_new, "name": name, "token": made}, [told, made])
 
 
 @command("not listed")
-def fleet_home_list(*, ledger: Ledger = "") -> CommandAnswer:
+def fleet_home_list(*, ledger: Ledger = "") -> Report:
     """List the homes."""
     url, _ = _database(ledger)
     from muniment.fleet import homes
 
     found = list(homes.homes(url))
-    return CommandAnswer({"homes": found}, found)
+    return Report({"homes": found}, found)
 
 
 @command("not revoked")
@@ -173,13 +173,13 @@ def fleet_home_revoke(
     home: HomeName,
     token: Annotated[str, typer.Argument(metavar="NAME", help="A token of it; `owner`: that of its owner.")],
     ledger: Ledger = "",
-) -> CommandAnswer:
+) -> Report:
     """Make a token of a home invalid, from the next request on."""
     url, key = _database(ledger)
     from muniment.fleet import homes
 
     homes.revoke_token(url, key, home, token)
-    return CommandAnswer({"home": home, "revoked": token}, [f"revoked {token} of {home}"])
+    return Report({"home": home, "revoked": token}, [f"revoked {token} of {home}"])
 
 
 @command("not removed")
@@ -188,7 +188,7 @@ def fleet_home_remove(
     home: HomeName,
     yes: Annotated[bool, typer.Option("--yes", help="Really delete it.")] = False,
     ledger: Ledger = "",
-) -> CommandAnswer:
+) -> Report:
     """Delete a home with everything that is remembered in it, its history and its tokens."""
     url, _ = _database(ledger)
     from muniment.fleet import homes
@@ -196,4 +196,4 @@ def fleet_home_remove(
     if not yes:
         raise ConfigInvalid(f"this deletes everything that {printable(home)} remembers; say so with --yes")
     homes.remove_home(url, home)
-    return CommandAnswer({"removed": home}, [f"removed {home}"])
+    return Report({"removed": home}, [f"removed {home}"])

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
 
 import typer
 
-from muniment.cli.command import CommandAnswer, MemoryFlags, command, place_at
+from muniment.cli.command import Report, command, place_at
+from muniment.cli.options import MemoryFlags
 from muniment.cli.terminal import on_one_line, output, progress, say_notes
 from muniment.content.gates import decode, visible
 from muniment.errors import ConfigInvalid, MunimentError, NotFound
@@ -50,7 +51,7 @@ def ls(
     *,
     path: Annotated[str, typer.Argument(help="Scope or directory; all scopes if empty.")] = "",
     where: MemoryFlags,
-) -> CommandAnswer:
+) -> Report:
     """List the entries, with whatever cannot be read or named."""
     with place_at(where, reads=True) as place:
         below = canonicalise(path.removesuffix("/"), place.policy.scopes) if path else None
@@ -62,7 +63,7 @@ def ls(
         if below is not None and below.rel and not any(each.entries or each.odd for each in found):
             raise NotFound(f"nothing is remembered at {below.text}")
         missing = [scope for scope in place.policy.scopes if scope not in place.roots]
-    return CommandAnswer(lambda: _listing(found), _listing_lines(found, missing))
+    return Report(lambda: _listing(found), _listing_lines(found, missing))
 
 
 def _listed(place: Place, bound: BoundRoot, below: RelPath) -> _ScopeListing:
@@ -133,7 +134,7 @@ def show(
         ),
     ],
     where: MemoryFlags,
-) -> CommandAnswer | None:
+) -> Report | None:
     """Print an entry."""
     named, at, task = path.rpartition("@")
     if not at or task.endswith(FILE_SUFFIX):  # A file may have an @ in its name.
@@ -148,11 +149,11 @@ def show(
             data = place.roots[found.scope].root.read_bytes(found)
     if data is None:
         removed = f"{task} removed {found.text}"
-        return CommandAnswer({"path": found.text, "content": None, "task": task}, problems=[removed])
+        return Report({"path": found.text, "content": None, "task": task}, problems=[removed])
     text = decode(data)
     if where["json"] or sys.stdout.isatty():  # On a terminal everything invisible is made visible.
         document = {"path": found.text, "content": text} | ({"task": task} if task else {})
-        return CommandAnswer(document, [visible(text).removesuffix("\n")])
+        return Report(document, [visible(text).removesuffix("\n")])
     with output():
         sys.stdout.buffer.write(text.encode())
     return None
@@ -162,7 +163,7 @@ def show(
 
 
 @command("not rebuilt")
-def index_rebuild(*, where: MemoryFlags) -> CommandAnswer:
+def index_rebuild(*, where: MemoryFlags) -> Report:
     """Write the index of every scope anew from its entries."""
     from muniment.store.upkeep import rebuild, verify
 
@@ -184,7 +185,7 @@ def index_rebuild(*, where: MemoryFlags) -> CommandAnswer:
 
 
 @command("not verified")
-def index_verify(*, where: MemoryFlags) -> CommandAnswer:
+def index_verify(*, where: MemoryFlags) -> Report:
     """Compare every index with its entries; exit 1 if one differs."""
     from muniment.store.upkeep import verify, view_of
 
@@ -203,8 +204,8 @@ def _problems(checks: Iterable[IndexCheck]) -> list[str]:
     return [problem for check in checks for problem in check.problems]
 
 
-def _checked(notes: list[str], problems: list[str], done: str) -> CommandAnswer:
-    return CommandAnswer(
+def _checked(notes: list[str], problems: list[str], done: str) -> Report:
+    return Report(
         {"correct": not problems, "problems": problems, "notes": notes},
         [] if problems else [f"the indexes are {done}"],
         notes,
@@ -221,7 +222,7 @@ def edit(
     *,
     path: Annotated[str, typer.Argument(help="An entry, such as user/editor/dark-mode.md.")],
     where: MemoryFlags,
-) -> CommandAnswer:
+) -> Report:
     """Open an entry in your editor, and commit it as yours when you close it."""
     from muniment.jobs.edit import check_editable, edited
 
@@ -236,14 +237,14 @@ def edit(
         after = _after_editing(editor, copy)
         if after == before:
             shutil.rmtree(directory)
-            return CommandAnswer({"task_id": None, "path": found.text, "notes": []}, ["nothing was changed"])
+            return Report({"task_id": None, "path": found.text, "notes": []}, ["nothing was changed"])
         try:
             run, done = edited(place, found, before, after)
         except MunimentError:
             say_notes([f"what you wrote is kept in {copy}"])
             raise
         shutil.rmtree(directory)
-    return CommandAnswer(
+    return Report(
         {"task_id": run.task, "path": found.text, "notes": list(done.notes)},
         [f"saved (changed): {on_one_line(found.text)}", f"  to take it back: muniment undo {run.task}"],
         done.notes,

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from muniment.cli.command import CommandAnswer, MemoryFlags, command, place_at, settings_of
+from muniment.cli.command import Report, command, place_at, settings_of
+from muniment.cli.options import MemoryFlags
 from muniment.cli.terminal import (
     EXIT_CANCELLED,
     EXIT_FAILED,
@@ -51,7 +52,7 @@ def history(
     *,
     path: Annotated[str, typer.Argument(help="An entry, folder or scope; everything if empty.")] = "",
     where: MemoryFlags,
-) -> CommandAnswer:
+) -> Report:
     """List what was committed, the newest first."""
     from muniment.jobs.review import STATES, history_of
     from muniment.store.ledger import MAX_STEPS
@@ -64,7 +65,7 @@ def history(
     if len(steps) == MAX_STEPS:
         lines.append(f"these are the newest {MAX_STEPS}; name a path to see older ones of it")
     told = {"steps": [asdict(step) for step in steps], "complete": len(steps) < MAX_STEPS}
-    return CommandAnswer(told | ({"edited_by_hand": True} if is_edited else {}), lines)
+    return Report(told | ({"edited_by_hand": True} if is_edited else {}), lines)
 
 
 def _is_edited(place: Place, unsafe_path: str) -> bool:
@@ -92,13 +93,13 @@ def why(
     *,
     path: Annotated[str, typer.Argument(help="An entry, such as user/editor/dark-mode.md.")],
     where: MemoryFlags,
-) -> CommandAnswer:
+) -> Report:
     """Say where an entry comes from, and whether it was edited by hand since."""
     from muniment.jobs.review import why_of
 
     with place_at(where) as place:
         found = why_of(place, path)
-    return CommandAnswer(found.as_json, _why_lines(found))
+    return Report(found.as_json, _why_lines(found))
 
 
 def _why_lines(found: Why) -> Iterator[str]:
@@ -121,7 +122,7 @@ def undo(
     *,
     task: Annotated[str, typer.Argument(help="The id of a task, as `history` shows it.")],
     where: MemoryFlags,
-) -> CommandAnswer:
+) -> Report:
     """Take back what a task did; refused where its files were changed since."""
     from muniment.jobs import review
 
@@ -129,7 +130,7 @@ def undo(
         result = review.undo(task, place, cancel=cancel)
     lines = [f"undone ({_WORDS[change.kind]}): {on_one_line(change.path)}" for change in result.changes]
     lines += [f"  to have it again: muniment undo {result.task_id}"] if result.error is None else []
-    return CommandAnswer(result.as_json, lines, result.notes, error=result.error)
+    return Report(result.as_json, lines, result.notes, error=result.error)
 
 
 # -- review ------------------------------------------------------------------------------------------
@@ -140,7 +141,7 @@ ReviewId = Annotated[str, typer.Argument(metavar="ID", help="As `review list` sh
 
 
 @command("not listed")
-def review_list(*, where: MemoryFlags) -> CommandAnswer:
+def review_list(*, where: MemoryFlags) -> Report:
     """List what waits."""
     from muniment.jobs.review import waiting
     from muniment.store.review import pending
@@ -148,7 +149,7 @@ def review_list(*, where: MemoryFlags) -> CommandAnswer:
     with place_at(where) as place:
         here = waiting(place)
         elsewhere = len(pending(place.state)) - len(here)
-    return CommandAnswer(
+    return Report(
         {"reviews": [_summary(each) for each in here], "elsewhere": elsewhere}, _waiting(here, elsewhere)
     )
 
@@ -165,14 +166,14 @@ def _waiting(here: Sequence[Pending], elsewhere: int) -> Iterator[str]:
 
 
 @command("not shown")
-def review_show(*, review_id: ReviewId, where: MemoryFlags) -> CommandAnswer:
+def review_show(*, review_id: ReviewId, where: MemoryFlags) -> Report:
     """Show what waits: the whole text, with everything invisible made visible, and its digest."""
     from muniment.jobs import review
 
     with place_at(where) as place:
         shown = review.show(review_id, place)
     document = {"review_id": shown.review_id, "text": shown.text, "digest": shown.digest}
-    return CommandAnswer(document, [shown.text.removesuffix("\n")])
+    return Report(document, [shown.text.removesuffix("\n")])
 
 
 @command("not approved")
@@ -185,7 +186,7 @@ def review_approve(
         typer.Option(metavar="DIGEST", help="Approve exactly what `review show` showed with this."),
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Approve whatever it is now, unseen.")] = False,
-) -> CommandAnswer | int:
+) -> Report | int:
     """Commit what waits; on a terminal it is shown first, and you are asked."""
     from muniment.jobs import review
 
@@ -207,7 +208,7 @@ def review_approve(
 
 
 @command("not rejected")
-def review_reject(*, review_id: ReviewId, where: MemoryFlags) -> CommandAnswer:
+def review_reject(*, review_id: ReviewId, where: MemoryFlags) -> Report:
     """Decide that what waits is never committed."""
     from muniment.jobs import review
 
@@ -215,7 +216,7 @@ def review_reject(*, review_id: ReviewId, where: MemoryFlags) -> CommandAnswer:
         return _decided(review.reject(review_id, place, cancel=cancel))
 
 
-def _decided(done: Decided) -> CommandAnswer:
+def _decided(done: Decided) -> Report:
     from muniment.jobs.review import BECAME
 
     if done.task_id is None:
@@ -223,7 +224,7 @@ def _decided(done: Decided) -> CommandAnswer:
     else:
         lines = [f"approved ({BECAME[change.kind]}): {on_one_line(change.path)}" for change in done.changes]
         lines.append(f"  to take it back: muniment undo {done.task_id}")
-    return CommandAnswer(done.as_json, lines, done.notes)
+    return Report(done.as_json, lines, done.notes)
 
 
 def _summary(waiting: Pending) -> dict[str, object]:
@@ -265,7 +266,7 @@ def erase(
             metavar="FILE", help="Look for pieces of the text in this file (- for standard input) instead."
         ),
     ] = None,
-) -> CommandAnswer:
+) -> Report:
     """Erase an entry with its whole history, for good; or, with --verify, look for what is left of a text."""
     from muniment.store import erase as erasing
 
@@ -278,9 +279,9 @@ def erase(
         with cancel_on_interrupt() as cancel:
             if yes:
                 receipt = erasing.erase(target, _ground(place, cancel))
-                return CommandAnswer(receipt.as_json, _receipt_lines(receipt, target), receipt.notes)
+                return Report(receipt.as_json, _receipt_lines(receipt, target), receipt.notes)
             plan = erasing.plan(target, _ground(place, cancel))
-            return CommandAnswer(plan.as_json, _plan_lines(plan))
+            return Report(plan.as_json, _plan_lines(plan))
 
 
 def _ground(place: Place, cancel: Cancel | None) -> EraseGround:
@@ -291,7 +292,7 @@ def _ground(place: Place, cancel: Cancel | None) -> EraseGround:
     )
 
 
-def _left(found: Mapping[str, int], place: Place) -> CommandAnswer:
+def _left(found: Mapping[str, int], place: Place) -> Report:
     """What is left of a text, by the file of the state directory that holds it; exit 1 if there is any."""
     from muniment.store.erase import NOT_COVERED
     from muniment.store.tasks import RUN_BYTES
@@ -302,7 +303,7 @@ def _left(found: Mapping[str, int], place: Place) -> CommandAnswer:
         where = f"in {place.state.directory}; erase what wrote it, and delete copies of your own"
         problems, lines = [*problems, where], []
     document = {"left": found, "run_bytes": RUN_BYTES, "not_covered": NOT_COVERED}
-    return CommandAnswer(document, lines, problems=problems, code=EXIT_FAILED if found else 0)
+    return Report(document, lines, problems=problems, code=EXIT_FAILED if found else 0)
 
 
 def _plan_lines(plan: Plan) -> Iterator[str]:
@@ -351,7 +352,7 @@ def audit_verify(
         Path | None,
         typer.Option(metavar="FILE", help="Holds a head that `audit head` printed earlier, kept elsewhere."),
     ] = None,
-) -> CommandAnswer:
+) -> Report:
     """Check the whole chain; exit 1 if anything was edited, removed or cut."""
     from muniment.store.audit import verify
 
@@ -365,28 +366,28 @@ def audit_verify(
         "head": str(found.head),
     }
     if found.problems:
-        return CommandAnswer(document, problems=found.problems, code=EXIT_FAILED)
+        return Report(document, problems=found.problems, code=EXIT_FAILED)
     lines = [f"{found.records} records, none edited, removed or added by anybody without the key"]
     if kept is None:
         lines.append("that the ledger was not put back to an earlier copy, only --head-file shows")
-    return CommandAnswer(document, lines)
+    return Report(document, lines)
 
 
 @command("no head")
-def audit_head() -> CommandAnswer:
+def audit_head() -> Report:
     """Print the end of the chain, to be kept where nobody can change it with the ledger."""
     from muniment.store.audit import head
 
     with _state() as state:
         found = head(state)
-    return CommandAnswer({"head": str(found), "records": found.seq}, [str(found)])
+    return Report({"head": str(found), "records": found.seq}, [str(found)])
 
 
 @command("not shown")
 def audit_show(
     *,
     task: Annotated[str | None, typer.Option(help="Only the records of this task.")] = None,
-) -> CommandAnswer:
+) -> Report:
     """Print the records."""
     from muniment.store.audit import records
 
@@ -398,7 +399,7 @@ def audit_show(
         lines.append(on_one_line(f"{record.seq} {record.at} {record.kind} {record.task or '-'} {about}"))
     if not found:
         lines = ["no records" if task is None else "no records of this task; see: muniment history"]
-    return CommandAnswer({"records": [asdict(record) for record in found]}, lines)
+    return Report({"records": [asdict(record) for record in found]}, lines)
 
 
 @contextmanager

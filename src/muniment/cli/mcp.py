@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from muniment.cli.command import RunFlags, command, settings_of, trust_of
-from muniment.cli.options import Workspace
+from muniment.cli.command import command, settings_of, trust_of
+from muniment.cli.options import RunFlags, Workspace
 from muniment.cli.terminal import EXIT_FAILED
 from muniment.errors import ConfigInvalid
 from muniment.kernel.names import Trust

@@ -23,7 +23,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from muniment import events
-from muniment.cli.terminal import EXIT_FAILED, forget_key, on_one_line, say_notes
+from muniment.cli.command import model_of
+from muniment.cli.terminal import EXIT_FAILED, on_one_line, say_notes
 from muniment.cli.wire import BUSY, Wire
 from muniment.errors import ManagedMemoryUnavailable, MunimentError, PathEscape
 from muniment.kernel.names import Trust
@@ -104,12 +105,9 @@ class OpenedMemory:
 
     def model(self) -> Model:
         """What files facts."""
-        from muniment.opening import open_model
-
         with self._lock:
             if self._model is None:
-                self._model = self._opened.enter_context(open_model(self._settings(), os.environ))
-                forget_key()
+                self._model = self._opened.enter_context(model_of(self._settings()))
             return self._model
 
     def close(self) -> None:

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO, Final
 
 import typer
 
-from muniment.cli.command import CommandAnswer, MemoryFlags, command, place_at, settings_of
+from muniment.cli.command import Report, command, place_at, settings_of
+from muniment.cli.options import MemoryFlags
 from muniment.cli.terminal import EXIT_FAILED, cancel_on_interrupt, on_one_line, progress
 from muniment.errors import ConfigInvalid, PlatformUnsupported, printable
 from muniment.kernel.cancel import Patience
@@ -75,7 +76,7 @@ def import_(
     scope: Annotated[str | None, typer.Option(help="The one scope that it goes to.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Judge and report; write nothing.")] = False,
     where: MemoryFlags,
-) -> CommandAnswer:
+) -> Report:
     """Import the memory of another tool, or an export; what is there already is not written twice.
 
     Exit 1 if anything was refused; the rest is imported all the same.
@@ -95,7 +96,7 @@ def import_(
         request = ImportRequest(found, Trust(trust), scope, dry_run, to_make)
         with cancel_on_interrupt() as cancel, progress("importing", len(items)) as observe:
             result = bring_in(items, request, place, cancel=cancel, observe=observe)
-    return CommandAnswer(
+    return Report(
         result.as_json,
         _imported(result, path),
         result.notes,
@@ -152,7 +153,7 @@ def export(
     to: Annotated[str, typer.Option(metavar="FILE.tar|FILE.jsonl|-", help="A new file, or standard output.")],
     scope: Annotated[str | None, typer.Option(help="The one scope to export.")] = None,
     where: MemoryFlags,
-) -> CommandAnswer | None:
+) -> Report | None:
     """Write every entry, with where it comes from, to one file that `import` reads."""
     from muniment.jobs import exporting
 
@@ -167,7 +168,7 @@ def export(
         "  history and undo are not in it; for these: muniment backup FILE",
     ]
     document = {"file": to, "entries": done.entries, "notes": list(done.notes)}
-    return CommandAnswer(document, [] if to == "-" else lines, done.notes)
+    return Report(document, [] if to == "-" else lines, done.notes)
 
 
 @contextmanager
@@ -229,7 +230,7 @@ NOT_IN_IT: Final = (
 
 
 @command("not backed up", before=_require_links)
-def backup(*, file: Annotated[str, typer.Argument(help="A new file.")]) -> CommandAnswer:
+def backup(*, file: Annotated[str, typer.Argument(help="A new file.")]) -> Report:
     """Back up the whole home, as it is at one moment, while others go on: files, ledger, configuration."""
     import resource  # Windows has none.
 
@@ -265,11 +266,11 @@ def backup(*, file: Annotated[str, typer.Argument(help="A new file.")]) -> Comma
         f"  not in it: {NOT_IN_IT}",
         f"  the end of its records, to be kept elsewhere: {done.head}",
     ]
-    return CommandAnswer({"file": file, **_told(done), "not_in_it": NOT_IN_IT}, lines, done.notes)
+    return Report({"file": file, **_told(done), "not_in_it": NOT_IN_IT}, lines, done.notes)
 
 
 @command("not restored", before=_require_links)
-def restore(*, file: Annotated[Path, typer.Argument(help="What `backup` wrote.")]) -> CommandAnswer:
+def restore(*, file: Annotated[Path, typer.Argument(help="What `backup` wrote.")]) -> Report:
     """Make the home of a backup, once all of it is checked; a home that holds anything is left alone."""
     from muniment.store import backup as backing
 
@@ -286,7 +287,7 @@ def restore(*, file: Annotated[Path, typer.Argument(help="What `backup` wrote.")
         lies = home / "restored" / scope
         lines.append(on_one_line(f"  {scope} lay outside the home; it is in {lies} now"))
     lines.append(f"  compare the end of its records with what you kept: {done.head}")
-    return CommandAnswer({"home": str(home), **_told(done)}, lines, done.notes)
+    return Report({"home": str(home), **_told(done)}, lines, done.notes)
 
 
 def _stepping(observe: Callable[[int], None], cancel: Cancel) -> Callable[[int], None]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypedDict
 
 import typer
 
@@ -65,6 +65,36 @@ Expires = Annotated[
     str | None, typer.Option(metavar="DATE|30d", help="When it ends, if its words do not say so.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")]
+
+
+class MemoryFlags(TypedDict):
+    """Which memory a command means, and who is told of it."""
+
+    workspace: Workspace
+    policy: PolicyName
+    root: Roots
+    json: Json
+
+
+class ModelFlags(TypedDict):
+    """What a command line says of its model; None where it does not."""
+
+    model: ModelName
+    base_url: BaseUrl
+    api_key_file: ApiKeyFile
+    protocol: ProtocolName
+
+
+class _RootFlags(TypedDict):
+    policy: PolicyName
+    root: Roots
+    symlinks: Symlinks
+
+
+class RunFlags(_RootFlags, ModelFlags):
+    """What a command line says in the place of the configuration."""
+
+    on_model_failure: OnModelFailure
 
 
 class ToolName(StrEnum):

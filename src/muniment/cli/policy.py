@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from muniment.cli.command import CommandAnswer, command, settings_of
+from muniment.cli.command import Report, command, settings_of
 from muniment.cli.options import Json
 from muniment.cli.terminal import EXIT_FAILED, coloured, on_one_line, output, read_named
 from muniment.content.gates import one_line, visible
@@ -202,19 +202,19 @@ def policy_show(
         bool, typer.Option("--normal", help="What it comes to, as the text whose SHA-256 is its digest.")
     ] = False,
     json: Json = False,
-) -> CommandAnswer | None:
+) -> Report | None:
     """Print a policy."""
     if effective and normal:
         raise typer.BadParameter("choose one of --effective and --normal")
     loaded = _loaded(policy)
     if effective:
         whole = {**_named(loaded), **document(loaded)}
-        return CommandAnswer(whole, map(visible, lines(loaded.policy, whole)))
+        return Report(whole, map(visible, lines(loaded.policy, whole)))
     if not normal:
         text = loaded.files[0].text
-        return CommandAnswer({**_named(loaded), "text": text}, map(visible, text.splitlines()))
+        return Report({**_named(loaded), "text": text}, map(visible, text.splitlines()))
     if json:
-        return CommandAnswer({**_named(loaded), "normal": loaded.policy.text})
+        return Report({**_named(loaded), "normal": loaded.policy.text})
     with output():  # Every character of it prints.
         sys.stdout.buffer.write(loaded.policy.text.encode())
     return None
@@ -227,7 +227,7 @@ def policy_lock(
     check: Annotated[
         bool, typer.Option("--check", help="Write nothing; exit 1 if the lock is stale.")
     ] = False,
-) -> CommandAnswer:
+) -> Report:
     """Pin the policies of a folder to their digests."""
     from muniment.policy.family import LOCK_NAME, render_lock
 
@@ -238,7 +238,7 @@ def policy_lock(
     if not check and not is_current:
         _write(path, render_lock(digests).encode())
     changes = _changes(old or {}, digests)
-    return CommandAnswer(
+    return Report(
         {
             "status": "locked" if not check else "current" if is_current else "stale",
             "lock": str(path),
@@ -260,7 +260,7 @@ def policy_sign(
     *,
     policy: PolicyArgument,
     key: Annotated[Path, typer.Option(metavar="FILE", help="A private key for ssh-keygen.")],
-) -> CommandAnswer:
+) -> Report:
     """Sign a policy with ssh-keygen, into a file beside it."""
     from muniment.signatures import sign, signature_path, statement
 
@@ -268,7 +268,7 @@ def policy_sign(
     path = signature_path(loaded.files[0])
     _write(path, sign(statement(loaded.policy), key))
     document = {"status": "signed", **_named(loaded), "signature": str(path)}
-    return CommandAnswer(document, [on_one_line(f"signed {loaded.policy.label}: {path}")])
+    return Report(document, [on_one_line(f"signed {loaded.policy.label}: {path}")])
 
 
 @command("not verified")
@@ -281,7 +281,7 @@ def policy_verify(
             metavar="FILE", help="Who may sign (ssh-keygen's ALLOWED SIGNERS).", show_default="as configured"
         ),
     ] = None,
-) -> CommandAnswer:
+) -> Report:
     """Say who has signed a policy."""
     from muniment.signatures import verify_policy
 
@@ -293,7 +293,7 @@ def policy_verify(
     loaded = _loaded(policy)
     signer = verify_policy(loaded, allowed)
     document = {"status": "verified", **_named(loaded), "signer": signer}
-    return CommandAnswer(document, [on_one_line(f"{loaded.policy.label} is signed by {signer}")])
+    return Report(document, [on_one_line(f"{loaded.policy.label} is signed by {signer}")])
 
 
 def _loaded(policy: str) -> Loaded:
@@ -432,7 +432,7 @@ def place_of(files: Iterable[PolicyText], layer: str, kind: str, rule: str, patt
 
 
 @command("not examined")
-def policy_lint(*, policies: Policies) -> CommandAnswer:
+def policy_lint(*, policies: Policies) -> Report:
     """Say what is wrong with policies, or risky.
 
     Each finding has a line and a fix. Exit 1 if one of the policies is unfit.
@@ -443,7 +443,7 @@ def policy_lint(*, policies: Policies) -> CommandAnswer:
     found = {policy: lint(policy, policies_dir=folder) for policy in policies}
     errors = sum(each.is_error for findings in found.values() for each in findings)
     shown = {policy: [asdict(each) for each in findings] for policy, findings in found.items()}
-    return CommandAnswer(
+    return Report(
         {"status": "unfit" if errors else "fit", "findings": shown},
         _lint_lines(found),
         code=EXIT_FAILED if errors else 0,
@@ -490,7 +490,7 @@ def policy_explain(
     policy: PolicyArgument,
     verb: Annotated[str, typer.Argument(help="list, read, create, modify, delete, or removal (by code).")],
     path: Annotated[str, typer.Argument(help="As a model would write it, such as user/editor.md.")],
-) -> CommandAnswer:
+) -> Report:
     """Say what a policy answers to a request, and why.
 
     Also which rules were consulted, and what the model and the operator are told.
@@ -502,7 +502,7 @@ def policy_explain(
     explained = explain(loaded.policy, act, path)
     named = {"policy": loaded.policy.name, "digest": loaded.policy.digest}
     told = {"status": "explained", **named, **_explained(loaded, explained)}
-    return CommandAnswer(told, _explained_lines(loaded, explained))
+    return Report(told, _explained_lines(loaded, explained))
 
 
 def _act(verb: str) -> Act:
@@ -565,7 +565,7 @@ def _why(loaded: Loaded, layer: str, kind: str, rule: str) -> str:
 
 
 @command("not tested")
-def policy_test(*, policies: Policies) -> CommandAnswer:
+def policy_test(*, policies: Policies) -> Report:
     """Run inline tests, and try to fool them.
 
     Each rule is weakened to see whether they notice. Exit 1 if they fail, or do not notice.
@@ -579,7 +579,7 @@ def policy_test(*, policies: Policies) -> CommandAnswer:
         failed = list(failed_tests(loaded.files[0], loaded.policy))
         results.append((loaded, failed, [] if failed else list(mutants(loaded))))
     is_good = all(not failed and not _missed(made) for _, failed, made in results)
-    return CommandAnswer(
+    return Report(
         {"status": "passed" if is_good else "failed", "policies": [_result(*each) for each in results]},
         (line for each in results for line in _result_lines(*each)),
         code=0 if is_good else EXIT_FAILED,
@@ -637,7 +637,7 @@ def policy_prove(
         str, typer.Argument(help="A file of invariants, such as policies/invariants.toml.")
     ],
     policies: Policies,
-) -> CommandAnswer:
+) -> Report:
     """Prove invariants, or refute them by a path.
 
     Exit 0 only if all are proved for all policies.
@@ -652,7 +652,7 @@ def policy_prove(
     found = {policy: proofs.prove(asked, load_for_review(policy).policy) for policy in policies}
     is_proved = all(each.status == "proved" for findings in found.values() for each in findings)
     shown = {policy: [asdict(each) for each in findings] for policy, findings in found.items()}
-    return CommandAnswer(
+    return Report(
         {"status": "proved" if is_proved else "not proved", "findings": shown},
         (
             line
@@ -700,7 +700,7 @@ def policy_diff(
     accepted: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Where agreed widenings stand, such as WIDENINGS.md.")
     ] = None,
-) -> CommandAnswer:
+) -> Report:
     """Prove that NEW grants no more than OLD.
 
     Or show the shortest path on which it does, with the rule. Exit 0 only if it is proved or accepted.
@@ -718,7 +718,7 @@ def policy_diff(
         where = accepted or "a file that you name with --accepted"
         told += [coloured(f"to accept it, add to {where}, with who agreed and why:", "yellow")]
         told += [f"## {entry_for(before, after)}"]
-    return CommandAnswer(
+    return Report(
         _document(before, after, found, is_accepted=is_accepted),
         told,
         code=0 if found.verdict == "proved" or is_accepted else EXIT_FAILED,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from muniment.cli.command import CommandAnswer, command, settings_of
+from muniment.cli.command import Report, command, settings_of
 from muniment.cli.options import Json
 from muniment.cli.terminal import is_asked_on_terminal, on_one_line, say
 from muniment.errors import ConfigInvalid, MunimentError
@@ -86,7 +86,7 @@ def _answer(question: str) -> str | None:
 
 
 @command("not listed")
-def projects_list() -> CommandAnswer:
+def projects_list() -> Report:
     """List the projects: how many entries, where they lie, from where they were cloned."""
     from muniment.projects import recorded_and_not
 
@@ -96,7 +96,7 @@ def projects_list() -> CommandAnswer:
     lines = [line for each in documents for line in _lines(each)]
     if not found:
         lines = ["no projects yet; one begins with the first fact that is remembered in a repository"]
-    return CommandAnswer({"projects": documents}, lines)
+    return Report({"projects": documents}, lines)
 
 
 def _lines(project: dict[str, Any]) -> Iterator[str]:
@@ -113,7 +113,7 @@ def _lines(project: dict[str, Any]) -> Iterator[str]:
 
 
 @command("not linked")
-def projects_link(*, project: ProjectName, directory: Directory = Path()) -> CommandAnswer:
+def projects_link(*, project: ProjectName, directory: Directory = Path()) -> Report:
     """Have this repository use the memory of a project. Nothing is merged, nothing deleted."""
     from muniment.projects import find_project, link, named, read_projects
 
@@ -123,7 +123,7 @@ def projects_link(*, project: ProjectName, directory: Directory = Path()) -> Com
     known = read_projects(home)[project_id]
     uses = f"linked: {before.checkout.place} uses the memory of {known.name} ({project_id})"
     is_another = before.is_bound and before.id != project_id
-    return CommandAnswer(
+    return Report(
         {"status": "linked", **_document(home, project_id, known)},
         [on_one_line(uses), *(_left(home, before, find_project(home, directory)) if is_another else ())],
         _of_daemon(home),
@@ -131,7 +131,7 @@ def projects_link(*, project: ProjectName, directory: Directory = Path()) -> Com
 
 
 @command("not unlinked")
-def projects_unlink(*, directory: Directory = Path()) -> CommandAnswer:
+def projects_unlink(*, directory: Directory = Path()) -> Report:
     """Give this repository a memory of its own from now on; the one that it had stays where it is."""
     from muniment.projects import find_project, read_projects, unlink
 
@@ -142,7 +142,7 @@ def projects_unlink(*, directory: Directory = Path()) -> CommandAnswer:
         lines += _left(home, before, find_project(home, directory))
         lines += [f"  to take it up again: muniment projects link {before.id}"]
     document = {"status": "unlinked", **_document(home, project_id, read_projects(home)[project_id])}
-    return CommandAnswer(document, lines, _of_daemon(home))
+    return Report(document, lines, _of_daemon(home))
 
 
 @command("not renamed")
@@ -150,7 +150,7 @@ def projects_rename(
     *,
     project: ProjectName,
     name: Annotated[str, typer.Argument(metavar="NEW-NAME", help="What people are to call it.")],
-) -> CommandAnswer:
+) -> Report:
     """Call a project by another name; its id and its directory stay."""
     from muniment.projects import named, read_projects, rename
 
@@ -158,7 +158,7 @@ def projects_rename(
     project_id = named(read_projects(home), home, project)
     rename(home, project_id, name)
     document = {"status": "renamed", **_document(home, project_id, read_projects(home)[project_id])}
-    return CommandAnswer(document, [on_one_line(f"renamed: {project_id} is called {name.strip()}")])
+    return Report(document, [on_one_line(f"renamed: {project_id} is called {name.strip()}")])
 
 
 @command("nothing was changed")
@@ -173,7 +173,7 @@ def init(
     ] = False,
     home: Annotated[bool, typer.Option("--home", help="The other way: keep it in the home again.")] = False,
     json: Json = False,
-) -> CommandAnswer:
+) -> Report:
     """Keep the memory of this project inside its repository, where git takes it along."""
     from muniment.projects import bind_checkout, check_inside, keep_inside
 
@@ -197,7 +197,7 @@ def init(
         lines.append("  commit it with git, but for what is made from it; in .gitignore:")
         kinds = ("MEMORY.md", "index/", "**/.muniment-*")
         lines += ["  " + on_one_line(f"/{inside}/{pattern}") for pattern in kinds]
-    return CommandAnswer({"status": "kept", "memory": str(memory), **document}, lines, _of_daemon(at))
+    return Report({"status": "kept", "memory": str(memory), **document}, lines, _of_daemon(at))
 
 
 # -- how ---------------------------------------------------------------------------------------------

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 import typer
 
-from muniment.cli.command import CommandAnswer, MemoryFlags, command, place_at
+from muniment.cli.command import Report, command, place_at
+from muniment.cli.options import MemoryFlags
 from muniment.cli.terminal import on_one_line, print_document
 from muniment.content.gates import visible
 from muniment.errors import ConfigInvalid, InvalidScope, MunimentError
@@ -94,7 +95,7 @@ def recall(
             help="Answer a coding tool's JSON event on standard input with what helps with its prompt.",
         ),
     ] = False,
-) -> CommandAnswer | int:
+) -> Report | int:
     """Recall what helps with a message.
 
     With --hook the exit code is 0 and an answer is there within 5 seconds, whatever goes wrong.
@@ -110,7 +111,7 @@ def recall(
         recalled = _recalled(recaller, query, terms, Patience(float("inf")))
     if recalled.error is not None:
         raise recalled.error
-    return CommandAnswer(recalled.as_json, _lines(recalled))
+    return Report(recalled.as_json, _lines(recalled))
 
 
 def _lines(recalled: Recalled) -> Iterator[str]:

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TextIO
 
 import typer
 
-from muniment.cli.command import CommandAnswer, RunFlags, command, flags_of
-from muniment.cli.options import Expires, Json, PolicyName, Roots, Symlinks, Workspace
-from muniment.cli.terminal import forget_key, say_notes
+from muniment.cli.command import Report, command, flags_of, forget_key
+from muniment.cli.options import Expires, Json, PolicyName, Roots, RunFlags, Symlinks, Workspace
+from muniment.cli.terminal import say_notes
 from muniment.content.gates import one_line, visible
 from muniment.errors import ConfigInvalid, InvalidContent
 from muniment.kernel.names import Enforcement
@@ -146,7 +146,7 @@ def remember(  # noqa: PLR0913  every argument is an option of the command
     detail: Annotated[bool, typer.Option("--detail", help="Print the model's last words, as data.")] = False,
     expires: Expires = None,
     json: Json = False,
-) -> CommandAnswer:
+) -> Report:
     """Remember a fact."""
     from muniment import api
     from muniment.cancelling import Cancel
@@ -181,7 +181,7 @@ def remember(  # noqa: PLR0913  every argument is an option of the command
                 result = memory.attempt(request, cancel=cancel, observe=observe, witness=witness)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # What is done is done; it only remains to say so.
     say_notes(result.notes)
-    return CommandAnswer(result.as_json, _lines(result), error=result.error)
+    return Report(result.as_json, _lines(result), error=result.error)
 
 
 def _read_fact(argument: str) -> str:

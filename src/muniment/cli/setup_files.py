@@ -9,6 +9,7 @@ F3 A file is replaced whole, by a rename, with its owner, group, mode and extend
    microseconds, is lost.
 F4 What a file held is kept in `$MUNIMENT_HOME/setup`, readable by this user alone, until it is put back.
 
+Apart from `setup`: what is done to files of other programs is reviewed by itself.
 Attacked by `tests/surface/cli/test_setup.py`.
 """
 

@@ -63,7 +63,7 @@ TABLE: Final[dict[str, CommandRow]] = {
         is_traced=True,
     ),
     "ui": CommandRow(
-        "Show the memory on a page: search it, see where it comes from, review, edit, undo.", "ui"
+        "Show the memory on a page: search it, see where it comes from, review, edit, undo.", "daemon"
     ),
     "acp": CommandRow(
         "Answer a host that speaks the Agent Client Protocol, on standard input and output, until its end.",
@@ -138,7 +138,7 @@ TABLE: Final[dict[str, CommandRow]] = {
         "Put the MCP server and the recall hook into the settings of a coding tool.", "setup"
     ),
     "completion": CommandRow("Print what lets a shell complete commands and options.", "completion"),
-    "uninstall": CommandRow("Take Muniment out of the coding tools; the memory stays.", "uninstall"),
+    "uninstall": CommandRow("Take Muniment out of the coding tools; the memory stays.", "setup"),
     "projects": CommandRow("Which memory belongs to which repository."),
     "projects list": CommandRow(
         "List the projects: how many entries, where they lie, from where they were cloned.", "projects"

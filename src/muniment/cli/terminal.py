@@ -8,7 +8,7 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
@@ -159,6 +159,34 @@ def progress(what: str, total: int | None = None) -> Iterator[Callable[[int], No
         yield lambda steps: shown.advance(task, steps)
 
 
+# -- tables ------------------------------------------------------------------------------------------
+
+
+def draw(
+    tables: Iterable[tuple[Sequence[str], Iterable[tuple[Sequence[str], str | None]]]], above: str = ""
+) -> None:
+    """Draw tables on a terminal.
+
+    Args:
+        tables: of each its heads, and its rows with their styles.
+        above: a line above them.
+
+    Cost: `rich` is loaded, some 100 ms.
+    """
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(markup=False, highlight=False, emoji=False)
+    with output():
+        if above:
+            console.print(above)
+        for heads, rows in tables:
+            table = Table(*heads)
+            for row, style in rows:
+                table.add_row(*row, style=style)
+            console.print(table)
+
+
 # -- questions ---------------------------------------------------------------------------------------
 #
 # What a person is asked.
@@ -209,38 +237,20 @@ def read_named(path: Path, limit: int) -> bytes:
 
 
 @contextmanager
+def on_signals(act: Callable[..., object] | signal.Handlers, *numbers: signal.Signals) -> Iterator[None]:
+    """Have signals call this for the time of the block; `SIG_DFL`: they end the process, even in a wait."""
+    before = {number: signal.signal(number, act) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, old in before.items():
+            signal.signal(number, old)
+
+
+@contextmanager
 def cancel_on_interrupt() -> Iterator[Cancel]:
     """A token that Ctrl-C sets, for the time of the block."""
     from muniment.cancelling import Cancel
 
-    with Cancel() as cancel:
-        before = signal.signal(signal.SIGINT, lambda *_: cancel.set())
-        try:
-            yield cancel
-        finally:
-            signal.signal(signal.SIGINT, before)
-
-
-@contextmanager
-def end_on_interrupt() -> Iterator[None]:
-    """Ctrl-C ends the process as SIGTERM does, for the time of the block: at once, also where it waits."""
-    before = signal.signal(signal.SIGINT, signal.SIG_DFL)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
-# -- model -------------------------------------------------------------------------------------------
-#
-# The key of a model out of the environment, once it has been read.
-
-
-def forget_key() -> None:
-    """Take the key out of the environment, so that no process that is started from now on inherits it.
-
-    The program owns its environment; the library does not, and leaves that of its caller alone.
-    """
-    from muniment.settings import KEY_VARIABLE
-
-    os.environ.pop(KEY_VARIABLE, None)
+    with Cancel() as cancel, on_signals(lambda *_: cancel.set(), signal.SIGINT):
+        yield cancel

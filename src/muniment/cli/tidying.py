@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -10,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from muniment.cli.command import CommandAnswer, MemoryFlags, ModelFlags, command, place_at, settings_of
-from muniment.cli.terminal import cancel_on_interrupt, forget_key, on_one_line, progress
+from muniment.cli.command import Report, command, model_of, place_at, settings_of
+from muniment.cli.options import MemoryFlags, ModelFlags
+from muniment.cli.terminal import cancel_on_interrupt, on_one_line, progress
 from muniment.content.gates import visible
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def forget(
     where: MemoryFlags,
     flags: ModelFlags,
     yes: Annotated[bool, typer.Option("--yes", help="Do it; else it is only shown what would go.")] = False,
-) -> CommandAnswer:
+) -> Report:
     """Forget an entry, or what these words describe; `undo` brings it back until it is erased."""
     from muniment.jobs import forget as job
     from muniment.jobs.request import ForgetRequest
@@ -50,7 +50,7 @@ def dream(
     where: MemoryFlags,
     flags: ModelFlags,
     yes: Annotated[bool, typer.Option("--yes", help="Do it; else it is only shown what would be.")] = False,
-) -> CommandAnswer:
+) -> Report:
     """Tidy the memory: merge what says the same, remove what has expired, count the rest."""
     from muniment.jobs import dream as job
     from muniment.jobs.request import DreamRequest
@@ -69,21 +69,18 @@ def _at_work(where: MemoryFlags, flags: ModelFlags, *, yes: bool) -> Iterator[tu
         flags: which model it names.
         yes: it may be written, and so a history is kept where there was none.
     """
-    from muniment.opening import open_model
-
     settings = settings_of(where, flags)
     with (
         place_at(where, settings=settings, create=yes) as place,
-        open_model(settings, os.environ) as model,
+        model_of(settings) as model,
         cancel_on_interrupt() as cancel,
     ):
-        forget_key()
         yield place, model, cancel
 
 
-def _answer(result: ForgetResult | DreamResult, lines: Iterable[str]) -> CommandAnswer:
+def _answer(result: ForgetResult | DreamResult, lines: Iterable[str]) -> Report:
     told = lines if result.error is None else ()
-    return CommandAnswer(result.as_json, told, result.notes, error=result.error)
+    return Report(result.as_json, told, result.notes, error=result.error)
 
 
 def _forgotten(result: ForgetResult) -> Iterator[str]:

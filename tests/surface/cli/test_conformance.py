@@ -90,7 +90,7 @@ def test_on_a_terminal_a_drawn_row_shows_what_is_bad_and_progress_is_told(munime
     monkeypatch.setattr("muniment.testing.conformance.examine", examine)
     done = muniment("conformance", "--case=ok-edit", COLUMNS="200")
     assert ("━━┳━━" in done.stdout, "1 escaped*" in done.stdout) == (True, True)
-    assert done.stderr == "\r1 of 2 cases\r\033[K"
+    assert ("trying" in done.stderr, "1/2" in done.stderr) == (True, True)
 
 
 def test_what_stands_in_the_way_is_told(muniment, monkeypatch):
