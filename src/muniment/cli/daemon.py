@@ -37,7 +37,6 @@ from muniment.cli.terminal import (
     say_notes,
 )
 from muniment.errors import Cancelled, ConfigInvalid, DeadlineExceeded, MunimentError, printable
-from muniment.kernel.cancel import Patience
 
 if TYPE_CHECKING:
     import asyncio
@@ -496,6 +495,8 @@ class _Output:
                 events.emit("host_gone", problem=type(error).__name__)
 
     def _write(self, line: bytes) -> None:
+        from muniment.kernel.cancel import Patience
+
         patience = Patience(time.monotonic() + SEND_SECONDS)
         left = memoryview(line)
         while left:
@@ -524,6 +525,7 @@ def _session(settings: Settings, directory: Path, send: _Output, stop: Cancel) -
 
 def _converse(session: HostSession, incoming: int, stop: Cancel) -> None:
     from muniment.daemon.acp import Lines
+    from muniment.kernel.cancel import Patience
 
     lines = Lines()
     while True:

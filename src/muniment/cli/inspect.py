@@ -20,7 +20,6 @@ from muniment.cli.options import MemoryFlags
 from muniment.cli.terminal import on_one_line, output, progress, say_notes
 from muniment.content.gates import decode, visible
 from muniment.errors import ConfigInvalid, MunimentError, NotFound
-from muniment.kernel.cancel import Patience
 from muniment.kernel.names import RelPath, Scope
 from muniment.kernel.path import FILE_SUFFIX, canonicalise
 
@@ -165,6 +164,7 @@ def show(
 @command("not rebuilt")
 def index_rebuild(*, where: MemoryFlags) -> Report:
     """Write the index of every scope anew from its entries."""
+    from muniment.kernel.cancel import Patience
     from muniment.store.upkeep import rebuild, verify
 
     patience = Patience(time.monotonic() + REBUILD_SECONDS)

@@ -26,7 +26,6 @@ from muniment.cli.terminal import (
     says_yes,
 )
 from muniment.errors import ConfigInvalid, Erased, NotFound, ToolError
-from muniment.kernel.cancel import Patience
 from muniment.kernel.names import MAX_FILE_BYTES
 from muniment.kernel.path import FILE_SUFFIX
 
@@ -285,6 +284,7 @@ def erase(
 
 
 def _ground(place: Place, cancel: Cancel | None) -> EraseGround:
+    from muniment.kernel.cancel import Patience
     from muniment.store.erase import EraseGround
 
     return EraseGround(

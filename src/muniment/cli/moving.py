@@ -21,7 +21,6 @@ from muniment.cli.command import Report, command, place_at, settings_of
 from muniment.cli.options import MemoryFlags
 from muniment.cli.terminal import EXIT_FAILED, cancel_on_interrupt, on_one_line, progress
 from muniment.errors import ConfigInvalid, PlatformUnsupported, printable
-from muniment.kernel.cancel import Patience
 from muniment.kernel.names import Scope, Trust
 from muniment.portable import IS_WINDOWS
 
@@ -234,6 +233,7 @@ def backup(*, file: Annotated[str, typer.Argument(help="A new file.")]) -> Repor
     """Back up the whole home, as it is at one moment, while others go on: files, ledger, configuration."""
     import resource  # Windows has none.
 
+    from muniment.kernel.cancel import Patience
     from muniment.opening import open_state
     from muniment.store.backup import SCRATCH, back_up
 
@@ -292,6 +292,7 @@ def restore(*, file: Annotated[Path, typer.Argument(help="What `backup` wrote.")
 
 def _stepping(observe: Callable[[int], None], cancel: Cancel) -> Callable[[int], None]:
     """Tells of each step, and ends with the token."""
+    from muniment.kernel.cancel import Patience
 
     def step(files: int) -> None:
         observe(files)

@@ -24,11 +24,11 @@ from muniment.cli.options import MemoryFlags
 from muniment.cli.terminal import on_one_line, print_document
 from muniment.content.gates import visible
 from muniment.errors import ConfigInvalid, InvalidScope, MunimentError
-from muniment.kernel.cancel import Patience
 from muniment.kernel.names import Digest, RelPath
 
 if TYPE_CHECKING:
     from muniment.jobs.place import Place
+    from muniment.kernel.cancel import Patience
     from muniment.recall.recaller import Recalled, Recaller
     from muniment.recall.search import EntryKey
 
@@ -100,6 +100,8 @@ def recall(
 
     With --hook the exit code is 0 and an answer is there within 5 seconds, whatever goes wrong.
     """
+    from muniment.kernel.cancel import Patience
+
     query, terms = " ".join(words or []), _RecallTerms(limit, budget, exclude or [], scope)
     if hook:
         if words or where["json"]:
@@ -132,6 +134,8 @@ def _answer_hook(where: MemoryFlags, terms: _RecallTerms) -> int:
     What a session was told is kept once the answer is printed: who is killed before may be told it again, and
     nobody misses what was never said. Why nothing could be recalled is said on standard error.
     """
+    from muniment.kernel.cancel import Patience
+
     answers: list[dict[str, Any]] = []
     reasons: list[str] = []
     printed: list[dict[str, Any]] = []

@@ -17,6 +17,7 @@ from kit.cli.launched import launch
 from kit.memories import make_roots, put
 from muniment.cli import recall
 from muniment.errors import DeadlineExceeded, ManagedMemoryUnavailable
+from muniment.kernel import cancel
 from muniment.kernel.cancel import Patience
 from muniment.kernel.root import OpenDirectory
 from muniment.projects import workspace_key
@@ -420,7 +421,7 @@ def test_what_was_not_answered_in_time_was_not_told(prompt, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(recall, "_recalled", slow)
         patch.setattr(recall, "HOOK_SECONDS", 0.05)
-        patch.setattr(recall, "Patience", lambda _: Patience(float("inf")))  # It does not notice.
+        patch.setattr(cancel, "Patience", lambda _: Patience(float("inf")))  # It does not notice.
         patch.setattr(recall, "AFTER_SECONDS", 0.0)
         assert prompt("one") == ""
         release.set()
