@@ -17,7 +17,7 @@ from pathlib import Path
 
 from muniment.kernel.binding import BoundRoot, bind
 from muniment.kernel.names import Digest, RelPath, Scope, Trust
-from muniment.store.catalog import View, refresh
+from muniment.store.catalog import Look, View
 from muniment.store.rows import Assessed
 from muniment.store.state import Database, open_catalog
 
@@ -67,7 +67,7 @@ def measure(catalog: Database, root: BoundRoot, top: Path) -> None:
     """Print a line for each thing that is done with the catalog."""
 
     def look(*, sweep: bool = False) -> View:
-        return refresh(catalog, "key", root, assess, basis="", sweep=sweep)
+        return View(catalog, "key", root, assess).refresh("", Look(sweep=sweep))
 
     report("build", milliseconds(look, 1))
     sweeps, walks = [], []

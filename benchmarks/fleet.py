@@ -61,7 +61,13 @@ from muniment.kernel.land import lock_roots  # noqa: E402
 from muniment.kernel.names import RelPath, Scope, Trust  # noqa: E402
 from muniment.kernel.path import CanonicalPath  # noqa: E402
 from muniment.kernel.write import replay  # noqa: E402
-from muniment.lane import Ended, Lane, LaneRunner, NewTask, Originator  # noqa: E402
+from muniment.lane import (  # noqa: E402
+    Ended,
+    Lane,
+    LaneRunner,
+    NewTask,
+    Writer,
+)
 from muniment.names import ContextMode  # noqa: E402
 from muniment.ownership import create_private_directory  # noqa: E402
 from muniment.policy.load import load_policy  # noqa: E402
@@ -70,9 +76,9 @@ from muniment.store.audit import timestamp  # noqa: E402
 from muniment.store.ledger import ChangeRow, CommitRow, Run, begin, finish, root_key  # noqa: E402
 from muniment.store.postgres import HomeLedger, LedgerPool  # noqa: E402
 from muniment.store.state import LedgerState, State  # noqa: E402
+from muniment.store.tasks import Originator  # noqa: E402
 from muniment.store.trust import stamp  # noqa: E402
 from muniment.store.upkeep import view_of  # noqa: E402
-from muniment.store.writer import Writer  # noqa: E402
 
 IDLE_SECONDS, REST_SECONDS = 3.0, 0.03
 ROUNDS, LANES, TASKS, AT_ONCE = 5, 8, 200, 8

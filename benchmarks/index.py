@@ -27,8 +27,8 @@ from muniment.kernel.path import fold
 from muniment.kernel.write import new_token, temporary_of_index
 from muniment.store.database import Database
 from muniment.store.index import IndexRow, entry_line
-from muniment.store.state import CATALOG_SCHEMA
-from muniment.store.upkeep import IndexPlan, plan_index, written
+from muniment.store.state import catalog_script
+from muniment.store.upkeep import IndexPlan, written
 
 ENTRIES = int(sys.argv[1]) if len(sys.argv) > 1 else 10_000
 ROUNDS = 9
@@ -57,7 +57,7 @@ class Memory:
         self.database = Database(base / "catalog.db", synchronous="NORMAL")
         self.second = 0
         with self.database.bare() as connection:
-            connection.executescript(CATALOG_SCHEMA)
+            connection.executescript(catalog_script())
         with self.database.transaction():
             for number in range(ENTRIES):
                 self.put(f"topic-{number // folder:04}/entry-{number:05}.md")
@@ -85,7 +85,7 @@ class Memory:
 
     def plan(self, *, whole: bool = False) -> IndexPlan:
         """What is to be written."""
-        return plan_index(self.database, self.root, View(), whole=whole)
+        return IndexPlan(self.database, self.root, View(), whole=whole)
 
     def write(self, plan: IndexPlan) -> None:
         """Carry it out."""

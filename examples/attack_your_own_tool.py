@@ -14,7 +14,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from muniment.testing.conformance import Outcome, outcome_of, select
+from muniment.testing.conformance import CaseOutcome, outcome_of, select
 from muniment.testing.corpus import Answer, Case, Committed, Inexpressible, Stage, load_corpus
 from muniment.testing.corpus.driver import drive
 from muniment.testing.corpus.running import run_driver
@@ -56,7 +56,7 @@ class MyTool:
 
 def main() -> None:
     """Run some cases in a process that may hang; print a line for each class and for all that left."""
-    corpus, tally, left = load_corpus(), Counter[tuple[str, Outcome]](), []
+    corpus, tally, left = load_corpus(), Counter[tuple[str, CaseOutcome]](), []
     cases = select(corpus, classes=CLASSES, ids=RACES)
     with tempfile.TemporaryDirectory() as scratch:
         me = [sys.executable, "-P", str(Path(__file__).resolve()), scratch]
@@ -64,10 +64,13 @@ def main() -> None:
     for case_id, case in cases.items():
         outcome = outcome_of(case, found[case_id])
         tally[case["class"], outcome] += 1
-        if outcome in {Outcome.ESCAPED, Outcome.LEAKED}:
+        if outcome in {CaseOutcome.ESCAPED, CaseOutcome.LEAKED}:
             left.append(f"{outcome}: {case_id}: {case['why']}")
     for name in (*CLASSES, "race"):
-        print(f"{name:17}", ", ".join(f"{tally[name, each]} {each}" for each in Outcome if tally[name, each]))
+        print(
+            f"{name:17}",
+            ", ".join(f"{tally[name, each]} {each}" for each in CaseOutcome if tally[name, each]),
+        )
     print("\n".join(left))
 
 

@@ -18,11 +18,15 @@ pytest_plugins = ["kit.doors", *(["threats.gate"] if sys.platform == "linux" els
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # Of what a shell runs behind `&`; programs inherit it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-settings.register_profile("quick", max_examples=20, deadline=None, derandomize=True)
+settings.register_profile("quick", max_examples=20, stateful_step_count=25, deadline=None, derandomize=True)
 settings.register_profile(
     "thorough", max_examples=200, deadline=None, suppress_health_check=list(HealthCheck)
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
+
+
+LONG = {f"test_{name}.py" for name in ("chaos", "corpus", "away", "core", "elsewhere", "store")}
+"""Files with a test that takes long: first, so that neither process waits at the end for the other."""
 
 
 def pytest_addoption(parser):
@@ -38,6 +42,7 @@ def pytest_ignore_collect(collection_path, config):
 
 def pytest_collection_modifyitems(config, items):
     """Leave out what is slow, and of sweeps all but a sample; a red run looks for what fails among all."""
+    items.sort(key=lambda item: item.path.name not in LONG)
     if config.getoption("--slow"):
         return
     sweeps = defaultdict(list)
@@ -75,6 +80,51 @@ def zygote():
     with Zygote() as zygote:
         zygote.start()
         yield zygote
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _prepared(request, tmp_path_factory):
+    """A new ledger is a copy of one that the product made: to make every table anew takes twice as long.
+
+    Not in a red run, in which the product may make another one.
+    """
+    if sys.platform != "linux" or request.config.getoption("--red"):
+        yield
+        return
+    from muniment.store import state
+
+    def opened(path, *given):
+        if not given and not path.exists():
+            new = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            os.write(new, made)
+            os.close(new)
+        return real(path, *given)
+
+    real, template = state.open_ledger, tmp_path_factory.mktemp("prepared") / state.LEDGER_NAME
+    real(template).close()
+    made = template.read_bytes()
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(state, "open_ledger", opened)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_trust():
+    """Clients of HTTP share what they trust: to read all certificates takes as long as to start a daemon."""
+    if sys.platform != "linux":
+        yield
+        return
+    from httpx2._transports import default
+
+    def shared(verify=True, cert=None, trust_env=True):  # noqa: FBT002  as theirs
+        is_usual = (verify, cert, trust_env) == (True, None, False)
+        return usual if is_usual else real(verify=verify, cert=cert, trust_env=trust_env)
+
+    real = default.create_ssl_context
+    usual = real(trust_env=False)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(default, "create_ssl_context", shared)
+        yield
 
 
 @pytest.fixture(autouse=True)

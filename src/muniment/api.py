@@ -24,24 +24,25 @@ from muniment.cancelling import Cancel
 from muniment.errors import ConfigInvalid
 from muniment.jobs.place import Place
 from muniment.jobs.request import (
+    DreamReport,
     DreamRequest,
-    DreamResult,
+    ForgetReport,
     ForgetRequest,
-    ForgetResult,
+    RememberReport,
     RememberRequest,
-    RememberResult,
 )
 from muniment.kernel.cancel import Patience
 from muniment.names import HOME_VARIABLE, ContextMode
 from muniment.opening import chooser_of, find_place, open_model, recaller_of
 from muniment.portable import IS_LINUX
 from muniment.recall.context import Budgets, Enqueue, SubagentMemory
-from muniment.recall.recaller import MAX_ENTRIES, MAX_TOKENS, Chooser, Recalled, Recaller
+from muniment.recall.recaller import MAX_ENTRIES, MAX_TOKENS, Chooser, Recaller, Recollection
 from muniment.settings import read_settings
 from muniment.store.ledger import Step, Why
 
 if TYPE_CHECKING:
-    from muniment.jobs.review import Decided, Shown, UndoResult
+    from muniment.contract import ReviewShown
+    from muniment.jobs.review import ReviewDecision, UndoReport
     from muniment.recall.conversation import Compacting, Conversation
 
 
@@ -70,7 +71,7 @@ class Memory:
         expires: str | date | None = None,
         cancel: Cancel | None = None,
         observe: Observer = lambda _: None,
-    ) -> RememberResult:
+    ) -> RememberReport:
         """File a fact.
 
         Args:
@@ -118,7 +119,7 @@ class Memory:
         cancel: Cancel | None = None,
         observe: Observer = lambda _: None,
         witness: Witness = lambda _: None,
-    ) -> RememberResult:
+    ) -> RememberReport:
         """As `remember`, with failure told in the result's `error` instead of raised.
 
         Args:
@@ -139,7 +140,7 @@ class Memory:
         yes: bool = False,
         task_id: str | None = None,
         cancel: Cancel | None = None,
-    ) -> ForgetResult:
+    ) -> ForgetReport:
         """Remove an entry by its path, or what a description means, be it an item of a list or a paragraph.
 
         Args:
@@ -164,7 +165,7 @@ class Memory:
             raise result.error
         return result
 
-    def attempt_forget(self, request: ForgetRequest, *, cancel: Cancel | None = None) -> ForgetResult:
+    def attempt_forget(self, request: ForgetRequest, *, cancel: Cancel | None = None) -> ForgetReport:
         """As `forget`, also for somebody else, with failure told in the result's `error`."""
         from muniment.jobs.forget import forget
 
@@ -178,7 +179,7 @@ class Memory:
         attended: bool = True,
         task_id: str | None = None,
         cancel: Cancel | None = None,
-    ) -> DreamResult:
+    ) -> DreamReport:
         """Tidy the memory: merge what says the same, remove what has expired, count the rest.
 
         Args:
@@ -213,7 +214,7 @@ class Memory:
         budget: int = MAX_TOKENS,
         choose: bool = False,
         patience: Patience | None = None,
-    ) -> Recalled:
+    ) -> Recollection:
         """What helps with a message: entries, and a text of them to be put before a model.
 
         It never raises: what goes wrong makes it empty, and stands in the result's `error`.
@@ -288,7 +289,7 @@ class Memory:
     def _chooser(self) -> Chooser | None:
         return chooser_of(self.place, self._model)
 
-    def undo(self, task_id: str, *, cancel: Cancel | None = None) -> UndoResult:
+    def undo(self, task_id: str, *, cancel: Cancel | None = None) -> UndoReport:
         """Take back what a task did: its files are again what they were, byte for byte.
 
         Args:
@@ -311,30 +312,30 @@ class Memory:
         return result
 
     def history(self, path: str | None = None) -> tuple[Step, ...]:
-        """What was committed, the newest first; see `jobs.history.history_of`."""
+        """What was committed, the newest first; see `jobs.review.history_of`."""
         from muniment.jobs.review import history_of
 
         return history_of(self.place, path)
 
     def why(self, path: str) -> Why:
-        """Where a file comes from, and whether it still is what was committed; see `jobs.history.why_of`."""
+        """Where a file comes from, and whether it still is what was committed; see `jobs.review.why_of`."""
         from muniment.jobs.review import why_of
 
         return why_of(self.place, path)
 
-    def review(self, review_id: str) -> Shown:
+    def review(self, review_id: str) -> ReviewShown:
         """A change-set that waits, with the digest that `approve` takes; see `jobs.review.show`."""
         from muniment.jobs.review import show
 
         return show(review_id, self.place)
 
-    def approve(self, review_id: str, digest: str, *, cancel: Cancel | None = None) -> Decided:
+    def approve(self, review_id: str, digest: str, *, cancel: Cancel | None = None) -> ReviewDecision:
         """Commit a change-set that waits, if it still is what `review` showed; see `jobs.review.approve`."""
         from muniment.jobs.review import approve
 
         return approve(review_id, digest, self.place, cancel=cancel)
 
-    def reject(self, review_id: str, *, cancel: Cancel | None = None) -> Decided:
+    def reject(self, review_id: str, *, cancel: Cancel | None = None) -> ReviewDecision:
         """Decide that a change-set is never committed; see `jobs.review.reject`."""
         from muniment.jobs.review import reject
 

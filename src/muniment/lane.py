@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import queue
 import threading
 import time
 import uuid
@@ -23,6 +24,7 @@ from muniment.cancelling import Cancel
 from muniment.content.secrets import find_secret, redacted
 from muniment.errors import (
     IdempotencyMismatch,
+    LaneError,
     LeaseLost,
     ManagedMemoryUnavailable,
     MunimentError,
@@ -31,45 +33,17 @@ from muniment.errors import (
 )
 from muniment.kernel.names import Trust
 from muniment.store import tasks as outbox
-from muniment.store.audit import append, timestamp
-from muniment.store.database import Ledger, unavailable
+from muniment.store.audit import ALL, append, timestamp
+from muniment.store.database import Ledger, Transaction
 from muniment.store.ledger import of_task
 from muniment.store.state import LedgerState
+from muniment.store.tasks import TASKS, Kind, Originator, QueuedTask, Status, event_of
+
+T = TypeVar("T")
 
 # -- task --------------------------------------------------------------------------------------------
 #
 # A task of a lane, and what it is made from: values.
-
-OWNER: Final = "owner"
-"""The name of the token that may see and do everything; no other token may have it."""
-
-Kind = Literal["remember", "forget", "dream"]
-Status = Literal["queued", "running", "completed", "failed", "cancelled"]
-
-TERMINAL: Final[frozenset[Status]] = frozenset({"completed", "failed", "cancelled"})
-"""A task that has one of these never changes again."""
-
-
-@dataclass(frozen=True, slots=True)
-class Originator:
-    """Who sends a request.
-
-    Attributes:
-        token: the name of the token that it came with.
-        client: the id that the client gave, one of those of the token; None: it gave none.
-    """
-
-    token: str
-    client: str | None = None
-
-    def sees(self, other: Originator) -> bool:
-        """Whether this one may know of what `other` asked for.
-
-        With an id only what that id asked for; without one the owner everything, a token its own.
-        """
-        if self.client is not None:
-            return self.client == other.client
-        return self.token in {OWNER, other.token}
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,39 +94,6 @@ class Ended:
                 json.dumps(dict(part), allow_nan=False)
 
 
-@dataclass(frozen=True, slots=True)
-class Task:
-    """A task as the ledger has it.
-
-    Attributes:
-        attempt: how often it was begun, without those that were put back.
-        claim: how often it was begun in all: the number of its last attempt, which no other of it ever has.
-        created, updated: ISO-8601, UTC, milliseconds.
-        cancelled_by: who asked to cancel it; a running one may still complete.
-    """
-
-    seq: int
-    id: str
-    kind: Kind
-    status: Status
-    originator: Originator
-    trust: Trust
-    attempt: int
-    created: str
-    updated: str
-    shown: Mapping[str, Any]
-    arguments: Mapping[str, Any] | None = None
-    result: Mapping[str, Any] | None = None
-    error: Mapping[str, Any] | None = None
-    cancelled_by: Originator | None = None
-    claim: int = 0
-
-    @property
-    def is_over(self) -> bool:
-        """Whether it will never change again."""
-        return self.status in TERMINAL
-
-
 # -- reading -----------------------------------------------------------------------------------------
 #
 # Reads tasks from the ledger, by any connection to it: one of its own waits for no writer.
@@ -160,19 +101,14 @@ class Task:
 MAX_LISTED: Final = 1_000
 """Tasks of one list."""
 
-_PENDING: Final = "FROM task INDEXED BY task_pending WHERE workspace = ? AND status IN ('queued', 'running')"
+_PENDING: Final = "INDEXED BY task_pending WHERE workspace = ? AND status IN ('queued', 'running')"
 """What waits or runs: left to itself, SQLite would look through all that is over as well."""
 
 _FOREMOST: Final = f"{_PENDING} ORDER BY status = 'queued', seq"
 """What runs, or else has waited longest."""
 
-_COLUMNS: Final = (
-    "seq, id, kind, status, token, client, trust, attempt, claim, created, updated, "
-    "shown, arguments, result, error, cancelled_by"
-)
 
-
-def read_task(ledger: Ledger, workspace: str, task_id: str) -> Task:
+def read_task(ledger: Ledger, workspace: str, task_id: str) -> QueuedTask:
     """A task of a workspace.
 
     Raises:
@@ -185,25 +121,24 @@ def read_task(ledger: Ledger, workspace: str, task_id: str) -> Task:
     return found
 
 
-def running(ledger: Ledger, workspace: str) -> tuple[Task, ...]:
+def running(ledger: Ledger, workspace: str) -> tuple[QueuedTask, ...]:
     """What runs, or did when its process ended; never two, unless somebody edited the ledger."""
-    rows = ledger.rows(f"SELECT {_COLUMNS} {_PENDING} AND status = 'running' ORDER BY seq", (workspace,))
-    return tuple(_task(ledger, row) for row in rows)
+    return TASKS.read(ledger, f"{_PENDING} AND status = 'running' ORDER BY seq", (workspace,))
 
 
-def find(ledger: Ledger, workspace: str, task_id: str) -> Task | None:
+def find(ledger: Ledger, workspace: str, task_id: str) -> QueuedTask | None:
     """A task of a workspace; None: there is none of that id."""
-    return _first(ledger, "FROM task WHERE workspace = ? AND id = ?", workspace, task_id)
+    return TASKS.first(ledger, "WHERE workspace = ? AND id = ?", (workspace, task_id))
 
 
-def find_repeated(ledger: Ledger, repeat: str) -> Task | None:
+def find_repeated(ledger: Ledger, repeat: str) -> QueuedTask | None:
     """The task that the digest of a key names; None: none."""
-    return _first(ledger, "FROM task WHERE repeat = ?", repeat)
+    return TASKS.first(ledger, "WHERE repeat = ?", (repeat,))
 
 
 def tasks(
     ledger: Ledger, workspace: str, *, before: int | None = None, limit: int = MAX_LISTED
-) -> tuple[Task, ...]:
+) -> tuple[QueuedTask, ...]:
     """The tasks of a workspace, the newest first.
 
     Args:
@@ -212,54 +147,13 @@ def tasks(
         before: older than this `seq`.
         limit: how many at most.
     """
-    rows = ledger.rows(
-        f"SELECT {_COLUMNS} FROM task WHERE workspace = ? AND seq < ? "  # noqa: S608  constants
-        "ORDER BY seq DESC LIMIT ?",
-        (workspace, _NEVER_SO_MANY if before is None else before, limit),
-    )
-    return tuple(_task(ledger, row) for row in rows)
+    older = "WHERE workspace = ? AND seq < ? ORDER BY seq DESC LIMIT ?"
+    return TASKS.read(ledger, older, (workspace, ALL if before is None else before, limit))
 
 
 def count_pending(ledger: Ledger, workspace: str) -> dict[str, int]:
     """How many wait or run, by kind."""
-    return dict(
-        ledger.rows(
-            f"SELECT kind, count(*) {_PENDING} GROUP BY kind",
-            (workspace,),
-        )
-    )
-
-
-def _first(ledger: Ledger, which: str, *values: str) -> Task | None:
-    rows = ledger.rows(f"SELECT {_COLUMNS} {which} LIMIT 1", values)
-    return _task(ledger, rows[0]) if rows else None
-
-
-def _task(ledger: Ledger, row: tuple[Any, ...]) -> Task:
-    seq, task_id, kind, status, token, client, trust, attempt, claim, created, updated, shown, *parts = row
-    try:
-        arguments, result, error, by = (None if each is None else json.loads(each) for each in parts)
-        return Task(
-            seq,
-            task_id,
-            kind,
-            status,
-            Originator(token, client),
-            Trust(trust),
-            attempt,
-            created,
-            updated,
-            json.loads(shown),
-            arguments,
-            result,
-            error,
-            None if by is None else Originator(*by),
-            claim,
-        )
-    except (ValueError, TypeError) as reason:
-        raise unavailable(
-            ledger.name, f"task {seq} is not as it was written; bring the ledger back from a backup"
-        ) from reason
+    return dict(ledger.rows(f"SELECT kind, count(*) FROM task {_PENDING} GROUP BY kind", (workspace,)))  # noqa: S608  constants
 
 
 # -- lane --------------------------------------------------------------------------------------------
@@ -309,7 +203,6 @@ REPEAT_HOURS: Final = 24
 
 _OVER: Final = "status IN ('completed', 'failed', 'cancelled')"
 _LAPSED: Final = "(repeat IS NULL OR created <= ?)"
-_NEVER_SO_MANY: Final = 2**62
 _ALWAYS: Final = "~"
 """Later than any time."""
 
@@ -323,7 +216,7 @@ class Submitted:
         is_alone: none of its lane waited or ran before it.
     """
 
-    task: Task
+    task: QueuedTask
     repeated: bool = False
     is_alone: bool = False
 
@@ -358,58 +251,56 @@ class Lane:
             if repeat is not None:
                 found = find_repeated(self._state.ledger, repeat)
                 if found is not None and found.created > self._hours_ago(REPEAT_HOURS):
-                    return self._again(found, repeated)
+                    if found.repeated != repeated:
+                        raise IdempotencyMismatch(found.id)
+                    return Submitted(found, repeated=True)
                 connection.execute("UPDATE task SET repeat = NULL WHERE repeat = ?", (repeat,))
             pending, kept = self._counted()
             _check_caps(asked.kind, pending)
-            task_id = f"{asked.kind}-{uuid.uuid4()}"
-            row = connection.execute(
-                "INSERT INTO task (id, workspace, kind, status, token, client, trust, arguments, shown, "  # noqa: S608
-                "repeat, repeated, created, updated) VALUES (?, ?, ?, 'queued', ?, ?, ?, ?, ?, ?, ?, ?, ?) "
-                f"RETURNING {_COLUMNS}",
-                (
-                    task_id,
-                    self.workspace,
-                    asked.kind,
-                    asked.originator.token,
-                    asked.originator.client,
-                    asked.trust,
-                    json.dumps(_withheld(asked.arguments)),
-                    json.dumps(dict(asked.shown)),
-                    repeat,
-                    repeated,
-                    now,
-                    now,
-                ),
-            ).fetchone()
-            task = _task(self._state.ledger, row)
+            new = QueuedTask(
+                seq=0,
+                id=f"{asked.kind}-{uuid.uuid4()}",
+                kind=asked.kind,
+                status="queued",
+                originator=asked.originator,
+                trust=asked.trust,
+                attempt=0,
+                created=now,
+                updated=now,
+                shown=asked.shown,
+                arguments=_withheld(asked.arguments),
+                workspace=self.workspace,
+                repeat=repeat,
+                repeated=repeated,
+            )
+            task = TASKS.add(self._state.ledger, new)
             body = {"kind": asked.kind, "token": asked.originator.token, "client": asked.originator.client}
             append(
                 self._state,
                 now,
                 "accepted",
-                task_id,
+                task.id,
                 {**body, "trust": asked.trust, "ref": _cleared(asked.ref)},
             )
             self._tell(task)
             self._evict(kept + 1)
             return Submitted(task, is_alone=not pending)
 
-    def claim(self) -> Task | None:
+    def claim(self) -> QueuedTask | None:
         """Begin the next task; None: none waits, or one is running.
 
         Raises:
             ManagedMemoryUnavailable: the ledger cannot be written. Nothing was begun.
         """
         return self._moved(
-            f"id = (SELECT id {_FOREMOST} LIMIT 1) AND status = 'queued'",
+            f"id = (SELECT id FROM task {_FOREMOST} LIMIT 1) AND status = 'queued'",  # noqa: S608  constants
             (self.workspace,),
             "running",
             {},
             "attempt = attempt + 1, claim = claim + 1",
         )
 
-    def finish(self, begun: Task, ended: Ended) -> Task | None:
+    def finish(self, begun: QueuedTask, ended: Ended) -> QueuedTask | None:
         """Tell how an attempt ended; None: it had been given up before, and this changes nothing (L4).
 
         Args:
@@ -427,7 +318,7 @@ class Lane:
                 "id = ? AND status = 'running' AND claim = ?", (begun.id, begun.claim), ended.status, columns
             )
 
-    def requeue(self, begun: Task) -> Task | None:
+    def requeue(self, begun: QueuedTask) -> QueuedTask | None:
         """Put an attempt back that was ended without effect, as if it had not been made; None as `finish`.
 
         One that somebody cancelled meanwhile is over, unless it has committed: it will complete.
@@ -443,7 +334,7 @@ class Lane:
                 return self._move(begun, "cancelled", arguments=None)
             return self._move(begun, "queued", attempt=begun.attempt - 1)
 
-    def tell(self, begun: Task, data: Mapping[str, Any]) -> None:
+    def tell(self, begun: QueuedTask, data: Mapping[str, Any]) -> None:
         """Add an event about an attempt that runs, for its originator and the owner; later nothing (L4).
 
         Args:
@@ -455,9 +346,9 @@ class Lane:
         """
         with self._state.ledger.transaction():
             if self._current(begun) is not None:
-                self._add_event(begun, timestamp(self._now()), data)
+                outbox.append(self._state, event_of(begun, timestamp(self._now()), data))
 
-    def cancel(self, task_id: str, by: Originator) -> Task:
+    def cancel(self, task_id: str, by: Originator) -> QueuedTask:
         """Cancel a task: one that waits at once; of one that runs it is noted, and its runner has to end it.
 
         A task that is over stays as it is; one that was cancelled before is not cancelled again. One that has
@@ -480,7 +371,7 @@ class Lane:
                 return self._move(task, "cancelled", arguments=None)
             return self.get(task_id)
 
-    def recover(self) -> tuple[Task, ...]:
+    def recover(self) -> tuple[QueuedTask, ...]:
         """Give up what was running when its process ended; those tasks, as they are now.
 
         They wait again, unless they were begun `MAX_ATTEMPTS` times. One that was cancelled is over.
@@ -503,7 +394,7 @@ class Lane:
         """How often the ledger failed so far, see there."""
         return self._state.ledger.failures
 
-    def get(self, task_id: str) -> Task:
+    def get(self, task_id: str) -> QueuedTask:
         """A task of this lane.
 
         Raises:
@@ -512,13 +403,13 @@ class Lane:
         """
         return read_task(self._state.ledger, self.workspace, task_id)
 
-    def _current(self, begun: Task) -> Task | None:
+    def _current(self, begun: QueuedTask) -> QueuedTask | None:
         """The task of an attempt as it is now; None: that is not the one that runs."""
         task = find(self._state.ledger, self.workspace, begun.id)
         is_current = task is not None and task.status == "running" and task.claim == begun.claim
         return task if is_current else None
 
-    def _move(self, task: Task, status: Status, **columns: object) -> Task:
+    def _move(self, task: QueuedTask, status: Status, **columns: object) -> QueuedTask:
         """Give a task another status, and tell."""
         moved = self._moved("id = ?", (task.id,), status, columns)
         if moved is None:
@@ -532,20 +423,18 @@ class Lane:
         status: Status,
         columns: Mapping[str, object],
         *more: str,
-    ) -> Task | None:
+    ) -> QueuedTask | None:
         """Likewise of the one that is meant; None: none is."""
         changed = {"status": status, "updated": timestamp(self._now()), **columns}
         sets = ", ".join([*(f"{name} = ?" for name in changed), *more])
-        statement = f"UPDATE task SET {sets} WHERE {which} RETURNING {_COLUMNS}"  # noqa: S608  constants
-        with self._state.ledger.transaction() as connection:
-            row = connection.execute(statement, (*changed.values(), *values)).fetchone()
-        if row is None:
-            return None
-        moved = _task(self._state.ledger, row)
-        self._tell(moved)
-        return moved
+        statement = f"UPDATE task SET {sets} WHERE {which}"  # noqa: S608  constants
+        with self._state.ledger.transaction():
+            moved = TASKS.changed(self._state.ledger, statement, (*changed.values(), *values))
+            for task in moved:
+                self._tell(task)
+        return moved[0] if moved else None
 
-    def _recovered(self, task: Task) -> Task:
+    def _recovered(self, task: QueuedTask) -> QueuedTask:
         has_committed = self._has_committed(task)
         if task.cancelled_by is not None and not has_committed:
             return self._move(task, "cancelled", arguments=None)
@@ -553,14 +442,14 @@ class Lane:
             return self._move(task, "failed", arguments=None, error=json.dumps({"code": "interrupted"}))
         return self._move(task, "queued")
 
-    def _has_committed(self, task: Task) -> bool:
+    def _has_committed(self, task: QueuedTask) -> bool:
         """Whether an attempt came as far as its commit; another one then only finds what it did."""
         return of_task(self._state, task.id) is not None
 
     def _counted(self) -> tuple[dict[str, int], int]:
         """How many tasks wait or run, by kind, and how many are remembered in all."""
         query = (
-            f"SELECT kind, count(*) {_PENDING} GROUP BY kind "  # noqa: S608  constants
+            f"SELECT kind, count(*) FROM task {_PENDING} GROUP BY kind "  # noqa: S608  constants
             "UNION ALL SELECT '', count(*) FROM task WHERE workspace = ?"
         )
         counts = dict(self._state.ledger.rows(query, (self.workspace, self.workspace)))
@@ -599,37 +488,17 @@ class Lane:
         keyed = self._state.keyed
         return keyed(json.dumps(who)), keyed(json.dumps(what, sort_keys=True))
 
-    def _again(self, found: Task, repeated: str | None) -> Submitted:
-        ((then,),) = self._state.ledger.rows("SELECT repeated FROM task WHERE id = ?", (found.id,))
-        if then != repeated:
-            raise IdempotencyMismatch(found.id)
-        return Submitted(found, repeated=True)
-
     def _hours_ago(self, hours: int) -> str:
         return timestamp(self._now() - timedelta(hours=hours))
 
-    def _tell(self, task: Task) -> None:
+    def _tell(self, task: QueuedTask) -> None:
         """Add the event of a transition."""
         data: dict[str, Any] = {"status": task.status, "attempt": task.attempt}
         if task.error is not None:
             data["code"] = task.error["code"]
         if task.cancelled_by is not None:
             data["cancelled_by"] = [task.cancelled_by.token, task.cancelled_by.client]
-        self._add_event(task, task.updated, data)
-
-    def _add_event(self, task: Task, at: str, data: Mapping[str, Any]) -> None:
-        outbox.append(
-            self._state,
-            outbox.Event(
-                type="task",
-                at=at,
-                task=task.id,
-                data={"kind": task.kind, **data},
-                workspace=self.workspace,
-                token=task.originator.token,
-                client=task.originator.client,
-            ),
-        )
+        outbox.append(self._state, event_of(task, task.updated, data))
 
 
 def _check_caps(kind: Kind, pending: Mapping[str, int]) -> None:
@@ -659,6 +528,140 @@ def _holds_secret(text: str) -> bool:
     return find_secret(text.encode("utf-8", "replace"), "") is not None
 
 
+# -- writer ------------------------------------------------------------------------------------------
+#
+# Group commit: changes of a ledger by many threads, as many as wait at once in one durable transaction.
+#
+# W1 Changes are carried out in the order in which they were submitted, each alone inside a savepoint: one
+#    that raises takes back only itself.
+# W2 A future is done once the transaction of its change is durable, or has failed; then nothing of the group
+#    holds. None is left pending: what was submitted before `close` is carried out, later ones are refused.
+# W3 A future that is cancelled before its change begins takes it along; later, `Future.cancel` does nothing.
+# W4 Nothing that a change raises ends the thread, `SystemExit` neither: its future raises it.
+#
+# Does not hold: a change may not wait for another one, which would be behind it in the same thread.
+#
+# Source: sqlite.org/lang_savepoint.html; group commit as in DeWitt et al., 1984.
+
+MAX_GROUP: Final = 128
+"""Changes of one transaction: some 40 ms of work, which whoever else writes meanwhile has to wait for."""
+
+_Waiting = tuple[Callable[[], Any], "Future[Any]"]
+_Outcome = tuple[Any, BaseException | None]
+
+
+class Carrier(Protocol):
+    """What carries out changes of a ledger: a `Writer`, or whoever has a transaction for each."""
+
+    def submit(self, change: Callable[[], T]) -> Future[T]:
+        """See `Writer.submit`."""
+
+    def run(self, change: Callable[[], T]) -> T:
+        """As `submit`, and wait."""
+        return self.submit(change).result()
+
+
+class Writer(Carrier):
+    """One thread that changes a ledger for all others. Close it when done.
+
+    Args:
+        ledger: its connection; others may use it, too.
+        committed: called in that thread after every durable group, before its futures are done.
+    """
+
+    def __init__(self, ledger: Ledger, *, committed: Callable[[], None] = lambda: None) -> None:
+        self._ledger, self._committed = ledger, committed
+        self._waiting: queue.SimpleQueue[_Waiting | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._is_closed = False
+        self._thread = threading.Thread(target=self._run, name="ledger-writer", daemon=True)
+        self._thread.start()
+
+    def submit(self, change: Callable[[], T]) -> Future[T]:
+        """Have `change` carried out inside a transaction; what it returns, once that is durable.
+
+        The future raises what `change` raised, or `ManagedMemoryUnavailable`: then nothing of it holds.
+
+        Raises:
+            LaneError: the writer was closed. Nothing will be carried out.
+        """
+        future: Future[T] = Future()
+        with self._lock:  # Nothing may come to stand behind the end of the queue.
+            if self._is_closed:
+                raise LaneError(
+                    "the daemon is stopping; send it again to the next one", code="workspace_draining"
+                )
+            self._waiting.put((change, future))
+        return future
+
+    def close(self) -> None:
+        """End the thread, after everything that waits; harmless when repeated."""
+        with self._lock:
+            if not self._is_closed:
+                self._waiting.put(None)
+            self._is_closed = True
+        self._thread.join()
+
+    def _run(self) -> None:
+        is_last = False
+        while not is_last:
+            group, is_last = self._group()
+            wanted = [each for each in group if each[1].set_running_or_notify_cancel()]
+            if wanted:
+                self._carry_out(wanted)
+
+    def _group(self) -> tuple[list[_Waiting], bool]:
+        """What waits, once something does; whether nothing will follow."""
+        group: list[_Waiting] = []
+        while len(group) < MAX_GROUP:
+            try:
+                item = self._waiting.get(block=not group)
+            except queue.Empty:
+                break
+            if item is None:
+                return group, True
+            group.append(item)
+        return group, False
+
+    def _carry_out(self, group: list[_Waiting]) -> None:
+        try:
+            with self._ledger.transaction() as connection:
+                outcomes = [self._carried_out(connection, change) for change, _ in group]
+        except BaseException as error:  # noqa: BLE001  told to all of them; without the thread all would hang
+            outcomes = [(None, error)] * len(group)
+        else:
+            self._tell()
+        for (_, future), (value, problem) in zip(group, outcomes, strict=True):
+            if problem is None:
+                future.set_result(value)
+            else:
+                future.set_exception(problem)
+
+    def _tell(self) -> None:
+        try:
+            self._committed()
+        except BaseException as error:  # noqa: BLE001  what is durable is so, whoever fails to hear of it
+            events.emit("commit_untold", problem=type(error).__name__)
+
+    def _carried_out(self, connection: Transaction, change: Callable[[], Any]) -> _Outcome:
+        """What a change returned or raised; if it raised, nothing of it is left in the transaction.
+
+        Raises:
+            BaseException: as it did, where the whole transaction was taken back: a full disk, for one.
+        """
+        connection.execute("SAVEPOINT one")
+        try:
+            value = change()
+            connection.execute("RELEASE one")  # Some of the change may be sent only with this.
+        except BaseException as error:  # told to the one who waits for it
+            if not self._ledger.is_lasting():
+                raise
+            connection.execute("ROLLBACK TO one")
+            connection.execute("RELEASE one")
+            return None, error
+        return value, None
+
+
 # -- runner ------------------------------------------------------------------------------------------
 #
 # Carries out the tasks of a lane: one thread, one task at a time.
@@ -679,9 +682,8 @@ BACKSTOP_SECONDS: Final = 300.0
 RETRY_SECONDS: Final = 1.0
 """Seconds until a ledger that could not be written is tried again."""
 
-T = TypeVar("T")
 Tell = Callable[[Mapping[str, Any]], None]
-Work = Callable[[Task, Cancel, Tell], Ended]
+Work = Callable[[QueuedTask, Cancel, Tell], Ended]
 """Carries out a task until it ends or is cancelled, and tells of its turns; it leaves nothing running."""
 
 _LAST_SECONDS: Final = 5.0
@@ -701,7 +703,7 @@ class _Running:
         reason: why it was cancelled, if it was; the first one counts.
     """
 
-    task: Task
+    task: QueuedTask
     cancel: Cancel
     until: float
     reason: _Reason | None = None
@@ -709,16 +711,6 @@ class _Running:
     def interrupt(self, reason: _Reason) -> None:
         self.reason = self.reason or reason
         self.cancel.set()
-
-
-class Carrier(Protocol):
-    """What carries out changes of a ledger: a `Writer`, or whoever has a transaction for each."""
-
-    def submit(self, change: Callable[[], T]) -> Future[T]:
-        """See `Writer.submit`."""
-
-    def run(self, change: Callable[[], T]) -> T:
-        """As `submit`, and wait."""
 
 
 class LaneRunner:
@@ -759,7 +751,7 @@ class LaneRunner:
         """A task was accepted."""
         self._wake.set()
 
-    def cancel(self, task_id: str, by: Originator) -> Task:
+    def cancel(self, task_id: str, by: Originator) -> QueuedTask:
         """Cancel a task; of one that runs, the worker is ended, and it is over a moment later.
 
         Raises:
@@ -772,7 +764,7 @@ class LaneRunner:
             self.interrupt(task)
         return task
 
-    def interrupt(self, task: Task) -> None:
+    def interrupt(self, task: QueuedTask) -> None:
         """End the worker of a task that is cancelled while it runs."""
         with self._lock:
             # It may not have come as far as `_begin` yet. Tasks run in the order of `seq`: of two of
@@ -844,14 +836,14 @@ class LaneRunner:
         finally:
             self._over.set()
 
-    def _go_on(self, settle: _Settle | None) -> Task | None:
+    def _go_on(self, settle: _Settle | None) -> QueuedTask | None:
         """Put an attempt that ended into the ledger, and begin the next task."""
         if settle is not None:
             settle()
         is_over = self._stopping.is_set() or time.monotonic() >= self._until
         return None if is_over else self._lane.claim()
 
-    def _carry_out(self, task: Task) -> _Settle:
+    def _carry_out(self, task: QueuedTask) -> _Settle:
         try:
             cancel = Cancel()
         except OSError as error:
@@ -877,7 +869,7 @@ class LaneRunner:
             ended = Ended("failed", error={"code": code})
         return partial(self._lane.finish, task, ended)
 
-    def _begin(self, task: Task, cancel: Cancel) -> _Running | None:
+    def _begin(self, task: QueuedTask, cancel: Cancel) -> _Running | None:
         """From now on the task can be cancelled; None: there was a `stop`, and it is not begun at all."""
         with self._lock:
             if self._stopping.is_set():
@@ -887,7 +879,7 @@ class LaneRunner:
                 self._running.interrupt("asked")
             return self._running
 
-    def _ended(self, task: Task, cancel: Cancel) -> Ended:
+    def _ended(self, task: QueuedTask, cancel: Cancel) -> Ended:
         def tell(data: Mapping[str, Any]) -> None:
             self._writer.submit(lambda: self._lane.tell(task, data)).add_done_callback(_log_untold)
 
@@ -913,7 +905,7 @@ class LaneRunner:
             self._running.interrupt("backstop")
             return self._backstop
 
-    def _persist(self, settle: _Settle | None) -> Task | None:
+    def _persist(self, settle: _Settle | None) -> QueuedTask | None:
         """Go on, by a change of the ledger that is tried again and again until it holds (R4)."""
         logged: tuple[str, str] | None = None
         while True:

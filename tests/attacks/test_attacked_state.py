@@ -16,7 +16,7 @@ from muniment.kernel.names import Trust
 from muniment.store import erase as erasing
 from muniment.store import upkeep
 from muniment.store.audit import verify
-from muniment.store.catalog import refresh
+from muniment.store.catalog import Look, View
 from muniment.store.journal import LedgerJournal
 from muniment.store.ledger import root_key, source_of
 from muniment.store.rows import Assessed
@@ -66,7 +66,7 @@ def test_an_erasure_and_a_look_of_another_thread_do_not_wait_for_each_other(grou
 
     def look():
         inside.wait(10)
-        refresh(ground.state.catalog, key, project, assess, basis="another")
+        View(ground.state.catalog, key, project, assess).refresh("another", Look())
 
     monkeypatch.setattr(erasing, "view_of", view)
     where = erasing.EraseGround(ground.state, ground.roots, STRICT, patience(20))
@@ -116,7 +116,7 @@ def is_clean(ground):
     return not any(upkeep.verify(ground.state, root, STRICT).problems for root in ground.roots.values())
 
 
-@pytest.mark.parametrize("step", ["write_index", "view_of", "plan_index", "written"])
+@pytest.mark.parametrize("step", ["write_index", "view_of", "IndexPlan", "written"])
 def test_a_recovery_that_is_killed_before_the_index_is_right_is_done_again(at, step):
     """The ledger had forgotten the commit by then, so the index told of its files for ever."""
 

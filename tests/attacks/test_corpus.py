@@ -1,10 +1,13 @@
 """The escape corpus, against the Sandbox in both forms and against the command line."""
 
+import sys
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
 from kit.raising import raised
+from kit.where import TESTS
 from muniment.errors import PathEscape
 from muniment.testing.corpus import Stage, load_corpus
 from muniment.testing.corpus.judging import READING_TOOLS, tree_changes
@@ -13,6 +16,13 @@ from muniment.testing.corpus.subjects import SandboxSubject
 
 CORPUS = load_corpus()
 MODES = ("worker", "in-process")
+TOOL = "tool --root=user={user} --root=project={project} --policy={policy} --symlinks {symlinks}"
+TOOL = f"command={Path(sys.executable).with_name('muniment')} {TOOL} --state={{state}} --commit"
+DRIVEN = {
+    "worker": driver_command("muniment", Path())[2:-1],
+    "in-process": [str(TESTS / "kit" / "corpus" / "in_process.py")],
+    "tool": driver_command(TOOL, Path())[2:-1],
+}
 DRIVERS = 2
 SAMPLE = 12
 
@@ -21,7 +31,8 @@ def failures(mode, ids, directory):
     """What goes wrong in the cases, by id; two drivers at a time."""
 
     def driven(part):
-        command = driver_command(mode, directory / str(part))
+        where = str(directory / str(part))
+        command = [sys.executable, "-P", "-W", "error", *DRIVEN[mode], where]
         (directory / str(part)).mkdir()
         return run_driver(command, ids[part::DRIVERS], canary=CORPUS.canary)
 

@@ -10,11 +10,11 @@ import pytest
 
 from kit.corpus.naive import NaiveTools
 from kit.raising import raised
-from muniment.testing.corpus import Inexpressible, Stage, driver, load_corpus, subjects
+from muniment.testing.corpus import Inexpressible, Stage, driver, load_corpus
 from muniment.testing.corpus import stage as corpus_files
 from muniment.testing.corpus.judging import CHECKS
 from muniment.testing.corpus.stage import OPERATIONS, obey_file_modes
-from muniment.testing.corpus.subjects import ToolSubject
+from muniment.testing.corpus.subjects import JsonLinesSubject
 
 CORPUS = load_corpus()
 
@@ -44,14 +44,12 @@ def test_whatever_a_subject_raises_is_a_result_and_the_next_case_goes_on(tmp_pat
 # -- the command line as a subject --------------------------------------------------------------------
 
 
-def tool_that_says(program, tmp_path, monkeypatch):
-    (tmp_path / "muniment").write_text(f"#!/bin/sh\n{program}\n")
-    (tmp_path / "muniment").chmod(0o700)
-    monkeypatch.setattr(subjects.sys, "executable", str(tmp_path / "python"))
-    return ToolSubject(Stage(Path(tempfile.mkdtemp(dir=tmp_path)) / "case", CORPUS.canary), {})
+def tool_that_says(program, tmp_path):
+    stage = Stage(Path(tempfile.mkdtemp(dir=tmp_path)) / "case", CORPUS.canary)
+    return JsonLinesSubject(stage, ["/bin/sh", "-c", program])
 
 
-def test_a_command_line_that_breaks_its_protocol_or_fails_commits_nothing(tmp_path, monkeypatch):
+def test_a_command_line_that_breaks_its_protocol_or_fails_commits_nothing(tmp_path):
     for program, problem in (
         ('echo \'{"verdict": "allow"}\'; cat', "an answer has"),
         ('echo \'{"verdict": "allow", "code": null, "text": 3}\'; cat', "an answer has"),
@@ -59,10 +57,10 @@ def test_a_command_line_that_breaks_its_protocol_or_fails_commits_nothing(tmp_pa
         ("read line; echo why >&2", "ended without an answer: why"),
     ):
         with pytest.raises(OSError if "ended" in problem else ValueError, match=problem):
-            tool_that_says(program, tmp_path, monkeypatch)
+            tool_that_says(program, tmp_path)
     program = 'echo \'{"verdict": "allow", "code": null, "text": ""}\'; cat >/dev/null; exit 3'
-    assert tool_that_says(program, tmp_path, monkeypatch).commit().error == "exit 3"
-    subject = tool_that_says(program, tmp_path, monkeypatch)
+    assert tool_that_says(program, tmp_path).commit().error == "exit 3"
+    subject = tool_that_says(program, tmp_path)
     subject.close()
     assert subject._process.returncode == -9, "one that is left is ended"
 

@@ -13,7 +13,7 @@ from kit.client.driving import opened, talking
 from kit.client.scripted import TOKEN, Scripted, answer, problem, proof, raw
 from kit.daemon.raw import Line, running
 from kit.where import TESTS
-from muniment.client import AsyncClient, Client, core, transport
+from muniment.client import AsyncClient, Client, exchange, transport
 from muniment.client.errors import Unreachable, WaitTimeout
 
 CERTIFICATE = TESTS / "kit" / "agent" / "certificate.pem"
@@ -155,8 +155,8 @@ def test_who_ends_the_connection_or_is_busy_is_asked_again(shell):
 
 
 def test_who_says_nothing_was_sent_nothing_that_could_have_arrived(shell, monkeypatch):
-    monkeypatch.setattr(core, "GRACE_SECONDS", 0.1)
-    monkeypatch.setattr(core, "TRY_SECONDS", 0.1)
+    monkeypatch.setattr(exchange, "GRACE_SECONDS", 0.1)
+    monkeypatch.setattr(exchange, "TRY_SECONDS", 0.1)
     monkeypatch.setattr(transport, "CONNECT_SECONDS", 0.05)
     silent = threading.Event()
     terms = {"greet": lambda *_, **__: silent.wait(10) and None, "token": TOKEN, "timeout": 0.05}

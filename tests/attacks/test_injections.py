@@ -19,7 +19,7 @@ from kit.agent.servers import serving
 from kit.jobs.places import any_words, logged, opened, remembering, some
 from kit.jobs.victim import CANARY, FACT, SCOPES, Victim, put_private
 from kit.store.ground import patience
-from muniment.jobs.request import RememberResult
+from muniment.jobs.request import RememberReport
 from muniment.kernel.decide import Content, ScopeTerms
 from muniment.kernel.names import Trust
 from muniment.policy.load import load_policy
@@ -54,7 +54,7 @@ class Ran:
     case: Case
     victim: Victim
     mind: Obedient
-    result: RememberResult
+    result: RememberReport
     tools: list[str]
     changed: set[str]
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import SimpleNamespace
 
 from google.protobuf.json_format import MessageToDict
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+from kit.pages import answering
 
 PATH = "/v1/traces"
 
@@ -47,27 +47,11 @@ def collecting(answer=lambda: (200, {})):
     """A collector; `answer` gives the status and headers of each answer, when it comes to that."""
     found = Collected(requests=[])
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self):
-            data = self.rfile.read(int(self.headers["Content-Length"]))
-            document = MessageToDict(ExportTraceServiceRequest.FromString(data))
-            found.requests.append((self.path, dict(self.headers), document))
-            status, headers = answer()
-            self.send_response(status)
-            for name, value in {"Content-Length": "0", **headers}.items():
-                self.send_header(name, value)
-            self.end_headers()
+    def collect(asked):
+        document = MessageToDict(ExportTraceServiceRequest.FromString(asked.sent))
+        found.requests.append((asked.path, dict(asked.headers), document))
+        return b"", *answer()
 
-        def log_message(self, *_):
-            """Say nothing."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    found.url = f"http://127.0.0.1:{server.server_port}"
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
+    with answering(collect) as port:
+        found.url = f"http://127.0.0.1:{port}"
         yield found
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()

@@ -6,6 +6,7 @@ import gc
 import os
 import stat
 from dataclasses import asdict, replace
+from functools import cache
 from pathlib import Path
 
 from kit.fence.machine import HAS_FENCE
@@ -55,9 +56,15 @@ def photograph(*directories):
     return found
 
 
+@cache
+def shipped(name):
+    """A shipped policy, read once."""
+    return load_policy(name)
+
+
 def strict(*, require="partial", on_escape="abort", conflict="retry", deny=(), allow=(), **changes):
     """The shipped policy with other terms. `deny` and `allow` are (verbs, paths) pairs."""
-    policy = load_policy("strict")
+    policy = shipped("strict")
     (layer,) = policy.layers
     more = {
         kind: tuple(

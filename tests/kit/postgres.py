@@ -12,7 +12,6 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -124,16 +123,19 @@ def server(disk: Path | None = None) -> Iterator[Server]:
         shutil.rmtree(directory)
 
 
-_kept = ExitStack()
+_kept, _running = ExitStack(), list["Server"]()
 
 
-@cache
 def served() -> str:
     """The URL of a superuser of the server that `MUNIMENT_TEST_POSTGRES` names, or of one of our own.
 
     Ours is started once and kept until `end`: a red run, which has all else made anew, needs no new server.
     """
-    return os.environ.get(VARIABLE) or _kept.enter_context(server()).url
+    if named := os.environ.get(VARIABLE):
+        return named
+    if not _running:
+        _running.append(_kept.enter_context(server()))
+    return _running[0].url
 
 
 def end() -> None:

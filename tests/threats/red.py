@@ -7,6 +7,7 @@ red run. With `--slow` none of the others is spared.
 """
 
 import signal
+import sys
 import time
 from collections import defaultdict
 from contextlib import contextmanager
@@ -85,11 +86,12 @@ class RedProof(pytest.Item):
                 return
 
     def _forget(self):
-        """Empty what functions of the test's module keep (`functools.cache`): it was found out otherwise."""
-        module = self.proofs[0].module
-        for kept in vars(module).values():
-            if hasattr(kept, "cache_clear") and getattr(kept, "__module__", "") == module.__name__:
-                kept.cache_clear()
+        """Empty what functions of tests and the kit keep (`functools.cache`): it was found out otherwise."""
+        kit = (module for name, module in sys.modules.items() if name.startswith("kit."))
+        for module in [self.proofs[0].module, *kit]:
+            for kept in vars(module).values():
+                if hasattr(kept, "cache_clear") and getattr(kept, "__module__", "") == module.__name__:
+                    kept.cache_clear()
 
 
 def _verdict(proof, reports):

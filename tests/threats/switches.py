@@ -24,7 +24,7 @@ class Patches:
     """Replacements, undone in reverse order."""
 
     def __init__(self):
-        self._undo = []
+        self._undo, self.modules = [], set()
 
     def put(self, target, replacement):
         """Replace `module:attribute.attribute` of a module below `muniment`, or of another, as `=module`.
@@ -32,6 +32,7 @@ class Patches:
         With a `*` before, it is replaced in every module that imported it, too, those of tests included.
         """
         owner, name, real = _found(target)
+        self.modules.add(target.lstrip("*").partition(":")[0])
         if target[0] == "*":
             self._everywhere(name, real, replacement)
             return
@@ -193,17 +194,20 @@ def switched_off(name):
     from muniment.fence import pool
 
     _import_all()
-    chosen, patches = controls()[name], Patches()
-    patches.put("fence.pool:_SHARED", pool.Zygote())
+    chosen, patches, own = controls()[name], Patches(), None
     if chosen.in_workers:
         patches.put("fence.pool:_CODE", source_for_children(name) + pool._CODE)
     _off.append(name)
     try:
         chosen.off(patches)
+        if chosen.in_workers or any(each.startswith("fence.") for each in patches.modules):
+            own = pool.Zygote()  # Else that of this process serves, which to start takes half a second.
+            patches.put("fence.pool:_SHARED", own)
         yield
     finally:
         _off.remove(name)
-        pool._SHARED.close()
+        if own is not None:
+            own.close()
         patches.undo()
 
 

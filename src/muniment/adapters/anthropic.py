@@ -40,7 +40,6 @@ from muniment.api import Memory
 from muniment.cancelling import Cancel
 from muniment.content.gates import encode
 from muniment.errors import (
-    InvalidScope,
     PathEscape,
     PendingReview,
     Refused,
@@ -50,7 +49,7 @@ from muniment.errors import (
 from muniment.jobs.entries import Entries, HeldEntry, with_front
 from muniment.kernel.cancel import Patience
 from muniment.kernel.change import FileChange
-from muniment.kernel.names import MAX_FILE_BYTES, MAX_PATH_BYTES, RelPath, Scope, Trust, Verb, joined
+from muniment.kernel.names import MAX_FILE_BYTES, MAX_PATH_BYTES, RelPath, Trust, Verb, joined
 from muniment.kernel.path import FILE_SUFFIX, CanonicalPath, fold
 from muniment.kernel.root import Kind
 from muniment.policy.frozen import Frozen
@@ -145,13 +144,12 @@ class MemoriesDirectory:
 
     Raises:
         InvalidScope: no such scope is bound.
+        ManagedMemoryUnavailable: a root is not where it was.
     """
 
     def __init__(self, memory: Memory, *, scope: str | None = None, trust: Trust | str = Trust.AGENT) -> None:
         place = memory.place
-        if scope is not None and scope not in place.roots:
-            raise InvalidScope(f"there is no scope {scope!r}; there are {', '.join(place.roots)}")
-        self._scopes = tuple(place.roots) if scope is None else (Scope(scope),)
+        self._scopes = place.chosen(scope)
         self._is_one, self._policy = scope is not None, place.policy
         self._entries, self._trust = Entries(place), Trust(trust)
         self._lock = threading.Lock()

@@ -84,6 +84,7 @@ class MunimentStore(BaseStore):
 
     Raises:
         InvalidScope: no such scope is bound.
+        ManagedMemoryUnavailable: a root is not where it was.
         ValueError: there is no such trust.
 
     Cost: a get is a read; a search reads every entry below its prefix; a put is a commit.
@@ -91,10 +92,8 @@ class MunimentStore(BaseStore):
 
     def __init__(self, memory: Memory, *, scope: str | None = None, trust: Trust | str = Trust.AGENT) -> None:
         place = memory.place
-        if scope is not None and scope not in place.roots:
-            raise InvalidScope(f"there is no scope {scope!r}; there are {', '.join(place.roots)}")
         self._memory, self._place, self._trust = memory, place, Trust(trust)
-        self._scope = None if scope is None else Scope(scope)
+        self._scope = None if scope is None else place.chosen(scope)[0]
         self._entries = Entries(place, "program")
         self._lock = threading.Lock()
 
@@ -195,10 +194,10 @@ class MunimentStore(BaseStore):
 
     def _get(self, namespace: Namespace, key: str) -> Item | None:
         try:
-            path, kind = self._at(namespace, key, Verb.READ)
+            path, _ = self._at(namespace, key, Verb.READ)
         except (InvalidScope, PathEscape, Refusal, ToolError):
             return None
-        stored = self._stored(namespace, key, path) if kind == "file" else None
+        stored = self._stored(namespace, key, path)
         return None if stored is None else Item(**stored[1])
 
     def _search(self, op: SearchOp) -> list[SearchItem]:

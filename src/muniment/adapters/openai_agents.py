@@ -18,7 +18,7 @@ The SDK traces what tools are asked and answer, and sends it to OpenAI where the
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from abc import abstractmethod
 from functools import partial
 from typing import Annotated, Any, Final
 
@@ -30,7 +30,7 @@ from muniment.api import Memory
 from muniment.cancelling import Cancel
 from muniment.content.gates import one_line
 from muniment.jobs.entries import Entries
-from muniment.jobs.request import ForgetRequest, ForgetResult, RememberRequest
+from muniment.jobs.request import ForgetReport, ForgetRequest, RememberRequest
 from muniment.kernel.cancel import Patience
 from muniment.kernel.names import MAX_PATH_BYTES, Trust, Verb
 from muniment.policy.frozen import Frozen
@@ -45,14 +45,26 @@ TOLD_CHARS: Final = 200
 """Characters of each entry in a preview."""
 
 
-class _Remember(Frozen):
+class _Tool(Frozen):
+    @abstractmethod
+    def done(self, memory: Memory, trust: Trust, cancel: Cancel) -> str:
+        """What it comes to, as text for the model; raises as the memory."""
+
+
+class _Remember(_Tool):
     """Keep one durable fact beyond this conversation, in a sentence or two. Never a secret."""
 
     fact: str
     scope: Annotated[str | None, Field(description="user or project; null: the memory chooses")] = None
 
+    def done(self, memory: Memory, trust: Trust, cancel: Cancel) -> str:
+        result = memory.attempt(RememberRequest(self.fact, self.scope, trust=trust), cancel=cancel)
+        if result.error is not None:
+            raise result.error
+        return result.summary
 
-class _Recall(Frozen):
+
+class _Recall(_Tool):
     """Look up facts, preferences and decisions before you answer what may rest on them."""
 
     query: Annotated[str, Field(description="a message, or some words of what is looked for")]
@@ -60,20 +72,41 @@ class _Recall(Frozen):
         None
     )
 
+    def done(self, memory: Memory, _: Trust, cancel: Cancel) -> str:
+        patience = Patience(float("inf"), cancel)
+        recalled = memory.recall(self.query, limit=self.limit or 5, patience=patience)
+        if recalled.error is not None:
+            raise recalled.error
+        return recalled.text or "Nothing in the memory is about that."
 
-class _Show(Frozen):
+
+class _Show(_Tool):
     """Read one entry of the memory whole."""
 
     path: Annotated[str, Field(max_length=MAX_PATH_BYTES, description="as recall gives it")]
 
+    def done(self, memory: Memory, _: Trust, _cancel: Cancel) -> str:
+        entries = Entries(memory.place)
+        path, _kind = entries.at(self.path, Verb.READ)
+        held = entries.read(path)
+        return marked(f"{path.text} (trust: {held.trust})\n{held.entry.body}")
 
-class _Forget(Frozen):
+
+class _Forget(_Tool):
     """Remove what a description means, where the user asks for it. Without digest: say what would go."""
 
     description: Annotated[str, Field(description="a path, or what is to be forgotten")]
     digest: Annotated[
         str | None, Field(description="of the preview that the user agreed to; null: preview")
     ] = None
+
+    def done(self, memory: Memory, trust: Trust, cancel: Cancel) -> str:
+        is_agreed = self.digest is not None
+        request = ForgetRequest(self.description, yes=is_agreed, trust=trust, digest=self.digest)
+        result = memory.attempt_forget(request, cancel=cancel)
+        if result.error is not None:
+            raise result.error
+        return result.summary if is_agreed else _previewed(result)
 
 
 def tools(memory: Memory, *, trust: Trust | str = Trust.AGENT) -> list[FunctionTool]:
@@ -86,64 +119,23 @@ def tools(memory: Memory, *, trust: Trust | str = Trust.AGENT) -> list[FunctionT
     Raises:
         ValueError: there is no such trust.
     """
-    does = _Does(memory, Trust(trust))
-    return [
-        _tool("remember", _Remember, does.remember),
-        _tool("recall", _Recall, does.recall),
-        _tool("show", _Show, does.show),
-        _tool("forget", _Forget, does.forget),
-    ]
+    return [_tool(each, memory, Trust(trust)) for each in (_Remember, _Recall, _Show, _Forget)]
 
 
-class _Does:
-    """What the tools do; threads may share one."""
+def _tool(takes: type[_Tool], memory: Memory, trust: Trust) -> FunctionTool:
+    name = takes.__name__.strip("_").lower()
 
-    def __init__(self, memory: Memory, trust: Trust) -> None:
-        self._memory, self._trust, self._entries = memory, trust, Entries(memory.place)
-
-    def remember(self, asked: _Remember, cancel: Cancel) -> str:
-        result = self._memory.attempt(
-            RememberRequest(asked.fact, asked.scope, trust=self._trust), cancel=cancel
-        )
-        if result.error is not None:
-            raise result.error
-        return result.summary
-
-    def recall(self, asked: _Recall, cancel: Cancel) -> str:
-        patience = Patience(float("inf"), cancel)
-        recalled = self._memory.recall(asked.query, limit=asked.limit or 5, patience=patience)
-        if recalled.error is not None:
-            raise recalled.error
-        return recalled.text or "Nothing in the memory is about that."
-
-    def show(self, asked: _Show, _cancel: Cancel) -> str:
-        path, kind = self._entries.at(asked.path, Verb.READ)
-        if kind is None:
-            raise ToolProblem("not_found", f"there is no entry at {path.text}")
-        held = self._entries.read(path)
-        return marked(f"{path.text} (trust: {held.trust})\n{held.entry.body}")
-
-    def forget(self, asked: _Forget, cancel: Cancel) -> str:
-        is_agreed = asked.digest is not None
-        request = ForgetRequest(asked.description, yes=is_agreed, trust=self._trust, digest=asked.digest)
-        result = self._memory.attempt_forget(request, cancel=cancel)
-        if result.error is not None:
-            raise result.error
-        return result.summary if is_agreed else _previewed(result)
-
-
-def _tool(name: str, arguments: type[Frozen], does: Callable[[Any, Cancel], str]) -> FunctionTool:
     def carry_out(given: str, cancel: Cancel) -> str:
         try:
             with answering("agents_tool_failed", tool=name):
-                return does(arguments_of(name, arguments, _object_in(given)), cancel)
+                return arguments_of(name, takes, _object_in(given)).done(memory, trust, cancel)
         except ToolProblem as problem:  # Else the run would end (O1).
             return f"error: {problem.with_code}"
 
     async def invoke(_context: ToolContext[Any], given: str) -> str:
         return await in_thread(partial(carry_out, given))
 
-    return FunctionTool(name, arguments.__doc__ or "", arguments.model_json_schema(), invoke)
+    return FunctionTool(name, takes.__doc__ or "", takes.model_json_schema(), invoke)
 
 
 def _object_in(given: str) -> dict[str, Any]:
@@ -161,7 +153,7 @@ def _object_in(given: str) -> dict[str, Any]:
     return found
 
 
-def _previewed(preview: ForgetResult) -> str:
+def _previewed(preview: ForgetReport) -> str:
     kept = [f"{each.path} stays: {each.reason}" for each in preview.kept]
     if not preview.removed_entries:
         return marked("\n".join(["nothing would be forgotten", *kept]))

@@ -287,8 +287,7 @@ def _call(value: object, offered: Collection[str], source: str, *, is_certain: b
 # Whether a call was only quoted: an honest model repeats what it was shown, and that may hold a call.
 #
 # Q1  A call whose own text, or whose tool and arguments, in any order, were shown to the model, is quoted.
-# Q2  Letters are compared and nothing else, with escapes resolved: no change of white space, quotation
-# marks,
+# Q2  Letters are compared and nothing else, with escapes resolved: no change of white space, quotation marks,
 #     escaping, case, digits or line numbers hides a quotation.
 # Q3  Of several arguments the last is compared by name alone: a quotation whose end is left open (a string
 #     that the fact does not close) goes on in the model's own words.
@@ -297,7 +296,7 @@ def _call(value: object, offered: Collection[str], source: str, *, is_certain: b
 # does not hold: a model that was talked into a call of its own making, or tells in other words or another
 # notation what it was shown, is not quoting.
 #
-# Start at `Shown`; attacked by `tests/units/agent/test_spoken.py`.
+# Start at `ShownTexts`; attacked by `tests/units/agent/test_spoken.py`.
 
 MAX_TEXTS: Final = 12
 """Texts among the arguments of a call that are compared: the first ones. No tool takes as many."""
@@ -490,7 +489,7 @@ class Spoken:
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
+class _Stretch:
     """A stretch of text that is not plain words. Calls in a `bare` one count at the end of the text alone."""
 
     kind: Literal["thought", "noise", "call", "in_tags", "bare", "debris"]
@@ -544,9 +543,9 @@ def spoken_calls(text: str, offered: Collection[str], shown: Sequence[str]) -> S
 # -- where calls may stand -----------------------------------------------------------------------------
 
 
-def _parts(text: str, offered: Collection[str]) -> list[_Part]:
+def _parts(text: str, offered: Collection[str]) -> list[_Stretch]:
     """What is not plain words, in order."""
-    parts: list[_Part] = []
+    parts: list[_Stretch] = []
     at, attempts, may_be_bare = 0, 0, True
     while (token := _TOKEN.search(text, at)) is not None:
         kind, start, at = token.lastgroup, token.start(), token.end()
@@ -554,11 +553,11 @@ def _parts(text: str, offered: Collection[str]) -> list[_Part]:
             closing = f"</{token['thinking']}>"
             found = text.find(closing, at)
             at = len(text) if found < 0 else found + len(closing)
-            parts.append(_Part("thought", start, at))
+            parts.append(_Stretch("thought", start, at))
         elif kind == "thought":  # The prompt opened it: so far all was thinking.
-            parts, may_be_bare = [_Part("thought", 0, at)], True
+            parts, may_be_bare = [_Stretch("thought", 0, at)], True
         elif kind == "noise":
-            parts.append(_Part("noise", start, at))
+            parts.append(_Stretch("noise", start, at))
         elif kind != "bare" or may_be_bare:
             attempts += 1
             if attempts > MAX_ATTEMPTS:
@@ -572,7 +571,7 @@ def _parts(text: str, offered: Collection[str]) -> list[_Part]:
     return parts
 
 
-def _begin(text: str, parts: Sequence[_Part]) -> int:
+def _begin(text: str, parts: Sequence[_Stretch]) -> int:
     """Where the text begins, after its thinking."""
     at = 0
     for part in parts:
@@ -582,7 +581,7 @@ def _begin(text: str, parts: Sequence[_Part]) -> int:
     return len(text) - len(text[at:].lstrip())
 
 
-def _tail(text: str, parts: Sequence[_Part]) -> int:
+def _tail(text: str, parts: Sequence[_Stretch]) -> int:
     """From where on there is nothing but calls and what surrounds them."""
     end = len(text)
     for part in reversed(parts):
@@ -593,7 +592,7 @@ def _tail(text: str, parts: Sequence[_Part]) -> int:
     return end
 
 
-def _words(text: str, taken: Sequence[_Part], offered: Collection[str]) -> str:
+def _words(text: str, taken: Sequence[_Stretch], offered: Collection[str]) -> str:
     """The text without what was taken, with summaries in place of the objects that held them."""
     pieces, at = [], 0
     for part in sorted(taken, key=lambda part: part.start):
@@ -610,7 +609,7 @@ def _is_done(call: JsonCall, offered: Collection[str]) -> bool:
 # -- reading one ---------------------------------------------------------------------------------------
 
 
-def _read(text: str, token: re.Match[str], offered: Collection[str], *, is_first: bool) -> _Part | None:
+def _read(text: str, token: re.Match[str], offered: Collection[str], *, is_first: bool) -> _Stretch | None:
     """What `token` opens; None if it is but words."""
     kind, (start, at) = token.lastgroup, token.span()
     try:
@@ -623,12 +622,12 @@ def _read(text: str, token: re.Match[str], offered: Collection[str], *, is_first
     except NotJson:
         head = text[at : at + _HEAD_CHARS].replace("'", '"')
         is_meant = any(f'"{tool}"' in head for tool in offered) or (is_first and _NAMED_FIRST.match(head))
-        return _Part("debris", start, token.end()) if kind in {"tag", "function"} or is_meant else None
+        return _Stretch("debris", start, token.end()) if kind in {"tag", "function"} or is_meant else None
     closing = _FENCE_END.match(text, end) if kind == "fence" and calls else None
-    return _Part("call", start, closing.end(), calls) if closing else _Part("bare", start, end, calls)
+    return _Stretch("call", start, closing.end(), calls) if closing else _Stretch("bare", start, end, calls)
 
 
-def _tagged(text: str, start: int, at: int, offered: Collection[str]) -> _Part | None:
+def _tagged(text: str, start: int, at: int, offered: Collection[str]) -> _Stretch | None:
     """What stands after the call tag that ends at `at`: objects, or a tool's name and its arguments.
 
     None if the tag is only talked about.
@@ -644,16 +643,16 @@ def _tagged(text: str, start: int, at: int, offered: Collection[str]) -> _Part |
             value, end = first_json(text, header.end())
             calls = (JsonCall(header["tool"], as_arguments(value), text[start:end]),)
         closing = _TAG_END.match(text, end)
-        return _Part("call", start, closing.end() if closing else end, calls)
+        return _Stretch("call", start, closing.end() if closing else end, calls)
     if _WRAPPED.match(text, at):
-        return _Part("noise", start, at)
+        return _Stretch("noise", start, at)
     first_word = text[at : at + _HEAD_CHARS].split(maxsplit=1)[:1]
     if _BEGUN.match(text, at) or any(word in offered for word in first_word):
         raise NotJson("a call tag without JSON")
     return None
 
 
-def _in_tags(text: str, token: re.Match[str]) -> _Part:
+def _in_tags(text: str, token: re.Match[str]) -> _Stretch:
     """A call whose arguments are JSON, or each between tags of its own, after the tag that names the tool.
 
     Raises:
@@ -663,7 +662,7 @@ def _in_tags(text: str, token: re.Match[str]) -> _Part:
     brace = past_separators(text, at)
     if text.startswith("{", brace):
         value, end = first_json(text, brace)
-        return _Part("call", start, end, (JsonCall(tool, as_arguments(value), text[start:end]),))
+        return _Stretch("call", start, end, (JsonCall(tool, as_arguments(value), text[start:end]),))
     arguments: dict[str, Any] = {}
     while (opening := _PARAMETER.match(text, at)) is not None:
         tag, name = opening.groups()
@@ -675,7 +674,7 @@ def _in_tags(text: str, token: re.Match[str]) -> _Part:
         at = closing + len(f"</{tag}>")
     if (ending := _FUNCTION_END.match(text, at)) is None:
         raise NotJson("a call that is cut off")
-    return _Part("in_tags", start, ending.end(), (JsonCall(tool, arguments, text[start : ending.end()]),))
+    return _Stretch("in_tags", start, ending.end(), (JsonCall(tool, arguments, text[start : ending.end()]),))
 
 
 def _typed(tool: str, name: str, value: str) -> str | int | bool:

@@ -175,12 +175,11 @@ def system_message(brief: Brief) -> SystemMessage:
 
 def decision_messages(brief: Brief) -> tuple[Message, ...]:
     """A run in which the model decides and code files: examples as turns, and the bare fact as one."""
-    scopes = [scope.name for scope in brief.scopes if scope.writable]
-    told = _DECISION.format(scopes=" or ".join(_WHOSE.get(each, each) for each in scopes))
+    told = _DECISION.format(scopes=" or ".join(_WHOSE.get(each, each) for each in brief.writable))
     examples = (
         message
         for fact, scope, kind in _EXAMPLES
-        if scope in scopes
+        if scope in brief.writable
         for message in (UserMessage(fact), AssistantMessage(json.dumps({"scope": scope, "type": kind})))
     )
     return SystemMessage(told), *examples, UserMessage(in_one_line(brief.fact)[:_FACT_CHARS])
@@ -295,20 +294,19 @@ _FRONT_MATTER_CHARS: Final = 600
 _NOTHING: Final = "(nothing)"
 
 
-def body(request: ModelRequest, form: Form, model: str, schema: tuple[str, Document] | None) -> Document:
+def body(request: ModelRequest, form: Form, model: str) -> Document:
     """The body of the request.
 
     Args:
-        request: one model call.
+        request: one model call; its schema counts in the form `json`.
         form: how the model is to act.
         model: the server's name for it.
-        schema: name and JSON Schema of the answer, in the form `json`.
     """
     document: Document = {"model": model, "messages": _messages(request, form)}
     if form == "tools" and request.tools:
         document["tools"] = [_function(tool) for tool in request.tools]
-    if form == "json" and schema is not None:
-        name, shape = schema
+    if form == "json" and request.schema is not None:
+        name, shape = request.schema
         document["response_format"] = {"type": "json_schema", "json_schema": {"name": name, "schema": shape}}
     return document
 
@@ -319,20 +317,15 @@ def answer_tokens(fact: str) -> int:
 
 
 def with_actions(request: ModelRequest) -> ModelRequest:
-    """`request` for a model that acts by JSON: its instructions say how."""
-    system, *rest = request.messages
-    if not isinstance(system, SystemMessage):
-        return request
-    told = SystemMessage(f"{system.text}\n\n{action_instructions(request.tools)}")
-    return replace(request, messages=(told, *rest))
-
-
-def action_schema(request: ModelRequest) -> tuple[str, Document]:
-    """Name and JSON Schema of one action: a tool with its arguments, or the end."""
+    """`request` for a model that acts by JSON: its instructions say how, and its schema what an action is."""
+    first, *rest = request.messages
+    if isinstance(first, SystemMessage):
+        first = SystemMessage(f"{first.text}\n\n{action_instructions(request.tools)}")
     is_long = len(request.brief.fact) + _FRONT_MATTER_CHARS > BOUNDED_CHARS
     actions = [_action(tool.name, tool.parameters, is_long=is_long) for tool in request.tools]
     done = {"properties": {"summary": {"type": "string"}}, "required": ["summary"]}
-    return "action", {"anyOf": [*actions, _action("done", done, is_long=is_long)]}
+    schema = "action", {"anyOf": [*actions, _action("done", done, is_long=is_long)]}
+    return replace(request, messages=(first, *rest), schema=schema)
 
 
 def _action(name: str, parameters: Mapping[str, Any], *, is_long: bool) -> Document:
@@ -469,20 +462,15 @@ _JOB: Final = 2
 
 def question(request: ModelRequest) -> ModelRequest:
     """`request` as the one question that the model is asked: no tools, and what is to be decided."""
-    return replace(request, messages=decision_messages(request.brief), tools=())
-
-
-def decision_schema(brief: Brief) -> tuple[str, Document]:
-    """Name and JSON Schema of a decision."""
-    scopes = [scope.name for scope in brief.scopes if scope.writable]
-    return "decision", _object_of(scope=scopes, type=TYPES)
+    schema = "decision", _object_of(scope=request.brief.writable, type=TYPES)
+    return replace(request, messages=decision_messages(request.brief), tools=(), schema=schema)
 
 
 def sure(brief: Brief) -> tuple[Decision, ...]:
     """What the rules decide, where no cue speaks against it, and of a list in any case; else nothing."""
     decisions, reading = route(brief), read(brief.fact)
-    is_writable = reading.scope in {each.name for each in brief.scopes if each.writable}
-    return decisions if len(decisions) > 1 or (reading.is_sure and is_writable) else ()
+    is_sure = reading.is_sure and reading.scope in brief.writable
+    return decisions if is_sure or len(decisions) > 1 else ()
 
 
 def decision_in(text: str, brief: Brief) -> tuple[Decision, ...]:
@@ -493,7 +481,7 @@ def decision_in(text: str, brief: Brief) -> tuple[Decision, ...]:
             pass
         case _:
             return ()
-    if kind not in TYPES or scope not in {each.name for each in brief.scopes if each.writable}:
+    if kind not in TYPES or scope not in brief.writable:
         return ()
     return route(brief, (Scope(scope), EntryType(kind)))
 

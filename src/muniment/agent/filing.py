@@ -158,9 +158,9 @@ def is_known(text: str, brief: Brief) -> bool:
 
 def _known(text: str, brief: Brief) -> CanonicalPath | None:
     """The entry that says a text already (F3); in a scope that may not be written one may vanish unseen."""
-    writable, wanted = {scope.name for scope in brief.scopes if scope.writable}, comparable(text)
+    wanted = comparable(text)
     said = (each.path for each in brief.related if wanted in each.sayings)
-    return next((path for path in said if path.scope in writable), None)
+    return next((path for path in said if path.scope in brief.writable), None)
 
 
 # -- routing -----------------------------------------------------------------------------------------
@@ -236,22 +236,19 @@ def route(brief: Brief, decided: tuple[Scope, EntryType] | None = None) -> tuple
     Returns:
         The decisions in order; none where the run may write nowhere.
     """
-    writable = [each.name for each in brief.scopes if each.writable]
-    if not writable:
+    if not brief.writable:
         return ()
     texts = () if brief.is_one else separate_items(brief.fact)
-    found = tuple(_routed(text, brief, writable, decided) for text in texts)
+    found = tuple(_routed(text, brief, decided) for text in texts)
     places = [fold(f"{each.scope}/{each.file}") for each in found]
     places += [each.updates.text for each in found if each.updates is not None]
     if found and len(set(places)) == len(places):
         return found
-    return (_routed(brief.fact, brief, writable, decided),)
+    return (_routed(brief.fact, brief, decided),)
 
 
-def _routed(
-    text: str, brief: Brief, writable: Sequence[Scope], decided: tuple[Scope, EntryType] | None
-) -> Decision:
-    reading = read(text)
+def _routed(text: str, brief: Brief, decided: tuple[Scope, EntryType] | None) -> Decision:
+    reading, writable = read(text), brief.writable
     chosen, kind = decided or (reading.scope, reading.type)
     scope = next((each for each in (chosen, USER, PROJECT) if each in writable), writable[0])
     title = title_of(text)

@@ -136,6 +136,11 @@ class Brief:
     ends: date | None = None
     is_one: bool = False
 
+    @property
+    def writable(self) -> tuple[Scope, ...]:
+        """The scopes in which the run may write."""
+        return tuple(scope.name for scope in self.scopes if scope.writable)
+
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
@@ -267,7 +272,7 @@ class ModelError(Exception):
         has_answered: it did, but not what it was asked for; it may answer something else.
     """
 
-    def __init__(self, message: str, *, has_answered: bool = False) -> None:
+    def __init__(self, message: str = "", *, has_answered: bool = False) -> None:
         super().__init__(message)
         self.has_answered = has_answered
 

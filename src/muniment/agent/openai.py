@@ -50,11 +50,9 @@ from muniment.agent.chat import (
     DECISION_TOKENS,
     Document,
     Form,
-    action_schema,
     answer_tokens,
     body,
     decision_in,
-    decision_schema,
     first_reply,
     job_message,
     later_reply,
@@ -216,7 +214,7 @@ class LoopThread:
             if self._is_closed:
                 raise _closed()
             if self._loop is None:
-                self._loop = _Loop()
+                self._loop = _ResolvingLoop()
                 self._thread = threading.Thread(
                     target=_serve, args=(self._loop,), name="muniment-model", daemon=True
                 )
@@ -228,7 +226,7 @@ def _closed() -> ModelError:
     return ModelError("the model was closed meanwhile")
 
 
-class _Loop(asyncio.SelectorEventLoop):
+class _ResolvingLoop(asyncio.SelectorEventLoop):
     """A loop that resolves names in threads that nobody waits for at exit (L3).
 
     The default executor's threads are joined when the interpreter ends, however long a resolver hangs.
@@ -351,7 +349,7 @@ class OpenAIModel:
         later = later_reply(request)
         if later is not None:
             return later
-        if not request.tools or not any(scope.writable for scope in request.brief.scopes):
+        if not request.tools or not request.brief.writable:
             return Reply("Not saved: there is nowhere to write, or no turn left to write in.")
         # Where the model was not chosen to decide, but failed to act, it is to be tried.
         decisions = sure(request.brief) if self.protocol == "decide" else ()
@@ -421,13 +419,11 @@ class OpenAIModel:
             events.emit("model_adapted", model=self.name, form=ladder[habits.step], limit=habits.limit)
 
     def _document(self, request: ModelRequest, form: Form) -> Document:
-        if request.schema is not None:
-            return body(request, form, self.name, request.schema)
         if self._decides(request):
-            return body(question(request), form, self.name, decision_schema(request.brief))
-        if form == "tools":
-            return body(request, form, self.name, None)
-        return body(with_actions(request), form, self.name, action_schema(request))
+            request = question(request)
+        elif request.schema is None and form != "tools":
+            request = with_actions(request)
+        return body(request, form, self.name)
 
     def _persist(self, document: Document, patience: Patience) -> FirstChoice | Complaint:
         """The answer to `document`; what may pass by itself is asked for again, after a pause."""
@@ -568,14 +564,14 @@ def _client(base_url: str, key: str | None) -> openai.AsyncOpenAI:
         async def aclose(self) -> None:
             await self._inner.aclose()
 
-    class Client(openai.AsyncOpenAI):
+    class BareClient(openai.AsyncOpenAI):
         """Without the headers that the environment adds, which may also be none that can be sent."""
 
         @property
         def default_headers(self) -> dict[str, str | openai.Omit]:
             return {}
 
-    return Client(
+    return BareClient(
         api_key=key or "none",
         base_url=base_url,
         max_retries=0,

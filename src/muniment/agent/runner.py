@@ -200,7 +200,7 @@ class Runner:
         writes = [each.outcome for each in self._outcome.decisions if each.tool in WRITING_TOOLS]
         is_done = any(each.verdict != "error" or each.code == "content_rejected" for each in writes)
         is_known = any(path.text in self._outcome.final_text for path in self._outcome.read)
-        return not is_done and not is_known and any(scope.writable for scope in brief.scopes)
+        return not is_done and not is_known and bool(brief.writable)
 
     def _ask(self, brief: Brief, tools: tuple[ToolSpec, ...]) -> Reply:
         """The model's reply; if the messages are too long for it, once more with fewer of them."""

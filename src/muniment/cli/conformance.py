@@ -83,13 +83,13 @@ def _targets(target: str, peers: Sequence[str]) -> list[Target]:
     Raises:
         BadParameter: there is no such one, or one is named twice.
     """
-    from muniment.testing.conformance import UnknownTarget, parse_target
+    from muniment.testing.conformance import parse_target
 
     found: list[Target] = []
     for option, spec in (("--target", target), *(("--peer", peer) for peer in peers)):
         try:
             parsed = parse_target(spec)
-        except UnknownTarget as error:
+        except ValueError as error:
             raise typer.BadParameter(str(error), param_hint=option) from None
         if parsed in found:
             raise typer.BadParameter(f"{spec!r} is named twice", param_hint=option)
@@ -126,25 +126,27 @@ def _again(result: Result, finding: Finding) -> str:
 
 def _told_of(result: Result) -> Iterator[Finding]:
     """What is listed: whatever is bad, and of Muniment whatever did not hold."""
-    from muniment.testing.conformance.targets import BAD, Outcome
+    from muniment.testing.conformance import CaseOutcome
+    from muniment.testing.corpus.stage import BAD
 
     for finding in result.findings:
         if finding.outcome in BAD or (
-            result.target.promises.is_exact and finding.outcome is not Outcome.HELD
+            result.target.promises.is_exact and finding.outcome is not CaseOutcome.HELD
         ):
             yield finding
 
 
 def _counted(findings: Sequence[Finding]) -> str:
     """Such as `2 escaped*, 1 differs, 10 held`, the worst first; marked what lies beyond the claims."""
-    from muniment.testing.conformance.targets import BAD, Outcome
+    from muniment.testing.conformance import CaseOutcome
+    from muniment.testing.corpus.stage import BAD
 
     counts = Counter(
-        (list(Outcome).index(each.outcome), each.is_beyond_claims and each.outcome in BAD)
+        (list(CaseOutcome).index(each.outcome), each.is_beyond_claims and each.outcome in BAD)
         for each in findings
     )
     said = [
-        f"{count} {list(Outcome)[at]}{'*' if beyond else ''}"
+        f"{count} {list(CaseOutcome)[at]}{'*' if beyond else ''}"
         for (at, beyond), count in sorted(counts.items())
     ]
     return ", ".join(said) or "-"
@@ -152,9 +154,9 @@ def _counted(findings: Sequence[Finding]) -> str:
 
 def _skipped(result: Result) -> Counter[str]:
     """Why cases were skipped, with how many for each reason."""
-    from muniment.testing.conformance.targets import Outcome
+    from muniment.testing.conformance import CaseOutcome
 
-    skipped = (each for each in result.findings if each.outcome is Outcome.SKIPPED)
+    skipped = (each for each in result.findings if each.outcome is CaseOutcome.SKIPPED)
     return Counter(each.failures[0].text for each in skipped)
 
 
@@ -219,14 +221,14 @@ def _lines(results: Sequence[Result], cases: Mapping[str, Case]) -> Iterator[str
 
 def _style(row: Sequence[str]) -> str | None:
     """Of a row: the outcomes of a cell stand the worst first, so its first word tells whether it is bad."""
-    from muniment.testing.conformance.targets import BAD
+    from muniment.testing.corpus.stage import BAD
 
     is_bad = any(cell.split(" ")[1].strip("*,") in BAD for cell in row[1:] if " " in cell)
     return "bold red" if is_bad else None
 
 
 def _finding_lines(head: str, result: Result, finding: Finding) -> Iterator[str]:
-    from muniment.testing.conformance.targets import BAD
+    from muniment.testing.corpus.stage import BAD
 
     beyond = "*" if finding.is_beyond_claims and finding.outcome in BAD else ""
     yield f"{head}: {finding.outcome}{beyond}: {finding.case['id']} ({finding.case['class']})"
@@ -249,7 +251,7 @@ def _document(results: Sequence[Result], cases: Mapping[str, Case]) -> dict[str,
 
 
 def _result(result: Result, cases: Mapping[str, Case]) -> dict[str, Any]:
-    from muniment.testing.conformance.targets import Outcome
+    from muniment.testing.conformance import CaseOutcome
 
     claims = result.target.claims
     classes = sorted({case["class"] for case in cases.values()})
@@ -278,6 +280,6 @@ def _result(result: Result, cases: Mapping[str, Case]) -> dict[str, Any]:
                 "again": _again(result, finding),
             }
             for finding in result.findings
-            if finding.outcome not in {Outcome.HELD, Outcome.SKIPPED}
+            if finding.outcome not in {CaseOutcome.HELD, CaseOutcome.SKIPPED}
         ],
     }

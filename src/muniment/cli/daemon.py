@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from muniment.daemon.service import Daemon, Options
     from muniment.daemon.tokens import Tokens
     from muniment.daemon.work import Workspace as Served
+    from muniment.fleet.node import FleetNode
     from muniment.settings import Settings
 
 # -- serve -------------------------------------------------------------------------------------------
@@ -122,7 +123,7 @@ def serve(  # noqa: PLR0913  every argument is an option of the command
         grace=grace,
     )
 
-    def node_core(model: Model) -> DaemonCore:
+    def node_core(model: Model) -> FleetNode:
         for flag, value in (("--workspace", workspace), ("--root", flags["root"])):
             if value:
                 raise ConfigInvalid(f"{flag} is for a memory of this machine; homes of a fleet have none")
@@ -280,9 +281,9 @@ def ui(
 
     It is a page of the daemon that runs; where none does, one is started, until Ctrl-C.
     """
+    from muniment.client import Client
     from muniment.client.errors import Unreachable
     from muniment.client.finding import place
-    from muniment.client.sync import Client
 
     if place(os.environ).find() is not None:
         try:

@@ -17,7 +17,7 @@ from muniment.kernel.names import Trust
 
 if TYPE_CHECKING:
     from muniment.agent.model import Model
-    from muniment.daemon.core import DaemonCore
+    from muniment.fleet.node import FleetNode
     from muniment.settings import Settings
 
 _NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}", re.ASCII)
@@ -54,7 +54,7 @@ def require_installed() -> None:
 
 def core_of(
     settings: Settings, model: Model, ledger: str, name: str | None, slots: int, lease: float
-) -> DaemonCore:
+) -> FleetNode:
     """What a node of a fleet serves, for `muniment serve`.
 
     Raises:
@@ -62,13 +62,13 @@ def core_of(
     """
     require_installed()
     from muniment.fleet.address import ledger_url
-    from muniment.fleet.node import FleetNode, NodeOptions, as_core
+    from muniment.fleet.node import FleetNode, NodeOptions
 
     name = name or os.uname().nodename
     if _NODE.fullmatch(name) is None:
         raise ConfigInvalid(f"{printable(name)} cannot name a node; use up to 63 letters, digits, . _ -")
     options = NodeOptions(ledger_url(ledger, os.environ), name, slots, lease)
-    return as_core(FleetNode(settings, model, options))
+    return FleetNode(settings, model, options)
 
 
 def _database(ledger: str) -> tuple[str, bytes]:
@@ -143,7 +143,7 @@ def fleet_home_add(
     url, key = _database(ledger)
     from muniment.daemon.tokens import check_names
     from muniment.fleet import homes
-    from muniment.lane import OWNER
+    from muniment.store.tasks import OWNER
 
     if trust not in list(Trust):
         raise ConfigInvalid(f"there is no trust {printable(trust)}; there are {', '.join(Trust)}")

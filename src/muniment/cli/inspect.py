@@ -145,7 +145,7 @@ def show(
 
             data = content_of(place, named, task)
         else:
-            data = place.roots[found.scope].root.read_bytes(found)
+            data = place.read(found)
     if data is None:
         removed = f"{task} removed {found.text}"
         return Report({"path": found.text, "content": None, "task": task}, problems=[removed])
@@ -230,7 +230,7 @@ def edit(
         editor = _editor()
         found = place.path(path)
         check_editable(place, found)
-        before = place.roots[found.scope].root.read_bytes(found)
+        before = place.read(found)
         directory = Path(tempfile.mkdtemp(prefix="muniment-edit-"))
         copy = directory / found.name
         copy.write_bytes(before)

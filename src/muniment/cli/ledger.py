@@ -32,7 +32,7 @@ from muniment.kernel.path import FILE_SUFFIX
 if TYPE_CHECKING:
     from muniment.cancelling import Cancel
     from muniment.jobs.place import Place
-    from muniment.jobs.review import Decided
+    from muniment.jobs.review import ReviewDecision
     from muniment.store.audit import Head
     from muniment.store.erase import EraseGround, Plan, Receipt
     from muniment.store.ledger import Step, Why
@@ -215,7 +215,7 @@ def review_reject(*, review_id: ReviewId, where: MemoryFlags) -> Report:
         return _decided(review.reject(review_id, place, cancel=cancel))
 
 
-def _decided(done: Decided) -> Report:
+def _decided(done: ReviewDecision) -> Report:
     from muniment.jobs.review import BECAME
 
     if done.task_id is None:

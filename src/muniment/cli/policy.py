@@ -40,11 +40,11 @@ Policies = Annotated[list[str], typer.Argument(metavar="POLICY…", help="Names 
 DEFAULT: Final = "default"
 """What no file says; the value is the one of `strict`, or stricter."""
 
-_SECTIONS: Final = ("limits", "confinement", "changes", "content", "provenance", "retention")
-
 
 def document(loaded: Loaded) -> dict[str, Any]:
     """The effective policy, with the origin of everything in it."""
+    from muniment.policy.tables import SECTIONS
+
     policy = loaded.policy
     return {
         "label": policy.label,
@@ -54,7 +54,7 @@ def document(loaded: Loaded) -> dict[str, Any]:
         "quotas": [_quota(quota, loaded.files) for quota in policy.quotas],
         "terms": [
             _term(section, key, value, loaded.files)
-            for section in _SECTIONS
+            for section in SECTIONS
             for key, value in asdict(getattr(policy, section)).items()
         ],
     }

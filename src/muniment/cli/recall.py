@@ -29,7 +29,7 @@ from muniment.kernel.names import Digest, RelPath
 if TYPE_CHECKING:
     from muniment.jobs.place import Place
     from muniment.kernel.cancel import Patience
-    from muniment.recall.recaller import Recalled, Recaller
+    from muniment.recall.recaller import Recaller, Recollection
     from muniment.recall.search import EntryKey
 
 HOOK_SECONDS: Final = 4.0
@@ -116,7 +116,7 @@ def recall(
     return Report(recalled.as_json, _lines(recalled))
 
 
-def _lines(recalled: Recalled) -> Iterator[str]:
+def _lines(recalled: Recollection) -> Iterator[str]:
     for entry in recalled.entries:
         yield f"{on_one_line(entry.path)} (trust: {entry.trust}, {entry.at:%Y-%m-%d})"
         for line in entry.text.splitlines():
@@ -280,7 +280,7 @@ def _opened(where: MemoryFlags, terms: _RecallTerms, *, asks: bool) -> Iterator[
 
 def _recalled(
     recaller: Recaller, query: str, terms: _RecallTerms, patience: Patience, told: Collection[EntryKey] = ()
-) -> Recalled:
+) -> Recollection:
     """What is recalled.
 
     Args:

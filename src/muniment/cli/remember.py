@@ -26,7 +26,7 @@ from muniment.names import MAX_FACT_BYTES
 if TYPE_CHECKING:
     from muniment.agent.model import Message
     from muniment.agent.runner import Observer, ToolDecision, Witness
-    from muniment.jobs.request import RememberResult
+    from muniment.jobs.request import RememberReport
     from muniment.sandbox import Sandbox
 
 # -- transcript --------------------------------------------------------------------------------------
@@ -197,7 +197,7 @@ def _read_fact(argument: str) -> str:
         raise InvalidContent("standard input is not UTF-8 text") from None
 
 
-def _lines(result: RememberResult) -> Iterator[str]:
+def _lines(result: RememberReport) -> Iterator[str]:
     if result.error is None and (result.unchanged or result.repeated):
         yield visible(result.summary)
     elif result.error is None:
@@ -217,7 +217,7 @@ def _lines(result: RememberResult) -> Iterator[str]:
         yield result.detail
 
 
-def _enforcement(result: RememberResult) -> str:
+def _enforcement(result: RememberReport) -> str:
     """What held the worker, with what was missing where the kernel held less than all."""
     if result.enforcement is not Enforcement.PARTIAL:
         return str(result.enforcement)

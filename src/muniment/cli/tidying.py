@@ -17,8 +17,9 @@ from muniment.content.gates import visible
 if TYPE_CHECKING:
     from muniment.agent.model import Model
     from muniment.cancelling import Cancel
+    from muniment.contract import KeptEntry
     from muniment.jobs.place import Place
-    from muniment.jobs.request import Counts, DreamResult, ForgetResult, Spared
+    from muniment.jobs.request import Counts, DreamReport, ForgetReport
 
 SHOWN_GROUPS: Final = 5
 """Groups of similar entries that are shown to a person; `--json` has all."""
@@ -78,12 +79,12 @@ def _at_work(where: MemoryFlags, flags: ModelFlags, *, yes: bool) -> Iterator[tu
         yield place, model, cancel
 
 
-def _answer(result: ForgetResult | DreamResult, lines: Iterable[str]) -> Report:
+def _answer(result: ForgetReport | DreamReport, lines: Iterable[str]) -> Report:
     told = lines if result.error is None else ()
     return Report(result.as_json, told, result.notes, error=result.error)
 
 
-def _forgotten(result: ForgetResult) -> Iterator[str]:
+def _forgotten(result: ForgetReport) -> Iterator[str]:
     done = "forgotten" if result.status == "completed" else "would be forgotten"
     for each in result.removed_entries:
         yield f"{done}: {on_one_line(each.path)} ({on_one_line(each.summary)})"
@@ -98,7 +99,7 @@ def _forgotten(result: ForgetResult) -> Iterator[str]:
         yield "  nothing was removed; to do it, run this again with --yes"
 
 
-def _dreamt(result: DreamResult) -> Iterator[str]:
+def _dreamt(result: DreamReport) -> Iterator[str]:
     would = "" if result.status == "completed" else "would be "
     for path in result.deduped_entries:
         yield f"{would}merged: {on_one_line(path)}"
@@ -129,13 +130,13 @@ def _counted(counts: Counts) -> Iterator[str]:
         yield f"  {', '.join(some)}"
 
 
-def _kept(kept: Iterable[Spared]) -> Iterator[str]:
+def _kept(kept: Iterable[KeptEntry]) -> Iterator[str]:
     """What was meant and stays, a line each."""
     for path, reason in kept:
         yield f"kept: {on_one_line(path)} ({on_one_line(reason)})"
 
 
-def _how(result: ForgetResult | DreamResult) -> Iterator[str]:
+def _how(result: ForgetReport | DreamReport) -> Iterator[str]:
     """Who decided, how long it took, and how to go on."""
     yield (
         f"  {on_one_line(result.decided_by)}, {result.turns} turns, {result.seconds:.2f} s, "

@@ -6,16 +6,15 @@
         handle = client.remember("The user prefers dark mode in all editors")
         print(handle.wait(timeout=60).files_touched)
 
-Start reading in `exchange`: what is sent, and when again. `core` has the requests; `threads` and `loop` carry
-them out, for `sync` and `aio`; `finding` says where the daemon is, `transport` how it is spoken to,
-`following` and `sse` how events are read, `errors` what may be raised. Attacked by `tests/surface/client`.
+Start reading in `exchange`: what is sent, and when again. `core` has the requests, `clients` makes methods of
+them; `finding` says where the daemon is, `transport` how it is spoken to by threads and by asyncio, `errors`
+what may be raised. Attacked by `tests/surface/client`.
 """
 
 from __future__ import annotations
 
 from muniment.client import errors, results
-from muniment.client.aio import AsyncClient, AsyncTaskHandle
+from muniment.client.clients import AsyncClient, AsyncTaskHandle, Client, TaskHandle
 from muniment.client.results import normalize
-from muniment.client.sync import Client, TaskHandle
 
 __all__ = ["AsyncClient", "AsyncTaskHandle", "Client", "TaskHandle", "errors", "normalize", "results"]

@@ -26,19 +26,18 @@ from typing import Any, Final
 
 import httpx2
 
-from muniment.client.core import (
+from muniment.client.core import QUIET_SECONDS, segment
+from muniment.client.errors import BadAnswer
+from muniment.client.exchange import (
     FIRST_PAUSE,
     LAST_PAUSE,
-    QUIET_SECONDS,
     Ask,
     Frames,
     HttpReply,
     Lost,
     decoded,
     retry_after,
-    segment,
 )
-from muniment.client.errors import BadAnswer
 from muniment.client.finding import Place, Where
 from muniment.client.transport import Connections, grow, head, looped, lost, request
 from muniment.errors import NOT_NOW, ManagedMemoryUnavailable

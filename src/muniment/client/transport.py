@@ -36,11 +36,11 @@ import h11
 import httpcore2
 import httpx2
 
-from muniment.client.core import (
+from muniment.client.core import ClientCore, Following
+from muniment.client.errors import BadAnswer, client_closed
+from muniment.client.exchange import (
     OK,
     Ask,
-    ClientCore,
-    Following,
     HttpReply,
     Lost,
     Outcome,
@@ -48,7 +48,6 @@ from muniment.client.core import (
     Try,
     decoded,
 )
-from muniment.client.errors import BadAnswer, client_closed
 from muniment.client.finding import Place, Where
 from muniment.client.results import Event
 from muniment.errors import NOT_NOW

@@ -36,9 +36,10 @@ from muniment.daemon import asking
 from muniment.daemon.asking import loads
 from muniment.daemon.contract import MAX_BODY_BYTES, HttpProblem, sentence_of
 from muniment.daemon.work import Workspace
-from muniment.lane import BACKSTOP_SECONDS, MAX_PENDING, OWNER, Ended, Kind, Originator, Task, Work
+from muniment.lane import BACKSTOP_SECONDS, MAX_PENDING, Ended, NewTask, Work
 from muniment.names import __version__
 from muniment.store.audit import timestamp
+from muniment.store.tasks import OWNER, Kind, Originator, QueuedTask
 
 # -- jsonrpc -----------------------------------------------------------------------------------------
 #
@@ -167,14 +168,12 @@ PROTOCOL_VERSION: Final = 1
 
 BASE: Final = "qwen/control/workspace/memory"
 AVAILABILITY: Final = f"{BASE}/remember/availability"
-METHODS: Final[Mapping[str, Kind]] = {
-    f"{BASE}/remember": "remember",
-    f"{BASE}/forget": "forget",
-    f"{BASE}/dream": "dream",
+METHODS: Final[Mapping[str, Callable[[dict[str, Any], Workspace], NewTask]]] = {
+    f"{BASE}/remember": asking.remember,
+    f"{BASE}/forget": asking.forget,
+    f"{BASE}/dream": asking.dream,
 }
 """Extension methods that are tasks. A host may write `_` before the name of any extension method."""
-
-_WANTED: Final = {"remember": asking.remember, "forget": asking.forget, "dream": asking.dream}
 
 REST_SECONDS: Final = 1.0
 """Seconds that a look is given to end once everything is to; it takes some milliseconds."""
@@ -235,11 +234,9 @@ class _Looks:
                 continue
             with suppress(InvalidStateError):  # It was cancelled meanwhile.
                 try:
-                    found = do()
+                    future.set_result(do())
                 except Exception as error:  # noqa: BLE001  whoever asked is told
                     future.set_exception(error)
-                else:
-                    future.set_result(found)
 
 
 class HostSession:
@@ -322,10 +319,10 @@ class HostSession:
             self._send(succeeded(request_id, _introduction()))
         elif method == AVAILABILITY:
             self._begin(request_id, None, self._is_available)
-        elif (kind := METHODS.get(method)) is not None:
+        elif (ask := METHODS.get(method)) is not None:
             document = {name: value for name, value in params.items() if name != "_meta"}
-            wanted = _WANTED[kind](document, self._workspace)
-            self._begin(request_id, kind, partial(self._carry_out, kind, wanted))
+            task = ask(document, self._workspace)
+            self._begin(request_id, task.kind, partial(self._carry_out, task))
         else:
             self._send(failed(request_id, METHOD_NOT_FOUND, "method_not_found", "There is no such method."))
 
@@ -352,21 +349,21 @@ class HostSession:
     def _is_available(self, _: Cancel) -> Ended:
         return Ended("completed", {"available": self._workspace.problem() is None})
 
-    def _carry_out(self, kind: Kind, wanted: asking.WantedTask, cancel: Cancel) -> Ended:
+    def _carry_out(self, asked: NewTask, cancel: Cancel) -> Ended:
         self._accepted += 1
         now = timestamp(datetime.now(UTC))
-        task = Task(
+        task = QueuedTask(
             seq=self._accepted,
-            id=f"{kind}-{uuid.uuid4()}",
-            kind=kind,
+            id=f"{asked.kind}-{uuid.uuid4()}",
+            kind=asked.kind,
             status="running",
             originator=Originator(OWNER),
-            trust=wanted.trust,
+            trust=asked.trust,
             attempt=1,
             created=now,
             updated=now,
-            shown=wanted.shown,
-            arguments=wanted.arguments,
+            shown=asked.shown,
+            arguments=asked.arguments,
         )
         return self._work(task, cancel, lambda _: None)
 

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Final, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 from pydantic import BaseModel, ValidationError
 from pydantic.alias_generators import to_camel
@@ -17,11 +16,14 @@ from pydantic.alias_generators import to_camel
 from muniment.content.expiry import read_expiry
 from muniment.daemon import contract
 from muniment.daemon.contract import HttpProblem
-from muniment.daemon.work import Workspace
 from muniment.errors import MunimentError
 from muniment.jobs.request import check_content
-from muniment.kernel.names import Trust
+from muniment.lane import NewTask
 from muniment.names import ContextMode
+from muniment.store.tasks import Originator
+
+if TYPE_CHECKING:
+    from muniment.daemon.core import ServedWorkspace
 
 # -- strict json -------------------------------------------------------------------------------------
 #
@@ -72,21 +74,11 @@ _REMEMBER: Final = {
 _FORGET: Final = {"query": "invalid_query", "scope": "invalid_scope"}
 
 
-@dataclass(frozen=True, slots=True)
-class WantedTask:
-    """What is wanted; see `lane.task.Asked`.
-
-    Attributes:
-        trust: that the sender claims for it.
-    """
-
-    arguments: Mapping[str, Any] = field(default_factory=dict)
-    shown: Mapping[str, Any] = field(default_factory=dict)
-    trust: Trust = Trust.OWNER
-    ref: str | None = None
+NOBODY: Final = Originator("")
+"""Of a task before it is known who asks for it: whoever accepts it says so."""
 
 
-def remember(document: dict[str, Any], workspace: Workspace) -> WantedTask:
+def remember(document: dict[str, Any], workspace: ServedWorkspace) -> NewTask:
     """What a body that remembers asks for.
 
     Raises:
@@ -103,15 +95,11 @@ def remember(document: dict[str, Any], workspace: Workspace) -> WantedTask:
         except ValueError:
             raise HttpProblem("invalid_expires") from None
         arguments["expires"] = body.expires
-    return WantedTask(
-        arguments,
-        {"contextMode": context} | _shown(scope),
-        body.source.trust,
-        body.source.ref,
-    )
+    shown = {"contextMode": context} | _shown(scope)
+    return NewTask("remember", arguments, NOBODY, shown, body.source.trust, body.source.ref)
 
 
-def forget(document: dict[str, Any], workspace: Workspace) -> WantedTask:
+def forget(document: dict[str, Any], workspace: ServedWorkspace) -> NewTask:
     """What a body that forgets asks for.
 
     Raises:
@@ -123,17 +111,17 @@ def forget(document: dict[str, Any], workspace: Workspace) -> WantedTask:
     arguments = {"query": query, "scope": scope, "dry_run": body.dry_run}
     if body.digest is not None:
         arguments["digest"] = body.digest
-    return WantedTask(arguments, _shown(scope))
+    return NewTask("forget", arguments, NOBODY, _shown(scope))
 
 
-def dream(document: dict[str, Any], _: Workspace) -> WantedTask:
+def dream(document: dict[str, Any], _: ServedWorkspace) -> NewTask:
     """What a body that tidies asks for.
 
     Raises:
         Problem: it has a field.
     """
     parsed(contract.DreamBody, document)
-    return WantedTask()
+    return NewTask("dream", {}, NOBODY, {})
 
 
 def recall(document: dict[str, Any]) -> contract.RecallBody:
@@ -196,7 +184,7 @@ def _text(sent: object, code: str) -> str:
         raise HttpProblem(code) from None
 
 
-def _scope(sent: str | None, fields: set[str], workspace: Workspace) -> str | None:
+def _scope(sent: str | None, fields: set[str], workspace: ServedWorkspace) -> str | None:
     """The scope that a request names, if there is one of that name.
 
     Raises:

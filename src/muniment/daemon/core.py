@@ -11,18 +11,19 @@ reads of some rows, over a connection that no writer holds up.
 from __future__ import annotations
 
 import asyncio
-import functools
 import importlib.util
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, AsyncExitStack, suppress
+from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
-from muniment import events, lane
+from muniment import events
 from muniment import lane as lanes
 from muniment.adapters.threads import until_ended
 from muniment.agent.model import Model
@@ -37,24 +38,26 @@ from muniment.errors import (
     ConfigInvalid,
     DeadlineExceeded,
     MunimentError,
+    NotFound,
     QueueFull,
     recall_failed,
 )
 from muniment.fence.pool import shared_zygote
 from muniment.jobs.place import Place
 from muniment.kernel.cancel import Patience
-from muniment.lane import NewTask, Originator, Submitted, Task
+from muniment.lane import NewTask, Submitted, Writer
 from muniment.opening import open_state
 from muniment.projects import find_project
 from muniment.settings import Settings
 from muniment.store import tasks
+from muniment.store.database import Ledger
+from muniment.store.tasks import Originator, QueuedTask
 from muniment.store.watching import looks_of
-from muniment.store.writer import Writer
 from muniment.tracing import TraceParents
 
 if TYPE_CHECKING:
     from muniment.daemon.mcp import McpSessions
-    from muniment.recall.recaller import Recalled, Recaller
+    from muniment.recall.recaller import Recaller, Recollection
 
 
 # -- recalls -----------------------------------------------------------------------------------------
@@ -112,10 +115,10 @@ class Recalls:
         self._metrics = metrics
         self._threads = ThreadPoolExecutor(MAX_RECALLS, "recall")
         self._places, self._left = Shares(MAX_RECALLS, round(PLACE_SECONDS), RESERVE), asyncio.Event()
-        self._running: set[asyncio.Future[Recalled]] = set()
+        self._running: set[asyncio.Future[Recollection]] = set()
         self._cancel = Cancel()
 
-    async def recall(self, workspace: Recalling, token: str, body: RecallBody) -> Recalled:
+    async def recall(self, workspace: Recalling, token: str, body: RecallBody) -> Recollection:
         """What helps with a query (R1 to R4).
 
         Args:
@@ -128,10 +131,10 @@ class Recalls:
         """
         await self._take(token)
         patience = Patience(time.monotonic() + RECALL_SECONDS, self._cancel)
-        work = functools.partial(_recalled, workspace, body, patience)
+        work = partial(_recalled, workspace, body, patience)
         running = asyncio.get_running_loop().run_in_executor(self._threads, work)
         self._running.add(running)
-        running.add_done_callback(functools.partial(self._leave, token))
+        running.add_done_callback(partial(self._leave, token))
         await asyncio.wait({running}, timeout=RECALL_SECONDS + _LATE_SECONDS)
         recalled = _outcome(running)
         if isinstance(recalled.error, Cancelled):
@@ -173,7 +176,7 @@ class Recalls:
                 async with asyncio.timeout(deadline - time.monotonic()):
                     await self._left.wait()
 
-    def _leave(self, token: str, running: asyncio.Future[Recalled]) -> None:
+    def _leave(self, token: str, running: asyncio.Future[Recollection]) -> None:
         running.exception()  # Looked at by nobody else where this came too late.
         self._running.discard(running)
         self._places.leave(token)
@@ -181,7 +184,7 @@ class Recalls:
         self._left.clear()  # and nobody who comes later.
 
 
-def _recalled(workspace: Recalling, body: RecallBody, patience: Patience) -> Recalled:
+def _recalled(workspace: Recalling, body: RecallBody, patience: Patience) -> Recollection:
     """Recall, in a thread.
 
     Raises:
@@ -195,9 +198,9 @@ def _recalled(workspace: Recalling, body: RecallBody, patience: Patience) -> Rec
         return recalled
 
 
-def _outcome(running: asyncio.Future[Recalled]) -> Recalled:
+def _outcome(running: asyncio.Future[Recollection]) -> Recollection:
     """What came of a recall: nothing where it hangs, or raised something (R1)."""
-    from muniment.recall.recaller import Recalled
+    from muniment.recall.recaller import Recollection
 
     error = running.exception() if running.done() else DeadlineExceeded("the recall hangs")
     match error:
@@ -205,10 +208,10 @@ def _outcome(running: asyncio.Future[Recalled]) -> Recalled:
             return running.result()
         case MunimentError():
             events.emit("memory_retrieval_failed", code=error.code)
-            return Recalled(error=error)
+            return Recollection(error=error)
         case _:
             events.emit_defect("memory_retrieval_failed", error)
-            return Recalled(error=recall_failed(type(error).__name__))
+            return Recollection(error=recall_failed(type(error).__name__))
 
 
 # -- core --------------------------------------------------------------------------------------------
@@ -255,36 +258,286 @@ def _key_of(home: Path, unsafe_path: str, known: str = "") -> str:
     return found.key if found.is_bound or found.key == known else ""
 
 
-class DaemonCore:
+class ServedWorkspace(Recalling, Protocol):
+    """A workspace as routes know it."""
+
+    @property
+    def key(self) -> str:
+        """By which it is named."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether its scopes are known."""
+
+    def scopes(self) -> Mapping[str, str]:
+        """The names of its scopes by the keys of their roots, as far as they are known."""
+
+
+class ServedCore:
+    """What routes ask: of a daemon for its workspaces, and of a node of a fleet for one home.
+
+    The node is asked by who operates it, who has no workspace there: that is what stands here.
+
+    Attributes:
+        metrics: what was counted.
+        recalls: what clients are told of the memory; there once it is open.
+        mcp: the sessions of MCP, once somebody has asked for one.
+        open_paths: what is asked without a token.
+        workspaces: those of this machine, by key.
+        is_draining: nothing is accepted any more.
+    """
+
+    recalls: Recalls
+    _reads: Ledger
+    mcp: McpSessions | None = None
+    open_paths: frozenset[str] = frozenset()
+    workspaces: Mapping[str, Workspace] = MappingProxyType({})
+    is_draining = False
+
+    def __init__(self, metrics: Metrics) -> None:
+        self.metrics = metrics
+
+    def any_workspace(self) -> ServedWorkspace | None:
+        """One of its workspaces, which all have the same scopes."""
+        return next(iter(self.workspaces.values()), None)
+
+    async def workspace(self, unsafe_name: str | None) -> ServedWorkspace:
+        """The workspace of a name; None: the only one.
+
+        Raises:
+            HttpProblem: there is none, or there are several.
+        """
+        del unsafe_name
+        raise HttpProblem("untrusted_workspace")
+
+    async def problems(self) -> dict[str, str | None]:
+        """By workspace, the code of what keeps it from taking tasks now; None: nothing does."""
+        return {}
+
+    async def known(self) -> tuple[Principal, ...]:
+        """The tokens of clients."""
+        return ()
+
+    async def still_knows(self, principal: Principal) -> bool:
+        """Whether a token was not revoked since, nor made anew by the same name."""
+        return principal.is_owner
+
+    async def proof(self, unsafe_name: str, nonce: str, address: str) -> str:
+        """Proof that a token is known, see `Tokens.proof`."""
+        raise NotImplementedError
+
+    def open_ui(self) -> tuple[str, str]:
+        """The page's URL, and a code to sign in with, see `PageDoor.invite`.
+
+        Raises:
+            HttpProblem: there is no page.
+        """
+        raise HttpProblem("not_found")
+
+    async def followed(self) -> Stream:
+        """What happens."""
+        raise HttpProblem("untrusted_workspace")
+
+    async def check(self, workspace: ServedWorkspace, kind: str) -> None:
+        """Check that a task could be carried out now.
+
+        Raises:
+            HttpProblem: it could not, or the check itself failed.
+        """
+        raise NotImplementedError
+
+    async def at(
+        self,
+        workspace: ServedWorkspace,
+        body: Callable[[Place, Cancel], T],
+        *,
+        is_long: bool = False,
+        writes: bool = True,
+    ) -> T:
+        """Carry out at the place of a workspace what is no task; it is cancelled with whoever awaits it.
+
+        Args:
+            workspace: where.
+            body: ends early once cancelled, which it is when the daemon stops.
+            is_long: whether it may ask a model (`TRIES`).
+            writes: whether it may change the memory; of no account where no other machine does.
+
+        Raises:
+            HttpProblem: the daemon stops, or too much is asked for at once.
+            MunimentError: as `body`, and where the memory cannot be used.
+        """
+        raise NotImplementedError
+
+    async def recall(self, workspace: ServedWorkspace, token: str, body: RecallBody) -> Recollection:
+        """What of a memory helps; see `Recalls.recall`.
+
+        Raises:
+            HttpProblem: the daemon stops, or too much is recalled at once.
+        """
+        self.require_open()
+        return await self.recalls.recall(workspace, token, body)
+
+    async def submit(
+        self, workspace: ServedWorkspace, asked: NewTask, traceparent: Sequence[str] = ()
+    ) -> Submitted:
+        """Accept a task (C1, C2).
+
+        Args:
+            workspace: where.
+            asked: the task.
+            traceparent: the headers of that name.
+
+        Raises:
+            HttpProblem: it is not accepted.
+        """
+        self.require_open()
+        try:
+            return await self._submit(workspace, asked, traceparent)
+        except QueueFull:
+            raise HttpProblem("remember_queue_full", headers={"Retry-After": str(RETRY_SECONDS)}) from None
+        except MunimentError as error:
+            raise problem_of(error) from None
+
+    async def cancel(self, workspace: ServedWorkspace, task_id: str, by: Originator) -> QueuedTask:
+        """Cancel a task; the task as it is once it is over, or after a few seconds.
+
+        Raises:
+            NotFound: there is no such task.
+            HttpProblem: the ledger cannot be written.
+        """
+        try:
+            await self._cancel(workspace, task_id, by)
+        except NotFound:
+            raise
+        except MunimentError as error:
+            raise problem_of(error) from None
+        return await self.wait(workspace, task_id, _CANCEL_SECONDS)
+
+    async def wait(self, workspace: ServedWorkspace, task_id: str, seconds: float) -> QueuedTask:
+        """A task once it is over, or as it is after `seconds`.
+
+        Raises:
+            NotFound: there is no such task, or no more.
+        """
+        stream = await self.followed()
+        deadline = time.monotonic() + seconds
+        while True:
+            task = await self._asked(partial(lanes.read_task, self._reads, workspace.key, task_id))
+            left = deadline - time.monotonic()
+            if task.is_over or left <= 0 or stream.is_closed:
+                return task
+            await stream.changed(left)
+
+    async def find(self, workspace: ServedWorkspace, task_id: str) -> QueuedTask | None:
+        """A task of a workspace; None: there is none of that id."""
+        return await self._asked(partial(lanes.find, self._reads, workspace.key, task_id))
+
+    async def tasks(self, workspace: ServedWorkspace, *, before: int | None) -> tuple[QueuedTask, ...]:
+        """The tasks of a workspace, the newest first; see `lane.tasks`."""
+        return await self._asked(partial(lanes.tasks, self._reads, workspace.key, before=before))
+
+    def require_open(self) -> None:
+        """Refuse what comes while it drains.
+
+        Raises:
+            HttpProblem: it does.
+        """
+        if self.is_draining:
+            raise HttpProblem("workspace_draining", headers={"Retry-After": "1"})
+
+    async def _submit(
+        self, workspace: ServedWorkspace, asked: NewTask, traceparent: Sequence[str]
+    ) -> Submitted:
+        raise NotImplementedError
+
+    async def _cancel(self, workspace: ServedWorkspace, task_id: str, by: Originator) -> None:
+        raise NotImplementedError
+
+    async def _asked(self, ask: Callable[[], T]) -> T:
+        """What `ask` returns, which asks the ledger: here on the loop."""
+        return ask()
+
+
+class ServingCore(ServedCore):
+    """What a `Daemon` opens and closes with itself: that of one machine, or a node of a fleet.
+
+    Attributes:
+        model: what files the facts.
+        door: the way to the page.
+        epoch: of the series of events, see `Stream`; there once it is open.
+    """
+
+    epoch: str
+
+    def __init__(self, settings: Settings, model: Model) -> None:
+        super().__init__(Metrics())
+        self._settings, self.model, self.door = settings, model, PageDoor()
+        self._opened = AsyncExitStack()
+        self._owner_threads = ThreadPoolExecutor(MAX_OWNER, "owner")
+        self._owners: dict[asyncio.Future[Any], Cancel] = {}
+        self._last_task = time.monotonic()
+
+    def of(self, principal: Principal) -> ServedCore:
+        """What whoever asks is served by."""
+        raise NotImplementedError
+
+    async def whose(self, unsafe_token: str) -> Principal | None:
+        """Who a token belongs to; None: nobody."""
+        raise NotImplementedError
+
+    async def open(self, directories: tuple[Path, ...]) -> None:
+        """Begin to serve."""
+        raise NotImplementedError
+
+    async def stop(self, grace: float) -> bool:
+        """Accept nothing more, and give what runs `grace` seconds; whether everything is at rest then."""
+        raise NotImplementedError
+
+    def end_followers(self) -> None:
+        """End whoever follows events or waits for them."""
+        raise NotImplementedError
+
+    async def close(self) -> None:
+        """Give everything back; after `stop`, and once nobody follows."""
+        await self._opened.aclose()
+
+    async def _carried_out(self, body: Callable[[Cancel], T], ended: Callable[[], None] = lambda: None) -> T:
+        """Carry out what is no task, in a thread; it is cancelled with whoever awaits it."""
+        cancel = Cancel()
+
+        def done(asked: asyncio.Future[T]) -> None:
+            self._owners.pop(asked).close()
+            ended()
+
+        asked = asyncio.get_running_loop().run_in_executor(self._owner_threads, body, cancel)
+        self._owners[asked] = cancel
+        asked.add_done_callback(done)
+        return await until_ended(asked, cancel)
+
+    async def _rest(self) -> None:
+        """End the zygote whenever nothing was asked for a while, until cancelled."""
+        while True:
+            await asyncio.sleep(IDLE_SECONDS / 10)
+            if time.monotonic() - self._last_task >= IDLE_SECONDS:
+                await asyncio.to_thread(shared_zygote().rest)
+
+
+class DaemonCore(ServingCore):
     """Open with `open`, close with `close`.
 
     Attributes:
         workspaces: by key.
-        metrics: what was counted.
-        state, tokens, stream, writer: those of the open state directory; there once `open` has returned.
-        recalls: what clients are told of the memory; likewise.
-        mcp: the sessions of MCP, once somebody has asked for one.
-        model: what files the facts.
-        door: the way to the page.
         is_draining: nothing is accepted any more.
     """
 
     def __init__(self, settings: Settings, model: Model, *, in_process: bool = False) -> None:
-        self._settings, self.model, self._in_process = settings, model, in_process
-        self._opened = AsyncExitStack()
+        super().__init__(settings, model)
+        self._in_process = in_process
         self._runners: dict[str, lanes.LaneRunner] = {}
-        self._last_task = time.monotonic()
         self._threads = ThreadPoolExecutor(_THREADS, "core")
-        self._owner_threads = ThreadPoolExecutor(MAX_OWNER, "owner")
         self._finders, self._own_finder = (ThreadPoolExecutor(each, "finder") for each in (_FINDERS, 1))
-        self._owners: dict[asyncio.Future[Any], Cancel] = {}
         self._parents = TraceParents()
-        self.metrics = Metrics()
         self.workspaces: dict[str, Workspace] = {}
-        self.is_draining = False
-        self.open_paths, self.speaks_mcp = frozenset[str](), True
-        self.mcp: McpSessions | None = None
-        self.door = PageDoor()
 
     async def open(self, directories: tuple[Path, ...]) -> None:
         """Open the state and the workspaces, and begin with what waits.
@@ -303,6 +556,7 @@ class DaemonCore:
             self.tokens = Tokens(self.state, self._reads)
             self._owner_token = owner_token(self.state.directory)
             self.stream = Stream(self._reads, tasks.span(self._reads))
+            self.epoch = self.stream.epoch
             self.writer = Writer(self.state.ledger, committed=self._wake)
             opened.callback(self.writer.close)
             for directory in directories:
@@ -333,18 +587,9 @@ class DaemonCore:
             await asyncio.wait(self._owners, timeout=_OWNER_SECONDS)
         return at_rest and has_recalled and not self._owners
 
-    @property
-    def epoch(self) -> str:
-        """Of the series of events, see `Stream`."""
-        return self.stream.epoch
-
     def end_followers(self) -> None:
         """End whoever follows events or waits for them."""
         self.stream.close()
-
-    async def close(self) -> None:
-        """Give everything back; after `stop`, and once the stream was closed."""
-        await self._opened.aclose()
 
     async def whose(self, unsafe_token: str) -> Principal | None:
         """Who a token belongs to; None: nobody."""
@@ -407,19 +652,15 @@ class DaemonCore:
         """
         if not os.path.isabs(unsafe_path):  # noqa: PTH117  as a text
             return ""
-        look = functools.partial(_key_of, self._settings.home, unsafe_path, served)
+        look = partial(_key_of, self._settings.home, unsafe_path, served)
         finders = self._own_finder if served else self._finders
         try:
             return await asyncio.wait_for(self._loop.run_in_executor(finders, look), FIND_SECONDS)
         except TimeoutError:
             return ""
 
-    async def check(self, workspace: Workspace, kind: str) -> None:
-        """Check that a task could be carried out now.
-
-        Raises:
-            Problem: it could not, or the check itself failed.
-        """
+    async def check(self, workspace: ServedWorkspace, kind: str) -> None:
+        """See `ServedCore`."""
         try:
             reason = await self.reason(workspace)
         except Exception as defect:
@@ -427,126 +668,52 @@ class DaemonCore:
         if reason is not None:
             raise HttpProblem("managed_memory_unavailable", reason=reason)
 
-    async def reason(self, workspace: Workspace) -> str | None:
+    async def reason(self, workspace: ServedWorkspace) -> str | None:
         """The code of what keeps a workspace from taking tasks now; None: nothing does."""
         if self.stream.is_lost:
             return "ledger_gone"
         if not self._runners[workspace.key].is_alive:
             return "lane_dead"
-        error = await self._in_thread(workspace.problem)
+        error = await self._in_thread(self.workspaces[workspace.key].problem)
         return None if error is None else error.code
 
     async def at(
         self,
-        workspace: Workspace,
+        workspace: ServedWorkspace,
         body: Callable[[Place, Cancel], T],
         *,
         is_long: bool = False,
         writes: bool = True,
     ) -> T:
-        """Carry out at the place of a workspace what is no task; it is cancelled with whoever awaits it.
-
-        Args:
-            workspace: where.
-            body: ends early once cancelled, which it is when the daemon stops.
-            is_long: whether it may ask a model (`TRIES`).
-            writes: whether it may change the memory; of no account where no other machine does.
-
-        Raises:
-            Problem: the daemon stops, or too much is asked for at once.
-            MunimentError: as `body`, and as `Workspace.place`.
-        """
+        """See `ServedCore`."""
         del writes
-        if self.is_draining:
-            raise HttpProblem("workspace_draining", headers={"Retry-After": "1"})
+        self.require_open()
         if len(self._owners) >= (TRIES if is_long else MAX_OWNER):
             raise HttpProblem("busy", headers={"Retry-After": str(RETRY_SECONDS)})
-        cancel = Cancel()
-        asked = self._loop.run_in_executor(self._owner_threads, lambda: body(workspace.place(), cancel))
-        self._owners[asked] = cancel
-        asked.add_done_callback(lambda done: self._owners.pop(done).close())
-        return await until_ended(asked, cancel)
+        place = self.workspaces[workspace.key].place
+        return await self._carried_out(lambda cancel: body(place(), cancel))
 
-    async def recall(self, workspace: Workspace, token: str, body: RecallBody) -> Recalled:
-        """What of a memory helps; see `Recalls.recall`.
-
-        Raises:
-            Problem: the daemon stops, or too much is recalled at once.
-        """
-        if self.is_draining:
-            raise HttpProblem("workspace_draining", headers={"Retry-After": "1"})
-        return await self.recalls.recall(workspace, token, body)
-
-    async def submit(
-        self, workspace: Workspace, asked: NewTask, traceparent: Sequence[str] = ()
+    async def _submit(
+        self, workspace: ServedWorkspace, asked: NewTask, traceparent: Sequence[str]
     ) -> Submitted:
-        """Accept a task (C1, C2).
-
-        Args:
-            workspace: where.
-            asked: the task.
-            traceparent: the headers of that name.
-
-        Raises:
-            Problem: it is not accepted.
-        """
-        if self.is_draining:
-            raise HttpProblem("workspace_draining", headers={"Retry-After": "1"})
         self._last_task = time.monotonic()
-        try:
-            submitted = self.writer.submit(lambda: self._submitted(workspace, asked, traceparent))
-            # Also where the client has gone by then: its task is accepted all the same.
-            submitted.add_done_callback(lambda _: self._runners[workspace.key].wake())
-            return await asyncio.wrap_future(submitted)
-        except QueueFull:
-            raise HttpProblem("remember_queue_full", headers={"Retry-After": str(RETRY_SECONDS)}) from None
-        except MunimentError as error:
-            raise problem_of(error) from None
+        submitted = self.writer.submit(lambda: self._submitted(workspace.key, asked, traceparent))
+        # Also where the client has gone by then: its task is accepted all the same.
+        submitted.add_done_callback(lambda _: self._runners[workspace.key].wake())
+        return await asyncio.wrap_future(submitted)
 
-    def _submitted(self, workspace: Workspace, asked: NewTask, traceparent: Sequence[str]) -> Submitted:
-        submitted = workspace.lane.submit(asked)
+    def _submitted(self, key: str, asked: NewTask, traceparent: Sequence[str]) -> Submitted:
+        submitted = self.workspaces[key].lane.submit(asked)
         if not submitted.repeated:
             self._parents.keep(submitted.task.id, traceparent)  # Before a runner can see the task.
         return submitted
 
-    async def cancel(self, workspace: Workspace, task_id: str, by: Originator) -> Task:
-        """Cancel a task; the task as it is once it is over, or after a few seconds.
-
-        Raises:
-            NotFound: there is no such task.
-            Problem: the ledger cannot be written.
-        """
-        try:
-            await self._in_thread(lambda: self._runners[workspace.key].cancel(task_id, by))
-        except MunimentError as error:
-            raise problem_of(error) from None
-        return await self.wait(workspace, task_id, _CANCEL_SECONDS)
+    async def _cancel(self, workspace: ServedWorkspace, task_id: str, by: Originator) -> None:
+        await self._in_thread(lambda: self._runners[workspace.key].cancel(task_id, by))
 
     async def followed(self) -> Stream:
-        """What happens."""
+        """See `ServedCore`."""
         return self.stream
-
-    async def wait(self, workspace: Workspace, task_id: str, seconds: float) -> Task:
-        """A task once it is over, or as it is after `seconds`.
-
-        Raises:
-            NotFound: there is no such task, or no more.
-        """
-        deadline = time.monotonic() + seconds
-        while True:
-            task = lane.read_task(self._reads, workspace.key, task_id)
-            left = deadline - time.monotonic()
-            if task.is_over or left <= 0 or self.stream.is_closed:
-                return task
-            await self.stream.changed(left)
-
-    async def find(self, workspace: Workspace, task_id: str) -> Task | None:
-        """A task of a workspace; None: there is none of that id."""
-        return lane.find(self._reads, workspace.key, task_id)
-
-    async def tasks(self, workspace: Workspace, *, before: int | None) -> tuple[Task, ...]:
-        """The tasks of a workspace, the newest first; see `lane.reading.tasks`."""
-        return lane.tasks(self._reads, workspace.key, before=before)
 
     async def _add(self, directory: Path, opened: AsyncExitStack) -> None:
         workspace = workspace_at(directory, self._settings, self.state, in_process=self._in_process)
@@ -561,7 +728,7 @@ class DaemonCore:
         self._runners[workspace.key] = lanes.LaneRunner(workspace.lane, self.writer, work)
         self.workspaces[workspace.key] = workspace
         self.metrics.watch_pending(
-            workspace.key, lambda: sum(lane.count_pending(self._reads, workspace.key).values())
+            workspace.key, lambda: sum(lanes.count_pending(self._reads, workspace.key).values())
         )
 
     async def _in_thread(self, ask: Callable[[], T]) -> T:
@@ -587,10 +754,3 @@ class DaemonCore:
     def _wake(self) -> None:
         """Have the stream look; called by the writer's thread."""
         self._loop.call_soon_threadsafe(self.stream.wake)
-
-    async def _rest(self) -> None:
-        """End the zygote whenever nothing was asked for a while, until cancelled."""
-        while True:
-            await asyncio.sleep(IDLE_SECONDS / 10)
-            if time.monotonic() - self._last_task >= IDLE_SECONDS:
-                await asyncio.to_thread(shared_zygote().rest)

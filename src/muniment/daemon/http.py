@@ -6,23 +6,22 @@ import asyncio
 import hashlib
 import json
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
-from pydantic import BaseModel
-from pydantic.json_schema import models_json_schema
+from pydantic import BaseModel, TypeAdapter
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
+from muniment.contract import WireAnswer, document
 from muniment.daemon.asking import M, loads, parsed
-from muniment.daemon.contract import MAX_BODY_BYTES, HttpProblem, Problem, as_wire
-from muniment.daemon.core import DaemonCore
+from muniment.daemon.contract import MAX_BODY_BYTES, Erasure, HttpProblem
+from muniment.daemon.core import ServedCore, ServedWorkspace
 from muniment.daemon.guard import PRINCIPAL, SLOT, WORKSPACE, Slot
 from muniment.daemon.tokens import Principal
-from muniment.daemon.work import Workspace
 from muniment.errors import CODES
-from muniment.lane import Originator
 from muniment.names import __version__
+from muniment.store.tasks import Originator
 
 # -- body --------------------------------------------------------------------------------------------
 #
@@ -118,9 +117,9 @@ class Call:
         workspace: that it names, once it was found.
     """
 
-    workspace: Workspace
+    workspace: ServedWorkspace
 
-    def __init__(self, request: Request, core: DaemonCore) -> None:
+    def __init__(self, request: Request, core: ServedCore) -> None:
         self.request, self.core = request, core
         self.principal: Principal = getattr(request.state, PRINCIPAL)
 
@@ -205,11 +204,6 @@ class Call:
         slot: Slot = getattr(self.request.state, SLOT)
         return slot
 
-    @property
-    def wanted_etag(self) -> str | None:
-        """What the client has already."""
-        return self.request.headers.get("if-none-match")
-
 
 Endpoint = Callable[[Call], Awaitable[Response]]
 
@@ -233,14 +227,17 @@ MCP: Final = "/mcp"
 """Where the Model Context Protocol is spoken."""
 
 
+async def _nothing(_: Call) -> Response:
+    raise HttpProblem("not_found")
+
+
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """A method of a path.
+    """A method of a path; as a decorator it is carried out by an endpoint, whose documentation sums it up.
 
     Attributes:
         path: with names of its variable segments in braces.
-        summary: one sentence.
-        answer: the model of what it answers, or a media type.
+        answer: the class of what it answers, or a media type.
         codes: with which problems it answers, besides `EVERYWHERE`.
         status: of that answer.
         body: the model of what it takes.
@@ -248,14 +245,13 @@ class Operation:
         owner_only: others get `owner_required`.
         of_all: it tells of all that is served here, so not to the owner of one home of a fleet.
         is_open: whoever asks needs no token.
+        summary: one sentence.
         of_workspace: it is about a workspace, which has to be known, and has a long path as well.
     """
 
     method: str
     path: str
-    endpoint: Endpoint
-    summary: str
-    answer: type[BaseModel] | str
+    answer: type[WireAnswer | Erasure] | str
     codes: tuple[str, ...] = ()
     status: int = 200
     body: type[BaseModel] | None = None
@@ -263,6 +259,12 @@ class Operation:
     owner_only: bool = False
     of_all: bool = False
     is_open: bool = False
+    summary: str = ""
+    endpoint: Endpoint = _nothing
+
+    def __call__(self, endpoint: Endpoint) -> Operation:
+        """The operation, carried out by an endpoint."""
+        return replace(self, endpoint=endpoint, summary=endpoint.__doc__ or "")
 
     @property
     def of_workspace(self) -> bool:
@@ -285,17 +287,21 @@ class Operation:
 
 
 def answered(
-    model: BaseModel, *, status: int = 200, headers: Mapping[str, str] | None = None, etag: str | None = None
+    answer: WireAnswer,
+    *,
+    status: int = 200,
+    headers: Mapping[str, str] | None = None,
+    etag: str | None = None,
 ) -> Response:
-    """The answer that says `model`.
+    """The response that says `answer`.
 
     Args:
-        model: what is said.
+        answer: what is said.
         status: of the answer.
         headers: further ones.
         etag: what the client has; where that is the answer, it is told so instead.
     """
-    body = json.dumps(as_wire(model)).encode()
+    body = json.dumps(document(answer)).encode()
     tag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
     sent = {**(headers or {}), "ETag": tag}
     if etag is not None and tag in {each.strip().removeprefix("W/") for each in etag.split(",")}:
@@ -311,18 +317,37 @@ PROBLEM: Final = "application/problem+json"
 
 _REFERENCE: Final = "#/components/schemas/{model}"
 
+_TEXT: Final = {"type": "string"}
+_PROBLEM: Final[Mapping[str, Any]] = {
+    "additionalProperties": True,
+    "description": "Why a request was not carried out; RFC 9457.",
+    "properties": {
+        "type": {"const": "about:blank", "title": "Type", **_TEXT},
+        "title": {"title": "Title", **_TEXT},
+        "status": {"title": "Status", "type": "integer"},
+        "error": {"title": "Error", **_TEXT},
+        "code": {"title": "Code", **_TEXT},
+    },
+    "required": ["type", "title", "status", "error", "code"],
+    "title": "Problem",
+    "type": "object",
+}
+"""The schema of `HttpProblem.body`."""
+
 
 def document_of(operations: Iterable[Operation]) -> dict[str, Any]:
     """The document of `operations`, as OpenAPI 3.1."""
     known = tuple(operations)
-    models = {
-        model for each in known for model in (each.body, each.answer, Problem) if isinstance(model, type)
-    }
-    bodies = {each.body for each in known}
-    schemas = models_json_schema(
-        [(model, "validation" if model in bodies else "serialization") for model in _by_name(models)],
+    bodies, told = {each.body for each in known}, {each.answer for each in known}
+    models = [model for model in bodies | told if isinstance(model, type)]
+    _, made = TypeAdapter.json_schemas(
+        [
+            (model.__name__, "validation" if model in bodies else "serialization", TypeAdapter[Any](model))
+            for model in sorted(models, key=lambda model: model.__name__)
+        ],
         ref_template=_REFERENCE,
-    )[1]["$defs"]
+    )
+    schemas = {"Problem": dict(_PROBLEM), **made["$defs"]}
     paths: dict[str, dict[str, Any]] = {}
     for each in known:
         paths.setdefault(each.path, {})[each.method.lower()] = _operation(each)
@@ -336,22 +361,18 @@ def document_of(operations: Iterable[Operation]) -> dict[str, Any]:
         },
         "paths": paths,
         "components": {
-            "schemas": schemas,
+            "schemas": dict(sorted(schemas.items())),
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
         },
         "security": [{"token": []}],
     }
 
 
-def _by_name(models: Iterable[type[BaseModel]]) -> list[type[BaseModel]]:
-    return sorted(models, key=lambda model: model.__name__)
-
-
 def _operation(operation: Operation) -> dict[str, Any]:
     described: dict[str, Any] = {
         "operationId": _id(operation),
         "summary": operation.summary,
-        "parameters": [*_path_parameters(operation), *_parameters(operation)],
+        "parameters": list(_parameters(operation)),
         "responses": {**_answers(operation), **dict(_problems(operation))},
     }
     if operation.is_open:
@@ -361,7 +382,7 @@ def _operation(operation: Operation) -> dict[str, Any]:
     if operation.body is not None:
         described["requestBody"] = {
             "required": any(field.is_required() for field in operation.body.model_fields.values()),
-            "content": {JSON: {"schema": _reference(operation.body)}},
+            "content": {JSON: {"schema": _reference(operation.body.__name__)}},
         }
     return described
 
@@ -371,18 +392,10 @@ def _id(operation: Operation) -> str:
     return "_".join([operation.method.lower(), *(word.strip("{}") for word in words)])
 
 
-def _path_parameters(operation: Operation) -> Iterator[dict[str, Any]]:
+def _parameters(operation: Operation) -> Iterator[dict[str, Any]]:
     for segment in operation.path.split("/"):
         if segment.startswith("{"):
-            yield {
-                "name": segment.strip("{}"),
-                "in": "path",
-                "required": True,
-                "schema": {"type": "string"},
-            }
-
-
-def _parameters(operation: Operation) -> Iterator[dict[str, Any]]:
+            yield {"name": segment.strip("{}"), "in": "path", "required": True, "schema": {"type": "string"}}
     for each in operation.parameters:
         yield {
             "name": each.name,
@@ -394,17 +407,15 @@ def _parameters(operation: Operation) -> Iterator[dict[str, Any]]:
 
 
 def _answers(operation: Operation) -> dict[str, Any]:
-    answers = {str(operation.status): _answer(operation)}
+    told = operation.answer
+    if isinstance(told, str):
+        content: dict[str, Any] = {told: {"schema": {"type": "object" if told == JSON else "string"}}}
+    else:
+        content = {JSON: {"schema": _reference(told.__name__)}}
+    answers = {str(operation.status): {"description": operation.summary, "content": content}}
     if any(each.name == "If-None-Match" for each in operation.parameters):
         answers["304"] = {"description": "It still is what the client has."}
     return answers
-
-
-def _answer(operation: Operation) -> dict[str, Any]:
-    if isinstance(operation.answer, str):
-        schema = {"type": "object" if operation.answer == JSON else "string"}
-        return {"description": operation.summary, "content": {operation.answer: {"schema": schema}}}
-    return {"description": operation.summary, "content": {JSON: {"schema": _reference(operation.answer)}}}
 
 
 def _problems(operation: Operation) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -414,7 +425,7 @@ def _problems(operation: Operation) -> Iterator[tuple[str, dict[str, Any]]]:
     for status, codes in sorted(by_status.items()):
         schema = {
             "allOf": [
-                _reference(Problem),
+                _reference("Problem"),
                 {"properties": {"code": {"enum": codes}, "status": {"const": status}}},
             ]
         }
@@ -427,5 +438,5 @@ def _problems(operation: Operation) -> Iterator[tuple[str, dict[str, Any]]]:
         )
 
 
-def _reference(model: type[BaseModel]) -> dict[str, str]:
-    return {"$ref": _REFERENCE.format(model=model.__name__)}
+def _reference(model: str) -> dict[str, str]:
+    return {"$ref": _REFERENCE.format(model=model)}

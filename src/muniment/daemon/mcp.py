@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import anyio
@@ -43,15 +43,16 @@ from muniment.content.gates import one_line
 from muniment.daemon import asking
 from muniment.daemon.contract import MAX_BODY_BYTES, HttpProblem, RecallBody, sentence_of
 from muniment.daemon.http import TRUST_HEADER, Call
-from muniment.daemon.work import Workspace
+from muniment.daemon.routes import accept
 from muniment.errors import MunimentError
 from muniment.jobs.place import Place
 from muniment.kernel.names import Trust
-from muniment.lane import OWNER, Kind, NewTask, Originator, Task
+from muniment.lane import NewTask
+from muniment.store.tasks import OWNER, Originator, QueuedTask
 
 if TYPE_CHECKING:
-    from muniment.daemon.core import DaemonCore
-    from muniment.recall.recaller import Recalled
+    from muniment.daemon.core import DaemonCore, ServedWorkspace
+    from muniment.recall.recaller import Recollection
 
 MAX_SESSIONS: Final = 128
 """Sessions of a token in a workspace; clients of 2026 need none."""
@@ -96,13 +97,10 @@ class McpSessions:
         Raises:
             Problem: a client id is not the token's, or the workspace is not served.
         """
-        workspace, originator = call.workspace, await call.originator()
-        setattr(
-            call.request.state,
-            BACKEND,
-            _LaneMemory(self._core, workspace, originator, _trust_of(call), self._reads, self._undos),
-        )
-        hosted = await self._hosted_for(call, workspace)
+        originator, trust = await call.originator(), _trust_of(call)
+        backend = _LaneMemory(call, originator, trust, self._reads, self._undos)
+        setattr(call.request.state, BACKEND, backend)
+        hosted = await self._hosted_for(call, call.workspace)
         return _Bridged(hosted.manager, call, body)
 
     async def stop(self) -> None:
@@ -112,7 +110,7 @@ class McpSessions:
         await asyncio.gather(*(each.stop() for each in self._hosted.values()))
         await _end_watcher()
 
-    async def _hosted_for(self, call: Call, workspace: Workspace) -> _Hosted:
+    async def _hosted_for(self, call: Call, workspace: ServedWorkspace) -> _Hosted:
         whose = _whose(call, workspace)
         hosted = self._hosted.get(whose)
         self._watch(workspace)
@@ -127,15 +125,15 @@ class McpSessions:
         revoked = [each for each in self._hosted if each.digest and (each.token, each.digest) not in known]
         await asyncio.gather(*[self._hosted.pop(each).stop() for each in revoked])  # All are popped first.
 
-    def _watch(self, workspace: Workspace) -> None:
+    def _watch(self, workspace: ServedWorkspace) -> None:
         watching = self._watching.get(workspace.key)
         if watching is None or watching.done():  # It broke, which the log has.
             self._watching[workspace.key] = asyncio.create_task(self._told_of(workspace))
 
-    async def _told_of(self, workspace: Workspace) -> None:
+    async def _told_of(self, workspace: ServedWorkspace) -> None:
         """Tell the clients of a workspace of each commit, until cancelled."""
         stream = self._core.stream
-        commits = CommitsSince(workspace.place, stream.last)
+        commits = CommitsSince(self._core.workspaces[workspace.key].place, stream.last)
         while not stream.is_closed:
             await stream.changed(LOOK_SECONDS)
             try:
@@ -179,7 +177,7 @@ class _Whose(NamedTuple):
     digest: str
 
 
-def _whose(call: Call, workspace: Workspace) -> _Whose:
+def _whose(call: Call, workspace: ServedWorkspace) -> _Whose:
     return _Whose(workspace.key, call.principal.name, call.principal.digest)
 
 
@@ -268,8 +266,7 @@ def _problems() -> Iterator[None]:
 class _LaneMemory:
     """A `Backend` whose writes are tasks of a lane."""
 
-    core: DaemonCore
-    workspace: Workspace
+    call: Call
     originator: Originator
     trust: Trust
     reads: asyncio.Semaphore
@@ -278,7 +275,7 @@ class _LaneMemory:
     async def remember(self, asked: RememberCall, tell: Callable[[int, str], None]) -> RememberAnswer:
         """File a fact."""
         document = asked.model_dump(exclude_none=True)
-        task, done = await self._done("remember", document, asking.remember, tell)
+        task, done = await self._done(document, asking.remember, tell)
         return RememberAnswer(
             task_id=task.id,
             summary=done["summary"],
@@ -287,19 +284,19 @@ class _LaneMemory:
             notes=done["notes"],
         )
 
-    async def recall(self, query: str, limit: int) -> Recalled:
+    async def recall(self, query: str, limit: int) -> Recollection:
         """What helps with a message."""
         body = RecallBody.model_validate({"query": query, "limit": limit})
         async with self.reads:
             with _problems():
-                return await self.core.recall(self.workspace, self.originator.token, body)
+                return await self.call.core.recall(self.call.workspace, self.originator.token, body)
 
     async def forget(self, asked: ForgetCall) -> ForgetAnswer:
         """Preview, or remove what was previewed."""
         document: dict[str, Any] = {"query": asked.description, "dryRun": not asked.yes}
         if asked.digest is not None:
             document["digest"] = asked.digest
-        task, done = await self._done("forget", document, asking.forget)
+        task, done = await self._done(document, asking.forget)
         notes = [*done["notes"], *(f"{each['filePath']} stays: {each['reason']}" for each in done["kept"])]
         removed = [(each["filePath"], each["summary"], each.get("text")) for each in done["removedEntries"]]
         return forget_answer(task.id, done["summary"], removed, done.get("digest"), notes, is_done=asked.yes)
@@ -307,47 +304,44 @@ class _LaneMemory:
     async def undo(self, task_id: str) -> UndoAnswer:
         """Take back what a task did (H3)."""
         if self.trust is not Trust.OWNER or self.originator != Originator(OWNER):
-            task = await self.core.find(self.workspace, task_id)
+            task = await self.call.core.find(self.call.workspace, task_id)
             if task is None or not self.originator.sees(task.originator):
                 raise owner_required()
         async with self.undos:
             with _problems():
-                return await self.core.at(
-                    self.workspace, lambda place, cancel: take_back(task_id, place, self.trust, cancel)
+                return await self.call.core.at(
+                    self.call.workspace, lambda place, cancel: take_back(task_id, place, self.trust, cancel)
                 )
 
     async def at(self, body: Callable[[Place, Trust], T]) -> T:
         """What `body` reads."""
         async with self.reads:
             with _problems():
-                return await self.core.at(self.workspace, lambda place, _: body(place, self.trust))
+                return await self.call.core.at(self.call.workspace, lambda place, _: body(place, self.trust))
 
     async def _done(
         self,
-        kind: Kind,
         document: dict[str, Any],
-        ask: Callable[[dict[str, Any], Workspace], asking.WantedTask],
+        ask: Callable[[dict[str, Any], ServedWorkspace], NewTask],
         tell: Callable[[int, str], None] = lambda *_: None,
-    ) -> tuple[Task, Mapping[str, Any]]:
+    ) -> tuple[QueuedTask, Mapping[str, Any]]:
         """A task, once it has completed, and its result in the words of the contract.
 
         Raises:
             ToolProblem: it did not, or was not accepted.
         """
-        number = self.core.stream.last
+        number = (await self.call.core.followed()).last
         with _problems():
-            wanted = ask(document, self.workspace)
-            await self.core.check(self.workspace, kind)
-            trust = wanted.trust.capped(self.trust)
-            asked = NewTask(kind, wanted.arguments, self.originator, wanted.shown, trust, wanted.ref)
-            task = (await self.core.submit(self.workspace, asked)).task
+            asked = ask(document, self.call.workspace)
+            asked = replace(asked, trust=asked.trust.capped(self.trust))
+            task = (await accept(self.call, asked, self.originator)).task
         try:
             task = await self._over(task, number, tell)
         except asyncio.CancelledError:
-            if not self.core.is_draining:  # Else the next daemon carries it out.
+            if not self.call.core.is_draining:  # Else the next daemon carries it out.
                 with anyio.CancelScope(shield=True), suppress(MunimentError, HttpProblem):
                     # It may be over by now.
-                    await self.core.cancel(self.workspace, task.id, self.originator)
+                    await self.call.core.cancel(self.call.workspace, task.id, self.originator)
             raise
         match task.status:
             case "completed":
@@ -359,10 +353,10 @@ class _LaneMemory:
             case _:
                 raise ToolProblem("workspace_draining", f"{sentence_of('workspace_draining')} ({task.id})")
 
-    async def _over(self, task: Task, number: int, tell: Callable[[int, str], None]) -> Task:
-        stream = self.core.stream
+    async def _over(self, task: QueuedTask, number: int, tell: Callable[[int, str], None]) -> QueuedTask:
+        stream = await self.call.core.followed()
         while True:
-            task = await self.core.find(self.workspace, task.id) or task
+            task = await self.call.core.find(self.call.workspace, task.id) or task
             # After that, so that no turn of a task that is over is missed; its end may be among them by now.
             number, told = await stream.since(number)
             ours = [event.data for event in told if event.task == task.id]

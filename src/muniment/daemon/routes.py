@@ -12,14 +12,33 @@ import ipaddress
 import re
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 from pydantic import BaseModel
 from starlette.responses import Response, StreamingResponse
 
+from muniment import contract
 from muniment.cancelling import Cancel
-from muniment.daemon import asking, contract
-from muniment.daemon.contract import MAX_BODY_BYTES, MAX_WAIT_SECONDS, HttpProblem, recall_code, sentence_of
+from muniment.daemon import asking
+from muniment.daemon.contract import (
+    MAX_BODY_BYTES,
+    MAX_WAIT_SECONDS,
+    ApproveBody,
+    DreamBody,
+    EraseBody,
+    Erasure,
+    ForgetBody,
+    HttpProblem,
+    RecallBody,
+    RejectBody,
+    RememberBody,
+    UiBody,
+    UndoBody,
+    recall_code,
+    sentence_of,
+)
+from muniment.daemon.core import DaemonCore
 from muniment.daemon.guard import HELLO, LOOPBACK, PEER
 from muniment.daemon.http import MCP, Call, Endpoint, Operation, Parameter, answered, read_body
 from muniment.daemon.page.door import CODE_SECONDS
@@ -33,21 +52,11 @@ from muniment.kernel.cancel import Patience
 from muniment.kernel.decide import Deny, Judge
 from muniment.kernel.names import Verb
 from muniment.kernel.path import canonicalise
-from muniment.lane import (
-    BACKSTOP_SECONDS,
-    MAX_PENDING,
-    MAX_RECORDS,
-    MAX_TIDYING,
-    Kind,
-    NewTask,
-    Originator,
-    Status,
-    Submitted,
-    Task,
-)
+from muniment.lane import BACKSTOP_SECONDS, MAX_PENDING, MAX_RECORDS, MAX_TIDYING, NewTask, Submitted
 from muniment.names import MAX_FACT_BYTES, UNIX_ADDRESS, ContextMode, __version__
 from muniment.store import erase as erasing
 from muniment.store.audit import head
+from muniment.store.tasks import Originator, QueuedTask, Status
 
 # -- tasks -------------------------------------------------------------------------------------------
 #
@@ -63,9 +72,7 @@ _CURSOR: Final = re.compile(r"[1-9][0-9]{0,17}", re.ASCII)
 _WAIT: Final = re.compile(r"(?:.*,)?\s*wait\s*=\s*([0-9]{1,4})\s*(?:,.*)?", re.ASCII)
 _STATUSES: Final = ("queued", "running", "completed", "failed", "cancelled")
 
-AnyTask = contract.RememberTask | contract.ForgetTask | contract.DreamTask
-
-_MODELS: Final[Mapping[str, type[AnyTask]]] = {
+_ANSWERS: Final[Mapping[str, type[contract.ToldTask]]] = {
     "remember": contract.RememberTask,
     "forget": contract.ForgetTask,
     "dream": contract.DreamTask,
@@ -90,45 +97,49 @@ _PREFER: Final = Parameter(
 _ETAG: Final = Parameter("If-None-Match", "header", "An ETag: 304 where it still is the answer's.")
 
 
-def rendered(task: Task, call: Call, viewer: Originator) -> AnyTask:
+def _of(pattern: re.Pattern[str]) -> dict[str, str]:
+    return {"type": "string", "pattern": f"^{pattern.pattern}$"}
+
+
+def rendered(task: QueuedTask, call: Call, viewer: Originator) -> contract.ToldTask:
     """A task as `viewer` is told of it: `cancelled` alone for who did so, as old clients know no such end."""
     error = task.error
     status: Status = task.status
     if status == "cancelled" and (call.is_original or viewer != task.cancelled_by):
         status, error = "failed", {"code": "cancelled"}
-    fields: dict[str, Any] = {
-        "task_id": task.id,
+    said: dict[str, Any] = {
+        "taskId": task.id,
         "status": status,
-        "created_at": task.created,
-        "updated_at": task.updated,
+        "createdAt": task.created,
+        "updatedAt": task.updated,
         "result": task.result,
         **task.shown,
     }
     if error is not None:
-        fields["error"] = {**error, "message": sentence_of(error["code"])}
-        fields["review_id"] = error.get("reviewId")
-    return _MODELS[task.kind].model_validate(fields)
+        said["error"] = {**error, "message": sentence_of(error["code"])}
+        said["reviewId"] = error.get("reviewId")
+    return contract.read(_ANSWERS[task.kind], said, "a task")
 
 
 async def remember(call: Call) -> Response:
-    """Accept a fact."""
+    """Remember a fact."""
     document = await call.json("invalid_content")
-    return await _accepted(call, "remember", asking.remember(document, call.workspace))
+    return await _accepted(call, asking.remember(document, call.workspace))
 
 
 async def forget(call: Call) -> Response:
-    """Accept words of what is to be forgotten."""
+    """Forget an entry, or what a description means."""
     document = await call.json("invalid_query")
-    return await _accepted(call, "forget", asking.forget(document, call.workspace))
+    return await _accepted(call, asking.forget(document, call.workspace))
 
 
 async def dream(call: Call) -> Response:
-    """Accept a dream."""
-    return await _accepted(call, "dream", asking.dream(await call.json(), call.workspace))
+    """Tidy the memory: merge what says the same, remove what has expired."""
+    return await _accepted(call, asking.dream(await call.json(), call.workspace))
 
 
 async def look(call: Call) -> Response:
-    """Answer how a task stands."""
+    """Look at a task, or wait for its end."""
     viewer = await call.originator()
     task = await _task(call, viewer)
     seconds = _wait(call)
@@ -141,11 +152,13 @@ async def look(call: Call) -> Response:
         if not await call.is_still_known():
             raise HttpProblem("token_required", headers={"WWW-Authenticate": "Bearer"})
     headers = {} if task.is_over else {"Retry-After": "1"}
-    return answered(rendered(task, call, viewer), headers=headers, etag=call.wanted_etag)
+    return answered(
+        rendered(task, call, viewer), headers=headers, etag=call.request.headers.get("if-none-match")
+    )
 
 
 async def cancel(call: Call) -> Response:
-    """Cancel a task."""
+    """Cancel a task; one that is over stays as it is."""
     viewer = await call.originator()
     task = await _task(call, viewer)
     try:
@@ -155,8 +168,19 @@ async def cancel(call: Call) -> Response:
     return answered(rendered(task, call, viewer))
 
 
+@Operation(
+    "GET",
+    f"{BASE}/tasks",
+    contract.TaskList,
+    ("invalid_request", "invalid_client_id", "managed_memory_unavailable"),
+    parameters=(
+        CLIENT_ID,
+        Parameter("status", "query", "Only these.", {"type": "string", "enum": list(_STATUSES)}),
+        Parameter("cursor", "query", "From `nextCursor` on.", _of(_CURSOR)),
+    ),
+)
 async def list_tasks(call: Call) -> Response:
-    """Answer which tasks there are."""
+    """List tasks, the newest first."""
     viewer = await call.originator()
     status, cursor = call.request.query_params.get("status"), call.request.query_params.get("cursor")
     if (status is not None and status not in _STATUSES) or (
@@ -172,37 +196,34 @@ async def list_tasks(call: Call) -> Response:
     found = [(seq, task) for seq, task in found if status in {None, task.status}]
     page = found[:PAGE]
     more = str(page[-1][0]) if len(found) > PAGE else None
-    return answered(contract.TaskList(tasks=[task for _, task in page], next_cursor=more))
+    return answered(contract.TaskList(tasks=tuple(task for _, task in page), next_cursor=more))
 
 
-async def accept(
-    call: Call, kind: Kind, wanted: asking.WantedTask, originator: Originator, key: str | None = None
-) -> Submitted:
+async def accept(call: Call, asked: NewTask, originator: Originator, key: str | None = None) -> Submitted:
     """Accept a task of a workspace.
 
     Args:
         call: who asks, and where.
-        kind: what is to be done.
-        wanted: what is asked.
+        asked: what is to be done; it is trusted no more than who asks.
         originator: who is told of it.
         key: names this request; the same one again is the same task.
 
     Raises:
         HttpProblem: it is not accepted.
     """
-    await call.core.check(call.workspace, kind)
-    trust = wanted.trust.capped(call.principal.trust)
-    asked = NewTask(kind, wanted.arguments, originator, wanted.shown, trust, wanted.ref, key)
-    return await call.core.submit(call.workspace, asked, call.request.headers.getlist("traceparent"))
+    await call.core.check(call.workspace, asked.kind)
+    trust = asked.trust.capped(call.principal.trust)
+    task = replace(asked, originator=originator, trust=trust, repeat=key)
+    return await call.core.submit(call.workspace, task, call.request.headers.getlist("traceparent"))
 
 
-async def _accepted(call: Call, kind: Kind, wanted: asking.WantedTask) -> Response:
+async def _accepted(call: Call, asked: NewTask) -> Response:
     """Accept a task, and answer where it is."""
     originator = await call.originator()
     keys = call.request.headers.getlist("idempotency-key")
     if len(keys) > 1 or (keys and _KEY.fullmatch(keys[0]) is None):
         raise HttpProblem("invalid_request")
-    submitted = await accept(call, kind, wanted, originator, keys[0] if keys else None)
+    submitted = await accept(call, asked, originator, keys[0] if keys else None)
     task = submitted.task
     path = call.request.scope["raw_path"].decode("ascii")
     headers = {"Location": f"{path}/{task.id}", "Retry-After": "1"}
@@ -211,7 +232,7 @@ async def _accepted(call: Call, kind: Kind, wanted: asking.WantedTask) -> Respon
     return answered(rendered(task, call, originator), status=202, headers=headers)
 
 
-async def _task(call: Call, viewer: Originator) -> Task:
+async def _task(call: Call, viewer: Originator) -> QueuedTask:
     """The task that a request names, if it may know of it; the same answer in all other cases."""
     kind, task_id = call.request.scope["path"].split("/")[-2], call.request.path_params["taskId"]
     task = await call.core.find(call.workspace, task_id)
@@ -228,9 +249,7 @@ def _wait(call: Call) -> int:
     return 0
 
 
-def _of_kind(
-    kind: str, endpoint: Endpoint, body: type[BaseModel], summary: str, codes: tuple[str, ...]
-) -> tuple[Operation, ...]:
+def _of_kind(kind: str, endpoint: Endpoint, body: type[BaseModel], *codes: str) -> tuple[Operation, ...]:
     """The three operations of a kind of task."""
     refused = (
         "invalid_client_id",
@@ -241,80 +260,24 @@ def _of_kind(
         "workspace_draining",
     )
     found = ("invalid_client_id", f"{kind}_task_not_found", "managed_memory_unavailable")
-    path, model = f"{BASE}/{kind}", _MODELS[kind]
+    path, of_one, answer = f"{BASE}/{kind}", f"{BASE}/{kind}/{{taskId}}", _ANSWERS[kind]
+    asking_for = Operation(
+        "POST", path, answer, (*codes, *refused), status=202, body=body, parameters=(CLIENT_ID, _IDEMPOTENCY)
+    )
     return (
-        Operation(
-            "POST",
-            path,
-            endpoint,
-            summary,
-            model,
-            (*codes, *refused),
-            202,
-            body,
-            (CLIENT_ID, _IDEMPOTENCY),
-        ),
-        Operation(
-            "GET",
-            f"{path}/{{taskId}}",
-            look,
-            "Look at a task, or wait for its end.",
-            model,
-            found,
-            parameters=(CLIENT_ID, _PREFER, _ETAG),
-        ),
-        Operation(
-            "DELETE",
-            f"{path}/{{taskId}}",
-            cancel,
-            "Cancel a task; one that is over stays as it is.",
-            model,
-            found,
-            parameters=(CLIENT_ID,),
-        ),
+        asking_for(endpoint),
+        Operation("GET", of_one, answer, found, parameters=(CLIENT_ID, _PREFER, _ETAG))(look),
+        Operation("DELETE", of_one, answer, found, parameters=(CLIENT_ID,))(cancel),
     )
 
 
+_OF_FACTS: Final = ("invalid_content", "invalid_context_mode", "invalid_scope", "invalid_expires")
+
 TASK_OPERATIONS: Final = (
-    *_of_kind(
-        "remember",
-        remember,
-        contract.RememberBody,
-        "Remember a fact.",
-        ("invalid_content", "invalid_context_mode", "invalid_scope", "invalid_expires"),
-    ),
-    *_of_kind(
-        "forget",
-        forget,
-        contract.ForgetBody,
-        "Forget an entry, or what a description means.",
-        ("invalid_query", "invalid_scope"),
-    ),
-    *_of_kind(
-        "dream",
-        dream,
-        contract.DreamBody,
-        "Tidy the memory: merge what says the same, remove what has expired.",
-        (),
-    ),
-    Operation(
-        "GET",
-        f"{BASE}/tasks",
-        list_tasks,
-        "List tasks, the newest first.",
-        contract.TaskList,
-        ("invalid_request", "invalid_client_id", "managed_memory_unavailable"),
-        parameters=(
-            CLIENT_ID,
-            Parameter("status", "query", "Only these.", {"type": "string", "enum": list(_STATUSES)}),
-            Parameter(
-                "cursor",
-                "query",
-                "From `nextCursor` on.",
-                {"type": "string", "pattern": "^[1-9][0-9]{0,17}$"},
-            ),
-        ),
-    ),
+    *_of_kind("remember", remember, RememberBody, *_OF_FACTS),
+    *_of_kind("forget", forget, ForgetBody, "invalid_query", "invalid_scope"),
+    *_of_kind("dream", dream, DreamBody),
+    list_tasks,
 )
 
 
@@ -323,8 +286,22 @@ TASK_OPERATIONS: Final = (
 # The route of recalls: what of the memory helps with a message, for every token.
 
 
+@Operation(
+    "POST",
+    f"{BASE}/recall",
+    contract.Recalled,
+    ("invalid_client_id", "workspace_draining"),
+    body=RecallBody,
+    parameters=(
+        Parameter(
+            CLIENT_ID.name,
+            "header",
+            "One of the token's client ids; all are told the same. `X-Qwen-Client-Id` is the same.",
+        ),
+    ),
+)
 async def recall(call: Call) -> Response:
-    """Answer what helps, with nothing where something goes wrong."""
+    """Recall what of the memory helps with a message."""
     body = asking.recall(await call.json())
     await call.originator()
     workspace = call.workspace
@@ -333,27 +310,7 @@ async def recall(call: Call) -> Response:
     if not await call.is_still_known():
         raise HttpProblem("token_required", headers={"WWW-Authenticate": "Bearer"})
     error = None if recalled.error is None else recall_code(recalled.error)
-    return answered(contract.Recalled.model_validate({**recalled.as_json(), "error": error}))
-
-
-_CLIENT_ID: Final = Parameter(
-    "X-Muniment-Client-Id",
-    "header",
-    "One of the token's client ids; all are told the same. `X-Qwen-Client-Id` is the same.",
-)
-
-RECALL_OPERATIONS: Final = (
-    Operation(
-        "POST",
-        f"{BASE}/recall",
-        recall,
-        "Recall what of the memory helps with a message.",
-        contract.Recalled,
-        ("invalid_client_id", "workspace_draining"),
-        body=contract.RecallBody,
-        parameters=(_CLIENT_ID,),
-    ),
-)
+    return answered(contract.read(contract.Recalled, {**recalled.as_json(), "error": error}, "a recall"))
 
 
 # -- owner -------------------------------------------------------------------------------------------
@@ -365,103 +322,164 @@ WAIT_SECONDS: Final = 60.0
 
 T = TypeVar("T")
 
+_UNAVAILABLE: Final = ("managed_memory_unavailable", "deadline", "invalid_scope")
+_REFUSED: Final = ("store_conflict", "refused", "path_escape", "bad_name", "quota", "content_rejected")
 
+
+@Operation(
+    "GET",
+    f"{BASE}/review",
+    contract.ReviewList,
+    _UNAVAILABLE,
+    owner_only=True,
+)
 async def list_reviews(call: Call) -> Response:
-    """Answer what waits in this workspace."""
+    """List what waits for the owner."""
 
     def body(place: Place, _: Cancel) -> contract.ReviewList:
         return contract.ReviewList(
-            reviews=[
+            reviews=tuple(
                 contract.Review(
                     review_id=each.id,
                     kind=each.run.kind,
                     at=each.run.at,
-                    reasons=list(each.reasons),
-                    paths=[path.text for path in each.change_set.paths],
+                    reasons=tuple(each.reasons),
+                    paths=tuple(path.text for path in each.change_set.paths),
                 )
                 for each in review.waiting(place)
-            ]
+            )
         )
 
     return answered(await _at(call, body, writes=False))
 
 
+@Operation(
+    "GET",
+    f"{BASE}/review/{{reviewId}}",
+    contract.ReviewShown,
+    (*_UNAVAILABLE, "review_not_found", "review_closed", "bad_name", "path_escape"),
+    owner_only=True,
+)
 async def show_review(call: Call) -> Response:
-    """Answer what a review would commit."""
+    """Show what waits, with the digest that an approval names."""
     review_id = call.request.path_params["reviewId"]
     shown = await _at(call, lambda place, _: review.show(review_id, place), "review_not_found", writes=False)
-    return answered(contract.ReviewShown(review_id=shown.review_id, text=shown.text, digest=shown.digest))
+    return answered(shown)
 
 
+@Operation(
+    "POST",
+    f"{BASE}/review/{{reviewId}}/approve",
+    contract.Decided,
+    (*_UNAVAILABLE, *_REFUSED, "review_not_found", "review_closed", "review_changed"),
+    body=ApproveBody,
+    owner_only=True,
+)
 async def approve(call: Call) -> Response:
-    """Commit what waits."""
-    body = await call.body(contract.ApproveBody)
+    """Commit exactly what was shown."""
+    body = await call.body(ApproveBody)
     review_id = call.request.path_params["reviewId"]
     decided = await _at(
         call,
         lambda place, cancel: review.approve(review_id, body.digest, place, cancel=cancel),
         "review_not_found",
     )
-    return answered(_decided(decided))
+    return answered(decided)
 
 
+@Operation(
+    "POST",
+    f"{BASE}/review/{{reviewId}}/reject",
+    contract.Decided,
+    (*_UNAVAILABLE, "review_not_found", "review_closed"),
+    body=RejectBody,
+    owner_only=True,
+)
 async def reject(call: Call) -> Response:
-    """Decide that what waits is never committed."""
-    await call.body(contract.RejectBody)
+    """Decide that it is never committed."""
+    await call.body(RejectBody)
     review_id = call.request.path_params["reviewId"]
-    return answered(
-        _decided(
-            await _at(
-                call, lambda place, cancel: review.reject(review_id, place, cancel=cancel), "review_not_found"
-            )
-        )
+    decided = await _at(
+        call, lambda place, cancel: review.reject(review_id, place, cancel=cancel), "review_not_found"
     )
+    return answered(decided)
 
 
+@Operation(
+    "POST",
+    f"{BASE}/undo",
+    contract.Undone,
+    (
+        *(*_UNAVAILABLE, *_REFUSED, "task_not_found", "undo_overlap", "already_undone", "erased"),
+        "pending_review",
+    ),
+    body=UndoBody,
+    owner_only=True,
+)
 async def undo_task(call: Call) -> Response:
     """Take back what a task did."""
-    body = await call.body(contract.UndoBody)
+    body = await call.body(UndoBody)
     result = await _at(call, lambda place, cancel: undo(body.task_id, place, cancel=cancel))
     if isinstance(result.error, NotFound):
         raise HttpProblem("task_not_found")
     if result.error is not None:
         raise result.error
-    return answered(
-        contract.Undone(
-            task_id=result.task_id,
-            undone=result.undone,
-            files_touched=[change.path for change in result.changes],
-            touched_scopes=list(result.touched_scopes),
-            notes=list(result.notes),
-        )
-    )
+    return answered(result)
 
 
+@Operation(
+    "POST",
+    f"{BASE}/erase",
+    Erasure,
+    (*_UNAVAILABLE, *_REFUSED, "nothing_to_erase"),
+    body=EraseBody,
+    owner_only=True,
+)
 async def erase(call: Call) -> Response:
-    """Erase an entry or what a task did; without `yes` only say what would go."""
-    asked = await call.body(contract.EraseBody)
+    """Erase an entry or what a task did, for good; without `yes` only say what would go."""
+    asked = await call.body(EraseBody)
 
-    def body(place: Place, cancel: Cancel) -> contract.Erasure:
+    def body(place: Place, cancel: Cancel) -> contract.ErasePlan | contract.EraseReceipt:
         where = erasing.EraseGround(
             place.state, place.roots, place.policy, Patience(time.monotonic() + WAIT_SECONDS, cancel)
         )
         if not asked.yes:
             plan = erasing.plan(asked.target, where).as_json()
             del plan["target"]
-            return contract.Erasure.model_validate(plan)
-        return contract.Erasure.model_validate(erasing.erase(asked.target, where).as_json())
+            return contract.ErasePlan(**plan)
+        return contract.EraseReceipt(**erasing.erase(asked.target, where).as_json())
 
     return answered(await _at(call, body, "nothing_to_erase", writes=asked.yes))
 
 
+@Operation(
+    "GET",
+    f"{BASE}/audit/head",
+    contract.AuditHead,
+    ("managed_memory_unavailable",),
+    owner_only=True,
+)
 async def audit_head(call: Call) -> Response:
-    """Answer the end of the chain of records."""
+    """The end of the chain of records."""
     found = await _at(call, lambda place, _: head(place.state), writes=False)
     return answered(contract.AuditHead(head=str(found), records=found.seq))
 
 
+@Operation(
+    "GET",
+    f"{BASE}/policy/explain",
+    contract.Explained,
+    (*_UNAVAILABLE, "invalid_request"),
+    parameters=(
+        Parameter(
+            "verb", "query", "What is wanted.", {"type": "string", "enum": list(Verb)}, is_required=True
+        ),
+        Parameter("path", "query", "A logical path, such as user/editor/dark-mode.md.", is_required=True),
+    ),
+    owner_only=True,
+)
 async def explain(call: Call) -> Response:
-    """Answer what the policy says to a verb on a path."""
+    """What the policy says to a verb on a path."""
     asked = call.request.query_params
     if asked.get("verb") not in list(Verb) or "path" not in asked:
         raise HttpProblem("invalid_request")
@@ -502,114 +520,6 @@ async def _at(
         raise HttpProblem(not_found) from None
 
 
-def _decided(decided: review.Decided) -> contract.Decided:
-    return contract.Decided(
-        review_id=decided.review_id,
-        status="rejected" if decided.task_id is None else "approved",
-        task_id=decided.task_id,
-        files_touched=[change.path for change in decided.changes],
-        touched_scopes=list(decided.touched_scopes),
-        notes=list(decided.notes),
-    )
-
-
-_UNAVAILABLE: Final = ("managed_memory_unavailable", "deadline", "invalid_scope")
-_REFUSED: Final = ("store_conflict", "refused", "path_escape", "bad_name", "quota", "content_rejected")
-
-OWNER_OPERATIONS: Final = (
-    Operation(
-        "GET",
-        f"{BASE}/review",
-        list_reviews,
-        "List what waits for the owner.",
-        contract.ReviewList,
-        _UNAVAILABLE,
-        owner_only=True,
-    ),
-    Operation(
-        "GET",
-        f"{BASE}/review/{{reviewId}}",
-        show_review,
-        "Show what waits, with the digest that an approval names.",
-        contract.ReviewShown,
-        (*_UNAVAILABLE, "review_not_found", "review_closed", "bad_name", "path_escape"),
-        owner_only=True,
-    ),
-    Operation(
-        "POST",
-        f"{BASE}/review/{{reviewId}}/approve",
-        approve,
-        "Commit exactly what was shown.",
-        contract.Decided,
-        (*_UNAVAILABLE, *_REFUSED, "review_not_found", "review_closed", "review_changed"),
-        body=contract.ApproveBody,
-        owner_only=True,
-    ),
-    Operation(
-        "POST",
-        f"{BASE}/review/{{reviewId}}/reject",
-        reject,
-        "Decide that it is never committed.",
-        contract.Decided,
-        (*_UNAVAILABLE, "review_not_found", "review_closed"),
-        body=contract.RejectBody,
-        owner_only=True,
-    ),
-    Operation(
-        "POST",
-        f"{BASE}/undo",
-        undo_task,
-        "Take back what a task did.",
-        contract.Undone,
-        (
-            *_UNAVAILABLE,
-            *_REFUSED,
-            "task_not_found",
-            "undo_overlap",
-            "already_undone",
-            "erased",
-            "pending_review",
-        ),
-        body=contract.UndoBody,
-        owner_only=True,
-    ),
-    Operation(
-        "POST",
-        f"{BASE}/erase",
-        erase,
-        "Erase an entry or what a task did, for good; without `yes` only say what would go.",
-        contract.Erasure,
-        (*_UNAVAILABLE, *_REFUSED, "nothing_to_erase"),
-        body=contract.EraseBody,
-        owner_only=True,
-    ),
-    Operation(
-        "GET",
-        f"{BASE}/audit/head",
-        audit_head,
-        "The end of the chain of records.",
-        contract.AuditHead,
-        ("managed_memory_unavailable",),
-        owner_only=True,
-    ),
-    Operation(
-        "GET",
-        f"{BASE}/policy/explain",
-        explain,
-        "What the policy says to a verb on a path.",
-        contract.Explained,
-        (*_UNAVAILABLE, "invalid_request"),
-        parameters=(
-            Parameter(
-                "verb", "query", "What is wanted.", {"type": "string", "enum": list(Verb)}, is_required=True
-            ),
-            Parameter("path", "query", "A logical path, such as user/editor/dark-mode.md.", is_required=True),
-        ),
-        owner_only=True,
-    ),
-)
-
-
 # -- about -------------------------------------------------------------------------------------------
 #
 # The routes about the daemon itself, and its stream of events.
@@ -628,15 +538,20 @@ ORIGINAL_SCOPES: Final = ("user", "project")
 _LISTEN: Final = "subscriptions/listen"
 
 
+@Operation(
+    "GET",
+    "/capabilities",
+    contract.Capabilities,
+)
 async def capabilities(call: Call) -> Response:
-    """Answer what the daemon can do."""
-    workspace = next(iter(call.core.workspaces.values()), None)
+    """What the daemon can do, and its limits."""
+    workspace = call.core.any_workspace()
     if workspace is None:
         raise HttpProblem("untrusted_workspace")
     # All have one policy, and so the same scopes.
-    scopes = sorted(workspace.scopes().values())
+    scopes = tuple(sorted(workspace.scopes().values()))
     details = {
-        "workspace_memory_remember": contract.Feature(modes=list(ContextMode), scopes=scopes),
+        "workspace_memory_remember": contract.Feature(modes=tuple(ContextMode), scopes=scopes),
         "workspace_memory_forget": contract.Feature(scopes=scopes),
         "workspace_memory_dream": contract.Feature(),
         "workspace_memory_recall": contract.Feature(),
@@ -648,9 +563,9 @@ async def capabilities(call: Call) -> Response:
         contract.Capabilities(
             version=__version__,
             workspace=workspace.key,
-            features=["health", "capabilities", "session_events", *details, *of_scopes],
+            features=("health", "capabilities", "session_events", *details, *of_scopes),
             feature_details=details,
-            limits=contract.Limits(
+            limits=contract.DaemonLimits(
                 content_bytes=MAX_FACT_BYTES,
                 body_bytes=MAX_BODY_BYTES,
                 pending_tasks=MAX_PENDING,
@@ -663,13 +578,25 @@ async def capabilities(call: Call) -> Response:
     )
 
 
+@Operation("GET", "/healthz", contract.Health)
 async def health(_: Call) -> Response:
-    """Answer that the daemon runs."""
+    """Whether the daemon runs."""
     return answered(contract.Health())
 
 
+@Operation(
+    "GET",
+    HELLO,
+    contract.Hello,
+    ("invalid_request",),
+    parameters=(
+        Parameter("token", "query", "The name of the token, see above.", _of(_NAME), is_required=True),
+        Parameter("nonce", "query", "Fresh for each connection.", _of(_NONCE), is_required=True),
+    ),
+    is_open=True,
+)
 async def hello(call: Call) -> Response:
-    """Answer that the token of a name is known here, to whoever asks."""
+    """Prove to a client that this is the daemon. Needs no token, and tells nothing else."""
     asked = call.request.query_params
     if _NONCE.fullmatch(asked.get("nonce", "")) is None or _NAME.fullmatch(asked.get("token", "")) is None:
         raise HttpProblem("invalid_request")
@@ -694,19 +621,40 @@ def _dialled(call: Call) -> str:
     return host
 
 
+@Operation(
+    "GET",
+    "/readyz",
+    contract.Readiness,
+    ("not_ready",),
+)
 async def ready(call: Call) -> Response:
-    """Answer whether it accepts tasks."""
+    """Whether it accepts tasks."""
     call.wait()
     problems = await call.core.problems()
     if call.core.is_draining:
         raise HttpProblem("not_ready", reason="draining", workspaces=problems)
     if any(problems.values()):
         raise HttpProblem("not_ready", reason="unavailable", workspaces=problems)
-    return answered(contract.Readiness(workspaces=list(problems)))
+    return answered(contract.Readiness(workspaces=tuple(problems)))
 
 
+@Operation(
+    "GET",
+    f"{BASE}/events",
+    EVENT_STREAM,
+    ("invalid_client_id",),
+    parameters=(
+        CLIENT_ID,
+        Parameter(
+            "Last-Event-ID",
+            "header",
+            "The id of the last event that was seen, or its number: nothing since is missed.",
+        ),
+        Parameter(EPOCH, "header", "With a number: the epoch that the answer had it from."),
+    ),
+)
 async def follow(call: Call) -> Response:
-    """Answer with what happens, as long as the client listens."""
+    """Follow what happens, as server-sent events."""
     workspace = call.workspace
     stream = await call.core.followed()
     view = StreamView(
@@ -721,14 +669,21 @@ async def follow(call: Call) -> Response:
     return StreamingResponse(frames, headers={EPOCH: stream.epoch}, media_type=EVENT_STREAM)
 
 
+@Operation(
+    "GET",
+    "/metrics",
+    MEDIA_TYPE,
+    owner_only=True,
+    of_all=True,
+)
 async def metrics(call: Call) -> Response:
-    """Answer what was counted."""
+    """What was counted, for Prometheus."""
     return Response(call.core.metrics.text(), media_type=MEDIA_TYPE)
 
 
 async def mcp(call: Call) -> Response:
-    """Answer a client of the Model Context Protocol."""
-    if not call.core.speaks_mcp:
+    """A message of the Model Context Protocol."""
+    if not isinstance(call.core, DaemonCore):
         raise HttpProblem("not_found")
     if importlib.util.find_spec("mcp") is None:
         raise HttpProblem("mcp_not_installed")
@@ -743,77 +698,32 @@ async def mcp(call: Call) -> Response:
     return await call.core.mcp.answer(call, body)
 
 
+@Operation(
+    "POST",
+    "/ui",
+    contract.UiOpened,
+    ("ui_not_installed", "ui_not_local", "ui_port_taken"),
+    body=UiBody,
+    owner_only=True,
+)
 async def open_ui(call: Call) -> Response:
-    """Answer where the page is, and a code to sign in with."""
-    await call.body(contract.UiBody)
+    """Open the page of the daemon, and make a code to sign in there with."""
+    await call.body(UiBody)
     url, code = call.core.open_ui()
     return answered(contract.UiOpened(url=url, code=code, seconds=round(CODE_SECONDS)))
 
 
-def _of(pattern: re.Pattern[str]) -> dict[str, str]:
-    return {"type": "string", "pattern": f"^{pattern.pattern}$"}
+_HEALTH: Final = replace(health, path="/health", summary="The same, by the name of the original contract.")
 
-
-ABOUT_OPERATIONS: Final = (
-    Operation(
-        "GET",
-        f"{BASE}/events",
-        follow,
-        "Follow what happens, as server-sent events.",
-        EVENT_STREAM,
-        ("invalid_client_id",),
-        parameters=(
-            CLIENT_ID,
-            Parameter(
-                "Last-Event-ID",
-                "header",
-                "The id of the last event that was seen, or its number: nothing since is missed.",
-            ),
-            Parameter(EPOCH, "header", "With a number: the epoch that the answer had it from."),
-        ),
-    ),
-    Operation(
-        "GET", "/capabilities", capabilities, "What the daemon can do, and its limits.", contract.Capabilities
-    ),
-    Operation(
-        "GET",
-        HELLO,
-        hello,
-        "Prove to a client that this is the daemon. Needs no token, and tells nothing else.",
-        contract.Hello,
-        ("invalid_request",),
-        parameters=(
-            Parameter("token", "query", "The name of the token, see above.", _of(_NAME), is_required=True),
-            Parameter("nonce", "query", "Fresh for each connection.", _of(_NONCE), is_required=True),
-        ),
-        is_open=True,
-    ),
-    Operation("GET", "/healthz", health, "Whether the daemon runs.", contract.Health),
-    Operation("GET", "/health", health, "The same, by the name of the original contract.", contract.Health),
-    Operation("GET", "/readyz", ready, "Whether it accepts tasks.", contract.Readiness, ("not_ready",)),
-    Operation(
-        "POST",
-        "/ui",
-        open_ui,
-        "Open the page of the daemon, and make a code to sign in there with.",
-        contract.UiOpened,
-        ("ui_not_installed", "ui_not_local", "ui_port_taken"),
-        body=contract.UiBody,
-        owner_only=True,
-    ),
-    Operation(
-        "GET",
-        "/metrics",
-        metrics,
-        "What was counted, for Prometheus.",
-        MEDIA_TYPE,
-        owner_only=True,
-        of_all=True,
-    ),
+OPERATIONS: Final = (
+    *TASK_OPERATIONS,
+    recall,
+    *(list_reviews, show_review, approve, reject, undo_task, erase, audit_head, explain),
+    *(follow, capabilities, hello, health, _HEALTH, ready, open_ui, metrics),
 )
+"""Everything that the daemon can be asked, but for its description and the messages of `MCP_OPERATIONS`."""
 
 MCP_OPERATIONS: Final = tuple(
-    Operation(method, MCP, mcp, "A message of the Model Context Protocol.", EVENT_STREAM)
-    for method in ("POST", "GET", "DELETE")
+    Operation(method, MCP, EVENT_STREAM)(mcp) for method in ("POST", "GET", "DELETE")
 )
 """Apart from the others: what they take and answer is described by that protocol."""

@@ -37,17 +37,11 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from muniment import events
 from muniment.agent.model import Model
+from muniment.daemon import routes
 from muniment.daemon.contract import HttpProblem
-from muniment.daemon.core import DaemonCore
+from muniment.daemon.core import DaemonCore, ServingCore
 from muniment.daemon.guard import LOOPBACK, MAX_HEADER_BYTES, PRINCIPAL, SESSION, Guard, Protocol, as_origin
 from muniment.daemon.http import JSON, Call, Operation, document_of
-from muniment.daemon.routes import (
-    ABOUT_OPERATIONS,
-    MCP_OPERATIONS,
-    OWNER_OPERATIONS,
-    RECALL_OPERATIONS,
-    TASK_OPERATIONS,
-)
 from muniment.errors import ConfigInvalid, ManagedMemoryUnavailable
 from muniment.ownership import create_private_directory
 from muniment.settings import Settings
@@ -287,7 +281,9 @@ class _Lines(logging.Formatter):
 # The application: the operations behind the guard.
 
 
+@Operation("GET", "/openapi.json", JSON)
 async def _describe(_: Call) -> Response:
+    """This document, as OpenAPI 3.1."""
     return Response(_document(), media_type=JSON)
 
 
@@ -296,17 +292,11 @@ def _document() -> bytes:
     return json.dumps(document_of(OPERATIONS)).encode()
 
 
-OPERATIONS: Final = (
-    *TASK_OPERATIONS,
-    *RECALL_OPERATIONS,
-    *OWNER_OPERATIONS,
-    *ABOUT_OPERATIONS,
-    Operation("GET", "/openapi.json", _describe, "This document, as OpenAPI 3.1.", JSON),
-)
+OPERATIONS: Final = (*routes.OPERATIONS, _describe)
 """Everything that the daemon can be asked, but for the messages of `MCP_OPERATIONS`."""
 
 
-def application(core: DaemonCore, hosts: frozenset[str], origins: frozenset[str]) -> ASGIApp:
+def application(core: ServingCore, hosts: frozenset[str], origins: frozenset[str]) -> ASGIApp:
     """The daemon's application.
 
     Args:
@@ -315,22 +305,22 @@ def application(core: DaemonCore, hosts: frozenset[str], origins: frozenset[str]
         origins: of pages that may call besides its own.
     """
     paths: dict[str, dict[str, Operation]] = {}
-    for operation in (*OPERATIONS, *MCP_OPERATIONS):
+    for operation in (*OPERATIONS, *routes.MCP_OPERATIONS):
         paths.setdefault(operation.path, {})[operation.method] = operation
-    routes = [Route(path, _Resource(methods, core)) for path, methods in paths.items()]
-    served = _Application(Router(routes, redirect_slashes=False, default=_nothing), core)
+    known = [Route(path, _Resource(methods, core)) for path, methods in paths.items()]
+    served = _Application(Router(known, redirect_slashes=False, default=_nothing), core)
     return Guard(served, core.whose, hosts, origins, core.door, core.open_paths)
 
 
 class _Application:
     """What stands behind the guard: the operations, and the page for whoever came to its name."""
 
-    def __init__(self, operations: ASGIApp, core: DaemonCore) -> None:
+    def __init__(self, operations: ASGIApp, core: ServingCore) -> None:
         self._operations, self._core = operations, core
         self._page: ASGIApp | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if SESSION not in scope["state"]:
+        if SESSION not in scope["state"] or not isinstance(self._core, DaemonCore):
             await self._operations(scope, receive, send)
             return
         if self._page is None:
@@ -342,7 +332,7 @@ class _Application:
 class _Resource:
     """A path, with an operation for each of its methods."""
 
-    def __init__(self, methods: Mapping[str, Operation], core: DaemonCore) -> None:
+    def __init__(self, methods: Mapping[str, Operation], core: ServingCore) -> None:
         self._methods, self._core = methods, core
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -428,7 +418,7 @@ class Daemon:
         core: what it does there.
     """
 
-    def __init__(self, options: Options, model: Model, core: DaemonCore | None = None) -> None:
+    def __init__(self, options: Options, model: Model, core: ServingCore | None = None) -> None:
         if not options.allow_hosts and not _is_loopback(options.host):
             raise ConfigInvalid(
                 f"{options.host} can be reached from other machines; say by which name: --allow-host NAME"
@@ -437,7 +427,7 @@ class Daemon:
         self._opened = AsyncExitStack()
         self._stopped = asyncio.Event()
         self._stopping: asyncio.Task[None] | None = None
-        self.core = core or DaemonCore(options.settings, model, in_process=options.in_process)
+        self.core: ServingCore = core or DaemonCore(options.settings, model, in_process=options.in_process)
         self.url = ""
 
     async def __aenter__(self) -> Self:
@@ -526,7 +516,7 @@ class Daemon:
         await serving
 
 
-def _config(core: DaemonCore, hosts: frozenset[str], origins: frozenset[str]) -> uvicorn.Config:
+def _config(core: ServingCore, hosts: frozenset[str], origins: frozenset[str]) -> uvicorn.Config:
     return uvicorn.Config(
         application(core, hosts, origins),
         http=Protocol,

@@ -33,9 +33,9 @@ from typing import Any, Final, TypeVar
 
 from muniment import events
 from muniment.errors import MunimentError
-from muniment.lane import Originator
 from muniment.store import tasks
 from muniment.store.database import Ledger
+from muniment.store.tasks import Originator
 
 LOOK_SECONDS: Final = 0.5
 """Seconds between two looks whether another process has committed something."""
@@ -89,7 +89,7 @@ class StreamView:
 class _Told:
     """An event and the frames that it was rendered to."""
 
-    event: tasks.Event
+    event: tasks.OutboxEvent
     frames: dict[tuple[str, bool], bytes] = field(default_factory=dict)
 
 
@@ -164,14 +164,14 @@ class Stream:
             self._waiting -= 1
         return bool(done)
 
-    async def since(self, number: int) -> tuple[int, list[tasks.Event]]:
+    async def since(self, number: int) -> tuple[int, list[tasks.OutboxEvent]]:
         """Where somebody who stood at `number` stands now, and what happened since, as far as it is kept.
 
         Raises:
             ManagedMemoryUnavailable: the ledger cannot be read.
         """
         await self._look()
-        told: list[tasks.Event] = []
+        told: list[tasks.OutboxEvent] = []
         while further := await self._after(number):
             told += [each.event for each in further]
             number = told[-1].number
@@ -271,7 +271,7 @@ class Stream:
             while start and self._ring[start - 1].event.number > number:
                 start -= 1
             return list(islice(self._ring, start, start + BATCH))
-        kept: tuple[tasks.Event, ...] = await self._ask(partial(tasks.read, self._reads, number, BATCH))
+        kept: tuple[tasks.OutboxEvent, ...] = await self._ask(partial(tasks.read, self._reads, number, BATCH))
         return list(map(_Told, kept))
 
     async def _number(self, cursor: str) -> int | None:

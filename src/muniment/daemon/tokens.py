@@ -21,11 +21,11 @@ from typing import Final
 from muniment.daemon.contract import HttpProblem
 from muniment.errors import ConfigInvalid, ManagedMemoryUnavailable, NotFound
 from muniment.kernel.names import Trust
-from muniment.lane import OWNER
 from muniment.names import hello_key, hello_name, hello_proof
 from muniment.store.audit import append, timestamp
 from muniment.store.database import Ledger
 from muniment.store.state import LedgerState, put
+from muniment.store.tasks import OWNER
 
 # -- shares ------------------------------------------------------------------------------------------
 #

@@ -13,16 +13,15 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
-from pydantic import BaseModel
 
 from muniment.agent.model import Model, Turn
 from muniment.agent.runner import ToolDecision
 from muniment.cancelling import Cancel
-from muniment.daemon import contract
+from muniment.contract import MAX_KEPT, document
 from muniment.daemon.contract import task_error
 from muniment.errors import (
     Cancelled,
@@ -32,21 +31,22 @@ from muniment.errors import (
 )
 from muniment.jobs.place import Place
 from muniment.jobs.request import (
+    DreamReport,
     DreamRequest,
-    DreamResult,
+    ForgetReport,
     ForgetRequest,
-    ForgetResult,
+    RememberReport,
     RememberRequest,
-    RememberResult,
 )
 from muniment.kernel.cancel import Patience
 from muniment.kernel.names import Trust
-from muniment.lane import OWNER, Ended, Lane, Task, Tell
+from muniment.lane import Ended, Lane, Tell
 from muniment.opening import find_place
 from muniment.projects import find_project
 from muniment.settings import Settings
 from muniment.store.ledger import root_key
 from muniment.store.state import State
+from muniment.store.tasks import OWNER, QueuedTask
 from muniment.tools.calls import TOOLS, known_tool
 from muniment.tracing import TraceParents
 
@@ -64,46 +64,27 @@ _WAITS: Final = (0.005, 0.015, 0.05, 0.25, 1, 5, 30, 120, 600, 3600)
 _RUNS: Final = (0.05, 0.25, 1, 5, 15, 30, 60, 120, 300)
 
 
+C = TypeVar("C", Counter, Gauge, Histogram)
+
+
 class Metrics:
     """The counters of one daemon."""
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
-        self._tasks = Counter(
-            "muniment_tasks", "Tasks that ended", ["kind", "status", "code"], registry=self._registry
+
+        def made(kind: type[C], name: str, told: str, *labels: str, **more: Any) -> C:
+            return kind(f"muniment_{name}", told, labels, registry=self._registry, **more)
+
+        self._tasks = made(Counter, "tasks", "Tasks that ended", "kind", "status", "code")
+        self._wait = made(
+            Histogram, "task_wait_seconds", "From acceptance to beginning", "kind", buckets=_WAITS
         )
-        self._wait = Histogram(
-            "muniment_task_wait_seconds",
-            "From acceptance to beginning",
-            ["kind"],
-            buckets=_WAITS,
-            registry=self._registry,
-        )
-        self._run = Histogram(
-            "muniment_task_run_seconds",
-            "From beginning to end",
-            ["kind"],
-            buckets=_RUNS,
-            registry=self._registry,
-        )
-        self._pending = Gauge(
-            "muniment_pending_tasks", "Tasks that wait or run", ["workspace"], registry=self._registry
-        )
-        self._escapes = Counter(
-            "muniment_escapes",
-            "Tasks that a path outside the memory ended",
-            ["tool"],
-            registry=self._registry,
-        )
-        self._tokens = Counter(
-            "muniment_model_tokens",
-            "Tokens as the model's server counts",
-            ["direction"],
-            registry=self._registry,
-        )
-        self._recalls = Counter(
-            "muniment_recalls", "Recalls that were answered", ["outcome"], registry=self._registry
-        )
+        self._run = made(Histogram, "task_run_seconds", "From beginning to end", "kind", buckets=_RUNS)
+        self._pending = made(Gauge, "pending_tasks", "Tasks that wait or run", "workspace")
+        self._escapes = made(Counter, "escapes", "Tasks that a path outside the memory ended", "tool")
+        self._tokens = made(Counter, "model_tokens", "Tokens as the model's server counts", "direction")
+        self._recalls = made(Counter, "recalls", "Recalls that were answered", "outcome")
 
     def watch_pending(self, workspace: str, count: Callable[[], float]) -> None:
         """Report how many tasks of a workspace are pending, counted whenever somebody asks."""
@@ -272,7 +253,7 @@ def workspace_at(directory: Path, settings: Settings, state: State, *, in_proces
 #
 # Carries out a task of a lane as the job of its kind; what came of it is told in the contract's words.
 
-_Result = RememberResult | ForgetResult | DreamResult
+_Report = RememberReport | ForgetReport | DreamReport
 
 
 class Work:
@@ -291,7 +272,7 @@ class Work:
         self._workspace, self._model, self._metrics = workspace, model, metrics
         self._parents = TraceParents() if parents is None else parents
 
-    def __call__(self, task: Task, cancel: Cancel, tell: Tell) -> Ended:
+    def __call__(self, task: QueuedTask, cancel: Cancel, tell: Tell) -> Ended:
         """Carry out a task; see `lane.runner.Work`."""
         import structlog
 
@@ -311,7 +292,7 @@ class Work:
         return ended
 
     def _carried_out(
-        self, task: Task, cancel: Cancel, tell: Tell
+        self, task: QueuedTask, cancel: Cancel, tell: Tell
     ) -> tuple[Ended, MunimentError | None, Sequence[Turn]]:
         try:
             place = self._workspace.place()
@@ -320,13 +301,14 @@ class Work:
         result = _JOBS[task.kind](self, task, place, cancel, tell)
         match result.error:
             case None:
-                return Ended("completed", contract.as_wire(_answer(result))), None, result.timeline
+                answer = result.told if isinstance(result, DreamReport) else result
+                return Ended("completed", document(answer)), None, result.timeline
             case Cancelled():
                 return Ended("cancelled"), None, result.timeline
             case failure:
                 return Ended("failed", error=task_error(failure, task.kind)), failure, result.timeline
 
-    def _remember(self, task: Task, place: Place, cancel: Cancel, tell: Tell) -> RememberResult:
+    def _remember(self, task: QueuedTask, place: Place, cancel: Cancel, tell: Tell) -> RememberReport:
         from muniment.jobs.remember import remember
 
         def observe(decision: ToolDecision) -> None:
@@ -354,7 +336,7 @@ class Work:
         )
         return remember(request, place, self._model, cancel=cancel, observe=observe)
 
-    def _forget(self, task: Task, place: Place, cancel: Cancel, _: Tell) -> ForgetResult:
+    def _forget(self, task: QueuedTask, place: Place, cancel: Cancel, _: Tell) -> ForgetReport:
         from muniment.jobs.forget import forget
 
         asked = task.arguments or {}
@@ -368,9 +350,9 @@ class Work:
         )
         result = forget(request, place, self._model, cancel=cancel)
         # Who may not remove it learns not that it is there.
-        return result if task.trust is Trust.OWNER else replace(result, kept=())
+        return replace(result, kept=result.kept[:MAX_KEPT] if task.trust is Trust.OWNER else ())
 
-    def _dream(self, task: Task, place: Place, cancel: Cancel, _: Tell) -> DreamResult:
+    def _dream(self, task: QueuedTask, place: Place, cancel: Cancel, _: Tell) -> DreamReport:
         from muniment.jobs.dream import dream
 
         attended = task.originator.token == OWNER
@@ -378,59 +360,8 @@ class Work:
         return dream(request, place, self._model, cancel=cancel)
 
 
-_JOBS: Final[Mapping[str, Callable[[Work, Task, Place, Cancel, Tell], _Result]]] = {
+_JOBS: Final[Mapping[str, Callable[[Work, QueuedTask, Place, Cancel, Tell], _Report]]] = {
     "remember": Work._remember,  # noqa: SLF001  of this class, by kind
     "forget": Work._forget,  # noqa: SLF001
     "dream": Work._dream,  # noqa: SLF001
 }
-
-
-def _answer(result: _Result) -> BaseModel:
-    match result:
-        case RememberResult():
-            return contract.RememberResult(
-                summary=result.summary,
-                files_touched=list(result.files_touched),
-                touched_scopes=list(result.touched_scopes),
-                enforcement=result.enforcement,
-                decided_by=result.decided_by,
-                trust=result.trust,
-                superseded=[
-                    contract.SupersededEntry(path=path, id=each.id)
-                    for path, each in result.superseded.items()
-                ],
-                notes=list(result.notes),
-                expires=result.expires,
-            )
-        case ForgetResult():
-            removed = [
-                contract.RemovedEntry(
-                    topic=each.topic,
-                    summary=each.summary,
-                    file_path=each.path,
-                    line=each.line,
-                    text=each.text,
-                )
-                for each in result.removed_entries
-            ]
-            return contract.ForgetResult(
-                summary=result.summary,
-                removed_entries=removed,
-                touched_topics=sorted({each.topic for each in removed}) if result.touched_scopes else [],
-                touched_scopes=list(result.touched_scopes),
-                kept=[
-                    contract.KeptEntry(file_path=each.path, reason=each.reason)
-                    for each in result.kept[: contract.MAX_KEPT]
-                ],
-                near=list(result.near),
-                notes=list(result.notes),
-                digest=result.digest,
-            )
-        case DreamResult():
-            return contract.DreamResult(
-                summary=result.summary,
-                touched_topics=list(result.touched_topics),
-                touched_scopes=list(result.touched_scopes),
-                deduped_entries=len(result.deduped_entries),
-                rejected=result.counts.rejected,
-            )

@@ -42,7 +42,7 @@ from muniment.kernel.decide import Policy
 from muniment.names import Symlinks
 from muniment.ownership import create_private_directory
 from muniment.store import copied
-from muniment.store.database import reporting
+from muniment.store.database import held, reporting
 from muniment.store.postgres import HomeLedger
 from muniment.store.rows import Embedder
 from muniment.store.state import Shared, State
@@ -90,10 +90,19 @@ class OpenCopy:
     """
 
     workspace: Workspace
-    state: State
     place: Place
     number: int
     erased: int
+
+    @property
+    def state(self) -> State:
+        """Of it."""
+        return self.place.state
+
+    def close(self) -> None:
+        """Give its descriptors back."""
+        self.state.close()  # First: it looks at the roots.
+        self.workspace.close()
 
 
 class WorkingCopy:
@@ -145,7 +154,7 @@ class WorkingCopy:
             ManagedMemoryUnavailable: nobody answers, there is no such home, or the disk cannot be used.
             DeadlineExceeded, Cancelled: somebody else brings it up to date for too long.
         """
-        with self._made(patience):
+        with held(self._making, patience):
             opened = self._brought_up(patience)
             with self._change:
                 self._users += 1
@@ -179,7 +188,7 @@ class WorkingCopy:
         Raises:
             DeadlineExceeded, Cancelled: somebody uses it.
         """
-        with self._made(patience):
+        with held(self._making, patience):
             self._wait_for_users(patience)
             self._close()
 
@@ -192,7 +201,7 @@ class WorkingCopy:
             patience: how long to wait.
             only_stale: where something was erased since (W3), or there is no such home any more.
         """
-        with self._made(patience):
+        with held(self._making, patience):
             if self._held is None and not (only_stale and self._is_fresh()):
                 self._throw_away(patience)
 
@@ -206,7 +215,7 @@ class WorkingCopy:
     def _hold(self, patience: Patience) -> tuple[OpenCopy, int]:
         pause = _FIRST_PAUSE
         while True:
-            with self._made(patience):
+            with held(self._making, patience):
                 found = self._joined() or self._taken(patience)
             if found is not None:
                 return found
@@ -285,15 +294,6 @@ class WorkingCopy:
 
     # -- bringing up to date
 
-    @contextmanager
-    def _made(self, patience: Patience) -> Iterator[None]:
-        while not self._making.acquire(timeout=_LONGEST_PAUSE):
-            patience.check()
-        try:
-            yield
-        finally:
-            self._making.release()
-
     def _leave(self) -> None:
         with self._change:
             self._users -= 1
@@ -352,8 +352,7 @@ class WorkingCopy:
             if found is None:
                 self._build(opened, patience)
             elif opened.erased != erased or opened.number > number:
-                opened.workspace.close()
-                opened.state.close()
+                opened.close()
                 self._delete()
                 return self._open(patience)
             elif opened.number < number:
@@ -361,8 +360,7 @@ class WorkingCopy:
                 return self._followed(opened, number, patience)
         except BaseException:
             if self._opened is None:
-                opened.workspace.close()
-                opened.state.close()
+                opened.close()
             raise
         self._opened = opened
         return opened
@@ -394,7 +392,7 @@ class WorkingCopy:
         except BaseException:
             state.close()
             raise
-        return OpenCopy(workspace, state, place, number, erased)
+        return OpenCopy(workspace, place, number, erased)
 
     def _build(self, opened: OpenCopy, patience: Patience) -> None:
         """Fill an empty copy."""
@@ -408,7 +406,7 @@ class WorkingCopy:
         self, opened: OpenCopy, changes: Sequence[FileChange], patience: Patience, known: Known | None = None
     ) -> None:
         place = opened.place
-        copied.carry_out(changes, opened.state, place.roots, place.policy, patience, known)
+        copied.carry_out(changes, place.state, place.roots, place.policy, patience, known)
 
     # -- on disk
 
@@ -428,8 +426,7 @@ class WorkingCopy:
     def _close(self) -> None:
         opened, self._opened = self._opened, None
         if opened is not None:
-            opened.state.close()
-            opened.workspace.close()
+            opened.close()
 
     def _delete(self) -> None:
         self._unmark()

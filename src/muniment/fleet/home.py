@@ -10,28 +10,31 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from muniment import events, lane
 from muniment.cancelling import Cancel
-from muniment.daemon.contract import HttpProblem, RecallBody, problem_of
+from muniment.daemon.contract import HttpProblem
+from muniment.daemon.core import ServedCore, ServedWorkspace
 from muniment.daemon.stream import Stream
 from muniment.daemon.tokens import Principal, Tokens
 from muniment.daemon.work import Work, Workspace
-from muniment.errors import DeadlineExceeded, LeaseLost, MunimentError, NotFound, QueueFull
+from muniment.errors import DeadlineExceeded, LeaseLost, MunimentError
 from muniment.fleet import lease
 from muniment.fleet.copies import OpenCopy, WorkingCopy
 from muniment.jobs.place import Place
 from muniment.kernel.cancel import Patience
 from muniment.kernel.names import Trust
-from muniment.lane import Lane, LaneRunner, NewTask, Originator, Submitted, Task
+from muniment.lane import Carrier, Lane, LaneRunner, NewTask, Submitted
 from muniment.store import tasks
+from muniment.store.database import Ledger
 from muniment.store.postgres import HomeLedger
 from muniment.store.state import LedgerState, shared_root_key
+from muniment.store.tasks import OWNER, Originator
 
 if TYPE_CHECKING:
     from muniment.fleet.node import FleetNode
-    from muniment.recall.recaller import Recalled, Recaller
+    from muniment.recall.recaller import Recaller
 
 TURN_SECONDS: Final = 2.0
 """Seconds after which a turn begins no further task: other homes have theirs."""
@@ -54,8 +57,8 @@ _CANCEL_SECONDS: Final = 5.0
 T = TypeVar("T")
 
 
-class HomeCore:
-    """What a home is asked on a node: the same as `DaemonCore` is, for its one workspace.
+class HomeCore(ServedCore):
+    """What a home is asked on a node, which is its own workspace.
 
     Args:
         node: what all homes of it share.
@@ -65,16 +68,15 @@ class HomeCore:
 
     Attributes:
         name: of the home, and of its workspace.
-        last_used: on `time.monotonic()`.
-        speaks_mcp: no: a daemon of one machine does.
         is_open: whether its scopes are known, as they always are here.
+        last_used: on `time.monotonic()`.
     """
 
     def __init__(self, node: FleetNode, ledger: HomeLedger, state: LedgerState, copy: WorkingCopy) -> None:
         self.name, self.copy, self.last_used = ledger.home, copy, time.monotonic()
-        self._node, self._ledger, self._state = node, ledger, state
-        self.speaks_mcp, self.is_open = False, True
-        self.metrics = node.metrics
+        super().__init__(node.metrics)
+        self.recalls, self.is_open = node.recalls, True
+        self._node, self._reads, self._ledger, self._state = node, ledger, ledger, state
         self._lane = Lane(state, self.name)
         self._scopes = {shared_root_key(state, scope): str(scope) for scope in node.terms.policy.scopes}
         self._tokens = Tokens(state, keyed=node.keyed)
@@ -85,15 +87,9 @@ class HomeCore:
 
     # -- whoever asks
 
-    @property
-    def is_draining(self) -> bool:
-        """Nothing is accepted any more."""
-        return self._node.is_draining
-
-    @property
-    def workspaces(self) -> dict[str, HomeCore]:
-        """The one that there is, by its key."""
-        return {self.key: self}
+    def any_workspace(self) -> HomeCore:
+        """The one that there is."""
+        return self
 
     @property
     def key(self) -> str:
@@ -104,17 +100,12 @@ class HomeCore:
         """The names of the scopes by the keys of their roots, as far as they are known here."""
         return self._scopes
 
-    def of(self, principal: Principal) -> HomeCore:
-        """What whoever asks is served by."""
-        del principal
-        return self
-
     def principal(self, digest: str) -> Principal | None:
         """Whose the token of a digest is; in a thread."""
         for name, trust, clients in self._ledger.rows(
             "SELECT name, trust, clients FROM token WHERE digest = ?", (digest,)
         ):
-            known = None if name == lane.OWNER else frozenset(json.loads(clients))
+            known = None if name == OWNER else frozenset(json.loads(clients))
             return Principal(name, Trust(trust), known, digest, self.name)
         return None
 
@@ -136,37 +127,20 @@ class HomeCore:
             raise HttpProblem("untrusted_workspace")
         return self
 
-    def open_ui(self) -> tuple[str, str]:
-        """There is no page for a home."""
-        raise HttpProblem("not_found")
-
     # -- tasks
 
-    async def check(self, workspace: HomeCore, kind: str) -> None:
-        """Check that a task could be carried out now.
-
-        Raises:
-            HttpProblem: not on this node.
-        """
+    async def check(self, workspace: ServedWorkspace, kind: str) -> None:
+        """See `ServedCore`."""
         del workspace, kind
         if self._node.problem is not None:
             raise self._node.unavailable()
 
-    async def submit(self, workspace: HomeCore, asked: NewTask, traceparent: Sequence[str] = ()) -> Submitted:
-        """Accept a task, with its place in the queue.
-
-        Raises:
-            HttpProblem: it is not accepted.
-        """
+    async def _submit(
+        self, workspace: ServedWorkspace, asked: NewTask, traceparent: Sequence[str]
+    ) -> Submitted:
+        """With its place in the queue."""
         del workspace, traceparent
-        if self.is_draining:
-            raise HttpProblem("workspace_draining", headers={"Retry-After": "1"})
-        try:
-            return await self._asked(partial(self._submitted, asked))
-        except QueueFull:
-            raise HttpProblem("remember_queue_full", headers={"Retry-After": str(RETRY_SECONDS)}) from None
-        except MunimentError as error:
-            raise problem_of(error) from None
+        return await self._asked(partial(self._submitted, asked))
 
     def _submitted(self, asked: NewTask) -> Submitted:
         with self._ledger.transaction() as connection:
@@ -175,59 +149,12 @@ class HomeCore:
                 self._node.queue.defer(connection.raw, self.name)
             return submitted
 
-    async def cancel(self, workspace: HomeCore, task_id: str, by: Originator) -> Task:
-        """Cancel a task, on whichever node it runs; the task once it is over, or after a few seconds.
-
-        Raises:
-            NotFound: there is no such task.
-            HttpProblem: the ledger cannot be written.
-        """
-        try:
-            await self._asked(partial(self._lane.cancel, task_id, by))
-        except NotFound:
-            raise
-        except MunimentError as error:
-            raise problem_of(error) from None
-        return await self.wait(workspace, task_id, _CANCEL_SECONDS)
-
-    async def wait(self, workspace: HomeCore, task_id: str, seconds: float) -> Task:
-        """A task once it is over, or as it is after `seconds`.
-
-        Raises:
-            NotFound: there is no such task, or no more.
-        """
+    async def _cancel(self, workspace: ServedWorkspace, task_id: str, by: Originator) -> None:
+        """On whichever node it runs."""
         del workspace
-        stream = await self.followed()
-        deadline = time.monotonic() + seconds
-        while True:
-            task: Task = await self._asked(partial(lane.read_task, self._ledger, self.name, task_id))
-            left = deadline - time.monotonic()
-            if task.is_over or left <= 0 or stream.is_closed:
-                return task
-            await stream.changed(left)
-
-    async def find(self, workspace: HomeCore, task_id: str) -> Task | None:
-        """A task; None: there is none of that id."""
-        del workspace
-        return await self._asked(partial(lane.find, self._ledger, self.name, task_id))
-
-    async def tasks(self, workspace: HomeCore, *, before: int | None) -> tuple[Task, ...]:
-        """The tasks, the newest first."""
-        del workspace
-        return await self._asked(partial(lane.tasks, self._ledger, self.name, before=before))
+        await self._asked(partial(self._lane.cancel, task_id, by))
 
     # -- memory
-
-    async def recall(self, workspace: HomeCore, token: str, body: RecallBody) -> Recalled:
-        """What of the memory helps; see `Recalls.recall`.
-
-        Raises:
-            HttpProblem: the node stops, or too much is recalled at once.
-        """
-        del workspace
-        if self.is_draining:
-            raise HttpProblem("workspace_draining", headers={"Retry-After": "1"})
-        return await self._node.recalls.recall(self, token, body)
 
     @contextmanager
     def recalling(self, patience: Patience) -> Iterator[Recaller]:
@@ -237,18 +164,13 @@ class HomeCore:
 
     async def at(
         self,
-        workspace: HomeCore,
+        workspace: ServedWorkspace,
         body: Callable[[Place, Cancel], T],
         *,
         is_long: bool = False,
         writes: bool = True,
     ) -> T:
-        """Carry out at the place of the home what is no task; under its lease if it writes.
-
-        Raises:
-            HttpProblem: the node stops, or too much is asked for at once.
-            MunimentError: as `body`, and as the working copy.
-        """
+        """See `ServedCore`; under the lease of the home if it writes."""
         del workspace, is_long
         return await self._node.carried_out(self.name, partial(self._at, body, writes))
 
@@ -388,22 +310,20 @@ class HomeCore:
             return await self._node.asked(ask)
 
 
-class _InTransactions:
+class _InTransactions(Carrier):
     """Carries out each change in a transaction of its own: the database groups commits by itself."""
 
-    def __init__(self, ledger: Any) -> None:
+    def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
 
     def submit(self, change: Callable[[], T]) -> Future[T]:
         """See `Writer.submit`; done on return."""
         future: Future[T] = Future()
         try:
-            future.set_result(self.run(change))
+            with self._ledger.transaction():
+                value = change()
         except MunimentError as error:
             future.set_exception(error)
+        else:
+            future.set_result(value)
         return future
-
-    def run(self, change: Callable[[], T]) -> T:
-        """As `submit`, and wait."""
-        with self._ledger.transaction():
-            return change()

@@ -10,18 +10,16 @@ from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Final
-
-import psycopg
+from typing import Final
 
 from muniment.daemon.tokens import Tokens
-from muniment.errors import ConfigInvalid, LedgerAway, NotFound, printable
+from muniment.errors import ConfigInvalid, NotFound, printable
 from muniment.fleet import schema
 from muniment.kernel.names import Trust
-from muniment.lane import OWNER
 from muniment.names import hello_key, hello_name
 from muniment.store.postgres import LedgerPool
 from muniment.store.state import Shared, State
+from muniment.store.tasks import OWNER
 
 MAX_NAME: Final = 128
 """Characters of a home's name."""
@@ -64,7 +62,7 @@ def add_home(url: str, home: str) -> bool:
         ConfigInvalid: it can be none.
         LedgerAway: nobody answers.
     """
-    with _owning(url, check_name(home)) as connection:
+    with schema.owning(url, check_name(home)) as connection:
         made = connection.execute(
             "INSERT INTO home (home) VALUES (%s) ON CONFLICT DO NOTHING", (home,)
         ).rowcount
@@ -98,7 +96,7 @@ def add_token(
     """
     with _state_of(url, key, check_name(home)) as state:
         token = Tokens(state, keyed=partial(keyed, key)).add(name, clients, trust, may_own=True)
-    with _owning(url, home) as connection:
+    with schema.owning(url, home) as connection:
         hello = hello_key(token)
         connection.execute("UPDATE door SET name = %s WHERE hello = %s", (hello_name(hello), hello))
     return token
@@ -117,30 +115,15 @@ def remove_home(url: str, home: str) -> None:
         NotFound: there is no such home.
         LedgerAway: nobody answers.
     """
-    with _owning(url, check_name(home)) as connection:
+    with schema.owning(url, check_name(home)) as connection:
         if not connection.execute("DELETE FROM home WHERE home = %s", (home,)).rowcount:
             raise NotFound(f"there is no home {printable(home)!r}")
 
 
 def homes(url: str) -> tuple[str, ...]:
     """The names of all homes, in order."""
-    with _owning(url, "") as connection:
+    with schema.owning(url, "") as connection:
         return tuple(home for (home,) in connection.execute("SELECT home FROM home ORDER BY home").fetchall())
-
-
-@contextmanager
-def _owning(url: str, home: str) -> Iterator[psycopg.Connection[Any]]:
-    """A transaction of the owner of the tables, in a home."""
-    try:
-        with psycopg.connect(url, options="-c search_path=muniment") as connection:
-            connection.execute("SELECT set_config('muniment.home', %s, true)", (home,))
-            yield connection
-    except psycopg.errors.UndefinedTable:
-        raise ConfigInvalid("the database has no ledger yet; run: muniment fleet migrate") from None
-    except psycopg.errors.InsufficientPrivilege:
-        raise ConfigInvalid("this role may not; name the one that owns the tables") from None
-    except psycopg.OperationalError as error:
-        raise LedgerAway("the database") from error
 
 
 @contextmanager

@@ -24,22 +24,18 @@ from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+from typing import Any, Final, TypeVar
 from weakref import WeakValueDictionary
 
 import psycopg
 
 from muniment import events
-from muniment.adapters.threads import until_ended
 from muniment.agent.model import Model
 from muniment.cancelling import Cancel
 from muniment.daemon.contract import AWAY_SECONDS, HttpProblem
-from muniment.daemon.core import MAX_OWNER, RETRY_SECONDS, Recalls
-from muniment.daemon.page.door import PageDoor
+from muniment.daemon.core import MAX_OWNER, RETRY_SECONDS, Recalls, ServedCore, ServingCore
 from muniment.daemon.tokens import THE_OWNER, Principal, Shares, is_token, owner_token
-from muniment.daemon.work import Metrics
 from muniment.errors import LedgerAway, MunimentError
-from muniment.fence.pool import shared_zygote
 from muniment.fleet import schema
 from muniment.fleet.copies import CopyTerms, WorkingCopy, directory_of, marked
 from muniment.fleet.home import HomeCore
@@ -47,7 +43,6 @@ from muniment.fleet.homes import key_of, keyed
 from muniment.fleet.lease import LEASE_SECONDS
 from muniment.fleet.queue import TurnQueue
 from muniment.kernel.cancel import Patience
-from muniment.lane import OWNER
 from muniment.names import __version__, hello_key, hello_name, hello_proof
 from muniment.opening import embedder_of
 from muniment.ownership import create_private_directory
@@ -56,9 +51,7 @@ from muniment.settings import Settings
 from muniment.signatures import load_configured
 from muniment.store.postgres import LOOK_SECONDS, LedgerPool, connection_options
 from muniment.store.state import LedgerState, read_key
-
-if TYPE_CHECKING:
-    from muniment.daemon.core import DaemonCore
+from muniment.store.tasks import OWNER
 
 SLOTS: Final = 8
 """Turns at once: each runs one task of its home; who asks a model waits for it most of the time."""
@@ -81,7 +74,6 @@ TIDY_SECONDS: Final = 60.0
 _THREADS: Final = 16
 _PAUSE_SECONDS: Final = 1.0
 _GONE_SECONDS: Final = 86_400.0
-_REST_SECONDS: Final = 600.0
 _CLOSE_SECONDS: Final = 5.0
 
 _CHANNELS: Final = ("muniment_home", "muniment_cancelled", "muniment_token", "muniment_stale")
@@ -112,12 +104,7 @@ class NodeOptions:
     cache: int = CACHE_BYTES
 
 
-def as_core(node: FleetNode) -> DaemonCore:
-    """A node as `Daemon` serves it: it has whatever routes ask of a core, and so has each of its homes."""
-    return cast("DaemonCore", node)
-
-
-class FleetNode:
+class FleetNode(ServingCore):
     """Open with `open`, close with `close`; what `DaemonCore` is for one machine.
 
     Attributes:
@@ -128,12 +115,11 @@ class FleetNode:
         door: of no page.
     """
 
-    recalls: Recalls
     queue: TurnQueue
 
     def __init__(self, settings: Settings, model: Model, options: NodeOptions) -> None:
-        self._settings, self._options, self.model = settings, options, model
-        self._opened = AsyncExitStack()
+        super().__init__(settings, model)
+        self._options = options
         self._homes: dict[str, HomeCore] = {}
         # With those that are dropped while somebody still uses them: two copies in one directory never are.
         self._used: WeakValueDictionary[str, HomeCore] = WeakValueDictionary()
@@ -141,19 +127,12 @@ class FleetNode:
         self._threads = ThreadPoolExecutor(_THREADS, "ledger")
         self._look_threads = ThreadPoolExecutor(1, "look")
         self._turns = ThreadPoolExecutor(options.slots, "turn")
-        self._owner_threads = ThreadPoolExecutor(MAX_OWNER, "owner")
-        self._owners: dict[asyncio.Future[Any], Cancel] = {}
         self._places = Shares(MAX_OWNER, RETRY_SECONDS, reserve=0)
         self._running: set[asyncio.Future[None]] = set()
-        self._last_turn = time.monotonic()
         self._over = threading.Event()
         self._open_nodes: tuple[str, ...] = ()
-        self.metrics, self.door, self.mcp = Metrics(), PageDoor(), None
-        self.speaks_mcp = False
         self.epoch = secrets.token_hex(4)
-        self.is_draining = False
         self.problem: str | None = None
-        self.workspaces: dict[str, HomeCore] = {}
         self.open_paths = OPEN_PATHS
 
     # -- life
@@ -225,6 +204,8 @@ class FleetNode:
     async def stop(self, grace: float) -> bool:
         """Accept nothing more, and give what runs `grace` seconds; whether everything is at rest then."""
         self.is_draining = True
+        for home in list(self._used.values()):
+            home.is_draining = True
         with suppress(MunimentError, TimeoutError):  # Else the others find it themselves, a lease later.
             await asyncio.wait_for(self.asked(self._hand_over), _CLOSE_SECONDS)
         if self._running:
@@ -246,10 +227,6 @@ class FleetNode:
         """End whoever follows events or waits for them."""
         for home in list(self._used.values()):
             home.end_followers()
-
-    async def close(self) -> None:
-        """Give everything back; after `stop`."""
-        await self._opened.aclose()
 
     # -- whoever asks
 
@@ -276,13 +253,16 @@ class FleetNode:
             raise self.unavailable() from None
 
     def _principal(self, digest: str) -> Principal | None:
-        with self._pool.connection() as connection:
-            found = connection.execute("SELECT home_of(%s)", (digest,)).fetchone()
-        if found is None or found[0] is None:
-            return None
-        return self.home(found[0]).principal(digest)
+        home = self._at_door("SELECT home_of(%s)", digest)
+        return None if home is None else self.home(home).principal(digest)
 
-    def of(self, principal: Principal) -> HomeCore | FleetNode:
+    def _at_door(self, query: str, sent: str) -> Any:
+        """What is known of a token or its name, whosever it is."""
+        with self._pool.connection() as connection:
+            found = connection.execute(query, (sent,)).fetchone()
+        return None if found is None else found[0]
+
+    def of(self, principal: Principal) -> ServedCore:
         """What whoever asks is served by: his home, or for the node's operator the node."""
         return self.home(principal.home) if principal.home else self
 
@@ -295,14 +275,9 @@ class FleetNode:
         else:
             if self.problem == LedgerAway.code:
                 raise self.unavailable()
-            known = await self.asked(lambda: self._hello(unsafe_name))
-            found = known or found
+            known = await self.asked(partial(self._at_door, "SELECT hello_of(%s)", unsafe_name))
+            found = found if known is None else bytes(known)
         return hello_proof(found, nonce, address)
-
-    def _hello(self, name: str) -> bytes | None:
-        with self._pool.connection() as connection:
-            found = connection.execute("SELECT hello_of(%s)", (name,)).fetchone()
-        return None if found is None or found[0] is None else bytes(found[0])
 
     async def problems(self) -> dict[str, str | None]:
         """By the node's name, the code of what keeps it from taking tasks now; None: nothing does."""
@@ -312,27 +287,6 @@ class FleetNode:
         except TimeoutError:
             problem = LedgerAway.code
         return {self._options.name: problem}
-
-    async def workspace(self, unsafe_name: str | None) -> HomeCore:
-        """None: the node's own token is of no home.
-
-        Raises:
-            HttpProblem: always.
-        """
-        del unsafe_name
-        raise HttpProblem("untrusted_workspace")
-
-    async def still_knows(self, principal: Principal) -> bool:
-        """Whether a token of the node itself is known: it is as long as it runs."""
-        return principal.is_owner
-
-    def open_ui(self) -> tuple[str, str]:
-        """There is no page for a fleet.
-
-        Raises:
-            HttpProblem: always.
-        """
-        raise HttpProblem("not_found")
 
     def unavailable(self) -> HttpProblem:
         """Why nothing is accepted now."""
@@ -350,20 +304,10 @@ class FleetNode:
         Raises:
             HttpProblem: the node stops, or too much is asked for at once.
         """
-        if self.is_draining:
-            raise HttpProblem("workspace_draining", headers={"Retry-After": "1"})
+        self.require_open()
         share = f"{home}/{OWNER}"
         self._places.take(share)
-        cancel = Cancel()
-
-        def ended(done: asyncio.Future[Any]) -> None:
-            self._places.leave(share)
-            self._owners.pop(done).close()
-
-        asked = self._loop.run_in_executor(self._owner_threads, lambda: body(cancel))
-        self._owners[asked] = cancel
-        asked.add_done_callback(ended)
-        return await until_ended(asked, cancel)
+        return await self._carried_out(body, partial(self._places.leave, share))
 
     # -- homes
 
@@ -376,6 +320,7 @@ class FleetNode:
                 copy = WorkingCopy(directory_of(self._cache, name), ledger, key, self.terms)
                 found = self._used[name] = HomeCore(self, ledger, LedgerState(ledger, key), copy)
             self._homes[name], found.last_used = found, time.monotonic()
+            found.is_draining = self.is_draining
             return found
 
     @property
@@ -388,7 +333,7 @@ class FleetNode:
         if self.problem is not None or self.is_draining:
             await self.asked(lambda: self._put_back(home))
             return
-        self._last_turn = time.monotonic()
+        self._last_task = time.monotonic()
         running = self._loop.run_in_executor(self._turns, self.home(home).turn)
         self._running.add(running)
         running.add_done_callback(self._running.discard)
@@ -567,13 +512,6 @@ class FleetNode:
             self._beside(partial(home.interrupt, task))
         if home.is_followed:
             self._told(home.wake)
-
-    async def _rest(self) -> None:
-        """End the zygote whenever there was no turn for a while, until cancelled."""
-        while True:
-            await asyncio.sleep(_REST_SECONDS / 10)
-            if time.monotonic() - self._last_turn >= _REST_SECONDS:
-                await asyncio.to_thread(shared_zygote().rest)
 
     def _close_copies(self) -> None:
         for home in list(self._used.values()):

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Iterator
-from importlib import resources
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,6 +20,7 @@ import psycopg
 from psycopg import sql
 
 from muniment.errors import ConfigInvalid, LedgerAway, StateTooNew, printable
+from muniment.store.database import migrations
 from muniment.store.postgres import LedgerPool
 
 ROLE: Final = "muniment_node"
@@ -40,16 +41,9 @@ _QUEUE: Final = "procrastinate"
 _OURS: Final = "muniment"
 
 
-def _migrations() -> list[tuple[int, str]]:
-    """Ours, by number."""
-    files = resources.files("muniment.fleet") / "migrations"
-    numbered = (each for each in files.iterdir() if each.name[:4].isdigit())
-    return sorted((int(each.name[:4]), each.read_text("utf-8")) for each in numbered)
-
-
 def newest() -> int:
     """The version that this code knows."""
-    return _migrations()[-1][0]
+    return max(migrations("muniment.fleet"))
 
 
 def migrate(url: str, key: bytes, role: str = ROLE) -> tuple[str, ...]:
@@ -80,6 +74,26 @@ def migrate(url: str, key: bytes, role: str = ROLE) -> tuple[str, ...]:
         raise ConfigInvalid(f"this role may not make the tables: {error.diag.message_primary}") from None
 
 
+@contextmanager
+def owning(url: str, home: str = "") -> Iterator[psycopg.Connection[Any]]:
+    """A transaction of the owner of the tables, in a home.
+
+    Raises:
+        ConfigInvalid: there is no ledger, or the role may not.
+        LedgerAway: nobody answers.
+    """
+    try:
+        with psycopg.connect(url, options="-c search_path=muniment") as connection:
+            connection.execute("SELECT set_config('muniment.home', %s, true)", (home,))
+            yield connection
+    except psycopg.errors.UndefinedTable:
+        raise ConfigInvalid("the database has no ledger yet; run: muniment fleet migrate") from None
+    except psycopg.errors.InsufficientPrivilege:
+        raise ConfigInvalid("this role may not; name the one that owns the tables") from None
+    except psycopg.OperationalError as error:
+        raise LedgerAway("the database") from error
+
+
 def _migrated(connection: psycopg.Connection[Any], key: bytes, role: str) -> Iterator[str]:
     connection.execute("CREATE SCHEMA IF NOT EXISTS muniment")
     connection.execute("SET search_path = muniment, pg_temp")
@@ -89,7 +103,10 @@ def _migrated(connection: psycopg.Connection[Any], key: bytes, role: str) -> Ite
     ours = [int(name) for of, name in done if of == _OURS]
     if ours and max(ours) > newest():
         raise StateTooNew("the database", max(ours), newest())
-    for of, name, script in (*_of_queue(done), *((_OURS, f"{n:04}", text) for n, text in _migrations())):
+    for of, name, script in (
+        *_of_queue(done),
+        *((_OURS, f"{n:04}", text) for n, text in migrations("muniment.fleet").items()),
+    ):
         if (of, name) in done:
             continue
         named = sql.Identifier(role).as_string(connection)
@@ -217,18 +234,12 @@ def status(url: str) -> dict[str, Any]:
         ConfigInvalid: the database has no ledger.
         LedgerAway: nobody answers.
     """
-    try:
-        with psycopg.connect(
-            url, options="-c search_path=muniment", row_factory=psycopg.rows.dict_row
-        ) as asked:
-            nodes = asked.execute(
-                "SELECT name, version, running, problem, extract(epoch FROM now() - seen)::float AS seconds "
-                "FROM node ORDER BY name"
-            ).fetchall()
-            waiting = asked.execute("SELECT * FROM count_tasks() ORDER BY status").fetchall()
-            (counts,) = asked.execute("SELECT * FROM count_homes()").fetchall()
-    except psycopg.errors.UndefinedTable:
-        raise ConfigInvalid("the database has no ledger yet; run: muniment fleet migrate") from None
-    except psycopg.OperationalError as error:
-        raise LedgerAway("the database") from error
+    with owning(url) as connection:
+        asked = connection.cursor(row_factory=psycopg.rows.dict_row)
+        nodes = asked.execute(
+            "SELECT name, version, running, problem, extract(epoch FROM now() - seen)::float AS seconds "
+            "FROM node ORDER BY name"
+        ).fetchall()
+        waiting = asked.execute("SELECT * FROM count_tasks() ORDER BY status").fetchall()
+        (counts,) = asked.execute("SELECT * FROM count_homes()").fetchall()
     return {**counts, "tasks": waiting, "nodes": nodes}

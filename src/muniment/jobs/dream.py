@@ -21,13 +21,13 @@ import math
 import secrets
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from itertools import chain
 from typing import Final
 
-from muniment.agent.model import Budget, Model, ModelError
+from muniment.agent.model import Model, ModelError
 from muniment.agent.runner import MAX_TEXT_CHARS, Asker, Merge
 from muniment.agent.updates import says_change, supersedes
 from muniment.cancelling import Cancel
@@ -38,15 +38,15 @@ from muniment.content.markdown import relative_links
 from muniment.content.provenance import is_made_of
 from muniment.content.titles import title_of
 from muniment.content.words import STOP_WORDS, alike, comparable, features
+from muniment.contract import KeptEntry
 from muniment.errors import MunimentError, ToolError
 from muniment.jobs.forget import expired_by, topics_of
 from muniment.jobs.job import Fruitless, Job, carry_out, once_more
 from muniment.jobs.place import Holding, Place, may_see, read_holding, reason_to_keep
 from muniment.jobs.request import (
     Counts,
+    DreamReport,
     DreamRequest,
-    DreamResult,
-    Spared,
 )
 from muniment.kernel.change import ChangeSet, Claim, FileChange
 from muniment.kernel.decide import Judge, Policy
@@ -96,11 +96,9 @@ class Findings:
     """What a look at every entry of a scope finds.
 
     Args:
-        place: where.
-        scope: which is bound there.
-        request: trust of the one who asks; nothing above it may be removed.
+        task: of a trust above which nothing may be removed; its deadline and cancellation end the look.
+        scope: which is bound at its place.
         now: the time, as the ledger writes it.
-        budget: whose deadline and cancellation end it.
 
     Attributes:
         entries: how many there are.
@@ -112,6 +110,7 @@ class Findings:
         repeated: how many entries say what another one says.
         alike: groups of what will be left.
         kept: what would go, but may not.
+        room: how many entries may still change.
 
     Raises:
         ManagedMemoryUnavailable: the state cannot be used.
@@ -120,18 +119,19 @@ class Findings:
     Cost: a read, a parse and a query each entry, and 0.2 ms to compare it: half a second a thousand.
     """
 
-    def __init__(self, place: Place, scope: Scope, request: Trust, now: str, budget: Budget) -> None:
-        self._judge, self._request = Judge(place.policy), request
+    def __init__(self, task: _Dreaming, scope: Scope, now: str) -> None:
+        place = task.place
+        self._judge, self._request = Judge(place.policy), task.trust
         self._view = view_of(place.state, place.roots[scope], place.policy, sweep=True)
         self._names: dict[str, frozenset[str]] = {}
         self._bodies: dict[str, str] = {}
         rows = self._view.entries()
         self.scope, self.entries, self.unreadable, self.broken_links = scope, len(rows), 0, 0
-        self.kept: list[Spared] = []
+        self.kept: list[KeptEntry] = []
         facts: defaultdict[str, list[Holding]] = defaultdict(list)
         past: list[Holding] = []
         for row in rows:
-            budget.check()
+            task.budget.check()
             holding = read_holding(place, scope, row) if row.readable else None
             if holding is None:
                 self.unreadable += not row.readable
@@ -146,6 +146,7 @@ class Findings:
             elif (fact := _fact(entry)) is not None:
                 facts[fact].append(holding)
         self.past = len(past)
+        self.room = Room(self.entries - self.past, place.policy.changes.max_scope_share)
         self.expired = sorted(
             filter(self._may_go, past), key=lambda each: (each.row.expires or "", each.path)
         )
@@ -212,13 +213,27 @@ class Findings:
             for group in alike({path: self._bodies[path] for path in ours}):
                 yield tuple(ours[path] for path in group)
 
+    def questions(self) -> Iterator[tuple[Holding, ...]]:
+        """The groups of entries that a model may be asked about (S3)."""
+        for group in self.alike:
+            asked = [
+                each
+                for each in group
+                if each.trust is not Trust.EXTERNAL
+                and len(each.entry.body) <= MAX_TEXT_CHARS
+                and self._reason(each) is None
+            ]
+            for start in range(0, len(asked), GROUP):
+                if len(part := asked[start : start + GROUP]) > 1:
+                    yield tuple(part)
+
     def _reason(self, holding: Holding) -> str | None:
         return reason_to_keep(self._judge, holding.path, holding.trust, self._request)
 
     def _may_go(self, holding: Holding) -> bool:
         reason = self._reason(holding)
         if reason is not None:
-            self.kept.append(Spared(holding.path.text, reason))
+            self.kept.append(KeptEntry(holding.path.text, reason))
         return reason is None
 
     def _broken_links(self, entry: Entry, rel: RelPath) -> int:
@@ -263,24 +278,6 @@ GROUP: Final = 8
 """Entries that one question to a model is about."""
 
 
-@dataclass(frozen=True, slots=True)
-class DreamStep:
-    """One part of a dream.
-
-    Attributes:
-        change_set: what it does.
-        is_over: whether it removes an entry because its time is over, not because others say the same.
-    """
-
-    change_set: ChangeSet
-    is_over: bool = False
-
-    @property
-    def size(self) -> int:
-        """How many entries it writes or removes."""
-        return len(self.change_set.changes)
-
-
 LEAST: Final = 2
 """Entries of the least step that writes: one goes, and the one that stands for it gets a new text."""
 
@@ -315,32 +312,16 @@ class Room:
         return True
 
 
-def steps_by_code(findings: Findings, room: Room) -> Iterator[DreamStep]:
+def steps_by_code(findings: Findings) -> Iterator[ChangeSet]:
     """What goes without asking anybody: first what is over, then what says the same as another entry."""
     for holding in findings.expired:
-        yield DreamStep(ChangeSet((_going(holding),)), is_over=True)
+        yield ChangeSet((_going(holding),))
     for same in findings.same:
-        if going := same.going[: room.take(len(same.going))]:
+        if going := same.going[: findings.room.take(len(same.going))]:
             yield _removal(Same(same.stays, going))
 
 
-def questions(findings: Findings, policy: Policy, request: Trust) -> Iterator[tuple[Holding, ...]]:
-    """The groups of entries that a model may be asked about (S3)."""
-    judge = Judge(policy)
-    for group in findings.alike:
-        asked = [
-            each
-            for each in group
-            if each.trust is not Trust.EXTERNAL
-            and len(each.entry.body) <= MAX_TEXT_CHARS
-            and reason_to_keep(judge, each.path, each.trust, request) is None
-        ]
-        for start in range(0, len(asked), GROUP):
-            if len(part := asked[start : start + GROUP]) > 1:
-                yield tuple(part)
-
-
-def step_of_merge(merge: Merge, group: Sequence[Holding], policy: Policy) -> DreamStep | None:
+def step_of_merge(merge: Merge, group: Sequence[Holding], policy: Policy) -> ChangeSet | None:
     """What a model's merge comes to; None if it is not taken (S3).
 
     Args:
@@ -363,11 +344,11 @@ def step_of_merge(merge: Merge, group: Sequence[Holding], policy: Policy) -> Dre
     written = _written(merge.text, stays, policy)
     if written is None:
         return None
-    return DreamStep(ChangeSet((FileChange(stays.path, stays.digest, written), *map(_going, going))))
+    return ChangeSet((FileChange(stays.path, stays.digest, written), *map(_going, going)))
 
 
-def _removal(same: Same) -> DreamStep:
-    return DreamStep(ChangeSet(tuple(map(_going, same.going)), (Claim(same.stays.path, same.stays.digest),)))
+def _removal(same: Same) -> ChangeSet:
+    return ChangeSet(tuple(map(_going, same.going)), (Claim(same.stays.path, same.stays.digest),))
 
 
 def _written(text: str, stays: Holding, policy: Policy) -> bytes | None:
@@ -394,7 +375,7 @@ def _going(holding: Holding) -> FileChange:
 KIND: Final = "dream"
 
 
-class _Dreaming(Job[DreamResult]):
+class _Dreaming(Job[DreamReport]):
     """What stays the same over the attempts of one request, and what the last one had to say.
 
     Attributes:
@@ -412,14 +393,14 @@ class _Dreaming(Job[DreamResult]):
     def check(self) -> None:
         """Whatever is asked of a dream is the same."""
 
-    def body(self) -> DreamResult:
+    def body(self) -> DreamReport:
         scopes = self.place.chosen(self.request.scope)
         self.begin(self.place.policy.limits)
         return once_more(self.place.policy, KIND, self.id, lambda: _attempt(self, scopes))
 
-    def result(self, counts: Counts, gone: Collection[str] = (), over: Collection[str] = ()) -> DreamResult:
+    def result(self, counts: Counts, gone: Collection[str] = (), over: Collection[str] = ()) -> DreamReport:
         """What it has to say, where some entries went, of which some were over."""
-        return DreamResult(
+        return DreamReport(
             self.id,
             "completed" if self.request.yes else "preview",
             "",
@@ -432,7 +413,7 @@ class _Dreaming(Job[DreamResult]):
             notes=tuple(self.notes),
         )
 
-    def again(self, done: CommitRow) -> DreamResult:
+    def again(self, done: CommitRow) -> DreamReport:
         known = done.known
         gone = {change.path for change in known if change.kind == "delete"}
         over = expired_by(self.place, done)
@@ -446,11 +427,11 @@ class _Dreaming(Job[DreamResult]):
             touched_scopes=done.touched_scopes,
         )
 
-    def ended(self, status: Fruitless, error: MunimentError) -> DreamResult:
+    def ended(self, status: Fruitless, error: MunimentError) -> DreamReport:
         return replace(self.result(Counts()), status=status, error=error)
 
-    def of_event(self, result: DreamResult) -> dict[str, object]:
-        return {"turns": result.turns, "seconds": round(result.seconds, 3), **result.counts.as_json()}
+    def of_event(self, result: DreamReport) -> dict[str, object]:
+        return {"turns": result.turns, "seconds": round(result.seconds, 3), **asdict(result.counts)}
 
     def trust_of(self, draft: FileChange, held: Trust | None) -> Ruling:
         """A text that a model made of entries of one trust has that: `step_of_merge` saw to its words."""
@@ -458,7 +439,7 @@ class _Dreaming(Job[DreamResult]):
         return Ruling(asked if draft.after is None or held is None else asked.capped(held))
 
 
-def dream(request: DreamRequest, place: Place, model: Model, *, cancel: Cancel | None = None) -> DreamResult:
+def dream(request: DreamRequest, place: Place, model: Model, *, cancel: Cancel | None = None) -> DreamReport:
     """Carry out one request; what goes wrong is in the result's `error`, never raised.
 
     Args:
@@ -472,32 +453,30 @@ def dream(request: DreamRequest, place: Place, model: Model, *, cancel: Cancel |
     return carry_out(_Dreaming(request, place, model), cancel)
 
 
-def _attempt(task: _Dreaming, scopes: Sequence[Scope]) -> DreamResult:
+def _attempt(task: _Dreaming, scopes: Sequence[Scope]) -> DreamReport:
     """Steps 1 to 5, once."""
-    place, policy = task.place, task.place.policy
-    task.notes = []
-    task.files, task.bytes = policy.limits.files_written, policy.limits.write_bytes
+    task.notes, limits = [], task.place.policy.limits
+    task.files, task.bytes = limits.files_written, limits.write_bytes
     now = timestamp(datetime.now(UTC))
-    found = [Findings(place, scope, task.trust, now, task.budget) for scope in scopes]
-    rooms = [Room(each.entries - each.past, policy.changes.max_scope_share) for each in found]
-    steps = [step for each, room in zip(found, rooms, strict=True) for step in steps_by_code(each, room)]
+    found = [Findings(task, scope, now) for scope in scopes]
+    steps = [step for each in found for step in steps_by_code(each)]
     if not task.is_by_rules:
-        for each, room in zip(found, rooms, strict=True):
-            steps += _steps_by_model(task, each, room)
+        for each in found:
+            steps += _steps_by_model(task, each)
     # As of when it looked: what was over then is told to have been so.
     terms = replace(task.terms(task.trust_of), run=replace(task.run(), at=now), stamp=stamp)
-    done = commit([step.change_set for step in steps], replace(terms, attended=task.request.attended))
+    done = commit(steps, replace(terms, attended=task.request.attended))
     if (earlier := task.repeated(done)) is not None:
         return earlier
     task.notes += done.notes
-    return _result(task, found, steps, done, sum(room.left for room in rooms))
+    return _result(task, found, done)
 
 
-def _steps_by_model(task: _Dreaming, found: Findings, room: Room) -> Iterator[DreamStep]:
+def _steps_by_model(task: _Dreaming, found: Findings) -> Iterator[ChangeSet]:
     """Step 3, for one scope."""
     asker = Asker(task.model, task.budget, secrets.token_hex(8))
     not_asked = 0
-    for group in questions(found, task.place.policy, task.request.trust):
+    for group in found.questions():
         if task.budget.turns_left == 0:
             not_asked += len(group)
             continue
@@ -515,8 +494,8 @@ def _steps_by_model(task: _Dreaming, found: Findings, room: Room) -> Iterator[Dr
                     f"a text of {task.model.name} for {len(merge.drop) + 1} entries is not taken: it says "
                     "more or less than they do or ends sooner, a gate refuses it, or it was erased"
                 )
-            elif _is_within(task, step) and room.take_whole(step.size):
-                task.files -= step.size
+            elif _is_within(task, step) and found.room.take_whole(len(step.changes)):
+                task.files -= len(step.changes)
                 task.bytes -= _bytes(step)
                 yield step
     if not_asked:
@@ -525,24 +504,23 @@ def _steps_by_model(task: _Dreaming, found: Findings, room: Room) -> Iterator[Dr
         )
 
 
-def _is_within(task: _Dreaming, step: DreamStep) -> bool:
+def _is_within(task: _Dreaming, step: ChangeSet) -> bool:
     """Whether a model may still change as much as `step` does."""
-    if step.size <= task.files and _bytes(step) <= task.bytes:
+    size = len(step.changes)
+    if size <= task.files and _bytes(step) <= task.bytes:
         return True
-    task.notes.append(f"a merge of {step.size} entries is more than one run may still write")
+    task.notes.append(f"a merge of {size} entries is more than one run may still write")
     return False
 
 
-def _bytes(step: DreamStep) -> int:
-    return sum(item.size for item in step.change_set.changes)
+def _bytes(step: ChangeSet) -> int:
+    return sum(item.size for item in step.changes)
 
 
-def _result(
-    task: _Dreaming, found: Sequence[Findings], steps: Sequence[DreamStep], done: Commit, left: int
-) -> DreamResult:
+def _result(task: _Dreaming, found: Sequence[Findings], done: Commit) -> DreamReport:
     """What happened, read from what was committed."""
     gone = {change.path for change in done.changes if change.kind == "delete"}
-    over = {each.path.text for step in steps if step.is_over for each in step.change_set.changes} & gone
+    over = {holding.path.text for each in found for holding in each.expired} & gone
     groups = [
         tuple(path for path in _paths(group) if path not in gone) for each in found for group in each.alike
     ]
@@ -556,7 +534,7 @@ def _result(
         merged=len(gone) - len(over),
         removed_expired=len(over),
         rewritten=len(done.changes) - len(gone),
-        left=left,
+        left=sum(each.room.left for each in found),
         rejected=done.rejected,
     )
     kept = of_task(task.place.state, task.id) if task.request.yes and done.changes else None

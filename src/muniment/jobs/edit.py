@@ -8,28 +8,23 @@ and removed, and is not asked about `pinned/`, which it keeps from runs.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from contextlib import suppress
-from datetime import UTC, datetime
+from dataclasses import replace
 
 from muniment.content.entry import parse
 from muniment.content.gates import decode
-from muniment.errors import NotFound, Refusal, RememberRefused, ToolError
+from muniment.errors import NotFound, Refusal, RememberRefused
+from muniment.jobs.job import EDIT, commit_edit, id_of_task, run_of, stamped_like, terms_of
 from muniment.jobs.place import Place
-from muniment.kernel.cancel import Patience
-from muniment.kernel.change import ChangeSet, FileChange, digest
+from muniment.kernel.change import FileChange, digest
 from muniment.kernel.decide import Judge, Policy
 from muniment.kernel.names import RelPath, Trust, Verb
 from muniment.kernel.path import CanonicalPath, canonicalise, fold
 from muniment.recall.context import PINNED
-from muniment.sandbox import WAIT_SECONDS
-from muniment.store.audit import timestamp
-from muniment.store.commit import Commit, Terms, commit, granting
-from muniment.store.ledger import Run, root_key
-from muniment.store.trust import assessing, constant, new_ulid, stamp
-
-KIND = "edit"
+from muniment.store.commit import Commit, granting
+from muniment.store.ledger import Run
+from muniment.store.trust import constant
 
 
 def check_editable(place: Place, path: CanonicalPath) -> None:
@@ -87,12 +82,11 @@ def moved_to_pinned(place: Place, path: CanonicalPath) -> tuple[CanonicalPath, R
         policy = for_move(place.policy, (path, other))
     except Refusal as error:
         raise RememberRefused(f"the change was refused: {error}") from error
-    before = place.roots[path.scope].root.read_bytes(path)
+    before = place.read(path)
     with suppress(NotFound):
-        place.roots[path.scope].root.read_bytes(other)
+        place.read(other)
         raise RememberRefused(f"{other.text} stands there already; rename one of the two")
-    assess = assessing(place.state, root_key(place.state, place.roots[path.scope]), path.scope, place.policy)
-    found = assess(path.rel, digest(before), before)
+    found = place.assessed(path, before)
     if found.held is not None:  # What a commit wrote is held back no more.
         told = f"{path.text} is held back from models ({found.held}), and would not be once it is moved"
         raise RememberRefused(f"{told}; change what it says first")
@@ -129,17 +123,8 @@ def _committed(
     reviewed: bool = False,
 ) -> tuple[Run, Commit]:
     """Commit what the owner does to the entry that was `before`."""
-    run = Run(
-        f"{KIND}-{new_ulid()}", timestamp(datetime.now(UTC)), Trust.OWNER, "owner", place.policy.label, KIND
-    )
-    patience = Patience(time.monotonic() + WAIT_SECONDS)
-
-    def stamped(data: bytes, _base: bytes | None, path: CanonicalPath, run: Run) -> bytes:
-        return stamp(data, before, path, run)
-
-    rule = constant(trust)
-    terms = Terms(policy, place.roots, patience, place.state, run, rule, stamp=stamped, reviewed=reviewed)
-    try:
-        return run, commit([ChangeSet(changes)], terms)
-    except (Refusal, ToolError) as error:
-        raise RememberRefused(f"the change was refused: {error}") from error
+    run = run_of(place, EDIT, id_of_task(EDIT, None), Trust.OWNER, "owner")
+    patience = place.patience()
+    stamped = stamped_like({each.path: before for each in changes})
+    terms = replace(terms_of(place, run, patience, constant(trust)), policy=policy, stamp=stamped)
+    return run, commit_edit(changes, replace(terms, reviewed=reviewed))

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Final
@@ -26,10 +26,11 @@ from muniment.content.entry import Entry, parse
 from muniment.content.frontmatter import BYTE_ORDER_MARK, line_break, opens
 from muniment.content.gates import decode, encode
 from muniment.content.secrets import redacted
-from muniment.errors import PathEscape, Refusal, Refused, RememberRefused, StoreConflict, ToolError
+from muniment.errors import PathEscape, Refusal, Refused, RememberRefused, StoreConflict
+from muniment.jobs.job import EDIT, commit_edit, id_of_task, run_of, stamped_like, terms_of
 from muniment.jobs.place import Place
 from muniment.kernel.cancel import Patience
-from muniment.kernel.change import ChangeSet, FileChange, digest
+from muniment.kernel.change import FileChange, digest
 from muniment.kernel.decide import Judge
 from muniment.kernel.names import MAX_FILE_BYTES, Digest, Scope, Trust, Verb
 from muniment.kernel.path import CanonicalPath
@@ -39,16 +40,14 @@ from muniment.policy.grammar import NO_LINKS, check_creatable
 from muniment.sandbox import Sandbox
 from muniment.store.audit import timestamp
 from muniment.store.catalog import CatalogEntry
-from muniment.store.commit import Commit, Stamp, Terms, commit
+from muniment.store.commit import Commit, Stamp
 from muniment.store.index import is_index_path
-from muniment.store.ledger import Run, root_key
-from muniment.store.trust import Ruling, TrustRule, assessing, new_ulid, stamp
+from muniment.store.ledger import Run
+from muniment.store.trust import Ruling, TrustRule, stamp
 from muniment.store.upkeep import view_of
 from muniment.tools.calls import Outcome
 from muniment.tools.links import read_links
 from muniment.tools.workbench import Reach
-
-KIND: Final = "edit"
 
 NO_TRUST: Final[Mapping[CanonicalPath, Trust]] = MappingProxyType({})
 
@@ -139,11 +138,9 @@ class Entries:
         if is_index_path(path.rel):  # It quotes whoever wrote what it lists.
             told = f"{path.text} is made from the entries; read these"
             raise Refused(told, rule="index", layer="content")
-        place, bound = self._place, self._place.roots[path.scope]
-        with bound.root.open_file(path) as file:
+        with self._place.roots[path.scope].root.open_file(path) as file:
             data, written = file.read_whole(MAX_FILE_BYTES), os.fstat(file.fd).st_mtime
-        assess = assessing(place.state, root_key(place.state, bound), path.scope, place.policy)
-        found = assess(path.rel, digest(data), data)
+        found = self._place.assessed(path, data)
         if found.held is not None:
             told = f"the text of {path.text} is held back from models ({found.held}); its owner can see it"
             raise Refused(told, rule=found.held, layer="content")
@@ -154,7 +151,7 @@ class Entries:
 
     def digest_of(self, path: CanonicalPath) -> Digest:
         """Of the file at a path, of which nothing is told; raises as a read of it."""
-        return digest(self._place.roots[path.scope].root.read_bytes(path))
+        return digest(self._place.read(path))
 
     def listed(self, scope: Scope) -> Iterator[tuple[CanonicalPath, CatalogEntry]]:
         """The entries of a scope that may be listed, by path; generated files are none.
@@ -229,23 +226,14 @@ class Entries:
             RememberRefused: as `write`.
             MunimentError: as `store.commit`.
         """
-        place = self._place
-        terms = Terms(
-            place.policy,
-            place.roots,
-            patience,
-            place.state,
-            self._run(trust),
-            _ruling(trust, kept),
-            stamp=stamped,
-        )
         try:
             for each in changes:
                 if each.base is None:
                     check_creatable(each.path)
-            return commit([ChangeSet(tuple(changes))], terms)
-        except (Refusal, ToolError) as error:
+        except Refusal as error:
             raise RememberRefused(f"the change was refused: {error}") from error
+        terms = terms_of(self._place, self._run(trust), patience, _ruling(trust, kept))
+        return commit_edit(changes, replace(terms, stamp=stamped))
 
     def move(self, moved: Mapping[CanonicalPath, HeldEntry], trust: Trust, patience: Patience) -> Commit:
         """Put entries to other names, by the new path of each; they keep their ids. Raises as `change`."""
@@ -254,11 +242,8 @@ class Entries:
             for path, held in moved.items()
             for change in (FileChange(held.path, held.digest, None), FileChange(path, None, held.data))
         ]
-
-        def stamped(data: bytes, _base: bytes | None, path: CanonicalPath, run: Run) -> bytes:
-            return stamp(data, moved[path].data, path, run)
-
         kept = {path: held.trust for path, held in moved.items()}
+        stamped = stamped_like({path: held.data for path, held in moved.items()})
         return self.change(changes, trust, patience, kept=kept, stamped=stamped)
 
     def encoded(self, text: str) -> bytes:
@@ -270,8 +255,7 @@ class Entries:
         return encode(redacted(text) if self._place.policy.content.secrets == "redact" else text)
 
     def _run(self, trust: Trust) -> Run:
-        now, policy = timestamp(datetime.now(UTC)), self._place.policy.label
-        return Run(f"{KIND}-{new_ulid()}", now, trust, self._decided_by, policy, KIND)
+        return run_of(self._place, EDIT, id_of_task(EDIT, None), trust, self._decided_by)
 
     @property
     def _reach(self) -> Reach:

@@ -23,7 +23,6 @@ from muniment.jobs.place import Place
 from muniment.kernel.decide import Judge
 from muniment.kernel.names import Trust, Verb
 from muniment.kernel.path import CanonicalPath
-from muniment.store.ledger import root_key
 from muniment.store.trust import trust_at
 from muniment.store.upkeep import view_of
 
@@ -46,7 +45,7 @@ class Exported:
 
 
 @dataclass(frozen=True, slots=True)
-class _Entry:
+class _OutgoingEntry:
     path: str
     data: bytes
     trust: Trust
@@ -85,25 +84,24 @@ def export(
 
 def _entries(
     place: Place, scope: str | None, notes: list[str], observe: Callable[[int], None]
-) -> Iterator[_Entry]:
+) -> Iterator[_OutgoingEntry]:
     judge = Judge(place.policy)
     for name in place.chosen(scope):
-        root = place.roots[name]
-        key, view = root_key(place.state, root), view_of(place.state, root, place.policy, sweep=True)
+        key, view = place.key(name), view_of(place.state, place.roots[name], place.policy, sweep=True)
         notes += (f"passed over: {name}/{odd.path} ({odd.reason})" for odd in view.odd())
         for row in view.entries():
             path = CanonicalPath(name, row.rel)
             try:
                 judge.require(Verb.READ, path)
-                data = root.root.read_bytes(path)
+                data = place.read(path)
             except (PathEscape, Refusal, ToolError) as problem:
                 notes.append(f"passed over: {path.text} ({problem})")
                 continue
-            yield _Entry(path.text, data, trust_at(place.state, key, path, data, place.policy))
+            yield _OutgoingEntry(path.text, data, trust_at(place.state, key, path, data, place.policy))
             observe(1)
 
 
-def _write_tar(entries: list[_Entry], file: IO[bytes]) -> None:
+def _write_tar(entries: list[_OutgoingEntry], file: IO[bytes]) -> None:
     told = {"format": EXPORT_FORMAT, "entries": {each.path: each.trust for each in entries}}
     files = [(EXPORT_NAME, f"{json.dumps(told, indent=1, sort_keys=True)}\n".encode())]
     files += [(each.path, each.data) for each in entries]
@@ -114,7 +112,9 @@ def _write_tar(entries: list[_Entry], file: IO[bytes]) -> None:
             archive.addfile(member, io.BytesIO(data))
 
 
-def _write_lines(entries: list[_Entry], file: IO[bytes], notes: list[str]) -> Iterator[_Entry]:
+def _write_lines(
+    entries: list[_OutgoingEntry], file: IO[bytes], notes: list[str]
+) -> Iterator[_OutgoingEntry]:
     file.write(f"{json.dumps({'format': EXPORT_FORMAT})}\n".encode())
     for each in entries:
         try:

@@ -41,6 +41,7 @@ from muniment.content.gates import one_line
 from muniment.content.markdown import Item, NotSeparable, outline, without
 from muniment.content.negation import Says, denied, ended, turns
 from muniment.content.words import significant, vocabulary
+from muniment.contract import KeptEntry, RemovedEntry
 from muniment.errors import (
     InvalidContent,
     JobError,
@@ -56,10 +57,9 @@ from muniment.jobs.request import (
     MAX_QUERY_BYTES,
     MAX_QUERY_WORDS,
     SHOWN_PATHS,
+    ForgetReport,
     ForgetRequest,
-    ForgetResult,
-    Removed,
-    Spared,
+    bytes_of,
 )
 from muniment.kernel.change import ChangeSet, FileChange, digest
 from muniment.kernel.decide import Judge
@@ -71,7 +71,7 @@ from muniment.store.audit import timestamp
 from muniment.store.catalog import View
 from muniment.store.commit import commit
 from muniment.store.ledger import ChangeRow, CommitRow, RootKey, source_of
-from muniment.store.trust import Ruling, assessing
+from muniment.store.trust import Ruling
 from muniment.store.upkeep import view_of
 
 # -- matching ----------------------------------------------------------------------------------------
@@ -173,7 +173,7 @@ def _items(items: Collection[Item], words: Collection[str]) -> Iterator[Item]:
 _BREAK: Final = re.compile("\r\n|\n|\r")
 
 
-def removal(path: CanonicalPath, entry: Entry, said: str) -> Removed:
+def removal(path: CanonicalPath, entry: Entry, said: str) -> RemovedEntry:
     """An entry, or a part of one, as it is told that it went.
 
     Args:
@@ -182,10 +182,10 @@ def removal(path: CanonicalPath, entry: Entry, said: str) -> Removed:
         said: its name, or the text of the part; only the start of it is told.
     """
     start = said[: 10 * MAX_DESCRIPTION_CHARS]
-    return Removed(topic_of(entry), shortened(one_line(start), MAX_DESCRIPTION_CHARS), path.text)
+    return RemovedEntry(topic_of(entry), shortened(one_line(start), MAX_DESCRIPTION_CHARS), path.text)
 
 
-def removals(path: CanonicalPath, entry: Entry, parts: Sequence[Item]) -> Iterator[Removed]:
+def removals(path: CanonicalPath, entry: Entry, parts: Sequence[Item]) -> Iterator[RemovedEntry]:
     """Some parts of an entry as it is told that they went, each with its lines."""
     behind = len(entry.text) - len(entry.body)
     ends = [found.end() for found in _BREAK.finditer(entry.text)] if parts else []
@@ -193,7 +193,7 @@ def removals(path: CanonicalPath, entry: Entry, parts: Sequence[Item]) -> Iterat
         lines = entry.body[part.start : part.end].rstrip()
         start = part.start + len(lines) - len(lines.lstrip("\r\n"))
         line = bisect_right(ends, behind + start) + 1
-        yield removal(path, entry, part.own)._replace(line=line, text=lines.lstrip("\r\n"))
+        yield replace(removal(path, entry, part.own), line=line, text=lines.lstrip("\r\n"))
 
 
 def topic_of(entry: Entry) -> str:
@@ -207,7 +207,7 @@ def topics_of(changes: Iterable[ChangeRow]) -> tuple[str, ...]:
     return tuple(sorted({topic_of(parse(data)) for data in known if data is not None}))
 
 
-def forgotten_by(place: Place, done: CommitRow) -> tuple[Removed, ...]:
+def forgotten_by(place: Place, done: CommitRow) -> tuple[RemovedEntry, ...]:
     """The entries and items that the commit of a forget removed, as far as their bytes are known."""
     return tuple(each for item in done.changes if not item.is_erased for each in _of_change(place, item))
 
@@ -219,14 +219,13 @@ def expired_by(place: Place, done: CommitRow) -> frozenset[str]:
         path, before = item.change.path, item.change.before
         if item.change.after is not None or before is None:
             continue
-        assess = assessing(place.state, item.root, path.scope, place.policy)
-        expires = assess(path.rel, digest(before), before).expires
+        expires = place.assessed(path, before).expires
         if expires is not None and expires <= done.run.at:
             found.add(path.text)
     return frozenset(found)
 
 
-def _of_change(place: Place, item: ChangeRow) -> Iterator[Removed]:
+def _of_change(place: Place, item: ChangeRow) -> Iterator[RemovedEntry]:
     path, before, after = item.change.path, item.change.before or b"", item.change.after
     entry = parse(before)
     if after is None:
@@ -283,12 +282,12 @@ SHOWN_CHARS: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class _Meant:
+class _ForgetMatch:
     """Something that the query means: an entry, or a part of one."""
 
     holding: Holding
     item: Item | None
-    removed: Removed
+    removed: RemovedEntry
 
     @property
     def text(self) -> str:
@@ -303,7 +302,7 @@ class _Meant:
         return self.holding.entry.body if self.item is None else self.item.text
 
 
-class _Forgetting(Job[ForgetResult]):
+class _Forgetting(Job[ForgetReport]):
     """What stays the same over the attempts of one request, and what was kept in the last one."""
 
     kind = KIND
@@ -312,41 +311,44 @@ class _Forgetting(Job[ForgetResult]):
         super().__init__(place, model.name, request.trust, request.task_id, is_dry=not request.yes)
         self.request, self.model = request, model
         self.query = request.query.strip()
-        self.kept: list[Spared] = []
+        self.kept: list[KeptEntry] = []
         self.near: tuple[str, ...] = ()
 
     def check(self) -> str:
         """Step 1, but for the words: what is asked can be told from anything else that was asked."""
-        try:
-            size = len(self.query.encode())
-        except UnicodeEncodeError:
-            raise InvalidContent("the text is not valid Unicode: it holds half of a character pair") from None
+        size = bytes_of(self.query)
         if size > MAX_QUERY_BYTES:
             raise InvalidContent(
                 f"the text has {size} bytes; what is to be forgotten may have {MAX_QUERY_BYTES}"
             )
         return self.place.state.keyed(self.query)
 
-    def body(self) -> ForgetResult:
+    def body(self) -> ForgetReport:
         scopes = self.place.chosen(self.request.scope)
         wanted = path_of(self.query, self.place.roots) or _words(self.query)
         self.begin(self.place.policy.limits)
         return once_more(self.place.policy, KIND, self.id, lambda: _attempt(self, wanted, scopes))
 
-    def result(self) -> ForgetResult:
+    def result(self) -> ForgetReport:
         """That of a task that removed nothing so far."""
-        terms = self.decided_by, self.place.policy.label, *self.spent
-        return ForgetResult(
-            self.id,
-            "completed" if self.request.yes else "preview",
-            "",
-            *terms,
+        turns, seconds, timeline = self.spent
+        return ForgetReport(
+            task_id=self.id,
+            status="completed" if self.request.yes else "preview",
+            summary="",
+            removed_entries=(),
+            touched_scopes=(),
+            decided_by=self.decided_by,
+            policy=self.place.policy.label,
+            turns=turns,
+            seconds=seconds,
+            timeline=timeline,
             kept=tuple(self.kept),
             near=self.near,
             notes=tuple(self.notes),
         )
 
-    def again(self, done: CommitRow) -> ForgetResult:
+    def again(self, done: CommitRow) -> ForgetReport:
         removed = forgotten_by(self.place, done)
         self.kept, self.notes = [], list(done.notes)
         return replace(
@@ -357,21 +359,21 @@ class _Forgetting(Job[ForgetResult]):
             touched_scopes=done.touched_scopes,
         )
 
-    def ended(self, status: Fruitless, error: MunimentError) -> ForgetResult:
+    def ended(self, status: Fruitless, error: MunimentError) -> ForgetReport:
         return replace(self.result(), status=status, error=error)
 
     def trust_of(self, _draft: FileChange, held: Trust | None) -> Ruling:
         """What is left of a file is trusted as before."""
         return Ruling(self.trust if held is None else held, by=self.trust)
 
-    def of_event(self, result: ForgetResult) -> dict[str, object]:
+    def of_event(self, result: ForgetReport) -> dict[str, object]:
         removed = len(result.removed_entries) if result.status == "completed" else 0
         return {"removed": removed, "turns": result.turns, "seconds": round(result.seconds, 3)}
 
 
 def forget(
     request: ForgetRequest, place: Place, model: Model, *, cancel: Cancel | None = None
-) -> ForgetResult:
+) -> ForgetReport:
     """Carry out one request; what goes wrong is in the result's `error`, never raised.
 
     Args:
@@ -407,7 +409,7 @@ def _words(query: str) -> tuple[str, ...]:
     return words
 
 
-def _attempt(task: _Forgetting, wanted: Wanted, scopes: Sequence[Scope]) -> ForgetResult:
+def _attempt(task: _Forgetting, wanted: Wanted, scopes: Sequence[Scope]) -> ForgetReport:
     """Steps 2 to 6, once."""
     task.kept, task.notes, task.near = [], [], ()
     place = task.place
@@ -418,7 +420,10 @@ def _attempt(task: _Forgetting, wanted: Wanted, scopes: Sequence[Scope]) -> Forg
         if not matches or not task.is_by_rules:
             with closing(Stemmer()) as stemmer:
                 near = _near(task, views, matches, Description(task.query, stemmer))
-                matches = _by_rules(task, matches, near) if task.is_by_rules else _chosen(task, matches, near)
+                if task.is_by_rules:
+                    task.near = _first_paths(near)
+                else:
+                    matches = _chosen(task, matches, near)
     # Counted before anything is cut out: that costs a look at the whole file for each item.
     if (told := _too_many(matches, task.place.policy.changes.max_forget)) is not None:
         return _refused(task, matches, told)
@@ -466,18 +471,18 @@ def _nothing(task: _Forgetting, wanted: Wanted) -> str:
     return f"{said}; these are near: {', '.join(task.near)}" if task.near else said
 
 
-def _paths(removed: Iterable[Removed]) -> str:
+def _paths(removed: Iterable[RemovedEntry]) -> str:
     return ", ".join(dict.fromkeys(each.path for each in removed))
 
 
-def _too_many(matches: Sequence[_Meant], limit: int) -> str | None:
+def _too_many(matches: Sequence[_ForgetMatch], limit: int) -> str | None:
     """Step 5: what is wrong with so many matches; None: nothing."""
     if len(matches) <= limit:
         return None
     return f"this means {len(matches)} things, and one forget may remove {limit}; use more words"
 
 
-def _refused(task: _Forgetting, matches: Sequence[_Meant], told: str) -> ForgetResult:
+def _refused(task: _Forgetting, matches: Sequence[_ForgetMatch], told: str) -> ForgetReport:
     """A preview that names all of them; where they were to be removed, an error that names some."""
     if not task.request.yes:
         task.notes.append(told)
@@ -494,7 +499,7 @@ def _refused(task: _Forgetting, matches: Sequence[_Meant], told: str) -> ForgetR
     )
 
 
-def _matches(task: _Forgetting, view: View, wanted: Wanted) -> Iterator[_Meant]:
+def _matches(task: _Forgetting, view: View, wanted: Wanted) -> Iterator[_ForgetMatch]:
     """Steps 2 and 3: what of a scope is meant and may be removed."""
     place, judge, scope = task.place, Judge(task.place.policy), view.scope
     named = wanted if isinstance(wanted, CanonicalPath) else None
@@ -515,7 +520,7 @@ def _matches(task: _Forgetting, view: View, wanted: Wanted) -> Iterator[_Meant]:
         yield from _meant(task, judge, holding, wanted)
 
 
-def _meant(task: _Forgetting, judge: Judge, holding: Holding, wanted: Wanted) -> Iterator[_Meant]:
+def _meant(task: _Forgetting, judge: Judge, holding: Holding, wanted: Wanted) -> Iterator[_ForgetMatch]:
     path, entry = holding.path, holding.entry
     found = Meant(is_whole=True) if isinstance(wanted, CanonicalPath) else meant(entry, path.rel, wanted)
     if found is None:
@@ -526,22 +531,27 @@ def _meant(task: _Forgetting, judge: Judge, holding: Holding, wanted: Wanted) ->
             return  # The model is shown its parts.
         reason = _reason_for_items(holding, found.items)
     if reason is not None:
-        task.kept.append(Spared(path.text, reason))
+        task.kept.append(KeptEntry(path.text, reason))
         return
     if found.is_whole:
-        name = titled(entry, path.rel).name if holding.row.held is None else holding.row.name
-        yield _Meant(holding, None, removal(path, entry, name))
+        yield _whole(holding)
     if found.is_labelled:
         task.notes.append(f"{path.text}: its name or description says it too, and stays")
     yield from _parts(holding, entry, found.items)
 
 
-def _parts(holding: Holding, entry: Entry, parts: Sequence[Item]) -> Iterator[_Meant]:
+def _whole(holding: Holding) -> _ForgetMatch:
+    path, entry, row = holding.path, holding.entry, holding.row
+    name = titled(entry, path.rel).name if row.held is None else row.name
+    return _ForgetMatch(holding, None, removal(path, entry, name))
+
+
+def _parts(holding: Holding, entry: Entry, parts: Sequence[Item]) -> Iterator[_ForgetMatch]:
     told = removals(holding.path, entry, parts)
-    yield from (_Meant(holding, part, removed) for part, removed in zip(parts, told, strict=True))
+    yield from (_ForgetMatch(holding, part, removed) for part, removed in zip(parts, told, strict=True))
 
 
-def _undenied(task: _Forgetting, matches: Sequence[_Meant], words: Sequence[str]) -> list[_Meant]:
+def _undenied(task: _Forgetting, matches: Sequence[_ForgetMatch], words: Sequence[str]) -> list[_ForgetMatch]:
     """The matches without those that say that the words do not hold (step 3), which are kept.
 
     What only denies them goes where nothing else is meant: then that is what the words are about.
@@ -553,10 +563,10 @@ def _undenied(task: _Forgetting, matches: Sequence[_Meant], words: Sequence[str]
         said = vocabulary(text)
         return frozenset(word for word in words if said.holds([word]))
 
-    left: list[_Meant] = []
+    left: list[_ForgetMatch] = []
     for match in matches:
         if match.holding.row.held is None and ended(match.said, says):
-            task.kept.append(Spared(match.removed.path, f"{_OVER}{_HOW}"))
+            task.kept.append(KeptEntry(match.removed.path, f"{_OVER}{_HOW}"))
         else:
             left.append(match)
     opposite = [match for match in left if match.holding.row.held is None and denied(match.said, says)]
@@ -566,13 +576,13 @@ def _undenied(task: _Forgetting, matches: Sequence[_Meant], words: Sequence[str]
     for match in opposite:
         is_current = match.holding.at > newest
         why = f"{_OPPOSITE}{', and is what is current' if is_current else ''}{_HOW}"
-        task.kept.append(Spared(match.removed.path, why))
+        task.kept.append(KeptEntry(match.removed.path, why))
     return [match for match in left if match not in opposite]
 
 
 def _near(
-    task: _Forgetting, views: Sequence[View], matches: Sequence[_Meant], asked: Description
-) -> Iterator[_Meant]:
+    task: _Forgetting, views: Sequence[View], matches: Sequence[_ForgetMatch], asked: Description
+) -> Iterator[_ForgetMatch]:
     """What may be removed and is near, but for what is meant or kept: the best first."""
     place, judge, by_key = task.place, Judge(task.place.policy), {RootKey(view.key): view for view in views}
     passed = {match.removed.path for match in matches} | {each.path for each in task.kept}
@@ -595,22 +605,18 @@ def _near(
         )
 
 
-def _near_in(task: _Forgetting, holding: Holding, asked: Description) -> Iterator[_Meant]:
+def _near_in(task: _Forgetting, holding: Holding, asked: Description) -> Iterator[_ForgetMatch]:
     """What of an entry is near: parts of it, or all, as it is where no model is shown any."""
     entry = holding.entry
     parts = None if task.is_by_rules else near_parts(entry, asked.said_in)
     if parts is None:
-        name = titled(entry, holding.path.rel).name
-        yield _Meant(holding, None, removal(holding.path, entry, name))
+        yield _whole(holding)
     elif parts and _reason_for_items(holding, parts) is None:
         yield from _parts(holding, entry, parts)
 
 
-def _by_rules(task: _Forgetting, matches: Sequence[_Meant], near: Iterable[_Meant]) -> list[_Meant]:
-    """Step 4 without a model."""
-    if not matches:
-        task.near = tuple(dict.fromkeys(each.removed.path for each in near))[:SHOWN_PATHS]
-    return list(matches)
+def _first_paths(matches: Iterable[_ForgetMatch]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(each.removed.path for each in matches))[:SHOWN_PATHS]
 
 
 def _reason_for_items(holding: Holding, items: Sequence[Item]) -> str | None:
@@ -625,16 +631,18 @@ def _reason_for_items(holding: Holding, items: Sequence[Item]) -> str | None:
     return None
 
 
-def _chosen(task: _Forgetting, matches: Sequence[_Meant], near: Iterable[_Meant]) -> list[_Meant]:
+def _chosen(
+    task: _Forgetting, matches: Sequence[_ForgetMatch], near: Iterable[_ForgetMatch]
+) -> list[_ForgetMatch]:
     """Step 4: what a model says is described, of what holds all the words and of what is near."""
     now = timestamp(datetime.now(UTC))
-    shown: list[_Meant] = []
+    shown: list[_ForgetMatch] = []
     for match in matches:
         row = match.holding.row
         if row.held is not None:
-            task.kept.append(Spared(match.removed.path, "its text is held back from models"))
+            task.kept.append(KeptEntry(match.removed.path, "its text is held back from models"))
         elif row.expires is not None and row.expires <= now:
-            task.kept.append(Spared(match.removed.path, "its time is over: the next dream removes it"))
+            task.kept.append(KeptEntry(match.removed.path, "its time is over: the next dream removes it"))
         else:
             shown.append(match)
     if len(shown) > MAX_OPTIONS:
@@ -648,17 +656,19 @@ def _chosen(task: _Forgetting, matches: Sequence[_Meant], near: Iterable[_Meant]
     if left_out:
         task.notes.append(f"{task.model.name} left out {left_out} of {len(shown)} that hold these words")
     if not chosen:
-        task.near = tuple(dict.fromkeys(each.removed.path for each in options))[:SHOWN_PATHS]
+        task.near = _first_paths(options)
     return [options[number] for number in chosen]
 
 
-def _change_set(matches: Iterable[_Meant], kept: list[Spared]) -> tuple[ChangeSet, list[_Meant]]:
+def _change_set(
+    matches: Iterable[_ForgetMatch], kept: list[KeptEntry]
+) -> tuple[ChangeSet, list[_ForgetMatch]]:
     """What removes the matches, and those of them that it removes; the others are kept."""
-    of_file: dict[str, list[_Meant]] = {}
+    of_file: dict[str, list[_ForgetMatch]] = {}
     for match in matches:
         of_file.setdefault(match.removed.path, []).append(match)
     changes: list[FileChange] = []
-    going: list[_Meant] = []
+    going: list[_ForgetMatch] = []
     for ours in of_file.values():
         holding = ours[0].holding
         content, cut = _cut(ours, kept)
@@ -668,25 +678,25 @@ def _change_set(matches: Iterable[_Meant], kept: list[Spared]) -> tuple[ChangeSe
     return ChangeSet(tuple(changes)), going
 
 
-def _cut(matches: Sequence[_Meant], kept: list[Spared]) -> tuple[bytes | None, list[_Meant]]:
+def _cut(matches: Sequence[_ForgetMatch], kept: list[KeptEntry]) -> tuple[bytes | None, list[_ForgetMatch]]:
     """A file without the items of matches, None where nothing is left; and those that could be removed."""
     data, body = matches[0].holding.data, matches[0].holding.entry.body
     before = data[: len(data) - len(body.encode())]
-    done: list[_Meant] = []
+    done: list[_ForgetMatch] = []
     for match in reversed(matches):  # From the last on, so that the others stay where they are.
         if match.item is None:
             return None, [match]
         try:
             body = without(body, match.item)
         except NotSeparable as problem:
-            kept.append(Spared(match.removed.path, f"{problem}; edit it by hand"))
+            kept.append(KeptEntry(match.removed.path, f"{problem}; edit it by hand"))
             continue
         done.insert(0, match)
     if outline(body).is_empty:
         return None, done
     left = before + body.encode()
     if done and not _may_be_left(matches[0].holding, left):
-        kept += [Spared(match.removed.path, _WOULD_BE_HELD) for match in done]
+        kept += [KeptEntry(match.removed.path, _WOULD_BE_HELD) for match in done]
         return data, []
     return left, done
 

@@ -60,7 +60,6 @@ from muniment.errors import (
 from muniment.jobs.job import id_of_task, put_on_record, run_of, terms_of
 from muniment.jobs.place import Place
 from muniment.jobs.request import check_content, error_json
-from muniment.kernel.cancel import Patience
 from muniment.kernel.change import ChangeSet, FileChange
 from muniment.kernel.decide import Judge
 from muniment.kernel.names import RelPath, Scope, Trust, Verb, joined
@@ -69,12 +68,11 @@ from muniment.policy.grammar import check_creatable
 from muniment.policy.tables import narrow_writes
 from muniment.store.audit import timestamp
 from muniment.store.commit import commit
-from muniment.store.ledger import Run, root_key
+from muniment.store.ledger import Run
 from muniment.store.review import pending
 from muniment.store.trust import (
     ULID_RANDOM_BYTES,
     Ruling,
-    TrustedDraft,
     entry_id,
     reasons_for_review,
     stamp,
@@ -95,9 +93,6 @@ SPOKEN: Final = 8
 PLAIN, WAITING, SPEAKING = "plain", "waiting", "speaking"
 """Batches: what passes; what waits for its owner; what does because it speaks to an agent."""
 
-WAIT_SECONDS: Final = 60.0
-"""Seconds that a batch waits for the locks of its roots."""
-
 FOLDER_CHARS: Final = 40
 """Characters of the folder that an item goes to."""
 
@@ -116,7 +111,7 @@ _TOLD_CHARS: Final = 200
 """Characters of what an exported entry says of its provenance, key by key; longer ones are dropped."""
 
 
-class Told(NamedTuple):
+class ItemOutcome(NamedTuple):
     """What became of an item.
 
     Attributes:
@@ -132,9 +127,9 @@ class Told(NamedTuple):
     review: str = ""
 
 
-def _told(name: str, path: str = "", reason: str = "", review: str = "") -> Told:
+def _told(name: str, path: str = "", reason: str = "", review: str = "") -> ItemOutcome:
     """What became of an item, without the secrets that stand in its name: others read reports."""
-    return Told(redacted(name), redacted(path), redacted(reason), review)
+    return ItemOutcome(redacted(name), redacted(path), redacted(reason), review)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,10 +168,10 @@ class ImportResult:
     request: ImportRequest
     policy: str
     tasks: list[str] = field(default_factory=list)
-    imported: list[Told] = field(default_factory=list)
-    known: list[Told] = field(default_factory=list)
-    held: list[Told] = field(default_factory=list)
-    refused: list[Told] = field(default_factory=list)
+    imported: list[ItemOutcome] = field(default_factory=list)
+    known: list[ItemOutcome] = field(default_factory=list)
+    held: list[ItemOutcome] = field(default_factory=list)
+    refused: list[ItemOutcome] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     lowered: int = 0
     seconds: float = 0.0
@@ -204,7 +199,7 @@ class ImportResult:
         }
 
 
-def _filled(told: Told) -> dict[str, str]:
+def _filled(told: ItemOutcome) -> dict[str, str]:
     return {key: value for key, value in told._asdict().items() if value}
 
 
@@ -311,7 +306,7 @@ class _Import:
 
     def take(self, item: SourceItem) -> None:
         """Deal with an item."""
-        self._patience().check()
+        self._place.patience(self._cancel).check()
         try:
             filed = self._filed(item)
         except (PathEscape, Refusal, ToolError, InvalidContent) as problem:
@@ -349,9 +344,9 @@ class _Import:
         if len(final) > most:
             raise QuotaExceeded(f"as an entry it has {len(final)} bytes; a file may hold {most} here")
         check_entry(final, path.rel, self._policy.content)
-        draft = TrustedDraft(FileChange(path, None, final, trust=filed.trust), None, filed.trust)
-        reasons = reasons_for_review([draft], self._policy, lambda _: True)
-        filed = replace(filed, reasons=reasons, judged=final, under=self._next.task)
+        draft = FileChange(path, None, final, trust=filed.trust)
+        reasons = reasons_for_review(draft, None, filed.trust, self._policy, is_new_text=True)
+        filed = replace(filed, reasons=tuple(reasons), judged=final, under=self._next.task)
         if (problem := self._full.get(self._room_of(filed))) is not None:
             raise QuotaExceeded(problem)
         self._names.take(path)
@@ -446,9 +441,6 @@ class _Import:
     def _run(self) -> Run:
         return run_of(self._place, KIND, id_of_task(KIND, None), self._request.trust, RuleWriter.name)
 
-    def _patience(self) -> Patience:
-        return Patience(time.monotonic() + WAIT_SECONDS, self._cancel)
-
     def _flush(self, kind: str) -> None:
         batch, self._batches[kind], self._bytes[kind] = self._batches[kind], [], 0
         batch = self._still_new(batch)
@@ -474,7 +466,9 @@ class _Import:
         place, run, of = self._place, self._next, {each.path: each for each in batch}
         self._next = self._run()
         terms = replace(
-            terms_of(place, run, self._patience(), lambda draft, _: Ruling(of[draft.path].trust)),
+            terms_of(
+                place, run, self._place.patience(self._cancel), lambda draft, _: Ruling(of[draft.path].trust)
+            ),
             policy=self._policy,
             stamp=lambda _, __, path, by: of[path].stamped(by),
             dry_run=self._request.dry_run,
@@ -549,12 +543,12 @@ class _Texts:
         self._place = place
         self._views = [view_of(place.state, root, place.policy) for root in place.roots.values()]
         self._ids = {each for view in self._views for each in view.idents()}
-        keys = {root_key(place.state, root) for root in place.roots.values()}
+        keys = place.scopes_by_key().keys()
         self._waiting = {
             comparable(parse(change.after).body): review.id
             for review in pending(place.state)
             for change in review.change_set.changes
-            if change.after is not None and keys.issuperset(review.roots.values())
+            if change.after is not None and keys >= set(review.roots.values())
         }
         self._taken: set[str] = set()
         self._brought: set[str] = set()
@@ -602,7 +596,7 @@ class _Texts:
     def at(self, path: CanonicalPath) -> bytes | None:
         """What stands at a path; None: nothing that can be read."""
         try:
-            return self._place.roots[path.scope].root.read_bytes(path)
+            return self._place.read(path)
         except (KeyError, PathEscape, ToolError):
             return None
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -21,7 +21,6 @@ from functools import partial
 from typing import ClassVar, Final, Generic, Literal, Protocol, TypeVar
 
 from muniment import events
-from muniment.agent.filing import RuleWriter
 from muniment.agent.model import Budget, Model, ModelError, Turn
 from muniment.cancelling import Cancel
 from muniment.content.admission import own
@@ -34,19 +33,24 @@ from muniment.errors import (
     MunimentError,
     PathEscape,
     PendingReview,
+    Refusal,
     RememberNoUpdate,
+    RememberRefused,
     StoreConflict,
+    ToolError,
 )
 from muniment.jobs.place import Place
 from muniment.jobs.request import MAX_TASK_CHARS
 from muniment.kernel.cancel import Cancelling, Patience
+from muniment.kernel.change import ChangeSet, FileChange
 from muniment.kernel.decide import Limits, Policy
 from muniment.kernel.names import Scope, Trust
+from muniment.kernel.path import CanonicalPath
 from muniment.store.audit import append, timestamp
-from muniment.store.commit import Commit, Terms
+from muniment.store.commit import Commit, Stamp, Terms, commit
 from muniment.store.ledger import ChangeRow, CommitRow, Run, of_task
 from muniment.store.review import waiting_of
-from muniment.store.trust import TrustRule, new_ulid
+from muniment.store.trust import TrustRule, new_ulid, stamp
 from muniment.tracing import span
 
 _TASK_ID: Final = re.compile(rf"[A-Za-z0-9._-]{{1,{MAX_TASK_CHARS}}}", re.ASCII)
@@ -129,7 +133,9 @@ class Job(ABC, Generic[R]):
 
     @property
     def is_by_rules(self) -> bool:
-        """Whether the embedded rules decide, which fail no otherwise the second time."""
+        """Whether the embedded rules decide, and no language model."""
+        from muniment.agent.filing import RuleWriter  # here, since an undo has none and starts without it
+
         return isinstance(self.model, RuleWriter)
 
     @property
@@ -331,3 +337,28 @@ def _check_same(task: str, kind: str, fact: str | None, run: Run, *, is_here: bo
     is_other = None not in (fact, run.fact) and fact != run.fact
     if run.kind != kind or is_other or not is_here:
         raise InvalidContent(f"another task has the id {task!r}; nothing was written, choose another id")
+
+
+# -- edits -------------------------------------------------------------------------------------------
+#
+# What somebody does to entries that he names is a task as well, but no job: it raises what goes wrong.
+
+EDIT: Final = "edit"
+
+
+def commit_edit(changes: Sequence[FileChange], terms: Terms) -> Commit:
+    """Commit what somebody does to entries that he names.
+
+    Raises:
+        RememberRefused: gates, quotas or the policy do not let it be so.
+        MunimentError: as `store.commit`.
+    """
+    try:
+        return commit([ChangeSet(tuple(changes))], terms)
+    except (Refusal, ToolError) as error:
+        raise RememberRefused(f"the change was refused: {error}") from error
+
+
+def stamped_like(befores: Mapping[CanonicalPath, bytes]) -> Stamp:
+    """Completes new bytes as those of the entries that were, by their new paths: they keep their ids."""
+    return lambda data, _base, path, run: stamp(data, befores[path], path, run)

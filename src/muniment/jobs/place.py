@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from muniment.content.entry import Entry, parse
 from muniment.errors import (
@@ -17,6 +17,7 @@ from muniment.errors import (
     ToolError,
 )
 from muniment.kernel.binding import BoundRoot
+from muniment.kernel.cancel import Cancelling, Patience
 from muniment.kernel.change import digest
 from muniment.kernel.decide import Judge, Policy
 from muniment.kernel.names import Digest, Scope, Trust, Verb
@@ -24,12 +25,17 @@ from muniment.kernel.path import CanonicalPath, canonicalise
 from muniment.names import Symlinks
 from muniment.store.catalog import CatalogEntry
 from muniment.store.ledger import RootKey, root_key, source_of, trust_of_moved
+from muniment.store.rows import Assessed
 from muniment.store.state import State
+from muniment.store.trust import assessing, trust_at
 
 if TYPE_CHECKING:
     from muniment.agent.model import OnModelFailure
 
 # -- place -------------------------------------------------------------------------------------------
+
+WAIT_SECONDS: Final = 60.0
+"""Seconds that a commit outside a run waits for the locks of its roots."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +88,31 @@ class Place:
         if path.scope not in self.roots:
             raise NotFound(f"nothing is remembered in {path.scope} yet")
         return path
+
+    def patience(self, cancel: Cancelling | None = None) -> Patience:
+        """How long a commit outside a run waits, from now on."""
+        return Patience(time.monotonic() + WAIT_SECONDS, cancel)
+
+    def key(self, scope: Scope) -> RootKey:
+        """The key of a root that is bound."""
+        return root_key(self.state, self.roots[scope])
+
+    def read(self, path: CanonicalPath) -> bytes:
+        """The bytes of a file in a root that is bound.
+
+        Raises:
+            PathEscape, Refusal, ToolError: no plain file can be read there; `NotFound`: nothing is there.
+        """
+        return self.roots[path.scope].root.read_bytes(path)
+
+    def trust_at(self, path: CanonicalPath, data: bytes) -> Trust:
+        """How far bytes that stand at a path are trusted, see `store.trust`."""
+        return trust_at(self.state, self.key(path.scope), path, data, self.policy)
+
+    def assessed(self, path: CanonicalPath, data: bytes) -> Assessed:
+        """What is known of bytes that stand at a path, and what a look at them says."""
+        assess = assessing(self.state, self.key(path.scope), path.scope, self.policy)
+        return assess(path.rel, digest(data), data)
 
     def scopes_by_key(self) -> dict[RootKey, Scope]:
         """The scopes that are bound, by the keys of their roots."""
@@ -143,14 +174,13 @@ def read_holding(place: Place, scope: Scope, row: CatalogEntry) -> Holding | Non
 
     Cost: an open, a read and one query of the ledger.
     """
-    root = place.roots[scope]
     try:
         path = CanonicalPath(scope, row.rel)
-        data = root.root.read_bytes(path)
+        data = place.read(path)
     except (PathEscape, Refusal, ToolError):
         return None
     found = digest(data)
-    source = source_of(place.state, root_key(place.state, root), row.rel, found)
+    source = source_of(place.state, place.key(scope), row.rel, found)
     return Holding(
         path,
         row,

@@ -59,8 +59,8 @@ from muniment.jobs.job import Fruitless, Job, carry_out, once_more
 from muniment.jobs.place import Place
 from muniment.jobs.related import gone_by, related_to
 from muniment.jobs.request import (
+    RememberReport,
     RememberRequest,
-    RememberResult,
     check_content,
 )
 from muniment.kernel.cancel import Patience
@@ -75,8 +75,8 @@ from muniment.sandbox import Sandbox
 from muniment.store.audit import described
 from muniment.store.commit import Commit
 from muniment.store.index import excerpt, is_index_path
-from muniment.store.ledger import SUPERSEDES, ChangeRow, CommitRow, Run, root_key
-from muniment.store.trust import NO_RELATIONS, SEE, Ruling, by_words, stamp, trust_at
+from muniment.store.ledger import SUPERSEDES, ChangeRow, CommitRow, Run
+from muniment.store.trust import NO_RELATIONS, SEE, Ruling, by_words, stamp
 from muniment.store.upkeep import expired_in, is_as_written, trusted_less, trusts_shown
 from muniment.tools.calls import WRITING_TOOLS, Outcome, stopped
 
@@ -251,18 +251,17 @@ def _trust_at(place: Place, box: Sandbox, path: CanonicalPath, made: Collection[
     """The trust of what stands at a path that was shown; None where the run had written that itself."""
     try:
         found = box.without_links(path)
-        root = place.roots[found.scope]
-        content = root.root.read_bytes(found)
+        content = place.read(found)
     except (PathEscape, Refusal, ToolError):
         # It went since: nobody can say any more who it came from.
         return None if path.text in made else Trust.EXTERNAL
-    return trust_at(place.state, root_key(place.state, root), found, content, place.policy)
+    return place.trust_at(found, content)
 
 
 # -- remember ----------------------------------------------------------------------------------------
 
 
-class _Remembering(Job[RememberResult]):
+class _Remembering(Job[RememberReport]):
     """What stays the same over the attempts of one request.
 
     Attributes:
@@ -288,33 +287,33 @@ class _Remembering(Job[RememberResult]):
         self.content = check_content(self.request.content)
         return self.place.state.keyed(self.content)
 
-    def body(self) -> RememberResult:
+    def body(self) -> RememberReport:
         brief, policy = _prepare(self, self.content)
         if is_chatter(self.content):
             return replace(self.result(), status="completed", summary=CHATTER, unchanged=True)
         self.begin(policy.limits)
         return _carried_out(self, brief, policy)
 
-    def result(self) -> RememberResult:
+    def result(self) -> RememberReport:
         """That of a task that wrote nothing so far."""
         turns, seconds, timeline = self.spent
-        return RememberResult(
-            self.id,
-            "dry_run" if self.is_dry else "completed",
-            "",
-            (),
-            (),
-            self.held.enforcement if self.held else None,
-            self.decided_by,
-            turns,
-            seconds,
-            self.place.policy.label,
-            self.held.missing if self.held else (),
+        return RememberReport(
+            task_id=self.id,
+            status="dry_run" if self.is_dry else "completed",
+            summary="",
+            files_touched=(),
+            touched_scopes=(),
+            enforcement=self.held.enforcement if self.held else None,
+            decided_by=self.decided_by,
+            turns=turns,
+            seconds=seconds,
+            policy=self.place.policy.label,
+            missing_layers=self.held.missing if self.held else (),
             timeline=timeline,
             notes=tuple(self.notes),
         )
 
-    def again(self, done: CommitRow) -> RememberResult:
+    def again(self, done: CommitRow) -> RememberReport:
         paths = tuple(change.path for change in done.known)
         result = self.result()
         return replace(
@@ -330,7 +329,7 @@ class _Remembering(Job[RememberResult]):
             expires=next((str(end.date()) for end in map(_expiry_of, done.changes) if end is not None), None),
         )
 
-    def ended(self, status: Fruitless, error: MunimentError) -> RememberResult:
+    def ended(self, status: Fruitless, error: MunimentError) -> RememberReport:
         return replace(self.result(), status=status, error=error)
 
     def as_error(self, problem: MunimentError) -> MunimentError:
@@ -346,8 +345,20 @@ class _Remembering(Job[RememberResult]):
             case _:
                 return super().as_error(problem)
 
-    def of_event(self, result: RememberResult) -> dict[str, object]:
-        return _logged(result)
+    def of_event(self, result: RememberReport) -> dict[str, object]:
+        escape = result.error if isinstance(result.error, PathEscape) else None
+        return {
+            "run": RUN_NAME,
+            "via": None if escape is None else str(escape.via),
+            "tool": None if escape is None else escape.tool,
+            "touched_scopes": list(result.touched_scopes),
+            "files": len(result.files_touched),
+            "turns": result.turns,
+            "seconds": round(result.seconds, 3),
+            "policy": result.policy,
+            "enforcement": result.enforcement,
+            "missing_layers": list(result.missing_layers),
+        }
 
     def require_fact(self, fact: str, texts: Collection[str]) -> None:
         """Step 6: raise where what was written or named does not hold `fact`; the rules may hold a part."""
@@ -394,7 +405,7 @@ def remember(
     cancel: Cancel | None = None,
     observe: Observer = lambda _: None,
     witness: Witness = lambda _: None,
-) -> RememberResult:
+) -> RememberReport:
     """Carry out one request; what goes wrong is in the result's `error`, never raised.
 
     Args:
@@ -448,7 +459,7 @@ def _without_secrets(fact: str, policy: Policy) -> str:
     return fact
 
 
-def _carried_out(task: _Remembering, brief: Brief, policy: Policy) -> RememberResult:
+def _carried_out(task: _Remembering, brief: Brief, policy: Policy) -> RememberReport:
     """Step 6: by the model, or else by the rules."""
     try:
         return _as_items_or_one(task, brief, policy)
@@ -461,7 +472,7 @@ def _carried_out(task: _Remembering, brief: Brief, policy: Policy) -> RememberRe
     return _as_items_or_one(task, brief, policy)
 
 
-def _as_items_or_one(task: _Remembering, brief: Brief, policy: Policy) -> RememberResult:
+def _as_items_or_one(task: _Remembering, brief: Brief, policy: Policy) -> RememberReport:
     """By the rules a list of facts is filed item by item, or whole where that cannot be."""
     try:
         return _attempts(task, brief, policy)
@@ -473,12 +484,12 @@ def _as_items_or_one(task: _Remembering, brief: Brief, policy: Policy) -> Rememb
     return _attempts(task, replace(brief, is_one=True), policy)
 
 
-def _attempts(task: _Remembering, brief: Brief, policy: Policy) -> RememberResult:
+def _attempts(task: _Remembering, brief: Brief, policy: Policy) -> RememberReport:
     """Step 5: at most one repeat, on a conflict, with what is left of the budget."""
     return once_more(policy, KIND, task.id, lambda: _attempt(task, brief, policy), budget=task.budget)
 
 
-def _attempt(task: _Remembering, brief: Brief, policy: Policy) -> RememberResult:
+def _attempt(task: _Remembering, brief: Brief, policy: Policy) -> RememberReport:
     """Steps 3 and 4, once."""
     place, patience = task.place, Patience(task.budget.deadline, task.cancel)
     brief = replace(brief, related=related_to(brief, task.trust, place, policy, patience, task.end_of))
@@ -575,7 +586,7 @@ def _raise_unless_final(task: _Remembering, outcome: RunOutcome) -> None:
             raise _failed(f"{own(outcome.detail, 'the worker was lost')}; nothing was written")
 
 
-def _without_changes(task: _Remembering, outcome: RunOutcome, known: Collection[str]) -> RememberResult:
+def _without_changes(task: _Remembering, outcome: RunOutcome, known: Collection[str]) -> RememberReport:
     """The agent finished and proposed nothing: known already, refused, or idle."""
     if known:
         summary = f"already known: {', '.join(sorted(known))}"
@@ -616,7 +627,7 @@ def _end_of(request: RememberRequest, fact: str) -> date | None:
         ) from None
 
 
-def _committed(task: _Remembering, outcome: RunOutcome, done: Commit) -> RememberResult:
+def _committed(task: _Remembering, outcome: RunOutcome, done: Commit) -> RememberReport:
     paths = tuple(change.path for change in done.changes)
     result = task.result()
     return replace(
@@ -675,10 +686,8 @@ def _known_entries(task: _Remembering, box: Sandbox, outcome: RunOutcome) -> dic
                 shown.text in outcome.final_text or path.text in outcome.final_text
             )
             if is_named:
-                root = place.roots[path.scope]
-                content = root.root.read_bytes(path)
-                trust = trust_at(place.state, root_key(place.state, root), path, content, place.policy)
-                if trust.satisfies(task.request.trust) and task.lasts(content):
+                content = place.read(path)
+                if place.trust_at(path, content).satisfies(task.trust) and task.lasts(content):
                     known[path.text] = _body(content)
         except (PathEscape, Refusal, ToolError):
             continue
@@ -691,7 +700,7 @@ def _indexes(brief: Brief, place: Place, policy: Policy, reader: Trust) -> tuple
         return ()
     return tuple(
         IndexExcerpt(scope, policy.trust_of(scope), shown)
-        for scope in (each.name for each in brief.scopes if each.writable)
+        for scope in brief.writable
         if (shown := shown_index(place, policy, scope, reader)) is not None
     )
 
@@ -716,7 +725,7 @@ def shown_index(place: Place, policy: Policy, scope: Scope, reader: Trust) -> st
         return rel not in over and judge.allows(Verb.LIST, path) and judge.allows(Verb.READ, path)
 
     try:
-        index = root.root.read_bytes(CanonicalPath(scope, RelPath(INDEX_NAME)))
+        index = place.read(CanonicalPath(scope, RelPath(INDEX_NAME)))
     except (PathEscape, ToolError):
         return None  # Without an index the agent still has its tools; the next commit writes one.
     # Of another's making it may say anything, and nobody could tell how far to trust that.
@@ -731,19 +740,3 @@ def _failed(message: str) -> JobFailed:
 
 def _expiry_of(row: ChangeRow) -> datetime | None:
     return None if row.change.after is None else parse(row.change.after).expires
-
-
-def _logged(result: RememberResult) -> dict[str, object]:
-    escape = result.error if isinstance(result.error, PathEscape) else None
-    return {
-        "run": RUN_NAME,
-        "via": None if escape is None else str(escape.via),
-        "tool": None if escape is None else escape.tool,
-        "touched_scopes": list(result.touched_scopes),
-        "files": len(result.files_touched),
-        "turns": result.turns,
-        "seconds": round(result.seconds, 3),
-        "policy": result.policy,
-        "enforcement": result.enforcement,
-        "missing_layers": list(result.missing_layers),
-    }

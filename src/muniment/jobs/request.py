@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Final, Literal, NamedTuple
+from dataclasses import asdict, dataclass, field, is_dataclass
+from typing import Any, Final, Literal
 
 from muniment.agent.model import Turn
+from muniment.contract import DreamResult, ForgetResult, KeptEntry, RememberResult, SupersededEntry
 from muniment.errors import InvalidContent, MunimentError, PendingReview
-from muniment.kernel.names import Enforcement, Scope, Trust
+from muniment.kernel.names import Scope, Trust
 from muniment.kernel.path import MAX_MARKS, overlong_run
 from muniment.names import MAX_FACT_BYTES, ContextMode, FenceLayer
-from muniment.store.ledger import Change, Superseded
+from muniment.store.ledger import Change
 
 # -- ending ------------------------------------------------------------------------------------------
 #
 # How a job ends as part of a JSON document.
+
+
+def members(result: object, names: str) -> dict[str, Any]:
+    """Some members of a result, as JSON has them."""
+    return {name: _plain(getattr(result, name)) for name in names.split()}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [_plain(each) for each in value]
+    return asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
 
 
 def ending_json(
@@ -52,8 +64,6 @@ def error_json(error: MunimentError | None) -> dict[str, Any]:
 MAX_TASK_CHARS: Final = 100
 """Characters of a task's id."""
 
-Status = Literal["completed", "dry_run", "failed", "cancelled"]
-
 
 @dataclass(frozen=True, slots=True)
 class RememberRequest:
@@ -82,8 +92,8 @@ class RememberRequest:
     expires: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class RememberResult:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RememberReport(RememberResult):
     """What came of a request.
 
     Attributes:
@@ -93,12 +103,11 @@ class RememberResult:
         enforcement: what held the run's worker; None: it came to none.
         missing_layers: layers of the kernel fence that did not hold it.
         decided_by: `rules`, or the model's name.
-        trust: of what was written, the least of it; below that of the request where a model put it into words
-            of its own. None: nothing was.
+        trust: of what was written, the least of it. None: nothing was.
+        superseded: what no longer holds because of the fact, with the path at which that stands now.
         timeline: what each turn took of the model.
         repeated: the task had committed before; this is what it did then.
         changes: the change-set; of a dry run, what would have been committed.
-        expires: the day on which what was written is no longer told, such as `2026-12-31`; None: it lasts.
         notes: what a person should know, such as where a hand-written index was saved.
         summary: one sentence of ours.
         error: why it failed, with its stable code.
@@ -106,46 +115,30 @@ class RememberResult:
     """
 
     task_id: str
-    status: Status
-    summary: str
-    files_touched: tuple[str, ...]
-    touched_scopes: tuple[Scope, ...]
-    enforcement: Enforcement | None
-    decided_by: str
+    status: Literal["completed", "dry_run", "failed", "cancelled"]
     turns: int
     seconds: float
     policy: str
     missing_layers: tuple[FenceLayer, ...] = ()
-    trust: Trust | None = None
     timeline: tuple[Turn, ...] = ()
     unchanged: bool = False
     repeated: bool = False
     changes: tuple[Change, ...] = ()
-    notes: tuple[str, ...] = ()
+    superseded: tuple[SupersededEntry, ...] = field(init=False)
     error: MunimentError | None = None
     detail: str | None = None
-    expires: str | None = None
 
-    @property
-    def superseded(self) -> dict[str, Superseded]:
-        """What no longer holds because of the fact, by the path at which the fact stands now."""
-        return {each.path: each.superseded for each in self.changes if each.superseded is not None}
+    def __post_init__(self) -> None:
+        """Say of the changes what no longer holds because of them."""
+        gone = ((each.path, each.superseded) for each in self.changes)
+        told = tuple(SupersededEntry(path, was.id) for path, was in gone if was is not None)
+        object.__setattr__(self, "superseded", told)
 
     def as_json(self) -> dict[str, Any]:
         """The document that `remember --json` prints."""
-        document: dict[str, Any] = {
-            "task_id": self.task_id,
-            "status": self.status,
-            "summary": self.summary,
-            "files_touched": list(self.files_touched),
-            "touched_scopes": list(self.touched_scopes),
-            "enforcement": self.enforcement,
-            "missing_layers": list(self.missing_layers),
-            "decided_by": self.decided_by,
-            "trust": self.trust,
-            "turns": self.turns,
-            **ending_json(self.seconds, self.timeline, self.policy, self.error),
-        }
+        names = "task_id status summary files_touched touched_scopes enforcement missing_layers decided_by"
+        document = members(self, f"{names} trust turns")
+        document |= ending_json(self.seconds, self.timeline, self.policy, self.error)
         if self.expires is not None:
             document["expires"] = self.expires
         if self.unchanged:
@@ -153,9 +146,9 @@ class RememberResult:
         if self.repeated:
             document["repeated"] = True
         if self.superseded:
-            document["superseded"] = [{"path": path, "id": each.id} for path, each in self.superseded.items()]
+            document |= members(self, "superseded")
         if self.notes:
-            document["notes"] = list(self.notes)
+            document |= members(self, "notes")
         if self.detail is not None:
             document["detail"] = self.detail
         if self.status == "dry_run":
@@ -178,15 +171,24 @@ def check_content(content: str) -> str:
         raise InvalidContent("there is nothing to remember: the text is empty")
     if "\0" in fact:
         raise InvalidContent("the text holds a NUL character")
-    try:
-        size = len(fact.encode())
-    except UnicodeEncodeError:
-        raise InvalidContent("the text is not valid Unicode: it holds half of a character pair") from None
+    size = bytes_of(fact)
     if size > MAX_FACT_BYTES:
         raise InvalidContent(f"the text has {size} bytes; a fact may have {MAX_FACT_BYTES}")
     if overlong_run(fact) is not None:
         raise InvalidContent(f"the text holds more than {MAX_MARKS} combining marks in a row; leave them out")
     return fact
+
+
+def bytes_of(text: str) -> int:
+    """How many bytes of UTF-8 a text has.
+
+    Raises:
+        InvalidContent: none, since it holds half a character.
+    """
+    try:
+        return len(text.encode())
+    except UnicodeEncodeError:
+        raise InvalidContent("the text is not valid Unicode: it holds half of a character pair") from None
 
 
 # -- forget request ----------------------------------------------------------------------------------
@@ -226,43 +228,19 @@ class ForgetRequest:
     digest: str | None = None
 
 
-class Removed(NamedTuple):
-    """An entry, or an item of one, that went or would go.
-
-    Attributes:
-        topic: the type of the entry, such as `project`; `reference` where it says none.
-        summary: one line that says what it was; what is held back from models is not quoted.
-        path: of the entry, as a logical path.
-        line: where in its file the lines begin that go, from 1; None: all of the file goes.
-        text: those lines as they are, without blank ones around them.
-    """
-
-    topic: str
-    summary: str
-    path: str
-    line: int | None = None
-    text: str | None = None
-
-
-class Spared(NamedTuple):
-    """An entry that was meant and stays, and why."""
-
-    path: str
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class ForgetResult:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForgetReport(ForgetResult):
     """What came of a forget.
 
     Attributes:
         status: only `completed` removed anything, and maybe nothing, where nothing was meant.
         summary: one line for people.
-        removed_entries: what went; of a preview, what would go.
+        removed_entries: what went; of a preview, what would go. What is held back from models is not quoted.
         kept: what was meant and stays.
         near: where nothing was meant, logical paths of entries that share a word with the description, at
             most `SHOWN_PATHS`, the best first.
         touched_scopes: where something went.
+        touched_topics: what that was about.
         decided_by: `rules`, or the model's name.
         notes: what a person should know.
         repeated: the task had committed before; this is what the ledger knows of what it did then.
@@ -273,34 +251,25 @@ class ForgetResult:
 
     task_id: str
     status: Literal["completed", "preview", "failed", "cancelled"]
-    summary: str
     decided_by: str
     policy: str
     turns: int
     seconds: float
     timeline: tuple[Turn, ...]
-    removed_entries: tuple[Removed, ...] = ()
-    kept: tuple[Spared, ...] = ()
-    near: tuple[str, ...] = ()
-    touched_scopes: tuple[Scope, ...] = ()
-    notes: tuple[str, ...] = ()
+    touched_topics: tuple[str, ...] = field(init=False)
     repeated: bool = False
-    digest: str | None = None
     error: MunimentError | None = None
+
+    def __post_init__(self) -> None:
+        """Say of what went what it was about."""
+        topics = {each.topic for each in self.removed_entries} if self.touched_scopes else ()
+        object.__setattr__(self, "touched_topics", tuple(sorted(topics)))
 
     def as_json(self) -> dict[str, Any]:
         """The document that `forget --json` prints."""
+        names = "task_id status summary removed_entries kept near touched_scopes decided_by turns notes"
         return {
-            "task_id": self.task_id,
-            "status": self.status,
-            "summary": self.summary,
-            "removed_entries": [each._asdict() for each in self.removed_entries],
-            "kept": [each._asdict() for each in self.kept],
-            "near": list(self.near),
-            "touched_scopes": list(self.touched_scopes),
-            "decided_by": self.decided_by,
-            "turns": self.turns,
-            "notes": list(self.notes),
+            **members(self, names),
             **({"digest": self.digest} if self.digest is not None else {}),
             **({"repeated": True} if self.repeated else {}),
             **ending_json(self.seconds, self.timeline, self.policy, self.error),
@@ -361,13 +330,9 @@ class Counts:
     left: int = 0
     rejected: int = 0
 
-    def as_json(self) -> dict[str, int]:
-        """By name."""
-        return {name: getattr(self, name) for name in self.__slots__}
-
 
 @dataclass(frozen=True, slots=True)
-class DreamResult:
+class DreamReport:
     """What came of a dream.
 
     Attributes:
@@ -399,29 +364,29 @@ class DreamResult:
     deduped_entries: tuple[str, ...] = ()
     expired_entries: tuple[str, ...] = ()
     alike: tuple[tuple[str, ...], ...] = ()
-    kept: tuple[Spared, ...] = ()
+    kept: tuple[KeptEntry, ...] = ()
     touched_topics: tuple[str, ...] = ()
     touched_scopes: tuple[Scope, ...] = ()
     notes: tuple[str, ...] = ()
     repeated: bool = False
     error: MunimentError | None = None
 
+    @property
+    def told(self) -> DreamResult:
+        """What whoever asked over the wire is told: how many entries went, not which."""
+        return DreamResult(
+            summary=self.summary,
+            touched_topics=self.touched_topics,
+            touched_scopes=self.touched_scopes,
+            deduped_entries=len(self.deduped_entries),
+            rejected=self.counts.rejected,
+        )
+
     def as_json(self) -> dict[str, Any]:
         """The document that `dream --json` prints."""
+        names = "task_id status summary counts deduped_entries expired_entries alike kept touched_topics"
         return {
-            "task_id": self.task_id,
-            "status": self.status,
-            "summary": self.summary,
-            "counts": self.counts.as_json(),
-            "deduped_entries": list(self.deduped_entries),
-            "expired_entries": list(self.expired_entries),
-            "alike": [list(group) for group in self.alike],
-            "kept": [each._asdict() for each in self.kept],
-            "touched_topics": list(self.touched_topics),
-            "touched_scopes": list(self.touched_scopes),
-            "decided_by": self.decided_by,
-            "turns": self.turns,
-            "notes": list(self.notes),
+            **members(self, f"{names} touched_scopes decided_by turns notes"),
             **({"repeated": True} if self.repeated else {}),
             **ending_json(self.seconds, self.timeline, self.policy, self.error),
         }

@@ -11,13 +11,13 @@ A4 It commits at most once, under a task of its own, with the trusts that were s
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Final, Literal
 
 from muniment.cancelling import Cancel
+from muniment.contract import Decided, ReviewShown, Undone
 from muniment.errors import (
     AlreadyUndone,
     Erased,
@@ -36,7 +36,7 @@ from muniment.errors import (
 from muniment.jobs.edit import for_move
 from muniment.jobs.job import ended_as, id_of_task, run_of, status_of, terms_of
 from muniment.jobs.place import Place
-from muniment.jobs.request import error_json
+from muniment.jobs.request import error_json, members
 from muniment.kernel.cancel import Patience
 from muniment.kernel.change import ChangeKind, ChangeSet, FileChange, digest
 from muniment.kernel.names import Scope, Trust
@@ -56,7 +56,6 @@ from muniment.store.ledger import (
     content_before,
     history,
     of_task,
-    root_key,
     undone_by,
     why,
 )
@@ -72,7 +71,7 @@ from muniment.store.review import (
     turn_down,
 )
 from muniment.store.state import State
-from muniment.store.trust import Ruling, trust_at
+from muniment.store.trust import Ruling
 
 # -- history -----------------------------------------------------------------------------------------
 #
@@ -119,12 +118,11 @@ def why_of(place: Place, unsafe_path: str) -> Why:
         ManagedMemoryUnavailable: the state cannot be used.
     """
     path = place.path(unsafe_path)
-    root = place.roots[path.scope]
     try:
-        present = digest(root.root.read_bytes(path))
+        present = digest(place.read(path))
     except NotFound:
         present = None
-    return why(place.state, root_key(place.state, root), path, present, place.policy.trust_of(path.scope))
+    return why(place.state, place.key(path.scope), path, present, place.policy.trust_of(path.scope))
 
 
 def content_of(place: Place, unsafe_path: str, task: str) -> bytes | None:
@@ -137,63 +135,49 @@ def content_of(place: Place, unsafe_path: str, task: str) -> bytes | None:
         ManagedMemoryUnavailable: the state cannot be used.
     """
     path = place.path(unsafe_path)
-    return content_at(place.state, root_key(place.state, place.roots[path.scope]), path, task)
+    return content_at(place.state, place.key(path.scope), path, task)
 
 
 def diff_of(place: Place, unsafe_path: str, task: str) -> tuple[str, ...]:
     """What a task changed in a file, line by line, as a review shows it. Raises as `content_of`."""
     path = place.path(unsafe_path)
-    key = root_key(place.state, place.roots[path.scope])
+    key = place.key(path.scope)
     before = content_before(place.state, key, path, task)
     return tuple(changed_lines(before, content_at(place.state, key, path, task)))
 
 
 # -- review ------------------------------------------------------------------------------------------
 
-WAIT_SECONDS: Final = 60.0
-"""Seconds that a decision waits for the locks of its roots."""
 
-
-@dataclass(frozen=True, slots=True)
-class Shown:
-    """A review as its owner decides about it.
-
-    Attributes:
-        text: canonical; ends with the digest.
-        digest: what an approval of this names.
-    """
-
-    review_id: str
-    text: str
-    digest: str
-
-
-@dataclass(frozen=True, slots=True)
-class Decided:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReviewDecision(Decided):
     """What came of a decision.
 
     Attributes:
         task_id: as which it was committed; None: it was rejected.
         changes: what was committed.
-        notes: what a person should know.
     """
 
-    review_id: str
-    task_id: str | None
-    changes: tuple[Change, ...] = ()
+    status: Literal["approved", "rejected"] = field(init=False)
+    files_touched: tuple[str, ...] = field(init=False)
     touched_scopes: tuple[Scope, ...] = ()
     notes: tuple[str, ...] = ()
+    changes: tuple[Change, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Say which decision it was, and what was written."""
+        object.__setattr__(self, "status", "rejected" if self.task_id is None else "approved")
+        object.__setattr__(self, "files_touched", tuple(each.path for each in self.changes))
 
     def as_json(self) -> dict[str, Any]:
         """The document that `review approve --json` and `review reject --json` print."""
-        return {
-            "review_id": self.review_id,
-            "status": "rejected" if self.task_id is None else "approved",
-            "task_id": self.task_id,
-            "changes": [{"path": change.path, "kind": change.kind} for change in self.changes],
-            "touched_scopes": list(self.touched_scopes),
-            "notes": list(self.notes),
-        }
+        return {**members(self, "review_id status task_id"), **_effect(self)}
+
+
+def _effect(of: ReviewDecision | UndoReport) -> dict[str, Any]:
+    """What was done, in a document."""
+    changes = [{"path": change.path, "kind": change.kind} for change in of.changes]
+    return {"changes": changes, **members(of, "touched_scopes notes")}
 
 
 def waiting(place: Place) -> tuple[Pending, ...]:
@@ -202,7 +186,7 @@ def waiting(place: Place) -> tuple[Pending, ...]:
     return tuple(each for each in pending(place.state) if keys >= set(each.roots.values()))
 
 
-def show(review_id: str, place: Place) -> Shown:
+def show(review_id: str, place: Place) -> ReviewShown:
     """What waits, as it would be approved now.
 
     Raises:
@@ -216,17 +200,17 @@ def show(review_id: str, place: Place) -> Shown:
     def current(path: str) -> bytes | None:
         found = canonicalise(path, place.roots)
         try:
-            return place.roots[found.scope].root.read_bytes(found)
+            return place.read(found)
         except NotFound:
             return None
         except (ToolError, PathEscape) as error:
             return f"(cannot be read: {error.code})\n".encode()
 
     digest = place.policy.digest
-    return Shown(review_id, preview(held, current, digest), held.digest(digest))
+    return ReviewShown(review_id=review_id, text=preview(held, current, digest), digest=held.digest(digest))
 
 
-def approve(review_id: str, digest: str, place: Place, *, cancel: Cancel | None = None) -> Decided:
+def approve(review_id: str, digest: str, place: Place, *, cancel: Cancel | None = None) -> ReviewDecision:
     """Commit a pending change-set (A1 to A4).
 
     Args:
@@ -264,7 +248,7 @@ def approve(review_id: str, digest: str, place: Place, *, cancel: Cancel | None 
         load(state, review_id)  # Asked under the locks: nobody can reject it from here on.
         return Ruling(trusts.get(draft.path) or asked.trust)
 
-    patience = Patience(time.monotonic() + WAIT_SECONDS, cancel)
+    patience = place.patience(cancel)
     terms = replace(terms_of(place, run, patience, trust), reviewed=True)
     try:
         done = commit([held.change_set], terms)
@@ -273,30 +257,41 @@ def approve(review_id: str, digest: str, place: Place, *, cancel: Cancel | None 
         close(state, review_id, "approved", run.at, run.task)
     except ManagedMemoryUnavailable as problem:
         return _approved_all_the_same(state, review_id, run.task, problem)
-    return Decided(review_id, run.task, done.changes, done.touched_scopes, done.notes)
+    return ReviewDecision(
+        review_id=review_id,
+        task_id=run.task,
+        changes=done.changes,
+        touched_scopes=done.touched_scopes,
+        notes=done.notes,
+    )
 
 
 def _approved_all_the_same(
     state: State, review_id: str, task: str, problem: ManagedMemoryUnavailable
-) -> Decided:
+) -> ReviewDecision:
     """What an approval did before something went wrong; raises the problem where that was nothing."""
     kept = of_task(state, task)
     if kept is None:
         raise problem
     notes = (*kept.notes, f"it was written, but then: {problem}")
-    return Decided(review_id, task, kept.known, kept.touched_scopes, notes)
+    return ReviewDecision(
+        review_id=review_id,
+        task_id=task,
+        changes=kept.known,
+        touched_scopes=kept.touched_scopes,
+        notes=notes,
+    )
 
 
-def reject(review_id: str, place: Place, *, cancel: Cancel | None = None) -> Decided:
+def reject(review_id: str, place: Place, *, cancel: Cancel | None = None) -> ReviewDecision:
     """Decide that a change-set is never committed.
 
     Raises:
         NotFound, ReviewClosed, InvalidScope: as `approve`.
         ManagedMemoryUnavailable, DeadlineExceeded, Cancelled: it stays pending.
     """
-    patience = Patience(time.monotonic() + WAIT_SECONDS, cancel)
-    turn_down(place.state, review_id, place.roots, patience, timestamp(datetime.now(UTC)))
-    return Decided(review_id, None)
+    turn_down(place.state, review_id, place.roots, place.patience(cancel), timestamp(datetime.now(UTC)))
+    return ReviewDecision(review_id=review_id)
 
 
 # -- undo --------------------------------------------------------------------------------------------
@@ -313,8 +308,8 @@ DECIDED_BY: Final = "code"
 """What the ledger says where no model and no rule chose anything."""
 
 
-@dataclass(frozen=True, slots=True)
-class UndoResult:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UndoReport(Undone):
     """What came of an undo.
 
     Attributes:
@@ -325,28 +320,23 @@ class UndoResult:
         error: why it failed, with its stable code.
     """
 
-    task_id: str
-    undone: str
     status: Literal["completed", "failed", "cancelled"]
-    changes: tuple[Change, ...] = ()
+    files_touched: tuple[str, ...] = field(init=False)
     touched_scopes: tuple[Scope, ...] = ()
     notes: tuple[str, ...] = ()
+    changes: tuple[Change, ...] = ()
     error: MunimentError | None = None
+
+    def __post_init__(self) -> None:
+        """Say what was written."""
+        object.__setattr__(self, "files_touched", tuple(each.path for each in self.changes))
 
     def as_json(self) -> dict[str, Any]:
         """The document that `undo --json` prints."""
-        return {
-            "task_id": self.task_id,
-            "undone": self.undone,
-            "status": self.status,
-            "changes": [{"path": change.path, "kind": change.kind} for change in self.changes],
-            "touched_scopes": list(self.touched_scopes),
-            "notes": list(self.notes),
-            **error_json(self.error),
-        }
+        return {**members(self, "task_id undone status"), **_effect(self), **error_json(self.error)}
 
 
-def undo(task: str, place: Place, *, trust: Trust = Trust.OWNER, cancel: Cancel | None = None) -> UndoResult:
+def undo(task: str, place: Place, *, trust: Trust = Trust.OWNER, cancel: Cancel | None = None) -> UndoReport:
     """Take back what `task` did; what goes wrong is in the result's `error`, never raised.
 
     Args:
@@ -356,9 +346,9 @@ def undo(task: str, place: Place, *, trust: Trust = Trust.OWNER, cancel: Cancel 
         cancel: ends it early; once the commit has begun to write it runs to its end.
     """
     run = replace(run_of(place, "undo", id_of_task("undo", None), trust, DECIDED_BY), undoes=task)
-    patience = Patience(time.monotonic() + WAIT_SECONDS, cancel)
+    patience = place.patience(cancel)
 
-    def of_event(result: UndoResult) -> dict[str, object]:
+    def of_event(result: UndoReport) -> dict[str, object]:
         # What is no task may be any text.
         undone = None if isinstance(result.error, NotFound) else task
         return {"undone": undone, "files": len(result.changes)}
@@ -366,12 +356,12 @@ def undo(task: str, place: Place, *, trust: Trust = Trust.OWNER, cancel: Cancel 
     return ended_as(
         "undo",
         lambda: _undo(task, run, place, patience),
-        lambda error: UndoResult(run.task, task, status_of(error), error=error),
+        lambda error: UndoReport(task_id=run.task, undone=task, status=status_of(error), error=error),
         of_event,
     )
 
 
-def _undo(task: str, run: Run, place: Place, patience: Patience) -> UndoResult:
+def _undo(task: str, run: Run, place: Place, patience: Patience) -> UndoReport:
     kept = of_task(place.state, task)
     if kept is None:
         raise NotFound(f"no task {printable(task)!r} has changed this memory; see: muniment history")
@@ -398,7 +388,14 @@ def _undo(task: str, run: Run, place: Place, patience: Patience) -> UndoResult:
         remove_emptied(place.roots, made, patience)
     except MunimentError as error:  # It is committed: that empty directories stay does not make it fail.
         notes = (*notes, f"directories that are empty now are still there: {error}")
-    return UndoResult(run.task, task, "completed", done.changes, done.touched_scopes, notes)
+    return UndoReport(
+        task_id=run.task,
+        undone=task,
+        status="completed",
+        changes=done.changes,
+        touched_scopes=done.touched_scopes,
+        notes=notes,
+    )
 
 
 def _scopes(kept: CommitRow, place: Place) -> list[Scope]:
@@ -441,7 +438,7 @@ def _change_set(changes: Sequence[ChangeRow], scopes: Sequence[Scope], place: Pl
 
 def _is_as_left(place: Place, path: CanonicalPath, left: bytes | None) -> bool:
     try:
-        return place.roots[path.scope].root.read_bytes(path) == left
+        return place.read(path) == left
     except NotFound:
         return left is None
     except (ToolError, PathEscape):
@@ -450,9 +447,6 @@ def _is_as_left(place: Place, path: CanonicalPath, left: bytes | None) -> bool:
 
 def _trust_of(draft: FileChange, place: Place) -> Trust:
     """The trust of bytes that come back (U1)."""
-    scope = draft.path.scope
     if draft.after is None:
-        return place.policy.trust_of(scope)
-    return trust_at(
-        place.state, root_key(place.state, place.roots[scope]), draft.path, draft.after, place.policy
-    )
+        return place.policy.trust_of(draft.path.scope)
+    return place.trust_at(draft.path, draft.after)

@@ -29,13 +29,13 @@ from muniment.lab.explain import consult
 from muniment.policy.automaton import (
     MAX_WORK,
     All,
+    AskedOnce,
     FoundPath,
-    Kept,
     Language,
     Not,
     Nothing,
-    Outcome,
     Patterns,
+    SearchOutcome,
     Steps,
     Undecided,
     letters_for,
@@ -77,6 +77,9 @@ class PathSet:
         return PathSet(Not(self.language), lambda path: not self.holds(path))
 
 
+_ByPatterns = AskedOnce[frozenset[str], Language]
+
+
 class Prover:
     """Automata of some policies.
 
@@ -100,20 +103,21 @@ class Prover:
         trees = {*trees, *(path for layer in layers for rule in layer.deny for path in rule.paths)}
         letters, budget = letters_for(sorted(exact), sorted(trees)), Steps(work)
         self._letters, self._budget = letters, budget
-        self._exact = Kept[frozenset[str], Language](lambda paths: Patterns.exact(paths, letters, budget))
-        self._tree = Kept[frozenset[str], Language](lambda paths: Patterns.tree(paths, letters, budget))
-        self._all, self._not = Kept[tuple[Language, ...], Language](All), Kept[Language, Language](Not)
-        self._judges = Kept(Judge)
+        self._exact = _ByPatterns(lambda paths: Patterns.exact(paths, letters, budget))
+        self._tree = _ByPatterns(lambda paths: Patterns.tree(paths, letters, budget))
+        self._all = AskedOnce[tuple[Language, ...], Language](All)
+        self._not = AskedOnce[Language, Language](Not)
+        self._judges = AskedOnce(Judge)
 
     def exact(self, paths: Iterable[str]) -> PathSet:
         """The files that one of the patterns matches, as in allow rules."""
         patterns = frozenset(paths)
-        return PathSet(self._exact[patterns], AllowPatterns(patterns).match)
+        return PathSet(self._exact[patterns], AllowPatterns(sorted(patterns)).match)
 
     def tree(self, paths: Iterable[str]) -> PathSet:
         """The files that one of the patterns covers, as in deny rules."""
         patterns = frozenset(paths)
-        matcher = DenyPatterns(patterns)
+        matcher = DenyPatterns(sorted(patterns))
         return PathSet(self._tree[patterns], lambda path: matcher.match(path.text, fold(path.text)))
 
     def asked(self, layers: Iterable[Layer], act: Act) -> PathSet:
@@ -132,17 +136,22 @@ class Prover:
         language = self._all[asked.language, self._not[denied.language]]
         return PathSet(language, lambda path: grants(act, path, self._judges[policy]))
 
-    def find(self, scopes: Collection[Scope], *sets: PathSet) -> Outcome:
+    def find(self, scopes: Collection[Scope], *sets: PathSet) -> SearchOutcome:
         """The shortest path in these scopes that is in all of these sets, or that there is none.
 
         Whatever path the automata lead to, each set is asked about it as the kernel decides.
         """
-        language = All(each.language for each in sets)
-        return shortest(language, self._letters, scopes, self._budget, partial(_are_in, sets))
+        return self._search(scopes, sets, partial(_are_in, sets))
 
     def is_empty(self, scopes: Collection[Scope], *sets: PathSet) -> bool:
-        """Whether it is proved that there is none."""
-        return isinstance(self.find(scopes, *sets), Nothing)
+        """Whether it is proved that there is none; no path is believed in, so none need be confirmed."""
+        return isinstance(self._search(scopes, sets, lambda _path: True), Nothing)
+
+    def _search(
+        self, scopes: Collection[Scope], sets: Iterable[PathSet], confirms: Callable[[CanonicalPath], bool]
+    ) -> SearchOutcome:
+        language = All(each.language for each in sets)
+        return shortest(language, self._letters, scopes, self._budget, confirms)
 
 
 def _are_in(sets: Iterable[PathSet], path: CanonicalPath) -> bool:
@@ -159,12 +168,10 @@ def _paths(rules: Iterable[Rule], verbs: Collection[Verb]) -> list[str]:
 #
 # A file of invariants is TOML, `schema = "muniment-invariants/1"`, with tables of four kinds:
 #
-#     [[never]]    id, verbs, paths   none of the verbs is granted on what the patterns cover, as deny rules
-#     do
-#     [[only]]     id, verbs, paths   none is granted on anything but what they match, as allow rules do
-#     [[implies]]  id, verbs, then    where one of `verbs` is granted, each of `then` is as well
-#     [[apart]]    id, one, other     not both are granted: each is { verbs, paths }, matched as by allow
-#     rules
+#     [[never]]    id, verbs, paths  none of the verbs is granted on what the patterns cover, as deny rules do
+#     [[only]]     id, verbs, paths  none is granted on anything but what they match, as allow rules do
+#     [[implies]]  id, verbs, then   where one of `verbs` is granted, each of `then` is as well
+#     [[apart]]    id, one, other    not both are granted: each is { verbs, paths }, matched as by allow rules
 #
 # `verbs` are those of policies, `removal` (what code may take away) or `*` for all. Each may have a `why`.
 #
@@ -363,10 +370,9 @@ def _acts(verbs: tuple[str, ...]) -> list[Act]:
 # deny rule dropped, an allow pattern widened, a number of a quota doubled. A mutant is
 #
 #     caught      an inline test of the file fails on it
-#     equivalent  it is proved to grant nothing more: other rules, a parent, or the name grammar hold the
-#     same
+#     equivalent  it is proved to grant nothing more: other rules, a parent, or the name grammar hold the same
 #     survived    neither; a path shows what the tests do not see, and a test made of it would catch the
-#     mutant
+#                 mutant
 #     undecided   neither, and the prover gave up
 #
 # Only the file's own rules are mutated: those of its parents are for their own tests. A quota bounds what
@@ -493,14 +499,14 @@ class _MutantTrial:
                 return replace(mutant, status="caught", test=number)
         return None
 
-    def _gained(self, mutated: Policy) -> Iterator[tuple[Act, Outcome]]:
+    def _gained(self, mutated: Policy) -> Iterator[tuple[Act, SearchOutcome]]:
         """What a mutant grants that the policy does not, by act."""
         prover = Prover([self._policy, mutated], exact=[*_CREATABLE, *_NOT_CREATABLE])
         for act in ACTS:
             sets = (*_granted(prover, mutated, act), ~prover.grant(self._policy, act))
             yield act, prover.find(mutated.scopes, *sets)
 
-    def _bounded(self, quota: Quota, field: str) -> Iterator[tuple[Act, Outcome]]:
+    def _bounded(self, quota: Quota, field: str) -> Iterator[tuple[Act, SearchOutcome]]:
         """What may be written that this number bounds, and none of another quota as tightly, by act."""
         others = [
             path
@@ -514,7 +520,7 @@ class _MutantTrial:
             yield act, prover.find(self._policy.scopes, *sets)
 
 
-def _told(mutant: Mutant, outcomes: Iterator[tuple[Act, Outcome]]) -> Mutant:
+def _told(mutant: Mutant, outcomes: Iterator[tuple[Act, SearchOutcome]]) -> Mutant:
     """The mutant, by the first path that was found."""
     for act, outcome in outcomes:
         if isinstance(outcome, FoundPath):
@@ -602,11 +608,9 @@ def changed_terms(old: Policy, new: Policy) -> Iterator[TermChange]:
 #
 # What one policy grants that another does not, each time with the shortest path that shows it.
 #
-#     1. For every act: is there a path that the one grants and the other does not? If there is none, that
-#        is
+#     1. For every act: is there a path that the one grants and the other does not? If there is none, that is
 #        proved (`search`). If there is, the shortest one is shown, with the rule that makes the difference,
-#        and
-#        what that pattern accounts for is left out of the next search, until nothing is left.
+#        and what that pattern accounts for is left out of the next search, until nothing is left.
 #     2. Every quota of the other is kept: one of the one covers at least its files, with no larger number.
 #     3. Every other term is at least as strict (`terms`).
 #
@@ -745,7 +749,7 @@ class _Comparison:
                 if isinstance(outcome, FoundPath):
                     yield outcome.path, Cause("scope", "", scope, "")
 
-    def _note(self, outcome: Outcome, acts: tuple[Act, ...]) -> None:
+    def _note(self, outcome: SearchOutcome, acts: tuple[Act, ...]) -> None:
         if isinstance(outcome, Undecided):
             self.unknown.append(f"{', '.join(acts)}: {outcome.why}")
 

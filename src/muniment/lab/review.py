@@ -7,6 +7,7 @@ from ast import literal_eval
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
@@ -132,6 +133,13 @@ TEAM: Final = Scope("team")
 """The scope of a person, and the one that others read: see W804."""
 
 
+_Place = tuple[str, str | None, *tuple[str, ...]]
+"""A kind of table, which one where there are several, and a pattern of it or a key."""
+
+_Remark = tuple[str, str, str, _Place]
+"""The code of a finding, the problem, what to do, and where."""
+
+
 class PolicyReview:
     """One policy with its files."""
 
@@ -145,30 +153,25 @@ class PolicyReview:
 
     def findings(self) -> Iterator[LintFinding]:
         """All but errors of loading."""
-        yield from self._allows()
-        yield from self._denies()
-        yield from self._untested()
-        if self._others:
-            yield from self._wider_than_parents()
-        yield from self._risks()
+        wider = self._wider_than_parents() if self._others else ()
+        for remark in chain(self._allows(), self._denies(), self._untested(), wider, self._risks()):
+            yield self._found(*remark)
 
-    def _allows(self) -> Iterator[LintFinding]:
+    def _allows(self) -> Iterator[_Remark]:
         """W301, W302."""
         for rule in self._own.allow:
             empty = [path for path in rule.paths if self._is_empty(self._prover.exact([path]))]
             for path in empty:
-                yield self._found(
-                    ("W301", "matches no path that the name grammar allows", "remove or correct the pattern"),
-                    ("allow", rule.id, path),
-                )
+                problem = "matches no path that the name grammar allows"
+                yield "W301", problem, "remove or correct the pattern", ("allow", rule.id, path)
             asked = self._prover.exact(rule.paths)
             if len(empty) < len(rule.paths) and all(
                 self._is_empty(asked, self._prover.grant(self._policy, verb)) for verb in rule.verbs
             ):
                 problem = "grants nothing: every path of it is denied, or not granted by a parent"
-                yield self._found(("W302", problem, "remove the rule, or what denies it"), ("allow", rule.id))
+                yield "W302", problem, "remove the rule, or what denies it", ("allow", rule.id)
 
-    def _denies(self) -> Iterator[LintFinding]:
+    def _denies(self) -> Iterator[_Remark]:
         """W303, W304."""
         for rule in self._own.deny:
             for path in rule.paths:
@@ -178,10 +181,10 @@ class PolicyReview:
                 tree = self._prover.tree([path])
                 if all(self._is_empty(tree, each) for each in asked):
                     problem = "denies only what nothing grants"
-                    yield self._found(("W304", problem, "keep it as a safeguard, or remove it"), place)
+                    yield "W304", problem, "keep it as a safeguard, or remove it", place
                 elif all(self._is_empty(tree, ~self._covered(verb, rule, path)) for verb in rule.verbs):
                     problem = "denies only what other patterns deny"
-                    yield self._found(("W303", problem, "remove it, or what covers it, but not both"), place)
+                    yield "W303", problem, "remove it, or what covers it, but not both", place
 
     def _covered(self, verb: Verb, rule: Rule, path: str) -> PathSet:
         """What every pattern denies but this one of this rule; another rule may have the same one."""
@@ -194,7 +197,7 @@ class PolicyReview:
             if other is not rule or each != path
         )
 
-    def _untested(self) -> Iterator[LintFinding]:
+    def _untested(self) -> Iterator[_Remark]:
         """I501: no inline test asks about a path that the rule matches."""
         reached = {
             (each.kind, each.rule)
@@ -206,17 +209,16 @@ class PolicyReview:
             for rule in rules:
                 if (kind, rule.id) not in reached:
                     fix = "add a [[test]] with a path that it matches"
-                    yield self._found(("I501", "is reached by no inline test", fix), (kind, rule.id))
+                    yield "I501", "is reached by no inline test", fix, (kind, rule.id)
 
-    def _wider_than_parents(self) -> Iterator[LintFinding]:
+    def _wider_than_parents(self) -> Iterator[_Remark]:
         """E601: rules, scopes, quotas and terms that ask for more than the meet leaves."""
         yield from self._wider_rules()
         yield from self._wider_scopes()
         for kind, name, key, holds in (*self._larger_quotas(), *self._looser_terms()):
-            problem = f"is looser than a parent has it; {holds} holds"
-            yield self._found(("E601", problem, _AS_STRICT), (kind, name, key))
+            yield "E601", f"is looser than a parent has it; {holds} holds", _AS_STRICT, (kind, name, key)
 
-    def _wider_rules(self) -> Iterator[LintFinding]:
+    def _wider_rules(self) -> Iterator[_Remark]:
         for rule in self._own.allow:
             for verb in rule.verbs:
                 sets = (self._prover.exact(rule.paths), ~self._prover.asked(self._others, verb))
@@ -224,23 +226,22 @@ class PolicyReview:
                 if path is not None:
                     problem = f"asks for {verb} on {path.text}, which a parent does not grant"
                     fix = "ask for no more than the parents, or extend another policy"
-                    yield self._found(("E601", problem, fix), ("allow", rule.id))
+                    yield "E601", problem, fix, ("allow", rule.id)
                     break
 
-    def _wider_scopes(self) -> Iterator[LintFinding]:
+    def _wider_scopes(self) -> Iterator[_Remark]:
         effective = {terms.name: terms for terms in self._policy.scope_terms}
         for name, asked in (self._file.tables.scopes or {}).items():
             place = ("scopes", None, name)
             terms = effective.get(Scope(name))
             if terms is None:
-                problem = f"declares the scope {name!r}, which a parent does not"
-                yield self._found(("E601", problem, "remove it"), place)
+                yield "E601", f"declares the scope {name!r}, which a parent does not", "remove it", place
                 continue
             for key in sorted(asked.model_fields_set):
                 own, holds = getattr(asked, key), getattr(terms, key)
                 if own != holds:
                     problem = f"asks for {key} = {str(own)!r}; a parent has {str(holds)!r}, which holds"
-                    yield self._found(("E601", problem, _AS_STRICT), place)
+                    yield "E601", problem, _AS_STRICT, place
 
     def _larger_quotas(self) -> Iterator[tuple[str, str, str, int]]:
         """Kind, id and key of each number that binds less than a parent's, and the one that holds."""
@@ -265,12 +266,12 @@ class PolicyReview:
                 if asked != holds:
                     yield table, None, key, holds
 
-    def _risks(self) -> Iterator[LintFinding]:
+    def _risks(self) -> Iterator[_Remark]:
         """W8xx: of the effective policy."""
         policy = self._policy
         if (path := self._granted(Verb.DELETE, policy.scopes)) is not None:
             problem = f"the model may delete {path.text}"
-            yield self._found(("W801", problem, "let code remove: forget, dream"), ("allow", None))
+            yield "W801", problem, "let code remove: forget, dream", ("allow", None)
         for code, is_risky, table, key, problem, fix in (
             ("W802", policy.confinement.require is Enforcement.NONE, "confinement", "require",
              "the tools may run in the broker's own process", 'require = "partial" or "full"'),
@@ -284,10 +285,10 @@ class PolicyReview:
              "a run that tried to escape goes on, and is committed", '"abort"'),
         ):  # fmt: skip
             if is_risky:
-                yield self._found((code, problem, fix), (table, None, key))
+                yield code, problem, fix, (table, None, key)
         yield from self._leaks_to_team()
 
-    def _leaks_to_team(self) -> Iterator[LintFinding]:
+    def _leaks_to_team(self) -> Iterator[_Remark]:
         """W804."""
         if not {TEAM, USER} <= set(self._policy.scopes):
             return
@@ -296,7 +297,7 @@ class PolicyReview:
         written = next((path for path in writes if path is not None), None)
         if reads is not None and written is not None:
             problem = f"one run may read {reads.text} and write {written.text}, which others read"
-            yield self._found(("W804", problem, "split it into two policies"), ("scopes", None, TEAM))
+            yield "W804", problem, "split it into two policies", ("scopes", None, TEAM)
 
     def _granted(self, verb: Verb, scopes: Collection[Scope]) -> CanonicalPath | None:
         """The shortest path on which the policy grants the verb."""
@@ -309,11 +310,8 @@ class PolicyReview:
     def _is_empty(self, *sets: PathSet) -> bool:
         return self._prover.is_empty(self._policy.scopes, *sets)
 
-    def _found(
-        self, said: tuple[str, str, str], place: tuple[str, str | None, *tuple[str, ...]]
-    ) -> LintFinding:
+    def _found(self, code: str, problem: str, fix: str, place: _Place) -> LintFinding:
         """A finding on a rule, a pattern of it, or a key."""
-        code, problem, fix = said
         kind, name, *rest = place
         named = f"{kind}[{name}]" if name else ".".join([kind, *rest])
         is_pattern = name is not None and kind != "quota" and bool(rest)
@@ -338,10 +336,8 @@ def _plain(value: object) -> str:
 # What is wrong with a policy file, or looks so: all of it, with the line and what to write instead.
 #
 #     E1xx E2xx E4xx   as `load`: the file does not load; here every complaint of the first stage that has
-#     any,
-#                      but of a parent only the first
-#     E601  the file asks for more than its parents grant; the meet makes it harmless, and the file is
-#     misread
+#                      any, but of a parent only the first
+#     E601  the file asks for more than its parents grant; the meet makes it harmless, and it is misread
 #     W301  an allow pattern that matches no path          W302  an allow rule all of which is denied
 #     W303  a deny pattern that others cover               W304  a deny pattern where nothing is granted
 #     I501  a rule that no inline test reaches

@@ -45,12 +45,10 @@ from muniment.kernel.path import (
 # as written, folded, and with the case of single characters folded.
 #
 # Contract:
-#     A1  Each character that the name grammar lets through is covered by exactly one letter, which sees it
-#     in
+#     A1  Each character that the name grammar lets through is covered by exactly one letter, which sees it in
 #         all three forms as the patterns do. So a path is a sequence of letters, and what holds for all of
 #         those holds for all paths.
-#     A2  That folding a path is folding its characters one by one is a rule of the name grammar (G2), not
-#     an
+#     A2  That folding a path is folding its characters one by one is a rule of the name grammar (G2), not an
 #         assumption.
 #
 # What does not hold: that every sequence of letters is a canonical path. It may be too long, be a device of
@@ -88,13 +86,10 @@ class Letter:
     single: str
 
 
-@dataclass(frozen=True, slots=True)
-class NamedCharacters:
-    """The characters that patterns name, in each of the three forms of a path."""
+_Named = tuple[frozenset[str], frozenset[str], frozenset[str]]
+"""The characters that patterns name, in each of the three forms of a path."""
 
-    written: frozenset[str]
-    folded: frozenset[str]
-    single: frozenset[str]
+_SLASH: Final = Letter("/", "/", "/", "/")
 
 
 def letters_for(exact: Iterable[str], trees: Iterable[str]) -> tuple[Letter, ...]:
@@ -108,10 +103,8 @@ def letters_for(exact: Iterable[str], trees: Iterable[str]) -> tuple[Letter, ...
     """
     exact, trees = tuple(exact), tuple(trees)
     wild = [pattern for pattern in trees if "?" in pattern]
-    named = NamedCharacters(
-        _characters([*exact, *wild]), _characters(map(fold, trees)), _characters(map(fold_single, wild))
-    )
-    return _letters(named)
+    folded, single = _characters(map(fold, trees)), _characters(map(fold_single, wild))
+    return _letters((_characters([*exact, *wild]), folded, single))
 
 
 def plain_letters_for(tree: str) -> tuple[Letter, ...]:
@@ -119,21 +112,19 @@ def plain_letters_for(tree: str) -> tuple[Letter, ...]:
 
     They do not cover every character (A1), so they can show a path and prove nothing.
     """
-    folded = fold(tree)
-    named = NamedCharacters(_characters([tree]), _characters([folded]), _characters([fold_single(tree)]))
-    spelled = sorted(named.folded)
-    letters = (_letter(char, named) for char in (_filler(spelled), *spelled))
-    return (*letters, Letter("/", "/", "/", "/"))
+    named = (_characters([tree]), _characters([fold(tree)]), _characters([fold_single(tree)]))
+    spelled = sorted(named[1])
+    return (*(_letter(char, named) for char in (_filler(spelled), *spelled)), _SLASH)
 
 
 @lru_cache(maxsize=16)
-def _letters(named: NamedCharacters) -> tuple[Letter, ...]:
-    spelled = sorted(char for char in named.written | named.folded | named.single if char != OTHER)
+def _letters(named: _Named) -> tuple[Letter, ...]:
+    spelled = sorted(char for char in frozenset().union(*named) if char != OTHER)
     found = sorted((_letter(char, named) for char in (*spelled, *cased_characters())), key=_plainness)
     by_look: dict[tuple[str, str, str], Letter] = {}
     for letter in (_letter(_filler(spelled), named), *found):
         by_look.setdefault((letter.written, letter.folded, letter.single), letter)
-    return (*by_look.values(), Letter("/", "/", "/", "/"))
+    return (*by_look.values(), _SLASH)
 
 
 def _filler(named: Collection[str]) -> str:
@@ -146,12 +137,10 @@ def _filler(named: Collection[str]) -> str:
     return next(char for char in chain(ordinary, ideographs) if char not in named)
 
 
-def _letter(char: str, named: NamedCharacters) -> Letter:
-    def seen(text: str, names: frozenset[str]) -> str:
-        return "".join(each if each in names else OTHER for each in text)
-
+def _letter(char: str, named: _Named) -> Letter:
+    forms = zip((char, fold(char), fold_single(char)), named, strict=True)
     return Letter(
-        char, seen(char, named.written), seen(fold(char), named.folded), seen(fold_single(char), named.single)
+        char, *("".join(each if each in names else OTHER for each in text) for text, names in forms)
     )
 
 
@@ -183,7 +172,7 @@ _Asked = TypeVar("_Asked")
 _Answer = TypeVar("_Answer")
 
 
-class Kept(dict[_Asked, _Answer]):
+class AskedOnce(dict[_Asked, _Answer]):
     """What `make` answers, asked once for each key."""
 
     def __init__(self, make: Callable[[_Asked], _Answer]) -> None:
@@ -242,8 +231,8 @@ class _Built(Language, Generic[_Content]):
 
     def __init__(self, nowhere: _Content) -> None:
         self._contents = [nowhere, nowhere]  # Those of `NEVER` and `ALWAYS` say nothing.
-        self._numbers = Kept(self._new_number)
-        self._steps, self._telling = Kept(self._first_step), Kept(self._first_telling)
+        self._numbers = AskedOnce(self._new_number)
+        self._steps, self._telling = AskedOnce(self._first_step), AskedOnce(self._first_telling)
 
     def step(self, state: int, letter: int) -> int:
         """One letter."""
@@ -296,7 +285,7 @@ class Patterns(_Built[frozenset[int]]):
         super().__init__(frozenset())
         self._letters, self._budget = letters, budget
         self._nodes: list[_Node] = []
-        self._moves, self._letters_with = Kept(self._read), Kept(self._seen_as)
+        self._moves, self._letters_with = AskedOnce(self._read), AskedOnce(self._seen_as)
         self._long = frozenset(at for at, letter in enumerate(letters) if len(letter.folded) > 1)
         self.start = NEVER
 
@@ -479,8 +468,7 @@ def _swapped(state: int) -> int:
 # Contract:
 #     S1  `Nothing` means: no canonical path is in the set.
 #     S2  A path that is returned was confirmed by the caller, who asks the real decision; no other path of
-#     the
-#         set is shorter, in characters, unless `Found.is_shortest` is false.
+#         the set is shorter, in characters, unless `Found.is_shortest` is false.
 #     S3  Whatever costs too much, or cannot be confirmed, is `Undecided`.
 #
 # What of the name grammar is searched: scopes, and segments that are neither empty nor begin with a space
@@ -512,9 +500,7 @@ class FoundPath:
 
 @dataclass(frozen=True, slots=True)
 class Nothing:
-    """The set holds no canonical path. `states` were looked at."""
-
-    states: int
+    """The set holds no canonical path."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -524,7 +510,7 @@ class Undecided:
     why: str
 
 
-Outcome = FoundPath | Nothing | Undecided
+SearchOutcome = FoundPath | Nothing | Undecided
 
 _Visit = tuple[int, int, int, int]
 """State of the language, of the segment, depth, and the last letter (both 0 where they are not looked at)."""
@@ -536,7 +522,7 @@ def shortest(
     scopes: Collection[Scope],
     budget: Steps,
     confirms: Callable[[CanonicalPath], bool],
-) -> Outcome:
+) -> SearchOutcome:
     """Search the language for its shortest canonical path.
 
     Args:
@@ -576,7 +562,7 @@ class _Search:
         self._unconfirmed = 0
         self._slash = len(letters) - 1
 
-    def run(self, scopes: Collection[Scope]) -> Outcome:
+    def run(self, scopes: Collection[Scope]) -> SearchOutcome:
         """Level by level; a scope joins when paths of its length are looked at."""
         waiting = sorted(scopes, key=lambda scope: (-len(scope), scope))
         level: list[_Visit] = []
@@ -594,7 +580,7 @@ class _Search:
             length += 1
         if self._unconfirmed:
             return Undecided("every path that was found is outside the name grammar in a way not looked at")
-        return Nothing(len(self._reached))
+        return Nothing()
 
     def _enter(self, scope: Scope) -> list[_Visit]:
         state = self._language.start

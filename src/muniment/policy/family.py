@@ -26,6 +26,7 @@ import stat
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property, partial
 from importlib import resources
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -55,29 +56,41 @@ Lookup = Callable[[str], str]
 """From the name of a policy to the text of its file; raises PolicyInvalid if there is none."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class PolicyText:
     """One file of a family.
 
     Attributes:
-        name: what it calls itself; no other file of the family does.
         where: what to call it in messages: the name or path that it was asked by.
-        path: where it was found, absolute; None for a text that was handed over.
+        text: its content.
+        identity: of the file, by device and inode; of a text that was handed over, its name.
+        path: where it was found, absolute; None for a text.
         folder: in which it really stood when it was read; likewise.
         linked: its device and inode where the file has further names.
-        text: its content.
-        tables: the content as a value.
         is_shipped: it came with the program.
     """
 
-    name: str
     where: str
-    path: Path | None
     text: str
-    tables: PolicyFile
+    identity: object
+    path: Path | None = None
     folder: Path | None = None
     linked: tuple[int, int] | None = None
     is_shipped: bool = False
+
+    @cached_property
+    def tables(self) -> PolicyFile:
+        """The content as a value.
+
+        Raises:
+            PolicyInvalid: nobody understands it; never of a file of a `Member`.
+        """
+        return read_tables(parse_toml(self.text, self.where), self.where, self.text)
+
+    @property
+    def name(self) -> str:
+        """What it calls itself; no other file of the family does."""
+        return self.tables.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +118,7 @@ class Member:
 
 def read_family(name_or_path: str, policies_dir: Path | None) -> Member:
     """The family of a policy that a person names; see `load.load_files`."""
-    find = _Folders(policies_dir).find
+    find = partial(_find, policies_dir)
     found = find(name_or_path, None)
     if found is None and is_path(name_or_path):
         raise PolicyInvalid("E100", printable(name_or_path), "there is no such file")
@@ -118,10 +131,10 @@ def read_family(name_or_path: str, policies_dir: Path | None) -> Member:
 def read_texts(text: str, where: str, lookup: Lookup) -> Member:
     """The family of a policy that is no file; its parents are named, and `lookup` has their texts."""
 
-    def find(entry: str, _folder: Path | None) -> _Found | None:
-        return None if is_path(entry) else _Found(entry, lookup(entry), entry)
+    def find(entry: str, _folder: Path | None) -> PolicyText | None:
+        return None if is_path(entry) else PolicyText(entry, lookup(entry), entry)
 
-    return _Reading(find).member(_Found(where, text, None), None, ())
+    return _Reading(find).member(PolicyText(where, text, None), None, ())
 
 
 _FLAGS: Final = os.O_RDONLY | sum(
@@ -179,66 +192,39 @@ def shipped_folder() -> Path:
     return Path(str(resources.files("muniment") / "policies"))
 
 
-@dataclass(frozen=True, slots=True)
-class _Found:
-    """A text before anybody looked into it.
-
-    Attributes:
-        identity: of the file, by device and inode; of a text, its name.
-        folder, linked: see `PolicyText`.
-    """
-
-    where: str
-    text: str
-    identity: object
-    path: Path | None = None
-    folder: Path | None = None
-    linked: tuple[int, int] | None = None
-    is_shipped: bool = False
-
-
-_Find = Callable[[str, Path | None], _Found | None]
-"""From an entry and the folder of the file that it stands in to what it names; None if there is nothing."""
-
-
-class _Folders:
-    """Where policies are sought."""
-
-    def __init__(self, policies_dir: Path | None) -> None:
-        self._policies_dir = policies_dir
-
-    def find(self, entry: str, folder: Path | None) -> _Found | None:
-        if is_path(entry):
-            path = (folder or Path()) / entry
-            return _found(path, printable(str(path if folder else entry)))
-        if POLICY_NAME.fullmatch(entry) is None:
-            raise PolicyInvalid("E111", printable(entry), "a policy name is made of a-z, 0-9, `-` and `_`")
-        places = [place for place in (shipped_folder(), folder, self._policies_dir) if place is not None]
-        found = [each for place in places if (each := _found(place / f"{entry}.toml", entry)) is not None]
-        for each in found[1:]:
-            if each.text != found[0].text:
-                problem = f"{found[0].path} and {each.path} are two policies of one name; rename one"
-                raise PolicyInvalid("E124", entry, problem)
-        return found[0] if found else None
+def _find(policies_dir: Path | None, entry: str, folder: Path | None) -> PolicyText | None:
+    """What an entry names that stands in a file of this folder, or on a command line; None: nothing."""
+    if is_path(entry):
+        path = (folder or Path()) / entry
+        return _found(path, printable(str(path if folder else entry)))
+    if POLICY_NAME.fullmatch(entry) is None:
+        raise PolicyInvalid("E111", printable(entry), "a policy name is made of a-z, 0-9, `-` and `_`")
+    places = [place for place in (shipped_folder(), folder, policies_dir) if place is not None]
+    found = [each for place in places if (each := _found(place / f"{entry}.toml", entry)) is not None]
+    for each in found[1:]:
+        if each.text != found[0].text:
+            problem = f"{found[0].path} and {each.path} are two policies of one name; rename one"
+            raise PolicyInvalid("E124", entry, problem)
+    return found[0] if found else None
 
 
 class _Reading:
     """One load: each file is understood once."""
 
-    def __init__(self, find: _Find) -> None:
+    def __init__(self, find: Callable[[str, Path | None], PolicyText | None]) -> None:
         self._find = find
         self._names: dict[str, object] = {}
         self._known: dict[object, Member] = {}
 
-    def member(self, found: _Found, asked: str | None, line: tuple[tuple[str, object], ...]) -> Member:
+    def member(self, found: PolicyText, asked: str | None, line: tuple[PolicyText, ...]) -> Member:
         """What was found, with its parents.
 
         Args:
-            found: the file.
+            found: the file, into which nobody looked yet.
             asked: the name by which; None for a path.
-            line: name and identity of the files that led here.
+            line: the files that led here.
         """
-        if found.identity in [identity for _, identity in line]:
+        if found.identity in [file.identity for file in line]:
             raise PolicyInvalid("E121", found.where, f"extends itself{_by_way_of(line)}")
         if len(line) >= MAX_GENERATIONS:
             raise _too_remote(found, line)
@@ -255,27 +241,17 @@ class _Reading:
             raise _too_remote(found, line)
         return member
 
-    def _read(self, found: _Found, key: object, line: tuple[tuple[str, object], ...]) -> Member:
-        tables = read_tables(parse_toml(found.text, found.where), found.where, found.text)
-        if self._names.setdefault(tables.name, key) != key:
-            problem = f"another file of the family calls itself {tables.name!r} too; rename one"
-            raise PolicyInvalid("E124", found.where, problem + _via(line))
-        file = PolicyText(
-            tables.name,
-            found.where,
-            found.path,
-            found.text,
-            tables,
-            found.folder,
-            found.linked,
-            found.is_shipped,
-        )
-        descent = (*line, (file.name, found.identity))
-        parents = tuple(self._parent(entry, file, descent) for entry in tables.extends)
+    def _read(self, file: PolicyText, key: object, line: tuple[PolicyText, ...]) -> Member:
+        if self._names.setdefault(file.name, key) != key:
+            problem = f"another file of the family calls itself {file.name!r} too; rename one"
+            raise PolicyInvalid("E124", file.where, problem + _via(line))
+        parents = tuple(self._parent(entry, (*line, file)) for entry in file.tables.extends)
         return Member(file, parents, 1 + max((parent.generations for parent in parents), default=0))
 
-    def _parent(self, entry: str, child: PolicyText, line: tuple[tuple[str, object], ...]) -> Member:
-        if entry in [name for name, _ in line]:
+    def _parent(self, entry: str, line: tuple[PolicyText, ...]) -> Member:
+        """What the last file of a line extends by this entry."""
+        child = line[-1]
+        if entry in [file.name for file in line]:
             raise PolicyInvalid("E121", entry, f"extends itself{_by_way_of(line)}")
         try:
             found = self._find(entry, child.folder)
@@ -318,7 +294,7 @@ def refuse_long_keys(text: str) -> None:
         raise ValueError(f"a key has more than {MAX_KEY_PARTS} parts (at line {line}, column 1)")
 
 
-def _found(path: Path, where: str) -> _Found | None:
+def _found(path: Path, where: str) -> PolicyText | None:
     read = read_text(path)
     if read is None:
         return None
@@ -326,20 +302,20 @@ def _found(path: Path, where: str) -> _Found | None:
     is_shipped = read.folder == Path(os.path.realpath(shipped_folder()))
     # A package manager may have linked what it installs; that is nobody's to write.
     linked = identity if read.status.st_nlink > 1 and not is_shipped else None
-    return _Found(where, read.text, identity, path.absolute(), read.folder, linked, is_shipped)
+    return PolicyText(where, read.text, identity, path.absolute(), read.folder, linked, is_shipped)
 
 
-def _too_remote(found: _Found, line: tuple[tuple[str, object], ...]) -> PolicyInvalid:
+def _too_remote(found: PolicyText, line: tuple[PolicyText, ...]) -> PolicyInvalid:
     problem = f"is more than {MAX_GENERATIONS} generations away, or its ancestors are{_via(line)}"
     return PolicyInvalid("E122", found.where, problem)
 
 
-def _by_way_of(line: tuple[tuple[str, object], ...]) -> str:
-    return f" by way of {' → '.join(name for name, _ in line)}"
+def _by_way_of(line: tuple[PolicyText, ...]) -> str:
+    return f" by way of {' → '.join(file.name for file in line)}"
 
 
-def _via(line: tuple[tuple[str, object], ...]) -> str:
-    return f" ({' → '.join(name for name, _ in line)})" if line else ""
+def _via(line: tuple[PolicyText, ...]) -> str:
+    return f" ({' → '.join(file.name for file in line)})" if line else ""
 
 
 def _reason(error: OSError | ValueError) -> str:
@@ -350,10 +326,8 @@ def _reason(error: OSError | ValueError) -> str:
 #
 # `policy.lock`: the digests that the policies of a folder had when somebody last looked at them.
 #
-#     1. A lock lies in the folder of the policies that it names, and holds for each file that is loaded
-#        from
-#        there, ancestors of a policy included, by the folder that the file is named in and by the one that
-#        it
+#     1. A lock lies in the folder of the policies that it names, and holds for each file that is loaded from
+#        there, ancestors of a policy included, by the folder that the file is named in and by the one that it
 #        really stands in.
 #     2. What is locked is the digest of the effective policy: a change of a parent is one of its children,
 #        and a change of comments or tests is none.
@@ -436,16 +410,12 @@ def hold_to_locks(files: Iterable[tuple[PolicyText, Digest]], unlocked: Path | N
 
 
 def _locks_beside(file: PolicyText, unlocked: Path | None) -> Iterator[Path]:
-    folders = [each for each in (file.path and file.path.parent, file.folder) if each is not None]
-    if len({os.path.realpath(each) for each in folders}) == 1:
-        folders = folders[1:]
-    for folder in folders:
-        if unlocked is None or not _is_same(folder, unlocked):
+    """In the folder that the file is named in, and in the one that it stands in."""
+    folders = (file.path and file.path.parent, file.folder)
+    by_place = {os.path.realpath(each): each for each in folders if each is not None}
+    for place, folder in by_place.items():
+        if unlocked is None or place != os.path.realpath(unlocked):
             yield folder / LOCK_NAME
-
-
-def _is_same(one: Path, other: Path) -> bool:
-    return os.path.realpath(one) == os.path.realpath(other)
 
 
 def _require_locked(file: PolicyText, digest: Digest, locked: Mapping[str, Digest], path: Path) -> None:

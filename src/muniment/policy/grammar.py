@@ -21,13 +21,11 @@ from muniment.names import Symlinks
 #
 # Names that look like ours, or like those of files that other agents load as instructions.
 #
-# - L1. Two names look alike if their skeletons are equal: without white space, without case, every
-#   character by
-#   the letter that it looks like, `i`, `1` and `|` as `l`, `0` as `o`, `rn` as `m`, `vv` as `w` (UTS #39,
-#   4).
+# - L1. Two names look alike if their skeletons are equal: without white space, without case, every character
+#   by the letter that it looks like, `i`, `1` and `|` as `l`, `0` as `o`, `rn` as `m`, `vv` as `w` (UTS #39,
+#   section 4).
 # - L2. A name that only differs in case is not told here: that deny rules cover, and what may stand depends
-#   on
-#   the policy.
+#   on the policy.
 #
 # Names and table are data, in `lookalikes.toml`. What does not hold: scripts and fonts have lookalikes that
 # the standard does not list; `MEMORY-.md` is another name for everybody who reads it.
@@ -77,24 +75,19 @@ def check_creatable(path: CanonicalPath) -> None:
     """
     for name in path.segments:
         if (reserved := looked_like(name)) is not None:
-            raise _bad(path, f"{printable(name)!r} looks like {reserved}; use another name")
+            shown, problem = printable(path.text), f"{printable(name)!r} looks like {reserved}"
+            raise BadName(f"{shown!r}: {problem}; use another name")
     check_suffix(path)
-
-
-def _bad(path: CanonicalPath, problem: str) -> BadName:
-    return BadName(f"{printable(path.text)!r}: {problem}")
 
 
 # -- links -------------------------------------------------------------------------------------------
 #
 # Where a path leads once the symbolic links of its scope are resolved beneath the root.
 #
-# The links are given as a map, read from the disk before: the way is walked over text, and nothing is
-# opened.
+# The links are given as a map, read from the disk before: the way is walked over text, and nothing is opened.
 #
 #     1. Names are taken one by one, starting at the root of the scope.
-#     2. A name that is a link of the map is replaced by its target, seen from the directory in which the
-#        link
+#     2. A name that is a link of the map is replaced by its target, seen from the directory in which the link
 #        really stands.
 #     3. `..` takes back the name before it. Above the root there is nothing: an escape.
 #     4. An empty name and `.` stay where they are. Like `..`, at the end of the way they ask for a
@@ -103,13 +96,10 @@ def _bad(path: CanonicalPath, problem: str) -> BadName:
 # Contract:
 #     L1  What `resolve` returns is a canonical path of the same scope.
 #     L2  It is the file that the kernel finds beneath the root (openat2(2), RESOLVE_BENEATH), if the map
-#     tells
-#         every link on the way and the kernel finds one at all. Absolute targets lead outside here even
-#         where
-#         they name something inside, and so do magic links, whose targets are absolute.
-#     L3  A link that leads outside, or through more than `MAX_LINKS_FOLLOWED` links or `MAX_STEPS` names,
-#     is a
-#         `PathEscape` via `symlink`. One that leads through a name outside the grammar is a `BadName`: its
+#         tells every link on the way and the kernel finds one at all. Absolute targets lead outside here even
+#         where they name something inside, and so do magic links, whose targets are absolute.
+#     L3  A link that leads outside, or through more than `MAX_LINKS_FOLLOWED` links or `MAX_STEPS` names, is
+#         a `PathEscape` via `symlink`. One that leads through a name outside the grammar is a `BadName`: its
 #         target lies inside, but no policy can speak of it. An escape wins over a bad name.
 #
 # What does not hold: that anything exists on the way (`missing/../a.md` is `a.md` here), nor that the map

@@ -50,7 +50,7 @@ from muniment.policy.automaton import FoundPath, Patterns, Steps, Undecided, pla
 from muniment.policy.family import Lookup, Member, PolicyText, hold_to_locks, read_family, read_texts
 from muniment.policy.grammar import check_creatable
 from muniment.policy.pattern import check_pattern, disagreement
-from muniment.policy.tables import CheckTable, PolicyFile, RuleTable, line_at, meet, quota_of
+from muniment.policy.tables import CheckTable, RuleTable, line_at, meet, quota_of
 
 # -- checks ------------------------------------------------------------------------------------------
 #
@@ -150,43 +150,29 @@ MAX_KNOWN: Final = 256
 _passed: dict[Digest, None] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class Silent:
-    """A deny pattern that does nothing.
-
-    Attributes:
-        layer: the name of the file.
-        rule: the id of the rule.
-        pattern: as it stands there.
-        verb: for which it does not fire; None if it matches no path at all.
-        path: the one that it should deny; None if there is none.
-    """
-
-    layer: str
-    rule: str
-    pattern: str
-    verb: Verb | None
-    path: CanonicalPath | None
+Kind = Literal["allow", "deny", "quota"]
 
 
 @dataclass(frozen=True, slots=True)
-class Disputed:
-    """A pattern that pathspec reads otherwise than the kernel.
+class PatternDefect:
+    """A pattern that does not do what it says.
 
     Attributes:
         kind: of the table in which it stands.
         rule: the id of the rule or quota.
         pattern: as it stands there.
-        path: on which the two differ.
+        code: E201: of a deny rule, it does nothing; E204: pathspec reads it otherwise than the kernel.
+        problem: in words, to stand after the pattern.
     """
 
-    kind: Literal["allow", "deny", "quota"]
+    kind: Kind
     rule: str
     pattern: str
-    path: str
+    code: str
+    problem: str
 
 
-def defects(policy: Policy) -> Iterator[Silent | Disputed]:
+def defects(policy: Policy) -> Iterator[PatternDefect]:
     """Every deny pattern of the policy that does not fire, and every pattern that is read in two ways.
 
     A policy that passed is not tried again.
@@ -195,14 +181,13 @@ def defects(policy: Policy) -> Iterator[Silent | Disputed]:
     if digest in _passed:
         return
     judge, is_fine = Judge(_granting_all(policy)), True
-    rules = [(layer.name, rule) for layer in policy.layers for rule in layer.deny]
-    others: list[tuple[Literal["allow", "quota"], Rule | Quota]] = [
+    others: list[tuple[Kind, Rule | Quota]] = [
         *(("allow", rule) for layer in policy.layers for rule in layer.allow),
         *(("quota", quota) for quota in policy.quotas),
     ]
     for found in chain(
-        *(_silent_or_disputed(rule, layer, judge, policy.scopes) for layer, rule in rules),
-        *(_disputed(kind, each, policy.scopes) for kind, each in others),
+        *(_of_deny(rule, judge, policy.scopes) for layer in policy.layers for rule in layer.deny),
+        *(_of_other(kind, each, policy.scopes) for kind, each in others),
     ):
         is_fine = False
         yield found
@@ -250,30 +235,32 @@ def _sample(pattern: str, scope: Scope) -> CanonicalPath | None:
         return None
 
 
-def _silent_or_disputed(
-    rule: Rule, layer: str, judge: Judge, scopes: tuple[Scope, ...]
-) -> Iterator[Silent | Disputed]:
+def _of_deny(rule: Rule, judge: Judge, scopes: tuple[Scope, ...]) -> Iterator[PatternDefect]:
     for pattern in rule.paths:
         path = shortest_match(pattern, scopes)
         if path is None:
-            yield Silent(layer, rule.id, pattern, None, None)
+            problem = "matches no path that the name grammar allows, so it denies nothing"
+            yield PatternDefect("deny", rule.id, pattern, "E201", problem)
             continue
-        for verb in rule.verbs:
-            if judge.allows(verb, path):
-                yield Silent(layer, rule.id, pattern, verb, path)
-                break
-        if (text := disagreement(pattern, path, deny=True)) is not None:
-            yield Disputed("deny", rule.id, pattern, text)
+        verb = next((verb for verb in rule.verbs if judge.allows(verb, path)), None)
+        if verb is not None:
+            problem = f"does not keep {path.text} from {verb}"
+            yield PatternDefect("deny", rule.id, pattern, "E201", problem)
+        yield from _disputed("deny", rule, pattern, path)
 
 
-def _disputed(
-    kind: Literal["allow", "quota"], rule: Rule | Quota, scopes: tuple[Scope, ...]
-) -> Iterator[Disputed]:
+def _of_other(kind: Kind, rule: Rule | Quota, scopes: tuple[Scope, ...]) -> Iterator[PatternDefect]:
     for pattern in rule.paths:
         samples = (_sample(pattern, scope) for scope in scopes)
         path = next((each for each in samples if each is not None), None)
-        if path is not None and (text := disagreement(pattern, path, deny=False)) is not None:
-            yield Disputed(kind, rule.id, pattern, text)
+        if path is not None:
+            yield from _disputed(kind, rule, pattern, path)
+
+
+def _disputed(kind: Kind, rule: Rule | Quota, pattern: str, path: CanonicalPath) -> Iterator[PatternDefect]:
+    if (text := disagreement(pattern, path, deny=kind == "deny")) is not None:
+        problem = f"means something else to pathspec, for {text}; write it in another way"
+        yield PatternDefect(kind, rule.id, pattern, "E204", problem)
 
 
 # -- load --------------------------------------------------------------------------------------------
@@ -357,25 +344,16 @@ def parse_policy(text: str, *, where: str, parents: Lookup) -> Policy:
     return _effective(read_texts(text, where, parents), {}, tested=True)
 
 
-def pattern_problems(
-    file: PolicyFile, scopes: Collection[Scope], where: str, text: str = ""
-) -> Iterator[PolicyInvalid]:
-    """Every pattern of a file that is outside the dialect, in the order of the file.
-
-    Args:
-        file: the file.
-        scopes: those that it declares, or inherits.
-        where: name or path of the file, for messages.
-        text: its content, so that a problem knows its line.
-    """
+def _outside_dialect(file: PolicyText, scopes: Collection[Scope]) -> Iterator[PolicyInvalid]:
+    """Every pattern that is outside the dialect, of a file with these scopes, in its order."""
     for kind in ("allow", "deny", "quota"):
-        for index, table in enumerate(getattr(file, kind)):
+        for index, table in enumerate(getattr(file.tables, kind)):
             for number, pattern in enumerate(table.paths):
                 try:
-                    place = f"{where} {kind}[{table.id}]"
+                    place = f"{file.where} {kind}[{table.id}]"
                     check_pattern(pattern, deny=kind == "deny", scopes=scopes, where=place)
                 except PolicyInvalid as problem:
-                    problem.line = line_at(text, (kind, index, "paths", number))
+                    problem.line = line_at(file.text, (kind, index, "paths", number))
                     yield problem
 
 
@@ -388,8 +366,7 @@ def wrong_patterns(member: Member) -> list[PolicyInvalid]:
     file, built = member.file, dict[str, Policy]()
     scope_terms = _scope_terms(file, [_effective(parent, built, tested=True) for parent in member.parents])
     scopes = [terms.name for terms in scope_terms]
-    found = list(pattern_problems(file.tables, scopes, file.where, file.text))
-    return found or list(defect_problems(file, _own(file, scope_terms)))
+    return list(_outside_dialect(file, scopes)) or list(_defective(file, _own(file, scope_terms)))
 
 
 def _effective(member: Member, built: dict[str, Policy], *, tested: bool) -> Policy:
@@ -399,7 +376,7 @@ def _effective(member: Member, built: dict[str, Policy], *, tested: bool) -> Pol
         return built[file.name]
     parents = [_effective(parent, built, tested=True) for parent in member.parents]
     own = _own(file, _scope_terms(file, parents))
-    for problem in defect_problems(file, own):
+    for problem in _defective(file, own):
         raise problem
     policy = replace(reduce(meet, parents, own), name=file.name)
     if not policy.scopes:
@@ -410,25 +387,14 @@ def _effective(member: Member, built: dict[str, Policy], *, tested: bool) -> Pol
     return policy
 
 
-def defect_problems(file: PolicyText, own: Policy) -> Iterator[PolicyInvalid]:
+def _defective(file: PolicyText, own: Policy) -> Iterator[PolicyInvalid]:
     """Every pattern of a file that does not do what it says, by what the file says by itself."""
     for defect in defects(own):
-        pattern = f"pattern {defect.pattern!r}"
-        if isinstance(defect, Disputed):
-            code, kind = "E204", defect.kind
-            problem = (
-                f"{pattern} means something else to pathspec, for {defect.path}; write it in another way"
-            )
-        elif defect.path is None:
-            code, kind = "E201", "deny"
-            problem = f"{pattern} matches no path that the name grammar allows, so it denies nothing"
-        else:
-            code, kind = "E201", "deny"
-            problem = f"{pattern} does not keep {defect.path.text} from {defect.verb}"
-        tables = getattr(file.tables, kind)
+        tables = getattr(file.tables, defect.kind)
         index = next(at for at, table in enumerate(tables) if table.id == defect.rule)
-        line = line_at(file.text, (kind, index, "paths", tables[index].paths.index(defect.pattern)))
-        yield PolicyInvalid(code, f"{file.where} {kind}[{defect.rule}]", problem, line)
+        line = line_at(file.text, (defect.kind, index, "paths", tables[index].paths.index(defect.pattern)))
+        place, problem = f"{defect.kind}[{defect.rule}]", f"pattern {defect.pattern!r} {defect.problem}"
+        yield PolicyInvalid(defect.code, f"{file.where} {place}", problem, line)
 
 
 def failed_tests(file: PolicyText, policy: Policy) -> Iterator[PolicyInvalid]:
@@ -442,10 +408,7 @@ def failed_tests(file: PolicyText, policy: Policy) -> Iterator[PolicyInvalid]:
 
 def _scope_terms(file: PolicyText, parents: list[Policy]) -> tuple[ScopeTerms, ...]:
     if file.tables.scopes is not None:
-        return tuple(
-            ScopeTerms(name=Scope(name), trust=terms.trust, commit=terms.commit)
-            for name, terms in file.tables.scopes.items()
-        )
+        return tuple(ScopeTerms(Scope(name), **dict(terms)) for name, terms in file.tables.scopes.items())
     if not parents:
         raise PolicyInvalid("E125", file.where, "declares no [scopes] and extends nothing that does")
     shared = reduce(meet, parents).scope_terms
@@ -463,7 +426,7 @@ def _no_scope(file: PolicyText, who: str) -> PolicyInvalid:
 def _own(text: PolicyText, scope_terms: tuple[ScopeTerms, ...]) -> Policy:
     """What the file says by itself, its patterns checked."""
     file, scopes = text.tables, tuple(terms.name for terms in scope_terms)
-    for problem in pattern_problems(file, scopes, text.where, text.text):
+    for problem in _outside_dialect(text, scopes):
         raise problem
     quotas = [quota_of(table) for table in file.quota]
     return Policy(

@@ -32,9 +32,10 @@ import re
 import tomllib
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
-from dataclasses import astuple, replace
+from dataclasses import fields, replace
 from difflib import get_close_matches
 from functools import lru_cache
+from math import inf
 from typing import Annotated, Any, Final, Literal, TypeVar, cast
 
 from pydantic import (
@@ -86,8 +87,7 @@ from muniment.policy.frozen import Frozen
 # believed only if it found exactly the keys, tables and elements that `tomllib` found; otherwise nothing
 # has a line. So a text that fools it costs a reader the line.
 #
-#     P1  Lines count from 1. A table stands where its header is, a key where it begins, an element of a
-#     list
+#     P1  Lines count from 1. A table stands where its header is, a key where it begins, an element of a list
 #         where it begins.
 #     P2  Comments, and what looks like a table or key in a string, are neither.
 
@@ -97,7 +97,9 @@ Loc = tuple[str | int, ...]
 _QUOTED: Final = r'"(?:[^"\\\n]|\\.)*"|' + r"'[^'\n]*'"
 _PART: Final = rf"(?:{_QUOTED}|[A-Za-z0-9_-]+)"
 _KEY: Final = re.compile(rf"{_PART}(?:[ \t]*\.[ \t]*{_PART})*")
-_BLANK: Final = re.compile(r"[ \t]*")
+_HEADER_OPENS: Final = re.compile(r"(?:\[\[?[ \t]*)?")
+_HEADER_CLOSES: Final = re.compile(r"[ \t]*\]\]?")
+_EQUALS: Final = re.compile(r"[ \t]*=[ \t]*")
 _BLANK_LINES: Final = re.compile(r"(?:[ \t\r\n]|#[^\n]*)*")
 _LONG: Final = r'"""(?s:[^\\]|\\.)*?""""{0,2}' + r"|'''(?s:.)*?''''{0,2}"
 """A long string; one or two quotes before the three that close it belong to it."""
@@ -152,7 +154,7 @@ def _read(text: str) -> tuple[Any, dict[Loc, int]]:
         data = tomllib.loads(text)
         expected, scan = set(_locs(data, ())), _Scan(text)
         scan.file()
-    except (_Lost, RecursionError, ValueError):  # TOMLDecodeError is a ValueError.
+    except (RecursionError, ValueError):  # Of `tomllib`, and of a text that is not TOML as the scan knows it.
         return {}, {}
     return data, scan.lines if set(scan.lines) == expected else {}
 
@@ -170,10 +172,6 @@ def _part(here: Any, step: object) -> Any:
     return None
 
 
-class _Lost(Exception):
-    """The text is not TOML as the scan knows it."""
-
-
 class _Scan:
     """One walk through a text that `tomllib` has read."""
 
@@ -186,17 +184,14 @@ class _Scan:
     def file(self) -> None:
         here: Loc = ()
         while self._skip(_BLANK_LINES) < len(self._text):
-            if self._take("[["):
-                here = self._header("]]")
-            elif self._take("["):
-                here = self._header("]")
+            line, opening = self._line(), self._match(_HEADER_OPENS)
+            if opening:
+                here = self._header(line, is_of_several=opening.startswith("[["))
             else:
                 self._pair(here)
 
-    def _header(self, end: str) -> Loc:
+    def _header(self, line: int, *, is_of_several: bool) -> Loc:
         """The place that the keys below a header belong to."""
-        line = self._line()
-        self._skip(_BLANK)
         here: Loc = ()
         *around, last = self._key()
         for part in around:
@@ -205,13 +200,12 @@ class _Scan:
             if here in self._latest:  # `[a.b]` below `[[a]]` belongs to the latest `a`.
                 here = (*here, self._latest[here])
         here = (*here, last)
-        if end == "]]":
+        if is_of_several:
             self.lines.setdefault(here, line)
             self._latest[here] = self._latest.get(here, -1) + 1
             here = (*here, self._latest[here])
         self.lines[here] = line
-        self._skip(_BLANK)
-        self._expect(end)
+        self._match(_HEADER_CLOSES)
         return here
 
     def _pair(self, here: Loc) -> None:
@@ -219,9 +213,7 @@ class _Scan:
         for part in self._key():
             here = (*here, part)
             self.lines.setdefault(here, line)
-        self._skip(_BLANK)
-        self._expect("=")
-        self._skip(_BLANK)
+        self._match(_EQUALS)
         self._value(here)
 
     def _value(self, loc: Loc) -> None:
@@ -258,7 +250,7 @@ class _Scan:
     def _match(self, pattern: re.Pattern[str]) -> str:
         found = pattern.match(self._text, self._at)
         if found is None:
-            raise _Lost
+            raise ValueError(pattern.pattern)
         self._at = found.end()
         return found[0]
 
@@ -270,10 +262,6 @@ class _Scan:
         is_there = self._text.startswith(token, self._at)
         self._at += len(token) if is_there else 0
         return is_there
-
-    def _expect(self, token: str) -> None:
-        if not self._take(token):
-            raise _Lost
 
 
 def _locs(value: Any, loc: Loc) -> Iterator[Loc]:
@@ -288,44 +276,67 @@ def _locs(value: Any, loc: Loc) -> Iterator[Loc]:
 #
 # How policies combine. The result allows a request iff every part of it does, so it can only narrow.
 #
-# | field            | of two policies                                                                |
-# |------------------|--------------------------------------------------------------------------------|
-# | layers, quotas   | all of them, each once                                                         |
-# | scopes           | those that both declare, with the lower trust; `review` over `auto`            |
-# | limits           | the smaller number, each by itself                                             |
-# | content gates    | all of them                                                                    |
-# | confinement      | the stronger of `full` > `partial` > `none`; `abort` over `refuse`             |
-# | secrets          | `reject` over `redact`                                                         |
-# | instructions     | `quarantine` over `allow`                                                      |
-# | provenance       | `reject` over `quarantine` over `allow`                                        |
-# | retention        | the fewer days, each by itself; `never` is more than any number                |
-# | changes          | `fail` over `retry`; the smaller number, each by itself                        |
+# Layers and quotas are those of both, each once; scopes those that both declare. Of each other term the
+# stricter value holds: of two numbers the smaller one, where `never` is more than any; of gates all of them;
+# and of what else has an order the one that stands later in `_LOOSE_TO_STRICT`.
 #
 # `meet` is commutative (in digest; names and the order of scopes aside, which is that of the first),
 # associative and idempotent.
 
+SECTIONS: Final = ("limits", "confinement", "changes", "content", "provenance", "retention")
+"""The tables that stand once in a file, and are fields of a `Policy`."""
+
 REQUEST_LAYER: Final = "request"
 """Name of the layer that `narrow_writes` adds; no policy file may bear it."""
 
-_BY_TRUST: Final = tuple(Trust)  # from most to least trusted
-_BY_COMMIT: Final[tuple[Commit, ...]] = ("auto", "review")
+_LOOSE_TO_STRICT: Final[Mapping[str, tuple[object, ...]]] = {
+    "trust": tuple(Trust),
+    "commit": ("auto", "review"),
+    "require": (Enforcement.NONE, Enforcement.PARTIAL, Enforcement.FULL),
+    "on_escape": ("refuse", "abort"),
+    "conflict": ("retry", "fail"),
+    "secrets": ("redact", "reject"),
+    "instructions": ("allow", "quarantine"),
+    "untrusted_sources": ("allow", "quarantine", "reject"),
+}
 _WRITING: Final = (Verb.CREATE, Verb.DELETE, Verb.MODIFY)
 
 
 def meet(a: Policy, b: Policy) -> Policy:
     """The policy that grants what both grant. Disjoint scopes leave one that grants nothing."""
+    others = {terms.name: terms for terms in b.scope_terms}
+    sections: dict[str, Any] = {each: _stricter(getattr(a, each), getattr(b, each)) for each in SECTIONS}
     return Policy(
         name=a.name if a.name == b.name else f"{a.name}+{b.name}",
-        scope_terms=_common_scopes(a, b),
-        layers=_all_layers(a, b),
+        scope_terms=tuple(
+            _stricter(each, others[each.name]) for each in a.scope_terms if each.name in others
+        ),
+        layers=(*a.layers, *b.layers),
         quotas=(*a.quotas, *b.quotas),
-        limits=_smaller(a.limits, b.limits),
-        confinement=_stricter(a.confinement, b.confinement),
-        changes=_smaller_changes(a.changes, b.changes),
-        content=_stricter_content(a.content, b.content),
-        provenance=_stricter_provenance(a.provenance, b.provenance),
-        retention=_shorter(a.retention, b.retention),
+        **sections,
     )
+
+
+_Terms = TypeVar("_Terms", ScopeTerms, Limits, Confinement, Changes, Content, Provenance, Retention)
+
+
+def _stricter(a: _Terms, b: _Terms) -> _Terms:
+    """Of every term the stricter value."""
+    terms: dict[str, Any] = {
+        term.name: _stricter_value(term.name, getattr(a, term.name), getattr(b, term.name))
+        for term in fields(a)
+        if term.name != "name"
+    }
+    return replace(a, **terms)
+
+
+def _stricter_value(name: str, a: Any, b: Any) -> Any:
+    if name in _LOOSE_TO_STRICT:
+        return max(a, b, key=_LOOSE_TO_STRICT[name].index)
+    if isinstance(a, tuple):
+        return tuple(gate for gate in GATES if gate in {*a, *b})
+    # A word without an order is no number, and ends here.
+    return min(a, b, key=lambda number: inf if number == NEVER else float(number))
 
 
 def narrow_writes(policy: Policy, scope: Scope) -> Policy:
@@ -343,82 +354,9 @@ def narrow_writes(policy: Policy, scope: Scope) -> Policy:
     return replace(policy, layers=(*policy.layers, layer))
 
 
-def _all_layers(a: Policy, b: Policy) -> tuple[Layer, ...]:
-    return (*a.layers, *b.layers)
-
-
-def _common_scopes(a: Policy, b: Policy) -> tuple[ScopeTerms, ...]:
-    others = {terms.name: terms for terms in b.scope_terms}
-    return tuple(
-        ScopeTerms(
-            name=terms.name,
-            trust=_later(_BY_TRUST, terms.trust, others[terms.name].trust),
-            commit=_later(_BY_COMMIT, terms.commit, others[terms.name].commit),
-        )
-        for terms in a.scope_terms
-        if terms.name in others
-    )
-
-
-_Term = TypeVar("_Term")
-
-
-def _later(order: tuple[_Term, ...], a: _Term, b: _Term) -> _Term:
-    """The one of `a` and `b` that stands later in `order`, which goes from loose to strict."""
-    return max(a, b, key=order.index)
-
-
-def _smaller(a: Limits, b: Limits) -> Limits:
-    return Limits(*map(min, astuple(a), astuple(b)))
-
-
-def _stricter(a: Confinement, b: Confinement) -> Confinement:
-    return Confinement(
-        require=a.require if a.require.satisfies(b.require) else b.require,
-        on_escape="abort" if "abort" in {a.on_escape, b.on_escape} else "refuse",
-    )
-
-
-def _smaller_changes(a: Changes, b: Changes) -> Changes:
-    return Changes(
-        conflict=_later(("retry", "fail"), a.conflict, b.conflict),
-        max_forget=min(a.max_forget, b.max_forget),
-        max_scope_share=min(a.max_scope_share, b.max_scope_share),
-    )
-
-
-def _stricter_content(a: Content, b: Content) -> Content:
-    return Content(
-        reject=tuple(gate for gate in GATES if gate in {*a.reject, *b.reject}),
-        secrets=_later(("redact", "reject"), a.secrets, b.secrets),
-        instructions=_later(("allow", "quarantine"), a.instructions, b.instructions),
-    )
-
-
-def _stricter_provenance(a: Provenance, b: Provenance) -> Provenance:
-    return Provenance(
-        untrusted_sources=_later(("allow", "quarantine", "reject"), a.untrusted_sources, b.untrusted_sources)
-    )
-
-
-def _shorter(a: Retention, b: Retention) -> Retention:
-    return Retention(
-        default=_fewer_days(a.default, b.default), untrusted=_fewer_days(a.untrusted, b.untrusted)
-    )
-
-
-def _fewer_days(a: Days, b: Days) -> Days:
-    if a == NEVER:
-        return b
-    return a if b == NEVER else min(a, b)
-
-
 # -- tables ------------------------------------------------------------------------------------------
 
 SCHEMA: Final = "muniment-policy/1"
-
-SECTIONS: Final = ("limits", "confinement", "changes", "content", "provenance", "retention")
-"""The tables that stand once in a file, and are fields of a `Policy`."""
 
 MAX_RULES: Final = 256
 """Rules of a kind in one file, and patterns in one rule: keeps compiling below a second."""
@@ -715,13 +653,8 @@ _MODELS: Final[dict[str, type[Frozen]]] = {
     "allow": AllowTable,
     "deny": RuleTable,
     "quota": QuotaTable,
-    "confinement": ConfinementTable,
-    "limits": LimitsTable,
-    "changes": ChangesTable,
-    "content": ContentTable,
-    "provenance": ProvenanceTable,
-    "retention": RetentionTable,
     "test": CheckTable,
+    **{section: type(PolicyFile.model_fields[section].default) for section in SECTIONS},
 }
 _CODES: Final = {
     "missing": "E103",

@@ -30,7 +30,7 @@ from muniment.errors import Cancelled, MunimentError
 from muniment.kernel.cancel import Patience
 from muniment.kernel.names import Scope, Trust
 from muniment.kernel.path import fold
-from muniment.recall.recaller import MAX_ENTRIES, MAX_TOKENS, ReadEntry, Recalled, Recaller, Shelf
+from muniment.recall.recaller import MAX_ENTRIES, MAX_TOKENS, ReadEntry, Recaller, Recollection, Shelf
 from muniment.recall.search import HIT_COLUMNS, EntryKey, Hit, Stemmer, hit_of
 from muniment.store.database import Database
 from muniment.store.ledger import RootKey
@@ -180,7 +180,7 @@ class StaticContext:
     ) -> None:
         self._recaller, self._budgets = recaller, budgets
         self._lock = threading.Lock()
-        self._system, self._project = Recalled(), Recalled()
+        self._system, self._project = Recollection(), Recollection()
         self._told = frozenset(told or ())
         self._is_project_due = told is None
 
@@ -206,7 +206,7 @@ class StaticContext:
                 self._project = project
 
     @property
-    def system(self) -> Recalled:
+    def system(self) -> Recollection:
         """The system tier."""
         with self._lock:
             return self._system
@@ -225,7 +225,7 @@ class StaticContext:
         with self._lock:
             return None if self._is_project_due else self._told
 
-    def take_project(self, told: Collection[EntryKey]) -> Recalled | None:
+    def take_project(self, told: Collection[EntryKey]) -> Recollection | None:
         """The project tier, once; None: it was told, or there is nothing to tell yet.
 
         Args:
@@ -249,7 +249,7 @@ class StaticContext:
 
     def about(
         self, unsafe_paths: Sequence[str], exclude: Collection[EntryKey], budget: int, patience: Patience
-    ) -> Recalled:
+    ) -> Recollection:
         """What the third tier has to say of some paths.
 
         Args:
@@ -260,7 +260,7 @@ class StaticContext:
         """
         recaller = self._recaller
 
-        def work(shelf: Shelf) -> Recalled:
+        def work(shelf: Shelf) -> Recollection:
             def hits() -> list[Hit]:
                 found: dict[EntryKey, Hit] = {}
                 for path in unsafe_paths:
@@ -274,12 +274,12 @@ class StaticContext:
 
         return recaller.answer(work, None, patience)
 
-    def _system_of(self, shelf: Shelf, patience: Patience) -> Recalled:
+    def _system_of(self, shelf: Shelf, patience: Patience) -> Recollection:
         readings = _read(lambda: self._listed(shelf, [Trust.OWNER], patience), shelf)
         owned = [each for each in readings if each.trust is Trust.OWNER]  # By the ledger, not by a row.
         return self._recaller.told(owned, shelf, self._budgets.system, is_system=True)
 
-    def _project_of(self, shelf: Shelf, known: Collection[EntryKey], patience: Patience) -> Recalled:
+    def _project_of(self, shelf: Shelf, known: Collection[EntryKey], patience: Patience) -> Recollection:
         def hits() -> list[Hit]:
             found = [
                 *self._listed(shelf, [trust for trust in Trust if trust is not Trust.EXTERNAL], patience),
@@ -409,7 +409,7 @@ class SubagentMemory:
         }
         self._lock = threading.Lock()
         self._searches, self._tokens = 0, 0
-        self._running: dict[_SubagentSearch, Future[Recalled]] = {}
+        self._running: dict[_SubagentSearch, Future[Recollection]] = {}
 
     @property
     def tools(self) -> list[dict[str, Any]]:
@@ -459,10 +459,10 @@ class SubagentMemory:
                 if self._searches >= MAX_SEARCHES or self._tokens >= MAX_SEARCH_TOKENS:
                     return _USED_UP
                 self._searches += 1
-                mine = self._running[asked] = Future[Recalled]()
+                mine = self._running[asked] = Future[Recollection]()
         if running is not None:  # B3
             return _told(running.result())
-        recalled = Recalled(error=Cancelled("the search was given up"))
+        recalled = Recollection(error=Cancelled("the search was given up"))
         try:
             recalled = self._recaller.recall(
                 asked.query,
@@ -494,7 +494,7 @@ class SubagentMemory:
         return f"handed in as task {task}"
 
 
-def _told(recalled: Recalled) -> str:
+def _told(recalled: Recollection) -> str:
     if recalled.error is not None:
         return f"error: the memory cannot be searched now [{recalled.error.code}]"
     return recalled.text or (_NOTHING if recalled.abstained else _USED_UP)

@@ -47,9 +47,9 @@ from muniment.recall.rebase import Node, ProposalPart, rebase
 from muniment.recall.recaller import (
     Chooser,
     Count,
-    Recalled,
-    RecalledEntry,
     Recaller,
+    RecollectedEntry,
+    Recollection,
     estimated,
     excerpt,
     keys_as_json,
@@ -756,7 +756,7 @@ class Conversation:
         self._recaller = recaller
         self._heard: int | None = None if kept else 0
         self._static.refresh(Patience(time.monotonic() + FIRST_SECONDS, parent))
-        self._system, self._system_told = self._static.system, Recalled()
+        self._system, self._system_told = self._static.system, Recollection()
 
     @property
     def system_part(self) -> str:
@@ -829,8 +829,8 @@ class Conversation:
     def loaded(self) -> dict[str, list[str]]:
         """What the conversation has of the memory now: by where it came in, the ids of its entries, sorted.
 
-        The ids are those of `RecalledEntry.id`; `recalled` is what was brought in for messages. All is empty
-        where the ledger cannot be read, which an event tells.
+        The ids are those of `RecollectedEntry.id`; `recalled` is what was brought in for messages. All is
+        empty where the ledger cannot be read, which an event tells.
 
         Cost: a query of the ledger a scope.
         """
@@ -879,7 +879,7 @@ class Conversation:
         self._heard = len(history)
         return history
 
-    def _told_at_turn(self) -> list[Recalled]:
+    def _told_at_turn(self) -> list[Recollection]:
         """What comes in with a message of the user, in order."""
         self._system = self._static.system
         if self._system.keys != self._system_told.keys:
@@ -899,12 +899,12 @@ class Conversation:
         """What the conversation was told but by recalls."""
         return self._system.keys.union(self._static.told or (), self._touched.told)
 
-    def _tier(self, told: Recalled | None, where: BroughtIn) -> Recalled | None:
+    def _tier(self, told: Recollection | None, where: BroughtIn) -> Recollection | None:
         if told is not None:
             self.session.record(told, where)
         return self._noted(told)
 
-    def _noted(self, told: Recalled | None) -> Recalled | None:
+    def _noted(self, told: Recollection | None) -> Recollection | None:
         """Keep what is told for a summary, and watch how much it is."""
         if told is None:
             return None
@@ -952,7 +952,7 @@ class Conversation:
         self._tokens, self._is_share_told = self._system_told.tokens, False
 
 
-def _fact(entry: RecalledEntry) -> str:
+def _fact(entry: RecollectedEntry) -> str:
     """An entry on one line, for a summary."""
     return excerpt(one_line(f"{entry.path} (trust: {entry.trust}): {entry.name}: {entry.text}"), FACT_CHARS)
 

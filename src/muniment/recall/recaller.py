@@ -671,7 +671,7 @@ MAX_KEYS: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class RecalledEntry:
+class RecollectedEntry:
     """An entry that was recalled.
 
     Attributes:
@@ -696,7 +696,7 @@ class RecalledEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class Recalled:
+class Recollection:
     """What came of a recall.
 
     Attributes:
@@ -709,7 +709,7 @@ class Recalled:
         error: why it is empty, if something went wrong.
     """
 
-    entries: tuple[RecalledEntry, ...] = ()
+    entries: tuple[RecollectedEntry, ...] = ()
     text: str = ""
     tokens: int = 0
     abstained: bool = False
@@ -846,7 +846,7 @@ class Recaller:
         budget: int = MAX_TOKENS,
         choose: Chooser | None = None,
         patience: Patience | None = None,
-    ) -> Recalled:
+    ) -> Recollection:
         """What helps with `query` (E1 to E4).
 
         Args:
@@ -862,14 +862,14 @@ class Recaller:
         """
         patience = patience or Patience(float("inf"))
 
-        def work(shelf: Shelf) -> Recalled:
+        def work(shelf: Shelf) -> Recollection:
             return self._found(_Asked(query, frozenset(exclude), limit, budget, choose), shelf, patience)
 
         return self.answer(work, scopes, patience)
 
     def answer(
-        self, work: Callable[[Shelf], Recalled], scopes: Collection[str] | None, patience: Patience
-    ) -> Recalled:
+        self, work: Callable[[Shelf], Recollection], scopes: Collection[str] | None, patience: Patience
+    ) -> Recollection:
         """What `work` makes of the entries of some scopes; empty where something goes wrong (E1).
 
         A catalog that turns out to be damaged is begun anew, once.
@@ -883,13 +883,13 @@ class Recaller:
             self._state.renew_catalog()
             return work(self._shelf(scopes, patience))
         except Cancelled as error:
-            return Recalled(error=error)
+            return Recollection(error=error)
         except MunimentError as error:
             events.emit("memory_retrieval_failed", code=error.code)
-            return Recalled(error=error)
+            return Recollection(error=error)
         except Exception as defect:  # noqa: BLE001  whoever recalls goes on without (E1)
             events.emit_defect("memory_retrieval_failed", defect)
-            return Recalled(error=recall_failed(type(defect).__name__))
+            return Recollection(error=recall_failed(type(defect).__name__))
 
     def has_told_all(self, told: Collection[EntryKey], patience: Patience) -> bool:
         """Whether nothing that may be shown is left besides what was told; False where nobody can tell.
@@ -898,16 +898,16 @@ class Recaller:
         """
         found = True
 
-        def work(shelf: Shelf) -> Recalled:
+        def work(shelf: Shelf) -> Recollection:
             nonlocal found
             rows = left_over(self.catalog, shelf.keys, told, self.now, patience)
             found = not any(shelf.accepts(key.root, key.rel) for key in rows)
-            return Recalled()
+            return Recollection()
 
         return self.answer(work, None, patience).error is None and found
 
     def keys_of(self, unsafe_ids: Iterable[str]) -> set[EntryKey]:
-        """The entries that ids name, see `RecalledEntry.id`; what names nothing of this memory is left out.
+        """The entries that ids name, see `RecollectedEntry.id`; what names nothing here is left out.
 
         None at all where the ledger cannot be read, which an event tells.
         """
@@ -932,7 +932,7 @@ class Recaller:
             return []
         return sorted(f"{scopes[key.root]}/{key.rel}@{key.digest}" for key in keys if key.root in scopes)
 
-    def record(self, recalled: Recalled, where: str) -> None:
+    def record(self, recalled: Recollection, where: str) -> None:
         """Write to the ledger what was put before a model; what goes wrong is only told in an event.
 
         Cost: a durable transaction, some milliseconds; it waits for one of another process.
@@ -971,7 +971,7 @@ class Recaller:
         *,
         weight: Callable[[str], float] = lambda _: 0.0,
         is_system: bool = False,
-    ) -> Recalled:
+    ) -> Recollection:
         """What is put before a model of some entries, as far as a budget goes.
 
         Args:
@@ -987,12 +987,12 @@ class Recaller:
         ]
         block = system_block_of(notes, budget, self.count) if is_system else self._block(notes, budget)
         entries = tuple(
-            RecalledEntry(note.path, each.hit.key, note.name, note.trust, note.at, body)
+            RecollectedEntry(note.path, each.hit.key, note.name, note.trust, note.at, body)
             for note, each, body in zip(notes, readings, block.bodies, strict=False)
         )
-        return Recalled(entries, block.text, block.tokens)
+        return Recollection(entries, block.text, block.tokens)
 
-    def without(self, recalled: Recalled, keys: Collection[EntryKey], budget: int) -> Recalled:
+    def without(self, recalled: Recollection, keys: Collection[EntryKey], budget: int) -> Recollection:
         """What was recalled, without some entries, within a budget: itself where that changes nothing.
 
         For those who learn only then what is told already. It never raises (E1), and asks no disk.
@@ -1012,7 +1012,7 @@ class Recaller:
             )
         except Exception as defect:  # noqa: BLE001  as `answer`: the caller's own count may be broken
             events.emit_defect("memory_retrieval_failed", defect)
-            return Recalled(error=recall_failed(type(defect).__name__))
+            return Recollection(error=recall_failed(type(defect).__name__))
         entries = tuple(replace(each, text=body) for each, body in zip(left, block.bodies, strict=False))
         return replace(recalled, entries=entries, text=block.text, tokens=block.tokens)
 
@@ -1026,9 +1026,9 @@ class Recaller:
 
         return Shelf(self._policy, self._roots, self._state, self._judge, look, scopes, patience)
 
-    def _found(self, asked: _Asked, shelf: Shelf, patience: Patience) -> Recalled:
+    def _found(self, asked: _Asked, shelf: Shelf, patience: Patience) -> Recollection:
         if asked.limit < 1 or asked.budget < 1:
-            return Recalled()
+            return Recollection()
         enough = asked.limit
         query = read_query(asked.message, self.stemmer)
         wanted = Wanted(query, shelf.keys, asked.exclude, self.now, enough + CANDIDATES, shelf.accepts)
@@ -1037,7 +1037,7 @@ class Recaller:
             picked = self._beside_external(wanted, shelf, picked, enough, patience)
         readings = _chosen(asked, picked.readings[: asked.limit], patience)
         if not readings:
-            return Recalled(abstained=True, withheld=picked.withheld)
+            return Recollection(abstained=True, withheld=picked.withheld)
 
         def weight(passage: str) -> float:
             return found.ranking.weight(folded(passage))

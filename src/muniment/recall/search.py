@@ -1045,5 +1045,5 @@ def hit_of(row: Sequence[Any], score: float = 0.0) -> Hit:
     """The hit that `HIT_COLUMNS` of a row are."""
     root, rel, digest, inode, size, mtime_ns, ctime_ns, trust, ident, sees = row
     key = EntryKey(RootKey(root), RelPath(rel), Digest(digest))
-    stamp = (inode, size, mtime_ns, ctime_ns)
+    stamp = Stamp(inode, size, mtime_ns, ctime_ns)
     return Hit(key, stamp, score, Trust(trust), ident, frozenset(sees.split()))

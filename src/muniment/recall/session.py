@@ -43,7 +43,15 @@ from muniment import events
 from muniment.cancelling import Cancel
 from muniment.kernel.cancel import Patience
 from muniment.recall.context import StaticContext
-from muniment.recall.recaller import MAX_TOKENS, Chooser, Recalled, Recaller, keys_as_json, keys_in, latest
+from muniment.recall.recaller import (
+    MAX_TOKENS,
+    Chooser,
+    Recaller,
+    Recollection,
+    keys_as_json,
+    keys_in,
+    latest,
+)
 from muniment.recall.search import EntryKey
 
 # -- prefetch ----------------------------------------------------------------------------------------
@@ -277,7 +285,7 @@ class RecallSession:
         self._recaller, self._budget, self._choose = recaller, budget, choose
         self._repeat_after = repeat_after
         self.prefetch = Prefetch(clock=clock, parent=parent)
-        self._handle: Handle[Recalled] | None = None
+        self._handle: Handle[Recollection] | None = None
         kept = state if isinstance(state, Mapping) else {}
         self._shown, self._since = keys_in(kept.get("shown")), tokens_in(kept.get("since"))
         self._records = _Records(recaller.record)
@@ -303,14 +311,14 @@ class RecallSession:
         shown, known = self.shown, frozenset(told)
         may_repeat = bool(shown) and self._since >= self._repeat_after
 
-        def work(patience: Patience) -> Recalled:
+        def work(patience: Patience) -> Recollection:
             return self._recall(text, shown, known, patience, may_repeat=may_repeat)
 
         self._handle = begun(self.prefetch, work)
         if self._handle is None:
             self._discard(Reason.FAILED)
 
-    def take_for_user_turn(self, told: Collection[EntryKey] = ()) -> Recalled | None:
+    def take_for_user_turn(self, told: Collection[EntryKey] = ()) -> Recollection | None:
         """What is to be put first among the reminders of the turn.
 
         Args:
@@ -321,7 +329,7 @@ class RecallSession:
         """
         return self._take(BroughtIn.USER_TURN, told)
 
-    def take_for_tool_results(self, told: Collection[EntryKey] = ()) -> Recalled | None:
+    def take_for_tool_results(self, told: Collection[EntryKey] = ()) -> Recollection | None:
         """What is to be put behind the last tool result, all results being in; as `take_for_user_turn`."""
         return self._take(BroughtIn.TOOL_RESULTS, told)
 
@@ -343,7 +351,7 @@ class RecallSession:
         """What a later session of this conversation must know."""
         return {"shown": keys_as_json(self._shown), "since": self._since}
 
-    def record(self, recalled: Recalled, where: BroughtIn) -> None:
+    def record(self, recalled: Recollection, where: BroughtIn) -> None:
         """Count what was brought in, and have it written to the ledger (S6), beside the caller (S1)."""
         self.outcomes[where] += 1
         events.emit("memory_injected", where=where, entries=len(recalled.entries), tokens=recalled.tokens)
@@ -373,10 +381,10 @@ class RecallSession:
         patience: Patience,
         *,
         may_repeat: bool,
-    ) -> Recalled:
+    ) -> Recollection:
         """On the thread of the handle."""
 
-        def ask(exclude: frozenset[EntryKey]) -> Recalled:
+        def ask(exclude: frozenset[EntryKey]) -> Recollection:
             return self._recaller.recall(
                 text, exclude=exclude, budget=self._budget, choose=self._choose, patience=patience
             )
@@ -387,7 +395,7 @@ class RecallSession:
             return replace(again, is_repeat=True) if again.entries else recalled
         return recalled
 
-    def _take(self, where: BroughtIn, told: Collection[EntryKey]) -> Recalled | None:
+    def _take(self, where: BroughtIn, told: Collection[EntryKey]) -> Recollection | None:
         handle = self._handle
         if handle is None:
             return None
@@ -427,14 +435,14 @@ class _Records:
         write: one record; never raises, and may take long.
     """
 
-    def __init__(self, write: Callable[[Recalled, str], None]) -> None:
+    def __init__(self, write: Callable[[Recollection, str], None]) -> None:
         self._write = write
         self._lock = threading.Lock()
-        self._waiting: deque[tuple[Recalled, str]] = deque()
+        self._waiting: deque[tuple[Recollection, str]] = deque()
         self._thread: threading.Thread | None = None
         self._is_writing = False
 
-    def add(self, recalled: Recalled, where: str) -> None:
+    def add(self, recalled: Recollection, where: str) -> None:
         """Have one written. Where the system has no thread for that, it is written with the next one."""
         with self._lock:
             self._waiting.append((recalled, where))
@@ -489,7 +497,7 @@ def begun(prefetch: Prefetch, work: Work[T]) -> Handle[T] | None:
         return None
 
 
-def _why_over(handle: Handle[Recalled]) -> Reason | None:
+def _why_over(handle: Handle[Recollection]) -> Reason | None:
     """Why nothing will come of a recall; None: something may."""
     has_failed = handle.has_failed  # First: one that is cancelled ends only then.
     if handle.is_cancelled:
@@ -497,7 +505,7 @@ def _why_over(handle: Handle[Recalled]) -> Reason | None:
     return Reason.FAILED if has_failed else None
 
 
-def _why_empty(recalled: Recalled, new: Recalled) -> Reason:
+def _why_empty(recalled: Recollection, new: Recollection) -> Reason:
     if recalled.error is not None or new.error is not None:
         return Reason.FAILED
     return Reason.NOTHING_NEW if recalled.entries else Reason.NOTHING_FOUND
@@ -548,7 +556,7 @@ class Touched:
         self._static, self._prefetch, self._budget, self._known = static, prefetch, budget, known
         self._seen: set[str] = set()
         self._waiting: list[str] = []
-        self._running: tuple[Handle[Recalled], list[str]] | None = None
+        self._running: tuple[Handle[Recollection], list[str]] | None = None
         self.told, self.spent = set(told), spent
 
     def add(self, unsafe_path: str) -> None:
@@ -558,7 +566,7 @@ class Touched:
             self._waiting.append(unsafe_path)
             self._begin()
 
-    def take(self) -> Recalled | None:
+    def take(self) -> Recollection | None:
         """What is to be told now; None: nothing, or nothing yet."""
         if self._running is None:
             self._begin()  # What could not be begun before.

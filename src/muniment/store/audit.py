@@ -22,15 +22,13 @@ from __future__ import annotations
 
 import json
 import re
-import sqlite3
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple, Self
 
 from muniment.errors import ConfigInvalid
 from muniment.kernel.path import FILE_SUFFIX
-from muniment.store.database import unavailable
 from muniment.store.state import LedgerState
 from muniment.store.table import Table
 
@@ -101,7 +99,7 @@ class _Link(NamedTuple):
     mac: bytes
 
 
-class _End(NamedTuple):
+class _MarkedEnd(NamedTuple):
     """The row that marks the end."""
 
     one: int
@@ -109,8 +107,11 @@ class _End(NamedTuple):
     mac: bytes
 
 
-_RECORDS: Final = Table("record", _Link)
-_HEADS: Final = Table("head", _End)
+_LINKS: Final = Table("record", _Link)
+_RECORDS: Final = Table(
+    "record", Record, broken="record {} is not as it was written; run: muniment audit verify"
+)
+_HEADS: Final = Table("head", _MarkedEnd)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,8 +162,8 @@ def append(state: LedgerState, at: str, kind: str, task: str | None, body: Mappi
         body_mac = state.mac(b"body", text.encode())
         named = None if task is None else task.encode()
         mac = _mac(state, before, (seq, at.encode(), kind.encode(), named), body_mac)
-        _RECORDS.insert(connection, [_Link(seq, at, kind, task, text, body_mac, mac)])
-        end = _End(1, seq, _head_mac(state, seq, mac))
+        _LINKS.insert(connection, [_Link(seq, at, kind, task, text, body_mac, mac)])
+        end = _MarkedEnd(1, seq, _head_mac(state, seq, mac))
         connection.executemany("DELETE FROM head WHERE one = ?", [(end.one,)])
         _HEADS.insert(connection, [end])
 
@@ -178,33 +179,14 @@ def records(state: LedgerState, *, task: str | None = None, latest: int = ALL) -
     Raises:
         ManagedMemoryUnavailable: the ledger cannot be read, or somebody edited a record so that it cannot be.
     """
-    found: list[Record] = []
     which = "" if task is None else "WHERE task = ? "
     values = (latest,) if task is None else (task, latest)
-    for each in reversed(_RECORDS.read(state.ledger, f"{which}ORDER BY seq DESC LIMIT ?", values)):
-        try:
-            body = None if each.body is None else json.loads(each.body)
-        except ValueError as error:
-            reason = f"record {each.seq} is not as it was written; run: muniment audit verify"
-            raise unavailable(state.ledger.name, reason) from error
-        found.append(Record(each.seq, each.at, each.kind, each.task, body))
-    return tuple(found)
-
-
-_HEAD_ROW: Final = "SELECT head.seq, record.mac FROM head JOIN record USING (seq)"
+    return _RECORDS.read(state.ledger, f"{which}ORDER BY seq DESC LIMIT ?", values)[::-1]
 
 
 def head(state: LedgerState) -> Head:
     """The end of the chain, unverified; `0:0…` before the first record."""
-    return _head_of(state.ledger.rows(_HEAD_ROW))
-
-
-def head_of_copy(ledger: sqlite3.Connection) -> Head:
-    """Likewise, of a copy of a ledger."""
-    return _head_of(ledger.execute(_HEAD_ROW).fetchall())
-
-
-def _head_of(found: Sequence[tuple[Any, ...]]) -> Head:
+    found = state.ledger.rows("SELECT head.seq, record.mac FROM head JOIN record USING (seq)")
     return Head(*found[0]) if found else Head(0, _START)
 
 
@@ -236,7 +218,11 @@ def verify(state: LedgerState, *, kept: Head | None = None) -> Verified:
         macs.append(mac)
     else:
         problems += _head_problems(state, len(macs) - 1, macs[-1])
-    if lost := _commits_without_record(state):
+    ((lost,),) = state.ledger.rows(
+        "SELECT count(*) FROM change_set WHERE done IS NOT NULL AND task NOT IN "
+        "(SELECT task FROM record WHERE kind = 'commit' AND task IS NOT NULL)"
+    )
+    if lost:
         problems.append(f"of {lost} of the commits the record is gone")
     if kept is not None and (kept.seq >= len(macs) or macs[kept.seq] != kept.mac):
         problems.append(f"the head kept elsewhere ({kept.seq}) is not in this ledger: it was cut or replaced")
@@ -269,14 +255,6 @@ def _head_problems(state: LedgerState, last: int, mac: bytes) -> list[str]:
     return [
         f"the chain ends with record {last}, but that was not written last: records were removed or added"
     ]
-
-
-def _commits_without_record(state: LedgerState) -> int:
-    found = state.ledger.rows(
-        "SELECT count(*) FROM change_set WHERE done IS NOT NULL AND task NOT IN "
-        "(SELECT task FROM record WHERE kind = 'commit' AND task IS NOT NULL)"
-    )
-    return int(found[0][0])
 
 
 def _erased(rows: list[tuple[Any, ...]]) -> dict[int, int]:

@@ -51,10 +51,10 @@ from muniment.kernel.cancel import Patience
 from muniment.kernel.land import lock_roots
 from muniment.kernel.names import Scope
 from muniment.ownership import create_private_directory
-from muniment.store.audit import Head, head_of_copy, verify
+from muniment.store.audit import Head, head, verify
 from muniment.store.database import Database
 from muniment.store.ledger import move_roots
-from muniment.store.state import KEY_NAME, LEDGER_NAME, State, sync
+from muniment.store.state import KEY_NAME, LEDGER_NAME, LedgerState, State, sync
 
 FORMAT: Final = "muniment-backup/1"
 MANIFEST: Final = "muniment-backup.json"
@@ -155,8 +155,8 @@ def back_up(
                 archive.add_tree(f"home/{name}", real / name)
             for scope, path in elsewhere.items():
                 archive.add_tree(f"{OUTSIDE}/{scope}", path)
-        with closing(sqlite3.connect(copy)) as ledger:
-            end = head_of_copy(ledger)  # By now the ledger itself may have more.
+        with closing(Database(copy, synchronous="OFF")) as ledger:
+            end = head(LedgerState(ledger, b""))  # By now the ledger itself may have more.
     told = {
         "format": FORMAT,
         "home": str(real),
@@ -227,7 +227,7 @@ class _Archive:
         self._tar = tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT)  # noqa: SIM115  see `finish`
         self._observe = observe
         self.files: dict[str, tuple[int, str]] = {}
-        self._done = BackedUp()
+        self._notes: list[str] = []
 
     def add_tree(self, name: str, path: Path) -> None:
         """A file, or a directory with all beneath; links and what is special beneath are noted."""
@@ -255,7 +255,8 @@ class _Archive:
         member.mode, member.size = 0o600, len(data)
         self._tar.addfile(member, io.BytesIO(data))
         self._tar.close()
-        return self._done
+        size = sum(size for size, _ in self.files.values())
+        return BackedUp(len(self.files), size, notes=self._notes)
 
     def _walk(self, above: str, folder: int, level: int) -> None:
         for name in sorted(os.listdir(folder)):
@@ -271,7 +272,7 @@ class _Archive:
                 elif stat.S_ISREG(mode):
                     self._add_plain(shown, name, folder)
                 else:
-                    self._done.notes.append(f"passed over: {printable(shown)} (no plain file, or too deep)")
+                    self._notes.append(f"passed over: {printable(shown)} (no plain file, or too deep)")
             except FileNotFoundError:
                 continue  # It went: no commit is under way, and what else is done here is a person's.
             except PermissionError as error:
@@ -284,7 +285,7 @@ class _Archive:
                 data = file.read()  # Whole: a person may write it meanwhile.
                 self._add(shown, io.BytesIO(data), len(data))
             else:
-                self._done.notes.append(f"passed over: {printable(shown)} (it has another name elsewhere)")
+                self._notes.append(f"passed over: {printable(shown)} (it has another name elsewhere)")
 
     def _add(self, name: str, file: BufferedReader | io.BytesIO, size: int) -> None:
         member = tarfile.TarInfo(name)
@@ -292,8 +293,6 @@ class _Archive:
         self.files[name] = (size, hashlib.file_digest(file, "sha256").hexdigest())
         file.seek(0)
         self._tar.addfile(member, file)
-        self._done.files += 1
-        self._done.size += size
         self._observe(1)
 
 
@@ -392,16 +391,13 @@ def _unpacked(
     file: BinaryIO, into: Path, observe: Callable[[int], None]
 ) -> tuple[Mapping[str, Any], BackedUp]:
     """Every member is in its place, and as the manifest says; the manifest."""
-    found: dict[str, list[object]] = {}
-    done = BackedUp()
+    found: dict[str, tuple[int, str]] = {}
     with tarfile.open(fileobj=file, mode="r:", tarinfo=_Member) as archive:
         while (member := archive.next()) is not None and member.name != MANIFEST:
             source = None if member.issparse() else archive.extractfile(member)
             if source is None or len(found) >= MAX_FILES:
                 raise ValueError(f"{printable(member.name)} is no plain file, or one too many")
-            found[member.name] = [member.size, _put(source, into, member.name)]
-            done.files += 1
-            done.size += member.size
+            found[member.name] = (member.size, _put(source, into, member.name))
             observe(1)
         content = None if member is None else archive.extractfile(member)
         if member is None or content is None or member.size > MAX_MANIFEST_BYTES:
@@ -409,10 +405,11 @@ def _unpacked(
         told = json.loads(content.read())
         if archive.next() is not None:
             raise ValueError("something stands behind its manifest")
+    done = BackedUp(len(found), sum(size for size, _ in found.values()))
     return _checked(told, found), done
 
 
-def _checked(told: Any, found: Mapping[str, list[object]]) -> Mapping[str, Any]:
+def _checked(told: Any, found: Mapping[str, tuple[int, str]]) -> Mapping[str, Any]:
     """The manifest, if it tells of what was found and of nothing else."""
     if not isinstance(told, dict) or told.get("format") != FORMAT:
         raise ValueError("it is none of this version")
@@ -421,8 +418,9 @@ def _checked(told: Any, found: Mapping[str, list[object]]) -> Mapping[str, Any]:
     is_one = isinstance(files, dict) and all(isinstance(each, str) and os.fsencode(each) for each in texts)
     if not (is_one and isinstance(files, dict) and isinstance(roots, dict)):
         raise ValueError("its manifest is none")
-    if files != found:
-        wrong = min(name for name in {*found, *files} if found.get(name) != files.get(name))
+    written = {name: list(each) for name, each in found.items()}  # As JSON has it.
+    if files != written:
+        wrong = min(name for name in {*written, *files} if written.get(name) != files.get(name))
         raise ValueError(f"{printable(wrong)} is not as it was backed up")
     if not {f"state/{LEDGER_NAME}", f"state/{KEY_NAME}"} <= set(found):
         raise ValueError("it has no ledger")

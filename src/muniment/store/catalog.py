@@ -1,6 +1,6 @@
 """The catalog: rows for every entry and name of a root, kept right by looking at what changed and no more.
 
-On success of `refresh`, and of `View.look_again` for the directories that it is given:
+On success of `View.refresh`, and of `View.look_again` for the directories that it is given:
 
 - G1. The rows are what a walk of the whole root would find (N1, N2 below), as long as no file was
   edited in place: names that came, went or were replaced are found by the times of their directory, which is
@@ -39,9 +39,9 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Self
 
-from muniment.errors import MunimentError
+from muniment.errors import MunimentError, StoreConflict
 from muniment.kernel.binding import BoundRoot
 from muniment.kernel.cancel import Patience
 from muniment.kernel.names import (
@@ -56,7 +56,7 @@ from muniment.kernel.root import Root
 from muniment.store.rows import Assess, Embedder, saying_digest
 from muniment.store.state import Database
 from muniment.store.table import Table
-from muniment.store.visit import SECOND_NS, Odd, Overtaken, Stale, Visit, odd, opened_directory, stamp
+from muniment.store.visit import SECOND_NS, Odd, Stale, Visit, odd, opened_directory, stamp
 
 # -- catalog -----------------------------------------------------------------------------------------
 
@@ -118,7 +118,7 @@ class CatalogEntry:
     note: str
 
 
-class _Root(NamedTuple):
+class _RootBasis(NamedTuple):
     """What the rows of a root depend on besides its files."""
 
     id: str
@@ -132,11 +132,10 @@ class _Root(NamedTuple):
 
 
 _LISTED: Final = Table("entry", CatalogEntry, digest="nullif(digest, '')")
-_ROOTS: Final = Table("root", _Root)
+_ROOTS: Final = Table("root", _RootBasis)
 
 
-@dataclass(frozen=True, slots=True)
-class ScopeUsage:
+class ScopeUsage(NamedTuple):
     """How much entries take: how many files, and their bytes."""
 
     files: int
@@ -145,6 +144,14 @@ class ScopeUsage:
 
 class View:
     """The rows of one root. Every answer is a query; see the module's docstring for what it means.
+
+    Args:
+        catalog: the database.
+        key: of the root in it.
+        bound: the root.
+        assess: asked for each file that is read, inside the catalog's transaction.
+        embedder: makes the vectors of entries, once for each model. None: those that there are stay.
+        clock: the wall clock.
 
     Attributes:
         scope: whose root it is.
@@ -160,7 +167,7 @@ class View:
         assess: Assess,
         *,
         embedder: Embedder | None = None,
-        clock: Clock,
+        clock: Clock = time.time_ns,
     ) -> None:
         self.scope: Scope = bound.scope
         self.root = bound.root
@@ -228,8 +235,7 @@ class View:
 
     def entry(self, rel: RelPath) -> CatalogEntry | None:
         """The entry at `rel`, if there is one."""
-        found = _LISTED.read(self._catalog, "WHERE root = ? AND rel = ?", (self.key, rel))
-        return found[0] if found else None
+        return _LISTED.first(self._catalog, "WHERE root = ? AND rel = ?", (self.key, rel))
 
     def entries(self) -> tuple[CatalogEntry, ...]:
         """All entries, unreadable and held ones too, sorted by path."""
@@ -282,11 +288,9 @@ class View:
             return
         above = {path[:end] for path in wanted for end, char in enumerate(path) if char == "/"} | {""}
         with self._catalog.transaction() as connection:
-            now_ns = self._clock()
-            known = self._known(f"AND path IN ({', '.join('?' * len(above))})", *above)
+            known = self.known(f"AND path IN ({', '.join('?' * len(above))})", *above)
             stale = _stale(self._bound.root, known)
-            visit = self._visit(connection, now_ns)
-            visit.run(dict.fromkeys({*stale, *wanted}))
+            self._visit(connection).run(dict.fromkeys({*stale, *wanted}))
 
     def follow(self, directories: Iterable[str]) -> None:
         """Bring the rows up to date after the caller's own writes in some directories.
@@ -297,7 +301,7 @@ class View:
         Cost: that of `look_again`; where the system tells what changed, that of the names alone.
         """
         if self._told is not None and self._told[1].is_told:
-            self.bring_up_to_date(*self._told)
+            self.refresh(*self._told)
         else:
             self.look_again(directories)
 
@@ -306,7 +310,7 @@ class View:
 
         Cost: a `newfstatat` a directory, and one query.
         """
-        return _stale(self._bound.root, self._known())
+        return _stale(self._bound.root, self.known())
 
     def unproven(self) -> Collection[str]:
         """Those alone that could not be listed: the system may tell of no change there."""
@@ -339,7 +343,8 @@ class View:
             patience.check()
             try:
                 with opened_directory(self._bound.root, directory) as opened:
-                    is_same = all(_is_stamped(opened.status_of(name), mark) for name, mark in names)
+                    found_now = [(opened.status_of(name), mark) for name, mark in names]
+                    is_same = all(now and stamp(now) == (*mark,) for now, mark in found_now)
             except MunimentError:
                 is_same = False
             if not is_same:
@@ -362,12 +367,22 @@ class View:
                 "UPDATE root SET swept = ? WHERE id = ?", (self._clock() // SECOND_NS, self.key)
             )
 
-    def all_known(self) -> Collection[str]:
-        """Every directory that is recorded, and the root."""
-        return self._known()
+    def refresh(self, basis: str, look: Look) -> Self:
+        """Bring the rows up to date (G1 to G5); the view itself.
 
-    def bring_up_to_date(self, basis: str, look: Look) -> None:
-        """What `refresh` does."""
+        Whoever is about to write holds the lock of the root; readers may call without it.
+
+        Args:
+            basis: what rows depend on besides their files, such as a policy's digest; where it is not the one
+                of the refresh before, every file is read again.
+            look: says where to look.
+
+        Raises:
+            ManagedMemoryUnavailable: the catalog cannot be read or written. Nothing that the tree does.
+            Whatever `assess` does; what was committed until then stays (G5).
+
+        Cost: with nothing changed, a `newfstatat` a directory and one query, nothing written.
+        """
         self._told = basis, look
         left = _TRIES
         with look.lock:
@@ -383,24 +398,19 @@ class View:
                 if stale and not self._visited(stale, self._catalog.save if left > 1 else None):
                     left -= 1
                 elif look.has_done(self, stale):
-                    return
+                    break
+        return self
 
     def _visited(self, stale: Stale, save: Callable[[], bool] | None) -> bool:
         """Whether directories were visited, without being overtaken."""
-        with suppress(Overtaken), self._catalog.transaction() as connection:
-            now_ns = self._clock()
-            visit = self._visit(connection, now_ns, save)
-            visit.run(stale)
+        with suppress(StoreConflict), self._catalog.transaction() as connection:
+            self._visit(connection, save).run(stale)
             return True
         return False
 
-    def _visit(
-        self, connection: sqlite3.Connection, now_ns: int, save: Callable[[], bool] | None = None
-    ) -> Visit:
-        root = self._bound.root
-        return Visit(
-            connection, self.key, root, self._assess, embedder=self._embedder, now_ns=now_ns, save=save
-        )
+    def _visit(self, connection: sqlite3.Connection, save: Callable[[], bool] | None = None) -> Visit:
+        of, now_ns = (connection, self.key, self._bound.root, self._assess), self._clock()
+        return Visit(*of, embedder=self._embedder, now_ns=now_ns, save=save)
 
     def _begin_anew(self, basis: str) -> None:
         """Have every file read again: nothing that is recorded proves anything on another basis.
@@ -429,10 +439,10 @@ class View:
             made = of_root._replace(model=embedder.identity, lacks=0)
             _ROOTS.insert(connection, [made], "INSERT OR REPLACE")
 
-    def _of_root(self) -> _Root:
-        return next(iter(_ROOTS.read(self._catalog, "WHERE id = ?", (self.key,))), _Root(self.key))
+    def _of_root(self) -> _RootBasis:
+        return _ROOTS.first(self._catalog, "WHERE id = ?", (self.key,)) or _RootBasis(self.key)
 
-    def _known(self, condition: str = "", *values: str) -> dict[str, _Recorded]:
+    def known(self, condition: str = "", *values: str) -> dict[str, _Recorded]:
         """What is recorded of the directories that meet the condition, and of the root in any case."""
         query = f"SELECT path, inode, mtime_ns, ctime_ns, racy FROM directory WHERE root = ? {condition}"  # noqa: S608
         rows = self._rows(query, *values)
@@ -442,89 +452,36 @@ class View:
         return self._catalog.rows(query, (self.key, *values))
 
 
-class Look(Protocol):
-    """Says where to look."""
+class Look:
+    """Says where to look: at every directory, and in those that changed; who is told of changes knows better.
 
-    @property
-    def lock(self) -> AbstractContextManager[object]:
-        """Held meanwhile."""
+    Args:
+        sweep: list all of them, so that every file is asked.
+
+    Attributes:
+        lock: held meanwhile.
+    """
+
+    lock: AbstractContextManager[object] = nullcontext()
+
+    def __init__(self, *, sweep: bool = False) -> None:
+        self._sweep = sweep
 
     @property
     def is_told(self) -> bool:
         """Whether it is told of all that changes."""
+        return False
 
     def begin_anew(self) -> None:
         """Told that files are to be read again which did not change."""
 
     def stale(self, view: View) -> Stale:
         """The directories that are to be looked at."""
-
-    def has_done(self, view: View, listed: Stale) -> bool:
-        """Told that these were; whether nothing is left."""
-
-
-class Everywhere:
-    """Looks at every directory, and lists those that changed.
-
-    Args:
-        sweep: lists all of them, so that every file is asked.
-    """
-
-    is_told = False
-    lock = nullcontext()
-
-    def __init__(self, *, sweep: bool = False) -> None:
-        self._sweep = sweep
-
-    def begin_anew(self) -> None:
-        """See `Look`."""
-
-    def stale(self, view: View) -> Stale:
-        """See `Look`."""
-        return dict.fromkeys(view.all_known() if self._sweep else view.stale())
+        return dict.fromkeys(view.known() if self._sweep else view.stale())
 
     def has_done(self, _view: View, _listed: Stale) -> bool:
-        """See `Look`."""
+        """Told that these were; whether nothing is left."""
         return True
-
-
-def refresh(  # noqa: PLR0913  by keyword
-    catalog: Database,
-    key: str,
-    bound: BoundRoot,
-    assess: Assess,
-    *,
-    basis: str,
-    embedder: Embedder | None = None,
-    sweep: bool = False,
-    look: Look | None = None,
-    clock: Clock = time.time_ns,
-) -> View:
-    """Bring the rows of a root up to date (G1 to G5).
-
-    Whoever is about to write holds the lock of the root; readers may call without it.
-
-    Args:
-        catalog: the database.
-        key: of the root in it.
-        bound: the root.
-        assess: asked for each file that is read, inside the catalog's transaction.
-        basis: what rows depend on besides their files, such as a policy's digest; where it is not the one of
-            the refresh before, every file is read again.
-        embedder: makes the vectors of entries, once for each model. None: those that there are stay.
-        sweep: look at every file (G2).
-        look: says where to look instead; None: everywhere.
-        clock: the wall clock.
-
-    Raises:
-        ManagedMemoryUnavailable: the catalog cannot be read or written. Nothing that the tree does.
-        Whatever `assess` does; what was committed until then stays (G5).
-
-    Cost: with nothing changed, a `newfstatat` a directory and one query, nothing written.
-    """
-    view = View(catalog, key, bound, assess, embedder=embedder, clock=clock)
-    view.bring_up_to_date(basis, look or Everywhere(sweep=sweep))
-    return view
 
 
 def _stale(root: Root, known: Mapping[str, _Recorded]) -> list[str]:
@@ -565,10 +522,6 @@ def _is_as_recorded(status: os.stat_result | None, recorded: _Recorded) -> bool:
         return False
     now = stamp(status)
     return (now[0], now[2], now[3]) == (inode, mtime_ns, ctime_ns)
-
-
-def _is_stamped(status: os.stat_result | None, recorded: Sequence[int]) -> bool:
-    return status is not None and stamp(status) == (*recorded,)
 
 
 def _text(name: bytes) -> str:

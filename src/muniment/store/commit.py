@@ -24,7 +24,6 @@ from muniment.kernel.land import Landed, LockedRoots
 from muniment.kernel.names import Scope, Trust, Verb
 from muniment.kernel.path import CanonicalPath
 from muniment.kernel.write import Recovered, temporary_of_index
-from muniment.store.catalog import View
 from muniment.store.journal import CatalogFacts, LedgerJournal, gates_of
 from muniment.store.ledger import (
     Change,
@@ -38,15 +37,14 @@ from muniment.store.ledger import (
 )
 from muniment.store.review import hold
 from muniment.store.state import State
-from muniment.store.trust import TrustedDraft, TrustRule, reasons_for_review, trust_at
+from muniment.store.trust import TrustRule, reasons_for_review, trust_at
 from muniment.store.upkeep import (
     Rename,
+    after_recovery,
     follow_or_tell,
-    index_after_recovery,
     renamed,
     settle_names,
     tell_degraded,
-    told_of,
 )
 from muniment.store.watching import looks_of
 from muniment.tracing import span
@@ -156,19 +154,17 @@ class _Work:
     def __init__(self, parts: Sequence[ChangeSet], terms: Terms) -> None:
         self.parts = parts
         self.journal = LedgerJournal(terms.state, terms.roots, terms.run)
-        self.facts = CatalogFacts(self._looked)
+        self.facts = CatalogFacts(
+            lambda scope: looks_of(terms.state).whole_view(terms.roots[scope], terms.policy)
+        )
         self._terms, self._state = terms, terms.state
         self._repeats: CommitRow | None = None
-        self._drafts: list[TrustedDraft] = []
+        self._drafts: list[tuple[FileChange, Trust | None, Trust]] = []
         self._notes: list[str] = []
-
-    def _looked(self, scope: Scope) -> View:
-        return looks_of(self._state).whole_view(self._terms.roots[scope], self._terms.policy)
 
     def recovered(self, done: Sequence[Recovered], held: LockedRoots) -> None:
         """See `Proposal`."""
-        self._notes += told_of(done)
-        self._notes += index_after_recovery(self._state, held, self._terms.policy)
+        self._notes += after_recovery(self._state, held, self._terms.policy, done)
 
     def placed(self, held: LockedRoots) -> Sequence[ChangeSet] | None:
         """See `Proposal`: a task that has committed before ends here, unless it only asks."""
@@ -199,16 +195,23 @@ class _Work:
             if terms.stamp is not None:
                 after = terms.stamp(after, change.before, path, replace(terms.run, trust=ruling.trust))
             change = replace(change, after=after, trust=ruling.trust)
-        self._drafts.append(TrustedDraft(change, held, ruling.by or ruling.trust))
+        self._drafts.append((change, held, ruling.by or ruling.trust))
         return change
 
     def accepted(self, judged: Judged) -> bool:
         """See `Proposal`: what has to wait for its owner waits."""
         terms = self._terms
-        reasons = reasons_for_review(self._drafts, terms.policy, self._is_new_text)
+        found = dict.fromkeys(
+            reason
+            for draft, held, by in self._drafts
+            for reason in reasons_for_review(
+                draft, held, by, terms.policy, is_new_text=self._is_new_text(draft)
+            )
+        )
+        reasons = tuple(found)
         if terms.reviewed:
             return not terms.dry_run
-        if not terms.attended and any(item.draft.after is None for item in self._drafts):
+        if not terms.attended and any(draft.after is None for draft, _, _ in self._drafts):
             reasons = (*reasons, "it removes entries, and nobody was there to say yes")
         if reasons and terms.dry_run:
             self._notes += [f"would wait for review: {reason}" for reason in reasons]
@@ -223,8 +226,8 @@ class _Work:
         tell_degraded(landed)
         temporary = partial(temporary_of_index, token)
         for scope in held:
-            paths = [item.draft.path for item in self._drafts if item.draft.path.scope == scope]
-            changed = {path.parent.rel for path in paths}
+            paths = [draft.path for draft, _, _ in self._drafts]
+            changed = {path.parent.rel for path in paths if path.scope == scope}
             self._notes += follow_or_tell(
                 self._state, held, self.facts.view(scope), temporary, changed=changed
             )

@@ -23,6 +23,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
+from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -199,31 +200,41 @@ class Ledger(Protocol):
     @property
     def failures(self) -> int:
         """How often it could not be asked or written, where it is elsewhere."""
+        return 0
 
     def tidy(self) -> bool:
         """Leave nothing of rows that went beside the tables, as far as nobody has to be waited for.
 
+        A server sees to it by itself.
+
         Raises:
             ManagedMemoryUnavailable: as `transaction`.
         """
+        return True
 
     def scrub(self) -> None:
         """Leave nothing of rows that went in the tables either.
+
+        A server sees to it when it next vacuums; its backups are its operator's.
 
         Raises:
             ManagedMemoryUnavailable: as `transaction`.
 
         Cost: where it is a file, that is written anew.
         """
+        return
 
     def version(self) -> int:
-        """A number that is another one once somebody else has changed anything."""
+        """A number that is another one once somebody else has changed anything, unless the server tells."""
+        return 0
 
     def is_lost(self) -> bool:
         """Whether it is no longer where it was opened."""
+        return False
 
     def close(self) -> None:
         """Give back what it holds; harmless when repeated."""
+        return
 
 
 # -- database ----------------------------------------------------------------------------------------
@@ -235,7 +246,7 @@ COMPANIONS: Final = ("", "-wal", "-shm", "-journal")
 """What SQLite adds to the name of a database for the files beside it; first the database itself."""
 
 _PAUSE: Final = 0.05
-"""Seconds between two looks whether a caller still waits for the connection."""
+"""Seconds between two looks whether a caller still waits for a lock."""
 
 _STEPS: Final = 2_000
 """Instructions of SQLite's machine between two looks whether a caller still waits for a query: some 20 µs."""
@@ -273,7 +284,22 @@ _SYSTEM: Final = {
 }
 
 
-class Database:
+@contextmanager
+def held(lock: threading.Lock | threading.RLock, patience: Patience) -> Iterator[None]:
+    """Hold a lock of a thread.
+
+    Raises:
+        Cancelled, DeadlineExceeded: the patience ended before.
+    """
+    while not lock.acquire(timeout=_PAUSE):
+        patience.check()
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+class Database(Ledger):
     """One connection, for one transaction at a time; threads wait for each other.
 
     Args:
@@ -334,9 +360,7 @@ class Database:
         """
         with self._lock:
             self._connection.close()
-            with reporting(self.path):
-                for companion in COMPANIONS:
-                    self.path.with_name(self.path.name + companion).unlink(missing_ok=True)
+            delete(self.path)
             self._connection = self._connect()
             with self.transaction() as connection:
                 for statement in statements(script):
@@ -404,12 +428,8 @@ class Database:
         if patience is None:
             with self._lock, reporting(self.path):
                 return self._connection.execute(query, values).fetchall()
-        while not self._lock.acquire(timeout=_PAUSE):
-            patience.check()
-        try:
+        with held(self._lock, patience):
             return self._watched(query, values, patience)
-        finally:
-            self._lock.release()
 
     def _watched(self, query: str, values: Sequence[object], patience: Patience) -> list[tuple[Any, ...]]:
         patience.check()
@@ -452,11 +472,6 @@ class Database:
     def is_lasting(self) -> bool:
         """See `Ledger`: SQLite takes back a whole transaction where the disk is full, for one."""
         return self._connection.in_transaction
-
-    @property
-    def failures(self) -> int:
-        """See `Ledger`: it is here."""
-        return 0
 
     def version(self) -> int:
         """See `Ledger`."""
@@ -524,12 +539,29 @@ def _identity(path: Path) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
+def delete(path: Path) -> None:
+    """Delete a database that nobody here has open.
+
+    Raises:
+        ManagedMemoryUnavailable: the directory cannot be written.
+    """
+    with reporting(path):
+        for companion in COMPANIONS:
+            path.with_name(path.name + companion).unlink(missing_ok=True)
+
+
 def is_corrupt(error: ManagedMemoryUnavailable) -> bool:
     """Whether a database was found to be damaged, rather than busy, full or out of reach."""
     if isinstance(error.__cause__, UnicodeDecodeError):
         return True
     code = getattr(error.__cause__, "sqlite_errorcode", 0)
     return code & _PRIMARY in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+
+
+def migrations(package: str) -> dict[int, str]:
+    """The scripts that make the tables of a ledger: the numbered files of a package, in order."""
+    found = (each for each in files(package).joinpath("migrations").iterdir() if each.name[:4].isdigit())
+    return dict(sorted((int(each.name[:4]), each.read_text("utf-8")) for each in found))
 
 
 def statements(script: str) -> Iterator[str]:

@@ -24,10 +24,10 @@ A task of a lane that runs and holds some of it must end first; that is looked a
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, Literal, NamedTuple, get_args
 
@@ -51,7 +51,7 @@ from muniment.kernel.decide import Policy
 from muniment.kernel.land import lock_roots, remove_directories
 from muniment.kernel.names import RelPath, Scope, Trust, Verb
 from muniment.kernel.path import CanonicalPath, canonicalise
-from muniment.store import audit, tasks
+from muniment.store import audit
 from muniment.store.audit import timestamp
 from muniment.store.commit import Terms, commit, granting
 from muniment.store.index import is_index_path
@@ -60,11 +60,12 @@ from muniment.store.state import LEDGER_NAME, State
 from muniment.store.table import Table
 from muniment.store.tasks import (
     RUN_BYTES,
-    Clearing,
+    QueuedTask,
     Runs,
     all_tasks,
+    as_read,
     clear,
-    cleared,
+    clearing,
     remove_telling,
     strings,
     telling,
@@ -134,19 +135,7 @@ class Plan:
 
     def as_json(self) -> dict[str, Any]:
         """The document that `erase --json` prints without `--yes`."""
-        return {
-            "status": "preview",
-            "target": self.target,
-            "files": list(self.files),
-            "versions": self.versions,
-            "others": list(self.others),
-            "tasks": list(self.tasks),
-            "reviews": list(self.reviews),
-            "records": self.records,
-            "lane_tasks": self.lane_tasks,
-            "copies": list(self.copies),
-            "not_covered": NOT_COVERED,
-        }
+        return _document("preview", self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,20 +161,12 @@ class Receipt:
 
     def as_json(self) -> dict[str, Any]:
         """The document that `erase --yes --json` prints."""
-        return {
-            "status": "erased",
-            "task_id": self.task_id,
-            "at": self.at,
-            "erased": list(self.erased),
-            "tasks": list(self.tasks),
-            "files": self.files,
-            "versions": self.versions,
-            "reviews": self.reviews,
-            "records": self.records,
-            "lane_tasks": self.lane_tasks,
-            "notes": list(self.notes),
-            "not_covered": NOT_COVERED,
-        }
+        return _document("erased", self)
+
+
+def _document(status: str, told: Plan | Receipt) -> dict[str, Any]:
+    fields = {name: list(it) if isinstance(it, tuple) else it for name, it in asdict(told).items()}
+    return {"status": status, **fields, "not_covered": NOT_COVERED}
 
 
 # -- erasure -----------------------------------------------------------------------------------------
@@ -256,7 +237,7 @@ class TargetTraces:
         other_paths: the logical paths of other files of which versions go.
         tasks: that wrote the target's versions.
         facts: keyed digests of what they were asked, and of the text itself.
-        lane_tasks: those of lanes that go, and what is left of them.
+        lane_tasks: those of lanes that are to be cleared.
         runs: of its text.
     """
 
@@ -264,7 +245,7 @@ class TargetTraces:
     other_paths: tuple[str, ...]
     tasks: frozenset[str]
     facts: frozenset[str]
-    lane_tasks: tuple[Clearing, ...]
+    lane_tasks: tuple[QueuedTask, ...]
     runs: Runs
 
     @property
@@ -321,52 +302,6 @@ class _Forgotten(NamedTuple):
 
 
 _FORGOTTEN: Final = Table("forgotten", _Forgotten)
-
-
-def search(
-    state: State, target: EraseTarget, present: Collection[bytes], remaining: Callable[[], Iterator[bytes]]
-) -> TargetTraces:
-    """Find everything that the ledger holds of `target`.
-
-    Args:
-        state: whose ledger; inside a transaction as that sees it.
-        target: what is to be erased.
-        present: what its files hold now.
-        remaining: the content of every file that stays.
-
-    Cost: reads every version in the ledger and every file that stays; about 0.1 s for 5 MB.
-    """
-    at: dict[_Place, dict[_Key, str]] = {place: {} for place in get_args(_Place)}
-    tasks, facts, texts = set(target.tasks), set[str](), set(present)
-    # Right before and after a name stands nothing that another name could have there.
-    named = [re.compile(rf"(?<![\w.-])(?<![\w.-]/){re.escape(path)}(?![\w/-])") for path in target.paths]
-    for held in _all_held(state):  # Versions first, so that their tasks are known.
-        is_own = not target.files.isdisjoint(held.files)
-        if held.path and is_own:
-            tasks.add(held.task)
-        if is_own or (not held.path and (held.task in tasks or held.says(named, target.paths))):
-            at[held.place][held.key] = ""
-            texts.update(held.texts)
-            facts |= {held.fact} - {""}
-    facts |= {state.keyed(body) for text in texts if (body := parse(text).body.strip())}
-    runs = Runs(part for text in texts for part in telling(text)).without(remaining())
-    concerned = set(tasks)
-    for held in _all_held(state):
-        is_of_it = held.place == "record" and held.task in concerned  # It says digests of what went.
-        is_it = held.place == "task" and any(
-            state.keyed(text.strip()) in facts for field, text in held.said if field not in _PATHS
-        )
-        if held.key not in at[held.place] and (is_of_it or is_it or held.holds(runs)):
-            at[held.place][held.key] = held.path
-            concerned |= {held.task} if held.path else set()
-    return TargetTraces(
-        {place: tuple(sorted(keys)) for place, keys in at.items()},
-        tuple(sorted({path for keys in at.values() for path in keys.values() if path})),
-        frozenset(tasks),
-        frozenset(facts),
-        cleared(state, {str(task) for (task,) in at["task"]}),
-        runs,
-    )
 
 
 def drop(state: State, target: EraseTarget, found: TargetTraces, run: Run) -> None:
@@ -435,28 +370,20 @@ def _all_held(state: State) -> Iterator[_HeldText]:
         texts = [row.change.after for row in changes if row.change.after is not None]
         fact = (kept and kept.run.fact) or ""
         yield _HeldText(
-            "review", (review,), task, _files_of(state, review), texts, _said(_read(reasons)), fact
+            "review", (review,), task, _files_of(state, review), texts, _said(as_read(reasons)), fact
         )
     for number, task, notes in state.ledger.rows(
         "SELECT id, task, notes FROM change_set WHERE notes <> '[]'"
     ):
-        yield _HeldText("notes", (number,), task, said=_said(_read(notes)))
+        yield _HeldText("notes", (number,), task, said=_said(as_read(notes)))
     for seq, task, body in state.ledger.rows(
         # Those of erasures hold only numbers and keyed digests.
         "SELECT seq, task, body FROM record WHERE body IS NOT NULL AND kind <> ?",
         (audit.ERASE,),
     ):
-        yield _HeldText("record", (seq,), task or "", said=_said(_read(body)))
+        yield _HeldText("record", (seq,), task or "", said=_said(as_read(body)))
     for each in all_tasks(state):
         yield _HeldText("task", (each.id,), each.id, said=_said(each.said))
-
-
-def _read(text: str) -> Any:
-    """JSON as it reads; what somebody edited so that it is none, as it stands."""
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return text
 
 
 def _said(value: Any) -> Sequence[tuple[str, str]]:
@@ -514,7 +441,7 @@ def plan(unsafe_target: str, where: EraseGround) -> Plan:
     """
     target = _target(unsafe_target, where)
     present = _present(target, where)
-    found = _search(target, present, where, _staying(where))
+    found = _search(target, present.values(), where, _staying(where))
     return Plan(
         unsafe_target,
         tuple(sorted(path.text for path in present)),
@@ -544,20 +471,21 @@ def erase(unsafe_target: str, where: EraseGround) -> Receipt:
     state = where.state
     recover_all(state, where.roots, where.policy, where.patience)
     target = _target(unsafe_target, where)
-    if tasks.is_any_running(state):
-        _require_rest(_search(target, _present(target, where), where, _staying(where)))
+    if state.ledger.rows("SELECT 1 FROM task WHERE status = 'running' LIMIT 1"):
+        _require_rest(_search(target, _present(target, where).values(), where, _staying(where)))
     at = timestamp(datetime.now(UTC))
     run = Run(f"erase-{new_ulid()}", at, Trust.OWNER, "code", where.policy.label, "erase")
     removed = _remove(target, run, where, is_by_path="/" in unsafe_target)
-    remove_emptied(where.roots, _above(target, where), where.patience)
+    above = {each for _, path in _files(target, where) for each in _above(path)}
+    remove_emptied(where.roots, above, where.patience)
     with lock_roots(where.roots.values(), where.patience):
         staying = _staying(where)  # The catalog may not be asked for inside a transaction of the ledger.
         with state.ledger.transaction():
             if present := _present(target, where):
                 raise StoreConflict(tuple(path.text for path in present))
-            found = _search(target, {}, where, staying, removed=removed)
+            found = _search(target, (), where, staying, removed=removed)
             _require_rest(found)
-            of_lanes = {each.before.id for each in found.lane_tasks}
+            of_lanes = {task.id for task in found.lane_tasks}
             transcripts = remove_telling(state, found.tasks | of_lanes, found.runs)
             drop(state, target, found, run)
     scrub(state)
@@ -565,7 +493,18 @@ def erase(unsafe_target: str, where: EraseGround) -> Receipt:
     notes += [
         note for root in where.roots.values() for note in rebuild(state, root, where.policy, where.patience)
     ]
-    return _receipt(run, target, found, removed, notes, where)
+    return Receipt(
+        run.task,
+        at,
+        tuple(sorted(erased_name(state, root, rel) for root, rel in target.files)),
+        tuple(sorted(found.tasks - {run.task})),
+        removed,
+        found.versions,
+        len(found.at["review"]),
+        len(found.records),
+        len(found.lane_tasks),
+        tuple(notes),
+    )
 
 
 def left_over(text: bytes, where: EraseGround) -> dict[str, int]:
@@ -617,11 +556,9 @@ def _target_of_task(task: str, where: EraseGround) -> EraseTarget:
             )
         if not rel.startswith(f"{ERASED}-"):
             files[root, rel] = scopes[root]
-    known = "SELECT 1 FROM {} WHERE task = ? LIMIT 1"
-    tables = ("step", "review", "record")
-    if not tasks.is_task(state, task) and not any(
-        state.ledger.rows(known.format(table), (task,)) for table in tables
-    ):
+    known = "SELECT 1 FROM {} WHERE {} = ? LIMIT 1"
+    columns = {"step": "task", "review": "task", "record": "task", "task": "id"}
+    if not any(state.ledger.rows(known.format(*each), (task,)) for each in columns.items()):
         raise NotFound(f"no task {printable(task)!r} is known; see: muniment history")
     return EraseTarget(frozenset(files), _names(state, files), frozenset({task}))
 
@@ -637,25 +574,68 @@ def _names(state: State, files: Mapping[tuple[RootKey, RelPath], Scope]) -> froz
 
 def _search(
     target: EraseTarget,
-    present: Mapping[CanonicalPath, bytes],
+    present: Collection[bytes],
     where: EraseGround,
     staying: Sequence[_Entry],
     *,
     removed: int = 0,
 ) -> TargetTraces:
-    """What is known of a target.
+    """Find everything that the ledger holds of `target`; inside a transaction as that sees it.
+
+    Args:
+        target: what is to be erased.
+        present: what its files hold now.
+        where: on what.
+        staying: every file that stays.
+        removed: how many of its files went just now.
 
     Raises:
-        NotFound: nothing is, nor was anything erased there before.
+        NotFound: nothing is known of it, nor was anything erased there before.
+
+    Cost: reads every version in the ledger and every file that stays; about 0.1 s for 5 MB.
     """
-    found = search(where.state, target, present.values(), lambda: _remaining(target, where, staying))
-    if target.tasks or present or removed or any(found.at.values()):
-        return found
-    for root, rel in target.files:
-        name = erased_name(where.state, root, rel)
-        if where.state.ledger.rows("SELECT 1 FROM step WHERE root = ? AND rel = ?", (root, name)):
-            return found  # What a process that was killed has left of it is not in rows any more.
-    raise NotFound(f"nothing is remembered at {min(target.paths)}, nor was it; see: muniment history")
+    state = where.state
+    at: dict[_Place, dict[_Key, str]] = {place: {} for place in get_args(_Place)}
+    tasks, facts, texts = set(target.tasks), set[str](), set(present)
+    # Right before and after a name stands nothing that another name could have there.
+    named = [re.compile(rf"(?<![\w.-])(?<![\w.-]/){re.escape(path)}(?![\w/-])") for path in target.paths]
+    for held in _all_held(state):  # Versions first, so that their tasks are known.
+        is_own = not target.files.isdisjoint(held.files)
+        if held.path and is_own:
+            tasks.add(held.task)
+        if is_own or (not held.path and (held.task in tasks or held.says(named, target.paths))):
+            at[held.place][held.key] = ""
+            texts.update(held.texts)
+            facts |= {held.fact} - {""}
+    facts |= {state.keyed(body) for text in texts if (body := parse(text).body.strip())}
+    runs = Runs(part for text in texts for part in telling(text)).without(_remaining(target, where, staying))
+    concerned = set(tasks)
+    for held in _all_held(state):
+        is_of_it = held.place == "record" and held.task in concerned  # It says digests of what went.
+        is_it = held.place == "task" and any(
+            state.keyed(text.strip()) in facts for field, text in held.said if field not in _PATHS
+        )
+        if held.key not in at[held.place] and (is_of_it or is_it or held.holds(runs)):
+            at[held.place][held.key] = held.path
+            concerned |= {held.task} if held.path else set()
+    found = TargetTraces(
+        {place: tuple(sorted(keys)) for place, keys in at.items()},
+        tuple(sorted({path for keys in at.values() for path in keys.values() if path})),
+        frozenset(tasks),
+        frozenset(facts),
+        clearing(state, {str(task) for (task,) in at["task"]}),
+        runs,
+    )
+    if not (target.tasks or present or removed or any(at.values()) or _was_erased(target, state)):
+        raise NotFound(f"nothing is remembered at {min(target.paths)}, nor was it; see: muniment history")
+    return found
+
+
+def _was_erased(target: EraseTarget, state: State) -> bool:
+    """Whether a file was erased there: what a killed process has left of it is in no row any more."""
+    query = "SELECT 1 FROM step WHERE root = ? AND rel = ?"
+    names = ((root, erased_name(state, root, rel)) for root, rel in target.files)
+    return any(state.ledger.rows(query, each) for each in names)
 
 
 def _require_rest(found: TargetTraces) -> None:
@@ -664,22 +644,24 @@ def _require_rest(found: TargetTraces) -> None:
     Raises:
         DeadlineExceeded: one does.
     """
-    task = tasks.running(found.lane_tasks)
-    if task is not None:
-        raise DeadlineExceeded(f"{task} runs and holds it; try again once it is over, or cancel it")
+    for task in found.lane_tasks:
+        if task.status == "running":
+            raise DeadlineExceeded(f"{task.id} runs and holds it; try again once it is over, or cancel it")
+
+
+def _files(target: EraseTarget, where: EraseGround) -> Iterator[tuple[BoundRoot, CanonicalPath]]:
+    """The files of a target whose roots are bound here, whether they are there or not."""
+    for scope, root in where.roots.items():
+        key = root_key(where.state, root)
+        yield from ((root, CanonicalPath(scope, rel)) for of, rel in target.files if of == key)
 
 
 def _present(target: EraseTarget, where: EraseGround) -> dict[CanonicalPath, bytes]:
     """The files of a target that are there, with their bytes."""
     found: dict[CanonicalPath, bytes] = {}
-    for scope, root in where.roots.items():
-        key = root_key(where.state, root)
-        for rel in (rel for of, rel in target.files if of == key):
-            path = CanonicalPath(scope, rel)
-            try:
-                found[path] = root.root.read_bytes(path)
-            except NotFound:
-                continue
+    for root, path in _files(target, where):
+        with suppress(NotFound):
+            found[path] = root.root.read_bytes(path)
     return found
 
 
@@ -694,16 +676,10 @@ def _remove(target: EraseTarget, run: Run, where: EraseGround, *, is_by_path: bo
     return len(commit([ChangeSet(tuple(going))], terms).changes)
 
 
-def _above(target: EraseTarget, where: EraseGround) -> list[CanonicalPath]:
-    """The directories above the files of a target."""
-    above: list[CanonicalPath] = []
-    for scope, root in where.roots.items():
-        key = root_key(where.state, root)
-        for segments in (rel.split("/") for of, rel in target.files if of == key):
-            above += (
-                CanonicalPath(scope, RelPath("/".join(segments[:depth]))) for depth in range(1, len(segments))
-            )
-    return above
+def _above(path: CanonicalPath) -> Iterator[CanonicalPath]:
+    """The directories above a file, but for the root."""
+    while (path := path.parent).rel:
+        yield path
 
 
 def _staying(where: EraseGround) -> list[_Entry]:
@@ -733,25 +709,3 @@ def _remaining(target: EraseTarget, where: EraseGround, staying: Sequence[_Entry
     ):
         if content is not None:
             yield content
-
-
-def _receipt(
-    run: Run,
-    target: EraseTarget,
-    found: TargetTraces,
-    removed: int,
-    notes: list[str],
-    where: EraseGround,
-) -> Receipt:
-    return Receipt(
-        run.task,
-        run.at,
-        tuple(sorted(erased_name(where.state, root, rel) for root, rel in target.files)),
-        tuple(sorted(found.tasks - {run.task})),
-        removed,
-        found.versions,
-        len(found.at["review"]),
-        len(found.records),
-        len(found.lane_tasks),
-        tuple(notes),
-    )

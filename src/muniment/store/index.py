@@ -67,7 +67,6 @@ PAGE_HEAD_BYTES: Final = 1_000
 on a page depends on their lines alone."""
 
 _UP: Final = "../"
-_UP_BYTES: Final = len(_UP)
 _MIN_NAME_BYTES: Final = 40  # what a name keeps, however long the path is
 _CLOSING_BYTES: Final = len("- []()\n")
 _DASH: Final = " — "
@@ -93,9 +92,7 @@ _COUNTED: Final = re.compile(f"{_DASH}[0-9]{{1,9}} entr(?:y|ies)")
 _PAGES_COUNTED: Final = re.compile(f"{_DASH}[0-9]{{1,9}} pages?, [0-9]{{1,9}} entr(?:y|ies)")
 _PAGE_FILE: Final = re.compile(r"([0-9a-f]{1,64})(?:-([0-9a-f]{1,64}))?\.md")
 _LINKS_FILE: Final = re.compile(r"_pages-([0-9a-f]{1,64})\.md")
-_ANY_SCOPE: Final = Scope(
-    "x"
-)  # the scope of an index is not in it, and what is asked here does not depend on it
+_ANY_SCOPE: Final = Scope("x")  # that of an index is not in it, and nothing here depends on it
 _MARKUP: Final = re.compile(r"[\\`*_\[\]<>&!|#~]")
 _WEB_ADDRESS: Final = re.compile(r":(?=//)")
 _WWW: Final = re.compile(r"www(?=\.)", re.IGNORECASE)
@@ -176,7 +173,7 @@ def fits_index(scope: Scope, entries: int, size: int) -> bool:
 
 def fits_page(entries: int, size: int) -> bool:
     """Whether one page can list that many entries, whose lines have `size` bytes in `MEMORY.md`."""
-    return fits_links(entries, size + _UP_BYTES * entries)
+    return fits_links(entries, size + len(_UP) * entries)
 
 
 def fits_links(lines: int, size: int) -> bool:
@@ -380,7 +377,7 @@ def _linked(line: str, directory: str = "") -> RelPath | None:
         return None
     target = found[2]
     if directory:
-        target = target[_UP_BYTES:] if target.startswith(_UP) else f"{directory}/{target}"
+        target = target.removeprefix(_UP) if target.startswith(_UP) else f"{directory}/{target}"
     try:
         rel = canonicalise(f"{_ANY_SCOPE}/{unquote(target, errors='strict')}", (_ANY_SCOPE,)).rel
     except (UnicodeDecodeError, PathEscape, Refusal):
@@ -538,14 +535,6 @@ class TopicPart(NamedTuple):
 class Page(NamedTuple):
     """A page of entries; `slot` is SHA-256 of the name of its file, hexadecimal."""
 
-    topic: str
-    prefix: str
-    entries: int
-    rel: RelPath
-    slot: str
-
-
-class _PageRow(NamedTuple):
     root: str
     topic: str
     part: TopicPart
@@ -553,8 +542,7 @@ class _PageRow(NamedTuple):
     slot: str
 
 
-_LISTED: Final = Table("page", Page)
-_ROWS: Final = Table("page", _PageRow, size="bytes")
+_PAGES: Final = Table("page", Page, size="bytes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -621,7 +609,7 @@ class Rows:
     def pages(self, column: Literal["rel", "slot"], begin: str) -> list[Page]:
         """The pages whose path or slot begins so."""
         values = (self.key, begin, begin + _LAST)
-        return list(_LISTED.each(self._connection, f"WHERE root = ? AND {column} BETWEEN ? AND ?", values))
+        return list(_PAGES.each(self._connection, f"WHERE root = ? AND {column} BETWEEN ? AND ?", values))
 
     def written(self, begin: str) -> set[RelPath]:
         """The files of the last index whose paths begin so."""
@@ -636,38 +624,27 @@ class Rows:
 
     def first_lines(self, order: str, count: int) -> list[str]:
         """The lines of the first entries in an order: `BY_PATH`, `BY_WEIGHT`."""
-        found = self.rows(
-            f"SELECT line FROM entry WHERE root = ? AND {_IS_LISTED} ORDER BY {order} LIMIT ?",  # noqa: S608
-            count,
-        )
-        return [line for (line,) in found]
+        query = f"SELECT line FROM entry WHERE root = ? AND {_IS_LISTED} ORDER BY {order} LIMIT ?"  # noqa: S608
+        return [line for (line,) in self.rows(query, count)]
 
     def counted(self, topic: str, prefix: str) -> TopicPart:
         """All entries on a page."""
-        ((entries, size),) = self.rows(
-            "SELECT count(*), coalesce(sum(line_bytes), 0) FROM entry"  # noqa: S608
-            f" WHERE root = ? AND topic = ? AND key BETWEEN ? AND ? AND {_IS_LISTED}",
-            *(topic, prefix, prefix + _LAST),
-        )
+        ((entries, size),) = self._on_page("count(*), coalesce(sum(line_bytes), 0)", topic, prefix)
         return TopicPart(prefix, entries, size)
 
     def entries(self, topic: str, prefix: str) -> list[TopicPart]:
         """The entries on a page, each by its whole key."""
-        found = self.rows(
-            "SELECT key, 1, line_bytes FROM entry"  # noqa: S608
-            f" WHERE root = ? AND topic = ? AND key BETWEEN ? AND ? AND {_IS_LISTED} ORDER BY key",
-            *(topic, prefix, prefix + _LAST),
-        )
-        return list(map(TopicPart._make, found))
+        return list(map(TopicPart._make, self._on_page("key, 1, line_bytes", topic, prefix, "ORDER BY key")))
 
     def lines(self, topic: str, prefix: str) -> list[str]:
         """The lines of the entries on a page, in order."""
-        found = self.rows(
-            "SELECT line FROM entry WHERE root = ? AND topic = ? AND key BETWEEN ? AND ?"  # noqa: S608
-            f" AND {_IS_LISTED} ORDER BY sort, rel",
-            *(topic, prefix, prefix + _LAST),
-        )
-        return [line for (line,) in found]
+        return [line for (line,) in self._on_page("line", topic, prefix, f"ORDER BY {BY_PATH}")]
+
+    def _on_page(self, columns: str, topic: str, prefix: str, order: str = "") -> list[tuple[Any, ...]]:
+        """Columns of the entries on a page."""
+        on_it = f"root = ? AND topic = ? AND key BETWEEN ? AND ? AND {_IS_LISTED}"
+        query = f"SELECT {columns} FROM entry WHERE {on_it} {order}"  # noqa: S608
+        return self.rows(query, topic, prefix, prefix + _LAST)
 
     def parts(self, topic: str) -> list[TopicPart]:
         """The pages of a topic."""
@@ -683,12 +660,10 @@ class Rows:
             [(self.key, topic, part.prefix) for part in before if part.prefix not in kept],
         )
         new = [
-            _PageRow(self.key, topic, part, *_file(digits, part.prefix))
-            for part in after
-            if part not in known
+            Page(self.key, topic, part, *_file(digits, part.prefix)) for part in after if part not in known
         ]
         counted = "ON CONFLICT DO UPDATE SET entries = excluded.entries, bytes = excluded.bytes"
-        _ROWS.insert(self._connection, new, more=counted)
+        _PAGES.insert(self._connection, new, more=counted)
 
     def name_pages(self, begin: str) -> None:
         """Give the pages of all topics whose paths begin so the names that tell them apart (P2)."""
@@ -717,14 +692,11 @@ def expire(rows: Rows, now: str) -> None:
         rows: of a root.
         now: ISO-8601 UTC.
     """
-    over = f"FROM entry WHERE root = ? AND expires > '' AND {_IS_LISTED} AND expires <= ?"
-    if rows.rows(f"SELECT 1 {over} LIMIT 1", now):
-        rows.rows(f"INSERT INTO relisted (root, topic, key) SELECT root, topic, key {over}", now)
-        rows.rows(
-            "UPDATE entry SET line = '', line_bytes = 0"  # noqa: S608
-            f" WHERE root = ? AND expires > '' AND {_IS_LISTED} AND expires <= ?",
-            now,
-        )
+    over = f"WHERE root = ? AND expires > '' AND {_IS_LISTED} AND expires <= ?"
+    if rows.rows(f"SELECT 1 FROM entry {over} LIMIT 1", now):  # noqa: S608
+        relisted = "INSERT INTO relisted (root, topic, key) SELECT root, topic, key FROM entry"
+        rows.rows(f"{relisted} {over}", now)
+        rows.rows(f"UPDATE entry SET line = '', line_bytes = 0 {over}", now)  # noqa: S608
 
 
 def renew(rows: Rows) -> None:
@@ -905,9 +877,13 @@ class _Tree:
             written = rows.written(begin) - self._above
             pages = rows.pages("rel", begin)
             for page in pages:
-                if changes is None or page.rel not in written or (page.topic, page.prefix) in changes.pages:
-                    lines = rows.lines(page.topic, page.prefix)
-                    self.files[page.rel] = render_page(scope, page.topic, page.prefix, lines)
+                if (
+                    changes is None
+                    or page.rel not in written
+                    or (page.topic, page.part.prefix) in changes.pages
+                ):
+                    lines = rows.lines(page.topic, page.part.prefix)
+                    self.files[page.rel] = render_page(scope, page.topic, page.part.prefix, lines)
                     self._slots.append(page.slot)
             self._gone |= written.difference(page.rel for page in pages)
         self._slots += map(slot_of, self._gone)
@@ -934,8 +910,8 @@ class _Tree:
             return None
         pages = self._rows.pages("slot", prefix)
         links = [
-            page_link(page.topic, page.prefix, page.entries, way + page.rel.removeprefix(PAGES))
-            for page in sorted(pages, key=lambda page: (fold(page.topic), page.topic, page.prefix))
+            page_link(page.topic, page.part.prefix, page.part.entries, way + page.rel.removeprefix(PAGES))
+            for page in sorted(pages, key=lambda page: (fold(page.topic), page.topic, page.part))
         ]
         return links if fits(len(links), sum(len(link.encode()) for link in links)) else None
 

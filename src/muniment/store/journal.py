@@ -134,8 +134,7 @@ class CatalogFacts:
 
     def usage(self, scope: Scope, counts: Callable[[RelPath], bool] | None) -> tuple[int, int]:
         """See `Facts`."""
-        usage = self.view(scope).usage(counts)
-        return usage.files, usage.bytes
+        return self.view(scope).usage(counts)
 
     def is_index(self, content: bytes) -> bool:
         """See `Facts`."""

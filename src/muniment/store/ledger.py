@@ -268,10 +268,9 @@ def move_root(state: State, before: Path, bound: BoundRoot) -> None:
     """
     after, old = state.name_of_root(bound.trusted_path), os.fsencode(before)
     if state.ledger.rows("SELECT 1 FROM root WHERE path = ?", (old,)):
+        lone = "NOT EXISTS (SELECT 1 FROM root WHERE path = ?1)"
         with state.ledger.transaction() as connection:
-            has_own = state.ledger.rows("SELECT 1 FROM root WHERE path = ?", (after,))
-            if not has_own:
-                connection.execute("UPDATE root SET path = ? WHERE path = ?", (after, old))
+            connection.execute(f"UPDATE root SET path = ?1 WHERE path = ?2 AND {lone}", (after, old))  # noqa: S608
 
 
 def begin(state: State, kept: CommitRow) -> int:
@@ -281,7 +280,7 @@ def begin(state: State, kept: CommitRow) -> int:
         ManagedMemoryUnavailable: the ledger cannot be written, or another process began the task meanwhile.
     """
     with state.ledger.transaction() as connection:
-        number = _CHANGE_SETS.add(connection, kept)
+        number = _CHANGE_SETS.add(state.ledger, kept).id
         _CHANGES.insert(connection, (item._replace(change_set=number) for item in kept.changes))
     return number
 
@@ -373,7 +372,7 @@ def source_of(state: State, root: RootKey, rel: RelPath, of: Digest) -> Run | No
     A commit that is under way counts, so that no reader takes its files for somebody else's.
     """
     at = "WHERE root = ? AND rel = ? AND digest = ? LIMIT 1"
-    return next(iter(_SOURCES.read(state.ledger, at, (root, rel, of))), None)
+    return _SOURCES.first(state.ledger, at, (root, rel, of))
 
 
 def trust_of_moved(state: State, of: Digest, trust_of_scope: Trust) -> Trust:
@@ -399,7 +398,7 @@ def _tell(state: State, kept: CommitRow) -> None:
     token, client = asked[0] if asked else (None, None)
     outbox.append(
         state,
-        outbox.Event(
+        outbox.OutboxEvent(
             "memory_changed",
             kept.done or "",
             run.task,
@@ -423,8 +422,6 @@ def _tell(state: State, kept: CommitRow) -> None:
 MAX_STEPS: Final = 1_000
 """Steps that one question is answered with; older ones are asked for by path."""
 
-Kind = Literal["new", "changed", "removed"]
-
 
 @dataclass(frozen=True, slots=True)
 class Step:
@@ -445,12 +442,24 @@ class Step:
     task: str
     asked: str
     path: str
-    kind: Kind
+    kind: Literal["new", "changed", "removed"]
     trust: Trust | None
     decided_by: str
     policy: str
     undoes: str | None
     is_erased: bool
+
+
+_HISTORY: Final = Table(
+    "step",
+    Step,
+    at="done",
+    asked="kind",
+    path="root || '/' || rel",
+    kind="CASE WHEN before_digest IS NULL THEN 'new' WHEN after_digest IS NULL THEN 'removed' "
+    "ELSE 'changed' END",
+    is_erased=f"'{ERASED}' IN (coalesce(before_digest, ''), coalesce(after_digest, ''))",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -509,28 +518,16 @@ def history(
     # As another text it has SQLite go from the newest on, and end at the limit; of one path the index knows
     # better.
     column = "root" if rel else "root || ''"
-    rows = state.ledger.rows(
-        "SELECT done, task, kind, root, rel, before_digest, after_digest, trust, decided_by, policy, undoes "  # noqa: S608  only marks are put in
-        f"FROM step WHERE done IS NOT NULL AND {column} IN ({_marks(keys)}) "
+    found = _HISTORY.read(
+        state.ledger,
+        f"WHERE done IS NOT NULL AND {column} IN ({_marks(keys)}) "
         "AND (? = '' OR rel IN (?, ?) OR substr(rel, 1, length(?) + 1) = ? || '/') "
         "ORDER BY change_set DESC, position LIMIT ?",
         (*keys, rel, rel, erased, rel, rel, limit),
     )
-    return tuple(
-        Step(
-            done,
-            task,
-            asked,
-            f"{roots[root]}/{rel}",
-            _kind(before, after),
-            None if trust is None else Trust(trust),
-            decided_by,
-            policy,
-            undoes,
-            ERASED in {before, after},
-        )
-        for done, task, asked, root, rel, before, after, trust, decided_by, policy, undoes in rows
-    )
+    paths = (each.path.partition("/") for each in found)
+    told = (f"{roots[RootKey(root)]}/{name}" for root, _, name in paths)
+    return tuple(replace(each, path=path) for each, path in zip(found, told, strict=True))
 
 
 def content_at(state: State, root: RootKey, path: CanonicalPath, task: str) -> bytes | None:
@@ -630,11 +627,7 @@ def _marks(keys: Collection[RootKey]) -> str:
     return ", ".join("?" * len(keys)) or "NULL"
 
 
-def _kind(before: str | None, after: str | None) -> Kind:
-    return "new" if before is None else "removed" if after is None else "changed"
-
-
 def _last(state: State, root: RootKey, rel: RelPath) -> _Last | None:
     """The last change of a file that the ledger knows."""
     at = "WHERE root = ? AND rel = ? AND done IS NOT NULL ORDER BY change_set DESC LIMIT 1"
-    return next(iter(_STEPS.read(state.ledger, at, (root, rel))), None)
+    return _STEPS.first(state.ledger, at, (root, rel))

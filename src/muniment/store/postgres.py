@@ -36,6 +36,7 @@ from psycopg_pool import ConnectionPool, PoolTimeout
 
 from muniment.errors import LeaseLost, LedgerAway, ManagedMemoryUnavailable
 from muniment.kernel.cancel import Patience
+from muniment.store.database import Ledger
 
 WAIT_SECONDS: Final = 2.0
 """Seconds that a transaction waits for a connection, or for the server to take one."""
@@ -185,7 +186,7 @@ class LedgerPool:
         self.pool.close()
 
 
-class HomeLedger:
+class HomeLedger(Ledger):
     """The ledger of one home; see the module. Threads may share it, each has a transaction of its own."""
 
     def __init__(
@@ -312,24 +313,6 @@ class HomeLedger:
     def is_lasting(self) -> bool:
         """See `Ledger`."""
         return self._open is not None and self._open.raw.info.transaction_status in _STAYS
-
-    def tidy(self) -> bool:
-        """See `Ledger`: the server sees to it."""
-        return True
-
-    def scrub(self) -> None:
-        """See `Ledger`: the server sees to it, when it next vacuums; its backups are its operator's."""
-
-    def version(self) -> int:
-        """See `Ledger`: who has to know it is told by the server."""
-        return 0
-
-    def is_lost(self) -> bool:
-        """See `Ledger`."""
-        return False
-
-    def close(self) -> None:
-        """See `Ledger`; the connections are the pool's."""
 
 
 class HomeTransaction:

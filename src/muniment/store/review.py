@@ -150,12 +150,12 @@ def hold(
     waiting = Pending("", run, reasons, change_set, keys, policy)
     with state.ledger.transaction():
         bound_to = waiting.digest(policy)
-        for each in _pending(
-            state, "AND (digest = ? OR (task = ? AND kind = ?))", (bound_to, run.task, run.kind)
-        ):
+        alike = "AND (digest = ? OR (task = ? AND kind = ?))"
+        for each in pending(state, alike, (bound_to, run.task, run.kind)):
             if bound_to == each.digest(each.policy) or _is_repeated(each, waiting):
                 return each.id
-        by = _token_of(state, run.task)
+        asked = state.ledger.rows("SELECT token FROM task WHERE id = ?", (run.task,))
+        by = asked[0][0] if asked else None  # Of no lane.
         _check_caps(state, by)
         return _add(state, waiting, by)
 
@@ -163,12 +163,6 @@ def hold(
 def _is_repeated(one: Pending, other: Pending) -> bool:
     """Whether two of one task and kind ask for the same in the same place, whatever they propose."""
     return (one.roots, one.run.fact) == (other.roots, other.run.fact)
-
-
-def _token_of(state: State, task: str) -> str | None:
-    """The name of the token that a task of a lane was asked for with; None: it is of no lane."""
-    rows = state.ledger.rows("SELECT token FROM task WHERE id = ?", (task,))
-    return str(rows[0][0]) if rows else None
 
 
 def _check_caps(state: State, by: str | None) -> None:
@@ -180,14 +174,20 @@ def _check_caps(state: State, by: str | None) -> None:
         raise QuotaExceeded("too many changes wait for review; have the owner decide about some first")
 
 
-def pending(state: State) -> tuple[Pending, ...]:
-    """Everything that waits, the oldest first, whatever roots it is for."""
-    return _pending(state)
+def pending(state: State, more: str = "", values: Sequence[object] = ()) -> tuple[Pending, ...]:
+    """Everything that waits, the oldest first, whatever roots it is for; what SQL says of it besides.
+
+    Raises:
+        ManagedMemoryUnavailable: the ledger cannot be used.
+    """
+    with state.ledger.transaction():  # As `load`.
+        rows = _REVIEWS.read(state.ledger, f"WHERE {_WAITING} {more} ORDER BY at, {_HELD}", values)
+        return tuple(_restored(state, each) for each in rows)
 
 
 def waiting_of(state: State, task: str) -> Pending | None:
     """What waits of a task, the oldest first."""
-    return next(iter(_pending(state, "AND task = ?", (task,))), None)
+    return next(iter(pending(state, "AND task = ?", (task,))), None)
 
 
 def load(state: State, review_id: str) -> Pending:
@@ -199,13 +199,13 @@ def load(state: State, review_id: str) -> Pending:
         ManagedMemoryUnavailable: the ledger cannot be used.
     """
     with state.ledger.transaction():  # Nobody decides about it between its rows.
-        found = _REVIEWS.read(state.ledger, "WHERE id = ?", (review_id,))
-        if not found:
+        found = _REVIEWS.first(state.ledger, "WHERE id = ?", (review_id,))
+        if found is None:
             raise NotFound(f"there is no review {printable(review_id)!r}; see: muniment review list")
         is_approved = of_task(state, approval_task(review_id)) is not None
-        if is_approved or found[0].state != "pending":
-            raise ReviewClosed(review_id, "approved" if is_approved else found[0].state)
-        return _restored(state, found[0])
+        if is_approved or found.state != "pending":
+            raise ReviewClosed(review_id, "approved" if is_approved else found.state)
+        return _restored(state, found)
 
 
 def check_roots(state: State, waiting: Pending, roots: Mapping[Scope, BoundRoot]) -> None:
@@ -283,12 +283,6 @@ def _new_id(is_free: Callable[[str], bool]) -> str:
         each = "r" + "".join(secrets.choice(_ALPHABET) for _ in range(ID_CHARS))
         if is_free(each):
             return each
-
-
-def _pending(state: State, more: str = "", values: Sequence[object] = ()) -> tuple[Pending, ...]:
-    with state.ledger.transaction():  # As `load`.
-        rows = _REVIEWS.read(state.ledger, f"WHERE {_WAITING} {more} ORDER BY at, {_HELD}", values)
-        return tuple(_restored(state, each) for each in rows)
 
 
 def _restored(state: State, row: _Review) -> Pending:

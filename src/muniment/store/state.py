@@ -35,6 +35,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
+from functools import partial
+from importlib.resources import files
 from pathlib import Path
 from secrets import token_hex
 from tempfile import TemporaryDirectory
@@ -46,17 +48,17 @@ from muniment.ownership import create_private_directory
 from muniment.store import database
 from muniment.store.database import (
     BUSY_SECONDS,
-    COMPANIONS,
     Database,
     Ledger,
+    delete,
     is_corrupt,
     make_private,
+    migrations,
     reporting,
     statements,
     unavailable,
 )
 from muniment.store.rows import Embedder
-from muniment.store.schema import CATALOG_SCHEMA, CATALOG_VERSION, LEDGER_MIGRATIONS
 from muniment.store.table import Table
 
 # -- placing -----------------------------------------------------------------------------------------
@@ -191,6 +193,12 @@ LEDGER_NAME: Final = "ledger.db"
 CATALOG_NAME: Final = "catalog.db"
 KEY_NAME: Final = "audit.key"
 KEY_BYTES: Final = 32
+
+LEDGER_VERSION: Final = 7
+"""How many files there are in `migrations/`: each leads from the version before to its own number."""
+
+CATALOG_VERSION: Final = 8
+"""Of `catalog.sql`: a catalog of another version is deleted, not migrated."""
 
 CATALOG_CACHE_KIB: Final = 32_000
 """KiB of the catalog that are held in memory: what searches go through again and again in a large one."""
@@ -398,13 +406,17 @@ class State(LedgerState):
             self._temporary.cleanup()
 
 
-def open_ledger(path: Path, migrations: Sequence[str] = LEDGER_MIGRATIONS) -> Database:
-    """The ledger, at the version that `migrations` lead to (S1); no other process may open it meanwhile.
+def open_ledger(path: Path, later: Sequence[str] = ()) -> Database:
+    """The ledger, at the version that migrations lead to (S1); no other process may open it meanwhile.
+
+    Args:
+        path: of it.
+        later: migrations besides those of `LEDGER_VERSION`.
 
     Raises:
         StateTooNew, ManagedMemoryUnavailable: as `State`.
     """
-    newest = len(migrations)
+    newest = LEDGER_VERSION + len(later)
     database = Database(path, synchronous="FULL")
     try:
         database.rows("PRAGMA secure_delete = ON")  # What is forgotten leaves no free page with it.
@@ -417,7 +429,7 @@ def open_ledger(path: Path, migrations: Sequence[str] = LEDGER_MIGRATIONS) -> Da
             _copy(database, path.with_name(f"{path.name}.version-{version}"))
         with database.transaction() as connection:
             connection.create_function("from_base64", 1, base64.b64decode)
-            for script in migrations[version:]:
+            for script in (*migrations(__package__).values(), *later)[version:]:
                 for statement in statements(script):
                     connection.execute(statement)
             connection.execute(f"PRAGMA user_version = {newest}")
@@ -434,22 +446,26 @@ def open_catalog(path: Path) -> Database:
     Raises:
         ManagedMemoryUnavailable: the directory cannot be used.
     """
+    opened = partial(Database, path, synchronous="NORMAL", cache_kib=CATALOG_CACHE_KIB)
     try:
-        database = Database(path, synchronous="NORMAL", cache_kib=CATALOG_CACHE_KIB)
+        catalog = opened()
     except ManagedMemoryUnavailable as error:
         if not is_corrupt(error):
             raise
-        with reporting(path):
-            for companion in COMPANIONS:
-                path.with_name(path.name + companion).unlink(missing_ok=True)
-        database = Database(path, synchronous="NORMAL", cache_kib=CATALOG_CACHE_KIB)
+        delete(path)
+        catalog = opened()
     try:
-        if not _is_current(database):
-            _begin_anew(database)
+        if not _is_current(catalog):
+            _begin_anew(catalog)
     except BaseException:
-        database.close()
+        catalog.close()
         raise
-    return database
+    return catalog
+
+
+def catalog_script() -> str:
+    """What makes the tables of a catalog."""
+    return files(__package__).joinpath("catalog.sql").read_text("utf-8")
 
 
 def _begin_anew(catalog: Database) -> None:
@@ -457,7 +473,7 @@ def _begin_anew(catalog: Database) -> None:
     known: tuple[IndexedFile, ...] = ()
     with suppress(ManagedMemoryUnavailable):  # It is damaged, or there is no such table.
         known = WRITTEN.read(catalog)
-    catalog.begin_anew(CATALOG_SCHEMA, CATALOG_VERSION)
+    catalog.begin_anew(catalog_script(), CATALOG_VERSION)
     with catalog.transaction() as connection:
         PLANNED.insert(connection, known, "INSERT OR IGNORE")
 
@@ -485,7 +501,7 @@ def _refuse_newer(path: Path) -> None:
         except FileNotFoundError:
             return
     if header.startswith(_MAGIC):
-        _refuse_above(len(LEDGER_MIGRATIONS), int.from_bytes(header[_VERSION_AT:], "big"), path)
+        _refuse_above(LEDGER_VERSION, int.from_bytes(header[_VERSION_AT:], "big"), path)
 
 
 def _refuse_above(newest: int, version: int, path: Path) -> None:
@@ -556,24 +572,20 @@ def _try_lock(directory: Path, fd: int) -> bool:
 
 
 def read_key(directory: Path) -> bytes:
-    """The key of a state directory, made at first use.
-
-    Raises:
-        ManagedMemoryUnavailable: it cannot be made or relied on.
-    """
-    return _read_key(directory / KEY_NAME)
-
-
-def _read_key(path: Path) -> bytes:
-    """The key, made at first use (S3).
+    """The key of a state directory, made at first use (S3).
 
     Raises:
         ManagedMemoryUnavailable: it cannot be read or made, is not `KEY_BYTES` long, others may read it, or
             it is missing beside a ledger.
     """
+    path = directory / KEY_NAME
     with reporting(path):
         if not path.exists():
-            _make_key(path)
+            if path.with_name(LEDGER_NAME).exists():
+                reason = f"is missing, and the {LEDGER_NAME} beside it needs it; bring it back from a backup"
+                raise unavailable(path, reason)
+            # Whole or not at all, on disk before anything is signed with it.
+            put(path, secrets.token_bytes(KEY_BYTES), over=False)
         with path.open("rb") as file:
             key = file.read(KEY_BYTES + 1)
             mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
@@ -582,12 +594,3 @@ def _read_key(path: Path) -> bytes:
     if mode & ~_PRIVATE:
         raise unavailable(path, f"may be read by others; run: chmod 600 {printable(str(path))}")
     return key
-
-
-def _make_key(path: Path) -> None:
-    """Write a new key: whole or not at all, on disk before anything is signed with it."""
-    if path.with_name(LEDGER_NAME).exists():
-        raise unavailable(
-            path, f"is missing, and the {LEDGER_NAME} beside it needs it; bring it back from a backup"
-        )
-    put(path, secrets.token_bytes(KEY_BYTES), over=False)

@@ -2,21 +2,22 @@
 
 M1 A field is the column of its name. A field that has fields itself is the columns of those.
 M2 What comes back is what the annotation says: an enum or a truth value as one, a tuple, a mapping and `Any`
-   from JSON. NULL is None, whatever it says.
+   from JSON. NULL is None, whatever it says. Of a field that has fields and may be None, JSON lists these.
+M3 A row from which that cannot be made was edited by somebody: a `ManagedMemoryUnavailable` says which.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import is_dataclass
+from dataclasses import astuple, is_dataclass
 from enum import Enum
 from itertools import islice
 from operator import attrgetter
 from types import NoneType
 from typing import Any, Final, Generic, TypeVar, get_args, get_origin, get_type_hints
 
-from muniment.store.database import Ledger, Transaction
+from muniment.store.database import Ledger, Transaction, unavailable
 
 T = TypeVar("T")
 
@@ -32,15 +33,24 @@ class Table(Generic[T]):
         kind: dataclass or named tuple that a row is.
         given: the column that the table gives a new row by itself: its number.
         by: SQL that says which; empty: the next one that it has not given yet.
+        broken: what is said of a row that is not as it was written, with a place for its first column.
         columns: SQL for the fields that have no column of their name; None: there is none, they keep their
             default.
     """
 
     def __init__(
-        self, source: str, kind: type[T], /, given: str = "", by: str = "", **columns: str | None
+        self,
+        source: str,
+        kind: type[T],
+        /,
+        given: str = "",
+        by: str = "",
+        broken: str = "it is not as it was written",
+        **columns: str | None,
     ) -> None:
         leaves = list(_leaves(kind, columns))
-        self._select = f"SELECT {', '.join(sql for _, sql, _ in leaves)} FROM {source} "  # noqa: S608
+        self._columns, self._broken = ", ".join(sql for _, sql, _ in leaves), broken
+        self._select = f"SELECT {self._columns} FROM {source} "  # noqa: S608
         self._loads = [(at, load) for at, (_, _, hint) in enumerate(leaves) if (load := _loader(hint))]
         self._make = _maker(kind, columns)
         kept = [leaf for leaf in leaves if leaf[1] != given]
@@ -48,9 +58,8 @@ class Table(Generic[T]):
         if by:
             names, marks = [*names, given], [*marks, by]
         self._insert = f"INTO {source} ({', '.join(names)}) VALUES ({', '.join(marks)})"
-        self._key = given or "1"
         self._get = attrgetter(*(path for path, _, _ in kept))
-        self._dumps = [at for at, (_, _, hint) in enumerate(kept) if _plain(hint) in _JSON]
+        self._dumps = [at for at, (_, _, hint) in enumerate(kept) if _is_json(hint)]
 
     def insert(
         self, connection: Transaction, items: Iterable[T], how: str = "INSERT", more: str = ""
@@ -65,19 +74,36 @@ class Table(Generic[T]):
         """
         connection.executemany(f"{how} {self._insert} {more}", map(self._row, items))
 
-    def add(self, connection: Transaction, item: T) -> int:
-        """Add a row; its number, which the table gives."""
-        return int(
-            connection.execute(f"INSERT {self._insert} RETURNING {self._key}", self._row(item)).fetchone()[0]
-        )
+    def add(self, database: Ledger, item: T) -> T:
+        """Add a row; it as the table has it, with the number that it was given."""
+        return self.changed(database, f"INSERT {self._insert}", self._row(item))[0]
+
+    def changed(self, database: Ledger, statement: str, values: Sequence[object]) -> tuple[T, ...]:
+        """The rows that a statement adds or changes, as they are then."""
+        with database.transaction() as connection:
+            rows = connection.execute(f"{statement} RETURNING {self._columns}", values).fetchall()
+        return self._all(database, rows)
 
     def read(self, database: Ledger, rest: str = "", values: Sequence[object] = ()) -> tuple[T, ...]:
         """The rows that are left by what stands behind FROM, in its order."""
-        return tuple(map(self._made, database.rows(self._select + rest, values)))
+        return self._all(database, database.rows(self._select + rest, values))
+
+    def first(self, database: Ledger, rest: str, values: Sequence[object]) -> T | None:
+        """The first of these rows; None: there is none."""
+        return next(iter(self.read(database, rest, values)), None)
 
     def each(self, connection: Transaction, rest: str = "", values: Sequence[object] = ()) -> Iterator[T]:
         """As `read`, one after the other: for what is more than fits into memory."""
         return map(self._made, connection.execute(self._select + rest, values))
+
+    def _all(self, database: Ledger, rows: Iterable[tuple[Any, ...]]) -> tuple[T, ...]:
+        found: list[T] = []
+        for row in rows:
+            try:
+                found.append(self._made(row))
+            except (ValueError, TypeError) as error:
+                raise unavailable(database.name, self._broken.format(row[0])) from error
+        return tuple(found)
 
     def _row(self, item: T) -> Sequence[Any]:
         found = self._get(item)
@@ -85,7 +111,7 @@ class Table(Generic[T]):
             return found
         values = list(found)
         for at in self._dumps:
-            values[at] = json.dumps(values[at], default=dict)
+            values[at] = None if values[at] is None else json.dumps(values[at], default=_told)
         return values
 
     def _made(self, row: tuple[Any, ...]) -> T:
@@ -130,8 +156,19 @@ def _plain(hint: Any) -> Any:
     return get_origin(hint) or hint
 
 
+def _is_json(hint: Any) -> bool:
+    return _plain(hint) in _JSON or _is_whole(_plain(hint))
+
+
+def _told(value: Any) -> Any:
+    """What JSON says of what it has no form for."""
+    return astuple(value) if is_dataclass(value) and not isinstance(value, type) else dict(value)
+
+
 def _loader(hint: Any) -> Callable[[Any], Any] | None:
     plain = _plain(hint)
+    if _is_whole(plain):
+        return lambda text: plain(*json.loads(text))
     if plain is tuple:
         return lambda text: tuple(json.loads(text))
     if plain is Any or plain is Mapping:

@@ -14,9 +14,10 @@ import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from muniment.content.entry import parse
+from muniment.kernel.names import Trust
 from muniment.kernel.syscalls import os
 from muniment.store.database import Ledger, reporting
 from muniment.store.state import LedgerState, State, put
@@ -42,7 +43,7 @@ _SWEEP: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class OutboxEvent:
     """Something that happened.
 
     Attributes:
@@ -68,10 +69,10 @@ class Event:
 
 _LAST: Final = "(SELECT last FROM series)"
 _FORGET_OLDEST: Final = f"DELETE FROM event WHERE number <= {_LAST} - ? AND {_LAST} % ? = 0"  # noqa: S608
-_EVENTS: Final = Table("event", Event, given="number", by=_LAST)
+_EVENTS: Final = Table("event", OutboxEvent, given="number", by=_LAST)
 
 
-def append(state: LedgerState, event: Event) -> None:
+def append(state: LedgerState, event: OutboxEvent) -> None:
     """Add an event, inside the caller's transaction of the ledger.
 
     Raises:
@@ -84,7 +85,7 @@ def append(state: LedgerState, event: Event) -> None:
         connection.executemany(_FORGET_OLDEST, [(MAX_EVENTS, _SWEEP)])
 
 
-def read(ledger: Ledger, after: int, limit: int) -> tuple[Event, ...]:
+def read(ledger: Ledger, after: int, limit: int) -> tuple[OutboxEvent, ...]:
     """The oldest events with a number above `after`.
 
     Args:
@@ -98,7 +99,7 @@ def read(ledger: Ledger, after: int, limit: int) -> tuple[Event, ...]:
     return _EVENTS.read(ledger, "WHERE number > ? ORDER BY number LIMIT ?", (after, limit))
 
 
-def of_task(ledger: Ledger, task: str) -> tuple[Event, ...]:
+def of_task(ledger: Ledger, task: str) -> tuple[OutboxEvent, ...]:
     """What is kept of the events about a task, in order. Raises as `read`.
 
     Cost: a look at all that are kept, some ms.
@@ -193,103 +194,143 @@ def _blocks(runs: Iterable[bytes]) -> Iterator[bytes]:
 _ERASED: Final[Mapping[str, Any]] = {"code": "erased"}
 
 
+OWNER: Final = "owner"
+"""The name of the token that may see and do everything; no other token may have it."""
+
+Kind = Literal["remember", "forget", "dream"]
+Status = Literal["queued", "running", "completed", "failed", "cancelled"]
+
+TERMINAL: Final[frozenset[Status]] = frozenset({"completed", "failed", "cancelled"})
+"""A task that has one of these never changes again."""
+
+
 @dataclass(frozen=True, slots=True)
-class HeldTask:
-    """A task as far as it can hold a text; the JSON is read.
+class Originator:
+    """Who sends a request.
 
     Attributes:
-        client: that asked for it, as `token` and `workspace`.
+        token: the name of the token that it came with.
+        client: the id that the client gave, one of those of the token; None: it gave none.
     """
 
-    id: str
-    workspace: str
-    kind: str
-    status: str
     token: str
-    client: str | None
+    client: str | None = None
+
+    def sees(self, other: Originator) -> bool:
+        """Whether this one may know of what `other` asked for.
+
+        With an id only what that id asked for; without one the owner everything, a token its own.
+        """
+        if self.client is not None:
+            return self.client == other.client
+        return self.token in {OWNER, other.token}
+
+
+@dataclass(frozen=True, slots=True)
+class QueuedTask:
+    """A task as the ledger has it.
+
+    Attributes:
+        attempt: how often it was begun, without those that were put back.
+        claim: how often it was begun in all: the number of its last attempt, which no other of it ever has.
+        created, updated: ISO-8601, UTC, milliseconds.
+        arguments: as in `lane.NewTask`, as `shown` is; None once it is over.
+        cancelled_by: who asked to cancel it; a running one may still complete.
+        repeat, repeated: keyed digests of the key that names it, and of what was asked with that.
+    """
+
+    seq: int
+    id: str
+    kind: Kind
+    status: Status
+    originator: Originator
+    trust: Trust
     attempt: int
-    arguments: Any = None
-    result: Any = None
-    error: Any = None
+    created: str
+    updated: str
+    shown: Mapping[str, Any]
+    arguments: Mapping[str, Any] | None = None
+    result: Mapping[str, Any] | None = None
+    error: Mapping[str, Any] | None = None
+    cancelled_by: Originator | None = None
+    claim: int = 0
+    workspace: str = ""
+    repeat: str | None = None
+    repeated: str | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it will never change again."""
+        return self.status in TERMINAL
 
     @property
     def said(self) -> list[Any]:
-        """What it was asked, and what it says."""
+        """What it was asked, and what it says (K1)."""
         return [self.arguments, self.result, self.error]
 
     @property
-    def cleared(self) -> HeldTask:
+    def cleared(self) -> QueuedTask:
         """It as it is once it is cleared (K2)."""
         if self.status == "cancelled":
             return self  # What it was asked was forgotten when it was cancelled.
         return replace(self, arguments=None, result=None, error=_ERASED, status="failed")
 
 
-_TASKS: Final = Table("task", HeldTask)
+TASKS: Final = Table(
+    "task",
+    QueuedTask,
+    given="seq",
+    broken="task {} is not as it was written; bring the ledger back from a backup",
+)
 
 
-@dataclass(frozen=True, slots=True)
-class Clearing:
-    """A task before and after it is cleared."""
-
-    before: HeldTask
-    after: HeldTask
-
-
-def cleared(state: State, tasks: Collection[str]) -> tuple[Clearing, ...]:
-    """What clearing some tasks changes, in their order, without those that were cleared already."""
-    found = (Clearing(each, each.cleared) for each in all_tasks(state) if each.id in tasks)
-    return tuple(each for each in found if each.before != each.after)
+def event_of(task: QueuedTask, at: str, data: Mapping[str, Any]) -> OutboxEvent:
+    """An event about a task, for its originator and the owner; `data` as there."""
+    who = task.originator
+    of_it = {"kind": task.kind, **data}
+    return OutboxEvent("task", at, task.id, of_it, task.workspace, token=who.token, client=who.client)
 
 
-def running(clearings: Sequence[Clearing]) -> str | None:
-    """The id of one that runs (K4); None: none does."""
-    return next((each.before.id for each in clearings if each.before.status == "running"), None)
+def clearing(state: State, tasks: Collection[str]) -> tuple[QueuedTask, ...]:
+    """Those of some tasks that clearing them changes, in their order: the others were cleared already."""
+    return tuple(each for each in all_tasks(state) if each.id in tasks and each != each.cleared)
 
 
-def clear(state: State, clearings: Sequence[Clearing], at: str) -> None:
+def clear(state: State, tasks: Sequence[QueuedTask], at: str) -> None:
     """Clear tasks, none of which runs (K2, K3), inside the caller's transaction in which they were found.
 
     Args:
         state: whose ledger.
-        clearings: see `cleared`.
+        tasks: see `clearing`.
         at: when; see `audit.timestamp`.
 
     Raises:
         ManagedMemoryUnavailable: the ledger cannot be written.
     """
     with state.ledger.transaction() as connection:
-        for before, task in ((each.before, each.after) for each in clearings):
+        for before in tasks:
+            task = before.cleared
             connection.execute(
                 "UPDATE task SET status = ?, updated = ?, arguments = NULL, result = NULL, error = ? "
                 "WHERE id = ?",
                 (task.status, at, json.dumps(task.error), task.id),
             )
             if before.status == "queued":
-                append(state, _ended(task, at))
+                told = {"status": task.status, "attempt": task.attempt, **_ERASED}
+                append(state, event_of(task, at, told))
 
 
-def is_any_running(state: State) -> bool:
-    """Whether any lane has a task that runs.
-
-    Raises:
-        ManagedMemoryUnavailable: the ledger cannot be read.
-    """
-    return bool(state.ledger.rows("SELECT 1 FROM task WHERE status = 'running' LIMIT 1"))
-
-
-def is_task(state: State, task: str) -> bool:
-    """Whether a lane has a task of this id.
-
-    Raises:
-        ManagedMemoryUnavailable: the ledger cannot be read.
-    """
-    return bool(state.ledger.rows("SELECT 1 FROM task WHERE id = ?", (task,)))
-
-
-def all_tasks(state: State) -> tuple[HeldTask, ...]:
+def all_tasks(state: State) -> tuple[QueuedTask, ...]:
     """Every task of every lane: at most 1000 of each, and those that a key names (`lane.MAX_KEYED`)."""
-    return _TASKS.read(state.ledger, "ORDER BY seq")
+    return TASKS.read(state.ledger, "ORDER BY seq")
+
+
+def as_read(text: str) -> Any:
+    """JSON as it reads; what somebody edited so that it is none, as it stands."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
 
 
 def strings(value: Any, field: str = "") -> Iterator[tuple[str, str]]:
@@ -303,19 +344,6 @@ def strings(value: Any, field: str = "") -> Iterator[tuple[str, str]]:
         case list():
             for each in value:
                 yield from strings(each, field)
-
-
-def _ended(task: HeldTask, at: str) -> Event:
-    """The event that a lane would tell of it."""
-    return Event(
-        type="task",
-        at=at,
-        task=task.id,
-        data={"kind": task.kind, "status": task.status, "attempt": task.attempt, **_ERASED},
-        workspace=task.workspace,
-        token=task.token,
-        client=task.client,
-    )
 
 
 # -- transcripts -------------------------------------------------------------------------------------
@@ -387,7 +415,4 @@ def _is_transcript(path: Path) -> bool:
 def _said(path: Path) -> Iterator[str]:
     """What a transcript says, as it reads once the JSON is read."""
     for line in path.read_text("utf-8", "replace").splitlines():
-        try:
-            yield from (text for _, text in strings(json.loads(line)))
-        except (ValueError, RecursionError):
-            yield line
+        yield from (text for _, text in strings(as_read(line)))

@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
@@ -181,21 +181,6 @@ TrustRule = Callable[[FileChange, Trust | None], Ruling]
 """The ruling about a draft, from the draft and the trust of the bytes that it replaces, if any."""
 
 
-@dataclass(frozen=True, slots=True)
-class TrustedDraft:
-    """A draft with what counts for its trust.
-
-    Attributes:
-        draft: with the trust of its new bytes.
-        held: of the bytes that it replaces or removes; None if it creates.
-        by: of whoever replaces or removes.
-    """
-
-    draft: FileChange
-    held: Trust | None
-    by: Trust
-
-
 Known = Mapping[tuple[Scope, RelPath, Digest], tuple[Trust, str]]
 """Of files, by path and bytes: the trust that a commit put them there with, and when; as `source_of` says."""
 
@@ -280,44 +265,40 @@ def by_words(
 
 
 def reasons_for_review(
-    drafts: Sequence[TrustedDraft], policy: Policy, is_new_text: Callable[[FileChange], bool]
-) -> tuple[str, ...]:
-    """Why a change-set has to wait for the owner; empty if it need not.
+    draft: FileChange, held: Trust | None, by: Trust, policy: Policy, *, is_new_text: bool
+) -> Iterator[str]:
+    """Why a draft has to wait for the owner; nothing if it need not.
 
     Args:
-        drafts: what would be done.
+        draft: with the trust of its new bytes.
+        held: of the bytes that it replaces or removes; None if it creates.
+        by: of whoever replaces or removes.
         policy: says which scopes are reviewed, and what becomes of agent-directed and external text.
         is_new_text: False: it was there before, and is only brought back or cut.
 
     Raises:
         Refused: the policy takes no text of trust `external` at all.
     """
-    reasons: list[str] = []
-    for item in drafts:
-        draft = item.draft
-        path = "a new entry" if draft.base is None else draft.path.text  # Its name is a model's words so far.
-        if policy.commit_of(draft.path.scope) == "review":
-            reasons.append(f"every change of {draft.path.scope} is reviewed")
-        if item.held is not None and not item.by.satisfies(item.held):
-            done = "remove" if draft.after is None else "replace"
-            reasons.append(f"text of trust {item.by} would {done} {path}, which has trust {item.held}")
-        if draft.after is not None and draft.trust is not None and is_new_text(draft):
-            reasons += _reasons_in_text(path, draft.after, draft.trust, policy)
-    return tuple(dict.fromkeys(reasons))
+    path = "a new entry" if draft.base is None else draft.path.text  # Its name is a model's words so far.
+    if policy.commit_of(draft.path.scope) == "review":
+        yield f"every change of {draft.path.scope} is reviewed"
+    if held is not None and not by.satisfies(held):
+        done = "remove" if draft.after is None else "replace"
+        yield f"text of trust {by} would {done} {path}, which has trust {held}"
+    if draft.after is not None and draft.trust is not None and is_new_text:
+        yield from _reasons_in_text(path, draft.after, draft.trust, policy)
 
 
-def _reasons_in_text(path: str, text: bytes, trust: Trust, policy: Policy) -> list[str]:
-    reasons: list[str] = []
+def _reasons_in_text(path: str, text: bytes, trust: Trust, policy: Policy) -> Iterator[str]:
     taken = policy.provenance.untrusted_sources if trust is Trust.EXTERNAL else "allow"
     if taken == "reject":
         raise Refused("this memory takes no text from outside", rule="untrusted_sources", layer=policy.name)
     if taken == "quarantine":
-        reasons.append(f"{path} comes from outside")
+        yield f"{path} comes from outside"
     if policy.content.instructions == "quarantine":
         rule = addressed_to_agent(decode(text), trust)
         if rule is not None:
-            reasons.append(f"{path} speaks to an agent ({rule})")
-    return reasons
+            yield f"{path} speaks to an agent ({rule})"
 
 
 def _ends(data: bytes) -> str | None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import Final, Protocol
+from typing import Final
 
 from muniment import events
 from muniment.content.entry import parse, titled
@@ -47,7 +47,7 @@ from muniment.kernel.write import Recovered, clear_index, new_token, recover, te
 from muniment.policy.grammar import check_creatable
 from muniment.portable import SYSTEM
 from muniment.store.audit import timestamp
-from muniment.store.catalog import Look, View, refresh
+from muniment.store.catalog import Look, View
 from muniment.store.database import Database
 from muniment.store.index import (
     IndexRow,
@@ -59,7 +59,7 @@ from muniment.store.index import (
 )
 from muniment.store.journal import CatalogFacts, LedgerJournal
 from muniment.store.ledger import root_key
-from muniment.store.rows import Assess, Assessed
+from muniment.store.rows import Assessed
 from muniment.store.state import PLANNED, WRITTEN, IndexedFile, State
 from muniment.store.trust import NONE_KNOWN, Known, assessing, basis
 
@@ -212,67 +212,18 @@ def _cut(stem: str, size: int) -> str:
 # - X4 A view that is not complete overwrites nothing.
 # - X5 `MEMORY.md` is compared with the disk each time. A page is only written when its entries changed, and
 #   so
-#   one that somebody else spoils stays until `rebuild_index`; `verify_index` tells.
+#   one that somebody else spoils stays until `rebuild`; `verify` tells.
 #
 # Which files there are and what they hold: `index.py`.
 
 MAX_TOLD: Final = 20
-"""Files that `verify_index` names; the rest is counted."""
+"""Files that `verify` names; the rest is counted."""
 
 _BEFORE: Final[dict[object, str]] = {Standing.ABSENT: "is missing", Standing.LINK: "is a link"}
 _REPLACED: Final = frozenset({Via.SYMLINK, Via.HARDLINK})
 
 
 Versions = Callable[[RelPath], Iterable[bytes]]
-
-
-class IndexView(Protocol):
-    """What is asked of a `catalog.View`."""
-
-    @property
-    def key(self) -> str:
-        """Of the root in the catalog."""
-
-    @property
-    def complete(self) -> bool:
-        """Whether everything was looked at that may hold entries."""
-
-    def names(self, directory: str) -> frozenset[str] | None:
-        """All names in a directory, None if it was not listed."""
-
-
-@dataclass(frozen=True, slots=True)
-class IndexPlan:
-    """What is to be written so that an index is right.
-
-    Attributes:
-        writes: to be carried out all or none.
-        notes: what a person should know.
-        problems: those of the notes that say what cannot be written, and why.
-        saved: index files that were not ours, which `writes` keep as entries.
-        files: what stands in index files once `writes` are carried out, as far as it is known.
-        gone: files that are no index files any more.
-        upto: the last row of `relisted` that is heeded; 0 for none, as long as there are problems.
-        whole: nothing was taken from what was written before.
-    """
-
-    writes: tuple[IndexFile, ...] = ()
-    notes: tuple[str, ...] = ()
-    problems: tuple[str, ...] = ()
-    saved: frozenset[RelPath] = frozenset()
-    files: tuple[tuple[RelPath, Digest], ...] = ()
-    gone: tuple[RelPath, ...] = ()
-    upto: int = 0
-    whole: bool = False
-
-    @property
-    def saves(self) -> bool:
-        """Whether `writes` make new entries, of what was not ours. They must last, and are in no index yet.
-
-        Once they are written the view has to look again at the root's own directory, and the index to be
-        planned again.
-        """
-        return bool(self.saved)
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,157 +234,94 @@ class IndexCheck:
     notes: tuple[str, ...]
 
 
-def plan_index(
-    database: Database,
-    root: BoundRoot,
-    view: IndexView,
-    *,
-    whole: bool = False,
-    versions: Versions = lambda _: (),
-) -> IndexPlan:
-    """The writes that make the index of `root` say what the catalog says (X1 to X5).
+class IndexPlan:
+    """What is to be written so that the index of a root says what the catalog says (X1 to X5).
 
     Args:
         database: the catalog.
         root: whose index it is.
         view: of the same catalog, just refreshed.
+        versions: what a file held before, as far as it is known; its line then is ours, too.
         whole: compare every page, and list `index/` for pages that we left behind. So it is done at any rate
             where the catalog does not know what was written.
-        versions: what a file held before, as far as it is known; its line then is ours, too.
+
+    Attributes:
+        writes: to be carried out all or none.
+        problems: what cannot be written, and why.
+        saved: index files that were not ours, which `writes` keep as entries. They must last, and are in no
+            index yet: once they are written the view has to look again at the root's own directory, and the
+            index to be planned again.
+        files: what stands in index files once `writes` are carried out, as far as it is known.
+        gone: files that are no index files any more.
+        upto: the last row of `relisted` that is heeded; 0 for none, as long as there are problems.
+        whole: nothing was taken from what was written before.
 
     Raises:
         QuotaExceeded: as `free_name`, for the entry that keeps what is not ours.
         ManagedMemoryUnavailable: the catalog cannot be used.
     """
-    if not view.complete:
-        problem = f"{_shown(root, INDEX_NAME)} cannot be rebuilt: the memory could not be read completely"
-        return IndexPlan(notes=(problem,), problems=(problem,))
-    return _Planning(database, root, view, versions, whole=whole).plan()
-
-
-def about_to_write(database: Database, view: IndexView, plan: IndexPlan) -> None:
-    """Keep in mind what the writes of `plan` are: who is killed meanwhile knows it for ours afterwards.
-
-    Raises:
-        ManagedMemoryUnavailable: the catalog cannot be written.
-    """
-    digests = dict(plan.files)
-    files = [
-        IndexedFile(view.key, each.path.rel, digests[each.path.rel])
-        for each in plan.writes
-        if each.path.rel in digests
-    ]
-    if files:
-        with database.transaction() as connection:
-            PLANNED.insert(connection, files, "INSERT OR IGNORE")
-
-
-def written(database: Database, view: IndexView, plan: IndexPlan) -> None:
-    """Keep in mind that the writes of `plan` were carried out.
-
-    What was relisted since it was made stays so.
-
-    Raises:
-        ManagedMemoryUnavailable: the catalog cannot be written. The next plan writes the same files again.
-    """
-    with database.transaction() as connection:
-        if plan.whole:
-            connection.execute("DELETE FROM written WHERE root = ?", (view.key,))
-        connection.executemany(
-            "DELETE FROM written WHERE root = ? AND rel = ?", [(view.key, rel) for rel in plan.gone]
-        )
-        files = [IndexedFile(view.key, *file) for file in plan.files]
-        WRITTEN.insert(connection, files, "INSERT OR REPLACE")
-        connection.execute("DELETE FROM planned WHERE root = ?", (view.key,))
-        connection.execute("DELETE FROM relisted WHERE root = ? AND id <= ?", (view.key, plan.upto))
-
-
-def verify_index(
-    database: Database, root: BoundRoot, view: IndexView, versions: Versions = lambda _: ()
-) -> IndexCheck:
-    """What is wrong with the index of `root`: nothing if it is what a whole plan would write.
-
-    Changes no file, and in the catalog only what follows from the entries.
-
-    Args:
-        database: the catalog.
-        root: whose index it is.
-        view: of the same catalog, just refreshed by a look at every file.
-        versions: as of `plan_index`.
-
-    Raises:
-        QuotaExceeded, ManagedMemoryUnavailable: as `plan_index`.
-    """
-    plan = plan_index(database, root, view, whole=True, versions=versions)
-    wrong = {write.path.rel: write for write in plan.writes}
-    known = {*dict(plan.files), *wrong}
-    notes = [
-        f"{_shown(root, rel)} is no file of the index; it is left alone"
-        for rel in _listed(root)
-        if rel not in known and not rel.startswith(f"{INDEX_DIRECTORY}/.")
-    ]
-    told = [f"{_shown(root, rel)} {_wrong(write, plan)}" for rel, write in sorted(wrong.items())]
-    return IndexCheck((*plan.problems, *_some(told)), _some(notes))
-
-
-class _Planning:
-    """One plan in the making."""
 
     def __init__(
-        self, database: Database, root: BoundRoot, view: IndexView, versions: Versions, *, whole: bool
+        self,
+        database: Database,
+        root: BoundRoot,
+        view: View,
+        versions: Versions = lambda _: (),
+        *,
+        whole: bool = False,
     ) -> None:
         self._database, self._root, self._view, self._versions = database, root, view, versions
-        self._whole = whole or not self._was_written(RelPath(INDEX_NAME))
         self._names = set(view.names("") or ())
-        self._writes: list[IndexFile] = []
-        self._notes: list[str] = []
-        self._problems: list[str] = []
-        self._saved: set[RelPath] = set()
-        self._files: dict[RelPath, Digest] = {}
+        self.writes: list[IndexFile] = []
+        self.problems: list[str] = []
+        self.saved: set[RelPath] = set()
+        self.files: dict[RelPath, Digest] = {}
+        self.gone: list[RelPath] = []
+        self.upto = 0
+        self._told: list[str] = []
+        self.whole = False
+        if view.complete:
+            self.whole = whole or not self._is_any_written(f"rel = '{INDEX_NAME}'")
+            self._make()
+        else:
+            shown = _shown(root, INDEX_NAME)
+            self.problems.append(f"{shown} cannot be rebuilt: the memory could not be read completely")
 
-    def plan(self) -> IndexPlan:
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a person should know."""
+        return (*self.problems, *self._told)
+
+    def _make(self) -> None:
         obstacle = _obstacle(self._root)
-        if obstacle is None and self._had_pages():
-            self._whole = True  # Somebody removed them all.
+        if obstacle is None and self._is_any_written(f"rel > '{INDEX_DIRECTORY}/'"):
+            self.whole = True  # Somebody removed them all.
         layout = lay_out(
             self._database,
             self._view.key,
             self._root.scope,
             now=timestamp(datetime.now(UTC)),
-            whole=self._whole,
+            whole=self.whole,
             pages=not obstacle,
         )
-        is_blocked = bool(obstacle) and layout.paged
-        if is_blocked:
-            self._problems.append(f"{obstacle}; move it away, then run: muniment index rebuild")
+        if obstacle and layout.paged:
+            self.problems.append(f"{obstacle}; move it away, then run: muniment index rebuild")
         for rel, content in layout.files.items():
             self._write(rel, content, needed=layout.entries > 0)
         # What could not be written is forgotten as well; with what stays relisted it is tried again.
-        gone = {*layout.gone, *layout.files} - self._files.keys()
+        self.gone = sorted({*layout.gone, *layout.files} - self.files.keys())
         for rel in sorted({*layout.gone, *self._left_behind()} - layout.files.keys()):
             self._remove(rel)
-        return IndexPlan(
-            writes=tuple(self._writes),
-            notes=(*self._problems, *self._notes),
-            problems=tuple(self._problems),
-            saved=frozenset(self._saved),
-            files=tuple(self._files.items()),
-            gone=tuple(sorted(gone)),
-            upto=0 if self._problems else layout.upto,
-            whole=self._whole,
-        )
+        self.upto = 0 if self.problems else layout.upto
 
-    def _had_pages(self) -> bool:
-        return bool(
-            self._database.rows(
-                "SELECT 1 FROM written WHERE root = ? AND rel > ? LIMIT 1",
-                (self._view.key, f"{INDEX_DIRECTORY}/"),
-            )
-        )
+    def _is_any_written(self, condition: str) -> bool:
+        """Whether any file of the last index was one of these."""
+        query = f"SELECT 1 FROM written WHERE root = ? AND {condition} LIMIT 1"  # noqa: S608  constants
+        return bool(self._database.rows(query, (self._view.key,)))
 
     def _left_behind(self) -> Iterator[RelPath]:
         """What may be a page that nobody remembers."""
-        if self._whole:
+        if self.whole:
             yield from (rel for rel in _listed(self._root) if is_page_name(rel.rpartition("/")[2]))
 
     def _write(self, rel: RelPath, content: bytes, *, needed: bool) -> None:
@@ -449,21 +337,21 @@ class _Planning:
             before = Standing.ABSENT
         except PathEscape as escape:
             if escape.via not in _REPLACED:
-                self._problems.append(
+                self.problems.append(
                     f"{shown} cannot be rebuilt: something special has its name ({escape.via}); move it away"
                 )
                 return
             before = Standing.LINK
-            self._notes.append(f"{shown} was a link; the index takes its place, what it led to is left alone")
+            self._told.append(f"{shown} was a link; the index takes its place, what it led to is left alone")
         except ToolError as error:
-            self._problems.append(f"{shown} cannot be rebuilt: {error}; move it away")
+            self.problems.append(f"{shown} cannot be rebuilt: {error}; move it away")
             return
-        self._files[rel] = digest(content)
+        self.files[rel] = digest(content)
         if before == content:
             return
         if isinstance(before, bytes) and not self._is_ours(rel, before, content):
             kept = self._save(rel)
-        self._writes.append(IndexFile(path, before, content, kept))
+        self.writes.append(IndexFile(path, before, content, kept))
 
     def _remove(self, rel: RelPath) -> None:
         """Remove a file if we wrote it."""
@@ -473,7 +361,7 @@ class _Planning:
         except (NotFound, PathEscape, ToolError):
             return
         if self._is_ours(rel, before, b""):
-            self._writes.append(IndexFile(path, before, None))
+            self.writes.append(IndexFile(path, before, None))
 
     def _is_ours(self, rel: RelPath, before: bytes, content: bytes) -> bool:
         known = self._database.rows(
@@ -498,19 +386,78 @@ class _Planning:
             rows += [replace(rows[0], readable=False), replace(rows[0], held=True)]
         return {*(line for *_, line in found), *map(entry_line, rows), *map(lengthy_line, rows)}
 
-    def _was_written(self, rel: RelPath) -> bool:
-        return bool(
-            self._database.rows("SELECT 1 FROM written WHERE root = ? AND rel = ?", (self._view.key, rel))
-        )
-
     def _save(self, rel: RelPath) -> str:
         """The name under which what stands there is kept."""
         scope = self._root.scope
         saved = free_name(scope, "", SAVED_NAME, FILE_SUFFIX, lambda _: self._names)
         self._names.add(saved)
-        self._saved.add(rel)
-        self._notes.append(f"{_shown(self._root, rel)} was not ours; it is saved as {scope}/{saved}")
+        self.saved.add(rel)
+        self._told.append(f"{_shown(self._root, rel)} was not ours; it is saved as {scope}/{saved}")
         return saved
+
+
+def about_to_write(database: Database, view: View, plan: IndexPlan) -> None:
+    """Keep in mind what the writes of `plan` are: who is killed meanwhile knows it for ours afterwards.
+
+    Raises:
+        ManagedMemoryUnavailable: the catalog cannot be written.
+    """
+    files = [
+        IndexedFile(view.key, each.path.rel, plan.files[each.path.rel])
+        for each in plan.writes
+        if each.path.rel in plan.files
+    ]
+    if files:
+        with database.transaction() as connection:
+            PLANNED.insert(connection, files, "INSERT OR IGNORE")
+
+
+def written(database: Database, view: View, plan: IndexPlan) -> None:
+    """Keep in mind that the writes of `plan` were carried out.
+
+    What was relisted since it was made stays so.
+
+    Raises:
+        ManagedMemoryUnavailable: the catalog cannot be written. The next plan writes the same files again.
+    """
+    with database.transaction() as connection:
+        if plan.whole:
+            connection.execute("DELETE FROM written WHERE root = ?", (view.key,))
+        connection.executemany(
+            "DELETE FROM written WHERE root = ? AND rel = ?", [(view.key, rel) for rel in plan.gone]
+        )
+        files = [IndexedFile(view.key, *file) for file in plan.files.items()]
+        WRITTEN.insert(connection, files, "INSERT OR REPLACE")
+        connection.execute("DELETE FROM planned WHERE root = ?", (view.key,))
+        connection.execute("DELETE FROM relisted WHERE root = ? AND id <= ?", (view.key, plan.upto))
+
+
+def verify_index(
+    database: Database, root: BoundRoot, view: View, versions: Versions = lambda _: ()
+) -> IndexCheck:
+    """What is wrong with the index of `root`: nothing if it is what a whole plan would write.
+
+    Changes no file, and in the catalog only what follows from the entries.
+
+    Args:
+        database: the catalog.
+        root: whose index it is.
+        view: of the same catalog, just refreshed by a look at every file.
+        versions: as of `IndexPlan`.
+
+    Raises:
+        QuotaExceeded, ManagedMemoryUnavailable: as `IndexPlan`.
+    """
+    plan = IndexPlan(database, root, view, versions, whole=True)
+    wrong = {write.path.rel: write for write in plan.writes}
+    known = {*plan.files, *wrong}
+    notes = [
+        f"{_shown(root, rel)} is no file of the index; it is left alone"
+        for rel in _listed(root)
+        if rel not in known and not rel.startswith(f"{INDEX_DIRECTORY}/.")
+    ]
+    told = [f"{_shown(root, rel)} {_wrong(write, plan)}" for rel, write in sorted(wrong.items())]
+    return IndexCheck((*plan.problems, *_some(told)), _some(notes))
 
 
 def _in(root: BoundRoot, rel: str) -> CanonicalPath:
@@ -593,18 +540,15 @@ def view_of(
     """
     if patience is not None:
         patience.check()
-    key, scope = root_key(state, root), root.scope
-    assess, depends_on = assessing(state, key, scope, policy, known), basis(policy, scope)
-    if patience is not None:
-        assess = _patiently(assess, patience)
-    looked = partial(refresh, basis=depends_on, embedder=state.embedder, sweep=sweep, look=look)
+    view, depends_on = _view(state, root, policy, known, patience), basis(policy, root.scope)
+    for_it = look or Look(sweep=sweep)
     try:
-        return looked(state.catalog, key, root, assess)
+        return view.refresh(depends_on, for_it)
     except ManagedMemoryUnavailable as error:
         if not state.catalog.is_damaged(error):
             raise
     state.renew_catalog()
-    return looked(state.catalog, key, root, assess)
+    return view.refresh(depends_on, for_it)
 
 
 def view_in_time(
@@ -630,9 +574,25 @@ def view_as_it_is(state: State, root: BoundRoot, policy: Policy) -> View:
     Raises:
         ManagedMemoryUnavailable: the state cannot be used.
     """
+    return _view(state, root, policy)
+
+
+def _view(
+    state: State,
+    root: BoundRoot,
+    policy: Policy,
+    known: Known = NONE_KNOWN,
+    patience: Patience | None = None,
+) -> View:
     key = root_key(state, root)
-    assess = assessing(state, key, root.scope, policy)
-    return View(state.catalog, key, root, assess, embedder=state.embedder, clock=time.time_ns)
+    assess = assessing(state, key, root.scope, policy, known)
+
+    def patient(rel: RelPath, found: Digest, data: bytes) -> Assessed:
+        if patience is not None:
+            patience.check()
+        return assess(rel, found, data)
+
+    return View(state.catalog, key, root, patient, embedder=state.embedder)
 
 
 def trusts_shown(state: State, root: BoundRoot, policy: Policy) -> list[Trust]:
@@ -712,10 +672,10 @@ def write_index(
     notes: list[str] = []
     for is_last in (False, False, True):
         with state.catalog.transaction():
-            plan = plan_index(state.catalog, root, view, whole=whole, versions=_versions(state, root))
+            plan = IndexPlan(state.catalog, root, view, _versions(state, root), whole=whole)
             about_to_write(state.catalog, view, plan)
         try:
-            landed = land(generated(plan.writes), held, temporary, durable=plan.saves)
+            landed = land(generated(plan.writes), held, temporary, durable=bool(plan.saved))
         except StoreConflict:
             # Somebody edited an index in this moment: that is looked at, and saved if it is theirs.
             if is_last:
@@ -724,7 +684,7 @@ def write_index(
         tell_degraded(landed)
         written(state.catalog, view, plan)
         notes += plan.notes
-        if not plan.saves:
+        if not plan.saved:
             break
         view.follow({""})  # What was saved has become an entry.
     return tuple(dict.fromkeys(notes))
@@ -807,27 +767,21 @@ def recover_all(
     return notes
 
 
-def told_of(done: Iterable[Recovered]) -> Iterator[str]:
-    """What a person should know of commits that were taken back."""
+def after_recovery(
+    state: State, held: LockedRoots, policy: Policy, done: Iterable[Recovered]
+) -> Iterator[str]:
+    """Bring the indexes of locked roots up to date, once files were taken back; what a person should know."""
     for each in done:
         yield f"took back {each.intent.task}, which was interrupted; run it again"
-        yield from (
-            f"{path.text} was changed since and is left alone (recovery_conflict)" for path in each.left
-        )
-        yield from (f"{path.text} holds what somebody wrote meanwhile" for path in each.kept)
-
-
-def index_after_recovery(state: State, held: LockedRoots, policy: Policy) -> Iterator[str]:
-    """Bring the indexes of locked roots up to date, once files were taken back."""
-    for scope, root in held.items():
-        facts = CatalogFacts(partial(_swept, state, root, policy))
+        for path in each.left:
+            yield f"{path.text} was changed since and is left alone (recovery_conflict)"
+        for path in each.kept:
+            yield f"{path.text} holds what somebody wrote meanwhile"
+    facts = CatalogFacts(lambda scope: view_of(state, held[scope], policy, sweep=True))
+    for scope in held:
         clear_index(held, scope, facts)
         temporary = partial(temporary_of_index, new_token())
         yield from follow_or_tell(state, held, facts.view(scope), temporary, whole=True)
-
-
-def _swept(state: State, root: BoundRoot, policy: Policy, _: Scope) -> View:
-    return view_of(state, root, policy, sweep=True)
 
 
 def _versions(state: State, root: BoundRoot) -> Callable[[RelPath], list[bytes]]:
@@ -846,17 +800,8 @@ def _recover(state: State, held: LockedRoots, policy: Policy) -> tuple[str, ...]
     notes: list[str] = []
 
     def follow(done: Sequence[Recovered]) -> None:
-        notes.extend(told_of(done))
-        notes.extend(index_after_recovery(state, held, policy))
+        notes.extend(after_recovery(state, held, policy, done))
 
     facts = CatalogFacts(lambda scope: view_of(state, held[scope], policy))
     recover(held, LedgerJournal(state, held), policy, facts, follow)
     return tuple(notes)
-
-
-def _patiently(assess: Assess, patience: Patience) -> Assess:
-    def patient(rel: RelPath, found: Digest, data: bytes) -> Assessed:
-        patience.check()
-        return assess(rel, found, data)
-
-    return patient

@@ -10,11 +10,11 @@ import os
 import sqlite3
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from stat import S_ISDIR, S_ISREG
 from typing import Any, Final, NamedTuple
 
-from muniment.errors import MunimentError, NotAFile, NotFound, PathEscape, TooLarge, printable
+from muniment.errors import MunimentError, NotAFile, NotFound, PathEscape, StoreConflict, TooLarge, printable
 from muniment.kernel.change import digest
 from muniment.kernel.names import (
     MAX_DEPTH,
@@ -56,8 +56,15 @@ from muniment.store.table import Table
 MAX_NAMES: Final = 100_000
 """Names of one root that are looked at: five times the files that the default policy allows."""
 
-Stamp = tuple[int, int, int, int]
-"""By what a file is known to be the one that was read: inode, size, `mtime_ns`, `ctime_ns`."""
+
+class Stamp(NamedTuple):
+    """By what a file is known to be the one that was read."""
+
+    inode: int
+    size: int
+    mtime_ns: int
+    ctime_ns: int
+
 
 SECOND_NS: Final = 1_000_000_000
 _RACY_NS: Final = 50_000_000
@@ -123,12 +130,8 @@ def named(scope: Scope, directory: str, name: str, kind: Kind) -> NamedFile:
 
 def stamp(status: os.stat_result) -> Stamp:
     """What of a status is recorded, as integers that a database takes: times may lie in any year."""
-    return (
-        status.st_ino & _MASK,
-        status.st_size,
-        status.st_mtime_ns & _MASK,
-        status.st_ctime_ns & _MASK,
-    )
+    times = status.st_mtime_ns & _MASK, status.st_ctime_ns & _MASK
+    return Stamp(status.st_ino & _MASK, status.st_size, *times)
 
 
 def is_racy(status: os.stat_result, now_ns: int) -> bool:
@@ -186,7 +189,7 @@ BATCH: Final = 500
 _ROW_CHARS: Final = 1_000  # what a row counts for besides its text
 
 
-class _Directory(NamedTuple):
+class _DirectoryRow(NamedTuple):
     """The row of a directory."""
 
     root: str
@@ -200,7 +203,7 @@ class _Directory(NamedTuple):
     missed: int
 
 
-class _Name(NamedTuple):
+class _NameRow(NamedTuple):
     """The row of a name that is no entry's."""
 
     root: str
@@ -210,25 +213,19 @@ class _Name(NamedTuple):
     walked: int
 
 
-class _Entry(NamedTuple):
+class _EntryRow(NamedTuple):
     """The row of an entry."""
 
     id: int
     root: str
-    inode: int
-    size: int
-    mtime_ns: int
-    ctime_ns: int
+    stamp: Stamp
     row: Row
 
 
 class _ReadRow(NamedTuple):
     """How a file stood when it was read last, and what was thought of it."""
 
-    inode: int
-    size: int
-    mtime_ns: int
-    ctime_ns: int
+    stamp: Stamp
     digest: Digest
     assessed: Assessed
 
@@ -242,20 +239,17 @@ class _Relisted(NamedTuple):
 
 
 _READ_ROWS: Final = Table("entry", _ReadRow)
-_DIRECTORIES: Final = Table("directory", _Directory)
-_NAMES: Final = Table("name", _Name)
-_ENTRIES: Final = Table("entry", _Entry)
+_DIRECTORIES: Final = Table("directory", _DirectoryRow)
+_NAMES: Final = Table("name", _NameRow)
+_ENTRIES: Final = Table("entry", _EntryRow)
 _RELISTED: Final = Table("relisted", _Relisted)
 
-_NO_STAMP: Final[Stamp] = (0, 0, 0, 0)
-
-_STAMP: Final = ("inode", "size", "mtime_ns", "ctime_ns")
+_NO_STAMP: Final = Stamp(0, 0, 0, 0)
 _LASTING: Final = Row._fields.index("digest")  # The columns before it follow from the path.
-_UPDATED: Final = (*_STAMP, *Row._fields[_LASTING:])
+_UPDATED: Final = (*Stamp._fields, *Row._fields[_LASTING:])
 _UPDATE: Final = f"UPDATE entry SET {', '.join(f'{name} = ?' for name in _UPDATED)} WHERE id = ?"  # noqa: S608
 
-_RESTAMP: Final = f"UPDATE entry SET {', '.join(f'{name} = ?' for name in _STAMP)} WHERE id = ?"  # noqa: S608
-
+_RESTAMP: Final = f"UPDATE entry SET {', '.join(f'{name} = ?' for name in Stamp._fields)} WHERE id = ?"  # noqa: S608
 _LACKS: Final = "UPDATE root SET lacks = 1 WHERE id = ? AND model <> '' AND NOT lacks"
 
 _ENTRIES_OF: Final = "FROM entry WHERE root = ? AND topic >= ? AND topic < ?"
@@ -275,10 +269,6 @@ _Others = dict[bytes, tuple[str | None, int]]
 """Names that are no entry's: why they are odd if they are, and whether they are directories to be visited."""
 
 
-class Overtaken(Exception):
-    """Another process wrote between two of our transactions: what was asked of the rows may not hold."""
-
-
 @dataclass(slots=True)
 class _Seen:
     """A directory as it is found to be.
@@ -295,6 +285,20 @@ class _Seen:
     racy: bool
     others: _Others
     missed: bool = False
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """What waits for the database (V3), of so many characters."""
+
+    chars: int = 0
+    inserts: list[_EntryRow] = field(default_factory=list)
+    updates: list[tuple[Any, ...]] = field(default_factory=list)
+    removals: list[tuple[int]] = field(default_factory=list)
+    stamps: list[tuple[int, ...]] = field(default_factory=list)
+    stale_texts: list[tuple[int]] = field(default_factory=list)
+    texts: list[tuple[int, Text]] = field(default_factory=list)
+    relisted: list[_Relisted] = field(default_factory=list)
 
 
 class Visit:
@@ -333,20 +337,13 @@ class Visit:
         self._unvisited: dict[str, None] = {}
         self._unrecorded: list[str] = []
         self._next_id = 0
-        self._pending = 0
-        self._inserts: list[_Entry] = []
-        self._updates: list[tuple[Any, ...]] = []
-        self._removals: list[tuple[int]] = []
-        self._stamps: list[tuple[int, ...]] = []
-        self._stale_texts: list[tuple[int]] = []
-        self._texts: list[tuple[int, Text]] = []
-        self._relisted: list[_Relisted] = []
+        self._waiting = _Waiting()
 
     def run(self, stale: Stale) -> None:
         """Visit directories, as far as they are known or the root, and what is new beneath them.
 
         Raises:
-            Overtaken: by another process, at a commit; what was committed stays.
+            StoreConflict: another process wrote rows, at a commit; what was committed stays.
         """
         for path, names in sorted(stale.items()):  # What holds others stands before them, and may drop them.
             recorded = self._recorded(path)
@@ -358,7 +355,7 @@ class Visit:
             self._visit(self._unvisited.popitem()[0], None)
         self._flush()
 
-    def _visit(self, path: str, recorded: _Directory | None) -> None:
+    def _visit(self, path: str, recorded: _DirectoryRow | None) -> None:
         with ExitStack() as stack:
             try:
                 opened = stack.enter_context(opened_directory(self._root, path))
@@ -380,10 +377,10 @@ class Visit:
         self._compare_others(seen, self._others_of(path))
         inode, _, mtime_ns, ctime_ns = stamp(opened.status)
         racy, missed = int(seen.racy), int(seen.missed)
-        found = _Directory(self._key, path, inode, mtime_ns, ctime_ns, racy, len(listed), None, missed)
+        found = _DirectoryRow(self._key, path, inode, mtime_ns, ctime_ns, racy, len(listed), None, missed)
         self._record(recorded, found)
 
-    def _visit_names(self, path: str, recorded: _Directory, names: Collection[str]) -> bool:
+    def _visit_names(self, path: str, recorded: _DirectoryRow, names: Collection[str]) -> bool:
         """Look at some names of a directory alone (V5); False: it has to be listed."""
         try:
             opened = opened_directory(self._root, path)
@@ -415,7 +412,7 @@ class Visit:
             query += " AND rel IN (SELECT value FROM json_each(?))"
             values = (*values, json.dumps([joined(path, name) for name in names if _is_text(name)]))
         return {
-            rel: (number, (inode, size, mtime_ns, ctime_ns))
+            rel: (number, Stamp(inode, size, mtime_ns, ctime_ns))
             for rel, number, inode, size, mtime_ns, ctime_ns in self._database.execute(query, values)
         }
 
@@ -468,11 +465,11 @@ class Visit:
             self._judge_missing(item.raw, number, problem, seen)
             return
         except (MunimentError, OSError):
-            row, found = unreadable_row(rel, "the file cannot be read"), (*found[:3], 0)
+            row, found = unreadable_row(rel, "the file cannot be read"), found._replace(ctime_ns=0)
         else:
             found = stamp(status)
             if is_racy(status, self._now_ns):
-                found = (*found[:3], 0)
+                found = found._replace(ctime_ns=0)
             of = digest(data)
             assessed = self._assess(rel, of, data)
             if number and self._says_the_same(number, found, of, assessed):
@@ -500,8 +497,8 @@ class Visit:
         (known,) = _READ_ROWS.each(self._database, "WHERE id = ?", (number,))
         if (known.digest, known.assessed) != (of, assessed) or self._lacks_vector(number):
             return False
-        if known != (*found, of, assessed):
-            self._stamps.append((*found, number))
+        if known.stamp != found:
+            self._waiting.stamps.append((*found, number))
         return True
 
     def _lacks_vector(self, number: int) -> bool:
@@ -514,7 +511,7 @@ class Visit:
             ((self._next_id,),) = self._database.execute("SELECT coalesce(max(id), 0) + 1 FROM entry")
         number = self._next_id
         self._next_id += 1
-        self._inserts.append(_Entry(number, self._key, *found, row))
+        self._waiting.inserts.append(_EntryRow(number, self._key, found, row))
         self._relist(row.topic, row.key)
         self._put_text(number, text)
 
@@ -522,48 +519,43 @@ class Visit:
         ((digest, held, line),) = self._database.execute(
             "SELECT digest, held, line FROM entry WHERE id = ?", (number,)
         )
-        self._updates.append((*found, *row[_LASTING:], number))
+        self._waiting.updates.append((*found, *row[_LASTING:], number))
         if line != row.line:
             self._relist(row.topic, row.key)
         if (digest, held) != (row.digest, row.held) or self._lacks_vector(number):
-            self._stale_texts.append((number,))
+            self._waiting.stale_texts.append((number,))
             self._put_text(number, text)
 
     def _put_text(self, number: int, text: Text | None) -> None:
-        self._pending += _ROW_CHARS
+        self._waiting.chars += _ROW_CHARS
         if text is not None:
-            self._texts.append((number, text))
-            self._pending += sum(map(len, text.words))
-        if self._pending > PENDING_CHARS:
+            self._waiting.texts.append((number, text))
+            self._waiting.chars += sum(map(len, text.words))
+        if self._waiting.chars > PENDING_CHARS:
             self._flush()
 
     def _remove(self, number: int) -> None:
         ((topic, key),) = self._database.execute("SELECT topic, key FROM entry WHERE id = ?", (number,))
         self._relist(topic, key)
-        self._removals.append((number,))
-        self._stale_texts.append((number,))
+        self._waiting.removals.append((number,))
+        self._waiting.stale_texts.append((number,))
 
     def _relist(self, topic: str, key: str) -> None:
-        self._relisted.append(_Relisted(self._key, topic, key))
+        self._waiting.relisted.append(_Relisted(self._key, topic, key))
 
     def _flush(self) -> None:
         """Hand over what waits: first what goes, so that nothing stands in the way of what comes."""
-        execute = self._database.executemany
-        if self._embedder is None and (self._stamps or self._updates or self._texts):
-            self._database.execute(_LACKS, (self._key,))
-        drop_texts(self._database, self._stale_texts)
-        execute("DELETE FROM entry WHERE id = ?", self._removals)
-        execute(_UPDATE, self._updates)
-        execute(_RESTAMP, self._stamps)
-        _ENTRIES.insert(self._database, self._inserts)
-        put_texts(self._database, self._texts)
-        _RELISTED.insert(self._database, self._relisted)
-        for waiting in (self._stale_texts, self._removals, self._updates, self._stamps):
-            waiting.clear()
-        self._inserts.clear()
-        self._texts.clear()
-        self._relisted.clear()
-        self._pending = 0
+        database, waiting = self._database, self._waiting
+        self._waiting = _Waiting()
+        if self._embedder is None and (waiting.stamps or waiting.updates or waiting.texts):
+            database.execute(_LACKS, (self._key,))
+        drop_texts(database, waiting.stale_texts)
+        database.executemany("DELETE FROM entry WHERE id = ?", waiting.removals)
+        database.executemany(_UPDATE, waiting.updates)
+        database.executemany(_RESTAMP, waiting.stamps)
+        _ENTRIES.insert(database, waiting.inserts)
+        put_texts(database, waiting.texts)
+        _RELISTED.insert(database, waiting.relisted)
 
     def _commit(self, save: Callable[[], bool], path: str) -> None:
         """Commit what was found up to the middle of a directory (V4)."""
@@ -573,7 +565,7 @@ class Visit:
         self._unrecorded.clear()
         self._unsaved = self._next_id = 0
         if not save():
-            raise Overtaken
+            raise StoreConflict((path,))
 
     # -- names and directories
 
@@ -590,10 +582,10 @@ class Visit:
             "DELETE FROM name WHERE root = ? AND directory = ? AND name = ?",
             [(*where, name) for name in known.keys() - seen.others.keys()],
         )
-        new_or_other = [_Name(*where, name, *what) for name, what in seen.others.items() - known.items()]
+        new_or_other = [_NameRow(*where, name, *what) for name, what in seen.others.items() - known.items()]
         _NAMES.insert(self._database, new_or_other, "INSERT OR REPLACE")
 
-    def _is_too_much(self, path: str, recorded: _Directory | None, count: int) -> bool:
+    def _is_too_much(self, path: str, recorded: _DirectoryRow | None, count: int) -> bool:
         if recorded is not None and count <= recorded.names:
             return False
         ((others,),) = self._database.execute(
@@ -601,10 +593,10 @@ class Visit:
         )
         return bool(others + count > MAX_NAMES)
 
-    def _not_listed(self, path: str, reason: str | None, *, missed: bool) -> _Directory:
-        return _Directory(self._key, path, 0, 0, 0, 1, 0, reason, int(missed))
+    def _not_listed(self, path: str, reason: str | None, *, missed: bool) -> _DirectoryRow:
+        return _DirectoryRow(self._key, path, 0, 0, 0, 1, 0, reason, int(missed))
 
-    def _pass_over(self, path: str, recorded: _Directory | None, reason: str, *, missed: bool) -> None:
+    def _pass_over(self, path: str, recorded: _DirectoryRow | None, reason: str, *, missed: bool) -> None:
         """Record that a directory was not listed; it is tried again at each look."""
         record = self._not_listed(path, reason, missed=missed)
         if record != recorded:
@@ -620,10 +612,10 @@ class Visit:
             for statement in _DROP:
                 self._database.execute(statement, span)
 
-    def _recorded(self, path: str) -> _Directory | None:
+    def _recorded(self, path: str) -> _DirectoryRow | None:
         return next(_DIRECTORIES.each(self._database, "WHERE root = ? AND path = ?", (self._key, path)), None)
 
-    def _record(self, recorded: _Directory | None, record: _Directory) -> None:
+    def _record(self, recorded: _DirectoryRow | None, record: _DirectoryRow) -> None:
         if record != recorded:
             _DIRECTORIES.insert(self._database, [record], "INSERT OR REPLACE")
 

@@ -27,8 +27,8 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import contextmanager, suppress
-from typing import Final, Protocol, cast
+from contextlib import suppress
+from typing import Final, cast
 
 from muniment import events
 from muniment.cancelling import Cancel
@@ -40,7 +40,8 @@ from muniment.kernel.names import RelPath
 from muniment.kernel.path import CanonicalPath
 from muniment.kernel.root import OpenDirectory, Root
 from muniment.portable import IS_LINUX
-from muniment.store.catalog import Everywhere, View
+from muniment.store.catalog import Look, View
+from muniment.store.database import held
 from muniment.store.ledger import root_key
 from muniment.store.state import State
 from muniment.store.upkeep import view_as_it_is, view_in_time, view_of
@@ -57,7 +58,6 @@ MAX_WATCHED: Final = 20_000
 
 _EVENT: Final = struct.Struct("iIII")
 _READ_BYTES: Final = 1 << 16
-_PAUSE: Final = 0.05
 _CHANGES: Final = 0x2 | 0x4 | 0x40 | 0x80 | 0x100 | 0x200 | 0x400 | 0x800
 """IN_MODIFY, ATTRIB, MOVED_FROM, MOVED_TO, CREATE, DELETE, DELETE_SELF, MOVE_SELF."""
 _ONLY_DIRECTORIES: Final = 0x01000000
@@ -173,8 +173,8 @@ def _add(found: dict[str, set[str] | None], directory: str, names: set[str] | No
     found[directory] = None if before is None or names is None else before | names
 
 
-class WatchedRoot:
-    """Says where to look in a root (a `catalog.Look`): by a watch if the system gives one, else everywhere.
+class WatchedRoot(Look):
+    """Says where to look in a root: everywhere at first, then by a watch if the system gives one.
 
     Attributes:
         lock: held while the root is looked at.
@@ -185,10 +185,11 @@ class WatchedRoot:
     """
 
     def __init__(self) -> None:
+        super().__init__()
         self._watch: Watch | None = None
-        self._is_unwatchable = False
+        self._is_unwatchable = self._is_sweep = False
         self._is_whole = False  # All are watched, and were looked at since (W1).
-        self.lock = threading.RLock()
+        self.lock: threading.RLock = threading.RLock()
         self.looks = 0
         self.patience = Patience(float("inf"))
         self.pending: dict[str, set[str] | None] = {}
@@ -205,6 +206,8 @@ class WatchedRoot:
 
     def stale(self, view: View) -> Stale:
         """Where something changed since the last look, by the watch or by a look everywhere."""
+        if self.looks == 1:
+            return dict.fromkeys(self._first(view))
         try:
             if self._watch is None and not self._is_unwatchable:
                 self._watch = Watch()
@@ -215,12 +218,24 @@ class WatchedRoot:
         self.add(view.unproven() if self._is_whole else view.stale())
         return dict(self.pending)
 
+    def _first(self, view: View) -> Collection[str]:
+        """Where directories tell of a change; or files too, if these are few or were long not asked."""
+        is_large = view.usage().files > FEW_FILES
+        self._is_sweep = is_large and not view.is_swept(SWEEP_SECONDS)
+        if is_large and not self._is_sweep:
+            return view.stale()
+        return {*view.stale(), *view.edited(self.patience)}
+
     def add(self, directories: Collection[str]) -> None:
         """Have directories listed at the next look."""
         self.pending |= dict.fromkeys(directories)
 
     def has_done(self, view: View, listed: Stale) -> bool:
         """Told what was looked at; False: there are new directories, which were not watched meanwhile."""
+        if self.looks == 1:
+            if self._is_sweep:
+                view.note_sweep()
+            return True
         for directory in listed:
             self.pending.pop(directory, None)
         if self._watch is not None and None in listed.values():
@@ -284,14 +299,13 @@ class Looks:
         Cost: watched, some 50 µs where nothing changed; else a `newfstatat` a directory.
         """
         watched = self._watched_of(root)
-        with _held(watched.lock, patience):
+        with held(watched.lock, patience):
             if self._is_closed:
                 watched.close()
             watched.looks += 1
-            is_first = watched.looks == 1
-            view = self._looked(watched, root, policy, patience, is_first=is_first)
+            view = self._looked(watched, root, policy, patience)
             if watched.swept is None or self._clock() - watched.swept >= SWEEP_SECONDS:
-                if not is_first:
+                if watched.looks > 1:
                     self._sweep_beside(watched, root, policy)
                 watched.swept = self._clock()
         return view
@@ -334,12 +348,9 @@ class Looks:
             with watched.lock:
                 watched.close()
 
-    def _looked(
-        self, watched: WatchedRoot, root: BoundRoot, policy: Policy, patience: Patience, *, is_first: bool
-    ) -> View:
+    def _looked(self, watched: WatchedRoot, root: BoundRoot, policy: Policy, patience: Patience) -> View:
         watched.patience = patience
-        look = _FirstLook(patience) if is_first else watched
-        return view_in_time(self._state, root, policy, patience, look)
+        return view_in_time(self._state, root, policy, patience, watched)
 
     def _sweep_beside(self, watched: WatchedRoot, root: BoundRoot, policy: Policy) -> None:
         """Begin a sweep, unless one runs; where the system has no thread for it, later."""
@@ -365,56 +376,18 @@ class Looks:
             view = view_as_it_is(self._state, root, policy)
             found = {*view.stale(), *view.edited(patience)}
             if found:
-                with _held(watched.lock, patience):
+                with held(watched.lock, patience):
                     watched.add(found)
-                    self._looked(watched, root, policy, patience, is_first=False)
+                    self._looked(watched, root, policy, patience)
             view.note_sweep()
         except MunimentError as error:
             if not isinstance(error, Cancelled):
                 events.emit("memory_not_swept", scope=root.scope, code=error.code)
 
 
-class _FirstLook(Everywhere):
-    """At every directory; at every file, where these are few or nobody did so lately."""
-
-    def __init__(self, patience: Patience) -> None:
-        super().__init__()
-        self._patience = patience
-        self._is_sweep = False
-
-    def stale(self, view: View) -> Stale:
-        stale, is_large = view.stale(), view.usage().files > FEW_FILES
-        if is_large and view.is_swept(SWEEP_SECONDS):
-            return dict.fromkeys(stale)
-        self._is_sweep = is_large
-        return dict.fromkeys({*stale, *view.edited(self._patience)})
-
-    def has_done(self, view: View, _listed: Stale) -> bool:
-        if self._is_sweep:
-            view.note_sweep()
-        return True
-
-
 def looks_of(state: State) -> Looks:
     """Those that all in this process share who use a state; closed with it."""
     return cast("Looks", state.beside("looks", lambda: Looks(state)))
-
-
-class _Lock(Protocol):
-    def acquire(self, *, timeout: float) -> bool: ...
-
-    def release(self) -> None: ...
-
-
-@contextmanager
-def _held(lock: _Lock, patience: Patience) -> Iterator[None]:
-    """Hold a lock; raises what the patience does."""
-    while not lock.acquire(timeout=_PAUSE):
-        patience.check()
-    try:
-        yield
-    finally:
-        lock.release()
 
 
 def _checked(number: int) -> int:

@@ -61,10 +61,6 @@ _RESET: Final = struct.pack("ii", 1, 0)  # struct linger: on, for no time
 _T = TypeVar("_T")
 
 
-class HungUp(Exception):
-    """The client closed the connection. An answer that meets this need not catch it."""
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class ChatRequest:
     """What a client sent.
@@ -84,19 +80,11 @@ class ChatRequest:
     hung_up: threading.Event = field(default_factory=threading.Event, repr=False)
 
 
-class _Refused(Exception):
-    """A request that this server does not read."""
-
-    def __init__(self, status: int, message: str) -> None:
-        super().__init__(message)
-        self.status = status
-
-
 class Connection:
     """One client, as an answer writes to it.
 
-    Every wait ends with `HungUp` when the client closes the connection, and with `Cancelled` when the
-    server is left.
+    Every wait ends with `ConnectionAbortedError` when the client closes the connection, and with `Cancelled`
+    when the server is left; an answer need catch neither.
     """
 
     def __init__(self, client: socket.socket, leaving: Cancel) -> None:
@@ -114,7 +102,7 @@ class Connection:
         rest = memoryview(data)
         while rest:
             if self._is_gone():
-                raise HungUp
+                raise ConnectionAbortedError
             send = partial(self._client.send, rest[:_PIECE_BYTES])
             rest = rest[self._attempt(send, select.POLLOUT) :]
 
@@ -137,34 +125,39 @@ class Connection:
         if isinstance(self._client, ssl.SSLSocket):
             self._attempt(self._client.do_handshake, select.POLLIN)
 
-    def read_request(self) -> ChatRequest | None:
-        """The next request; None if the client is done."""
-        if (head := self._read_head()) is None:
-            return None
+    def read_request(self) -> ChatRequest | Response | None:
+        """The next request, or what to say to one that is not read here; None: the client is done."""
+        if not isinstance(head := self._read_head(), bytes):
+            return head
         first, *lines = head.decode("latin-1").split("\r\n")
         headers: dict[str, str] = {}
         for line in lines:
             name, _, value = line.partition(":")
             headers[name.strip().lower()] = value.strip()
-        raw = self._read(_length(headers))
+        length = headers.get("content-length", "0")
+        if "transfer-encoding" in headers or not length.isdecimal():
+            return _unread(411, "a body needs a Content-Length here")
+        if len(length) > len(str(MAX_REQUEST_BYTES)) or int(length) > MAX_REQUEST_BYTES:
+            return _unread(413, f"the body has more than {MAX_REQUEST_BYTES} bytes")
+        raw = self._read(int(length))
         match first.split(" "):
             case [method, path, _]:
                 return ChatRequest(method, path, headers, raw, _parsed(raw))
             case _:
-                raise _Refused(400, "the request line is none of HTTP")
+                return _unread(400, "the request line is none of HTTP")
 
-    def refuse(self, refused: _Refused) -> None:
+    def refuse(self, why: Response) -> None:
         """Say why a request is not read, and wait until the client has heard it."""
-        self.send(http_response(_error(str(refused)), refused.status, {"connection": "close"}))
+        why(self)
         # Closed with unread bytes, the connection would be reset and the client might never see the answer.
         self._attempt(lambda: self._client.shutdown(socket.SHUT_WR), select.POLLOUT)
         while self._receive():
             pass
 
-    def _read_head(self) -> bytes | None:
+    def _read_head(self) -> bytes | Response | None:
         while (end := self._received.find(b"\r\n\r\n")) < 0:
             if len(self._received) > MAX_HEAD_BYTES:
-                raise _Refused(431, f"the headers have more than {MAX_HEAD_BYTES} bytes")
+                return _unread(431, f"the headers have more than {MAX_HEAD_BYTES} bytes")
             if not (more := self._receive()):
                 return None
             self._received += more
@@ -175,7 +168,7 @@ class Connection:
     def _read(self, length: int) -> bytes:
         while len(self._received) < length:
             if not (more := self._receive()):
-                raise HungUp
+                raise ConnectionAbortedError
             self._received += more
         data = bytes(self._received[:length])
         del self._received[:length]
@@ -196,7 +189,7 @@ class Connection:
             except ssl.SSLWantWriteError:
                 self._wait(select.POLLOUT)
             except OSError as error:
-                raise HungUp from error
+                raise ConnectionAbortedError from error
 
     def _wait(self, mask: int, seconds: float = math.inf) -> None:
         """Wait for one of the poll(2) events of `mask`; unless that is to read, a client may not hang up."""
@@ -204,7 +197,7 @@ class Connection:
         patience = Patience(time.monotonic() + seconds, self._leaving)
         patience.wait(self._client.fileno(), mask if reads else mask | select.POLLRDHUP)
         if not reads and self._is_gone():
-            raise HungUp
+            raise ConnectionAbortedError
 
     def _is_gone(self) -> bool:
         poller = select.poll()
@@ -309,13 +302,13 @@ class ChatServer:
     def _converse(self, connection: Connection) -> None:
         """Read and answer the requests of one connection, until either side ends it."""
         try:
-            with suppress(HungUp, Cancelled):
+            with suppress(ConnectionAbortedError, Cancelled):
                 connection.shake_hands()
-                try:
-                    while connection.is_open and (request := connection.read_request()) is not None:
-                        self._respond(request, connection)
-                except _Refused as refused:
-                    connection.refuse(refused)
+                while connection.is_open and (request := connection.read_request()) is not None:
+                    if isinstance(request, Response):
+                        connection.refuse(request)
+                        return
+                    self._respond(request, connection)
         finally:
             connection.close()
 
@@ -326,7 +319,7 @@ class ChatServer:
         answer = self._next(request)
         try:
             answer(connection)
-        except HungUp:
+        except ConnectionAbortedError:
             request.hung_up.set()
             raise
         if request.headers.get("connection", "").lower() == "close":
@@ -356,13 +349,8 @@ def _error(message: str) -> bytes:
     return json.dumps({"error": {"message": message, "type": "chat_server"}}).encode()
 
 
-def _length(headers: Mapping[str, str]) -> int:
-    length = headers.get("content-length", "0")
-    if "transfer-encoding" in headers or not length.isdecimal():
-        raise _Refused(411, "a body needs a Content-Length here")
-    if len(length) > len(str(MAX_REQUEST_BYTES)) or int(length) > MAX_REQUEST_BYTES:
-        raise _Refused(413, f"the body has more than {MAX_REQUEST_BYTES} bytes")
-    return int(length)
+def _unread(status: int, why: str) -> Response:
+    return Response(_error(why), status, {"connection": "close"})
 
 
 def _parsed(raw: bytes) -> Any:

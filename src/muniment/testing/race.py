@@ -47,10 +47,6 @@ _READY: Final = b"r"
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)
 
 
-class SwapStopped(RuntimeError):
-    """The attacker could not go on; the message says why."""
-
-
 class Swap:
     """Exchanges `path` with `decoy` while it is entered.
 
@@ -88,7 +84,7 @@ class Swap:
         assert self._process.stdout is not None  # noqa: S101 - for the type checker
         if self._process.stdout.read(len(_READY)) != _READY:
             self.__exit__()
-            raise SwapStopped(f"the attacker did not start: exit {self._process.returncode}")
+            raise RuntimeError(f"the attacker did not start: exit {self._process.returncode}")
         return self
 
     def __exit__(self, *_exc: object) -> None:
@@ -116,13 +112,13 @@ class Swap:
             enough: asked before each further round, whether the caller has seen what it needs to see.
 
         Raises:
-            SwapStopped: the attacker ended; there will be no more exchanges.
+            RuntimeError: the attacker ended; there will be no more exchanges.
         """
         done, until = 0, self.exchanges + exchanges
         while not done or self.exchanges < until or not enough():
             if self._process.poll() is not None:
                 self._note_problem()
-                raise SwapStopped(f"the attacker ended after {self.exchanges} exchanges: {self.problem}")
+                raise RuntimeError(f"the attacker ended after {self.exchanges} exchanges: {self.problem}")
             yield done
             done += 1
             if self._alone:

@@ -326,70 +326,12 @@ def tool_calls(paths: st.SearchStrategy[str] | None = None) -> st.SearchStrategy
     )
 
 
-def any_calls(paths: st.SearchStrategy[str] | None = None) -> st.SearchStrategy[Call]:
-    """Calls of any shape: good ones, ones with arguments too many, too few or of another type, and JSON.
-
-    Args:
-        paths: as `tool_calls`.
-    """
-    tools = st.sampled_from([*TOOLS, "", "bash", "READ_FILE", "read_file ", "delete", "__class__"]) | _json()
-    return tool_calls(paths) | tool_calls(paths).flatmap(_reshaped) | st.tuples(tools, _json())
-
-
-def call_sequences(
-    paths: st.SearchStrategy[str] | None = None, *, max_size: int = 8
-) -> st.SearchStrategy[list[Call]]:
-    """Calls one after the other, as a run makes them.
-
-    Args:
-        paths: as `tool_calls`; few names make calls that meet each other's writes.
-        max_size: calls, at most.
-    """
-    return st.lists(tool_calls(paths), min_size=1, max_size=max_size)
-
-
 def _call(
     tool: str,
     needed: dict[str, st.SearchStrategy[Any]],
     others: dict[str, st.SearchStrategy[Any]] | None = None,
 ) -> st.SearchStrategy[Call]:
     return st.tuples(st.just(tool), st.fixed_dictionaries(needed, optional=others or {}))
-
-
-def _json() -> st.SearchStrategy[object]:
-    """Whatever the JSON of a model can hold, and the numbers that Python's reader takes for JSON."""
-    texts = st.text(st.characters(exclude_categories=()), max_size=20)
-    plain = st.none() | st.booleans() | st.integers() | st.floats() | texts
-    return st.recursive(
-        plain,
-        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
-        max_leaves=6,
-    )
-
-
-@st.composite
-def _reshaped(draw: st.DrawFn, call: Call) -> Call:
-    """The call with one argument renamed, dropped, added or given another value."""
-    tool, arguments = call
-    assert isinstance(arguments, dict)  # noqa: S101 - for the type checker; `_call` made it
-    name = draw(st.sampled_from(sorted(arguments)))
-    changed = dict(arguments)
-    value = changed.pop(name)
-    change = draw(st.sampled_from(["drop", "rename", "value", "more", "other tool"]))
-    if change == "rename":
-        changed[draw(st.sampled_from([name.upper(), name + " ", "file_path", "filename", "__proto__"]))] = (
-            value
-        )
-    elif change == "value":
-        changed[name] = draw(_json())
-    elif change == "more":
-        changed |= {
-            name: value,
-            draw(st.sampled_from(["follow", "mode", "encoding", "x" * 61])): draw(_json()),
-        }
-    elif change == "other tool":
-        return draw(st.sampled_from(TOOLS)), arguments
-    return tool, changed
 
 
 # -- trees -------------------------------------------------------------------------------------------
@@ -881,30 +823,3 @@ def _with_line(draw: st.DrawFn, text: str) -> str:
 
 def _toml(texts: Sequence[str]) -> str:
     return json.dumps(list(texts), ensure_ascii=False)
-
-
-# -- strategies --------------------------------------------------------------------------------------
-
-__all__ = [
-    "Fifo",
-    "File",
-    "HardLink",
-    "Link",
-    "Node",
-    "Socket",
-    "Tree",
-    "any_calls",
-    "call_sequences",
-    "entry_texts",
-    "frame",
-    "frames",
-    "logical_paths",
-    "messages",
-    "near_policies",
-    "paths_in",
-    "plant",
-    "policies",
-    "tool_calls",
-    "trees",
-    "unsafe_paths",
-]

@@ -55,19 +55,18 @@ def bodies():
     requests = {"first": request(), "clean": request(ContextMode.CLEAN)}
     requests |= {"later": request(said=SAID), "last": request(said=SAID, last=True)}
     for name, each in requests.items():
-        yield f"tools-{name}", chat.body(each, "tools", "model", None)
-        yield f"json-{name}", chat.body(chat.with_actions(each), "json", "model", chat.action_schema(each))
-        yield f"text-{name}", chat.body(chat.with_actions(each), "text", "model", None)
+        yield f"tools-{name}", chat.body(each, "tools", "model")
+        yield f"json-{name}", chat.body(chat.with_actions(each), "json", "model")
+        yield f"text-{name}", chat.body(chat.with_actions(each), "text", "model")
     near = request(related=RELATED)
-    yield "tools-related", chat.body(near, "tools", "model", None)
+    yield "tools-related", chat.body(near, "tools", "model")
     asked = chat.update_question(near, RELATED[0])
-    yield "decide-update", chat.body(asked, "json", "model", asked.schema)
+    yield "decide-update", chat.body(asked, "json", "model")
     for name in ("first", "clean"):
         each = requests[name]
-        schema = chat.decision_schema(each.brief)
-        yield f"decide-{name}", chat.body(chat.question(each), "json", "model", schema)
+        yield f"decide-{name}", chat.body(chat.question(each), "json", "model")
     for name, each in choices():
-        yield f"choose-{name}", chat.body(each, "json", "model", each.schema)
+        yield f"choose-{name}", chat.body(each, "json", "model")
 
 
 def choices():

@@ -10,7 +10,7 @@ from functools import partial
 
 from kit.client.scripted import TOKEN, Scripted, proof
 from muniment.client import AsyncClient, AsyncTaskHandle, Client
-from muniment.client.core import HttpReply, Lost
+from muniment.client.exchange import HttpReply, Lost
 
 GONE = Lost("nobody takes the connection", may_have_arrived=False)
 BROKEN = Lost("the connection ended early", may_have_arrived=True)

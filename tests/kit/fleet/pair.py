@@ -20,7 +20,7 @@ from muniment.daemon.service import Daemon, Options
 from muniment.daemon.tokens import TOKEN_NAME
 from muniment.fleet import homes
 from muniment.fleet.copies import MEMORY, directory_of
-from muniment.fleet.node import FleetNode, NodeOptions, as_core
+from muniment.fleet.node import FleetNode, NodeOptions
 from muniment.kernel.names import Trust
 from muniment.settings import Settings
 
@@ -120,7 +120,7 @@ class Nodes:
         settings = Settings(directory, policy=self._policy, on_model_failure="fail" if model else "rules")
         thinks = self._stack.enter_context(closing(model.asked())) if model else RuleWriter()
         node = FleetNode(settings, thinks, NodeOptions(self.base.node, name, slots, lease))
-        daemon = Daemon(Options(settings, (), grace=5.0), thinks, as_core(node))
+        daemon = Daemon(Options(settings, (), grace=5.0), thinks, node)
         self.run(daemon.__aenter__())
         self._stack.callback(lambda: self.run(daemon.stop()))
         if model:

@@ -21,9 +21,9 @@ from pathlib import Path
 
 from muniment import lane as reading
 from muniment.errors import QueueFull
-from muniment.lane import Ended, Lane, LaneRunner, NewTask, Originator
+from muniment.lane import Ended, Lane, LaneRunner, NewTask, Writer
 from muniment.store.state import State
-from muniment.store.writer import Writer
+from muniment.store.tasks import Originator
 
 OWNER = Originator("owner")
 MAX_TASKS = 900

@@ -7,9 +7,10 @@ from datetime import UTC, datetime, timedelta
 
 from muniment import lane as reading
 from muniment.kernel.names import Trust
-from muniment.lane import Ended, Lane, NewTask, Originator
+from muniment.lane import Ended, Lane, NewTask
 from muniment.store import tasks
 from muniment.store.audit import append, records
+from muniment.store.tasks import Originator
 
 _NUMBERS = itertools.count()
 OWNER = Originator("owner")

@@ -19,7 +19,7 @@ from muniment.kernel.binding import bind_all
 from muniment.kernel.names import RelPath, Trust
 from muniment.recall.context import Budgets
 from muniment.recall.conversation import Conversation
-from muniment.recall.recaller import Recalled, Recaller
+from muniment.recall.recaller import Recaller, Recollection
 from muniment.recall.search import EntryKey
 from muniment.recall.session import RecallSession
 from muniment.store import watching
@@ -96,7 +96,7 @@ class Slow(Recaller):
             if self.gates:
                 self.gates.pop(0).wait(more["patience"])
         except MunimentError as error:
-            return Recalled(error=error)
+            return Recollection(error=error)
         return super().recall(query, exclude=exclude, **more)
 
 

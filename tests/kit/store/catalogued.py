@@ -16,7 +16,7 @@ from muniment.errors import printable
 from muniment.kernel.binding import bind
 from muniment.kernel.names import Trust
 from muniment.kernel.path import segment_problem
-from muniment.store.catalog import refresh
+from muniment.store.catalog import Look, View
 from muniment.store.rows import Assessed
 from muniment.store.state import open_catalog
 
@@ -55,8 +55,8 @@ class Catalogued:
     def refresh(self, *, sweep=False, look=None):
         """A view, after noting in `asked` only what was read for it."""
         self.asked.clear()
-        terms = {"basis": self.basis, "sweep": sweep, "look": look, "clock": self.clock}
-        view = refresh(self.catalog, KEY, self.bound, self.assess, **terms)
+        view = View(self.catalog, KEY, self.bound, self.assess, clock=self.clock)
+        view.refresh(self.basis, look or Look(sweep=sweep))
         self.let_time_pass()
         return view
 

@@ -20,7 +20,7 @@ from muniment.kernel.binding import bind
 from muniment.kernel.land import generated, land, lock_roots
 from muniment.kernel.write import new_token, temporary_of_index
 from muniment.store.state import open_catalog
-from muniment.store.upkeep import plan_index, verify_index, written
+from muniment.store.upkeep import IndexPlan, verify_index, written
 
 KEY = "key"
 
@@ -91,7 +91,7 @@ class Shelf:
             self._relist(rel)
 
     def plan(self, **more):
-        return plan_index(self.catalog, self.root, self.view(), versions=self.ever.__getitem__, **more)
+        return IndexPlan(self.catalog, self.root, self.view(), self.ever.__getitem__, **more)
 
     def carry_out(self, plan):
         """What a commit does with a plan; the files that changed."""

@@ -10,7 +10,7 @@ import pytest
 
 from kit.cli.launched import launch, reached
 from kit.where import TESTS
-from muniment.testing.conformance import Finding, Outcome, Result, parse_target
+from muniment.testing.conformance import CaseOutcome, Finding, Result, parse_target
 from muniment.testing.corpus import Failure, Kind, load_corpus
 
 CORPUS = load_corpus()
@@ -67,20 +67,22 @@ def test_peers_are_told_of_and_change_nothing(muniment):
 
 def test_muniment_has_to_hold_every_case_and_another_tool_may_be_stricter_or_laxer(muniment, monkeypatch):
     seen = [Failure(Kind.EFFECT, f"line {number}\x1b[2J") for number in range(5)]
-    for outcome in set(Outcome) - {Outcome.HELD}:
+    for outcome in set(CaseOutcome) - {CaseOutcome.HELD}:
         result = Result(parse_target("muniment"), "muniment", [finding(outcome, *seen)])
         monkeypatch.setattr("muniment.testing.conformance.examine", lambda *_, result=result, **__: [result])
         lines = muniment.lines("conformance", "--case=ok-edit", code=1)
         assert {f"muniment: {outcome}: ok-edit (legit)", "  and 2 more; --json has all"} <= set(lines)
         assert "\x1b" not in "".join(lines)
         assert muniment.document("conformance", "--case=ok-edit", code=1)["passed"] is False
-    allowed = [finding(outcome) for outcome in (Outcome.BROKEN, Outcome.DIFFERS, Outcome.SKIPPED)]
+    allowed = [finding(outcome) for outcome in (CaseOutcome.BROKEN, CaseOutcome.DIFFERS, CaseOutcome.SKIPPED)]
     assert Result(parse_target("anthropic"), "", allowed).is_passed
 
 
 @pytest.mark.usefixtures("terminal")
 def test_on_a_terminal_a_drawn_row_shows_what_is_bad_and_progress_is_told(muniment, monkeypatch):
-    result = Result(parse_target("muniment"), "muniment", [finding(Outcome.ESCAPED, is_beyond_claims=True)])
+    result = Result(
+        parse_target("muniment"), "muniment", [finding(CaseOutcome.ESCAPED, is_beyond_claims=True)]
+    )
     other = Result(parse_target(SERVER), "mcp", (), "why")
 
     def examine(*_args, told, **_options):

@@ -14,11 +14,12 @@ from muniment.jobs.review import show
 from muniment.kernel.binding import bind_all
 from muniment.kernel.change import digest
 from muniment.kernel.names import Trust
-from muniment.lane import Lane, NewTask, Originator
+from muniment.lane import Lane, NewTask
 from muniment.policy.load import load_policy
 from muniment.store import ledger
 from muniment.store.review import hold
 from muniment.store.state import State
+from muniment.store.tasks import Originator
 from muniment.testing.minds import ScriptedModel, call, calls, say
 
 FACT = "The user prefers dark mode in every editor there is"

@@ -15,9 +15,9 @@ from kit.client.scripted import DONE as DOCUMENT
 from kit.client.scripted import task
 from kit.raising import raised
 from muniment import errors as library
-from muniment.client import core as client
-from muniment.client import errors
-from muniment.client.core import FIRST_PAUSE, LAST_PAUSE, Ask, ClientCore, Following, Frame, Frames, HttpReply
+from muniment.client import errors, exchange
+from muniment.client.core import ClientCore, Following
+from muniment.client.exchange import FIRST_PAUSE, LAST_PAUSE, Ask, Frame, Frames, HttpReply
 from muniment.client.results import Recalled
 from muniment.errors import ConfigInvalid
 from muniment.testing.minds import FakeClock
@@ -65,7 +65,7 @@ def test_what_is_asked_is_sent_with_what_was_given_and_nothing_else(core, clock)
 
 def test_the_client_id_goes_with_every_request_and_the_workspace_stands_in_its_path(clock):
     core = made(clock, client_id="web-1")
-    asks = [next(plan).ask for plan in (core.get("dream-1"), core.capabilities(), client.audit_head(core))]
+    asks = [next(plan).ask for plan in (core.get("dream-1"), core.capabilities(), core.audit_head())]
     assert {ask.headers["x-muniment-client-id"] for ask in (*asks, core.follow_ask(""))} == {"web-1"}
     for named, encoded in ("app-12ab", "app-12ab"), ("/w/项目 1", "%2Fw%2F%E9%A1%B9%E7%9B%AE%201"):
         assert made(clock, workspace=named).follow_ask("").path == f"/workspaces/{encoded}/memory/events"
@@ -82,9 +82,9 @@ def test_what_cannot_be_sent_is_refused_and_ids_lead_nowhere_else(core, clock):
     raised(ConfigInvalid, core.follow_ask, "a b")
     for asked, path in (
         (core.get("remember-1/../../x?y#z"), "remember/remember-1%2F..%2F..%2Fx%3Fy%23z"),
-        (core.get("remember-1", "forget"), "forget/remember-1"),  # Another kind than that of the id.
-        (client.review(core, "r 1"), "review/r%201"),
-        (client.explain(core, "read", "user/a&b.md"), "policy/explain?verb=read&path=user%2Fa%26b.md"),
+        (core.get_workspace_memory_forget_task("remember-1"), "forget/remember-1"),  # Of another kind.
+        (core.review("r 1"), "review/r%201"),
+        (core.explain("read", "user/a&b.md"), "policy/explain?verb=read&path=user%2Fa%26b.md"),
     ):
         assert next(asked).ask.path == f"/workspace/memory/{path}"
 
@@ -100,7 +100,9 @@ def test_a_cancel_and_a_recall_are_repeated_since_that_changes_nothing(core, clo
     assert (len({step.ask.body for step in tries}), tries[-1].pause) == (1, 1)
     assert json.loads(tries[0].ask.body) == {"query": "x"}
     assert "idempotency-key" not in tries[0].ask.headers
-    assert found == Recalled((), "", 0, abstained=False, error="deadline")  # A failure is a value.
+    assert found == Recalled(
+        entries=(), text="", tokens=0, abstained=False, error="deadline"
+    )  # A failure is a value.
 
 
 # -- waiting -------------------------------------------------------------------------------------------
@@ -178,10 +180,10 @@ def test_a_list_is_read_to_its_last_page_without_what_is_newer_than_this_client(
 
 def test_what_the_owner_does_is_given_time_and_not_repeated_where_it_may_have_arrived(core, clock):
     done = {"taskId": "undo-1", "undone": "remember-1", "filesTouched": [], "touchedScopes": [], "notes": []}
-    (step,), undone = carry_out(client.undo(core, "remember-1"), clock, said(200, done))
+    (step,), undone = carry_out(core.undo("remember-1"), clock, said(200, done))
     assert (step.ask.path, json.loads(step.ask.body)) == ("/workspace/memory/undo", {"taskId": "remember-1"})
     assert (step.seconds, undone.task_id) == (70, "undo-1")
-    raised(errors.Unreachable, carry_out, client.reject(core, "r/1"), clock, BROKEN)
+    raised(errors.Unreachable, carry_out, core.reject("r/1"), clock, BROKEN)
 
 
 # -- what is sent again ------------------------------------------------------------------------------------
@@ -197,7 +199,9 @@ def refusal(status, code="some_code", error="A sentence.", after=None, **fields)
 
 
 def run(clock, *outcomes, ask=None, seconds=30.0):
-    return carry_out(client.exchange(ask or Ask("GET", "/"), clock, clock() + seconds, 0.0), clock, *outcomes)
+    return carry_out(
+        exchange.exchange(ask or Ask("GET", "/"), clock, clock() + seconds, 0.0), clock, *outcomes
+    )
 
 
 def test_an_answer_is_returned_at_once_and_a_try_given_what_is_left(clock):
@@ -207,7 +211,7 @@ def test_an_answer_is_returned_at_once_and_a_try_given_what_is_left(clock):
     assert run(clock, OK, ask=Ask("GET", "/", hold=20))[0][0].seconds == 30.0
     assert run(clock, OK, seconds=inf)[0][0].seconds == 10.0
     tries, _ = run(clock, lambda _: clock.advance(9.9) or BROKEN, BROKEN, OK, seconds=10)
-    assert [step.seconds for step in tries] == [10.0, client.GRACE_SECONDS, client.GRACE_SECONDS]
+    assert [step.seconds for step in tries] == [10.0, exchange.GRACE_SECONDS, exchange.GRACE_SECONDS]
 
 
 def test_a_lost_request_is_sent_again_after_pauses_that_double_up_to_a_bound_until_its_time_ends(clock):
@@ -360,7 +364,7 @@ def test_the_last_id_is_that_of_a_frame_that_came_as_a_whole_or_says_where_the_s
 
 
 def test_an_event_without_end_is_refused_and_not_kept_and_events_without_end_are_not(monkeypatch):
-    monkeypatch.setattr(client, "MAX_FRAME_BYTES", 1000)
+    monkeypatch.setattr(exchange, "MAX_FRAME_BYTES", 1000)
     for endless in (b"x" * 64, b"data: x\n" * 8, b": x"):
         raised(errors.BadAnswer, read, [endless] * 400, match="1000")
     frames = Frames()

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import inspect
-from dataclasses import MISSING, fields
+import json
+from dataclasses import dataclass, is_dataclass
 from functools import partial
+from types import UnionType
+from typing import Literal, Union, get_args, get_origin, get_type_hints
+
+import pytest
 
 from kit.client.scripted import RECALLED, REMEMBERED, task
 from kit.raising import raised
+from muniment import contract
 from muniment import errors as library
-from muniment.client import core, normalize, results
-from muniment.client.core import event_of, recalled_of, task_of
+from muniment.client import normalize, results
+from muniment.client.core import answer_of, event_of, task_of
 from muniment.client.errors import BadAnswer, Problem, TaskFailed, told_as
-from muniment.client.results import Event
-from muniment.daemon import contract
+from muniment.client.results import Event, Recalled, Task
+from muniment.kernel.names import Enforcement, Trust
+from muniment.names import ContextMode
 
 REMOVED = {"topic": "preference", "summary": "Dark mode", "filePath": "user/editor.md"}
 FORGOTTEN = {"summary": "x", "removedEntries": [REMOVED], "touchedTopics": [], "touchedScopes": ["user"]}
@@ -26,7 +33,8 @@ def done(kind, good, **bad):
 
 
 def test_what_is_no_task_no_event_and_no_recall_is_refused():
-    assert task_of(done("forget", FORGOTTEN)).result.removed_entries[0].file_path == "user/editor.md"
+    gone = task_of(done("forget", FORGOTTEN)).result.removed_entries[0]
+    assert gone.file_path == gone.path == "user/editor.md"
     assert task_of(done("dream", DREAMT)).result.deduped_entries == 3
     assert event_of("a-1", TOLD) == Event("a-1", "task", {"taskId": "dream-1"}, "web")
     entry = RECALLED["entries"][0]
@@ -43,10 +51,10 @@ def test_what_is_no_task_no_event_and_no_recall_is_refused():
     wrong_events = (("data", None), ("type", 1), ("originatorClientId", 1))
     events = (None, {}, *(TOLD | {name: each} for name, each in wrong_events))
     recalls = (None, [], {}, *(RECALLED | {name: each} for name in wrong for each in wrong[name]))
-    one_event = partial(event_of, "a-1")
-    for read, documents in ((task_of, tasks), (recalled_of, recalls), (one_event, events)):
+    one_event, recalled_of = partial(event_of, "a-1"), partial(answer_of, Recalled, what="a recall")
+    for reader, documents in ((task_of, tasks), (recalled_of, recalls), (one_event, events)):
         for document in documents:
-            raised(BadAnswer, read, document)
+            raised(BadAnswer, reader, document)
 
 
 def test_a_task_that_waits_for_the_owner_names_its_review():
@@ -56,40 +64,55 @@ def test_a_task_that_waits_for_the_owner_names_its_review():
         assert raised(library.PendingReview, lambda failed=failed: failed.outcome).review_id == "r1"
 
 
-# -- against the daemon's own models -------------------------------------------------------------------
+# -- the contract --------------------------------------------------------------------------------------
+
+SAMPLES = {"str": "text", "int": 7, "bool": True, "float": 7.5, "Trust": Trust.AGENT}
+SAMPLES |= {"Enforcement": Enforcement.FULL, "ContextMode": ContextMode.CLEAN}
 
 
-def test_what_the_daemon_tells_the_owner_is_read_as_a_whole():
-    samples = {"str": "text", "int": 7}
-    denied = {"verdict": "deny", "rule": "R1", "layer": "strict", "reason": "why"}
-    for name, values, read in (
-        *(("ReviewShown", {}, core.review_of), ("Undone", {}, core.undone_of)),
-        ("Decided", {"status": "approved", "task_id": "x-1"}, core.decided_of),
-        ("Decided", {"status": "rejected", "task_id": None}, core.decided_of),
-        ("ErasePlan", {"status": "preview"}, core.erased_of),
-        ("EraseReceipt", {"status": "erased"}, core.erased_of),
-        *(("AuditHead", {}, core.audit_head_of), ("Explained", denied, core.explained_of)),
-    ):
-        model, kind = getattr(contract, name), getattr(results, name)
-        shape = model.model_fields
-        types = {each: getattr(shape[each].annotation, "__name__", "") for each in shape}
-        filled = {each: samples.get(of, ["one", "two"]) for each, of in types.items()} | values
-        document = contract.as_wire(model.model_construct(**filled))
-        found = read(document)
-        names = {field.name for field in fields(kind)}
-        assert (type(found), names >= set(types) - {"status"}) == (kind, True)
-        for field in names:
-            sent = document.get(contract.to_camel(field))
-            assert getattr(found, field) == (tuple(sent) if isinstance(sent, list) else sent)
+def sample(of):
+    """A value of a type of the contract."""
+    if get_origin(of) in {Union, UnionType}:
+        of = get_args(of)[0]
+    match get_origin(of):
+        case None if is_dataclass(of):
+            return of(**{name: sample(each) for name, each in get_type_hints(of).items() if name[0] != "_"})
+        case None:
+            return SAMPLES[of.__name__]
+        case origin if origin is Literal:
+            return get_args(of)[0]
+        case _:
+            return (sample(get_args(of)[0]),) * 2
 
 
-def test_a_result_has_the_fields_of_the_daemons_model():
-    recalls = "Recalled", "RecalledEntry"
-    for name in ("RememberResult", "ForgetResult", "DreamResult", "RemovedEntry", "TaskError", *recalls):
-        model, found = getattr(contract, name), fields(getattr(results, name))
-        assert {field.name for field in found} == set(model.model_fields)
-        needed = {field.name for field in found if field.default is MISSING}
-        assert needed <= {name for name, field in model.model_fields.items() if field.is_required()}
+def test_what_the_daemon_sends_is_read_as_it_was_meant():
+    of_clients = set(filter(is_dataclass, vars(results).values())) - {Task, Event}
+    for kind in of_clients:
+        whole = sample(kind)
+        assert contract.read(kind, json.loads(json.dumps(contract.document(whole))), "it") == whole, kind
+    failed = {"reviewId": "r1", "paths": ["user/a.md"], "meant": 9, "limit": 3}
+    error = {"code": "forget_failed", "message": "Too much."}
+    assert contract.document(contract.read(contract.TaskError, error | failed, "it")) == error | failed
+    assert contract.document(contract.TaskError(**error)) == error  # What has no value is left out.
+    with pytest.raises(BadAnswer, match=r"^what was superseded has no path$"):
+        task_of(done("remember", REMEMBERED, superseded=[{}]))
+
+
+def test_what_a_newer_daemon_says_more_is_ignored_and_new_words_are_read():
+    newer = REMEMBERED | {"enforcement": "armoured", "later": {"x": 1}}
+    assert task_of(done("remember", newer, later=[])).result.enforcement == "armoured"
+    assert task_of(done("remember", REMEMBERED)).result.enforcement is Enforcement.FULL
+    older = {name: value for name, value in REMEMBERED.items() if name not in {"decidedBy", "enforcement"}}
+    result = task_of(done("remember", older)).result
+    assert (result.decided_by, result.enforcement, result.notes, result.superseded) == ("", None, (), ())
+
+
+def test_what_a_job_tells_the_library_more_is_not_sent():
+    @dataclass(frozen=True, slots=True, kw_only=True)
+    class Report(contract.AuditHead):
+        seconds: float
+
+    assert contract.document(Report(head="h", records=7, seconds=0.5)) == {"head": "h", "records": 7}
 
 
 # -- changes of the memory, as user interfaces of the contract know them -------------------------------

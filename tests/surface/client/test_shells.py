@@ -20,7 +20,7 @@ from kit.client.scripted import DONE, DROP, HANG, TOKEN, Scripted, answer, event
 from kit.raising import raised
 from kit.where import TESTS
 from muniment import errors as library
-from muniment.client import AsyncClient, Client, core, errors, transport
+from muniment.client import AsyncClient, Client, core, errors, exchange, transport
 from muniment.client.finding import Where
 from muniment.errors import ConfigInvalid
 
@@ -31,8 +31,8 @@ NOBODY = "http://127.0.0.1:1"
 
 def scale(monkeypatch, seconds):
     """Patience scaled down."""
-    for name in ("GRACE_SECONDS", "TRY_SECONDS", "QUIET_SECONDS"):
-        monkeypatch.setattr(core, name, seconds)
+    for module, name in ((exchange, "GRACE_SECONDS"), (exchange, "TRY_SECONDS"), (core, "QUIET_SECONDS")):
+        monkeypatch.setattr(module, name, seconds)
 
 
 hasty = pytest.fixture(lambda monkeypatch: scale(monkeypatch, 0.1))
@@ -290,7 +290,7 @@ def test_closing_ends_the_call_of_another_thread_or_task(call, step, kind, monke
             client.close()
             under_way.result(10)
 
-    monkeypatch.setattr(core, "TRY_SECONDS", 60)  # Longer than anybody waits here.
+    monkeypatch.setattr(exchange, "TRY_SECONDS", 60)  # Longer than anybody waits here.
     trusting = ssl.create_default_context(cafile=CERTIFICATE)
     monkeypatch.setattr(transport, "_tls", lambda _: trusting)
     certificate = CERTIFICATE if "tls" in kind else None

@@ -62,7 +62,7 @@ def test_a_fact_is_remembered_seen_as_an_event_recalled_until_it_was_shown_and_f
         assert ((entry.path,), entry.trust) == (result.files_touched, "owner")
         assert (word in found.text, found.abstained, found.error) == (True, False, None)
         again = client.recall(asked, exclude=[entry.id], limit=20)
-        assert again == results.Recalled((), "", 0, abstained=True)
+        assert again == results.Recalled(entries=(), text="", tokens=0, abstained=True)
         would = done(client.forget(word, dry_run=True))
         assert [entry.file_path for entry in would.removed_entries] == list(result.files_touched)
         assert would.touched_scopes == ()

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import queue
-import threading
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
 from kit.browser import browser, needs_browser
 from kit.daemon.raw import running
+from kit.pages import answering, html
 
 SECONDS = 60
 
@@ -44,43 +42,17 @@ FRAME = """<iframe sandbox="allow-scripts" src="/"></iframe>
 <script>onmessage = (event) => fetch("/told", {method: "POST", body: event.data});</script>"""
 
 
-@contextmanager
-def pages():
-    """A server of pages: its port, what it answers by path, and what its pages have told."""
-    told, answers = queue.Queue(), {}
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self):
-            self.answer(answers.get(self.path, ""))
-
-        def do_POST(self):
-            told.put(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-            self.answer("")
-
-        def answer(self, text):
-            self.send_response(200)
-            self.send_header("Content-Type", "text/html")
-            self.send_header("Content-Length", str(len(text)))
-            self.end_headers()
-            self.wfile.write(text.encode())
-
-        def log_message(self, *_):
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield server.server_port, answers, told
-        finally:
-            server.shutdown()
-            thread.join()
-
-
 @pytest.mark.slow
 @needs_browser
 def test_a_page_of_an_allowed_origin_uses_the_daemon_and_no_other_page_reads_a_word(tmp_path):
-    with pages() as (port, answers, told):
+    told, answers = queue.Queue(), {}
+
+    def answer(asked):
+        if asked.command == "POST":
+            told.put(json.loads(asked.sent))
+        return html(answers.get(asked.path, "") if asked.command == "GET" else "")
+
+    with answering(answer) as port:
         allowed = f"http://good.test:{port}"
         with running(tmp_path, allow_origins=(allowed,)) as daemon, browser(tmp_path) as chromium:
             answers |= {"/": SCRIPT % (json.dumps(daemon.url), json.dumps(daemon.token)), "/framed": FRAME}

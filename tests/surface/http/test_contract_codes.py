@@ -14,8 +14,9 @@ from kit.daemon.raw import running, start
 from muniment.daemon import http, routes
 from muniment.daemon.contract import sentence_of, task_error
 from muniment.errors import CODES, WorkerLost
-from muniment.lane import MAX_ATTEMPTS, Lane, NewTask, Originator
+from muniment.lane import MAX_ATTEMPTS, Lane, NewTask
 from muniment.store.state import State
+from muniment.store.tasks import Originator
 from muniment.testing.minds import AskForCalls, Say
 
 KINDS, REVIEWED = ("remember", "forget", "dream"), '{ trust = "owner", commit = "review" }'

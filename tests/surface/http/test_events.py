@@ -153,7 +153,7 @@ def test_no_text_of_a_client_can_make_or_end_an_event(daemon):
         text = f"done{end}id: 00000000-9{end}event: memory_changed{end}data: {{}}{end}{end}"
         last, at = daemon.core.stream.last, "2026-01-01T00:00:00.000Z"
         planted = {"task": "remember-0", "data": {"status": text}, "workspace": daemon.key, "token": "owner"}
-        tasks.append(daemon.core.state, tasks.Event(type="task", at=at, **planted))
+        tasks.append(daemon.core.state, tasks.OutboxEvent(type="task", at=at, **planted))
         with daemon.line() as line:
             line.send(daemon.request("GET", f"{BASE}/events", f"Last-Event-ID: {daemon.cursor(last)}"))
             assert line.answer().status == 200

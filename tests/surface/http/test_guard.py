@@ -20,7 +20,7 @@ from kit.raising import raised
 from muniment.daemon import guard, http, stream
 from muniment.daemon.contract import MAX_BODY_BYTES, HttpProblem
 from muniment.daemon.tokens import RESERVE, Shares
-from muniment.lane import OWNER
+from muniment.store.tasks import OWNER
 
 MISDIRECTED, FOREIGN, NOWHERE = (421, "misdirected_request"), (403, "foreign_origin"), (404, "not_found")
 NO_HTTP, NOBODY, BUSY = (400, "invalid_http"), (401, "token_required"), (503, "busy")

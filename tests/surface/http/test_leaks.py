@@ -16,8 +16,9 @@ from kit.daemon.process import BASE, HeldModel, path_of, serving
 from kit.daemon.raw import running
 from muniment.daemon import service
 from muniment.errors import CODES
-from muniment.lane import Ended, Lane, NewTask, Originator
+from muniment.lane import Ended, Lane, NewTask
 from muniment.store.state import State
+from muniment.store.tasks import Originator
 from muniment.testing.minds import AskForCalls, Say, perfect
 from units.content.test_secrets import RULES
 

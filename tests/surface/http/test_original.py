@@ -10,8 +10,8 @@ from kit.daemon.process import BASE, ENDED
 from kit.daemon.raw import running
 from muniment.daemon import stream
 from muniment.daemon.stream import StreamView
-from muniment.lane import OWNER, Originator
 from muniment.store import tasks
+from muniment.store.tasks import OWNER, Originator
 
 SESSION = "/session/any/events"
 NOBODY = (401, "token_required")

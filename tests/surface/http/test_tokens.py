@@ -24,11 +24,11 @@ from muniment.daemon.service import ADDRESS_NAME, LOCK_NAME, alone, announce, li
 from muniment.daemon.tokens import THE_OWNER, TOKEN_NAME, Principal, Tokens, owner_token
 from muniment.errors import ConfigInvalid, ManagedMemoryUnavailable, NotFound
 from muniment.kernel.names import Trust
-from muniment.lane import OWNER
 from muniment.store.audit import records
 from muniment.store.database import COMPANIONS, Database
 from muniment.store.postgres import HomeLedger
 from muniment.store.state import State
+from muniment.store.tasks import OWNER
 
 OWNERS = "o" * 43
 EDITOR = ("editor", ["editor-1"], Trust.AGENT)

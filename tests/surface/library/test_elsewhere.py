@@ -9,6 +9,7 @@ import os
 import struct
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -27,9 +28,33 @@ LINE = (
     'send facts to a daemon on Linux, or use a policy with require = "none" (docs/platforms.md)'
 )
 
+SERVER = """
+import importlib, json, os, sys, traceback
+sys.path[:0] = {paths!r}
+from kit import elsewhere
+for name in elsewhere.LIBRARIES:
+    importlib.import_module(name)
+for line in sys.stdin:
+    job = json.loads(line)
+    child = os.fork()
+    if child:
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+        continue
+    for place, name in enumerate(("/dev/null", *job["streams"])):
+        os.dup2(os.open(name, os.O_RDWR | os.O_CREAT, 0o600), place)
+    os.chdir(job["home"])
+    os.environ.clear()
+    os.environ.update(HOME=job["home"], PATH=os.defpath, TMPDIR=job["home"])
+    try:
+        exec(job["code"], dict(__name__="__main__"))
+    except BaseException:
+        traceback.print_exc()
+        os._exit(1)
+    sys.stdout.flush()
+    os._exit(0)
+"""
 BEGIN = """
 import json, sys
-sys.path[:0] = {paths!r}
 from kit import elsewhere
 elsewhere.become({system!r}, refuses_fence={refuses!r})
 """
@@ -55,20 +80,31 @@ def system(request):
     return request.param
 
 
+@pytest.fixture(scope="module")
+def server():
+    """A process that has the libraries loaded, and forks for each program."""
+    paths = [str(Path(muniment.__file__).parents[1]), str(REPOSITORY / "tests")]
+    line = [sys.executable, "-c", SERVER.format(paths=paths)]
+    with subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        yield process
+        process.stdin.close()
+
+
 @pytest.fixture
-def elsewhere(system, tmp_path):
+def elsewhere(system, tmp_path, server):
     """Runs a program in a process taken for one on `system`, in the folder of its user; its `result`."""
 
     def run(program, *, refuses=True, **names):
-        paths = [str(Path(muniment.__file__).parents[1]), str(REPOSITORY / "tests")]
-        begin = BEGIN.format(paths=paths, system=system, refuses=refuses)
+        begin = BEGIN.format(system=system, refuses=refuses)
         given = "".join(f"{name} = {value!r}\n" for name, value in names.items())
-        environment = {"HOME": str(tmp_path), "PATH": os.defpath, "TMPDIR": str(tmp_path)}
-        terms = {"capture_output": True, "text": True, "timeout": 100}
-        line = [sys.executable, "-c", f"{begin}{given}{program}\nprint(json.dumps(result))"]
-        done = subprocess.run(line, env=environment, cwd=tmp_path, check=False, **terms)
-        assert done.returncode == 0, done.stderr
-        return json.loads(done.stdout.splitlines()[-1])
+        with tempfile.TemporaryDirectory() as said:
+            streams = [f"{said}/out", f"{said}/err"]
+            code = f"{begin}{given}{program}\nprint(json.dumps(result))"
+            job = {"code": code, "home": str(tmp_path), "streams": streams}
+            server.stdin.write(f"{json.dumps(job)}\n")
+            server.stdin.flush()
+            assert server.stdout.readline() == "0\n", Path(streams[1]).read_text()
+            return json.loads(Path(streams[0]).read_text().splitlines()[-1])
 
     return run
 

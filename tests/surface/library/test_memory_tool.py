@@ -5,14 +5,12 @@ import threading
 import anyio
 import httpx2
 import pytest
-from anthropic import Anthropic, AsyncAnthropic
-from anthropic.tools import ToolError
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from kit import anthropics
 from kit.raising import raised
 from kit.where import REPOSITORY
-from muniment.adapters.anthropic import AsyncMunimentMemoryTool, MunimentMemoryTool
 from muniment.content.entry import parse
 from muniment.errors import InvalidScope
 
@@ -25,7 +23,7 @@ def asked(tool, command, path=NOTES, **arguments):
 
 
 def refused(tool, command, path=NOTES, **arguments):
-    return raised(ToolError, asked, tool, command, path, **arguments).content
+    return raised(anthropics.ToolError, asked, tool, command, path, **arguments).content
 
 
 def shown(text, path=NOTES):
@@ -35,7 +33,7 @@ def shown(text, path=NOTES):
 
 def test_a_text_is_viewed_as_it_was_created_found_by_recall_and_taken_back_by_undo(memory, tmp_path):
     opened = memory()
-    tool = MunimentMemoryTool(opened)
+    tool = anthropics.MunimentMemoryTool(opened)
     assert asked(tool, "create", file_text=TEXT) == f"File created successfully at: {NOTES}"
     assert asked(tool, "view") == shown(TEXT)
     entry = parse((tmp_path / "home" / "user" / "notes.md").read_bytes())
@@ -55,7 +53,7 @@ def test_a_text_is_viewed_as_it_was_created_found_by_recall_and_taken_back_by_un
 
 def test_edits_count_lines_of_the_text_alone_and_keep_the_id_of_the_entry(memory, tmp_path):
     opened = memory()
-    tool, file = MunimentMemoryTool(opened), tmp_path / "home" / "user" / "notes.md"
+    tool, file = anthropics.MunimentMemoryTool(opened), tmp_path / "home" / "user" / "notes.md"
     asked(tool, "create", file_text=TEXT)
     first = parse(file.read_bytes()).muniment
     edited = asked(tool, "str_replace", old_str="dark", new_str="light")
@@ -77,7 +75,7 @@ def test_edits_count_lines_of_the_text_alone_and_keep_the_id_of_the_entry(memory
 
 def test_memories_lists_the_scopes_and_what_stands_two_levels_below(memory):
     opened = memory()
-    tool = MunimentMemoryTool(opened)
+    tool = anthropics.MunimentMemoryTool(opened)
     for path in ("user/a.md", "user/t/b.md", "project/c.md"):
         asked(tool, "create", f"/memories/{path}", file_text="x")
     head, *lines = asked(tool, "view", "/memories").split("\n")
@@ -90,14 +88,14 @@ def test_memories_lists_the_scopes_and_what_stands_two_levels_below(memory):
         *("/memories/user/", "/memories/user/a.md", "/memories/user/t/"),
     ]
     assert "/memories/user/t/b.md" in asked(tool, "view", "/memories/user")
-    one = MunimentMemoryTool(opened, scope="user")
+    one = anthropics.MunimentMemoryTool(opened, scope="user")
     assert [line.split("\t")[1] for line in asked(one, "view", "/memories/").split("\n")[1:]] == [
         *("/memories", "/memories/a.md", "/memories/t/", "/memories/t/b.md"),
     ]
 
 
 def test_what_is_refused_says_what_to_do(memory):
-    tool = MunimentMemoryTool(memory())
+    tool = anthropics.MunimentMemoryTool(memory())
     asked(tool, "create", file_text="one\ntwo\none\n")
     here = "Not done: the path begins with /memories/user/ or /memories/project/ here"
     twice = "Multiple occurrences of old_str `one` in lines: 1, 3. Please ensure it is unique"
@@ -140,12 +138,12 @@ def test_what_is_refused_says_what_to_do(memory):
         ),
     ):
         assert refused(tool, command, path, **arguments) == said
-    assert raised(InvalidScope, MunimentMemoryTool, memory(), scope="team")
+    assert raised(InvalidScope, anthropics.MunimentMemoryTool, memory(), scope="team")
 
 
 def test_a_directory_goes_and_moves_whole_if_it_is_small(memory):
     opened = memory()
-    tool = MunimentMemoryTool(opened)
+    tool = anthropics.MunimentMemoryTool(opened)
     for number in range(6):
         asked(tool, "create", f"/memories/user/t/{number}.md", file_text="x")
     told = "/memories/user/t holds 6 files, and one call may delete 5; take them apart"
@@ -159,10 +157,10 @@ def test_a_directory_goes_and_moves_whole_if_it_is_small(memory):
 
 
 def test_a_name_that_differs_in_case_alone_is_no_other_name(memory):
-    tool = MunimentMemoryTool(memory())
+    tool = anthropics.MunimentMemoryTool(memory())
     asked(tool, "create", file_text="x")
     upper = "/memories/user/Notes.md"
-    with pytest.raises(ToolError) as caught:
+    with pytest.raises(anthropics.ToolError) as caught:
         tool.call({"command": "rename", "old_path": NOTES, "new_path": upper})
     assert caught.value.content == f"{upper} is {NOTES} but for the case; use another name"
 
@@ -175,10 +173,10 @@ def test_a_name_that_differs_in_case_alone_is_no_other_name(memory):
 )
 @settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_text_that_is_taken_is_viewed_again_as_it_was(memory, text):
-    tool = MunimentMemoryTool(memory())
+    tool = anthropics.MunimentMemoryTool(memory())
     try:
         asked(tool, "create", file_text=text)
-    except ToolError:
+    except anthropics.ToolError:
         return
     finally_shown = asked(tool, "view")
     asked(tool, "delete")
@@ -193,7 +191,7 @@ def test_a_policy_that_leaves_secrets_out_has_the_model_told(memory, tmp_path):
         .replace('name = "strict"', 'name = "redacting"')
     )
     (tmp_path / "redacting.toml").write_text(text)
-    tool = MunimentMemoryTool(memory(policy=tmp_path / "redacting.toml"))
+    tool = anthropics.MunimentMemoryTool(memory(policy=tmp_path / "redacting.toml"))
     told = "\nWhat looked like a secret was left out."
     assert asked(tool, "create", file_text="the password is hunter2hunter2").endswith(told)
     assert "hunter2" not in asked(tool, "view")
@@ -207,7 +205,7 @@ FRONT = ("---\nname: mine\n---\nbody\n", "", "a\r\nb\r\n")
 
 
 def test_front_matter_that_a_model_writes_is_text_like_any_other(memory):
-    tool = MunimentMemoryTool(memory())
+    tool = anthropics.MunimentMemoryTool(memory())
     for text in FRONT:
         asked(tool, "create", file_text=text)
         assert asked(tool, "view") == shown(text)
@@ -252,14 +250,20 @@ TERMS = {"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content":
 
 
 def run_by_the_sdk(opened, transport):
+    from anthropic import Anthropic
+
     client = Anthropic(api_key="k", http_client=httpx2.Client(transport=transport))
-    client.beta.messages.tool_runner(**TERMS, tools=[MunimentMemoryTool(opened)]).until_done()
+    client.beta.messages.tool_runner(**TERMS, tools=[anthropics.MunimentMemoryTool(opened)]).until_done()
 
 
 def run_by_the_asynchronous_sdk(opened, transport):
+    from anthropic import AsyncAnthropic
+
     async def play():
         client = AsyncAnthropic(api_key="k", http_client=httpx2.AsyncClient(transport=transport))
-        await client.beta.messages.tool_runner(**TERMS, tools=[AsyncMunimentMemoryTool(opened)]).until_done()
+        await client.beta.messages.tool_runner(
+            **TERMS, tools=[anthropics.AsyncMunimentMemoryTool(opened)]
+        ).until_done()
 
     anyio.run(play)
 
@@ -274,11 +278,11 @@ def test_the_runner_of_the_sdk_is_answered_and_told_of_an_escape_without_an_exce
     assert '"is_error":true' in sent[1]
     assert f"File created successfully at: {NOTES}" in sent[2]
     assert not caplog.records
-    assert asked(MunimentMemoryTool(opened), "view") == shown(TEXT)
+    assert asked(anthropics.MunimentMemoryTool(opened), "view") == shown(TEXT)
 
 
 def test_the_asynchronous_tool_lets_the_loop_run_and_writes_nothing_once_it_is_cancelled(memory):
-    tool, turns = AsyncMunimentMemoryTool(memory()), []
+    tool, turns = anthropics.AsyncMunimentMemoryTool(memory()), []
 
     async def play():
         await tool.call({"command": "create", "path": NOTES, "file_text": TEXT})

@@ -21,13 +21,9 @@ import anyio
 import pytest
 
 import muniment
+from kit import anthropics
 from kit.policy.files import allow, write
 from muniment.content.entry import parse
-
-pytest.importorskip("anthropic")
-from anthropic.tools import ToolError
-
-from muniment.adapters.anthropic import AsyncMunimentMemoryTool, MunimentMemoryTool
 
 VARIABLE = "MUNIMENT_ANTHROPIC_TESTS"
 INSIDE = "is about the inside of their tool; tests/attacks races ours"
@@ -110,7 +106,7 @@ class _Named:
     """Our tool where theirs is expected."""
 
     def __init__(self, tool, base):
-        is_later = isinstance(tool, AsyncMunimentMemoryTool)
+        is_later = isinstance(tool, anthropics.AsyncMunimentMemoryTool)
         self._tool, self.base_path = tool, base
         self.memory_root = (anyio.Path if is_later else _Root)(base, "memories")
 
@@ -120,14 +116,14 @@ class _Named:
         def answered(given):
             try:
                 return act(asked_for(given)).replace(".md", ".txt")
-            except ToolError as error:
-                raise ToolError(error.content.replace(".md", ".txt")) from None
+            except anthropics.ToolError as error:
+                raise anthropics.ToolError(error.content.replace(".md", ".txt")) from None
 
         async def answered_later(given):
             try:
                 return (await act(asked_for(given))).replace(".md", ".txt")
-            except ToolError as error:
-                raise ToolError(error.content.replace(".md", ".txt")) from None
+            except anthropics.ToolError as error:
+                raise anthropics.ToolError(error.content.replace(".md", ".txt")) from None
 
         def asked_for(given):
             renamed = {
@@ -161,12 +157,12 @@ def temp_directory():
 
 @pytest.fixture
 def sync_local_filesystem_tool(opened, temp_directory):
-    return opened(MunimentMemoryTool, temp_directory)
+    return opened(anthropics.MunimentMemoryTool, temp_directory)
 
 
 @pytest.fixture
 def async_local_filesystem_tool(opened, temp_directory):
-    return opened(AsyncMunimentMemoryTool, temp_directory)
+    return opened(anthropics.AsyncMunimentMemoryTool, temp_directory)
 
 
 def applicable(theirs, differs):

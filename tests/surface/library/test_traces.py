@@ -11,6 +11,7 @@ from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+from kit.mcp import over_http
 from muniment import errors
 from muniment.agent.model import ModelError, Reply, Usage
 from muniment.jobs.request import RememberRequest
@@ -224,6 +225,18 @@ def test_a_task_over_http_is_part_of_the_trace_of_whoever_sent_it(http, spans):
     assert f"{first.context.trace_id:032x} {first.parent.span_id:016x}" == f"{TRACE} {PARENT}"
     assert [each.parent for each in others] == [None] * 3
     assert {each.context.trace_id for each in others} & {first.context.trace_id} == set()
+
+
+def test_a_task_over_mcp_is_part_of_the_trace_of_the_request_that_asked_for_it(http, spans):
+    daemon = http()
+    headers = {"traceparent": f"00-{TRACE}-{PARENT}-01"}
+
+    async def body(client):
+        return await client.call_tool("remember", {"content": FACT})
+
+    assert not over_http(f"{daemon.url}/mcp", daemon.token, "auto", body, headers=headers).is_error
+    (task,) = (each for each in spans() if each.name == "muniment.task")
+    assert f"{task.context.trace_id:032x} {task.parent.span_id:016x}" == f"{TRACE} {PARENT}"
 
 
 def test_of_the_parents_that_wait_so_many_are_kept_and_each_for_its_task_alone(spans):

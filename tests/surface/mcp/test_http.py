@@ -131,8 +131,11 @@ def test_a_task_that_ends_between_the_look_at_it_and_at_its_events_is_answered_a
     async def find(*_):
         return next(looks)
 
-    core = SimpleNamespace(stream=stream, find=find)
-    lane = _LaneMemory(core, None, None, None, None, None)
+    async def followed():
+        return stream
+
+    core = SimpleNamespace(followed=followed, find=find)
+    lane = _LaneMemory(SimpleNamespace(core=core, workspace=None), None, None, None, None)
     assert asyncio.run(lane._over(running, 0, lambda *_: None)) is over
 
 

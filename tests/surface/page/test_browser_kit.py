@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-import threading
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from selenium.webdriver.common.by import By
 
 from kit.browser import AXE, axe, console, needs_browser, requests, shown, tab_order
+from kit.pages import answering, html
 
 PAGE = """<!doctype html><html lang="en"><title>Page</title><main><h1>Page</h1><img src="http://image.test/">
 <link rel="dns-prefetch" href="http://name.invalid/"><link rel="preconnect" href="http://ahead.test:9/">
@@ -18,34 +16,10 @@ PAGE = """<!doctype html><html lang="en"><title>Page</title><main><h1>Page</h1><
 STRICT = "default-src 'self'; trusted-types 'none'; require-trusted-types-for 'script'"
 
 
-@contextmanager
-def serving():
-    """A server on `localhost` of one page, which may do as little as ours; its URL."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self):
-            self.send_response(200)
-            self.send_header("Content-Security-Policy", STRICT)
-            self.send_header("Content-Type", "text/html")
-            self.end_headers()
-            self.wfile.write(PAGE.encode())
-
-        def log_message(self, *_):
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield f"http://m-0123.localhost:{server.server_port}"
-        finally:
-            server.shutdown()
-            thread.join()
-
-
 @needs_browser
 def test_it_tells_what_a_page_asked_for_what_was_refused_and_what_is_wrong_with_it(chromium):
-    with serving() as url:
+    with answering(lambda _: html(PAGE, **{"Content-Security-Policy": STRICT})) as port:
+        url = f"http://m-0123.localhost:{port}"
         chromium.get(url)
         shown(chromium, "main")
         assert {"http://image.test/", "http://name.invalid", "http://ahead.test:9/"} <= set(

@@ -6,9 +6,7 @@ What they did is told by the daemon, by the other server, and by the browser its
 from __future__ import annotations
 
 import json
-import threading
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import urlsplit
 
 import pytest
@@ -17,6 +15,7 @@ from selenium.webdriver.common.by import By
 from kit.browser import needs_browser, shown, signed_in, waited
 from kit.daemon.process import BASE
 from kit.daemon.raw import running
+from kit.pages import answering, html
 from muniment.daemon.guard import SESSION, Guard
 
 ATTACK = """<!doctype html><html lang="en"><title>Another page</title><body><script>
@@ -87,32 +86,17 @@ Promise.all(tried).then(() => { got.done = "refused"; });
 </script></body></html>"""
 
 
-class Handler(BaseHTTPRequestHandler):
-    """A server of somebody else, which keeps what it is sent."""
-
-    def do_GET(self):
-        self.server.seen.append((self.headers["Host"], self.headers.get("Cookie", "")))
-        self.send_response(200)
-        self.send_header("Content-Type", "text/html")
-        self.end_headers()
-        self.wfile.write(ATTACK.encode())
-
-    def log_message(self, *_):
-        pass
-
-
 @contextmanager
 def foreign_server():
-    """It, on another port of this machine; its port, and the hosts and cookies that it was sent."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        server.seen = []
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield server
-        finally:
-            server.shutdown()
-            thread.join()
+    """Somebody else on another port of this machine: it, and the hosts and cookies that were sent there."""
+    seen = []
+
+    def attack(asked):
+        seen.append((asked.headers["Host"], asked.headers.get("Cookie", "")))
+        return html(ATTACK)
+
+    with answering(attack) as port:
+        yield port, seen
 
 
 @pytest.fixture(scope="module")
@@ -164,9 +148,9 @@ def test_a_page_of_another_origin_reads_posts_frames_opens_and_follows_nothing(
     page = signed_in(chromium, daemon)
     waited(chromium, lambda _: chromium.execute_script("return document.readyState") == "complete")
     name = urlsplit(page).hostname
-    with foreign_server() as server:
+    with foreign_server() as (port, seen):
         at_door.clear()
-        origin = f"http://{place.replace('NAME', name)}:{server.server_port}"
+        origin = f"http://{place.replace('NAME', name)}:{port}"
         got = attacked(chromium, daemon, page, origin)
         assert {what: told for what, told in got.items() if told != "refused"} == {}
         assert len(got) > 30
@@ -176,7 +160,7 @@ def test_a_page_of_another_origin_reads_posts_frames_opens_and_follows_nothing(
         ]
         assert len(theirs) > 20
         assert [path for path, _, is_known in theirs if is_known] == []
-        has_cookie = any("muniment=" in cookie for _, cookie in server.seen)
+        has_cookie = any("muniment=" in cookie for _, cookie in seen)
         assert has_cookie == (place == "NAME")  # Cookies do not know ports: see T-API-16.
         assert any("muniment=" in cookie for _, cookie, _ in theirs) == (place == "NAME")
         assert len(daemon.guard.following) == 0

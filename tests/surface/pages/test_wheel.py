@@ -78,10 +78,10 @@ sys.modules |= dict.fromkeys(("hypothesis", "markdown_it"))  # Importing them fa
 from pathlib import Path
 from muniment.policy.load import load_policy
 from muniment.testing.corpus import load_corpus, run_case
-from muniment.testing.corpus.subjects import open_subject
+from muniment.testing.corpus.subjects import SandboxSubject
 corpus = load_corpus()
 case, stage = corpus.cases["sym-write-file"], Path({stage!r})
-failures = run_case(case, stage, corpus.canary, lambda *given: open_subject("in-process", *given))
+failures = run_case(case, stage, corpus.canary, lambda *given: SandboxSubject(*given, in_process=True))
 print(load_policy("clean").label, len(corpus.cases), failures, sys.modules["muniment"].__file__)
 """
 

@@ -63,7 +63,7 @@ def shares(self, token):
 @instead("daemon.http:Call.originator")
 def registered_ids(self):
     """A client may call itself as it likes."""
-    from muniment.lane import Originator
+    from muniment.store.tasks import Originator
 
     sent = [self.request.headers.get(f"x-{name}-client-id") for name in ("qwen", "muniment")]
     return Originator(self.principal.name, sent[0] or sent[1])

@@ -8,17 +8,15 @@ def _migrated(*replacements, patches):
     """Tables of whoever migrates from now on are made by other statements."""
 
     def make(real):
-        def migrations():
-            for number, script in real():
-                changed = script
-                for before, after in replacements:
-                    assert number > 1 or before in script, before
-                    changed = changed.replace(before, after)
-                yield number, changed
+        def changed(number, script):
+            for before, after in replacements:
+                assert number > 1 or before in script, before
+                script = script.replace(before, after)
+            return script
 
-        return lambda: list(migrations())
+        return lambda package: {number: changed(number, script) for number, script in real(package).items()}
 
-    patches.wrap("fleet.schema:_migrations", make)
+    patches.wrap("fleet.schema:migrations", make)
 
 
 def _by(*replacements):

@@ -53,10 +53,10 @@ table({
 # fmt: on
 
 
-@around("jobs.remember:_logged")
-def bare_records(real, result):
+@around("jobs.remember:_Remembering.of_event")
+def bare_records(real, self, result):
     """A record holds the whole result."""
-    return {**real(result), "result": str(result.as_json()), "error": repr(result.error)}
+    return {**real(self, result), "result": str(result.as_json()), "error": repr(result.error)}
 
 
 @around("kernel.root:Root.open_file")

@@ -47,10 +47,7 @@ table({
     "pattern_cost": ("A pattern may have any length and any number of wildcards.", {
         "policy.pattern:_too_costly": none}),
     "meets": ("What a policy extends does not bind it: its own rules and numbers count.", {
-        "policy.tables:_all_layers": lambda own, _: own.layers, "policy.tables:_smaller": same,
-        "policy.tables:_stricter": same, "policy.tables:_smaller_changes": same,
-        "policy.tables:_stricter_content": same, "policy.tables:_stricter_provenance": same,
-        "policy.tables:_shorter": same}),
+        "*policy.tables:meet": same}),
     "locks_held": ("No policy is held to the lock beside it.", {"policy.family:_require_locked": none}),
     "signatures_asked": ("A policy runs whoever has signed it.", {
         "signatures:verify_policy": lambda *_: "anybody"}),
@@ -105,13 +102,13 @@ def every_deny(off):
     off.wrap("kernel.decide:_denies", lambda real: lambda policy, verb: real(policy, verb)[-1:])
 
 
-@around("policy.family:_Folders.find")
-def shipped_names(real, self, entry, folder):
+@around("policy.family:_find")
+def shipped_names(real, policies_dir, entry, folder):
     """A policy in somebody's folder comes before a shipped one of its name."""
-    for place in (folder, self._policies_dir):
+    for place in (folder, policies_dir):
         if place is not None and (place / f"{entry}.toml").is_file():
-            return real(self, str(place / f"{entry}.toml"), None)
-    return real(self, entry, None)
+            return real(policies_dir, str(place / f"{entry}.toml"), None)
+    return real(policies_dir, entry, None)
 
 
 @around("signatures:_run")

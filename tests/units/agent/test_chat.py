@@ -14,7 +14,7 @@ from kit.agent.fake_memory import brief
 from kit.agent.snapshots import FACT, PROMPTS, TOKEN, bodies, rendered, request
 from kit.agent.spellings import values
 from muniment.agent import chat
-from muniment.agent.chat import action_schema, body, decision_in, later_reply, sure, with_actions
+from muniment.agent.chat import body, decision_in, later_reply, sure, with_actions
 from muniment.agent.filing import route
 from muniment.agent.model import AssistantMessage, ModelRequest, ToolCall, ToolMessage, UserMessage
 from muniment.kernel.names import Scope, Trust
@@ -32,7 +32,7 @@ def said(calls):
 
 def messages(form, calls):
     asked = request(said=said(calls))
-    return body(asked if form == "tools" else with_actions(asked), form, "m", None)["messages"]
+    return body(asked if form == "tools" else with_actions(asked), form, "m")["messages"]
 
 
 @given(CALLS)
@@ -79,13 +79,13 @@ def test_a_history_does_not_grow_with_what_a_model_said_at_length_and_echoes_the
 
 def test_a_request_without_tools_says_so_in_every_form():
     last = request(last=True)
-    assert "tools" not in body(last, "tools", "m", None)
-    (done,) = action_schema(last)[1]["anyOf"]
+    assert "tools" not in body(last, "tools", "m")
+    (done,) = with_actions(last).schema[1]["anyOf"]
     assert done["properties"]["action"]["enum"] == ["done"]
-    prompt = body(with_actions(last), "text", "m", None)["messages"][0]["content"]
+    prompt = body(with_actions(last), "text", "m")["messages"][0]["content"]
     assert "write_file" not in prompt.split("\n\n")[-1]
     bare = ModelRequest(request().brief, (UserMessage("Call ls."),), (), 1.0)
-    assert with_actions(bare) is bare
+    assert with_actions(bare).messages == bare.messages
 
 
 def strings_in(schema):
@@ -96,7 +96,7 @@ def strings_in(schema):
 
 
 def strings_for(length):
-    return list(strings_in(action_schema(replace(request(), brief=brief("x" * length)))[1]))
+    return list(strings_in(with_actions(replace(request(), brief=brief("x" * length))).schema[1]))
 
 
 def test_no_string_of_an_action_can_go_on_for_ever_but_a_fact_that_no_grammar_can_count():

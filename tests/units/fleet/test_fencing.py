@@ -17,13 +17,12 @@ from kit.store.ground import STRICT, by, laid_out, new, patience
 from muniment.daemon.tokens import Tokens
 from muniment.errors import LeaseLost, ManagedMemoryUnavailable
 from muniment.kernel.names import Trust
-from muniment.lane import Lane
+from muniment.lane import Lane, Writer
 from muniment.store import audit, tasks
 from muniment.store.journal import LedgerJournal
 from muniment.store.postgres import LedgerPool
 from muniment.store.state import Shared, State
 from muniment.store.upkeep import recover_all
-from muniment.store.writer import Writer
 
 PATIENCE = 30
 
@@ -94,7 +93,7 @@ def test_who_has_the_lease_no_more_changes_nothing_by_anything(fenced, ground):
         lambda: lane.cancel(running.id, OWNER),
         lane.recover,
         lambda: audit.append(state, "", "kind", None, {}),
-        lambda: tasks.append(state, tasks.Event("task", "", "t", {})),
+        lambda: tasks.append(state, tasks.OutboxEvent("task", "", "t", {})),
         lambda: Tokens(state).revoke("editor"),
         lambda: Writer(state.ledger).run(lambda: lane.finish(running, DONE)),
     ):

@@ -27,9 +27,10 @@ from muniment.fleet import homes, schema
 from muniment.kernel.change import digest
 from muniment.kernel.names import Trust
 from muniment.kernel.path import CanonicalPath, canonicalise
-from muniment.lane import Lane, Task
+from muniment.lane import Lane
 from muniment.store import audit, erase, ledger, review, tasks, told
 from muniment.store.state import Shared, State
+from muniment.store.tasks import QueuedTask
 from muniment.store.told import HookSession, ToldEntry
 
 GONE = b"What nobody remembers any more"
@@ -66,7 +67,7 @@ class Home:
 
     name: str
     ground: Ground
-    running: Task
+    running: QueuedTask
     repeat: str
     review: str
     token: str
@@ -351,10 +352,9 @@ def test_by_another_homes_ids_no_task_is_found_told_of_cancelled_or_ended(mine, 
     assert [each.id for each in reading.tasks(ours, "w") if each.id == their.id] == []
     assert {each.id for each in reading.running(ours, "w")} == {mine.running.id}
     assert reading.count_pending(ours, "w") == {"remember": 1}
-    assert not tasks.is_task(mine.state, their.id)
-    assert tasks.cleared(mine.state, [their.id]) == ()
+    assert tasks.clearing(mine.state, [their.id]) == ()
     held = [each for each in tasks.all_tasks(theirs.state) if each.id == their.id]
-    tasks.clear(mine.state, [tasks.Clearing(each, each.cleared) for each in held], "")
+    tasks.clear(mine.state, held, "")
     assert their.id not in {each.id for each in tasks.all_tasks(mine.state)}
 
 

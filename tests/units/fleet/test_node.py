@@ -25,9 +25,10 @@ from muniment.fleet.home import HomeCore
 from muniment.fleet.node import FleetNode, NodeOptions
 from muniment.kernel.cancel import Patience
 from muniment.kernel.names import Trust
-from muniment.lane import MAX_PENDING, Lane, Originator
+from muniment.lane import MAX_PENDING, Lane
 from muniment.settings import Settings
 from muniment.store.state import LedgerState
+from muniment.store.tasks import Originator
 
 UNKNOWN = "u" * 43
 

@@ -20,13 +20,12 @@ from muniment import lane as reading
 from muniment.daemon.tokens import Tokens
 from muniment.kernel.names import Trust
 from muniment.kernel.path import canonicalise
-from muniment.lane import Lane
+from muniment.lane import Lane, Writer
 from muniment.store import audit, erase, ledger, review, tasks
 from muniment.store.postgres import LedgerPool
 from muniment.store.state import Shared, State
 from muniment.store.told import HookSession, ToldEntry
 from muniment.store.upkeep import recover_all
-from muniment.store.writer import Writer
 
 HOMES = 10_000
 NOW = datetime(2026, 11, 26, tzinfo=UTC)
@@ -99,7 +98,6 @@ def a_day(ground, often):
     _, after, _ = tasks.span(state.ledger)
     tasks.read(state.ledger, after, 100)
     tasks.of_task(state.ledger, first.id)
-    tasks.is_any_running(state)
     whole = trusted(change_set((new("user/w.md"),), (Claim("user/a.md", None),)), {"user/w.md": Trust.AGENT})
     held = review.hold(state, by("task-w"), whole, ("why",), policy="a" * 64, roots=ground.roots)
     review.load(state, held)

@@ -78,9 +78,9 @@ def test_of_many_who_migrate_at_once_one_makes_each_table(empty):
 
 
 def test_a_migration_that_is_cut_off_is_carried_out_whole_the_next_time(empty, monkeypatch):
-    url, real = as_role(empty, OWNING), schema._migrations()
-    number, script = real[-1]
-    monkeypatch.setattr(schema, "_migrations", lambda: [*real[:-1], (number, f"{script}; SELECT 1 / 0")])
+    url, real = as_role(empty, OWNING), schema.migrations("muniment.fleet")
+    number, script = max(real.items())
+    monkeypatch.setattr(schema, "migrations", lambda _: {**real, number: f"{script}; SELECT 1 / 0"})
     with pytest.raises(psycopg.errors.DivisionByZero):
         migrate(url, KEY)
     monkeypatch.undo()

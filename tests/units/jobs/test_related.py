@@ -56,7 +56,11 @@ def test_an_entry_that_is_like_the_fact_is_shown_with_its_trust_and_counts_as_re
     assert "kitchen" not in told
     writing = ScriptedModel([calls(call("write_file", path=path, content=f"{NOW}\n")), say("Done.")])
     result = done(remembering(place, NOW, writing))
-    assert (result.turns, result.files_touched, list(result.superseded)) == (2, (path,), [path])
+    assert (result.turns, result.files_touched, [each.path for each in result.superseded]) == (
+        2,
+        (path,),
+        [path],
+    )
     (kept,) = (each for each in memory(place) if each.startswith("project/deploy"))
     assert kept == path
 
@@ -212,7 +216,7 @@ def test_every_update_that_a_model_proposes_lands_and_none_over_a_higher_trust(t
                 lay(place, {path: f"{row['old']}\n"})
                 result = remembering(place, row["new"], model, trust=trust)
                 assert (row["new"] in (base(place) / path).read_text()) is lands, (row, result)
-                assert list(result.superseded) == ([path] if lands else []), row
+                assert [each.path for each in result.superseded] == ([path] if lands else []), row
 
 
 def test_the_rules_put_a_fact_in_the_place_of_the_one_entry_that_it_updates(place):
@@ -225,7 +229,7 @@ def test_the_rules_put_a_fact_in_the_place_of_the_one_entry_that_it_updates(plac
     was, now = parse(before).muniment, told.muniment
     assert (now["id"], now["created"], now["supersedes"]) == (was["id"], was["created"], digest(before))
     assert result.as_json()["superseded"] == [{"path": path, "id": was["id"]}]
-    assert result.superseded[path].was == WAS
+    assert [each.superseded.was for each in result.changes] == [WAS]
     assert [step.task for step in history_of(place, path)] == [result.task_id, first.task_id]
     assert content_of(place, path, first.task_id) == before
     again = remembering(place, NOW, task_id=result.task_id)

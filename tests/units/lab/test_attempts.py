@@ -170,8 +170,8 @@ def test_the_environment_is_found_where_the_zygote_has_it_and_nowhere_else_what_
     long = b"/usr/bin:" * 20
     for path, needle in ((b"/bin", b"LANG=C.UTF-8"), (long, (b"PATH=" + long)[:64])):
         variables[b"PATH"] = path
-        with trial.standing() as standing:
-            assert bytes.fromhex(standing.targets["needle"]) == needle
+        with trial.standing() as (_, targets):
+            assert bytes.fromhex(targets["needle"]) == needle
 
 
 # -- workers that do not answer as they should ---------------------------------------------------------

@@ -27,8 +27,9 @@ from kit.threads import together
 from muniment import lane as reading
 from muniment.errors import IdempotencyMismatch, ManagedMemoryUnavailable, NotFound
 from muniment.kernel.names import Trust
-from muniment.lane import MAX_ATTEMPTS, Ended, Lane, Originator
+from muniment.lane import MAX_ATTEMPTS, Ended, Lane
 from muniment.store.state import State
+from muniment.store.tasks import Originator
 
 
 @pytest.fixture

@@ -20,8 +20,7 @@ from muniment import lane as subject
 from muniment.cancelling import Cancel
 from muniment.errors import LaneError, ManagedMemoryUnavailable
 from muniment.fleet.schema import ROLE
-from muniment.lane import LaneRunner
-from muniment.store.writer import Writer
+from muniment.lane import LaneRunner, Writer
 
 PATIENCE = 30
 """Seconds after which something that should happen has not."""

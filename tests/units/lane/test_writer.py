@@ -14,9 +14,9 @@ from kit.threads import together
 from muniment import lane as subject
 from muniment.errors import LaneError, ManagedMemoryUnavailable
 from muniment.fleet.schema import ROLE
+from muniment.lane import MAX_GROUP, Writer
 from muniment.store.database import Database
 from muniment.store.postgres import HomeLedger
-from muniment.store.writer import MAX_GROUP, Writer
 
 PATIENCE = 30
 ABORT = {

@@ -8,10 +8,10 @@ from kit.policy import changed
 from kit.policy.files import CHECK, READ, SCOPES, allow, code, deny, named, parsed, quota, refusal, rule
 from muniment.kernel import decide
 from muniment.kernel.decide import DenyPatterns, Judge, Retention, Rule, parse
-from muniment.kernel.names import Enforcement, RelPath, Scope, Trust, Verb
-from muniment.kernel.path import CanonicalPath, canonicalise, fold
+from muniment.kernel.names import Enforcement, Trust, Verb
+from muniment.kernel.path import canonicalise, fold
 from muniment.policy import load
-from muniment.policy.load import Silent, defects, load_policy, shortest_match
+from muniment.policy.load import PatternDefect, defects, load_policy, shortest_match
 
 HEAD = 'schema = "muniment-policy/1"\nname = "own"\n'
 R = 'verbs = ["read"], paths = ["/**"]'
@@ -265,7 +265,8 @@ def with_denies(*patterns, verbs=("modify",), name="d"):
 def test_a_pattern_that_no_path_can_match_is_silent_and_any_name_of_a_rule_is_fine(monkeypatch):
     long = ("x" * 256, "*" + "x" * 256, "\xe9" * 128)
     for pattern in (*SILENT.replace("\n", "").split("|"), *long):
-        assert list(defects(with_denies(pattern))) == [Silent("own", "d", pattern, None, None)]
+        told = "matches no path that the name grammar allows, so it denies nothing"
+        assert list(defects(with_denies(pattern))) == [PatternDefect("deny", "d", pattern, "E201", told)]
     assert list(defects(with_denies("b", name="default"))) == []
     monkeypatch.setattr(Judge, "_denied", lambda *_: None)
     monkeypatch.setattr(load, "_passed", {})
@@ -297,9 +298,11 @@ def test_what_a_pattern_is_tried_with_is_the_shortest_path_that_it_matches():
 def test_a_pattern_that_does_not_fire_for_one_verb_is_told_and_does_not_load(monkeypatch):
     real = Judge._denied
     monkeypatch.setattr(Judge, "_denied", lambda *asked: None if asked[1] == Verb.READ else real(*asked))
-    tried = {each: CanonicalPath(Scope("user"), RelPath(rel)) for each, rel in (("b", "b"), ("c/", "c/a"))}
     found = list(defects(with_denies("b", "c/", verbs=("modify", "read"))))
-    assert found == [Silent("own", "d", pattern, Verb.READ, path) for pattern, path in tried.items()]
+    assert found == [
+        PatternDefect("deny", "d", pattern, "E201", f"does not keep user/{path} from read")
+        for pattern, path in (("b", "b"), ("c/", "c/a"))
+    ]
     for _ in range(2):  # It is not known to pass when it is tried again.
         problem = refusal(parsed, named("own", SCOPES + deny("b", verbs=["modify", "read"])))
         assert "pattern 'b' does not keep user/b from read" in problem.problem

@@ -16,7 +16,7 @@ from muniment.errors import Cancelled, DeadlineExceeded, JobFailed, PendingRevie
 from muniment.kernel.cancel import Patience
 from muniment.kernel.decide import Content, Provenance
 from muniment.kernel.names import Trust
-from muniment.recall.recaller import Recalled
+from muniment.recall.recaller import Recollection
 from muniment.store.audit import timestamp
 
 WINE, RIESLING = "which riesling of the mosel?", "Riesling from the Mosel."
@@ -213,7 +213,7 @@ def test_the_fence_cannot_be_closed_from_inside_nor_by_the_name_of_a_file(made, 
 def test_where_nothing_may_come_nothing_is_looked_for(made, recaller):
     made.put("user/wine.md", wine(1))
     for limit, budget in ((0, 2_000), (-1, 2_000), (5, 0), (5, -1), (0, 0)):
-        assert recaller.recall(WINE, limit=limit, budget=budget, choose=pytest.fail) == Recalled()
+        assert recaller.recall(WINE, limit=limit, budget=budget, choose=pytest.fail) == Recollection()
 
 
 def test_a_count_that_breaks_leaves_nothing_and_is_told(made, recaller, told, monkeypatch):

@@ -15,7 +15,7 @@ from kit.recall.places import CANARY, DARK, DEPLOY, STAGING, WAIT, entry_of, pat
 from muniment.cancelling import Cancel
 from muniment.errors import recall_failed
 from muniment.recall import session as subject
-from muniment.recall.recaller import MAX_KEYS, Recalled, Shelf
+from muniment.recall.recaller import MAX_KEYS, Recollection, Shelf
 from muniment.recall.session import REPEAT_AFTER, BroughtIn, Reason, RecallSession
 
 EDITOR, DATABASE, DAY = "user/editor.md", "project/database.md", "project/deploy.md"
@@ -112,10 +112,10 @@ def test_who_waits_for_the_last_record_has_waited_for_all_also_those_without_a_t
     records = subject._Records(lambda *given: written.append(given))
     with monkeypatch.context() as scarce:
         scarce.setattr(threading.Thread, "start", Mock(side_effect=RuntimeError("can't start new thread")))
-        records.add(Recalled(), "first")
+        records.add(Recollection(), "first")
     records._thread = before = threading.Thread(target=go.wait, args=(WAIT,))
     before.start()
-    records.add(Recalled(), "second")
+    records.add(Recollection(), "second")
     with monkeypatch.context() as hasty:
         hasty.setattr(subject, "_RECORD_SECONDS", 0.0)
         records.close()
@@ -123,7 +123,7 @@ def test_who_waits_for_the_last_record_has_waited_for_all_also_those_without_a_t
     go.set()
     records.close()
     assert not before.is_alive()
-    assert written == [(Recalled(), "first"), (Recalled(), "second")]
+    assert written == [(Recollection(), "first"), (Recollection(), "second")]
 
 
 # -- each discard with its reason
@@ -156,7 +156,7 @@ def test_at_every_site_a_recall_is_aborted_with_its_reason_once(stage, told, is_
 
 def test_a_recall_that_raises_or_has_an_error_has_failed_whatever_ends_its_turn(stage, monkeypatch, told):
     ends = (*TAKES, RecallSession.on_reset, lambda session: session.on_user_turn(DEPLOY))
-    failed = Recalled(error=recall_failed("a defect"))
+    failed = Recollection(error=recall_failed("a defect"))
     for broken, ways in ((Mock(side_effect=ValueError(CANARY)), ends), (lambda *_a, **_m: failed, TAKES)):
         for end in ways:
             session = stage.session()
@@ -260,7 +260,9 @@ def test_a_message_about_nothing_or_a_retry_that_fails_leaves_the_set_as_it_was(
 
     def failing(query, *, exclude=(), **more):
         return (
-            recall(query, exclude=exclude, **more) if exclude else Recalled(error=recall_failed("a defect"))
+            recall(query, exclude=exclude, **more)
+            if exclude
+            else Recollection(error=recall_failed("a defect"))
         )
 
     monkeypatch.setattr(stage.recaller, "recall", failing)

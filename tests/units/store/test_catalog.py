@@ -21,7 +21,7 @@ from muniment.kernel.names import MAX_DEPTH, MAX_FILE_BYTES, Trust
 from muniment.kernel.root import OpenDirectory
 from muniment.store import catalog as subject
 from muniment.store import upkeep, visit
-from muniment.store.catalog import refresh
+from muniment.store.catalog import Look, View
 from muniment.store.rows import Assessed
 from muniment.store.state import open_catalog
 from muniment.store.upkeep import view_in_time, view_of
@@ -157,8 +157,8 @@ def test_rows_are_handed_over_in_pieces_and_a_failure_leaves_them_as_they_were(r
             raise ManagedMemoryUnavailable("ledger.db", "is busy")
         return Assessed(Trust.OWNER)
 
-    given = (root.catalog, KEY, root.bound, fail)
-    raised(ManagedMemoryUnavailable, refresh, *given, basis=root.basis, match="is busy")
+    view = View(root.catalog, KEY, root.bound, fail)
+    raised(ManagedMemoryUnavailable, view.refresh, root.basis, Look(), match="is busy")
     assert root.lines() == before
     assert root.differences(root.refresh()) == {}
 
@@ -169,10 +169,10 @@ def test_two_roots_in_one_catalog_are_two_and_one_that_was_removed_has_no_entrie
         root.put("topic/a.md", "# First\n")
         other.put("topic/a.md", "# Second\n")
         one = root.refresh()
-        two = refresh(root.catalog, "other", other.bound, other.assess, basis="")
+        two = View(root.catalog, "other", other.bound, other.assess).refresh("", Look())
         assert (one.entry("topic/a.md").name, two.entry("topic/a.md").name) == ("First", "Second")
         shutil.rmtree(other.top)
-        two = refresh(root.catalog, "other", other.bound, other.assess, basis="", sweep=True)
+        two.refresh("", Look(sweep=True))
         assert (two.complete, two.entries(), two.directories()) == (False, (), ())
         assert two.odd() == (Odd(".", LONG),)
         assert root.differences(root.refresh(sweep=True)) == {}
@@ -316,7 +316,7 @@ def look(root, after=None, *, basis="first", catalog=None):
         return Assessed(Trust.OWNER)
 
     try:
-        refresh(catalog or root.catalog, KEY, root.bound, assess, basis=basis, clock=much_later)
+        View(catalog or root.catalog, KEY, root.bound, assess, clock=much_later).refresh(basis, Look())
     except Cancelled:
         asked.append(None)
     return asked
@@ -378,7 +378,7 @@ def test_whoever_is_overtaken_begins_again_and_at_last_keeps_others_out(batched,
 
 
 def test_what_there_is_no_time_for_is_left_to_the_next_look(ground, monkeypatch):
-    user, real = ground.roots["user"], upkeep._patiently
+    user, real = ground.roots["user"], upkeep.assessing
     ends = Mock(side_effect=DeadlineExceeded("no time"))
     seen = lambda seconds: view_in_time(ground.state, user, STRICT, patience(seconds)).entries()  # noqa: E731
     late = Mock(**{"check.side_effect": [None, None, Cancelled("enough")]})
@@ -386,15 +386,15 @@ def test_what_there_is_no_time_for_is_left_to_the_next_look(ground, monkeypatch)
     assert ground.state.catalog.rows("SELECT * FROM entry") == []
     monkeypatch.setattr(visit, "BATCH", 1)
 
-    def slow(assess, patience):
-        calls = chain([assess], repeat(ends))
+    def slow(*given):
+        calls = chain([real(*given)], repeat(ends))
 
         def one_file(*asked):
             return next(calls)(*asked)
 
-        return real(one_file, patience)
+        return one_file
 
-    with patch.object(upkeep, "_patiently", slow):
+    with patch.object(upkeep, "assessing", slow):
         assert len(seen(60)) == 1
     assert len(seen(60)) == 2
     raised(DeadlineExceeded, seen, 0)

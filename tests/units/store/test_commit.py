@@ -39,7 +39,7 @@ from muniment.kernel.binding import bind
 from muniment.kernel.change import IndexFile, Standing
 from muniment.kernel.path import CanonicalPath
 from muniment.kernel.write import new_token, temporary_of, temporary_of_index
-from muniment.store import audit, upkeep
+from muniment.store import audit, catalog, upkeep
 from muniment.store.audit import records
 from muniment.store.journal import LedgerJournal
 from muniment.store.ledger import of_task, root_key, unfinished
@@ -364,7 +364,7 @@ def test_a_catalog_that_is_damaged_is_begun_anew_and_one_out_of_reach_left(groun
         assert "[N](n.md) — news" in (ground.user / "MEMORY.md").read_text()
         assert upkeep.verify(state, ground.roots["user"], STRICT).problems == ()
         before = state.catalog.rows(count)
-        monkeypatch.setattr(upkeep, "refresh", broken)
+        monkeypatch.setattr(catalog.View, "refresh", broken)
         unavailable(upkeep.view_of, state, ground.roots["user"], STRICT, match="the disk reports an error")
         assert state.catalog.rows(count) == before != [(0,)]
 

@@ -24,7 +24,7 @@ from muniment.kernel.change import FileChange, digest
 from muniment.kernel.names import Trust
 from muniment.kernel.path import CanonicalPath, canonicalise
 from muniment.kernel.write import new_token
-from muniment.lane import Ended, Lane, NewTask, Originator
+from muniment.lane import Ended, Lane, NewTask
 from muniment.store import erase as module
 from muniment.store import tasks
 from muniment.store.audit import records, verify
@@ -33,7 +33,7 @@ from muniment.store.erase import EraseGround, erase, is_forgotten, left_over, pl
 from muniment.store.ledger import ChangeRow, CommitRow, begin, content_at, history, root_key, why
 from muniment.store.review import pending, turn_down
 from muniment.store.state import State
-from muniment.store.tasks import Runs, telling
+from muniment.store.tasks import Originator, Runs, telling
 from muniment.store.trust import constant
 from muniment.store.upkeep import verify as verify_index
 
@@ -269,7 +269,7 @@ def test_what_a_plain_deletion_leaves_in_pages_log_and_catalog_is_scrubbed(groun
     assert left_in(ground, text) == set()
 
 
-OURS = "recover_all", "_remove", "_search", "drop", "scrub", "remove_emptied", "rebuild", "_receipt"
+OURS = "recover_all", "_remove", "_search", "drop", "scrub", "remove_emptied", "rebuild", "Receipt"
 STEPS = {"drain": Database, "remove_copies": State, "renew_catalog": State, **dict.fromkeys(OURS, module)}
 
 

@@ -28,7 +28,7 @@ from muniment.store.database import Database
 from muniment.store.erase import scrub
 from muniment.store.ledger import ChangeRow, CommitRow, abandon, begin, finish, of_task, root_key, unfinished
 from muniment.store.state import State
-from muniment.store.tasks import Event, read, span
+from muniment.store.tasks import OutboxEvent, read, span
 
 AT = "2026-11-22T10:00:00.000Z"
 
@@ -280,7 +280,7 @@ def test_a_head_reads_back_as_it_was_written_and_nothing_else_is_one_and_another
 
 def add(state, count=1):
     for _ in range(count):
-        tasks.append(state, Event("task", AT, "task-1", {"status": "queued"}))
+        tasks.append(state, OutboxEvent("task", AT, "task-1", {"status": "queued"}))
 
 
 def numbers(state):

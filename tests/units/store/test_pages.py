@@ -491,7 +491,7 @@ def test_a_persons_own_file_at_the_name_of_a_page_is_saved_whole(bare, text):
     assert (bare.top / "memory-before-muniment-2.md").read_bytes() == text
     assert (bare.top / "memory-before-muniment.md").read_bytes() == b"theirs"
     assert is_right(bare)
-    assert not bare.plan(whole=True).saves
+    assert not bare.plan(whole=True).saved
 
 
 def test_a_page_that_somebody_wrote_in_is_saved_once_it_is_written_again_and_left_if_it_is_no_more(shelf):

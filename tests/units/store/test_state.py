@@ -28,16 +28,15 @@ from muniment.kernel.cancel import Patience
 from muniment.store import database, state
 from muniment.store.audit import append, records, verify
 from muniment.store.database import Database
-from muniment.store.schema import CATALOG_VERSION
-from muniment.store.state import LEDGER_MIGRATIONS, State, open_catalog, open_ledger, put
+from muniment.store.state import CATALOG_VERSION, LEDGER_VERSION, State, open_catalog, open_ledger, put
 
 AT = "2026-11-22T10:00:00.000Z"
 
-NEWEST = len(LEDGER_MIGRATIONS)
+NEWEST = LEDGER_VERSION
 
 LATER = "CREATE TABLE later (word TEXT NOT NULL) STRICT;\nINSERT INTO later VALUES ('x');\n"
 
-NEXT = (*LEDGER_MIGRATIONS, LATER)
+NEXT = (LATER,)
 
 STATE = {"ledger.db", "ledger.db-series", "catalog.db", "audit.key"}
 
@@ -221,8 +220,7 @@ def test_a_migration_copies_first_and_keeps_what_is_there(directory):
 
 def test_a_migration_that_fails_or_is_killed_in_the_middle_leaves_the_old_version_usable(directory):
     twice = "CREATE TABLE later (word TEXT);\nCREATE TABLE later (word TEXT);\n"
-    migrations = (*LEDGER_MIGRATIONS, twice)
-    unavailable(open_ledger, directory / "ledger.db", migrations, match="later already exists")
+    unavailable(open_ledger, directory / "ledger.db", (twice,), match="later already exists")
     assert is_whole(directory)
 
     def migrating():
@@ -230,7 +228,7 @@ def test_a_migration_that_fails_or_is_killed_in_the_middle_leaves_the_old_versio
         state.statements = lambda script: (each or die() for each in (*made(script), ""))
         numbers = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 20000)"
         filler = f"CREATE TABLE filler AS {numbers} SELECT hex(randomblob(50)) FROM n;\n"
-        open_ledger(directory / "ledger.db", (*LEDGER_MIGRATIONS, filler))
+        open_ledger(directory / "ledger.db", (filler,))
 
     killed(migrating)
     with State(directory) as opened:

@@ -18,7 +18,7 @@ from muniment.kernel.cancel import Patience
 from muniment.kernel.root import OpenDirectory
 from muniment.store import catalog, visit
 from muniment.store import watching as subject
-from muniment.store.catalog import Everywhere
+from muniment.store.catalog import Look
 from muniment.store.upkeep import view_of
 from muniment.store.watching import Looks, looks_of
 from muniment.testing.minds import FakeClock
@@ -316,7 +316,7 @@ def test_a_link_in_place_of_a_directory_is_not_watched(made, look, tmp_path):
     assert look.looks._watched[next(iter(look.looks._watched))]._watch.changed() == {}
 
 
-class Told(Everywhere):
+class Told(Look):
     """A look that is told of some names, once."""
 
     def __init__(self, stale):

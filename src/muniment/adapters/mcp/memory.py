@@ -35,7 +35,7 @@ from muniment.names import MAX_FACT_BYTES
 if TYPE_CHECKING:
     from muniment.agent.model import Model
     from muniment.jobs.place import Place
-    from muniment.recall.recaller import Recalled, Recaller
+    from muniment.recall.recaller import Recaller, Recollection
     from muniment.store.catalog import CatalogEntry
     from muniment.store.ledger import Run
 
@@ -387,7 +387,7 @@ class Backend(Protocol):
     async def remember(self, asked: RememberCall, tell: Tell) -> RememberAnswer:
         """File a fact."""
 
-    async def recall(self, query: str, limit: int) -> Recalled:
+    async def recall(self, query: str, limit: int) -> Recollection:
         """What helps with a message."""
 
     async def forget(self, asked: ForgetCall) -> ForgetAnswer:
@@ -606,12 +606,12 @@ class CommitsSince:
 
         Cost: a query, one for each root, and one more for each commit.
         """
-        from muniment.store.ledger import of_task, root_key
+        from muniment.store.ledger import of_task
         from muniment.store.tasks import read
 
         place = self._place()
         state, seen = place.state, _seen_at(place)
-        names = {root_key(state, root): scope for scope, root in place.roots.items()}
+        names = place.scopes_by_key()
         is_changed, paths = False, dict[str, None]()
         while found := read(state.ledger, self._number, PAGE):
             self._number = found[-1].number
@@ -672,10 +672,10 @@ class OwnMemory:
 
         return await self._in_turn(body)
 
-    async def recall(self, query: str, limit: int) -> Recalled:
+    async def recall(self, query: str, limit: int) -> Recollection:
         """What helps with a message; it is on record before it is told."""
 
-        def body(cancel: Cancel) -> Recalled:
+        def body(cancel: Cancel) -> Recollection:
             recaller = self._workplace.recaller()
             patience = Patience(time.monotonic() + RECALL_SECONDS, cancel)
             recalled = recaller.recall(query, limit=limit, patience=patience)

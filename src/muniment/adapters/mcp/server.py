@@ -143,10 +143,8 @@ class MemoryServer(Server[Any]):
             raise MCPError(t.INVALID_PARAMS, "there is no such tool; tools/list says which there are")
         try:
             with answering("mcp_call_broke", tool=call.tool):
-                asked, backend = (
-                    arguments_of(call.tool, call, params.arguments or {}),
-                    self._backend_of(context),
-                )
+                asked = arguments_of(call.tool, call, params.arguments or {})
+                backend = self._backend_of(context)
                 answer = await _with_progress(context, lambda tell: asked.carried_out(backend, tell))
         except ToolProblem as problem:
             return t.CallToolResult(content=[t.TextContent(text=problem.with_code)], is_error=True)

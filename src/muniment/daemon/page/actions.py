@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Final
+from typing import Any, Final
 
 from starlette.responses import Response
 
@@ -22,10 +22,10 @@ from muniment.errors import MunimentError, NotFound, PendingReview, StoreConflic
 from muniment.jobs import review
 from muniment.jobs.edit import check_editable, edited, moved_to_pinned, with_body
 from muniment.jobs.place import Place
-from muniment.jobs.request import RememberRequest, RememberResult
+from muniment.jobs.request import RememberReport, RememberRequest
 from muniment.kernel.change import digest
 from muniment.kernel.path import FILE_SUFFIX, CanonicalPath
-from muniment.lane import OWNER, Originator
+from muniment.store.tasks import OWNER, Originator
 
 US: Final = Originator(OWNER)
 
@@ -39,21 +39,19 @@ async def remember(call: PageCall, form: Form) -> Response:
     document = {"content": form.get("content", "").replace("\r\n", "\n")}  # Forms have no other line ends.
     if form.get("scope"):
         document["scope"] = form["scope"]
-    wanted = asking.remember(document, call.workspace)
+    asked = asking.remember(document, call.workspace)
     if form.get("try"):
-        return await _tried(call, wanted)
-    task = (await accept(call, "remember", wanted, US)).task
+        return await _tried(call, asked.arguments)
+    task = (await accept(call, asked, US)).task
     return call.go("memory", f"Accepted as {task.id}; what came of it is told under Tasks.")
 
 
-async def _tried(call: PageCall, wanted: asking.WantedTask) -> Response:
+async def _tried(call: PageCall, fact: Mapping[str, Any]) -> Response:
     from muniment.jobs.remember import remember as job
 
-    asked = RememberRequest(
-        wanted.arguments["content"], wanted.arguments["scope"], wanted.arguments["context"], dry_run=True
-    )
+    asked = RememberRequest(fact["content"], fact["scope"], fact["context"], dry_run=True)
 
-    def body(place: Place, cancel: Cancel) -> RememberResult:
+    def body(place: Place, cancel: Cancel) -> RememberReport:
         return job(asked, place, call.core.model, cancel=cancel)
 
     result = await call.while_awaited(body)
@@ -65,14 +63,13 @@ async def forget(call: PageCall, form: Form) -> Response:
     path = await call.at_place(lambda place, _: _present(place, form.get("path", ""))[0])
     if not path.rel.endswith(FILE_SUFFIX):
         raise NotFound(f"{path.text} is no entry")
-    wanted = asking.forget({"query": path.text}, call.workspace)
-    task = (await accept(call, "forget", wanted, US)).task
+    task = (await accept(call, asking.forget({"query": path.text}, call.workspace), US)).task
     return call.go("task", "Accepted.", id=task.id)
 
 
 async def dream(call: PageCall, _: Form) -> Response:
     """Tidy the memory."""
-    task = (await accept(call, "dream", asking.dream({}, call.workspace), US)).task
+    task = (await accept(call, asking.dream({}, call.workspace), US)).task
     return call.go("task", "Accepted.", id=task.id)
 
 
@@ -164,7 +161,7 @@ async def cancel_task(call: PageCall, form: Form) -> Response:
 def _present(place: Place, unsafe_path: str) -> tuple[CanonicalPath, bytes]:
     """A path, and the bytes that stand there."""
     path = place.path(unsafe_path)
-    return path, place.roots[path.scope].root.read_bytes(path)
+    return path, place.read(path)
 
 
 ACTIONS: Final[Mapping[str, tuple[Callable[[PageCall, Form], Awaitable[Response]], str]]] = {

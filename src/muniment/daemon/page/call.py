@@ -17,6 +17,7 @@ from muniment.daemon.guard import SESSION, WORKSPACE
 from muniment.daemon.http import Call, read_body
 from muniment.daemon.page.door import Session
 from muniment.daemon.page.rendering import rendered
+from muniment.daemon.work import Workspace
 from muniment.errors import MunimentError
 from muniment.jobs.place import Place
 from muniment.jobs.review import waiting
@@ -38,6 +39,9 @@ class PageCall(Call):
         back: the view from which a form was sent; empty: none was.
         written: the text of that form that somebody wrote.
     """
+
+    core: DaemonCore
+    workspace: Workspace
 
     def __init__(self, request: Request, core: DaemonCore) -> None:
         super().__init__(request, core)

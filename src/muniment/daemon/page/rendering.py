@@ -53,8 +53,7 @@ def _environment() -> Environment:
     made.filters |= {
         "when": _when,
         "ago": _ago,
-        "exact": _exact,
-        "folder": _folder,
+        "exact": escape,  # A text as it is, for a form that sends it back.
         "became": BECAME.__getitem__,
     }
     made.globals["parts"] = made.get_template("parts.html").module
@@ -66,15 +65,6 @@ def _shown(value: object) -> object:
     if value is None:
         return ""
     return value if isinstance(value, Markup) else visible(str(value))
-
-
-def _exact(text: str) -> Markup:
-    """A text as it is, for a form that sends it back."""
-    return escape(text)
-
-
-def _folder(topic: str) -> str:
-    return topic or "(top)"
 
 
 def _when(at: str) -> Markup:

@@ -31,13 +31,13 @@ from muniment.kernel.path import CanonicalPath
 from muniment.lab.attempts.offer import advice, look_around
 from muniment.lab.attempts.trial import Trial, try_all
 from muniment.lab.explain import explain
-from muniment.lane import Task
 from muniment.names import FenceLayer, __version__
 from muniment.policy.load import ACTS, REMOVAL
 from muniment.store import tasks as outbox
 from muniment.store.audit import head, records, verify
 from muniment.store.catalog import CatalogEntry, View
 from muniment.store.ledger import CommitRow, Step, count_by_day, of_task
+from muniment.store.tasks import QueuedTask
 from muniment.store.upkeep import view_of
 
 ON_PAGE: Final = 100
@@ -153,7 +153,7 @@ def _read(place: Place, unsafe_path: str) -> tuple[CanonicalPath, bytes | None]:
     """A path, and the bytes that stand there; None: nothing does."""
     path = place.path(unsafe_path)
     try:
-        return path, place.roots[path.scope].root.read_bytes(path)
+        return path, place.read(path)
     except NotFound:
         return path, None
 
@@ -268,7 +268,7 @@ def _is_of(place: Place, done: CommitRow) -> bool:
     return place.scopes_by_key().keys() >= {each.root for each in done.changes}
 
 
-def _told(found: Task) -> Shown:
+def _told(found: QueuedTask) -> Shown:
     """A task, what was asked as long as that is kept, and what came of it, as it is told to its owner."""
     asked, error = found.arguments or {}, found.error
     problem = f"{sentence_of(error['code'])} [{error['code']}]" if error else ""

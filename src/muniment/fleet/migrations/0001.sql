@@ -1,4 +1,4 @@
--- The ledger of `store/schema.py`, of every home at once. Statements of this file run as the owner of the
+-- The ledger of `store/migrations`, of every home at once. Statements of this file run as the owner of the
 -- schema, which is no role of any node. {role} is the nodes' role.
 
 CREATE TABLE home (

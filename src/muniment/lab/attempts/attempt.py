@@ -164,7 +164,7 @@ def call(name: str, *arguments: Any) -> int:
     """Make a system call.
 
     Args:
-        name: as `syscall_table.NUMBERS` has it.
+        name: as `fence.calls.NUMBERS` has it.
         arguments: integers of any width, bytes, None for NULL, or ctypes pointers.
 
     Raises:

@@ -62,27 +62,16 @@ _NO_SECRETS: Final = (b"PATH", b"HOME", b"PWD", b"LANG")
 """Variables that a worker of a trial may hear of; the others may hold keys."""
 
 
-@dataclass(frozen=True, slots=True)
-class AttemptStage:
-    """A stage that stands.
-
-    Attributes:
-        directory: what holds it.
-        root: the root that workers are given; a descriptor.
-        targets: fields of `Targets` by name, but for the processes of the trial, `root` and `connection`.
-    """
-
-    directory: Path
-    root: int
-    targets: dict[str, Any]
-
-
 @contextlib.contextmanager
-def standing(parent: Path | None = None) -> Iterator[AttemptStage]:
+def standing(parent: Path | None = None) -> Iterator[tuple[int, dict[str, Any]]]:
     """Set a stage, and clear it away.
 
     Args:
         parent: where its directory is made; None: where this system keeps temporary files.
+
+    Yields:
+        The root that workers are given, a descriptor; and the fields of `Targets` by name, but for the
+        processes of the trial, `root` and `connection`.
 
     Raises:
         OSError: it cannot be set.
@@ -107,7 +96,7 @@ def standing(parent: Path | None = None) -> Iterator[AttemptStage]:
             "library": _library(),
             "needle": _needle().hex(),
         }
-        yield AttemptStage(directory, root, targets)
+        yield root, targets
 
 
 def _fill(directory: Path, canary: str) -> Path:
@@ -240,26 +229,30 @@ def judge(
 ) -> AttemptFinding:
     """What an outcome means where these layers hold, with this ABI of Landlock (R1, R2)."""
     stopped_by = attempt.stopped_with(abi, has_openat2=has_openat2)
+    verdict = Verdict.UNTRIED
     if outcome == DONE:
-        should = sorted(stopped_by.intersection(holding))
-        if should:
-            return AttemptFinding(
-                attempt, outcome, Verdict.NOT_HELD, f"{' and '.join(should)} should stop it"
-            )
-        if attempt.is_residual:
-            why = "; ".join(filter(None, ("the full fence leaves it open", attempt.consequence)))
-            return AttemptFinding(attempt, outcome, Verdict.OPEN, why)
-        if not attempt.stopped_by:
-            return AttemptFinding(attempt, outcome, Verdict.NOT_HELD, "a clean process should not have it")
-        could = attempt.stopped_with(attempt.landlock_abi, has_openat2=has_openat2)
-        return AttemptFinding(attempt, outcome, Verdict.OPEN, f"only {' or '.join(sorted(could))} stops it")
-    if outcome == attempt.expected or outcome in REFUSALS:
-        stopping = stopped_by | attempt.ordinary
-        if attempt.stopped_by and stopping.isdisjoint(holding):
-            why = "it failed, although no layer that holds is said to stop it"
-            return AttemptFinding(attempt, outcome, Verdict.UNTRIED, why)
-        return AttemptFinding(attempt, outcome, Verdict.HELD)
-    return AttemptFinding(attempt, outcome, Verdict.UNTRIED, why or f"the system answered {outcome}")
+        verdict, why = _of_success(attempt, stopped_by.intersection(holding), has_openat2=has_openat2)
+    elif outcome != attempt.expected and outcome not in REFUSALS:
+        why = why or f"the system answered {outcome}"
+    elif attempt.stopped_by and (stopped_by | attempt.ordinary).isdisjoint(holding):
+        why = "it failed, although no layer that holds is said to stop it"
+    else:
+        verdict, why = Verdict.HELD, ""
+    return AttemptFinding(attempt, outcome, verdict, why)
+
+
+def _of_success(
+    attempt: Attempt, should: Collection[FenceLayer], *, has_openat2: bool
+) -> tuple[Verdict, str]:
+    """What it means that an attempt succeeded, and why; `should`: what holds and ought to have stopped it."""
+    if should:
+        return Verdict.NOT_HELD, f"{' and '.join(sorted(should))} should stop it"
+    if attempt.is_residual:
+        return Verdict.OPEN, "; ".join(filter(None, ("the full fence leaves it open", attempt.consequence)))
+    if not attempt.stopped_by:
+        return Verdict.NOT_HELD, "a clean process should not have it"
+    could = attempt.stopped_with(attempt.landlock_abi, has_openat2=has_openat2)
+    return Verdict.OPEN, f"only {' or '.join(sorted(could))} stops it"
 
 
 def try_all(
@@ -277,7 +270,7 @@ def try_all(
         service: what the workers run.
         directories: what the zygote imports from besides this package.
         attempts: in this order.
-        parent: as `stage.standing`.
+        parent: as `standing`.
 
     Raises:
         WorkerLost: no worker can be had.
@@ -287,10 +280,10 @@ def try_all(
 
     Cost: 80 ms, and 5 ms an attempt.
     """
-    with standing(parent) as stage:
+    with standing(parent) as (root, targets):
         process = ZygoteProcess(service, [*import_directories(("muniment",)), *directories])
         try:
-            return _Trial(process, stage, deadline).run(attempts)
+            return _Trial(process, root, targets, deadline).run(attempts)
         finally:
             process.close()
 
@@ -298,8 +291,10 @@ def try_all(
 class _Trial:
     """One trial, while its zygote lives."""
 
-    def __init__(self, process: ZygoteProcess, stage: AttemptStage, deadline: float) -> None:
-        self._process, self._stage, self._deadline = process, stage, deadline
+    def __init__(
+        self, process: ZygoteProcess, root: int, targets: Mapping[str, object], deadline: float
+    ) -> None:
+        self._process, self._root, self._targets, self._deadline = process, root, targets, deadline
 
     def run(self, attempts: Iterable[Attempt]) -> Trial:
         with self._worker() as sibling:
@@ -307,7 +302,7 @@ class _Trial:
             status = read_status(sibling.pid)
             sibling.check_alive()
             held = what_holds(reported, status, read_status(os.getpid()))
-            targets = {**self._stage.targets, "zygote": self._process.pid, "sibling": sibling.pid}
+            targets = {**self._targets, "zygote": self._process.pid, "sibling": sibling.pid}
             holding, abi = set(FenceLayer).difference(held.missing), offered_abi()
             findings: list[AttemptFinding] = []
             for attempt in attempts:
@@ -330,8 +325,7 @@ class _Trial:
         return str(answer.get("outcome")), str(answer.get("why"))
 
     def _worker(self) -> Worker:
-        roots = {Scope(ROOT): self._stage.root}
-        return self._process.hatch(roots, Patience(self._deadline), _regardless)
+        return self._process.hatch({Scope(ROOT): self._root}, Patience(self._deadline), _regardless)
 
 
 def _regardless(by_signal: bool) -> None:  # noqa: FBT001

@@ -25,22 +25,20 @@ import muniment.fence  # noqa: F401  asks for the system
 from muniment.testing.conformance.run import Finding, Result, examine, select
 from muniment.testing.conformance.targets import (
     Claims,
-    Outcome,
     Promises,
     Target,
-    UnknownTarget,
     outcome_of,
     parse_target,
 )
+from muniment.testing.corpus import CaseOutcome
 
 __all__ = [
+    "CaseOutcome",
     "Claims",
     "Finding",
-    "Outcome",
     "Promises",
     "Result",
     "Target",
-    "UnknownTarget",
     "examine",
     "outcome_of",
     "parse_target",

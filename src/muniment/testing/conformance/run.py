@@ -6,7 +6,6 @@ is reported as `unusable` and not tried further: it would hold everything. It sp
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -15,10 +14,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory, mkdtemp
 from typing import Final
 
-from muniment.testing.conformance.driver import ABOUT
-from muniment.testing.conformance.targets import BAD, MEANS, Outcome, Target, outcome_of
+from muniment.testing.conformance.targets import Target, outcome_of
 from muniment.testing.corpus import Case, Corpus, Failure, Kind
-from muniment.testing.corpus.running import HANG_SECONDS, Failures, Leash, run_driver
+from muniment.testing.corpus.running import ABOUT, HANG_SECONDS, Failures, Leash, driver_command, run_driver
+from muniment.testing.corpus.stage import BAD, CaseOutcome
 
 PROBE: Final = "ok-read-relative"
 """The ordinary call that comes first."""
@@ -39,7 +38,7 @@ class Finding:
     """
 
     case: Case
-    outcome: Outcome
+    outcome: CaseOutcome
     failures: Sequence[Failure]
     is_beyond_claims: bool
 
@@ -60,7 +59,7 @@ class Result:
     findings: Sequence[Finding] = field(default=())
     unusable: str | None = None
 
-    def tally(self, of_class: str | None = None) -> Counter[Outcome]:
+    def tally(self, of_class: str | None = None) -> Counter[CaseOutcome]:
         """How many cases came to what, of one class or all."""
         wanted = (each for each in self.findings if of_class in {None, each.case["class"]})
         return Counter(each.outcome for each in wanted)
@@ -73,8 +72,8 @@ class Result:
         """
         outcomes = set(self.tally())
         if self.target.promises.is_exact:
-            return outcomes == {Outcome.HELD}
-        return not outcomes & BAD and bool(outcomes - {Outcome.SKIPPED})
+            return outcomes == {CaseOutcome.HELD}
+        return not outcomes & BAD and bool(outcomes - {CaseOutcome.SKIPPED})
 
 
 def select(corpus: Corpus, *, classes: Collection[str] = (), ids: Collection[str] = ()) -> Mapping[str, Case]:
@@ -147,7 +146,7 @@ def _findings(
         lack = target.lacks(case)
         failures = told_of[target.spec, case_id] if lack is None else [Failure(Kind.INEXPRESSIBLE, lack)]
         outcome = outcome_of(case, failures, target.promises)
-        bad = {failure.kind for failure in failures if MEANS[failure.kind] in BAD}
+        bad = {failure.kind for failure in failures if failure.kind.means in BAD}
         findings.append(Finding(case, outcome, failures, target.claims.leave_out(case, bad)))
     return findings
 
@@ -168,7 +167,7 @@ class _Run:
         outcome = outcome_of(self.corpus.cases[PROBE], found, target.promises)
         about = place / ABOUT
         name = about.read_text() if about.exists() else target.name
-        unusable = outcome in {Outcome.HUNG, Outcome.CRASHED, Outcome.BROKEN, Outcome.SKIPPED}
+        unusable = outcome in {CaseOutcome.HUNG, CaseOutcome.CRASHED, CaseOutcome.BROKEN, CaseOutcome.SKIPPED}
         return name, _in_a_line(found[0]) if unusable else None
 
     def part(self, target: Target, ids: Sequence[str]) -> tuple[Target, Failures]:
@@ -178,9 +177,8 @@ class _Run:
 
     def _drive(self, target: Target, ids: Sequence[str], hang_seconds: float) -> tuple[Path, Failures]:
         place = Path(mkdtemp(dir=self.directory))
-        module = "muniment.testing.conformance.driver"
         failures = run_driver(
-            [sys.executable, "-P", "-m", module, target.spec, str(place)],
+            driver_command(target.spec, place),
             ids,
             canary=self.corpus.canary,
             hang_seconds=hang_seconds,

@@ -21,14 +21,23 @@ import signal
 import subprocess
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final, Literal, Self
 
 from muniment.names import __version__
-from muniment.testing.corpus import Answer, Case, Committed, Failure, Inexpressible, Kind, Stage, Subject
+from muniment.testing.corpus import (
+    Answer,
+    Case,
+    CaseOutcome,
+    Committed,
+    Failure,
+    Inexpressible,
+    Kind,
+    Stage,
+    Subject,
+)
 from muniment.testing.corpus.stage import EVERYTHING, ROOTS
 from muniment.testing.corpus.subjects import JsonLinesSubject, SandboxSubject, symlinks, write_policy
 
@@ -124,60 +133,14 @@ UNKNOWN: Final = Claims(covers="What its authors say; the kit does not know it a
 #
 # What the failures of a case come to.
 #
-# 1. The outcome is the first of `Outcome`, in the order there, that any failure leads to; `held` if none
+# 1. The outcome is the first of `CaseOutcome`, in the order there, that any failure leads to; `held` if none
 #    does.
-# 2. `MEANS` says where each kind of failure leads.
+# 2. Each kind of failure says where it leads.
 # 3. What was to succeed and did not is `broken` only where the case asks for success and accepts nothing
 #    else.
 # 4. Of a tool that never promised our wording, an index, separate scopes or logical paths, nobody is blamed
 #    for other wording, a missing index, a change in another scope (if it was given both), or host paths in
 #    its answers.
-
-
-class Outcome(StrEnum):
-    """What became of a case, the worst first."""
-
-    ESCAPED = "escaped"
-    """Something outside the roots was changed, created or replaced, or in a scope that was not named."""
-    LEAKED = "leaked"
-    """The canary or a host path came out, or a forbidden file was read."""
-    HUNG = "hung"
-    """It did not end in time, and was ended."""
-    CRASHED = "crashed"
-    """The tool died, or answered what is none."""
-    BROKEN = "broken"
-    """An ordinary call does not work."""
-    DIFFERS = "differs"
-    """Stricter or laxer than the corpus asks, but nothing left the roots."""
-    SKIPPED = "skipped"
-    """The tool cannot express it, or the attacker of a race was not at work: nothing is known."""
-    HELD = "held"
-    """As the corpus asks."""
-
-
-BAD: Final = frozenset({Outcome.ESCAPED, Outcome.LEAKED, Outcome.HUNG, Outcome.CRASHED})
-"""What no tool may come to that is put to the test."""
-
-MEANS: Final[Mapping[Kind, Outcome]] = {
-    Kind.LEFT: Outcome.ESCAPED,
-    Kind.CROSSED: Outcome.ESCAPED,
-    Kind.READ: Outcome.LEAKED,
-    Kind.CANARY: Outcome.LEAKED,
-    Kind.PATH: Outcome.LEAKED,
-    Kind.HUNG: Outcome.HUNG,
-    Kind.DIED: Outcome.CRASHED,
-    Kind.REFUSED: Outcome.BROKEN,
-    Kind.EFFECT: Outcome.BROKEN,
-    Kind.ALLOWED: Outcome.DIFFERS,
-    Kind.DETACHED: Outcome.DIFFERS,
-    Kind.STRAYED: Outcome.DIFFERS,
-    Kind.WORDING: Outcome.DIFFERS,
-    Kind.MANNER: Outcome.DIFFERS,
-    Kind.INDEX: Outcome.DIFFERS,
-    Kind.LOOKED: Outcome.DIFFERS,
-    Kind.NO_RACE: Outcome.SKIPPED,
-    Kind.INEXPRESSIBLE: Outcome.SKIPPED,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +163,7 @@ class Promises:
 ORDINARY: Final = Promises()
 
 
-def outcome_of(case: Case, failures: Iterable[Failure], promises: Promises = ORDINARY) -> Outcome:
+def outcome_of(case: Case, failures: Iterable[Failure], promises: Promises = ORDINARY) -> CaseOutcome:
     """What a case came to.
 
     Args:
@@ -209,21 +172,21 @@ def outcome_of(case: Case, failures: Iterable[Failure], promises: Promises = ORD
         promises: of the tool that it was run against.
     """
     found = {_meaning(case, failure.kind, promises) for failure in failures}
-    return next(outcome for outcome in Outcome if outcome in {*found, Outcome.HELD})
+    return next(outcome for outcome in CaseOutcome if outcome in {*found, CaseOutcome.HELD})
 
 
-def _meaning(case: Case, kind: Kind, promises: Promises) -> Outcome:
+def _meaning(case: Case, kind: Kind, promises: Promises) -> CaseOutcome:
     if kind in {Kind.WORDING, Kind.LOOKED} and not promises.is_exact:
-        return Outcome.HELD
+        return CaseOutcome.HELD
     if kind is Kind.PATH and not promises.hides_paths:
-        return Outcome.HELD
+        return CaseOutcome.HELD
     if kind is Kind.INDEX and not promises.keeps_index:
-        return Outcome.HELD
+        return CaseOutcome.HELD
     if kind is Kind.CROSSED and not promises.separates_scopes:
-        return Outcome.DIFFERS
-    means = MEANS[kind]
+        return CaseOutcome.DIFFERS
+    means = kind.means
     has_to_succeed = {case["expect"], *case.get("accept", ())} == {"allow"}
-    return Outcome.DIFFERS if means is Outcome.BROKEN and not has_to_succeed else means
+    return CaseOutcome.DIFFERS if means is CaseOutcome.BROKEN and not has_to_succeed else means
 
 
 # -- mcp client --------------------------------------------------------------------------------------
@@ -390,17 +353,45 @@ NAMES: Final[Mapping[str, Sequence[str]]] = {
 """What each tool is called there, the preferred name first. A search in contents there is not."""
 
 
-class McpSubject:
+class _WritesAtOnce:
+    """What adapters of others' tools have in common."""
+
+    commits_often = True
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+
+    def commit(self) -> Committed:
+        """It writes at once."""
+        return Committed(None, "")
+
+    def close(self) -> str:
+        """What was written on the standard streams of this process."""
+        return self._stage.log.read_text(errors="replace") if self._stage.log.exists() else ""
+
+    @staticmethod
+    def _named(tool: str, arguments: Any) -> dict[str, Any]:
+        """The arguments of a call, which such a tool has by name, and for one scope.
+
+        Raises:
+            Inexpressible: these are none.
+        """
+        if not isinstance(arguments, dict):
+            raise Inexpressible("arguments that are no object")
+        if tool == "ls" and arguments.get("path") in EVERYTHING:
+            raise Inexpressible("a listing of all scopes")
+        return arguments
+
+
+class McpSubject(_WritesAtOnce):
     """A server over the roots of a stage.
 
     Attributes:
         about: name and version that the server gives.
     """
 
-    commits_often = True
-
     def __init__(self, stage: Stage, command: Sequence[str]) -> None:
-        self._stage = stage
+        super().__init__(stage)
         self._server = Server(command, {}, own_session=False)
         self.about = self._server.name
         try:
@@ -415,12 +406,9 @@ class McpSubject:
         name = next((name for name in NAMES.get(tool, ()) if name in self._offers), None)
         if name is None:
             raise Inexpressible(f"no {tool}")
-        if not isinstance(arguments, dict):
-            raise Inexpressible("arguments that are no object")
-        if tool == "ls" and arguments.get("path") in EVERYTHING:
-            raise Inexpressible("a listing of all scopes")
+        named = self._translated(self._named(tool, arguments))
         try:
-            result = self._server.ask("tools/call", {"name": name, "arguments": self._translated(arguments)})
+            result = self._server.ask("tools/call", {"name": name, "arguments": named})
         except ServerRefused as refused:
             return Answer("error", None, str(refused), "")
         texts = [str(part.get("text", "")) for part in result.get("content", ())]
@@ -438,14 +426,10 @@ class McpSubject:
             ]
         return told
 
-    def commit(self) -> Committed:
-        """It writes at once."""
-        return Committed(None, "")
-
     def close(self) -> str:
         """End it; what it wrote on standard error, within a driver."""
         self._server.close()
-        return self._stage.log.read_text(errors="replace") if self._stage.log.exists() else ""
+        return super().close()
 
 
 # -- anthropic memory --------------------------------------------------------------------------------
@@ -465,7 +449,7 @@ _LINE_NUMBER_COLUMNS = 7
 """`view` puts the number of a line, in six columns, and a tab before it."""
 
 
-class AnthropicSubject:
+class AnthropicSubject(_WritesAtOnce):
     """Two tools over the roots of a stage.
 
     Attributes:
@@ -475,23 +459,18 @@ class AnthropicSubject:
         ImportError: the SDK is not installed.
     """
 
-    commits_often = True
-
     def __init__(self, stage: Stage, case: Case) -> None:
+        super().__init__(stage)
         tool = import_module("anthropic.tools").BetaLocalFilesystemMemoryTool
         self.about = f"anthropic {version('anthropic')}"
-        self._stage, self._case = stage, case
+        self._case = case
         self._tools = {scope: tool(str(stage.state)) for scope in ROOTS}
         for scope, each in self._tools.items():
             each.memory_root = stage.scope(scope)
 
     def call(self, tool: str, arguments: Any) -> Answer:
         """Give the command that does the same."""
-        if not isinstance(arguments, dict):
-            raise Inexpressible("arguments that are no object")
-        path = arguments.get("path")
-        if tool == "ls" and path in EVERYTHING:
-            raise Inexpressible("a listing of all scopes")
+        path = self._named(tool, arguments).get("path")
         scope, unsafe_path = _split_path(path) if isinstance(path, str) else (ROOTS[0], path)
         command = _command(tool, unsafe_path, arguments)
         try:
@@ -504,14 +483,6 @@ class AnthropicSubject:
                 raise Inexpressible("create does not replace a file") from None
             return Answer("error", None, text, "")
         return Answer("allow", None, _content(said), said)
-
-    def commit(self) -> Committed:
-        """It writes at once."""
-        return Committed(None, "")
-
-    def close(self) -> str:
-        """Nothing to end; what this process wrote on its standard streams."""
-        return self._stage.log.read_text(errors="replace") if self._stage.log.exists() else ""
 
 
 def _split_path(path: str) -> tuple[str, str]:
@@ -555,10 +526,6 @@ INDEX_CLASS: Final = "index-forgery"
 """Its cases write what is no attack on a tool without an index."""
 
 POLICIES: Final = frozenset({"readonly", "limits", "quota"})
-
-
-class UnknownTarget(ValueError):
-    """A target is named in a way that is not understood."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -625,7 +592,7 @@ def parse_target(spec: str) -> Target:
     """The target of a name.
 
     Raises:
-        UnknownTarget: there is none; the message says which there are.
+        ValueError: there is none; the message says which there are.
     """
     sort, _, text = spec.partition("=")
     match sort:
@@ -641,7 +608,7 @@ def parse_target(spec: str) -> Target:
             variants |= {"symlinks"} if "{symlinks}" in text else set()
             return Target("command", spec, sort, _split(text), UNKNOWN, ALL_TOOLS, variants)
         case _:
-            raise UnknownTarget(
+            raise ValueError(
                 f"{spec!r} is no target; there are muniment, anthropic, mcp=COMMAND and command=COMMAND"
             )
 
@@ -664,5 +631,5 @@ def _split(text: str) -> tuple[str, ...]:
     try:
         words = shlex.split(text)
     except ValueError as error:
-        raise UnknownTarget(f"{text!r} is no command: {error}") from None
+        raise ValueError(f"{text!r} is no command: {error}") from None
     return tuple(str(Path(word).absolute()) if Path(word).is_file() else word for word in words)

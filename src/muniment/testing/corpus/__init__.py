@@ -24,6 +24,7 @@ from muniment.testing.corpus.judging import run_case
 from muniment.testing.corpus.stage import (
     Answer,
     Case,
+    CaseOutcome,
     Committed,
     Corpus,
     Failure,
@@ -38,6 +39,7 @@ from muniment.testing.corpus.stage import (
 __all__ = [
     "Answer",
     "Case",
+    "CaseOutcome",
     "Committed",
     "Corpus",
     "Failure",

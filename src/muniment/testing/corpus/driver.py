@@ -1,6 +1,6 @@
 """Runs cases of the corpus in a process that has something to lose.
 
-    python -m muniment.testing.corpus.driver MODE DIRECTORY ID…        MODE: worker, in-process or tool
+    python -m muniment.testing.corpus.driver TARGET DIRECTORY ID…      TARGET: as for `muniment conformance`
 
 Standard input, current directory and HOME of each case point into its own `outside`, and the environment
 holds the canary, so that `/dev/stdin`, `/proc/self/cwd`, `/proc/self/environ` and `~` have something to
@@ -9,22 +9,24 @@ zygote lacks them as well.
 
 A line of JSON on standard output before and after each case: `{"start": ID}`, and
 `{"id": ID, "failures": [{"kind", "text"}…]}`.
-What is written on the standard streams meanwhile is the case's log.
+What is written on the standard streams meanwhile is the case's log. What the target calls itself, version
+included, is left in `DIRECTORY/about`.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import resource
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
-from typing import IO, Any, get_args
+from typing import IO, Any, Final
 
 from muniment.testing.corpus.judging import run_case
+from muniment.testing.corpus.running import ABOUT
 from muniment.testing.corpus.stage import (
     Case,
     Failure,
@@ -36,19 +38,34 @@ from muniment.testing.corpus.stage import (
     load_corpus,
     obey_file_modes,
 )
-from muniment.testing.corpus.subjects import Mode, open_subject
+
+MEMORY_BYTES: Final = 1 << 32
+"""Address space of a driver with another's tool in it: a case has a file of 4 GiB."""
 
 
-def main(mode: str, directory: Path, ids: Sequence[str]) -> None:
-    """Run the cases in order against Muniment.
+def main(spec: str, directory: Path, ids: Sequence[str]) -> None:
+    """Run the cases in order against a target.
 
     Raises:
-        ValueError: there is no such mode.
+        ValueError: there is no such target.
         KeyError: there is no such case.
     """
-    if mode not in get_args(Mode):
-        raise ValueError(f"{mode!r} is none of {', '.join(get_args(Mode))}")
-    drive(partial(open_subject, mode), directory, ids)
+    from muniment.testing.conformance.targets import parse_target  # A driver of another tool needs none.
+
+    target = parse_target(spec)
+    if target.sort == "anthropic":
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+    # HOME leads into `outside`; what `npx` keeps there would look like an escape of the server it starts.
+    os.environ.setdefault("npm_config_cache", str(Path.home() / ".npm"))
+
+    def opens(stage: Stage, case: Case) -> Subject:
+        subject = target.open(stage, case)
+        about = directory / ABOUT
+        if not about.exists():
+            about.write_text(getattr(subject, "about", target.name))
+        return subject
+
+    drive(opens, directory, ids)
 
 
 def drive(opens: OpenSubject, directory: Path, ids: Sequence[str]) -> None:

@@ -74,6 +74,12 @@ class Effect:
 
 Parameters = Mapping[str, Any]
 Check = Callable[[Effect, Parameters], Iterator[str]]
+CHECKS: Final = dict[str, Check]()
+"""Every check by its name, which is that of its function."""
+
+
+def _check(check: Check) -> Check:
+    return CHECKS.setdefault(check.__name__[1:], check)
 
 
 def problems(effect: Effect, check: Parameters) -> Iterator[Failure]:
@@ -89,10 +95,12 @@ def problems(effect: Effect, check: Parameters) -> Iterator[Failure]:
         yield Failure(kind, f"{name}: {problem}")
 
 
+@_check
 def _file_equals(_effect: Effect, check: Parameters) -> Iterator[str]:
     yield from _holds(Path(check["path"]), check["content"].encode())
 
 
+@_check
 def _b64_equals(_effect: Effect, check: Parameters) -> Iterator[str]:
     yield from _holds(Path(check["path"]), base64.b64decode(check["content_b64"]))
 
@@ -104,17 +112,20 @@ def _holds(path: Path, wanted: bytes) -> Iterator[str]:
         yield f"{path.name!r} holds {found[:80]!r}, not {wanted[:80]!r}"
 
 
+@_check
 def _not_in_file(_effect: Effect, check: Parameters) -> Iterator[str]:
     path = Path(check["path"])
     if path.is_file() and check["text"].encode() in path.read_bytes():
         yield f"{path.name!r} holds {check['text']!r}"
 
 
+@_check
 def _absent(_effect: Effect, check: Parameters) -> Iterator[str]:
     if _exists(check["path"]):
         yield f"{check['path']!r} exists"
 
 
+@_check
 def _exists_if_allowed(effect: Effect, check: Parameters) -> Iterator[str]:
     if effect.allowed and not _exists(check["path"]):
         yield f"{check['path']!r} does not exist"
@@ -128,16 +139,19 @@ def _exists(path: str) -> bool:
     return True
 
 
+@_check
 def _in_output(effect: Effect, check: Parameters) -> Iterator[str]:
     if check["text"] not in effect.output:
         yield f"no {check['text']!r} in {effect.output[:200]!r}"
 
 
+@_check
 def _not_in_output(effect: Effect, check: Parameters) -> Iterator[str]:
     if check["text"] in effect.output:
         yield f"{check['text']!r} was shown"
 
 
+@_check
 def _output_utf8(effect: Effect, _check: Parameters) -> Iterator[str]:
     try:
         effect.output.encode()
@@ -145,28 +159,33 @@ def _output_utf8(effect: Effect, _check: Parameters) -> Iterator[str]:
         yield "an answer is not Unicode text"
 
 
+@_check
 def _output_max(effect: Effect, check: Parameters) -> Iterator[str]:
     longest = max(len(text.encode("utf-8", "surrogatepass")) for text in effect.outputs)
     if longest > check["value"]:
         yield f"an answer has {longest} bytes"
 
 
+@_check
 def _max_seconds(effect: Effect, check: Parameters) -> Iterator[str]:
     if effect.seconds > check["value"]:
         yield f"took {effect.seconds:.1f} s"
 
 
+@_check
 def _mode_max(_effect: Effect, check: Parameters) -> Iterator[str]:
     mode = stat.S_IMODE(Path(check["path"]).lstat().st_mode)
     if mode & ~check["value"]:
         yield f"mode is {mode:04o}"
 
 
+@_check
 def _size(_effect: Effect, check: Parameters) -> Iterator[str]:
     if (size := Path(check["path"]).lstat().st_size) != check["value"]:
         yield f"size is {size}"
 
 
+@_check
 def _dir_names(_effect: Effect, check: Parameters) -> Iterator[str]:
     names = {path.name for path in Path(check["path"]).iterdir()} - set(check.get("ignore", ()))
     if names != set(check["names"]):
@@ -178,6 +197,7 @@ def _index(effect: Effect, check: Parameters) -> bytes | None:
     return path.read_bytes() if path.is_file() and not path.is_symlink() else None
 
 
+@_check
 def _index_safe(effect: Effect, check: Parameters) -> Iterator[str]:
     index = _index(effect, check)
     if index is not None:
@@ -189,6 +209,7 @@ def _index_safe(effect: Effect, check: Parameters) -> Iterator[str]:
         yield "there is no index"
 
 
+@_check
 def _index_targets(effect: Effect, check: Parameters) -> Iterator[str]:
     from muniment.testing.corpus.index_oracle import index_targets
 
@@ -197,11 +218,13 @@ def _index_targets(effect: Effect, check: Parameters) -> Iterator[str]:
         yield f"targets are {targets}"
 
 
+@_check
 def _index_contains(effect: Effect, check: Parameters) -> Iterator[str]:
     if check["text"].encode() not in (_index(effect, check) or b""):
         yield f"no {check['text']!r} in the index"
 
 
+@_check
 def _index_line_max(effect: Effect, check: Parameters) -> Iterator[str]:
     longest = max(map(len, (_index(effect, check) or b"").split(b"\n")))
     if longest > check["value"]:
@@ -220,27 +243,6 @@ def entries(root: Path) -> set[str]:
         and path.parts[0] != PAGES
         and not any(part.startswith(".") for part in path.parts)
     }
-
-
-CHECKS: Final[Mapping[str, Check]] = {
-    "file_equals": _file_equals,
-    "b64_equals": _b64_equals,
-    "not_in_file": _not_in_file,
-    "absent": _absent,
-    "exists_if_allowed": _exists_if_allowed,
-    "in_output": _in_output,
-    "not_in_output": _not_in_output,
-    "output_utf8": _output_utf8,
-    "output_max": _output_max,
-    "max_seconds": _max_seconds,
-    "mode_max": _mode_max,
-    "size": _size,
-    "dir_names": _dir_names,
-    "index_safe": _index_safe,
-    "index_targets": _index_targets,
-    "index_contains": _index_contains,
-    "index_line_max": _index_line_max,
-}
 
 
 # -- judging -----------------------------------------------------------------------------------------

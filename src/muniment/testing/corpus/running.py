@@ -20,6 +20,9 @@ from muniment.testing.corpus.stage import Failure, Kind
 HANG_SECONDS: Final = 12.0
 """A case that takes longer hangs."""
 
+ABOUT: Final = "about"
+"""The file of a driver's directory in which it leaves what the target calls itself."""
+
 Failures = Mapping[str, list[Failure]]
 """What went wrong in each case; empty: nothing."""
 
@@ -61,10 +64,9 @@ class Leash:
                 _kill(pid)
 
 
-def driver_command(mode: str, directory: Path) -> list[str]:
-    """How to start the driver; the ids follow. `-P`: the case's directory is none to import from."""
-    module = "muniment.testing.corpus.driver"
-    return [sys.executable, "-P", "-W", "error", "-m", module, mode, str(directory)]
+def driver_command(spec: str, directory: Path) -> list[str]:
+    """How to start the driver of a target, which imports nothing from where it runs; the ids follow."""
+    return [sys.executable, "-P", "-m", "muniment.testing.corpus.driver", spec, str(directory)]
 
 
 def run_driver(

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, Self
 
 from muniment.testing.race import Swap, make_decoy
 from muniment.testing.witness import Photograph, photograph
@@ -71,44 +71,81 @@ def load_corpus(*names: str) -> Corpus:
 # What can be wrong with a case: the kind, for whoever compares tools, and a line for whoever reads it.
 
 
-class Kind(StrEnum):
-    """What sort of thing went wrong; `judging.py` says which, `running.py` the last three."""
+class CaseOutcome(StrEnum):
+    """What became of a case, the worst first."""
 
-    LEFT = "left"
-    """A forbidden tree changed, or something stands beside the roots."""
-    DETACHED = "detached"
-    """A file in a forbidden tree has a name less: a hard link to it in a root was replaced or removed."""
-    READ = "read"
-    """A forbidden tree was read or listed."""
-    LOOKED = "looked"
-    """The same, but while the subject was started: whoever executes a program looks around."""
-    CROSSED = "crossed"
-    """A scope changed that no call named."""
-    STRAYED = "strayed"
-    """In a scope that was named something changed that was not to be: another file, or at another answer."""
-    CANARY = "canary"
-    """The canary came out, or stands in a file or in state that was written."""
-    PATH = "path"
-    """A host path came out that did not go in."""
-    ALLOWED = "allowed"
-    """A call succeeded that had to be refused."""
-    REFUSED = "refused"
-    """A call was refused, or a commit failed, that had to succeed."""
-    WORDING = "wording"
-    """A refusal is of another verdict or code than the corpus asks for."""
-    EFFECT = "effect"
-    """What a call was to bring about is not there."""
-    MANNER = "manner"
-    """Something is there that was not to be, or in another form: names, modes, sizes, times."""
-    INDEX = "index"
-    """The generated index is missing or not what it should be."""
-    NO_RACE = "no-race"
-    """The attacker of a race was not at work."""
-    INEXPRESSIBLE = "inexpressible"
-    """The subject has no such call; nothing is known."""
+    ESCAPED = "escaped"
+    """Something outside the roots was changed, created or replaced, or in a scope that was not named."""
+    LEAKED = "leaked"
+    """The canary or a host path came out, or a forbidden file was read."""
     HUNG = "hung"
+    """It did not end in time, and was ended."""
+    CRASHED = "crashed"
+    """The tool died, or answered what is none."""
+    BROKEN = "broken"
+    """An ordinary call does not work."""
+    DIFFERS = "differs"
+    """Stricter or laxer than the corpus asks, but nothing left the roots."""
+    SKIPPED = "skipped"
+    """The tool cannot express it, or the attacker of a race was not at work: nothing is known."""
+    HELD = "held"
+    """As the corpus asks."""
+
+
+BAD: Final = frozenset({CaseOutcome.ESCAPED, CaseOutcome.LEAKED, CaseOutcome.HUNG, CaseOutcome.CRASHED})
+"""What no tool may come to that is put to the test."""
+
+
+class Kind(StrEnum):
+    """What sort of thing went wrong; `judging.py` says which, `running.py` the last three.
+
+    Attributes:
+        means: what a case comes to by it, of a tool that promises all that the corpus asks.
+    """
+
+    means: CaseOutcome
+
+    def __new__(cls, word: str, means: CaseOutcome = CaseOutcome.HELD) -> Self:
+        """A kind by its word; `means` stands at each member."""
+        kind = str.__new__(cls, word)
+        kind._value_, kind.means = word, means
+        return kind
+
+    LEFT = "left", CaseOutcome.ESCAPED
+    """A forbidden tree changed, or something stands beside the roots."""
+    DETACHED = "detached", CaseOutcome.DIFFERS
+    """A file in a forbidden tree has a name less: a hard link to it in a root was replaced or removed."""
+    READ = "read", CaseOutcome.LEAKED
+    """A forbidden tree was read or listed."""
+    LOOKED = "looked", CaseOutcome.DIFFERS
+    """The same, but while the subject was started: whoever executes a program looks around."""
+    CROSSED = "crossed", CaseOutcome.ESCAPED
+    """A scope changed that no call named."""
+    STRAYED = "strayed", CaseOutcome.DIFFERS
+    """In a scope that was named something changed that was not to be: another file, or at another answer."""
+    CANARY = "canary", CaseOutcome.LEAKED
+    """The canary came out, or stands in a file or in state that was written."""
+    PATH = "path", CaseOutcome.LEAKED
+    """A host path came out that did not go in."""
+    ALLOWED = "allowed", CaseOutcome.DIFFERS
+    """A call succeeded that had to be refused."""
+    REFUSED = "refused", CaseOutcome.BROKEN
+    """A call was refused, or a commit failed, that had to succeed."""
+    WORDING = "wording", CaseOutcome.DIFFERS
+    """A refusal is of another verdict or code than the corpus asks for."""
+    EFFECT = "effect", CaseOutcome.BROKEN
+    """What a call was to bring about is not there."""
+    MANNER = "manner", CaseOutcome.DIFFERS
+    """Something is there that was not to be, or in another form: names, modes, sizes, times."""
+    INDEX = "index", CaseOutcome.DIFFERS
+    """The generated index is missing or not what it should be."""
+    NO_RACE = "no-race", CaseOutcome.SKIPPED
+    """The attacker of a race was not at work."""
+    INEXPRESSIBLE = "inexpressible", CaseOutcome.SKIPPED
+    """The subject has no such call; nothing is known."""
+    HUNG = "hung", CaseOutcome.HUNG
     """It did not end."""
-    DIED = "died"
+    DIED = "died", CaseOutcome.CRASHED
     """It ended without an answer, or answered what is none."""
 
 
@@ -234,10 +271,6 @@ def repeated(value: Any) -> Any:
 # -- operations ------------------------------------------------------------------------------------
 
 
-def _mkdir(stage: Stage, operation: Operation) -> None:
-    stage.path(operation["path"]).mkdir(parents=True, exist_ok=True)
-
-
 def _write(stage: Stage, operation: Operation) -> None:
     path = stage.path(operation["path"])
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -256,18 +289,6 @@ def _write_many(stage: Stage, operation: Operation) -> None:
         Path(pattern % number).write_text(operation["content"])
 
 
-def _symlink(stage: Stage, operation: Operation) -> None:
-    stage.path(operation["path"]).symlink_to(stage.expand(operation["target"]))
-
-
-def _hardlink(stage: Stage, operation: Operation) -> None:
-    stage.path(operation["path"]).hardlink_to(stage.path(operation["target"]))
-
-
-def _fifo(stage: Stage, operation: Operation) -> None:
-    os.mkfifo(stage.path(operation["path"]), 0o600)
-
-
 def _socket(stage: Stage, operation: Operation) -> None:
     path = stage.path(operation["path"])
     parent = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
@@ -276,10 +297,6 @@ def _socket(stage: Stage, operation: Operation) -> None:
             bound.bind(f"/proc/self/fd/{parent}/{path.name}")  # A socket's own path may have 107 bytes only.
     finally:
         os.close(parent)
-
-
-def _chmod(stage: Stage, operation: Operation) -> None:
-    stage.path(operation["path"]).chmod(operation["mode"])
 
 
 def _rename(stage: Stage, operation: Operation) -> None:
@@ -295,22 +312,18 @@ def _replace(stage: Stage, operation: Operation) -> None:
         make_decoy(path, operation["kind"], stage.expand(operation["target"]))
 
 
-def _rmdir(stage: Stage, operation: Operation) -> None:
-    stage.path(operation["path"]).rmdir()
-
-
 OPERATIONS: Final[Mapping[str, Callable[[Stage, Operation], None]]] = {
-    "mkdir": _mkdir,
+    "mkdir": lambda stage, given: stage.path(given["path"]).mkdir(parents=True, exist_ok=True),
     "write": _write,
     "write_many": _write_many,
-    "symlink": _symlink,
-    "hardlink": _hardlink,
-    "fifo": _fifo,
+    "symlink": lambda stage, given: stage.path(given["path"]).symlink_to(stage.expand(given["target"])),
+    "hardlink": lambda stage, given: stage.path(given["path"]).hardlink_to(stage.path(given["target"])),
+    "fifo": lambda stage, given: os.mkfifo(stage.path(given["path"]), 0o600),
     "socket": _socket,
-    "chmod": _chmod,
+    "chmod": lambda stage, given: stage.path(given["path"]).chmod(given["mode"]),
     "rename": _rename,
     "replace": _replace,
-    "rmdir": _rmdir,
+    "rmdir": lambda stage, given: stage.path(given["path"]).rmdir(),
 }
 
 

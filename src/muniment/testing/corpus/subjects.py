@@ -1,4 +1,4 @@
-"""Muniment as a subject of the corpus: `Sandbox`, with a worker and without, and the command line.
+"""Subjects of the corpus: Muniment's `Sandbox`, with a worker and without, and any program of JSON lines.
 
 The only module here that knows Muniment. For another tool, write one like it.
 """
@@ -12,11 +12,11 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from muniment.errors import MunimentError
 from muniment.sandbox import Sandbox
-from muniment.testing.corpus.stage import ROOTS, Answer, Case, Committed, Stage, Subject
+from muniment.testing.corpus.stage import ROOTS, Answer, Case, Committed, Stage
 
 # -- json lines --------------------------------------------------------------------------------------
 #
@@ -98,9 +98,6 @@ class JsonLinesSubject:
 
 
 # -- subjects ----------------------------------------------------------------------------------------
-
-Mode = Literal["worker", "in-process", "tool"]
-"""`Sandbox` with a worker, `Sandbox` without one, `muniment tool --commit` as a process of its own."""
 
 _POLICY: Final = """
 schema = "muniment-policy/1"
@@ -210,24 +207,6 @@ class SandboxSubject:
         sys.stdout.flush()
         sys.stderr.flush()
         return self._log.read_text(errors="replace") if self._log.exists() else ""
-
-
-class ToolSubject(JsonLinesSubject):
-    """`muniment tool --commit` as a process of its own. Its commit is the end of its input."""
-
-    def __init__(self, stage: Stage, case: Case) -> None:
-        policy = write_policy(stage, case, require="partial")
-        roots = [f"--root={scope}={stage.scope(scope)}" for scope in ROOTS]
-        program = str(Path(sys.executable).with_name("muniment"))
-        flags = [f"--policy={policy}", "--symlinks", symlinks(case), f"--state={stage.state}", "--commit"]
-        super().__init__(stage, [program, "tool", *roots, *flags])
-
-
-def open_subject(mode: str, stage: Stage, case: Case) -> Subject:
-    """The subject of a `Mode` over a stage."""
-    if mode == "tool":
-        return ToolSubject(stage, case)
-    return SandboxSubject(stage, case, in_process=mode == "in-process")
 
 
 def symlinks(case: Case) -> str:

@@ -9,9 +9,10 @@ import pytest
 from kit.where import TESTS
 from muniment.testing.conformance import run as kit
 from muniment.testing.conformance.run import examine, select
-from muniment.testing.conformance.targets import BAD, Outcome, parse_target
+from muniment.testing.conformance.targets import parse_target
 from muniment.testing.corpus import load_corpus
 from muniment.testing.corpus.running import Leash, run_driver
+from muniment.testing.corpus.stage import BAD, CaseOutcome
 
 CORPUS = load_corpus()
 HERE = TESTS / "kit" / "testing" / "conformance"
@@ -45,7 +46,7 @@ def bad_classes(result):
 @pytest.mark.slow
 def test_muniment_holds_a_selection_and_weak_tools_escape_in_every_class_in_which_they_must():
     ours, naive, real, mcp = results("muniment", weak("NaiveTools"), weak("RealpathTools"), server("text"))
-    assert [each.case["id"] for each in ours.findings if each.outcome is not Outcome.HELD] == []
+    assert [each.case["id"] for each in ours.findings if each.outcome is not CaseOutcome.HELD] == []
     assert (ours.is_passed, naive.is_passed, ours.tally("race").total()) == (True, False, 2)
     assert bad_classes(naive) >= {"prefix-confusion", "symlink", "hardlink", "race", "root"}
     assert bad_classes(real) >= {"hardlink", "race"}
@@ -55,11 +56,11 @@ def test_muniment_holds_a_selection_and_weak_tools_escape_in_every_class_in_whic
     told = [
         outcomes[name] for name in ("sym-read-file-rel", "sym-write-file", "trav-inroot-dotdot", "ok-edit")
     ]
-    assert told == [Outcome.LEAKED, Outcome.ESCAPED, Outcome.DIFFERS, Outcome.HELD]
+    assert told == [CaseOutcome.LEAKED, CaseOutcome.ESCAPED, CaseOutcome.DIFFERS, CaseOutcome.HELD]
 
     # What a tool cannot express is skipped and counted.
-    assert ours.tally()[Outcome.SKIPPED] == 0
-    (skipped,) = (each for each in naive.findings if each.outcome is Outcome.SKIPPED)
+    assert ours.tally()[CaseOutcome.SKIPPED] == 0
+    (skipped,) = (each for each in naive.findings if each.outcome is CaseOutcome.SKIPPED)
     assert skipped.case["id"] == "sym-follow-scope"
     assert [failure.text for failure in skipped.failures] == ["no policy for symlinks"]
     assert all(each.tally().total() == len(each.findings) for each in (ours, naive, real, mcp))
@@ -80,11 +81,11 @@ def test_a_tool_that_says_no_to_everything_or_is_never_asked_has_not_passed_and_
     (result,) = results(f"command=/bin/sh -c \"while read -r line; do echo '{answer}'; done\"")
     assert "verdict deny" in str(result.unusable)
     (result,) = results(server("fair"), ids=["ok-grep-literal"])
-    assert (result.tally(), result.is_passed) == ({Outcome.SKIPPED: 1}, False)
+    assert (result.tally(), result.is_passed) == ({CaseOutcome.SKIPPED: 1}, False)
     monkeypatch.setattr(kit, "HANG_SECONDS", 2.0)
     (result,) = results(weak("NaiveTools"), ids=["own-fifo-read", "ok-edit"])  # It waits at a fifo.
     outcomes = {each.case["id"]: each.outcome for each in result.findings}
-    assert outcomes == {"own-fifo-read": Outcome.HUNG, "ok-edit": Outcome.HELD}
+    assert outcomes == {"own-fifo-read": CaseOutcome.HUNG, "ok-edit": CaseOutcome.HELD}
 
 
 def test_a_class_or_case_that_there_is_not_is_an_error():

@@ -1,0 +1,1 @@
+CREATE INDEX provenance_by_digest ON provenance (digest);
