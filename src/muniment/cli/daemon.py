@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from muniment.agent.model import Model
     from muniment.cancelling import Cancel
     from muniment.daemon.acp import HostSession
-    from muniment.daemon.core import DaemonCore
+    from muniment.daemon.core import ServingCore
     from muniment.daemon.service import Daemon, Options
     from muniment.daemon.tokens import Tokens
     from muniment.daemon.work import Workspace as Served
@@ -143,7 +143,7 @@ def begin_log(level: int) -> None:
 def run_daemon(
     options: Options,
     greet: Callable[[Daemon], None],
-    core: Callable[[Model], DaemonCore] | None = None,
+    core: Callable[[Model], ServingCore] | None = None,
 ) -> None:
     """Serve until SIGTERM or SIGINT, the second of which leaves no grace.
 
