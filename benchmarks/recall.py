@@ -47,7 +47,7 @@ from muniment.policy.load import load_policy
 from muniment.recall.recaller import Recaller, Shelf
 from muniment.recall.search import COLUMN_WEIGHTS, Search, Stemmer, Wanted, read_query
 from muniment.store.state import State
-from muniment.store.watching import Looks
+from muniment.store.watching import looks_of
 
 SIZES = (1_000, 10_000, 100_000)
 FOLDER = 50
@@ -194,8 +194,7 @@ def measure(base: Path, entries: Sequence[Entry], queries: Sequence[Query], open
         opened.callback(root.close)
     recaller = opened.enter_context(closing(Recaller(policy, roots, state)))
     stemmer, patience = opened.enter_context(closing(Stemmer())), Patience(float("inf"))
-    looks = opened.enter_context(closing(Looks(state)))
-    shelf = Shelf(policy, roots, state, Judge(policy), looks, None, patience)
+    shelf = Shelf(policy, roots, state, Judge(policy), policy, None, patience)
     finder = Search(state.catalog, stemmer)
     numbers = {row: number(rel) for row, rel in state.catalog.rows("SELECT id, rel FROM entry")}
 
@@ -212,10 +211,11 @@ def measure(base: Path, entries: Sequence[Entry], queries: Sequence[Query], open
     search = Way("search", searched)
     recall = Way("recall", lambda text: [number(each.path) for each in recaller.recall(text).entries])
     every = plain("every word", re.compile("[a-z]+").findall)
-    same = plain("same words", lambda text: [word.text for word in read_query(text, stemmer).words])
+    same = plain("same words", lambda text: [word.text for word in read_query(text, stemmer)])
     compare([search, recall, every, same], queries)
     for way in (every, same):
         print(f"  {way.name}: {median(way.cpu) / median(search.cpu):.1f} x the CPU of search")
+    looks = looks_of(state)
     views = [looks.view(root, policy, patience) for root in roots.values()]
     folders = sum(len(view.directories()) for view in views)
     fresh = median(

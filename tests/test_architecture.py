@@ -34,8 +34,8 @@ def of(package, names):
 
 
 ORDER = words(
-    "portable kernel names contract errors events tracing cancelling elsewhere ownership "
-    "fence policy content tools store recall sandbox agent "
+    "portable kernel exact_json names contract errors events tracing cancelling elsewhere shipped files "
+    "ownership fence policy content tools store recall sandbox agent "
     "jobs lab testing settings signatures checkouts projects opening api lane adapters daemon fleet client "
     "cli"
 )
@@ -194,7 +194,7 @@ def test_one_adapter_alone_talks_to_a_model_and_daemon_and_client_alone_to_each_
     assert {module: found[module] for module in network if found[module]} == allowed
 
 
-OPENERS = {"open", "io.open"} | of(
+OPENERS = {"open", "io.open", "opened", "placing"} | of(
     "os", "open fdopen mkdir unlink remove rename replace rmdir makedirs listdir scandir walk link symlink"
 )
 PATH_METHODS = words(
@@ -202,25 +202,22 @@ PATH_METHODS = words(
 )
 
 
-def data_of(package, *names):
-    return {f"files('muniment.{package}').joinpath('{name}.toml').read_text" for name in names}
-
-
 MAY_OPEN = {
+    "files": {"os.open", "os.fdopen", "unfinished.unlink"},  # for those below who call `opened` and `placing`
     # Who else may write what is obeyed; directories of ours.
     "ownership": {
         *("Path('/proc/sys/kernel/overflowuid').read_text", "directory.mkdir", "os.walk"),
         "trusted_path.iterdir",
     },
-    "policy.family": {"os.open", "os.fdopen"},  # policy files, by a person's name for them
+    "policy.family": {"opened"},  # policy files, by a person's name for them
     # What ssh-keygen is given to look at.
     "signatures": {"shutil.which", "tempfile.TemporaryDirectory", "path.write_bytes"},
     # Locks and signatures that a person asked for.
-    "cli.policy": {"os.open", "os.fdopen", "os.replace", "unfinished.unlink", "folder.glob"},
+    "cli.policy": {"placing", "folder.glob"},
     # The embedding model that a person named.
     "recall.meaning": {"(self._directory / name).open", "(directory / _FILES[0]).read_text"},
     "settings": {"path.open"},  # config.toml, and the key file that a person named
-    "checkouts": {"os.open"},  # what git says of a repository, and our mark in it
+    "checkouts": {"opened"},  # what git says of a repository, and our mark in it
     "projects": {"os.listdir", "path.open"},  # what projects the home has a memory of, and the list of them
     "cli.entry": {"os.open", "os.fdopen"},  # /dev/null, in place of a closed standard stream
     "cli.terminal": {"os.open", "path.open"},  # /dev/null, likewise, an existing one
@@ -232,7 +229,7 @@ MAY_OPEN = {
     "daemon.page.pages": {"files('muniment.daemon.page').joinpath('static').iterdir", "each.read_bytes"},
     # Settings of other programs, at a person's yes, and what they held before.
     "cli.setup_files": {
-        *("os.open", "os.fdopen", "os.link", "beside.unlink", "directory.glob", "path.unlink"),
+        *("opened", "placing", "directory.glob", "path.unlink"),
         *("file.path.parent.mkdir", "file.path.unlink", "self.original.unlink"),
     },
     "fleet.address": {"path.open"},  # the URL of the database, in a file that its operator named
@@ -249,7 +246,7 @@ MAY_OPEN = {
     # The home as a whole, which a person says is to go.
     "cli.setup": {
         *(
-            "os.open",
+            "opened",
             "directory.iterdir",
             "directory.rmdir",
             "each.rglob",
@@ -261,16 +258,16 @@ MAY_OPEN = {
     # The library, and a new file that a person named.
     "cli.remember": {"api.open", "os.open", "os.fdopen", "path.unlink"},
     # What a person named to be imported: never beyond a link in it, and archives are read where they lie.
-    "jobs.sources": {"os.open", "os.fdopen", "os.listdir", "archive.open", "tarfile.open"},
+    "jobs.sources": {"opened", "os.open", "os.fdopen", "os.listdir", "archive.open", "tarfile.open"},
     "jobs.exporting": {"tarfile.open"},  # over a file that is open
     # New files that a person named.
     "cli.moving": {
-        *("os.open", "os.fdopen", "os.link", "file.open", "unfinished.rename", "unfinished.unlink"),
+        *("placing", "os.link", "file.open", "unfinished.rename"),
         "path.absolute().parent.glob",
     },
     # The whole home, read under the locks of its roots, or made anew beside where none is.
     "store.backup": {
-        *("os.open", "os.fdopen", "os.listdir", "tarfile.open", "shutil.rmtree", "home.iterdir"),
+        *("opened", "os.open", "os.fdopen", "os.listdir", "tarfile.open", "shutil.rmtree", "home.iterdir"),
         *("(home / 'projects').glob", "directory.iterdir", "restored.iterdir", "made.unlink", "path.unlink"),
         *("beside.rename", "path.read_text", "path.write_text", "(directory / LEDGER_NAME).open"),
     },
@@ -282,27 +279,21 @@ MAY_OPEN = {
     # What an operator had said to be written, and the list of it.
     "store.tasks": {"os.open", "os.fdopen", "file.read_text", "path.read_text", "path.unlink"},
     "store.state": {
-        *("mark.unlink", "os.open", "path.open", "(self.directory / name).unlink", "os.link"),
+        *("mark.unlink", "os.open", "path.open", "(self.directory / name).unlink", "placing"),
         *("self.directory.iterdir", "unfinished.rename"),
         *("unfinished.unlink", "path.parent.glob", "left_over.unlink"),
         "files(__package__).joinpath('catalog.sql').read_text",  # data of our own
     },
     "daemon.guard": {"_OVERFLOW.read_text"},  # a file of the kernel
-    "daemon.tokens": {"os.open"},
+    "daemon.tokens": {"opened"},
     "daemon.service": {
-        *("os.open", "path.unlink", "(directory / ADDRESS_NAME).unlink"),
+        *("opened", "path.unlink", "(directory / ADDRESS_NAME).unlink"),
         *("(directory / ADDRESS_NAME).read_text", "self.core.open"),  # The last is no file.
     },
-    "client.finding": {"os.open"},  # the state directory of the daemon that a client looks for
+    "client.finding": {"opened"},  # the state directory of the daemon that a client looks for
     "client.transport": {"self._line.open"},  # no file
     "client.mcp": {"self._line.open"},  # likewise
-    # Data of our own.
-    "agent.decision": data_of("agent", "cues"),
-    "content.admission": data_of("content", "instructions"),
-    "content.expiry": data_of("content", "expiry"),
-    "content.leaning": data_of("content", "leaning"),
-    "content.secrets": data_of("content", "secrets", "typed_secrets"),
-    "policy.grammar": data_of("policy", "lookalikes"),
+    "shipped": {"files(package).joinpath(f'{name}.toml').read_text"},  # tables of our own
 }
 ATTACK_KIT = (
     *of("muniment.testing", "conformance. corpus. race strategies witness"),
@@ -447,10 +438,10 @@ FORBIDDEN = {
 """Not `tempfile` and `shutil`: `importlib.resources` brings them, and a worker may not write in any case."""
 
 OURS = {
-    *("muniment", *of("muniment", "kernel fence content errors names policy tools")),
+    *("muniment", *of("muniment", "kernel fence content errors names policy exact_json shipped tools")),
     *of("muniment.kernel", "names refusal path change decide syscalls root"),
     *of("muniment.fence", "calls wire layers zygote"),
-    *of("muniment.content", "admission entry frontmatter gates markdown secrets"),
+    *of("muniment.content", "admission entry frontmatter gates markdown patterns secrets"),
     *of("muniment.policy", "frozen grammar"),
     *of("muniment.tools", "calls overlay workbench service"),
 }

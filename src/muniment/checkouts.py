@@ -25,6 +25,8 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from muniment.errors import ConfigInvalid
+from muniment.files import is_ours_alone, opened, read_up_to
+from muniment.portable import IS_WINDOWS
 
 GIT: Final = ".git"
 BARE: Final = ".bare"
@@ -37,10 +39,6 @@ _MAX_POINTER_BYTES: Final = 8192
 """Bytes of a file that holds one path; a path has 4096 at most."""
 
 _MAX_REMOTE_CHARS: Final = 512
-
-_READING: Final = (
-    os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
-)
 
 _PORTS: Final = MappingProxyType({"ssh": 22, "git+ssh": 22, "https": 443, "http": 80, "git": 9418})
 _HOST: Final = re.compile(r"[a-z0-9_](?:[a-z0-9_.-]*[a-z0-9_])?|\[[0-9a-f:.]+\]", re.ASCII)
@@ -158,23 +156,16 @@ def read_small(path: Path, limit: int = _MAX_POINTER_BYTES, *, private: bool = F
         private: only where it is this user's alone.
     """
     try:
-        fd = os.open(path, _READING)
+        with opened(path) as fd:
+            found = os.fstat(fd)
+            if not stat.S_ISREG(found.st_mode) or (
+                private and not IS_WINDOWS and not is_ours_alone(path, found)
+            ):
+                return None
+            data = read_up_to(fd, limit + 1)
     except (OSError, ValueError):
         return None
-    try:
-        found = os.fstat(fd)
-        is_ours = not hasattr(os, "geteuid") or (found.st_uid == os.geteuid() and not found.st_mode & 0o077)
-        if not stat.S_ISREG(found.st_mode) or found.st_size > limit or (private and not is_ours):
-            return None
-        data = os.read(fd, limit + 1)
-    except OSError:
-        return None
-    finally:
-        os.close(fd)
-    try:
-        return None if len(data) > limit or b"\0" in data else data.decode("utf-8", "surrogateescape")
-    except UnicodeDecodeError:
-        return None
+    return None if len(data) > limit or b"\0" in data else data.decode("utf-8", "surrogateescape")
 
 
 def _believed(path: Path, git: Path) -> Path | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
@@ -222,8 +221,6 @@ def _may_hold_history(directory: Path) -> bool:
 
 # -- recall at a place --------------------------------------------------------------------------------
 
-_TOKEN_BYTES: Final = 8
-
 
 def recaller_of(place: Place) -> Recaller:
     """What recalls from a place; close it before the place."""
@@ -251,7 +248,7 @@ def chooser_of(place: Place, model: Model) -> Chooser | None:
             budget = Budget(place.policy.limits, cancel, place.clock)
             left = patience.deadline - time.monotonic()  # The clock of the place may be another one.
             budget.deadline = min(budget.deadline, place.clock() + left)
-            asker = Asker(model, budget, secrets.token_hex(_TOKEN_BYTES))
+            asker = Asker(model, budget)
             try:
                 return asker.which_help(message, about[:MAX_OPTIONS], limit)
             except (ModelError, MunimentError) as error:

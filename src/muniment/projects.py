@@ -23,7 +23,6 @@ Attacked in tests/attacks/test_foreign_repositories.py.
 from __future__ import annotations
 
 import functools
-import hashlib
 import hmac
 import itertools
 import json
@@ -39,6 +38,7 @@ from typing import Any, Final
 
 from muniment.checkouts import GIT, Checkout, common_of, find_checkout, read_small, remote_of
 from muniment.errors import ConfigInvalid, printable
+from muniment.kernel.change import digest
 from muniment.ownership import check_ours, create_private_directory
 from muniment.store.database import reporting
 from muniment.store.state import alone, put
@@ -185,8 +185,7 @@ def workspace_key(path: Path, number: int = 0) -> str:
 
 def _key(path: Path, before: bytes = b"", after: bytes = b"") -> str:
     slug = re.sub(r"[^a-z0-9]+", "-", path.name.casefold()).strip("-")[:_SLUG_CHARS] or "workspace"
-    digest = hashlib.sha256(before + os.fsencode(path) + after).hexdigest()
-    return f"{slug}-{digest[:_KEY_CHARS]}"
+    return f"{slug}-{digest(before + os.fsencode(path) + after)[:_KEY_CHARS]}"
 
 
 # -- finding -----------------------------------------------------------------------------------------
@@ -427,13 +426,7 @@ def link(home: Path, directory: Path, project_id: str) -> Binding:
     """
     with changing(home) as projects:
         found = find_in(projects, home, find_checkout(directory))
-        project = projects.get(project_id)
-        if project is None:
-            if not memory_in(home, project_id).is_dir():
-                raise ConfigInvalid(
-                    f"there is no project {printable(project_id)}; see: muniment projects list"
-                )
-            project = Project(_name_of_id(project_id), by_path=True)
+        project = _known(projects, home, project_id)
         left = _places_left(projects, project_id)
         _placed(projects, project_id, _moved(project, left, found.checkout), found.checkout)
     return found
@@ -466,10 +459,7 @@ def rename(home: Path, project_id: str, name: str) -> None:
     if not name.strip() or not name.isprintable() or len(name) > MAX_NAME_CHARS:
         raise ConfigInvalid(f"a name has 1 to {MAX_NAME_CHARS} printable characters")
     with changing(home) as projects:
-        project = projects.get(project_id, Project(name, by_path=True))
-        if project_id not in projects and not memory_in(home, project_id).is_dir():
-            raise ConfigInvalid(f"there is no project {printable(project_id)}; see: muniment projects list")
-        projects[project_id] = replace(project, name=name.strip())
+        projects[project_id] = replace(_known(projects, home, project_id), name=name.strip())
 
 
 def keep_inside(home: Path, directory: Path, folder: str | None) -> Binding:
@@ -515,6 +505,17 @@ def require_beneath(found: Binding, memory: Path) -> None:
             f"the memory of {_shown(found)} is kept in {printable(str(wanted))}, and a link there leads to "
             f"{printable(str(memory))}; look where the link comes from, and remove it"
         )
+
+
+def _known(projects: Projects, home: Path, project_id: str) -> Project:
+    """A project, be it one that has a memory and no record; raises ConfigInvalid where there is none."""
+    if project_id not in projects and not memory_in(home, project_id).is_dir():
+        raise _no_project(project_id)
+    return projects.get(project_id) or Project(_name_of_id(project_id), by_path=True)
+
+
+def _no_project(text: str) -> ConfigInvalid:
+    return ConfigInvalid(f"there is no project {printable(text)}; see: muniment projects list")
 
 
 def _is_recorded(found: Binding) -> bool:
@@ -643,7 +644,7 @@ def named(projects: Projects, home: Path, text: str) -> str:
         case [one]:
             return one
         case []:
-            raise ConfigInvalid(f"there is no project {printable(text)}; see: muniment projects list")
+            raise _no_project(text)
         case _:
             raise ConfigInvalid(
                 f"{printable(text)} is the name of several projects; name one by its id: {', '.join(known)}"

@@ -19,7 +19,6 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from datetime import UTC, datetime
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
@@ -351,7 +350,7 @@ class Sandbox:
 
     def _edit(self) -> Run:
         """What a caller who commits for himself does."""
-        task, now = f"edit-{new_ulid()}", timestamp(datetime.now(UTC))
+        task, now = f"edit-{new_ulid()}", timestamp()
         return Run(task, now, Trust.OWNER, "caller", self._policy.label, "edit")
 
     def _change_set(self) -> ChangeSet:

@@ -11,7 +11,6 @@ Apart, since it needs no SDK.
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, TypeVar
@@ -20,7 +19,7 @@ from pydantic import BaseModel, ValidationError
 
 from muniment import events
 from muniment.content.gates import visible
-from muniment.content.markdown import fenced
+from muniment.content.markdown import fence_token, fenced
 from muniment.errors import (
     AlreadyUndone,
     Cancelled,
@@ -50,7 +49,6 @@ DATA: Final = (
 MAX_RECALLED: Final = 20
 """Entries of one recall, as over HTTP."""
 
-_MARK_BYTES: Final = 8
 
 _MISTAKES: Final = 5
 """Mistakes in arguments that an answer names."""
@@ -80,7 +78,7 @@ class ToolProblem(Exception):
 
 def marked(text: str) -> str:
     """Text of the memory as data, with what does not show made visible (T1)."""
-    return f"{DATA}\n{fenced(visible(text), 'memory', secrets.token_hex(_MARK_BYTES))}"
+    return f"{DATA}\n{fenced(visible(text), 'memory', fence_token())}"
 
 
 # -- arguments ---------------------------------------------------------------------------------------

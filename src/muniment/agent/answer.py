@@ -32,15 +32,13 @@ from muniment.agent.chat import Form, shown_texts
 from muniment.agent.model import (
     AssistantMessage,
     ModelRequest,
-    NotJson,
     Reply,
     ToolCall,
     Usage,
-    first_json,
-    parse_json,
     undoubled,
 )
-from muniment.content.gates import one_line, visible
+from muniment.content.gates import on_one_line
+from muniment.exact_json import NotJson, first_json, parse_json
 from muniment.kernel.path import normalised
 from muniment.tools.calls import TOOLS, WRITING_TOOLS
 
@@ -159,7 +157,7 @@ def _error(content: bytes) -> dict[str, Any]:
 
 
 def _shortened(words: str) -> str:
-    line = visible(one_line(words[: 4 * MAX_TOLD_CHARS]))
+    line = on_one_line(words[: 4 * MAX_TOLD_CHARS])
     return line if len(line) <= MAX_TOLD_CHARS else f"{line[:MAX_TOLD_CHARS]}…"
 
 

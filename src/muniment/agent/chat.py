@@ -29,7 +29,6 @@ from muniment.agent.model import (
     Brief,
     Message,
     ModelRequest,
-    NotJson,
     Related,
     Reply,
     SystemMessage,
@@ -37,13 +36,12 @@ from muniment.agent.model import (
     ToolMessage,
     ToolSpec,
     UserMessage,
-    first_json,
-    parse_json,
 )
 from muniment.content.entry import TYPES, EntryType, shortened
 from muniment.content.markdown import fenced
 from muniment.content.titles import in_one_line
 from muniment.errors import BadArguments, BadName, TooLarge
+from muniment.exact_json import NotJson, first_json, parse_json
 from muniment.kernel.names import Scope, Trust
 from muniment.names import ContextMode
 from muniment.tools.calls import TOOLS, check_sizes

@@ -7,11 +7,9 @@ it is trusted further on: the file name is judged like any other path.
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
 from operator import itemgetter
 from typing import Final
 
@@ -20,6 +18,7 @@ from muniment.content.titles import description_of
 from muniment.content.words import is_word_character
 from muniment.kernel.names import Scope
 from muniment.kernel.path import CanonicalPath, normalised
+from muniment.shipped import shipped_tables
 
 # -- cues --------------------------------------------------------------------------------------------
 #
@@ -110,7 +109,7 @@ class CueClass:
 
 @dataclass(frozen=True, slots=True)
 class Cues:
-    """Every table of `cues.toml`, ready to be matched against `folded` text.
+    """Every table of `cues.toml`, ready to be matched against `plain_words` text.
 
     Attributes:
         updates: the tables of `updates.py`, as they are written.
@@ -129,7 +128,7 @@ class Cues:
 @cache
 def cues() -> Cues:
     """The shipped tables. Cost: reads and compiles one file of the package, once a process."""
-    tables = tomllib.loads(files("muniment.agent").joinpath("cues.toml").read_text(encoding="utf-8"))
+    tables = shipped_tables("muniment.agent", "cues")
     classes = tuple(
         CueClass(name, table["scope"], table["weight"], cue_table(_languages(table)))
         for name, table in tables["class"].items()
@@ -140,14 +139,14 @@ def cues() -> Cues:
         classes=classes,
         pointer=cue_table(_languages(tables["pointer"])),
         lead_in=cue_table([f"^{cue}" for cue in _languages(tables["lead_in"])]),
-        opening=frozenset(folded(word).strip() for word in _languages(tables["opening"])),
+        opening=frozenset(plain_words(word).strip() for word in _languages(tables["opening"])),
         topics=tuple((topic, cue_table(_split(line))) for topic, line in tables["topic"].items()),
         updates={name: tuple(_languages(table)) for name, table in tables["update"].items()},
         chatter=tuple((*shared, *said) for said in chatter.values()),
     )
 
 
-def folded(text: str) -> str:
+def plain_words(text: str) -> str:
     """`text` as cues see it: ` words in lower case without accents ` between single spaces.
 
     Accents are dropped where Latin, Greek and Cyrillic write them, so that `cafe` and `café`
@@ -191,10 +190,10 @@ def cue_table(written: list[str]) -> CueTable:
 
 def _cue(written: str) -> Cue:
     cue, _, stopped = written.partition("!")
-    words = folded(cue.strip("^* ")).strip()
+    words = plain_words(cue.strip("^* ")).strip()
     opens = cue.startswith("^")
     unless = [
-        folded(stop).strip() + " " * stop.endswith(" ") for stop in stopped.split(_STOPPED_BY) if stopped
+        plain_words(stop).strip() + " " * stop.endswith(" ") for stop in stopped.split(_STOPPED_BY) if stopped
     ]
     if is_unspaced(cue):
         return Cue(" " * opens + words, opens, tuple(unless))

@@ -30,7 +30,7 @@ from muniment.agent.decision import (
     Cues,
     Decision,
     cues,
-    folded,
+    plain_words,
 )
 from muniment.agent.model import (
     AssistantMessage,
@@ -273,17 +273,17 @@ def replaceable(decision: Decision, brief: Brief) -> Iterator[Related]:
 
 def _stated(head: str, tables: Cues) -> str:
     """The folded text without code, quotations, URLs and introductions; the whole if nothing is left."""
-    stated = folded(_NOT_STATED.sub(" \u2022 ", _URL.sub(" ", head)))
+    stated = plain_words(_NOT_STATED.sub(" \u2022 ", _URL.sub(" ", head)))
     while (end := tables.lead_in.end_of_first(stated)) is not None and end < len(stated) - 1:
         stated = stated[end:]
-    return stated if stated.strip() else folded(head)
+    return stated if stated.strip() else plain_words(head)
 
 
 def _main_clause(head: str, tables: Cues) -> str:
     """What follows the comma of a clause that opens the text, folded; empty where none does."""
     clause, comma, main = re.sub("[\uff0c\u3001]", ",", head).partition(",")
-    first, _, _ = folded(clause).strip().partition(" ")
-    return folded(main) if comma and first in tables.opening else ""
+    first, _, _ = plain_words(clause).strip().partition(" ")
+    return plain_words(main) if comma and first in tables.opening else ""
 
 
 def _scope(found: tuple[CueClass, ...], *, has_code: bool) -> Scope:
@@ -303,7 +303,7 @@ def _type(scope: Scope, found: tuple[CueClass, ...], *, is_reference: bool) -> E
 
 def _topic(head: str, tables: Cues) -> str:
     """The topic with the most cues; the earlier one of the table where two have as many."""
-    text = folded(head)[:_FOLDED_CHARS]
+    text = plain_words(head)[:_FOLDED_CHARS]
     counts = [(table.count(text), topic) for topic, table in tables.topics]
     most, topic = max(counts, key=lambda counted: counted[0])
     return topic if most else ""

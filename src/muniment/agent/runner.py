@@ -33,7 +33,6 @@ from muniment.agent.model import (
     Model,
     ModelError,
     ModelRequest,
-    NotJson,
     Reply,
     SystemMessage,
     ToolCall,
@@ -42,10 +41,10 @@ from muniment.agent.model import (
     Turn,
     Usage,
     UserMessage,
-    parse_json,
 )
-from muniment.content.markdown import fenced, without_fences
+from muniment.content.markdown import fence_token, fenced, without_fences
 from muniment.errors import Cancelled, DeadlineExceeded, MunimentError, PathEscape, Refusal, WorkerLost
+from muniment.exact_json import NotJson, parse_json
 from muniment.kernel.names import Via
 from muniment.kernel.path import CanonicalPath, canonicalise
 from muniment.names import ContextMode
@@ -466,11 +465,11 @@ class Asker:
     Args:
         model: foreign code, like what answers it.
         budget: of the task.
-        token: random text of the fences.
+        token: random text of the fences; empty: one is made.
     """
 
-    def __init__(self, model: Model, budget: Budget, token: str) -> None:
-        self._model, self._budget, self._token = model, budget, token
+    def __init__(self, model: Model, budget: Budget, token: str = "") -> None:
+        self._model, self._budget, self._token = model, budget, token or fence_token()
 
     def which_to_forget(self, query: str, options: Sequence[str]) -> tuple[int, ...]:
         """The numbers of those of `options` that are meant by `query`, sorted; maybe none.

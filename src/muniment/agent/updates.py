@@ -27,7 +27,7 @@ from functools import cache
 from itertools import pairwise
 from typing import Final
 
-from muniment.agent.decision import cues, folded, is_unspaced
+from muniment.agent.decision import cues, is_unspaced, plain_words
 from muniment.content.provenance import may_stand_for
 from muniment.content.words import STOP_WORDS
 
@@ -88,7 +88,7 @@ def is_chatter(text: str) -> bool:
     """Whether a text says nothing to keep: thanks, greetings, yes or no, all of it in one language."""
     if len(text) > _MAX_CHARS or _QUESTION.search(text):
         return False
-    clauses = [clause for each in _CLAUSE_ENDS.split(text) if (clause := folded(each).strip())]
+    clauses = [clause for each in _CLAUSE_ENDS.split(text) if (clause := plain_words(each).strip())]
     return bool(clauses) and any(all(_is_talk(each, cues) for each in clauses) for cues in _chatter())
 
 
@@ -186,7 +186,7 @@ def _clauses(text: str) -> Iterator[tuple[int, list[str]]]:
 
 
 def _words(text: str) -> Iterator[str]:
-    for word in folded(text).split():
+    for word in plain_words(text).split():
         if is_unspaced(word):
             yield from word
         else:
@@ -398,9 +398,9 @@ def _longest(name: str) -> int:
 
 @cache
 def _chatter() -> tuple[frozenset[str], ...]:
-    return tuple(frozenset(folded(cue).strip() for cue in said) for said in cues().chatter)
+    return tuple(frozenset(plain_words(cue).strip() for cue in said) for said in cues().chatter)
 
 
 @cache
 def _denials() -> frozenset[str]:
-    return frozenset(folded(cue).strip() for cue in cues().updates["denial"])
+    return frozenset(plain_words(cue).strip() for cue in cues().updates["denial"])

@@ -29,12 +29,12 @@ from muniment.cli.terminal import (
     EXIT_CANCELLED,
     EXIT_FAILED,
     configure_logging,
-    on_one_line,
     print_document,
     print_failure,
     say,
     say_notes,
 )
+from muniment.content.gates import on_one_line
 from muniment.errors import Cancelled, ConfigInvalid, ManagedMemoryUnavailable, MunimentError
 from muniment.kernel.names import Trust
 

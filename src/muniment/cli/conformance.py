@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from muniment.cli.command import Report, command, require_fence, temporary_directory
-from muniment.cli.terminal import EXIT_FAILED, draw, on_one_line, progress
+from muniment.cli.terminal import EXIT_FAILED, draw, progress
+from muniment.content.gates import on_one_line
 from muniment.names import __version__
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ import typer
 from muniment.cli.command import Report, command, model_of, require_fence, settings_of, temporary_directory
 from muniment.cli.options import ModelFlags, PolicyName
 from muniment.cli.terminal import EXIT_FAILED, draw
-from muniment.content.gates import one_line, visible
+from muniment.content.gates import on_one_line, visible
 from muniment.kernel.names import Enforcement
 from muniment.names import FenceLayer
 
@@ -201,7 +201,7 @@ def _finding_rows(report: _Examination) -> Iterator[Sequence[str]]:
     for each in report.trial.findings:
         marked = each.verdict.upper() if each.verdict.name == "NOT_HELD" else each.verdict
         what = f"{each.attempt.what} ({each.why})" if each.why else each.attempt.what
-        yield marked, visible(one_line(each.outcome)), visible(one_line(what))
+        yield marked, on_one_line(each.outcome), on_one_line(what)
 
 
 def _lines(report: _Examination) -> Iterator[str]:
@@ -317,7 +317,7 @@ def _model_lines(settings: Settings, found: Probe | None, advice: list[str]) -> 
     if found is None:
         yield "rules: the embedded writer needs no server; name a language model with --model"
         return
-    yield visible(one_line(f"{settings.model} at {settings.base_url}, protocol {settings.protocol}"))
+    yield on_one_line(f"{settings.model} at {settings.base_url}, protocol {settings.protocol}")
     for each in found.findings:
         speed = f"{each.tokens_per_second:.1f} tokens/s  " if each.tokens_per_second else ""
         yield f"  {each.form:6}{each.verdict:9}{each.seconds:6.2f} s  {speed}{visible(each.told)}".rstrip()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from muniment.cli.command import Report, command, settings_of
-from muniment.cli.terminal import on_one_line
+from muniment.content.gates import on_one_line
 from muniment.errors import ConfigInvalid, printable
 from muniment.kernel.names import Trust
 

@@ -17,8 +17,8 @@ import typer
 
 from muniment.cli.command import Report, command, place_at
 from muniment.cli.options import MemoryFlags
-from muniment.cli.terminal import on_one_line, output, progress, say_notes
-from muniment.content.gates import decode, visible
+from muniment.cli.terminal import output, progress, say_notes
+from muniment.content.gates import decode, on_one_line, visible
 from muniment.errors import ConfigInvalid, MunimentError, NotFound
 from muniment.kernel.names import RelPath, Scope
 from muniment.kernel.path import FILE_SUFFIX, canonicalise

@@ -20,11 +20,11 @@ from muniment.cli.terminal import (
     EXIT_FAILED,
     cancel_on_interrupt,
     is_asked_on_terminal,
-    on_one_line,
     read_named,
     say,
     says_yes,
 )
+from muniment.content.gates import on_one_line
 from muniment.errors import ConfigInvalid, Erased, NotFound, ToolError
 from muniment.kernel.names import MAX_FILE_BYTES
 from muniment.kernel.path import FILE_SUFFIX

@@ -24,8 +24,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from muniment import events
 from muniment.cli.command import model_of
-from muniment.cli.terminal import EXIT_FAILED, on_one_line, say_notes
+from muniment.cli.terminal import EXIT_FAILED, say_notes
 from muniment.cli.wire import BUSY, Wire
+from muniment.content.gates import on_one_line
 from muniment.errors import ManagedMemoryUnavailable, MunimentError, PathEscape
 from muniment.kernel.names import Trust
 

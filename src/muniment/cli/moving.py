@@ -12,15 +12,16 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from glob import escape
 from pathlib import Path
-from secrets import token_hex
 from typing import TYPE_CHECKING, Annotated, BinaryIO, Final
 
 import typer
 
 from muniment.cli.command import Report, command, place_at, settings_of
 from muniment.cli.options import MemoryFlags
-from muniment.cli.terminal import EXIT_FAILED, cancel_on_interrupt, on_one_line, progress
+from muniment.cli.terminal import EXIT_FAILED, cancel_on_interrupt, progress
+from muniment.content.gates import on_one_line
 from muniment.errors import ConfigInvalid, PlatformUnsupported, printable
+from muniment.files import placing
 from muniment.kernel.names import Scope, Trust
 from muniment.portable import IS_WINDOWS
 
@@ -184,19 +185,11 @@ def _written(target: str) -> Iterator[BinaryIO]:
     path, shown = Path(target), printable(target)
     if not path.name:
         raise ConfigInvalid(f"{shown!r} is no name of a file to write")
-    unfinished = path.with_name(f".{path.name}.{token_hex(4)}.unfinished")
     try:
         if os.path.lexists(path):
             raise FileExistsError(errno.EEXIST, "it is there already; choose another name, or remove it")
-        try:
-            fd = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-            with os.fdopen(fd, "wb") as file:
-                yield file
-                file.flush()
-                os.fsync(fd)
-            _name(unfinished, path)
-        finally:
-            unfinished.unlink(missing_ok=True)
+        with placing(path, _name) as file:
+            yield file
     except OSError as error:
         raise ConfigInvalid(f"{shown} cannot be written: {error.strerror or error}") from error
 

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-import secrets
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -17,9 +15,10 @@ import typer
 
 from muniment.cli.command import Report, command, settings_of
 from muniment.cli.options import Json
-from muniment.cli.terminal import EXIT_FAILED, coloured, on_one_line, output, read_named
-from muniment.content.gates import one_line, visible
+from muniment.cli.terminal import EXIT_FAILED, coloured, output, read_named
+from muniment.content.gates import on_one_line, one_line, visible
 from muniment.errors import ConfigInvalid, ManagedMemoryUnavailable, PolicyInvalid, printable
+from muniment.files import placing
 
 if TYPE_CHECKING:
     from muniment.kernel.decide import Layer, Policy, Quota
@@ -373,17 +372,10 @@ def _verdict(path: Path, count: int, *, check: bool, is_current: bool) -> str:
 
 def _write(path: Path, content: bytes) -> None:
     """Put a file in its place entirely or not at all."""
-    unfinished = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-        with os.fdopen(os.open(unfinished, flags, 0o644), "wb") as file:
+        with placing(path, os.replace, 0o644) as file:
             file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(unfinished, path)  # noqa: PTH105  beside os.open and os.fsync
     except OSError as error:
-        with suppress(OSError):
-            unfinished.unlink()
         raise ManagedMemoryUnavailable(
             printable(str(path)), f"cannot be written ({error.strerror}); correct the folder's permissions"
         ) from error

@@ -14,7 +14,8 @@ import typer
 
 from muniment.cli.command import Report, command, settings_of
 from muniment.cli.options import Json
-from muniment.cli.terminal import is_asked_on_terminal, on_one_line, say
+from muniment.cli.terminal import is_asked_on_terminal, say
+from muniment.content.gates import on_one_line
 from muniment.errors import ConfigInvalid, MunimentError
 from muniment.kernel.names import INDEX_DIRECTORY, INDEX_NAME, RelPath
 from muniment.kernel.path import FILE_SUFFIX, CanonicalPath

@@ -21,8 +21,8 @@ import typer
 
 from muniment.cli.command import Report, command, place_at
 from muniment.cli.options import MemoryFlags
-from muniment.cli.terminal import on_one_line, print_document
-from muniment.content.gates import visible
+from muniment.cli.terminal import print_document
+from muniment.content.gates import on_one_line, visible
 from muniment.errors import ConfigInvalid, InvalidScope, MunimentError
 from muniment.kernel.names import Digest, RelPath
 

@@ -18,8 +18,9 @@ import typer
 from muniment.cli.command import Report, command, flags_of, forget_key
 from muniment.cli.options import Expires, Json, PolicyName, Roots, RunFlags, Symlinks, Workspace
 from muniment.cli.terminal import say_notes
-from muniment.content.gates import one_line, visible
+from muniment.content.gates import on_one_line, visible
 from muniment.errors import ConfigInvalid, InvalidContent
+from muniment.files import NEW, PRIVATE
 from muniment.kernel.names import Enforcement
 from muniment.names import MAX_FACT_BYTES
 
@@ -32,11 +33,6 @@ if TYPE_CHECKING:
 # -- transcript --------------------------------------------------------------------------------------
 #
 # `--transcript FILE`: what was said between model and run, one JSON object a line, written as it is said.
-
-_FLAGS: Final = (
-    os.O_WRONLY | os.O_CREAT | os.O_EXCL | sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_CLOEXEC"))
-)
-"""Windows has neither of the last."""
 
 
 @contextmanager
@@ -61,7 +57,7 @@ def writing(path: Path | None, outside: Iterable[Path]) -> Iterator[Witness]:
     if any(where.is_relative_to(root.resolve()) for root in outside):
         raise ConfigInvalid(f"the transcript {str(path)!r} would lie in the memory; name a file elsewhere")
     try:
-        file = os.fdopen(os.open(path, _FLAGS, 0o600), "w", encoding="utf-8")
+        file = os.fdopen(os.open(path, NEW, PRIVATE), "w", encoding="utf-8")
     except OSError as error:
         raise ConfigInvalid(f"the transcript {str(path)!r} cannot be made: {error.strerror}") from None
     try:
@@ -210,7 +206,7 @@ def _lines(result: RememberReport) -> Iterator[str]:
         if result.expires is not None:
             yield f"  it ends: from {result.expires} on it is no longer told"
         yield (
-            f"  {visible(one_line(result.decided_by))}, {result.turns} turns, {result.seconds:.2f} s, "
+            f"  {on_one_line(result.decided_by)}, {result.turns} turns, {result.seconds:.2f} s, "
             f"policy {result.policy}, enforcement {_enforcement(result)}"
         )
     if result.detail is not None:

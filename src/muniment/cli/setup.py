@@ -22,6 +22,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
@@ -44,12 +45,13 @@ from muniment.cli.terminal import (
     EXIT_FAILED,
     coloured,
     is_asked_on_terminal,
-    on_one_line,
     say,
     say_notes,
     says_yes,
 )
+from muniment.content.gates import on_one_line
 from muniment.errors import ConfigInvalid, printable
+from muniment.files import opened
 from muniment.names import HOME_VARIABLE
 from muniment.portable import IS_WINDOWS
 
@@ -584,19 +586,14 @@ def _is_project(path: Path) -> bool:
 
 def _daemon_runs(state: Path) -> bool:
     """Whether a daemon holds the lock of a state directory."""
-    import fcntl
+    from muniment.store.state import try_lock
 
-    try:
-        fd = os.open(state / "daemon.lock", os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(fd)
-    return False
+    with ExitStack() as held:
+        try:
+            fd = held.enter_context(opened(state / "daemon.lock"))
+        except OSError:
+            return False
+        return not try_lock(fd, shared=True)
 
 
 def _check_erasable(found: Installed) -> None:

@@ -16,10 +16,8 @@ Attacked by `tests/surface/cli/test_setup.py`.
 from __future__ import annotations
 
 import errno
-import hashlib
 import json
 import os
-import secrets
 import stat
 from contextlib import suppress
 from dataclasses import dataclass
@@ -27,12 +25,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from muniment.errors import ConfigInvalid, printable
+from muniment.files import opened, placing, read_up_to
+from muniment.kernel.change import digest
 from muniment.ownership import create_private_directory, require_way_ours
 
 MAX_SETTINGS_BYTES: Final = 32 << 20
 """Bytes of a settings file; Claude Code's, which holds a history, may have some megabytes."""
 
-_KEPT_MODE: Final = 0o600
 _NEW_DIRECTORY: Final = 0o700
 
 
@@ -77,16 +76,12 @@ def read_settings_file(named: Path) -> SettingsFile:
         with suppress(FileNotFoundError, NotADirectoryError):
             require_way_ours(path)
         try:
-            fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            with opened(path) as fd:
+                status = os.fstat(fd)
+                _check_file(shown, status)
+                content = read_up_to(fd, MAX_SETTINGS_BYTES + 1)
         except FileNotFoundError:
             return SettingsFile(named, path, None, None)
-        try:
-            status = os.fstat(fd)
-            _check_file(shown, status)
-            with os.fdopen(fd, "rb", closefd=False) as file:
-                content = file.read(MAX_SETTINGS_BYTES + 1)
-        finally:
-            os.close(fd)
     except FileNotFoundError:
         raise ConfigInvalid(f"{shown} is a link that leads to nothing; remove or mend it") from None
     except (OSError, RuntimeError) as error:
@@ -138,24 +133,17 @@ def _write_whole(file: SettingsFile, content: bytes) -> None:
     from muniment.store.state import sync
 
     file.path.parent.mkdir(_NEW_DIRECTORY, parents=True, exist_ok=True)
-    beside = file.path.with_name(f".{file.path.name}.{secrets.token_hex(8)}")
-    fd = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _KEPT_MODE)
-    try:
-        with os.fdopen(fd, "wb") as unfinished:
-            if file.status is not None:
-                _take_after(fd, file)
-            unfinished.write(content)
-            unfinished.flush()
-            os.fsync(fd)
+
+    def name(beside: Path, path: Path) -> None:
         _check_unchanged(file)
-        if file.content is None:
-            os.link(beside, file.path)
-        else:
-            beside.replace(file.path)
+        (os.link if file.content is None else os.replace)(beside, path)
+
+    try:
+        with placing(file.path, name) as unfinished:
+            _take_after(unfinished.fileno(), file)
+            unfinished.write(content)
     except FileExistsError:
         raise ChangedMeanwhile from None
-    finally:
-        beside.unlink(missing_ok=True)
     sync(file.path.parent)
 
 
@@ -214,8 +202,7 @@ class KeptFile:
 
     @property
     def _stem(self) -> str:
-        digest = hashlib.sha256(os.fsencode(self.named)).hexdigest()[:8]
-        return f"{self.tool}-{self.named.name.lstrip('.')}-{digest}"
+        return f"{self.tool}-{self.named.name.lstrip('.')}-{digest(os.fsencode(self.named))[:8]}"
 
     def keep(self, before: bytes | None, after: bytes) -> None:
         """Keep what a file held, and tell by what it is going to hold whether it was changed since.
@@ -227,7 +214,7 @@ class KeptFile:
             "tool": self.tool,
             "path": str(self.named),
             "existed": before is not None,
-            "written": _digest(after),
+            "written": digest(after),
         }
         try:
             create_private_directory(self.directory)
@@ -249,7 +236,7 @@ class KeptFile:
         note = self._read_note()
         original = read_settings_file(self.original).content
         is_whole = original is not None or note.get("existed") is False
-        return is_whole and now is not None and note.get("written") == _digest(now), original
+        return is_whole and now is not None and note.get("written") == digest(now), original
 
     @property
     def existed(self) -> bool | None:
@@ -280,7 +267,3 @@ def kept_files(directory: Path) -> list[KeptFile]:
         except (ValueError, LookupError, TypeError, ConfigInvalid):
             continue
     return found
-
-
-def _digest(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()

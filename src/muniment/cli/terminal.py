@@ -14,7 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
-from muniment.content.gates import one_line, visible
+from muniment.content.gates import on_one_line, visible
 from muniment.errors import Cancelled, ConfigInvalid, MunimentError, printable
 
 if TYPE_CHECKING:
@@ -88,11 +88,6 @@ def say_notes(notes: Iterable[str]) -> None:
     """What a person should know besides, a line each, on standard error."""
     for note in notes:
         print(f"note: {on_one_line(note)}", file=sys.stderr)
-
-
-def on_one_line(text: str) -> str:
-    """What others wrote, so that it forges no line of ours and hides nothing in one."""
-    return visible(one_line(text))
 
 
 def _drop_output() -> None:

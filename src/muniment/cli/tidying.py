@@ -11,8 +11,8 @@ import typer
 
 from muniment.cli.command import Report, command, model_of, place_at, settings_of
 from muniment.cli.options import MemoryFlags, ModelFlags
-from muniment.cli.terminal import cancel_on_interrupt, on_one_line, progress
-from muniment.content.gates import visible
+from muniment.cli.terminal import cancel_on_interrupt, progress
+from muniment.content.gates import on_one_line, visible
 
 if TYPE_CHECKING:
     from muniment.agent.model import Model

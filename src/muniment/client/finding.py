@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from muniment.errors import ConfigInvalid, ManagedMemoryUnavailable, printable
-from muniment.portable import IS_WINDOWS, is_in_own_folder
+from muniment.files import is_ours_alone, opened, read_up_to
 
 MAX_FILE_BYTES: Final = 4096
 """Bytes of `daemon.json` and of the token's file; they have some 200."""
@@ -39,12 +39,6 @@ _KEY: Final = re.compile(r"[a-z0-9-]{1,40}-[0-9a-f]{32}", re.ASCII)
 
 _MAX_PORT: Final = 65_535
 _WORD: Final = re.compile(r"[!-~]{1,512}", re.ASCII)
-
-
-_FLAGS: Final = os.O_RDONLY | sum(
-    getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY")
-)
-"""Windows has none of these but the last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,24 +210,15 @@ def check_word(what: str, text: str) -> str:
 def _read(path: Path) -> str | None:
     """A file of this user's alone (F1); None: there is none."""
     try:
-        fd = os.open(path, _FLAGS)
+        with opened(path) as fd:
+            status = os.fstat(fd)
+            if not stat.S_ISREG(status.st_mode) or not is_ours_alone(path, status):
+                raise ManagedMemoryUnavailable(str(path), "is no file of yours alone (0600)")
+            return read_up_to(fd, MAX_FILE_BYTES).decode("latin-1")
     except FileNotFoundError:
         return None
     except OSError as error:
         raise ManagedMemoryUnavailable(str(path), f"cannot be read: {error.strerror}") from None
-    try:
-        status = os.fstat(fd)
-        if not stat.S_ISREG(status.st_mode) or not _is_of_this_user_alone(path, status):
-            raise ManagedMemoryUnavailable(str(path), "is no file of yours alone (0600)")
-        return os.read(fd, MAX_FILE_BYTES).decode("latin-1")
-    finally:
-        os.close(fd)
-
-
-def _is_of_this_user_alone(path: Path, status: os.stat_result) -> bool:
-    if IS_WINDOWS:
-        return not path.is_symlink() and is_in_own_folder(path)
-    return status.st_uid == os.geteuid() and not status.st_mode & 0o077
 
 
 def _is_host(text: str) -> bool:

@@ -20,23 +20,21 @@ Attacked in tests/units/content/test_admission.py.
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
 from typing import Any, Final, Literal
-
-import re2
 
 from muniment.content.frontmatter import spelled
 from muniment.content.gates import GATES, check_text, decode, encode, one_line, visible
 from muniment.content.markdown import ACTIVE_MARKUP, active_markup, fenced
+from muniment.content.patterns import compiled
 from muniment.content.secrets import find_secret
 from muniment.errors import ContentRejected
 from muniment.kernel.decide import Content
 from muniment.kernel.names import Trust
 from muniment.kernel.path import normalised
+from muniment.shipped import shipped_tables
 
 # -- instructions ------------------------------------------------------------------------------------
 #
@@ -45,15 +43,12 @@ from muniment.kernel.path import normalised
 # Holds, for the words of `instructions.toml`:
 #
 # - I1. Of any trust: tokens, tags and blocks that tell a model who speaks; calls of tools as models write
-#   them;
-#   the marks that this program puts around facts and memory; and attempts to have earlier instructions
-#   dropped, in English, German, French, Spanish, Italian, Portuguese, Russian, Chinese, Japanese and
-#   Korean.
+#   them; the marks that this program puts around facts and memory; and attempts to have earlier instructions
+#   dropped, in English, German, French, Spanish, Italian, Portuguese, Russian, Chinese, Japanese and Korean.
 # - I2. Of trust `agent` or `external` also: orders to whoever reads, acts behind the user's back, delayed
 #   orders, text that copies itself, claims of authority, and requests for data or files that lie elsewhere.
 # - I3. Case, accents, compatibility forms, invisible characters and lookalike letters of Greek and Cyrillic
-#   make no difference; for attempts to drop instructions, neither does anything that stands between
-#   letters.
+#   make no difference; for attempts to drop instructions, neither does anything that stands between letters.
 # - I4. A preference or convention in the imperative from `owner` or `workspace` is a fact, and passes.
 # - I5. Linear time: RE2, and one pass a view.
 #
@@ -61,8 +56,6 @@ from muniment.kernel.path import normalised
 # with its trust and shown as data; a hit only asks a person to look.
 #
 # Attacked in tests/units/content/test_instructions.py, with tests/facts/injections.json and benign.json.
-
-_MAX_PROGRAM_BYTES: Final = 64 << 20
 
 _View = Literal["raw", "letters", "words"]
 _LOW: Final = frozenset({Trust.AGENT, Trust.EXTERNAL})
@@ -104,7 +97,7 @@ def addressed_to_agent(text: str, trust: Trust) -> str | None:
                 return next(
                     rule.id
                     for rule in rules()
-                    if (rule.view, rule.low) == (view, low) and _compiled(rule.source).search(shown)
+                    if (rule.view, rule.low) == (view, low) and compiled(rule.source).search(shown)
                 )
     return None
 
@@ -121,9 +114,7 @@ _SEARCHES: Final[tuple[tuple[_View, bool], ...]] = (
 @cache
 def rules() -> tuple[_Rule, ...]:
     """The shipped rules. Cost: reads one file of the package, once a process."""
-    tables = tomllib.loads(
-        files("muniment.content").joinpath("instructions.toml").read_text(encoding="utf-8")
-    )
+    tables = shipped_tables("muniment.content", "instructions")
     parts: dict[str, str] = tables["part"]
     return tuple(
         _Rule(
@@ -149,16 +140,7 @@ def _written(pattern: str, parts: dict[str, str], view: _View) -> str:
 @cache
 def _any(view: _View, *, low: bool) -> Any:
     sources = [rule.source for rule in rules() if (rule.view, rule.low) == (view, low)]
-    return _compiled("|".join(f"(?:{source})" for source in sources))
-
-
-@cache
-def _compiled(source: str) -> Any:
-    options = re2.Options()
-    options.log_errors = False
-    options.case_sensitive = False
-    options.max_mem = _MAX_PROGRAM_BYTES
-    return re2.compile(source, options)
+    return compiled("|".join(f"(?:{source})" for source in sources))
 
 
 def _spellings(text: str) -> list[dict[_View, str]]:

@@ -23,19 +23,18 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from enum import StrEnum
-from typing import Final
+from typing import Final, TypeVar
 
 from muniment.content.frontmatter import (
     BYTE_ORDER_MARK,
     MAX_FRONT_MATTER_BYTES,
     Field,
     FrontMatter,
-    Unsupported,
     line_break,
     locate,
     opens,
@@ -47,6 +46,7 @@ from muniment.content.frontmatter import (
 )
 from muniment.content.gates import one_line
 from muniment.errors import ContentRejected, TooLarge
+from muniment.exact_json import json_or_none
 from muniment.kernel.names import RelPath
 from muniment.kernel.path import FILE_SUFFIX
 
@@ -63,6 +63,8 @@ class EntryType(StrEnum):
     REFERENCE = "reference"
     """Where something is to be found."""
 
+
+T = TypeVar("T")
 
 TYPES: Final[tuple[str, ...]] = tuple(EntryType)
 """What `type` may be."""
@@ -150,12 +152,12 @@ def parse(data: bytes | str) -> Entry:
         else:
             fields[field.key] = field
     return Entry(
-        name=_text(fields.get("name"), notes),
-        description=_text(fields.get("description"), notes),
-        type=_type(fields.get("type"), notes),
-        keywords=_keywords(fields.get("keywords"), notes),
-        expires=_expires(fields.get(EXPIRY_KEY), notes),
-        muniment=_provenance(fields.get(PROVENANCE_KEY), notes),
+        name=_read(fields.get("name"), _as_text, notes),
+        description=_read(fields.get("description"), _as_text, notes),
+        type=_read(fields.get("type"), _as_type, notes),
+        keywords=_read(fields.get("keywords"), _as_keywords, notes) or (),
+        expires=_read(fields.get(EXPIRY_KEY), _as_time, notes),
+        muniment=_read(fields.get(PROVENANCE_KEY), _as_object, notes),
         body=text[front.body :],
         notes=tuple(notes),
         text=text,
@@ -248,64 +250,48 @@ def _edited(text: str, front: FrontMatter | None, gone: Sequence[Field], lines: 
     return "".join([*kept, *(f"{line}{front.newline}" for line in lines), text[front.close :]])
 
 
-def _text(field: Field | None, notes: list[str]) -> str | None:
+def _read(field: Field | None, reader: Callable[[str, Sequence[str]], T], notes: list[str]) -> T | None:
+    """What a key says; None, with a note, where its value cannot be read."""
     if field is None:
         return None
     try:
-        value = read_scalar(field.first, field.rest)
-    except Unsupported as problem:
-        notes.append(_note(field, problem))
+        return reader(field.first, field.rest)
+    except ValueError as problem:
+        notes.append(f"line {field.line}: {field.key} {problem}")
         return None
-    return (value or "").strip() or None
 
 
-def _type(field: Field | None, notes: list[str]) -> str | None:
-    value = _text(field, notes)
-    if field is not None and value is not None and value not in TYPES:
-        notes.append(_note(field, f"is none of {', '.join(TYPES)}"))
-        return None
+def _as_text(first: str, rest: Sequence[str]) -> str | None:
+    return (read_scalar(first, rest) or "").strip() or None
+
+
+def _as_type(first: str, rest: Sequence[str]) -> str | None:
+    value = _as_text(first, rest)
+    if value is not None and value not in TYPES:
+        raise ValueError(f"is none of {', '.join(TYPES)}")
     return value
 
 
-def _keywords(field: Field | None, notes: list[str]) -> tuple[str, ...]:
-    if field is None:
-        return ()
-    try:
-        return tuple(filter(None, (item.strip() for item in read_list(field.first, field.rest))))
-    except Unsupported as problem:
-        notes.append(_note(field, problem))
-        return ()
+def _as_keywords(first: str, rest: Sequence[str]) -> tuple[str, ...]:
+    return tuple(filter(None, (item.strip() for item in read_list(first, rest))))
 
 
-def _expires(field: Field | None, notes: list[str]) -> datetime | None:
-    value = _text(field, notes)
-    if field is None or value is None:
+def _as_time(first: str, rest: Sequence[str]) -> datetime | None:
+    value = _as_text(first, rest)
+    if value is None:
         return None
     with suppress(ValueError, OverflowError):
         if _DATE.match(value):  # fromisoformat alone takes a bare number for a date, too
             found = datetime.fromisoformat(value)
             return found.replace(tzinfo=found.tzinfo or UTC).astimezone(UTC)
-    notes.append(_note(field, "is no date such as 2026-12-31"))
-    return None
+    raise ValueError("is no date such as 2026-12-31")
 
 
-def _provenance(field: Field | None, notes: list[str]) -> Mapping[str, object] | None:
-    if field is None:
-        return None
-    value: object = None
-    if not field.rest:
-        try:
-            value = json.loads(field.first)
-        except (ValueError, RecursionError):  # nested beyond what the parser takes is no provenance either
-            value = None
+def _as_object(first: str, rest: Sequence[str]) -> Mapping[str, object]:
+    value = None if rest else json_or_none(first)
     if not isinstance(value, dict):
-        notes.append(_note(field, "is not an object of JSON on one line"))
-        return None
+        raise ValueError("is not an object of JSON on one line")  # noqa: TRY004  as of any other value
     return value
-
-
-def _note(field: Field, problem: object) -> str:
-    return f"line {field.line}: {field.key} {problem}"
 
 
 def _shown(key: str) -> str:

@@ -17,17 +17,15 @@ What does not hold: that everything that ends is found.
 from __future__ import annotations
 
 import re
-import tomllib
 from calendar import monthrange
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date, timedelta
 from functools import cache
-from importlib.resources import files
 from typing import Final
 
-from muniment.content.words import folded
-from muniment.kernel.path import normalised
+from muniment.kernel.path import fold, normalised
+from muniment.shipped import shipped_tables
 
 MAX_DAYS: Final = 36_500
 """Days from today within which something may end: a hundred years."""
@@ -81,7 +79,7 @@ def expiry_in(fact: str, today: date) -> date | None:
     if len(fact) > MAX_CHARS:
         return None
     ends: list[date] = []
-    for sentence in _tables().sentence.split(_plain(fact)):
+    for sentence in _sentence_end().split(_plain(fact)):
         if _WORD.search(sentence) is None:
             continue
         end = _end_of(sentence, today)
@@ -99,7 +97,7 @@ def _plain(text: str) -> str:
     """`text` folded, without the accents of Latin, Greek and Cyrillic, and with one kind of apostrophe."""
     bare = "".join(
         char
-        for char in normalised("NFKD", folded(text))
+        for char in normalised("NFKD", fold(text))
         if not ("\u0300" <= char <= "\u036f" or "\u064b" <= char <= "\u0652")
     )
     return normalised("NFKC", bare).replace("\u2019", "'")
@@ -128,16 +126,10 @@ class _Language:
     day_first: bool
 
 
-@dataclass(frozen=True, slots=True)
-class _Tables:
-    languages: tuple[_Language, ...]
-    sentence: re.Pattern[str]
-
-
 def _end_of(sentence: str, today: date) -> date | None:
     """The end that a sentence tells, if there is exactly one that is certain."""
     found: dict[tuple[int, int], date | None] = {}
-    for language in _tables().languages:
+    for language in _languages():
         dates = list(language.ends.finditer(sentence))
         if not dates:
             continue
@@ -214,16 +206,24 @@ def _next_date(month: int, day: int, today: date) -> date:
 
 
 @cache
-def _tables() -> _Tables:
-    """The shipped tables. Cost: some 20 ms, once a process."""
-    tables = tomllib.loads(files("muniment.content").joinpath("expiry.toml").read_text("utf-8"))
-    months = [word for table in tables.values() for word in _words(table, "months")]
-    # The period of `4. April` ends no sentence.
-    sentence = (
+def _tables() -> dict[str, dict[str, str]]:
+    return shipped_tables("muniment.content", "expiry")
+
+
+@cache
+def _languages() -> tuple[_Language, ...]:
+    """Those of the shipped tables. Cost: some 20 ms, once a process."""
+    return tuple(map(_language, _tables().values()))
+
+
+@cache
+def _sentence_end() -> re.Pattern[str]:
+    """What ends a sentence; the period of `4. April` does not."""
+    months = [word for table in _tables().values() for word in _words(table, "months")]
+    return re.compile(
         rf"(?<![0-9]){_ENDS_SENTENCE}|(?<=[0-9]){_ENDS_SENTENCE}(?!\s+{_any(months)})"
         "|[\u3002\uff01\uff1f\uff1b\u0964\u061f]|[\r\n]+"
     )
-    return _Tables(tuple(map(_language, tables.values())), re.compile(sentence))
 
 
 def _language(table: Mapping[str, str]) -> _Language:

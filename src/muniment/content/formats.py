@@ -21,7 +21,6 @@ documents no format: that of `chatgpt` is read from exports of 2025 and 2026.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -31,8 +30,9 @@ from types import MappingProxyType
 from typing import Any, Final, Protocol
 
 from muniment.content.entry import TYPES, Entry, parse
-from muniment.content.frontmatter import Field, Unsupported, read_list, read_scalar
+from muniment.content.frontmatter import Field, read_list, read_scalar
 from muniment.content.gates import one_line
+from muniment.exact_json import json_or_none
 from muniment.kernel.names import INDEX_NAME, Trust
 from muniment.kernel.path import FILE_SUFFIX
 
@@ -118,6 +118,18 @@ class Document(Protocol):
 Parser = Callable[[Iterable[Document]], Iterator[SourceItem]]
 
 
+def _each(parse_text: Callable[[str, str], Iterator[SourceItem]], limit: int, suffix: str = "") -> Parser:
+    """Takes documents one by one, by name and text, but for readable ones of another suffix."""
+
+    def parser(documents: Iterable[Document]) -> Iterator[SourceItem]:
+        for document in documents:
+            if document.problem or document.name.endswith(suffix):
+                text = _read(document, limit)
+                yield from [text] if isinstance(text, SourceItem) else parse_text(document.name, text)
+
+    return parser
+
+
 def _read(document: Document, limit: int) -> str | SourceItem:
     """The text of a document, without a byte order mark; or the item that says why there is none."""
     if document.problem:
@@ -140,54 +152,39 @@ _DAY: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _Fields = Mapping[str, Field]
 
 
-def markdown(documents: Iterable[Document]) -> Iterator[SourceItem]:
+def _markdown(name: str, text: str) -> Iterator[SourceItem]:
     """Files as they are: `name`, `description`, `type`, `keywords` and `expires` of their front matter stay.
 
     `MEMORY.md` is passed over where it is an index: nothing but headings and lines that begin with a link.
     """
-    for name, text in _texts(documents):
-        if isinstance(text, SourceItem):
-            yield text
-            continue
-        entry, fields = _entry(text)
-        is_index = name.rpartition("/")[2] == INDEX_NAME
-        if is_index and all(map(_INDEX_LINE.fullmatch, entry.body.splitlines())):
-            continue
-        yield SourceItem(
-            name,
-            entry.body,
-            title=entry.name or "",
-            description=entry.description or "",
-            type=entry.type or _metadata_type(fields),
-            keywords=entry.keywords,
-            expires="" if entry.expires is None else str(entry.expires.date()),
-            path="" if is_index else name,
-            when=_day(_scalar(fields, "modified")),
-        )
+    entry, fields = _entry(text)
+    is_index = name.rpartition("/")[2] == INDEX_NAME
+    if is_index and all(map(_INDEX_LINE.fullmatch, entry.body.splitlines())):
+        return
+    yield SourceItem(
+        name,
+        entry.body,
+        title=entry.name or "",
+        description=entry.description or "",
+        type=entry.type or _metadata_type(fields),
+        keywords=entry.keywords,
+        expires="" if entry.expires is None else str(entry.expires.date()),
+        path="" if is_index else name,
+        when=_day(_scalar(fields, "modified")),
+    )
 
 
-def basic_memory(documents: Iterable[Document]) -> Iterator[SourceItem]:
+def _basic_memory(name: str, text: str) -> Iterator[SourceItem]:
     """Notes whole, with their observations and relations as the lists that they are; tags are keywords."""
-    for name, text in _texts(documents):
-        if isinstance(text, SourceItem):
-            yield text
-            continue
-        entry, fields = _entry(text.replace("\0", ""))
-        yield SourceItem(
-            name,
-            entry.body,
-            title=_scalar(fields, "title") or name.rpartition("/")[2].removesuffix(FILE_SUFFIX),
-            keywords=_tags(fields.get("tags")),
-            path=name,
-            when=_day(_scalar(fields, "modified") or _scalar(fields, "created")),
-        )
-
-
-def _texts(documents: Iterable[Document]) -> Iterator[tuple[str, str | SourceItem]]:
-    """The markdown files, each with its text; also what cannot be read and might be one."""
-    for document in documents:
-        if document.problem or document.name.endswith(FILE_SUFFIX):
-            yield document.name, _read(document, MAX_TEXT_BYTES)
+    entry, fields = _entry(text.replace("\0", ""))
+    yield SourceItem(
+        name,
+        entry.body,
+        title=_scalar(fields, "title") or name.rpartition("/")[2].removesuffix(FILE_SUFFIX),
+        keywords=_tags(fields.get("tags")),
+        path=name,
+        when=_day(_scalar(fields, "modified") or _scalar(fields, "created")),
+    )
 
 
 def _entry(text: str) -> tuple[Entry, _Fields]:
@@ -200,7 +197,7 @@ def _entry(text: str) -> tuple[Entry, _Fields]:
 
 
 def _scalar(fields: _Fields, key: str) -> str:
-    with suppress(Unsupported):
+    with suppress(ValueError):
         if key in fields:
             return (read_scalar(fields[key].first, fields[key].rest) or "").strip()
     return ""
@@ -216,9 +213,9 @@ def _metadata_type(fields: _Fields) -> str | None:
 def _tags(field: Field | None) -> tuple[str, ...]:
     if field is None:
         return ()
-    with suppress(Unsupported):
+    with suppress(ValueError):
         return _words(read_list(field.first, field.rest))
-    with suppress(Unsupported):
+    with suppress(ValueError):
         return _words((read_scalar(field.first, field.rest) or "").split(","))
     return ()
 
@@ -244,17 +241,8 @@ _ROWS: Final = ("results", "memories", "data")
 _TEXTS: Final = ("memory", "content", "text")
 
 
-def mcp_memory(documents: Iterable[Document]) -> Iterator[SourceItem]:
+def _mcp_memory(name: str, text: str) -> Iterator[SourceItem]:
     """Entities, one a line, or the answer of `read_graph`; a relation is told with the entity it is from."""
-    for document in documents:
-        text = _read(document, MAX_JSON_BYTES)
-        if isinstance(text, SourceItem):
-            yield text
-            continue
-        yield from _entities(document.name, text)
-
-
-def _entities(name: str, text: str) -> Iterator[SourceItem]:
     kinds: dict[str, str] = {}
     said: dict[str, list[str]] = {}
     for where, row in _graph(name, text):
@@ -280,13 +268,13 @@ def _entities(name: str, text: str) -> Iterator[SourceItem]:
 
 
 def _graph(name: str, text: str) -> Iterator[tuple[str, dict[str, Any] | SourceItem]]:
-    whole = _loaded(text) if '"entities"' in text[:1_000] else None
+    whole = json_or_none(text) if '"entities"' in text[:1_000] else None
     if isinstance(whole, dict):
         rows = [*_list(whole.get("entities")), *_list(whole.get("relations"))]
         numbered: Iterable[tuple[int, object]] = enumerate(rows, 1)
     else:
         lines = enumerate(text.split("\n"), 1)
-        numbered = ((number, _loaded(line)) for number, line in lines if line.strip())
+        numbered = ((number, json_or_none(line)) for number, line in lines if line.strip())
     for number, row in numbered:
         where = f"{name}:{number}"
         if not isinstance(row, dict):
@@ -300,7 +288,7 @@ def mem0(documents: Iterable[Document]) -> Iterator[SourceItem]:
     rows: dict[str, tuple[str, SourceItem]] = {}
     for document in documents:
         text = _read(document, MAX_JSON_BYTES)
-        found = text if isinstance(text, SourceItem) else _rows_of(_loaded(text))
+        found = text if isinstance(text, SourceItem) else _rows_of(json_or_none(text))
         if isinstance(found, SourceItem) or found is None:
             yield found or SourceItem(document.name, problem=_OTHER)
             continue
@@ -334,15 +322,6 @@ def _row(name: str, row: object) -> tuple[SourceItem, str]:
     return item, changed if isinstance(changed, str) else ""
 
 
-def _loaded(text: str | bytes) -> object:
-    """What a JSON text says; None where it is none, or too deep to read."""
-    try:
-        found: object = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    return found
-
-
 def _list(value: object) -> list[object]:
     return value if isinstance(value, list) else []
 
@@ -363,13 +342,10 @@ def chatgpt(documents: Iterable[Document]) -> Iterator[SourceItem]:
     export tells what was deleted there since. A `.txt` or `.md` file is such a list, copied from settings.
     """
     for document in documents:
-        if document.problem:
-            yield SourceItem(document.name, problem=document.problem)
-        elif _CONVERSATIONS.fullmatch(document.name):
+        if not document.problem and _CONVERSATIONS.fullmatch(document.name):
             yield from _saved(document)
-        elif document.name.endswith((".txt", FILE_SUFFIX)):
-            text = _read(document, MAX_TEXT_BYTES)
-            yield from [text] if isinstance(text, SourceItem) else _listed(document.name, text)
+        elif document.problem or document.name.endswith((".txt", FILE_SUFFIX)):
+            yield from _each(_listed, MAX_TEXT_BYTES)([document])
         elif document.name.rpartition("/")[2] == "memory.json":
             yield from mem0([document])
 
@@ -379,7 +355,7 @@ def _saved(document: Document) -> Iterator[SourceItem]:
     try:
         for number, raw in enumerate(elements(document.blocks()), 1):
             if any(mark in raw for mark in _SAVES):
-                yield from _of_conversation(f"{document.name}:{number}", _loaded(raw))
+                yield from _of_conversation(f"{document.name}:{number}", json_or_none(raw))
     except ValueError as problem:
         yield SourceItem(f"{document.name}:{number + 1}", problem=str(problem))
 
@@ -460,7 +436,7 @@ def exported(documents: Iterable[Document]) -> Iterator[SourceItem]:
     trusts: Mapping[str, object] | None = None
     for document in documents:
         if document.problem or document.name.endswith(".jsonl"):
-            yield from _lines_of_export(document)
+            yield from _each(_lines_of_export, MAX_JSON_BYTES)([document])
             continue
         try:
             data = document.data(MAX_JSON_BYTES if trusts is None else MAX_TEXT_BYTES)
@@ -470,26 +446,22 @@ def exported(documents: Iterable[Document]) -> Iterator[SourceItem]:
         if trusts is not None:
             yield _exported(document.name, document.name, data, trusts.get(document.name))
             continue
-        told = _loaded(data) if document.name == EXPORT_NAME else None
+        told = json_or_none(data) if document.name == EXPORT_NAME else None
         if not isinstance(told, dict) or told.get("format") != EXPORT_FORMAT:
             yield SourceItem(document.name, problem="it is no export of this version")
             return
         trusts = entries if isinstance(entries := told.get("entries"), dict) else {}
 
 
-def _lines_of_export(document: Document) -> Iterator[SourceItem]:
-    text = _read(document, MAX_JSON_BYTES)
-    if isinstance(text, SourceItem):
-        yield text
-        return
+def _lines_of_export(name: str, text: str) -> Iterator[SourceItem]:
     head, *lines = text.split("\n")
-    told = _loaded(head)
+    told = json_or_none(head)
     if not isinstance(told, dict) or told.get("format") != EXPORT_FORMAT:
-        yield SourceItem(document.name, problem="it is no export of this version")
+        yield SourceItem(name, problem="it is no export of this version")
         return
     for number, line in enumerate(lines, 2):
-        row = _loaded(line) if line else {}
-        where = f"{document.name}:{number}"
+        row = json_or_none(line) if line else {}
+        where = f"{name}:{number}"
         if not isinstance(row, dict):
             yield SourceItem(where, problem=_NO_JSON)
         elif isinstance(path := row.get("path"), str) and isinstance(said := row.get("text"), str):
@@ -507,12 +479,12 @@ def _exported(name: str, path: str, data: bytes, claimed: object) -> SourceItem:
 
 FORMATS: Final[Mapping[str, Parser]] = MappingProxyType(
     {
-        "markdown": markdown,
-        "claude-code": markdown,
-        "mcp-memory": mcp_memory,
+        "markdown": _each(_markdown, MAX_TEXT_BYTES, FILE_SUFFIX),
+        "claude-code": _each(_markdown, MAX_TEXT_BYTES, FILE_SUFFIX),
+        "mcp-memory": _each(_mcp_memory, MAX_JSON_BYTES),
         "mem0": mem0,
         "chatgpt": chatgpt,
-        "basic-memory": basic_memory,
+        "basic-memory": _each(_basic_memory, MAX_TEXT_BYTES, FILE_SUFFIX),
         "muniment": exported,
     }
 )

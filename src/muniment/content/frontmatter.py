@@ -29,12 +29,13 @@ from typing import Final
 # Holds, for every text:
 #
 # - S1. A value that is returned is the one that YAML 1.2 gives to the same text; whatever is outside the
-#   subset raises `Unsupported`. The subset: plain, single- and double-quoted scalars, also over several
-#   indented lines; literal and folded block scalars; flow and block lists of the former.
+#   subset raises `ValueError`, which says what it is and never what it holds. The subset: plain, single-
+#   and double-quoted scalars, also over several indented lines; literal and folded block scalars; flow and
+#   block lists of the former.
 # - S2. `written(text)` reads back as `text`, here and in YAML 1.1 and 1.2, as a string and on one line.
 # - S3. Linear time: every pattern below consumes what it looked at.
 #
-# Not covered on purpose, and `Unsupported`: anchors, aliases, tags, maps, nested lists, complex keys.
+# Not covered on purpose: anchors, aliases, tags, maps, nested lists, complex keys.
 # Trailing line breaks of block scalars are dropped, since no key of an entry means anything by them.
 #
 # Attacked in tests/units/content/test_front_matter.py, with PyYAML as the oracle.
@@ -80,10 +81,6 @@ _ESCAPES: Final = {
 }
 
 
-class Unsupported(ValueError):
-    """A value outside the subset. The message says what it is, never what it holds."""
-
-
 def read_scalar(first: str, rest: Sequence[str] = ()) -> str | None:
     """The text of a scalar, or None where YAML has null.
 
@@ -92,7 +89,7 @@ def read_scalar(first: str, rest: Sequence[str] = ()) -> str | None:
         rest: the lines below that belong to the key, without their line breaks.
 
     Raises:
-        Unsupported: the value is not a scalar of the subset.
+        ValueError: the value is not a scalar of the subset.
     """
     first = first.lstrip(" \t")
     if first.startswith(("|", ">")):
@@ -103,7 +100,7 @@ def read_scalar(first: str, rest: Sequence[str] = ()) -> str | None:
     while lines and _is_blank_or_comment(lines[0]):
         lines.pop(0)
     if any(line and not line.startswith((" ", "\t")) for line in lines[1:]):
-        raise Unsupported("is more than one value")
+        raise ValueError("is more than one value")
     if not lines:
         return None
     lines[0] = lines[0].lstrip(" \t")
@@ -112,7 +109,7 @@ def read_scalar(first: str, rest: Sequence[str] = ()) -> str | None:
         value, end = read_quoted(text)
         line_end, *below = text[end:].split("\n")
         if not _is_comment_tail(line_end) or not all(_is_blank_or_comment(line) for line in below):
-            raise Unsupported("goes on after its closing quote")
+            raise ValueError("goes on after its closing quote")
         return value
     value = _read_plain(lines)
     return None if value in _NULLS else value
@@ -122,14 +119,14 @@ def read_list(first: str, rest: Sequence[str]) -> tuple[str, ...]:
     """The texts of a flow list `[a, "b"]`, or of a block list of plain or quoted scalars.
 
     Raises:
-        Unsupported: the value is not such a list.
+        ValueError: the value is not such a list.
     """
     first = first.strip(" \t")
     _require_printable([first, *rest])
     if first.startswith("["):
         return _read_flow_list("\n".join([first, *rest]))
     if not _is_blank_or_comment(first):
-        raise Unsupported("is not a list")
+        raise ValueError("is not a list")
     values = (read_scalar(item[0], item[1:]) for item in _block_items(rest))
     return tuple(value for value in values if value)
 
@@ -138,7 +135,7 @@ def read_quoted(text: str) -> tuple[str, int]:
     """The value of the quoted scalar at the start of `text`, and where it ends.
 
     Raises:
-        Unsupported: it is not closed, or an escape in it is no character.
+        ValueError: it is not closed, or an escape in it is no character.
     """
     quote = text[0]
     pattern = _SINGLE if quote == "'" else _DOUBLE
@@ -148,12 +145,12 @@ def read_quoted(text: str) -> tuple[str, int]:
         parts.append(_unquoted(match))
         position = match.end()
     if text[position : position + 1] != quote:
-        raise Unsupported("has a quote that is not closed")
+        raise ValueError("has a quote that is not closed")
     try:
         # JSON writes characters above U+FFFF as two escapes; half of such a pair is no character.
         value = "".join(parts).encode("utf-16", "surrogatepass").decode("utf-16")
     except UnicodeDecodeError:
-        raise Unsupported("holds half a character") from None
+        raise ValueError("holds half a character") from None
     return value, position + 1
 
 
@@ -186,7 +183,7 @@ def without_breaks(json_text: str) -> str:
 
 def _require_printable(lines: Sequence[str]) -> None:
     if any(_UNPRINTABLE.search(line) for line in lines):
-        raise Unsupported("holds a character that YAML does not allow")
+        raise ValueError("holds a character that YAML does not allow")
 
 
 def _is_blank_or_comment(line: str) -> bool:
@@ -206,11 +203,11 @@ def _read_plain(lines: Sequence[str]) -> str:
     for line in lines:
         text = line.strip(" \t")
         if ended and not _is_blank_or_comment(text):
-            raise Unsupported("goes on after a comment")
+            raise ValueError("goes on after a comment")
         if found := _COMMENT.search(f" {text}"):
             text, ended = text[: found.start()].rstrip(" \t"), True
         if ": " in text or ":\t" in text or text.endswith(":"):
-            raise Unsupported("is a map")
+            raise ValueError("is a map")
         texts.append(text)
     return _folded(texts)
 
@@ -230,23 +227,23 @@ def _folded(lines: Sequence[str]) -> str:
 
 def _require_plain_start(text: str) -> None:
     if text[0] in _INDICATORS or (text[0] in "-?:" and text[1:2] in ("", " ", "\t")):
-        raise Unsupported("is neither text nor a list of texts")
+        raise ValueError("is neither text nor a list of texts")
 
 
 def _read_block(header: str, rest: Sequence[str]) -> str:
     match = _BLOCK_HEADER.fullmatch(header)
     if match is None:
-        raise Unsupported("has a block header that is not understood")
+        raise ValueError("has a block header that is not understood")
     digit = match[2] or match[3]
     content = next((line for line in rest if line.strip(" ")), "")
     indent = int(digit) if digit else len(content) - len(content.lstrip(" "))
     if content and not indent:
-        raise Unsupported("has a line that is not indented")
+        raise ValueError("has a line that is not indented")
     lead = rest[: rest.index(content)] if content else ()
     if any(len(line) > indent for line in lead):
-        raise Unsupported("begins with blank lines that are indented deeper than its text")
+        raise ValueError("begins with blank lines that are indented deeper than its text")
     if any(line[:indent].strip(" ") for line in rest):
-        raise Unsupported("has a line that is not indented enough")
+        raise ValueError("has a line that is not indented enough")
     return _joined([line[indent:] for line in rest], folded=match[1] == ">")
 
 
@@ -280,13 +277,13 @@ def _block_items(lines: Sequence[str]) -> list[list[str]]:
                 items[-1].append("")
         elif (text == "-" or text.startswith("- ")) and (not items or indent == depth):
             if text[1:].lstrip(" ").startswith(("|", ">")):
-                raise Unsupported("is not a plain list")
+                raise ValueError("is not a plain list")
             items.append([text[1:]])
             depth = indent
         elif items and indent > depth:
             items[-1].append(line)
         else:
-            raise Unsupported("is not a plain list")
+            raise ValueError("is not a plain list")
     return items
 
 
@@ -302,10 +299,10 @@ def _read_flow_list(text: str) -> tuple[str, ...]:
         if text[position : position + 1] == ",":
             position += 1
         elif text[position : position + 1] != "]":
-            raise Unsupported("is not a plain list")
+            raise ValueError("is not a plain list")
     line_end, *below = text[position + 1 :].split("\n")
     if not _is_comment_tail(line_end) or not all(_is_blank_or_comment(line) for line in below):
-        raise Unsupported("goes on after its closing bracket")
+        raise ValueError("goes on after its closing bracket")
     return tuple(item for item in items if item)
 
 
@@ -318,11 +315,11 @@ def _read_flow_item(text: str, position: int) -> tuple[str, int]:
         end += 1
     raw = text[position:end].strip(" \t\n")
     if not raw or raw.startswith("?"):  # YAML 1.1 takes any `?` here for the start of a map
-        raise Unsupported("is not a plain list")
+        raise ValueError("is not a plain list")
     _require_plain_start(raw)
     item = _folded([line.strip(" \t") for line in raw.split("\n")])
     if ": " in item or ":\n" in item or ":\t" in item or item.endswith(":") or re.search(r"\s#", item):
-        raise Unsupported("is not a plain list")
+        raise ValueError("is not a plain list")
     return item, end
 
 
@@ -342,12 +339,12 @@ def _unquoted(match: re.Match[str]) -> str:
         return "\n" * (text.count("\n") - 1)
     if kind == "escape":
         if text not in _ESCAPES:
-            raise Unsupported("holds an unknown escape")
+            raise ValueError("holds an unknown escape")
         return _ESCAPES[text]
     if kind in ("x", "u", "U"):
         code = int(text, 16)
         if code > 0x10FFFF:  # noqa: PLR2004 -- the last code point of Unicode
-            raise Unsupported("holds an escape that is no character")
+            raise ValueError("holds an escape that is no character")
         return chr(code)
     return text
 
@@ -506,7 +503,7 @@ def _split_key(line: str) -> tuple[str | None, str]:
     if line.startswith(("'", '"')):
         try:
             key, end = read_quoted(line)
-        except Unsupported:
+        except ValueError:
             return None, line
         tail = line[end:].lstrip(" \t")
         return (key, tail[1:]) if _COLON.match(tail) else (None, line)

@@ -152,6 +152,11 @@ def one_line(text: str) -> str:
     return " ".join(re.sub("[\ud800-\udfff]", "", _INVISIBLE.sub("", flat)).split())
 
 
+def on_one_line(text: str) -> str:
+    """What others wrote, so that it forges no line of ours and hides nothing in one."""
+    return visible(one_line(text))
+
+
 def _line_at(text: str, offset: int) -> int:
     return len(re.findall("\r\n|\n|\r", text[:offset])) + 1
 

@@ -9,11 +9,11 @@ What does not hold: that an item is found which leans on another without such a 
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Sequence
 from functools import cache
-from importlib.resources import files
 from typing import Final
+
+from muniment.shipped import shipped_tables
 
 _WORD: Final = re.compile(r"\w+(?:['\u2019-]\w+)*")
 _UNSPACED: Final = "zh_ja"
@@ -39,7 +39,7 @@ def _leans(item: str, *, is_first: bool) -> bool:
 
 @cache
 def _tables() -> dict[str, dict[str, str]]:
-    return tomllib.loads(files("muniment.content").joinpath("leaning.toml").read_text("utf-8"))
+    return shipped_tables("muniment.content", "leaning")
 
 
 @cache

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import html
+import os
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 from urllib.parse import unquote
 
-import re2
-
 from muniment.content.frontmatter import locate, opens
+from muniment.content.patterns import compiled
 from muniment.kernel.names import MAX_PATH_BYTES, RelPath
 
 # -- blocks ------------------------------------------------------------------------------------------
@@ -339,12 +338,10 @@ def _html_block(rest: str, *, in_text: bool) -> int | None:
 #   continuation lines included. What looks like an item in code, in HTML or behind other text is none.
 #   A passage has the blank lines behind it as well; the last one those before it.
 # - B3. `without` gives the text less one run of characters, nothing else: line breaks, tabs and a missing
-#   last
-#   one stay. Where the lines above and below would otherwise run together, the last line break of what goes
-#   stays too, as an empty line.
+#   last one stay. Where the lines above and below would otherwise run together, the last line break of what
+#   goes stays too, as an empty line.
 # - B4. What is left reads as it did: every other line belongs to the same items and is the same kind of
-#   block.
-#   Where that cannot be had, `without` refuses.
+#   block. Where that cannot be had, `without` gives nothing.
 #
 # What does not hold: items in block quotes, and items that begin on the line of another one, are not
 # offered; the quote or the outer item is one piece. Link reference definitions are read as paragraphs.
@@ -399,10 +396,6 @@ class Outline:
         return not self.items and not self.passages
 
 
-class NotSeparable(ValueError):
-    """Without the part the rest would read differently."""
-
-
 def outline(body: str) -> Outline:
     """The items of `body` and what stands beside them (B1, B2)."""
     lines = read_lines(body)
@@ -444,11 +437,11 @@ def _passage(body: str, lines: Sequence[Line], first: int, last: int) -> Item:
     return Item(lines[first].start, lines[last].end, own, (), is_item=False)
 
 
-def without(body: str, item: Item) -> str:
+def without(body: str, item: Item) -> str | None:
     """`body` without one of the items or passages of its outline (B3, B4).
 
-    Raises:
-        NotSeparable: another line would belong to other items or be another kind of block.
+    Returns:
+        None: another line would belong to other items or be another kind of block.
     """
     removed = body[item.start : item.end]
     line_break = len(removed) - len(removed.rstrip("\r\n"))
@@ -457,7 +450,7 @@ def without(body: str, item: Item) -> str:
         shorter = body[: item.start] + body[item.end - kept :]
         if _reads_alike(before, read_lines(shorter), item):
             return shorter
-    raise NotSeparable("without this part the rest of the file would read differently")
+    return None
 
 
 def _offered(path: tuple[int, ...]) -> Iterator[int]:
@@ -471,12 +464,9 @@ def _offered(path: tuple[int, ...]) -> Iterator[int]:
 @dataclass(slots=True)
 class _Builder:
     start: int
-    end: int
-    own: list[str]
-    items: list[_Builder]
-
-    def __init__(self, start: int) -> None:
-        self.start, self.end, self.own, self.items = start, start, [], []
+    end: int = 0
+    own: list[str] = field(default_factory=list)
+    items: list[_Builder] = field(default_factory=list)
 
     def built(self) -> Item:
         return Item(self.start, self.end, "".join(self.own), tuple(item.built() for item in self.items))
@@ -548,17 +538,13 @@ def _joined(folder: str, target: str) -> RelPath | None:
 # - A1. Refused are: elements that run or replace the page (`script`, `iframe`, `style`, …) in any form;
 #   elements that load (`object`, `link`, `meta`, `form`, `video`, …) with an attribute; event handlers;
 #   attributes and styles that fetch; images, also by reference, whose address is not a path; links,
-#   definitions
-#   and autolinks with a scheme that runs or embeds (`javascript:`, `vbscript:`, `data:`, `file:`), entities
-#   decoded; fences in a language that note readers run.
+#   definitions and autolinks with a scheme that runs or embeds (`javascript:`, `vbscript:`, `data:`,
+#   `file:`), entities decoded; fences in a language that note readers run.
 # - A2. What shows as code is inert: closed fences that begin in column 0, and code spans on one line.
-#   Wherever
-#   readers of markdown may disagree about what is code, it counts as text: fences that are not closed,
-#   indented, or in a list or quote; fences with a line that looks like another fence; fences that note
-#   readers
-#   draw; spans behind a tag, an unmatched tick or a backslash, and across table cells; and everything in a
-#   file
-#   in which a line outside fences begins with a tag.
+#   Wherever readers of markdown may disagree about what is code, it counts as text: fences that are not
+#   closed, indented, or in a list or quote; fences with a line that looks like another fence; fences that
+#   note readers draw; spans behind a tag, an unmatched tick or a backslash, and across table cells; and
+#   everything in a file in which a line outside fences begins with a tag.
 # - A3. Ordinary links, local images, bare tags such as `<T>`, `<name>` and `<b>`, and comparisons pass.
 # - A4. Linear time: RE2 for everything that looks ahead.
 #
@@ -601,7 +587,7 @@ _RUN_BY_READERS: Final = ("dataviewjs", "js-engine", "templater")
 _DRAWN_BY_READERS: Final = ("mermaid", "dot", "graphviz", "plantuml", "svg")
 """Languages of fences that note readers run, or draw as pictures with links."""
 
-_PATTERNS: Final = (
+_FORMS: Final = (
     rf"<(?:{_REPLACING})(?:[\s/>]|$)",
     rf"<(?:[a-z]+:)?(?:{_LOADING})[\s/][^>]*=",
     *(rf"{tag}on[a-z]+\s*=" for tag in (_TAG, _QUOTED_TAG, _BLOCK)),
@@ -617,6 +603,7 @@ _PATTERNS: Final = (
     r"<!(?:entity|attlist)\s|<\?xml-stylesheet\s|<!doctype[^>]*\[",
     rf"(?m:^)[ \t>*+0-9.)-]*(?:`{{3,}}|~{{3,}})[ \t]*(?:{'|'.join(_RUN_BY_READERS)})\b",
 )
+_ANY_FORM: Final = "|".join(f"(?:{form})" for form in _FORMS)
 _REFERENCE: Final = rf"(?m:^)[ \t>*+0-9.)-]*\[(?:[^\[\]\\]|\\.)+\]:{_SPACE}<?{_ELSEWHERE}"
 _BY_REFERENCE: Final = rf"!\[{_ALT}\](?:[^(]|$)"
 
@@ -669,21 +656,14 @@ def without_code(text: str) -> str:
 
 def _search(text: str) -> int | None:
     view = html.unescape(text) if _ENTITY.search(text) else text
-    any_form, reference, by_reference = _compiled()
-    found = any_form.search(view)
-    if found is None and "![" in view and by_reference.search(view) is not None:
-        found = reference.search(view)
+    found = _pattern(_ANY_FORM).search(view)
+    if found is None and "![" in view and _pattern(_BY_REFERENCE).search(view) is not None:
+        found = _pattern(_REFERENCE).search(view)
     return None if found is None else len(_BREAK.findall(view, 0, found.start())) + 1
 
 
-@cache
-def _compiled() -> tuple[Any, Any, Any]:
-    options = re2.Options()
-    options.log_errors = False
-    options.case_sensitive = False
-    options.max_mem = _MAX_PROGRAM_BYTES
-    any_form = "|".join(f"(?:{pattern})" for pattern in _PATTERNS)
-    return tuple(re2.compile(pattern, options) for pattern in (any_form, _REFERENCE, _BY_REFERENCE))
+def _pattern(source: str) -> Any:
+    return compiled(source, most_bytes=_MAX_PROGRAM_BYTES)
 
 
 def _is_doubtful(text: str) -> bool:
@@ -744,7 +724,14 @@ def _without_spans(line: str, *, doubt: bool) -> tuple[str, bool]:
 
 # -- quoting -----------------------------------------------------------------------------------------
 #
-# How text from elsewhere is handed to a model: between marks that nothing in it can imitate. Pure.
+# How text from elsewhere is handed to a model: between marks that nothing in it can imitate.
+
+_TOKEN_BYTES: Final = 8
+
+
+def fence_token() -> str:
+    """Random text for the marks of `fenced`, unknown to whoever wrote what stands between them."""
+    return os.urandom(_TOKEN_BYTES).hex()
 
 
 def fenced(text: str, kind: str, token: str) -> str:

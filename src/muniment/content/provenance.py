@@ -25,12 +25,14 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import cache
 from itertools import chain
-from typing import Final
+from typing import Final, NamedTuple
 
 from muniment.content.leaning import lean_on_one_another
 from muniment.content.words import STOP_WORDS, features, is_running
 from muniment.kernel.path import normalised
+from muniment.shipped import shipped_tables
 
 # -- holding -----------------------------------------------------------------------------------------
 #
@@ -224,36 +226,24 @@ def _joined(words: Sequence[_Word]) -> str:
 MAX_LABEL_CHARS: Final = 300
 """Characters of a label; a longer one is a text."""
 
-_DENIALS: Final = """
-no not never none nobody nothing nowhere neither nor cannot without unless except only but however instead
-although until if when false wrong untrue hardly rarely stop avoid than against
-nicht nie niemals kein keine keinen keinem keiner keines nichts niemand ohne außer nur aber sondern statt
-bis wenn falls falsch weder noch
-ne pas jamais rien aucun aucune sans sauf mais plutôt seulement si quand faux ni
-nunca jamás nada nadie ningún ninguna ninguno sin salvo excepto pero sino solo sólo cuando tampoco
-non mai niente nessuno nessuna senza tranne ma però solo se quando né
-não nunca nada ninguém nenhum nenhuma sem exceto mas só se quando nem
-niet nooit geen niets niemand zonder behalve maar alleen tenzij fout
-не нет ни никогда ничего никто без кроме но только если
-"""
-_VERBS: Final = "do does did ca wo is are was were should could would must have has had need ai"
-_TURNING: Final = frozenset(f"{_DENIALS}".split()) | {f"{verb}nt" for verb in f"{_VERBS}".split()}
-"""Words that deny, limit or turn what stands beside them, in some large languages."""
 
-_RUNNING_DENIALS: Final = "不 没 沒 未 无 無 非 勿 莫 别 別 否 但 ない なかっ ません なし だけ 않 없 아니 못"
-_TURNING_RUNNING: Final = tuple(f"{_RUNNING_DENIALS}".split())
-"""Likewise in scripts where words are not told apart; each is looked for anywhere."""
+class _TurningWords(NamedTuple):
+    """Those of `turning.toml`, which says what they are."""
 
-_SMALL: Final = """
-a an the is are was were be been of to in on at for and or with by as that this these those it its
-i me my mine we our us you your he his she her they their user user's users has have had do does will
-"""
-_LOOSE: Final = frozenset(f"{_SMALL}".split())
-"""Small words that a label may leave out or add, none of which turns a meaning."""
+    turning: frozenset[str]
+    running: tuple[str, ...]
+    loose: frozenset[str]
+    of_anything: frozenset[str]
 
-_PREFERENCES: Final = "like likes love loves prefer prefers want wants use uses need needs always"
-_OF_ANYTHING: Final = STOP_WORDS | _LOOSE | frozenset(f"{_PREFERENCES}".split())
-"""Words that make no two texts be about the same."""
+
+@cache
+def _lists() -> _TurningWords:
+    """The shipped words. Cost: reads a file of the package, once a process."""
+    words = {name: text.split() for name, text in shipped_tables("muniment.content", "turning").items()}
+    turning, loose = frozenset(words["turning"]), frozenset(words["loose"])
+    turning |= {f"{verb}nt" for verb in words["verbs"]}
+    return _TurningWords(turning, tuple(words["running"]), loose, STOP_WORDS | loose | {*words["anything"]})
+
 
 _MARKERS: Final = re.compile(r"[ \t]*((?:[-*+>][ \t]+)*)((?:[0-9]{1,3}[.)][ \t]+)?)((?:[-*+>][ \t]+)*)")
 _HEADING: Final = re.compile(r" {0,3}#{1,6}(?:[ \t]|$)")
@@ -343,7 +333,7 @@ def may_stand_for(fact: str, body: str, *, is_change: bool = False) -> bool:
 def stands_in(label: str, fact: str) -> bool:
     """Whether a label says nothing but what a fact says (P4). Cost: linear in the fact."""
     wanted = _tokens(label)
-    if len(label) > MAX_LABEL_CHARS or not set(wanted) - _LOOSE:
+    if len(label) > MAX_LABEL_CHARS or not set(wanted) - _lists().loose:
         return False
     if not {token for token in _tokens(fact) if _is_turning(token)} <= set(wanted):
         return False
@@ -406,7 +396,7 @@ def _begins(unit: Sequence[str], label: Sequence[str]) -> bool:
     for at, token in enumerate(unit):
         if list(unit[at : at + len(label)]) == list(label):
             return True
-        if token not in _LOOSE:
+        if token not in _lists().loose:
             return False
     return False
 
@@ -468,7 +458,9 @@ def _leads(words: Sequence[str]) -> bool:
 def _goes_on(words: Sequence[str]) -> bool:
     """Whether a line ends in the middle of a sentence, as far as its last word tells."""
     return bool(words) and (
-        words[-1].casefold() in _LOOSE or _is_turning(words[-1]) or words[-1].endswith((",", ";", "-"))
+        words[-1].casefold() in _lists().loose
+        or _is_turning(words[-1])
+        or words[-1].endswith((",", ";", "-"))
     )
 
 
@@ -481,7 +473,7 @@ def _tokens(text: str) -> list[str]:
 
 
 def _features(units: Sequence[_Unit]) -> frozenset[str]:
-    return features(" ".join(_flat(units))) - _OF_ANYTHING
+    return features(" ".join(_flat(units))) - _lists().of_anything
 
 
 def _folded_units(text: str) -> list[str]:
@@ -493,8 +485,9 @@ def _lowered(word: str) -> str:
 
 
 def _is_turning(token: str) -> bool:
+    known = _lists()
     words = [word.replace("\u2019", "'").strip("_") for word in _WORD.findall(token.casefold())]
     return any(
-        word in _TURNING or word.endswith("n't") or any(mark in word for mark in _TURNING_RUNNING)
+        word in known.turning or word.endswith("n't") or any(mark in word for mark in known.running)
         for word in words
     )

@@ -24,20 +24,20 @@ import binascii
 import json
 import math
 import re
-import tomllib
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
 from itertools import accumulate, chain
 from typing import Any, Final
 
 import re2
 
 from muniment.content.frontmatter import spelled
+from muniment.content.patterns import compiled
 from muniment.kernel.path import normalised
+from muniment.shipped import shipped_tables
 
 # -- typed secrets -----------------------------------------------------------------------------------
 #
@@ -46,10 +46,9 @@ from muniment.kernel.path import normalised
 # Holds, for the words of `typed_secrets.toml`, whatever language the rest of the text is in:
 #
 # - H1. What a name of a password is said to be is one if it is no word (letters and digits, or marks
-#   inside),
-#   if it is quoted, if it is one word that ends the clause and is none that is said *about* passwords, or
-#   if it
-#   is three to six such words. Where another word for it would do as well, only the first counts.
+#   inside), if it is quoted, if it is one word that ends the clause and is none that is said *about*
+#   passwords, or if it is three to six such words. Where another word for it would do as well, only the
+#   first counts.
 # - H2. What a name of a PIN or a code is said to be is one if it has three to ten digits and counts
 #   nothing.
 # - H3. Thirteen to nineteen digits with the prefix of a card network and Luhn's check digit (ISO 7812),
@@ -70,7 +69,6 @@ IBAN: Final = "iban"
 
 _TAIL: Final = 160
 """Bytes behind a name that are looked at; a password is shorter."""
-_MAX_PROGRAM_BYTES: Final = 64 << 20
 
 _MARK: Final = r"(?:=>|->|→|:=|={1,2}|：|＝|:|\|)"  # noqa: RUF001
 _OPEN: Final = "\"'`*“”„‘’´«»「『‹›"  # noqa: RUF001
@@ -119,7 +117,7 @@ _LEAST_UNSAID: Final = 6
 
 
 @dataclass(frozen=True, slots=True)
-class _Words:
+class _SecretWords:
     """The tables of all languages, compiled."""
 
     said: Any
@@ -144,7 +142,7 @@ def typed(data: bytes) -> Iterator[tuple[str, int, int]]:
     for found in words.before.finditer(data):
         if (span := _ahead(data, found.start(), words)) is not None:
             yield span
-    if _compiled_tables(_DIGITS).search(data):  # RE2 is ten times as fast
+    if compiled(_DIGITS.encode()).search(data):  # RE2 is ten times as fast
         yield from _numbers(data, words.iban)
 
 
@@ -164,7 +162,7 @@ def _numbers(data: bytes, lengths: dict[str, int]) -> Iterator[tuple[str, int, i
             yield IBAN, at, at + size
 
 
-def _behind(data: bytes, found: Any, words: _Words, *, is_said: bool) -> tuple[str, int, int] | None:
+def _behind(data: bytes, found: Any, words: _SecretWords, *, is_said: bool) -> tuple[str, int, int] | None:
     """The secret that stands behind a name."""
     tail = data[found.end() : found.end() + _TAIL].decode("utf-8", "ignore")
     is_code, is_loose = found.span(1)[0] >= 0, found.span(2)[0] >= 0
@@ -204,7 +202,7 @@ def _behind(data: bytes, found: Any, words: _Words, *, is_said: bool) -> tuple[s
     return _span(PASSWORD, data, found.end() + len(tail[:begin].encode()), value, len(value))
 
 
-def _ahead(data: bytes, end: int, words: _Words) -> tuple[str, int, int] | None:
+def _ahead(data: bytes, end: int, words: _SecretWords) -> tuple[str, int, int] | None:
     """The secret that stands before "is my password": only what is plainly no word."""
     head = data[max(0, end - _TAIL) : end].decode("utf-8", "ignore").rstrip(_OPEN + "」』 ")
     value = re.split(rf"[\s{_OPEN}「『,;，。、；：（）\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7a3]", head)[-1]  # noqa: RUF001
@@ -218,7 +216,7 @@ def _span(rule: str, data: bytes, start: int, text: str, size: int) -> tuple[str
     return rule, start, min(len(data), start + len(text[:size].encode()))
 
 
-def _counts(rest: str, words: _Words) -> bool:
+def _counts(rest: str, words: _SecretWords) -> bool:
     """Whether what follows a number says what it is a number of."""
     following = _NEXT.match(rest)
     return (
@@ -232,7 +230,7 @@ def _is_date(number: str) -> bool:
     return re.fullmatch(r"(?:19|20)\d\d-\d\d-\d\d", number) is not None
 
 
-def _is_no_word(value: str, words: _Words) -> bool:
+def _is_no_word(value: str, words: _SecretWords) -> bool:
     """Whether a value is neither a word nor one of the plain things that hold digits (H4)."""
     folded = value.lower()
     if (
@@ -252,7 +250,7 @@ def _is_no_word(value: str, words: _Words) -> bool:
     return letters and bool(marks) and len(value) >= _LEAST_UNSAID and "(" not in value
 
 
-def _is_chosen(value: str, tail: str, words: _Words, *, quoted: bool, name: bytes) -> bool:
+def _is_chosen(value: str, tail: str, words: _SecretWords, *, quoted: bool, name: bytes) -> bool:
     """Whether words that a password is said to be are the password, and not about it."""
     said = name.rstrip()
     if (
@@ -272,7 +270,7 @@ def _is_chosen(value: str, tail: str, words: _Words, *, quoted: bool, name: byte
     return is_one and len(value) >= _LEAST_WORD and all(map(str.isalpha, parts)) and _are_chosen(parts, words)
 
 
-def _are_chosen(parts: Iterable[str], words: _Words) -> bool:
+def _are_chosen(parts: Iterable[str], words: _SecretWords) -> bool:
     return not any(part.lower() in words.about or part.lower().endswith(words.endings) for part in parts)
 
 
@@ -296,9 +294,9 @@ def _iban_in(text: bytes, lengths: dict[str, int]) -> int | None:
 
 
 @cache
-def _words() -> _Words:
+def _words() -> _SecretWords:
     """The shipped words. Cost: reads and compiles one file of the package, once a process."""
-    tables = tomllib.loads(files("muniment.content").joinpath("typed_secrets.toml").read_text("utf-8"))
+    tables = shipped_tables("muniment.content", "typed_secrets")
     terms, iban = tables.pop("terms"), tables.pop("iban")
     every = {
         key: sorted(
@@ -318,10 +316,10 @@ def _words() -> _Words:
     near = r"(?:[\s'’-][\pL\s'’-]{0,30}?)?"  # noqa: RUF001
     turned = _spaced(every["as"], near, before=r"\s+", between=r"[\pL\s]{0,12}?")
     ends = rf"(?:$|\s*[.,;!?)\n。，]|です|だ|\s+(?:{at}))"  # noqa: RUF001
-    return _Words(
-        said=_compiled_tables(names + gap + link),
-        unsaid=_compiled_tables(names + r"[,\s]\s*"),
-        before=_compiled_tables(f"{close}(?:{turned}){names}{ends}"),
+    return _SecretWords(
+        said=compiled((names + gap + link).encode()),
+        unsaid=compiled(f"{names}[,\\s]\\s*".encode()),
+        before=compiled(f"{close}(?:{turned}){names}{ends}".encode()),
         about=frozenset(every["about"]),
         endings=tuple(every["endings"]),
         units=tuple(every["units"]),
@@ -357,16 +355,6 @@ _FIRST_WITHOUT_SPACES: Final = 0x0E00
 
 def _any(words: list[str]) -> str:
     return "|".join(re2.escape(word).replace("\\ ", r"[\s-]{1,3}") for word in words)
-
-
-@cache
-def _compiled_tables(source: str) -> Any:
-    """`source` as RE2 over UTF-8."""
-    options = re2.Options()
-    options.log_errors = False
-    options.case_sensitive = False
-    options.max_mem = _MAX_PROGRAM_BYTES
-    return re2.compile(source.encode(), options)
 
 
 # -- secrets -----------------------------------------------------------------------------------------
@@ -479,34 +467,28 @@ _PASSES: Final = 4
 @cache
 def pack() -> _Pack:
     """The shipped rules. Cost: reads and compiles one file of the package, about 30 ms, once a process."""
-    tables = tomllib.loads(files("muniment.content").joinpath("secrets.toml").read_text(encoding="utf-8"))
-    sources = [(table["pattern"], table.get("context", False)) for table in tables["rule"]]
+    tables = shipped_tables("muniment.content", "secrets")
     rules = tuple(
         SecretRule(
             id=table["id"],
-            source=pattern,
-            context=context,
+            source=table["pattern"],
+            context=table.get("context", False),
             entropy=table.get("entropy", MIN_ENTROPY),
             check=_CHECKS[table.get("check", "form")],
         )
-        for table, (pattern, context) in zip(tables["rule"], sources, strict=True)
+        for table in tables["rule"]
     )
-    bare = [(re.sub(r"(?<!\\)\((?!\?)", "(?:", pattern), context) for pattern, context in sources]
+    bare = [(re.sub(r"(?<!\\)\((?!\?)", "(?:", rule.source), rule.context) for rule in rules]
     return _Pack(
         rules=rules,
-        any=_compiled("|".join(f"(?:{pattern})" for pattern, _ in bare)),
-        any_joined=_compiled("|".join(f"(?:{pattern})" for pattern, context in bare if not context)),
+        any=_of_bytes("|".join(f"(?:{pattern})" for pattern, _ in bare)),
+        any_joined=_of_bytes("|".join(f"(?:{pattern})" for pattern, context in bare if not context)),
     )
 
 
 @cache
-def _compiled(source: str) -> Any:
-    """`source` as RE2 over bytes, whose offsets need no translation; compiled when it is first needed."""
-    options = re2.Options()
-    options.log_errors = False
-    options.encoding = re2.Options.Encoding.LATIN1
-    options.max_mem = _MAX_PROGRAM_BYTES
-    return re2.compile(source.encode(), options)
+def _of_bytes(source: str) -> Any:
+    return compiled(source.encode(), of_bytes=True)
 
 
 # -- where secrets are looked for ------------------------------------------------------------------------
@@ -569,7 +551,7 @@ def _bare(line: str) -> str:
 
 def _decoded(data: bytes) -> Iterator[tuple[bytes, int]]:
     """The text in the long runs of base64 in `data`, from each of the four offsets, and where they begin."""
-    for run in _compiled(_BASE64).finditer(data):
+    for run in _of_bytes(_BASE64).finditer(data):
         letters = run[0].translate(_STANDARD)
         for offset in range(4):
             part = letters[offset:] if (len(letters) - offset) % 4 != 1 else letters[offset:-1]
@@ -593,9 +575,8 @@ def _matches(data: bytes, rules: _Pack, *, joined: bool = False) -> Iterator[_Ma
         for rule in rules.rules:
             if joined and rule.context:
                 continue
-            for match in _compiled(f"({rule.source})" if joined else f"{_START}({rule.source})").finditer(
-                data
-            ):
+            pattern = _of_bytes(f"({rule.source})" if joined else f"{_START}({rule.source})")
+            for match in pattern.finditer(data):
                 group = next((n for n in range(2, match.re.groups + 1) if match.span(n)[0] >= 0), 1)
                 value = match[group]
                 if _is_no_placeholder(value, rule) and rule.check(value):
@@ -633,7 +614,7 @@ def _is_jwt(value: bytes) -> bool:
 
 def _is_password(value: bytes) -> bool:
     """Whether a value is as unlike words, names, paths and code as a random one is."""
-    if _REFERENCE.match(value) or b"(" in value or _compiled(_WORDS).fullmatch(value):
+    if _REFERENCE.match(value) or b"(" in value or _of_bytes(_WORDS).fullmatch(value):
         return False
     kinds = {_kind(char) for char in value} - {"separator"}
     if len(kinds) >= _KINDS_OF_A_PASSWORD:

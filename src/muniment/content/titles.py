@@ -8,13 +8,13 @@ Attacked in tests/units/agent/test_rules.py.
 
 from __future__ import annotations
 
-import hashlib
 import re
 import unicodedata
 from typing import Final
 
 from muniment.content.entry import Entry, Titled, titled
 from muniment.content.words import is_word_character
+from muniment.kernel.change import digest
 from muniment.kernel.names import RelPath
 from muniment.kernel.path import BLANKS, CONFUSABLES, FILE_SUFFIX, is_normalised, normalised, segment_problem
 
@@ -36,24 +36,11 @@ SLUG_CHARS: Final = 60
 SLUG_BYTES: Final = 150
 """Characters and UTF-8 bytes of a file name without suffixes: short enough to type, far below NAME_MAX."""
 
-RESERVED_STEMS: Final = frozenset(
-    {
-        "memory",
-        "memory-before-muniment",
-        "agent",
-        "agents",
-        "claude",
-        "conventions",
-        "crush",
-        "copilot-instructions",
-        "gemini",
-        "qwen",
-        "skill",
-        "warp",
-        "index",
-        "readme",
-    }
-)
+_RESERVED: Final = """
+memory memory-before-muniment index readme
+agent agents claude conventions crush copilot-instructions gemini qwen skill warp
+"""
+RESERVED_STEMS: Final = frozenset(_RESERVED.split())
 """Stems of files that the store writes itself or that other agents load as instructions."""
 
 _SUBJECT: Final = re.compile(r"\A(?:the\s+)?user\s+(?=[a-z])", re.IGNORECASE)
@@ -138,7 +125,7 @@ def slug(title: str, fact: str) -> str:
 
 def anonymous(fact: str) -> str:
     """A file name without its suffix that says nothing, the same for the same fact."""
-    return f"note-{hashlib.sha256(fact.encode()).hexdigest()[:8]}"
+    return f"note-{digest(fact.encode())[:8]}"
 
 
 def in_one_line(text: str) -> str:
@@ -154,7 +141,7 @@ def in_one_line(text: str) -> str:
 
 
 def _digest(title: str) -> str:
-    return hashlib.sha256(title.encode("utf-8", "surrogatepass")).hexdigest()[:_DIGITS]
+    return digest(title.encode("utf-8", "surrogatepass"))[:_DIGITS]
 
 
 def _readable(line: str) -> str:

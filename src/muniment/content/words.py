@@ -99,14 +99,6 @@ def features(text: str) -> frozenset[str]:
     return frozenset(found)
 
 
-def folded(text: str) -> str:
-    """`text` without differences of case and compatibility (W1).
-
-    Cost: linear.
-    """
-    return fold(text)
-
-
 def apart(text: str) -> str:
     """`text` with a space wherever a word ends for us (W1, W2) and not for SQLite's tokenizer.
 
@@ -122,7 +114,7 @@ def is_running(word: str) -> bool:
 
 
 def _words(text: str) -> Iterator[str]:
-    plain = folded(text)
+    plain = fold(text)
     if plain.isascii():
         yield from _ASCII_WORD.findall(plain)
         return
@@ -176,7 +168,7 @@ _HASH: Final = struct.Struct(f"<{HASHES}I")
 
 def comparable(text: str) -> str:
     """`text` without what does not tell two facts apart: texts that say the same give the same."""
-    whole = " ".join(folded(text).split())
+    whole = " ".join(fold(text).split())
     return whole.rstrip(FINAL_PUNCTUATION) or whole
 
 
@@ -188,7 +180,7 @@ def sayings(body: str) -> tuple[str, ...]:
     """
     lines = [line for line in body.splitlines() if line.strip()]
     items = [match[1] for line in lines if (match := _ITEM.fullmatch(line)) is not None]
-    introduces = any(folded(item).rstrip(_EMPHASIS).endswith(":") for item in items)
+    introduces = any(fold(item).rstrip(_EMPHASIS).endswith(":") for item in items)
     is_list = len(items) == len(lines) <= MAX_ITEMS and not introduces
     parts = (body, *items) if is_list else (body,)
     return tuple(dict.fromkeys(said for part in parts if (said := comparable(part))))

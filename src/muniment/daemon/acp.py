@@ -25,7 +25,6 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from functools import partial
 from queue import SimpleQueue
 from typing import Any, Final, Literal
@@ -33,9 +32,9 @@ from typing import Any, Final, Literal
 from muniment import events
 from muniment.cancelling import Cancel
 from muniment.daemon import asking
-from muniment.daemon.asking import loads
 from muniment.daemon.contract import MAX_BODY_BYTES, HttpProblem, sentence_of
 from muniment.daemon.work import Workspace
+from muniment.exact_json import NotJson, parse_json
 from muniment.lane import BACKSTOP_SECONDS, MAX_PENDING, Ended, NewTask, Work
 from muniment.names import __version__
 from muniment.store.audit import timestamp
@@ -112,8 +111,8 @@ class Lines:
 def read_message(line: bytes) -> RpcMessage | bytes:
     """The message of a line; or, of a line that holds none (J2), the answer to it."""
     try:
-        found = loads(line)
-    except ValueError:
+        found = parse_json(line, marked=False)
+    except NotJson:
         return failed(None, PARSE_ERROR, "invalid_json", "The line is no JSON, or JSON of two meanings.")
     if not isinstance(found, dict) or found.get("jsonrpc") != "2.0":
         return _invalid("The line is no JSON-RPC 2.0 object.")
@@ -351,7 +350,7 @@ class HostSession:
 
     def _carry_out(self, asked: NewTask, cancel: Cancel) -> Ended:
         self._accepted += 1
-        now = timestamp(datetime.now(UTC))
+        now = timestamp()
         task = QueuedTask(
             seq=self._accepted,
             id=f"{asked.kind}-{uuid.uuid4()}",

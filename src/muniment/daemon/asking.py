@@ -1,14 +1,13 @@
-"""What a client asks for: strict JSON, and requests as the jobs take them.
+"""What a client asks for: requests as the jobs take them.
 
 Apart from `http`, so that `muniment acp` asks likewise and loads no HTTP server.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from pydantic import BaseModel, ValidationError
 from pydantic.alias_generators import to_camel
@@ -24,40 +23,6 @@ from muniment.store.tasks import Originator
 
 if TYPE_CHECKING:
     from muniment.daemon.core import ServedWorkspace
-
-# -- strict json -------------------------------------------------------------------------------------
-#
-# JSON that every parser reads alike.
-#
-# What another parser might read differently is refused: a key that is there twice, half of a surrogate
-# pair, NaN and infinities, bytes that are not UTF-8.
-
-
-def loads(data: bytes) -> Any:
-    """The value of a JSON document.
-
-    Raises:
-        ValueError: it is none, or one with two meanings.
-    """
-    try:
-        found = json.loads(data.decode(), object_pairs_hook=_once, parse_constant=_refuse)
-        # Fails on half of a surrogate pair, and on what was too large a number and has become infinite.
-        json.dumps(found, ensure_ascii=False, allow_nan=False).encode()
-    except RecursionError:
-        raise ValueError("nested too deeply") from None
-    return found
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ValueError("a key is there twice")
-    return found
-
-
-def _refuse(constant: str) -> NoReturn:
-    raise ValueError(constant)
-
 
 # -- asking ------------------------------------------------------------------------------------------
 #

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import json
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -14,12 +13,14 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from muniment.contract import WireAnswer, document
-from muniment.daemon.asking import M, loads, parsed
+from muniment.daemon.asking import M, parsed
 from muniment.daemon.contract import MAX_BODY_BYTES, Erasure, HttpProblem
 from muniment.daemon.core import ServedCore, ServedWorkspace
 from muniment.daemon.guard import PRINCIPAL, SLOT, WORKSPACE, Slot
 from muniment.daemon.tokens import Principal
 from muniment.errors import CODES
+from muniment.exact_json import NotJson, parse_json
+from muniment.kernel.change import digest
 from muniment.names import __version__
 from muniment.store.tasks import Originator
 
@@ -50,8 +51,8 @@ async def read_json(request: Request) -> Any:
     if media_type != "application/json":
         raise HttpProblem("unsupported_media_type")
     try:
-        return loads(data)
-    except ValueError:
+        return parse_json(data, marked=False)
+    except NotJson:
         raise HttpProblem("invalid_json") from None
 
 
@@ -302,7 +303,7 @@ def answered(
         etag: what the client has; where that is the answer, it is told so instead.
     """
     body = json.dumps(document(answer)).encode()
-    tag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
+    tag = f'"{digest(body)[:32]}"'
     sent = {**(headers or {}), "ETag": tag}
     if etag is not None and tag in {each.strip().removeprefix("W/") for each in etag.split(",")}:
         return Response(status_code=304, headers=sent)

@@ -12,7 +12,6 @@ V3 `stop` lets the running task end or puts it back, ends every follower, and le
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import functools
 import importlib
 import ipaddress
@@ -23,7 +22,7 @@ import socket
 import stat
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import AsyncExitStack, contextmanager, suppress
+from contextlib import AsyncExitStack, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -43,10 +42,11 @@ from muniment.daemon.core import DaemonCore, ServingCore
 from muniment.daemon.guard import LOOPBACK, MAX_HEADER_BYTES, PRINCIPAL, SESSION, Guard, Protocol, as_origin
 from muniment.daemon.http import JSON, Call, Operation, document_of
 from muniment.errors import ConfigInvalid, ManagedMemoryUnavailable
+from muniment.files import opened
 from muniment.ownership import create_private_directory
 from muniment.settings import Settings
 from muniment.store.database import make_private, reporting
-from muniment.store.state import put
+from muniment.store.state import put, try_lock
 
 # -- presence ----------------------------------------------------------------------------------------
 #
@@ -112,18 +112,13 @@ def alone(directory: Path) -> Iterator[None]:
         ManagedMemoryUnavailable: there is another one, or the directory cannot be used.
     """
     path = directory / LOCK_NAME
-    with reporting(path):
-        make_private(path)
-        fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
+    with ExitStack() as held:
         with reporting(path):
-            try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise ManagedMemoryUnavailable(str(directory), _other(directory)) from None
+            make_private(path)
+            fd = held.enter_context(opened(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC))
+            if not try_lock(fd):
+                raise ManagedMemoryUnavailable(str(directory), _other(directory))
         yield
-    finally:
-        os.close(fd)
 
 
 def announce(directory: Path, document: Mapping[str, Any]) -> None:

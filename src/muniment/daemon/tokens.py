@@ -14,12 +14,12 @@ import stat
 from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
 from muniment.daemon.contract import HttpProblem
 from muniment.errors import ConfigInvalid, ManagedMemoryUnavailable, NotFound
+from muniment.files import is_ours_alone, opened, read_up_to
 from muniment.kernel.names import Trust
 from muniment.names import hello_key, hello_name, hello_proof
 from muniment.store.audit import append, timestamp
@@ -171,7 +171,7 @@ class Tokens:
             ManagedMemoryUnavailable: the ledger cannot be written.
         """
         check_names(name, clients, may_own=may_own)
-        token, now = secrets.token_urlsafe(TOKEN_BYTES), timestamp(datetime.now(UTC))
+        token, now = secrets.token_urlsafe(TOKEN_BYTES), timestamp()
         with self._state.ledger.transaction() as connection:
             there = _all(self._state.ledger)
             taken = {each: other.name for other in there for each in other.clients or ()}
@@ -201,7 +201,7 @@ class Tokens:
         Raises:
             NotFound: there is none of that name.
         """
-        now = timestamp(datetime.now(UTC))
+        now = timestamp()
         with self._state.ledger.transaction() as connection:
             if connection.execute("DELETE FROM token WHERE name = ?", (name,)).rowcount == 0:
                 raise NotFound(f"there is no token {name!r}; see: muniment token list")
@@ -297,18 +297,15 @@ def owner_token(directory: Path) -> str:
 
 def _read(path: Path) -> str:
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with opened(path) as fd:
+            status = os.fstat(fd)
+            if not stat.S_ISREG(status.st_mode) or not is_ours_alone(path, status):
+                raise ManagedMemoryUnavailable(
+                    str(path), "is no file of yours alone (0600); delete it, and the next start makes another"
+                )
+            text = read_up_to(fd, _MAX_TOKEN_FILE_BYTES).strip().decode("latin-1")
     except OSError as error:
         raise ManagedMemoryUnavailable(str(path), f"cannot be read: {error.strerror}") from None
-    try:
-        status = os.fstat(fd)
-        if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o077:
-            raise ManagedMemoryUnavailable(
-                str(path), "is no file of yours alone (0600); delete it, and the next start makes another"
-            )
-        text = os.read(fd, _MAX_TOKEN_FILE_BYTES).strip().decode("latin-1")
-    finally:
-        os.close(fd)
     if _TOKEN.fullmatch(text) is None:
         raise ManagedMemoryUnavailable(
             str(path), "holds no token; delete it, and the next start makes another"

@@ -18,7 +18,6 @@ Source: procrastinate.readthedocs.io, "Locks", "Retry stalled jobs".
 from __future__ import annotations
 
 import asyncio
-import hashlib
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Any, Final
@@ -29,6 +28,7 @@ from procrastinate import exceptions
 
 from muniment import events
 from muniment.errors import MunimentError
+from muniment.kernel.change import digest
 from muniment.store.postgres import LedgerPool, connection_options
 
 TURN: Final = "turn"
@@ -175,7 +175,7 @@ class TurnQueue:
 
 def queue_of(node: str) -> str:
     """The queue of a node: with it the name of a channel, which has at most 63 bytes."""
-    return f"node-{hashlib.sha256(node.encode()).hexdigest()[:16]}"
+    return f"node-{digest(node.encode())[:16]}"
 
 
 def node_for(home: str, nodes: Sequence[str]) -> str | None:
@@ -185,4 +185,4 @@ def node_for(home: str, nodes: Sequence[str]) -> str | None:
 
     Source: Thaler and Ravishankar, "Using name-based mappings to increase hit rates", 1998.
     """
-    return max(nodes, key=lambda node: hashlib.sha256(f"{node}\n{home}".encode()).digest(), default=None)
+    return max(nodes, key=lambda node: digest(f"{node}\n{home}".encode()), default=None)

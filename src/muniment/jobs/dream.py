@@ -18,11 +18,9 @@ Remembers may land meanwhile. `undo` gives the tree that never dreamt. A failure
 from __future__ import annotations
 
 import math
-import secrets
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from datetime import UTC, datetime
 from decimal import Decimal
 from itertools import chain
 from typing import Final
@@ -457,7 +455,7 @@ def _attempt(task: _Dreaming, scopes: Sequence[Scope]) -> DreamReport:
     """Steps 1 to 5, once."""
     task.notes, limits = [], task.place.policy.limits
     task.files, task.bytes = limits.files_written, limits.write_bytes
-    now = timestamp(datetime.now(UTC))
+    now = timestamp()
     found = [Findings(task, scope, now) for scope in scopes]
     steps = [step for each in found for step in steps_by_code(each)]
     if not task.is_by_rules:
@@ -474,7 +472,7 @@ def _attempt(task: _Dreaming, scopes: Sequence[Scope]) -> DreamReport:
 
 def _steps_by_model(task: _Dreaming, found: Findings) -> Iterator[ChangeSet]:
     """Step 3, for one scope."""
-    asker = Asker(task.model, task.budget, secrets.token_hex(8))
+    asker = Asker(task.model, task.budget)
     not_asked = 0
     for group in found.questions():
         if task.budget.turns_left == 0:

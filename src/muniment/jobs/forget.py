@@ -23,12 +23,10 @@ from __future__ import annotations
 
 import json
 import re
-import secrets
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from itertools import islice
 from typing import Final
 
@@ -38,7 +36,7 @@ from muniment.cancelling import Cancel
 from muniment.content.admission import held_for
 from muniment.content.entry import MAX_DESCRIPTION_CHARS, Entry, EntryType, parse, shortened, titled
 from muniment.content.gates import one_line
-from muniment.content.markdown import Item, NotSeparable, outline, without
+from muniment.content.markdown import Item, outline, without
 from muniment.content.negation import Says, denied, ended, turns
 from muniment.content.words import significant, vocabulary
 from muniment.contract import KeptEntry, RemovedEntry
@@ -259,6 +257,7 @@ def _gone(items: Sequence[Item], left: Sequence[Item]) -> Iterator[Item]:
 
 KIND: Final = "forget"
 
+_NOT_SEPARABLE: Final = "without this part the rest of the file would read differently; edit it by hand"
 _WOULD_BE_HELD: Final = "what is left of the file would have to be held back; edit it by hand"
 
 Wanted = CanonicalPath | Sequence[str]
@@ -587,7 +586,7 @@ def _near(
     place, judge, by_key = task.place, Judge(task.place.policy), {RootKey(view.key): view for view in views}
     passed = {match.removed.path for match in matches} | {each.path for each in task.kept}
     may_be_over = not turns(task.query)
-    for key, rel in asked.nearest(place.state, tuple(by_key), timestamp(datetime.now(UTC)), NEAR):
+    for key, rel in asked.nearest(place.state, tuple(by_key), timestamp(), NEAR):
         task.budget.check()
         view = by_key[key]
         row = view.entry(rel)
@@ -635,7 +634,7 @@ def _chosen(
     task: _Forgetting, matches: Sequence[_ForgetMatch], near: Iterable[_ForgetMatch]
 ) -> list[_ForgetMatch]:
     """Step 4: what a model says is described, of what holds all the words and of what is near."""
-    now = timestamp(datetime.now(UTC))
+    now = timestamp()
     shown: list[_ForgetMatch] = []
     for match in matches:
         row = match.holding.row
@@ -650,7 +649,7 @@ def _chosen(
     options = [*shown, *islice(near, MAX_OPTIONS - len(shown))]
     if not options:
         return []
-    asker = Asker(task.model, task.budget, secrets.token_hex(8))
+    asker = Asker(task.model, task.budget)
     chosen = asker.which_to_forget(shortened(task.query, SHOWN_CHARS), [each.text for each in options])
     left_out = len(shown) - sum(number < len(shown) for number in chosen)
     if left_out:
@@ -686,11 +685,11 @@ def _cut(matches: Sequence[_ForgetMatch], kept: list[KeptEntry]) -> tuple[bytes 
     for match in reversed(matches):  # From the last on, so that the others stay where they are.
         if match.item is None:
             return None, [match]
-        try:
-            body = without(body, match.item)
-        except NotSeparable as problem:
-            kept.append(KeptEntry(match.removed.path, f"{problem}; edit it by hand"))
+        shorter = without(body, match.item)
+        if shorter is None:
+            kept.append(KeptEntry(match.removed.path, _NOT_SEPARABLE))
             continue
+        body = shorter
         done.insert(0, match)
     if outline(body).is_empty:
         return None, done

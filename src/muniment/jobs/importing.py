@@ -40,7 +40,7 @@ from muniment.content.entry import (
 )
 from muniment.content.formats import SourceItem
 from muniment.content.frontmatter import written
-from muniment.content.gates import GATES, check_text, decode, encode, one_line, visible
+from muniment.content.gates import GATES, check_text, decode, encode, on_one_line
 from muniment.content.secrets import redacted
 from muniment.content.titles import slug, titles_of
 from muniment.content.words import comparable
@@ -393,7 +393,7 @@ class _Import:
         return redacted(text) if self._policy.content.secrets == "redact" else text
 
     def _label(self, text: str, most: int) -> str:
-        return shortened(visible(one_line(self._clean(text))), most)
+        return shortened(on_one_line(self._clean(text)), most)
 
     def _named(self, item: SourceItem, scope: Scope, title: str, text: str) -> tuple[str, str]:
         """Folder and stem for an entry: those of its file in the source as slugs, else of its title.

@@ -16,7 +16,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
-from datetime import UTC, datetime
 from functools import partial
 from typing import ClassVar, Final, Generic, Literal, Protocol, TypeVar
 
@@ -263,7 +262,7 @@ def once_more(
 
 def run_of(place: Place, kind: str, task: str, trust: Trust, decided_by: str) -> Run:
     """Who asks for something now, and why, under the policy of a place."""
-    return Run(task, timestamp(datetime.now(UTC)), trust, decided_by, place.policy.label, kind)
+    return Run(task, timestamp(), trust, decided_by, place.policy.label, kind)
 
 
 def terms_of(place: Place, run: Run, patience: Patience, trust: TrustRule) -> Terms:
@@ -277,7 +276,7 @@ def put_on_record(place: Place, kind: str, task: str, error: MunimentError, *, d
     if isinstance(error, PathEscape):
         body |= {"via": error.via, "requested": error.requested, "tool": error.tool or ""}
     try:
-        append(place.state, timestamp(datetime.now(UTC)), "ended", task, body)
+        append(place.state, timestamp(), "ended", task, body)
     except MunimentError as problem:
         events.emit("record_lost", task_id=task, code=problem.code)
 
@@ -359,6 +358,6 @@ def commit_edit(changes: Sequence[FileChange], terms: Terms) -> Commit:
         raise RememberRefused(f"the change was refused: {error}") from error
 
 
-def stamped_like(befores: Mapping[CanonicalPath, bytes]) -> Stamp:
+def stamped_like(kept: Mapping[CanonicalPath, bytes]) -> Stamp:
     """Completes new bytes as those of the entries that were, by their new paths: they keep their ids."""
-    return lambda data, _base, path, run: stamp(data, befores[path], path, run)
+    return lambda data, _base, path, run: stamp(data, kept[path], path, run)

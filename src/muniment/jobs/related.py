@@ -25,7 +25,6 @@ from muniment.agent.model import Brief, Related
 from muniment.content.provenance import separate_items
 from muniment.content.words import comparable, sayings
 from muniment.jobs.place import Place
-from muniment.kernel.binding import BoundRoot
 from muniment.kernel.cancel import Patience
 from muniment.kernel.decide import Judge, Policy
 from muniment.kernel.names import Digest, Trust, Verb
@@ -35,9 +34,7 @@ from muniment.recall.context import PINNED
 from muniment.recall.recaller import ReadEntry, Shelf, age
 from muniment.recall.search import Search, Stemmer, Wanted, read_query
 from muniment.store.audit import timestamp
-from muniment.store.catalog import View
 from muniment.store.trust import entry_id
-from muniment.store.watching import looks_of
 
 MAX_RELATED: Final = 8
 """Entries of a brief."""
@@ -75,20 +72,13 @@ def related_to(
     if brief.context is ContextMode.CLEAN:
         return ()
     judge, now = Judge(policy), datetime.now(UTC)
-
-    def look(root: BoundRoot, patience: Patience) -> View:
-        return looks_of(place.state).view(root, place.policy, patience)
-
     scopes = {each.name for each in brief.scopes}
-    shelf = Shelf(policy, place.roots, place.state, judge, look, scopes, patience)
+    shelf = Shelf(policy, place.roots, place.state, judge, place.policy, scopes, patience)
     query = read_query(brief.fact, _stemmer(), is_fact=True)
     wanted = Wanted(query, shelf.keys, (), timestamp(now), MAX_RELATED + _BEYOND, shelf.accepts)
     search = Search(place.state.catalog, _stemmer())
     texts = (brief.fact, *separate_items(brief.fact))
-    picked = shelf.read(search.nearest(texts, wanted, patience), MAX_RELATED)
-    if picked.changed:
-        shelf.look_again(picked.changed)
-        picked = shelf.read(search.nearest(texts, wanted, patience), MAX_RELATED)
+    picked = shelf.read_found(lambda: search.nearest(texts, wanted, patience), MAX_RELATED)
     ends = {comparable(text): end_of(text) for text in texts}
     found: list[Related] = []
     for reading in picked.readings:

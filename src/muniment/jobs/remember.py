@@ -18,7 +18,6 @@ or a record says is code's sentence. Only who asks for it is told the model's la
 from __future__ import annotations
 
 import re
-import secrets
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from datetime import UTC, date, datetime
@@ -35,7 +34,8 @@ from muniment.content.admission import own, quoted
 from muniment.content.entry import EXPIRY_KEY, parse
 from muniment.content.expiry import expiry_in, read_expiry
 from muniment.content.frontmatter import written
-from muniment.content.gates import decode, encode, one_line, visible
+from muniment.content.gates import decode, encode, on_one_line
+from muniment.content.markdown import fence_token
 from muniment.content.provenance import Whose, holds, names, separate_items, stands_in, whose
 from muniment.content.secrets import find_secret, redacted
 from muniment.content.titles import slug, titles_of
@@ -465,7 +465,7 @@ def _carried_out(task: _Remembering, brief: Brief, policy: Policy) -> RememberRe
         return _as_items_or_one(task, brief, policy)
     except _GivesWay as failure:
         events.emit("remember_by_rules", task_id=task.id, model=task.model.name)
-        why = visible(one_line(str(failure)))
+        why = on_one_line(str(failure))
         task.notes.append(f"the model {task.model.name} failed: {why}; the rules filed the fact as it is")
     task.model = RuleWriter()
     task.budget.renew(policy.limits)
@@ -509,7 +509,7 @@ def _attempt(task: _Remembering, brief: Brief, policy: Policy) -> RememberReport
             box.call,
             task.budget,
             abort_on_escape=policy.confinement.on_escape == "abort",
-            token=secrets.token_hex(8),
+            token=fence_token(),
             observe=task.observe,
             witness=task.witness,
         )
@@ -645,7 +645,7 @@ def _committed(task: _Remembering, outcome: RunOutcome, done: Commit) -> Remembe
 
 def _detail(task: _Remembering, outcome: RunOutcome) -> str | None:
     """The model's last words as data, where they were asked for."""
-    return quoted(outcome.final_text, secrets.token_hex(8)) if task.request.detail else None
+    return quoted(outcome.final_text, fence_token()) if task.request.detail else None
 
 
 def _reason(outcome: Outcome) -> str:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from typing import Any, Final, Literal
 
 from muniment.cancelling import Cancel
@@ -238,7 +237,7 @@ def approve(review_id: str, digest: str, place: Place, *, cancel: Cancel | None 
         asked,
         task=approval_task(review_id),
         kind="approve",
-        at=timestamp(datetime.now(UTC)),
+        at=timestamp(),
         policy=place.policy.label,
         answers=asked.kind,
     )
@@ -290,7 +289,7 @@ def reject(review_id: str, place: Place, *, cancel: Cancel | None = None) -> Rev
         NotFound, ReviewClosed, InvalidScope: as `approve`.
         ManagedMemoryUnavailable, DeadlineExceeded, Cancelled: it stays pending.
     """
-    turn_down(place.state, review_id, place.roots, place.patience(cancel), timestamp(datetime.now(UTC)))
+    turn_down(place.state, review_id, place.roots, place.patience(cancel), timestamp())
     return ReviewDecision(review_id=review_id)
 
 

@@ -27,6 +27,7 @@ from typing import IO, Final
 
 from muniment.content.formats import FORMATS, SourceItem, recognised
 from muniment.errors import ConfigInvalid, printable
+from muniment.files import FOLLOWING, LISTING, READING, opened
 from muniment.kernel.path import FILE_SUFFIX
 from muniment.store.backup import ShortHeader
 
@@ -54,8 +55,6 @@ _BLOCK: Final = 1_048_576
 _PEEKED: Final = 50
 """Documents that are looked at to tell the format of a source."""
 
-_FILE: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_NOFOLLOW | os.O_CLOEXEC
-_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _ZIP_ENDS: Final = b"PK\x05\x06"
 _ZIP64_ENDS: Final = b"PK\x06\x07"
 _ZIP_TAIL: Final = 22 + 65_535 + 20
@@ -181,7 +180,7 @@ def _bounded(documents: Iterator[SourceFile]) -> Iterator[SourceFile]:
 def _documents(path: Path, opened: ExitStack) -> Iterator[SourceFile]:
     shown = printable(str(path))
     try:
-        fd = os.open(path, _FILE & ~os.O_NOFOLLOW)
+        fd = os.open(path, FOLLOWING)
         found = os.fstat(fd)
         if stat.S_ISDIR(found.st_mode):
             opened.callback(os.close, fd)
@@ -214,11 +213,8 @@ def _walked(folder: int, above: str, level: int) -> Iterator[SourceFile]:
         try:
             kind = stat.S_IFMT(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode)
             if kind == stat.S_IFDIR and level < MAX_LEVELS:
-                below = os.open(name, _FOLDER, dir_fd=folder)
-                try:
+                with opened(name, LISTING, dir_fd=folder) as below:
                     yield from _walked(below, f"{shown}/", level + 1)
-                finally:
-                    os.close(below)
             elif kind == stat.S_IFDIR:
                 yield SourceFile(shown, problem=f"it lies more than {MAX_LEVELS} folders deep")
             elif kind == stat.S_IFLNK:
@@ -230,7 +226,7 @@ def _walked(folder: int, above: str, level: int) -> Iterator[SourceFile]:
 
 
 def _opened_plain(name: str, folder: int) -> BufferedReader:
-    fd = os.open(name, _FILE, dir_fd=folder)
+    fd = os.open(name, READING, dir_fd=folder)
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)
         raise OSError(0, "it is no plain file")

@@ -25,6 +25,7 @@ import re
 import stat
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property, partial
 from importlib import resources
@@ -32,6 +33,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from muniment.errors import PolicyInvalid, printable
+from muniment.files import FOLLOWING, opened, read_up_to
 from muniment.kernel.names import Digest
 from muniment.policy.tables import POLICY_NAME, PolicyFile, is_path, read_tables
 from muniment.portable import IS_LINUX
@@ -137,12 +139,6 @@ def read_texts(text: str, where: str, lookup: Lookup) -> Member:
     return _Reading(find).member(PolicyText(where, text, None), None, ())
 
 
-_FLAGS: Final = os.O_RDONLY | sum(
-    getattr(os, name, 0) for name in ("O_NONBLOCK", "O_NOCTTY", "O_CLOEXEC", "O_BINARY")
-)
-"""Windows has none of these but the last."""
-
-
 class Read(NamedTuple):
     """A file as its descriptor was.
 
@@ -162,23 +158,22 @@ def read_text(path: Path) -> Read | None:
         PolicyInvalid: it cannot be read, is no regular file, is too long, or is not UTF-8; E100.
     """
     shown = printable(str(path))
-    try:
-        descriptor = os.open(path, _FLAGS)
-    except FileNotFoundError:
-        if path.is_symlink():
-            raise PolicyInvalid("E100", shown, "is a link that leads nowhere; mend or remove it") from None
-        return None
-    except (OSError, ValueError) as error:  # ValueError: NUL or a surrogate in the path.
-        raise PolicyInvalid("E100", shown, f"cannot be read: {_reason(error)}") from None
-    try:
+    with ExitStack() as held:
+        try:
+            descriptor = held.enter_context(opened(path, FOLLOWING))
+        except FileNotFoundError:
+            if path.is_symlink():
+                raise PolicyInvalid(
+                    "E100", shown, "is a link that leads nowhere; mend or remove it"
+                ) from None
+            return None
+        except (OSError, ValueError) as error:  # ValueError: NUL or a surrogate in the path.
+            raise PolicyInvalid("E100", shown, f"cannot be read: {_reason(error)}") from None
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             raise PolicyInvalid("E100", shown, "is no regular file; name the policy file itself")
-        with os.fdopen(descriptor, "rb", closefd=False) as file:
-            content = file.read(MAX_FILE_BYTES + 1)
+        content = read_up_to(descriptor, MAX_FILE_BYTES + 1)
         folder = (Path(f"/proc/self/fd/{descriptor}").readlink() if IS_LINUX else path.resolve()).parent
-    finally:
-        os.close(descriptor)
     if len(content) > MAX_FILE_BYTES:
         raise PolicyInvalid("E100", shown, f"is longer than {MAX_FILE_BYTES} bytes")
     try:

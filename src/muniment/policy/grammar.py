@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Final
 
 from muniment.errors import ConfigInvalid
 from muniment.kernel.names import MAX_DEPTH, RelPath, Scope, Via
 from muniment.kernel.path import CanonicalPath, check_suffix, normalised, segment_problem
 from muniment.kernel.refusal import BadName, PathEscape, printable
 from muniment.names import Symlinks
+from muniment.shipped import shipped_tables
 
 # -- lookalikes --------------------------------------------------------------------------------------
 #
@@ -38,8 +37,7 @@ _ASCII: Final = str.maketrans("i1|0", "lllo")
 @cache
 def tables() -> dict[str, dict[str, str]]:
     """`names` with their sources, and `confusables`. Cost: reads one file of the package, once a process."""
-    text: Any = files("muniment.policy").joinpath("lookalikes.toml").read_text(encoding="utf-8")
-    return tomllib.loads(text)
+    return shipped_tables("muniment.policy", "lookalikes")
 
 
 def looked_like(name: str) -> str | None:

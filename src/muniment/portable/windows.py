@@ -66,13 +66,13 @@ def _as_his(found: _os.stat_result) -> _os.stat_result:
 
 
 @dataclass(slots=True)
-class _Directory:
+class _OpenDirectory:
     path: str
     identity: tuple[int, int]
     lock: int | None = None
 
 
-class _Listed:
+class _DirEntry:
     """A name in a directory, as of `os.scandir`; what that tells on Windows lacks the file number."""
 
     def __init__(self, name: str, found: _os.stat_result) -> None:
@@ -98,7 +98,7 @@ class _Os(LatchingOs):
     ST_RDONLY: Final = _READ_ONLY
 
     def __init__(self) -> None:
-        self._open: dict[int, _Directory] = {}
+        self._open: dict[int, _OpenDirectory] = {}
         self._lock = threading.Lock()
 
     def open(self, path: Any, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
@@ -153,7 +153,7 @@ class _Os(LatchingOs):
         return _as_his(_os.stat(self._where(path, dir_fd), follow_symlinks=follow_symlinks))
 
     @contextlib.contextmanager
-    def scandir(self, fd: int) -> Iterator[Iterator[_Listed]]:
+    def scandir(self, fd: int) -> Iterator[Iterator[_DirEntry]]:
         """As `os.scandir`."""
         path = self._path(fd)
         with _os.scandir(path) as listed:
@@ -239,7 +239,7 @@ class _Os(LatchingOs):
             raise PermissionError(errno.EACCES, "it lies outside your own folder, where others may write")
         with self._lock:
             number = next(numbers)
-            self._open[number] = _Directory(where, _identity(found))
+            self._open[number] = _OpenDirectory(where, _identity(found))
         return number
 
     def _check_opened(self, fd: int, where: str) -> None:
@@ -270,10 +270,10 @@ class _Os(LatchingOs):
             _refuse(errno.ENOENT)
         return f"{directory}{_os.sep}{name}"
 
-    def _statuses(self, listed: Iterator[_os.DirEntry[str]]) -> Iterator[_Listed]:
+    def _statuses(self, listed: Iterator[_os.DirEntry[str]]) -> Iterator[_DirEntry]:
         for item in listed:
             with contextlib.suppress(FileNotFoundError):
-                yield _Listed(item.name, _as_his(_os.lstat(item.path)))
+                yield _DirEntry(item.name, _as_his(_os.lstat(item.path)))
 
 
 class _Fcntl:

@@ -31,10 +31,10 @@ from muniment.kernel.cancel import Patience
 from muniment.kernel.names import Scope, Trust
 from muniment.kernel.path import fold
 from muniment.recall.recaller import MAX_ENTRIES, MAX_TOKENS, ReadEntry, Recaller, Recollection, Shelf
-from muniment.recall.search import HIT_COLUMNS, EntryKey, Hit, Stemmer, hit_of
+from muniment.recall.search import HIT_COLUMNS, TOLD_THERE, EntryKey, Hit, Stemmer, hit_of
 from muniment.store.database import Database
 from muniment.store.ledger import RootKey
-from muniment.store.rows import folded
+from muniment.store.rows import as_indexed
 
 # -- listing -----------------------------------------------------------------------------------------
 #
@@ -53,14 +53,9 @@ MAX_PATH_CHARS: Final = 4_096
 
 _MAX_FOLDERS: Final = 12
 
-_SHOWN: Final = """
-    entry.root IN (SELECT value FROM json_each(?)) AND entry.readable AND entry.held IS NULL
-    AND (entry.expires IS NULL OR entry.expires > ?)
-"""
-
 _LISTED: Final = f"""
     SELECT {HIT_COLUMNS} FROM entry
-    WHERE {_SHOWN} AND entry.trust IN (SELECT value FROM json_each(?))
+    WHERE {TOLD_THERE} AND entry.trust IN (SELECT value FROM json_each(?))
     ORDER BY entry.sort LIKE '{PINNED}/%' DESC, entry.mtime_ns DESC, entry.rel
     LIMIT {MAX_LISTED}
 """  # noqa: S608  constants of this package
@@ -68,7 +63,7 @@ _LISTED: Final = f"""
 _ABOUT: Final = f"""
     SELECT {HIT_COLUMNS}, entry.topic, entry.keywords
     FROM text CROSS JOIN entry ON entry.id = text.rowid
-    WHERE text MATCH ? AND {_SHOWN} ORDER BY rank LIMIT {MAX_LISTED}
+    WHERE text MATCH ? AND {TOLD_THERE} ORDER BY rank LIMIT {MAX_LISTED}
 """  # noqa: S608  likewise
 
 
@@ -123,7 +118,7 @@ def about_path(
         return []
     path = PurePosixPath(unsafe_path)
     names = [fold(part) for part in (path.stem, *reversed(path.parts[:-1]))][:_MAX_FOLDERS]
-    words = {term.word for name in names for term in stemmer.terms(folded(name))}
+    words = {term.word for name in names for term in stemmer.terms(as_indexed(name))}
     if not words:
         return []
     expression = "{context} : (" + " OR ".join(f'"{word}"' for word in sorted(words)) + ")"
@@ -295,15 +290,11 @@ class StaticContext:
 
 def _read(hits: Callable[[], Sequence[Hit]], shelf: Shelf) -> list[ReadEntry]:
     """The entries of some hits; once more by new hits, where files are not what their rows say."""
-    picked = shelf.read(_accepted(hits(), shelf), _MAX_READ)
-    if picked.changed:
-        shelf.look_again(picked.changed)
-        picked = shelf.read(_accepted(hits(), shelf), _MAX_READ)
-    return picked.readings
 
+    def accepted() -> list[Hit]:
+        return [hit for hit in hits() if shelf.accepts(hit.key.root, hit.key.rel)]
 
-def _accepted(hits: Sequence[Hit], shelf: Shelf) -> list[Hit]:
-    return [hit for hit in hits if shelf.accepts(hit.key.root, hit.key.rel)]
+    return shelf.read_found(accepted, _MAX_READ).readings
 
 
 # -- subagent ----------------------------------------------------------------------------------------
@@ -311,16 +302,13 @@ def _accepted(hits: Sequence[Hit], shelf: Shelf) -> list[Hit]:
 # What a subagent gets of a memory: context for its task, and tools to look things up and to hand things in.
 #
 # - B1. `search_memory` only reads, by the same search, policy and gates as every recall. It brings nothing
-#   into
-#   the conversation of the agent above: what a subagent saw may still be recalled there.
+#   into the conversation of the agent above: what a subagent saw may still be recalled there.
 # - B2. All searches of one `SubagentMemory` share `MAX_SEARCHES` and `MAX_SEARCH_TOKENS`, also those that
-#   run
-#   at once.
+#   run at once.
 # - B3. Equal searches that run at once are one search, which ends for all of them, however it ends.
 # - B4. `remember_this` files with trust `agent`, whatever the agent says of it.
 # - B5. A call is answered in words, whatever it holds; nothing is raised at a model's mistake. No answer
-#   holds
-#   a host path: of what went wrong it tells the code.
+#   holds a host path: of what went wrong it tells the code.
 #
 # Threads may share one, as parallel subagents do.
 #
@@ -378,10 +366,6 @@ class _SubagentSearch(NamedTuple):
     query: str
     scope: str
     limit: int
-
-
-class _Unusable(ValueError):
-    """A call that cannot be carried out; its text tells the model why."""
 
 
 class SubagentMemory:
@@ -444,12 +428,14 @@ class SubagentMemory:
         """
         try:
             given = _parsed(arguments)
-            if name == "search_memory":
-                return self._search(_search_in(given))
-            if name == "remember_this" and self._enqueue is not None:
-                return self._remember(given, self._enqueue)
-        except _Unusable as problem:
+            asked = _search_in(given) if name == "search_memory" else None
+            fact = _fact_in(given) if name == "remember_this" and self._enqueue is not None else ""
+        except ValueError as problem:
             return f"error: {problem}"
+        if asked is not None:
+            return self._search(asked)
+        if name == "remember_this" and self._enqueue is not None:
+            return _handed_in(fact, self._enqueue)
         return f"error: there is no tool {str(name)[:_NAME_CHARS]!r}"
 
     def _search(self, asked: _SubagentSearch) -> str:
@@ -481,17 +467,16 @@ class SubagentMemory:
             self._recaller.record(recalled, "search_memory")
         return _told(recalled)
 
-    def _remember(self, given: Mapping[str, Any], enqueue: Enqueue) -> str:
-        if set(given) != {"fact"} or not isinstance(given["fact"], str):
-            raise _Unusable("remember_this takes fact, a text")
-        try:
-            task = enqueue(given["fact"])
-        except MunimentError as error:
-            return f"error: not handed in [{error.code}]"
-        except OSError as problem:
-            events.emit_defect("fact_not_handed_in", problem)
-            return "error: not handed in: nobody takes it now"
-        return f"handed in as task {task}"
+
+def _handed_in(fact: str, enqueue: Enqueue) -> str:
+    try:
+        task = enqueue(fact)
+    except MunimentError as error:
+        return f"error: not handed in [{error.code}]"
+    except OSError as problem:
+        events.emit_defect("fact_not_handed_in", problem)
+        return "error: not handed in: nobody takes it now"
+    return f"handed in as task {task}"
 
 
 def _told(recalled: Recollection) -> str:
@@ -500,24 +485,33 @@ def _told(recalled: Recollection) -> str:
     return recalled.text or (_NOTHING if recalled.abstained else _USED_UP)
 
 
+# What a call cannot be carried out for is a `ValueError`, whose text tells the model why.
+
+
 def _parsed(arguments: str | Mapping[str, Any]) -> Mapping[str, Any]:
     if isinstance(arguments, Mapping):
         return arguments
     try:
         given = json.loads(arguments or "{}")
     except (ValueError, TypeError, RecursionError):
-        raise _Unusable("the arguments are no JSON") from None
+        raise ValueError("the arguments are no JSON") from None
     if not isinstance(given, dict):
-        raise _Unusable("the arguments are no JSON object")
+        raise ValueError("the arguments are no JSON object")  # noqa: TRY004  as all else that is wrong
     return given
+
+
+def _fact_in(given: Mapping[str, Any]) -> str:
+    if set(given) != {"fact"} or not isinstance(given["fact"], str):
+        raise ValueError("remember_this takes fact, a text")
+    return given["fact"]
 
 
 def _search_in(given: Mapping[str, Any]) -> _SubagentSearch:
     query, scope, limit = given.get("query"), given.get("scope", "project"), given.get("limit", MAX_ENTRIES)
     if set(given) - {"query", "scope", "limit"} or not isinstance(query, str) or not query.strip():
-        raise _Unusable("search_memory takes query, a text, and if you like scope and limit")
+        raise ValueError("search_memory takes query, a text, and if you like scope and limit")
     if not isinstance(scope, str) or scope not in {"project", "global"}:
-        raise _Unusable("scope is project or global")
+        raise ValueError("scope is project or global")
     if not isinstance(limit, int) or isinstance(limit, bool) or not 1 <= limit <= MAX_ENTRIES:
-        raise _Unusable(f"limit is a whole number from 1 to {MAX_ENTRIES}")
+        raise ValueError(f"limit is a whole number from 1 to {MAX_ENTRIES}")
     return _SubagentSearch(query.strip(), scope, limit)

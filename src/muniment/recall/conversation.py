@@ -22,10 +22,8 @@ Attacked in tests/units/recall/test_conversation.py.
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import json
-import secrets
 import threading
 import time
 from collections import Counter
@@ -39,11 +37,12 @@ from typing import Any, Final, Self
 from muniment import events
 from muniment.cancelling import Cancel
 from muniment.content.gates import one_line
-from muniment.content.markdown import fenced
+from muniment.content.markdown import fence_token, fenced
+from muniment.exact_json import json_or_none
 from muniment.kernel.cancel import Patience
+from muniment.kernel.change import digest
 from muniment.kernel.names import Digest
 from muniment.recall.context import SEPARATOR, Budgets, StaticContext
-from muniment.recall.rebase import Node, ProposalPart, rebase
 from muniment.recall.recaller import (
     Chooser,
     Count,
@@ -73,14 +72,11 @@ from muniment.recall.session import (
 # The context of a conversation as nodes in their order, which several may change without losing anything.
 #
 # - G1. What runs under the graph's lock (`edit`) sees all nodes as they are, and nobody else changes them.
-# - G2. What takes long works on a *snapshot* and proposes: it claims every node that it was given, as it
-#   was
-#   then. Where all of them still stand so, side by side, its nodes come in their place; where one was
-#   changed
-#   or went meanwhile, or another came between, nothing is changed (`store.rebase`). Newer is never
-#   overwritten.
-# - G3. A node keeps its id while its content changes, and its digest tells which content it has. Messages
-#   are
+# - G2. What takes long works on a *snapshot* and proposes: it claims every node that it was given, as it was
+#   then. Where all of them still stand so, side by side, its nodes come in their place; where one was changed
+#   or went meanwhile, or another came between, nothing is changed. Newer is never overwritten. This is
+#   *ancestral replacement*: optimistic concurrency with proof of what was known.
+# - G3. A node keeps its id while its content changes, and its digest tells which content it has. Messages are
 #   not copied: one that is changed in place after a snapshot is a change like any other.
 # - G4. Nodes that nobody changed or replaced keep their order, and no two have one id.
 #
@@ -91,9 +87,6 @@ Message = Mapping[str, Any]
 
 SHORT_RESULT: Final = 400
 """Characters that are left of an old tool result: what it was about."""
-
-_UNCLAIMED: Final = Digest("")
-"""Stands for the content of a node that nobody claims: to compute it would be for nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +108,7 @@ class ContextNode:
         Cost: linear in their length.
         """
         text = json.dumps(self.messages, sort_keys=True, ensure_ascii=False, default=str)
-        return Digest(hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest())
+        return digest(text.encode("utf-8", "surrogatepass"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,11 +117,11 @@ class Snapshot:
 
     Attributes:
         nodes: in order.
-        claims: their ids and digests at that time.
+        digests: of each, at that time.
     """
 
     nodes: tuple[ContextNode, ...]
-    claims: tuple[Node, ...]
+    digests: tuple[Digest, ...]
 
 
 Edit = Callable[[tuple[ContextNode, ...]], Iterable[ContextNode]]
@@ -192,7 +185,7 @@ class ContextGraph:
         Cost: linear in the length of their messages.
         """
         found = self.nodes() if nodes is None else tuple(nodes)
-        return Snapshot(found, tuple(Node(node.id, node.digest) for node in found))
+        return Snapshot(found, tuple(node.digest for node in found))
 
     def propose(self, snapshot: Snapshot, contents: Sequence[Sequence[Message]]) -> tuple[str, ...]:
         """Put nodes with `contents` in the place of those of a snapshot (G2).
@@ -207,25 +200,18 @@ class ContextGraph:
 
         Cost: linear in the number of nodes, and in the length of the messages that are claimed or added.
         """
-        claims = snapshot.claims
+        claimed = tuple(node.id for node in snapshot.nodes)
         with self._changing():
-            adds = tuple(self._made(messages) for messages in contents)
-            claimed = {claim.id for claim in claims}
-            live = [
-                Node(node.id, node.digest if node.id in claimed else _UNCLAIMED)
-                for node in self._nodes.values()
-            ]
-            part = ProposalPart(
-                claims,
-                tuple(claim.id for claim in claims),
-                tuple(Node(node.id, _UNCLAIMED) for node in adds),
-                contiguous=True,
-            )
-            rebased = rebase(live, [part])
-            if rebased.rejected:
-                return rebased.rejected[0].broken
-            known = self._nodes | {node.id: node for node in adds}
-            self._nodes = {node.id: known[node.id] for node in rebased.nodes}
+            ids, nodes = tuple(self._nodes), tuple(self._nodes.values())
+            claims = zip(claimed, snapshot.digests, strict=True)
+            broken = [id_ for id_, was in claims if id_ not in self._nodes or self._nodes[id_].digest != was]
+            if broken:
+                return tuple(broken)
+            at = ids.index(claimed[0]) if claimed else len(ids)
+            end = at + len(claimed)
+            if ids[at:end] != claimed:  # Another came between, or they stand in another order.
+                return claimed
+            self._nodes = _by_id([*nodes[:at], *map(self._made, contents), *nodes[end:]])
             return ()
 
     @contextmanager
@@ -387,13 +373,12 @@ def said(message: Any) -> str:
 # - M1. `check` never waits: it applies a summary that is ready, and begins one where the conversation takes
 #   more than `COMPACT_ABOVE` of what the model can take.
 # - M2. The last `KEEP` of it stays as it is, and up to `KEEP_AT_MOST` where it then begins with a message
-#   of
-#   the user. It never begins with a result, nor is a call replaced whose result is not.
+#   of the user. It never begins with a result, nor is a call replaced whose result is not.
 # - M3. What the host says in front, as `system` or `developer`, stays in front as it is.
 # - M4. A summary is applied to exactly what it was made of (a proposal's claims).
 # - M5. What was brought in from the memory stands in the summary's key knowledge whatever the model wrote,
-#   each
-#   on one line, between marks that nothing in it can imitate. Afterwards all of it may be recalled again.
+#   each on one line, between marks that nothing in it can imitate. Afterwards all of it may be recalled
+#   again.
 # - M6. No line in a section begins like a heading, whatever the model wrote or a memory says.
 # - M7. A summary that lacks a section, says nothing, or takes as much as what it is to replace is none.
 # - M8. Every summary that is not applied is told with its reason (`Dropped`), once; nothing is changed
@@ -420,8 +405,6 @@ SECTIONS: Final = ("overall_goal", "key_knowledge", "file_system_state", "recent
 
 Summarise = Callable[[Sequence[Message], Patience], str]
 """Asks a model: given messages, its answer as text. Whatever it raises ends this try."""
-
-_TOKEN_BYTES: Final = 8
 
 _ASKED: Final = f"""\
 You are shown the older part of a conversation, which your answer will replace. Keep every fact, name, \
@@ -585,10 +568,7 @@ def parsed(answer: str) -> Mapping[str, str] | None:
     The object may stand in a block of code, as some models put it whatever they are asked.
     """
     text = answer.strip().removeprefix("```json").removeprefix("```").removesuffix("```")
-    try:
-        found = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
+    found = json_or_none(text)
     if not isinstance(found, dict) or not all(isinstance(found.get(name), str) for name in SECTIONS):
         return None
     return {name: found[name] for name in SECTIONS} if any(found[name].strip() for name in SECTIONS) else None
@@ -619,7 +599,7 @@ def _is_summary(older: Sequence[ContextNode]) -> bool:
 
 def _question(older: Sequence[ContextNode]) -> list[Message]:
     text = "\n".join(_shown(message) for node in older for message in node.messages)
-    token = secrets.token_hex(_TOKEN_BYTES)
+    token = fence_token()
     return [{"role": "system", "content": _ASKED}, user(fenced(text, "conversation", token))]
 
 
@@ -635,7 +615,7 @@ def _replacement(summary: Mapping[str, str], facts: Sequence[str]) -> list[list[
     texts = {name: _plain(summary[name]) for name in SECTIONS}
     lines = dict.fromkeys(f"- {line}" for fact in facts if (line := one_line(fact)))
     if lines:
-        marked = fenced("\n".join(lines), "memory", secrets.token_hex(_TOKEN_BYTES))
+        marked = fenced("\n".join(lines), "memory", fence_token())
         texts["key_knowledge"] = f"{texts['key_knowledge']}\n{_FACTS_TOLD}\n{marked}".strip()
     text = "\n\n".join(f"## {name}\n{texts[name] or '(nothing)'}" for name in SECTIONS)
     return [[user(text)], [_acknowledgement()]]
@@ -803,7 +783,7 @@ class Conversation:
             return self._left(history)
         self._had_results = True
         parts = (
-            self._noted(self.session.take_for_tool_results(self._told_otherwise)),
+            self._noted(self.session.take(BroughtIn.TOOL_RESULTS, self._told_otherwise)),
             self._tier(self._touched.take(), BroughtIn.JUST_IN_TIME),
         )
         texts = [part.text for part in parts if part is not None]
@@ -888,7 +868,7 @@ class Conversation:
             if self._system.entries:
                 self.session.record(self._system, BroughtIn.SYSTEM)
         parts = (
-            self._noted(self.session.take_for_user_turn(self._told_otherwise)),
+            self._noted(self.session.take(BroughtIn.USER_TURN, self._told_otherwise)),
             self._tier(self._static.take_project(self.session.shown | self._touched.told), BroughtIn.PROJECT),
             self._tier(self._touched.take(), BroughtIn.JUST_IN_TIME),
         )

@@ -343,7 +343,7 @@ class JointSearch(Search):
         self, wanted: Wanted, ranking: Ranking, patience: Patience, *, is_answered: bool
     ) -> list[tuple[Hit, Score]]:
         """What is near enough in meaning, the nearest first (M1, M3)."""
-        words = [each.text for each in wanted.query.words if not each.is_phrase and is_telling(each.text)]
+        words = [each.text for each in wanted.query if not each.is_phrase and is_telling(each.text)]
         meant = self._model.mean(words)
         if meant is None:
             return []

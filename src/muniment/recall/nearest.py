@@ -13,18 +13,16 @@ from itertools import zip_longest
 from typing import Final
 
 from muniment.kernel.names import RelPath, Trust
-from muniment.recall.search import COLUMN_WEIGHTS, Stemmer, read_query
+from muniment.recall.search import COLUMN_WEIGHTS, TOLD_THERE, Stemmer, read_query
 from muniment.store.catalog import View
 from muniment.store.ledger import RootKey
-from muniment.store.rows import folded
+from muniment.store.rows import as_indexed
 from muniment.store.state import State
 
 _NEAREST: Final = f"""
     SELECT entry.root, entry.rel FROM text CROSS JOIN entry ON entry.id = text.rowid
     WHERE text MATCH ? AND rank MATCH 'bm25({", ".join(map(str, COLUMN_WEIGHTS))})'
-        AND entry.root IN (SELECT value FROM json_each(?))
-        AND entry.readable AND entry.held IS NULL AND (entry.expires IS NULL OR entry.expires > ?)
-        AND entry.size <= {{size}} AND entry.trust IN ({{trusts}})
+        AND {TOLD_THERE} AND entry.size <= {{size}} AND entry.trust IN ({{trusts}})
     ORDER BY rank, entry.root, entry.rel LIMIT ?
 """  # noqa: S608  constants of this package
 MAX_BYTES: Final = 64 * 1024
@@ -46,12 +44,14 @@ class Description:
 
     def __init__(self, text: str, stemmer: Stemmer) -> None:
         self._stemmer = stemmer
-        words = [word for word in read_query(text, stemmer).words if not word.is_weak and not word.is_phrase]
+        words = [word for word in read_query(text, stemmer) if not word.is_weak and not word.is_phrase]
         self._words, self._stems = [word.text for word in words], {word.stem for word in words}
 
     def said_in(self, text: str) -> frozenset[str]:
         """Which of its words stand in a text, by their stems. Cost: linear, some 0.1 ms for a sentence."""
-        return frozenset(self._stems.intersection(term.stem for term in self._stemmer.terms(folded(text))))
+        return frozenset(
+            self._stems.intersection(term.stem for term in self._stemmer.terms(as_indexed(text)))
+        )
 
     def nearest(
         self, state: State, roots: Sequence[RootKey], now: str, limit: int
@@ -105,7 +105,7 @@ def may_hold(state: State, view: View, words: Collection[str]) -> frozenset[RelP
     Raises:
         ManagedMemoryUnavailable: the catalog cannot be read.
     """
-    pieces = {piece for word in words if len(word) <= _MAX_WORD_CHARS for piece in folded(word).split()}
+    pieces = {piece for word in words if len(word) <= _MAX_WORD_CHARS for piece in as_indexed(word).split()}
     wanted = sorted(filter(_FINDABLE.fullmatch, pieces))
     if not wanted:
         return None

@@ -18,7 +18,6 @@ from __future__ import annotations
 import json
 import math
 import re
-import secrets
 import unicodedata
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -31,7 +30,7 @@ from muniment import events
 from muniment.content.admission import addressed_to_agent
 from muniment.content.entry import MAX_NAME_CHARS, Entry, parse, shortened
 from muniment.content.gates import GATES, check_text, one_line
-from muniment.content.markdown import QUOTE, Line, fenced, read_lines
+from muniment.content.markdown import QUOTE, Line, fence_token, fenced, read_lines
 from muniment.content.titles import current_titles
 from muniment.errors import (
     Cancelled,
@@ -66,7 +65,7 @@ from muniment.store.catalog import View
 from muniment.store.database import Database
 from muniment.store.index import shown_path
 from muniment.store.ledger import RootKey, root_key, source_of, trust_of_moved
-from muniment.store.rows import folded
+from muniment.store.rows import as_indexed
 from muniment.store.state import State
 from muniment.store.watching import looks_of
 
@@ -76,12 +75,10 @@ from muniment.store.watching import looks_of
 #
 # - X1. At most so many characters as asked for, the `…` included that stands for what was left out.
 # - X2. Never cut inside fenced code, nor inside a character as people see it: a letter stays with its
-#   accents,
-#   a syllable with its letters, an emoji with its variants and what it is joined to.
+#   accents, a syllable with its letters, an emoji with its variants and what it is joined to.
 # - X3. Passages stay in their order, side by side; the best one is among them.
 # - X4. Of a long body the beginning is looked at, `MAX_READ_CHARS` or twice what is asked for, and of that
-#   the
-#   first `MAX_PASSAGES` passages are weighed: a file that is made to be slow holds nobody up.
+#   the first `MAX_PASSAGES` passages are weighed: a file that is made to be slow holds nobody up.
 #
 # What does not hold: that a passage is cut nowhere else; one of prose that is too long ends at a space,
 # where one is near.
@@ -129,13 +126,22 @@ class _Fence(NamedTuple):
     marks: str
 
 
-def excerpt(body: str, limit: int, weight: Callable[[str], float] = lambda _: 0.0) -> str:
+Weight = Callable[[str], float]
+"""How much a passage says of what is asked."""
+
+
+def unweighed(_passage: str) -> float:
+    """Nothing of any passage, so that the first one counts."""
+    return 0.0
+
+
+def excerpt(body: str, limit: int, weight: Weight = unweighed) -> str:
     """What of `body` fits in `limit` characters (X1 to X4); empty where nothing does.
 
     Args:
         body: markdown.
         limit: characters.
-        weight: how much a passage says of what is asked; by default the first one counts.
+        weight: of its passages.
 
     Cost: linear in what is looked at, and one `weight` a passage where it does not fit.
     """
@@ -260,11 +266,9 @@ def _column(text: str, line: Line) -> int:
 # The text that is put before a model: entries as data, between marks that nothing inside can close. Pure.
 #
 # - K1. Whatever stands in an entry, its name and its path included, stands between the marks; the token in
-#   them
-#   is random, and unknown to whoever wrote the entry.
+#   them is random, and unknown to whoever wrote the entry.
 # - K2. No line of an entry begins where a bullet of another one would: its text is indented.
-# - K3. The whole text takes at most the tokens that it may; an entry is shortened before it is left out,
-#   and
+# - K3. The whole text takes at most the tokens that it may; an entry is shortened before it is left out, and
 #   never cut inside fenced code or a character.
 #
 # What does not hold: that a model does as the block says.
@@ -295,104 +299,75 @@ _SYSTEM_TOLD: Final = """\
 What the owner of this memory had noted for every conversation; keep to it where it applies."""
 
 
-@dataclass(frozen=True, slots=True)
-class Note:
-    """An entry to be put into a block.
-
-    Attributes:
-        path: logical path.
-        name: as its file says.
-        trust: who it comes from.
-        at: when it was written.
-        body: all of it.
-        weight: how much a passage of the body says, see `excerpt`.
-    """
-
-    path: str
-    name: str
-    trust: Trust
-    at: datetime
-    body: str
-    weight: Callable[[str], float]
-
-
-@dataclass(frozen=True, slots=True)
-class Block:
-    """What is put before a model.
-
-    Attributes:
-        text: empty if nothing fits.
-        tokens: of it.
-        bodies: of the notes that are in it, as far as they were taken; the others are left out, the last
-            ones first.
-    """
-
-    text: str
-    tokens: int
-    bodies: tuple[str, ...]
-
-
 def estimated(text: str) -> int:
     """Tokens of a text, counted high: a third of its bytes."""
     return math.ceil(len(text.encode("utf-8", "replace")) / _BYTES_PER_TOKEN)
 
 
 def block_of(
-    notes: Sequence[Note], budget: int, token: str, now: datetime, count: Count = estimated
-) -> Block:
-    """The block that says as much of `notes`, in their order, as `budget` tokens allow (K1 to K3).
+    entries: Sequence[RecollectedEntry],
+    budget: int,
+    token: str,
+    now: datetime,
+    count: Count = estimated,
+    weight: Weight = unweighed,
+) -> Recollection:
+    """The block that says as much of `entries`, in their order, as `budget` tokens allow (K1 to K3).
 
     Args:
-        notes: the most important first.
+        entries: the most important first, each with all of its body.
         budget: tokens.
         token: random text.
         now: what ages are told from.
         count: of tokens.
+        weight: of passages, see `excerpt`.
+
+    Returns:
+        Of the entries those that are in it, as far as they were taken; the last ones are left out first.
     """
 
-    def bullet(note: Note) -> str:
-        return f"{note.path} (trust: {note.trust}, {note.at.date()}, {age(note.at, now)}): {_name(note)}"
+    def bullet(entry: RecollectedEntry) -> str:
+        since = age(entry.at, now)
+        return f"{entry.path} (trust: {entry.trust}, {entry.at.date()}, {since}): {_name(entry)}"
 
     def whole(bullets: Sequence[str]) -> str:
         return f"{HEADING}\n\n{_TOLD}\n{fenced(chr(10).join(bullets), 'memory', token)}"
 
-    return _fitted(notes, budget, bullet, whole, count)
+    return _fitted(entries, budget, bullet, whole, count, weight)
 
 
-def system_block_of(notes: Sequence[Note], budget: int, count: Count = estimated) -> Block:
+def system_block_of(
+    entries: Sequence[RecollectedEntry], budget: int, count: Count = estimated, weight: Weight = unweighed
+) -> Recollection:
     """As `block_of`, for a system prompt: without marks, and the same text whenever it is asked for.
 
-    Args:
-        notes: of trust `owner`, the most important first.
-        budget: tokens.
-        count: of tokens.
-
     Raises:
-        ValueError: one of them is of another trust.
+        ValueError: an entry is of another trust than `owner`.
     """
-    if any(note.trust is not Trust.OWNER for note in notes):
+    if any(entry.trust is not Trust.OWNER for entry in entries):
         raise ValueError("only what the owner says may stand in a system prompt")
 
     def whole(bullets: Sequence[str]) -> str:
         return "\n".join([f"{_SYSTEM_HEADING}\n\n{_SYSTEM_TOLD}", *bullets])
 
-    return _fitted(notes, budget, lambda note: f"{_name(note)} ({note.at.date()})", whole, count)
+    return _fitted(entries, budget, lambda entry: f"{_name(entry)} ({entry.at.date()})", whole, count, weight)
 
 
 def _fitted(
-    notes: Sequence[Note],
+    entries: Sequence[RecollectedEntry],
     budget: int,
-    bullet: Callable[[Note], str],
+    bullet: Callable[[RecollectedEntry], str],
     whole: Callable[[Sequence[str]], str],
     count: Count,
-) -> Block:
+    weight: Weight,
+) -> Recollection:
     said: list[str] = []
-    best = Block("", 0, ())
-    for note in notes:
+    best = Recollection()
+    for entry in entries:
         limit = MAX_ENTRY_CHARS
         while True:
-            body = excerpt(note.body, limit, note.weight)
-            bullets = [*said, _indented(bullet(note), body)]
+            body = excerpt(entry.text, limit, weight)
+            bullets = [*said, _indented(bullet(entry), body)]
             text = whole(bullets)
             tokens = count(text)
             if tokens <= budget:
@@ -400,7 +375,7 @@ def _fitted(
             limit = min(limit, len(body)) // 2
             if limit < _MIN_ENTRY_CHARS:
                 return best
-        said, best = bullets, Block(text, tokens, (*best.bodies, body))
+        said, best = bullets, Recollection((*best.entries, replace(entry, text=body)), text, tokens)
     return best
 
 
@@ -409,8 +384,8 @@ def _indented(title: str, body: str) -> str:
     return "\n".join([f"- {title}", *(f"  {line}" if line.strip() else "" for line in body.splitlines())])
 
 
-def _name(note: Note) -> str:
-    return shortened(one_line(note.name), MAX_NAME_CHARS)
+def _name(entry: RecollectedEntry) -> str:
+    return shortened(one_line(entry.name), MAX_NAME_CHARS)
 
 
 def age(at: datetime, now: datetime) -> str:
@@ -430,8 +405,7 @@ def age(at: datetime, now: datetime) -> str:
 #
 # - V1. its bytes were read by the handle of its root, just now, and are those that its row is of;
 # - V2. its trust and its age are what the ledger knows of these bytes;
-# - V3. it does not address an agent as one of its trust may not, and holds no characters that a reader
-#   would
+# - V3. it does not address an agent as one of its trust may not, and holds no characters that a reader would
 #   not see, also where a policy let its gates rest when it was written.
 #
 # What does not hold: that the file is still so once it was read; nor that a text which deceives is noticed
@@ -462,30 +436,12 @@ class ReadEntry:
     at: datetime
 
 
-@dataclass(frozen=True, slots=True)
-class Changed:
-    """An entry whose file is gone, or not what its row is of."""
-
-    hit: Hit
-
-
-@dataclass(frozen=True, slots=True)
-class Withheld:
-    """An entry that may not be shown (V3).
-
-    Attributes:
-        gate: which says so: one of `muniment.content.gates.GATES`, `marks` or `instructions`.
-    """
-
-    hit: Hit
-    gate: str
-
-
-Outcome = ReadEntry | Changed | Withheld
-
-
-def read(hit: Hit, state: State, bound: BoundRoot, policy: Policy) -> Outcome:
+def read(hit: Hit, state: State, bound: BoundRoot, policy: Policy) -> ReadEntry | str | None:
     """The entry of a hit as it is now (V1 to V3).
+
+    Returns:
+        A text: the gate that keeps it from being shown, one of `muniment.content.gates.GATES`, `marks` or
+        `instructions`. None: its file is gone, or not what its row is of.
 
     Raises:
         ManagedMemoryUnavailable: the ledger cannot be read.
@@ -495,9 +451,9 @@ def read(hit: Hit, state: State, bound: BoundRoot, policy: Policy) -> Outcome:
     try:
         data = bound.root.read_bytes(CanonicalPath(bound.scope, hit.key.rel))
     except (PathEscape, Refusal, ToolError):
-        return Changed(hit)
+        return None
     if digest(data) != hit.key.digest:
-        return Changed(hit)
+        return None
     source = source_of(state, *hit.key)
     ours = policy.trust_of(bound.scope)
     trust = trust_of_moved(state, hit.key.digest, ours) if source is None else source.trust
@@ -505,7 +461,7 @@ def read(hit: Hit, state: State, bound: BoundRoot, policy: Policy) -> Outcome:
     entry = parse(data)
     name = current_titles(entry, hit.key.rel).name
     gate = gate_of("\n".join([name, entry.description or "", *entry.keywords, entry.body]), trust)
-    return ReadEntry(hit, entry, name, trust, at) if gate is None else Withheld(hit, gate)
+    return gate or ReadEntry(hit, entry, name, trust, at)
 
 
 def gate_of(text: str, trust: Trust) -> str | None:
@@ -555,7 +511,7 @@ class Shelf:
         roots: the bound roots by scope; they and the state stay the caller's.
         state: knows their history.
         judge: of the policy.
-        look: brings the rows of a root up to date, as far as there is time.
+        listed: the policy under which the rows of the roots are kept.
         scopes: which of the roots; None: all, none: none. Unknown ones hold nothing.
         patience: until when to look.
 
@@ -564,7 +520,7 @@ class Shelf:
         ManagedMemoryUnavailable: the state cannot be used.
         Cancelled, DeadlineExceeded: the patience ended.
 
-    Cost: that of `look`.
+    Cost: that of `watching.Looks.view`.
     """
 
     def __init__(
@@ -573,7 +529,7 @@ class Shelf:
         roots: Mapping[Scope, BoundRoot],
         state: State,
         judge: Judge,
-        look: Callable[[BoundRoot, Patience], View],
+        listed: Policy,
         scopes: Collection[str] | None,
         patience: Patience,
     ) -> None:
@@ -582,7 +538,7 @@ class Shelf:
         for scope, bound in roots.items():
             if scopes is None or scope in scopes:
                 bound.verify()
-                view = look(bound, patience)
+                view = looks_of(state).view(bound, listed, patience)
                 self._opened[RootKey(view.key)] = bound, view
 
     @property
@@ -650,15 +606,23 @@ class Shelf:
             if len(picked.readings) >= enough:
                 break
             self._patience.check()
-            outcome = read(hit, self._state, self._opened[hit.key.root][0], self._policy)
-            if isinstance(outcome, Changed):
+            found = read(hit, self._state, self._opened[hit.key.root][0], self._policy)
+            if found is None:
                 picked.changed.append(hit)
-            elif isinstance(outcome, Withheld):
+            elif isinstance(found, str):
                 picked.withheld += 1
-                events.emit("recall_withheld", path=self.path(hit), gate=outcome.gate)
-            elif outcome.trust is not Trust.EXTERNAL or external < MAX_EXTERNAL:
-                external += outcome.trust is Trust.EXTERNAL
-                picked.readings.append(outcome)
+                events.emit("recall_withheld", path=self.path(hit), gate=found)
+            elif found.trust is not Trust.EXTERNAL or external < MAX_EXTERNAL:
+                external += found.trust is Trust.EXTERNAL
+                picked.readings.append(found)
+        return picked
+
+    def read_found(self, find: Callable[[], Sequence[Hit]], enough: int) -> Picked:
+        """As `read`, what is found; once more by what is found then, where files are not what rows say."""
+        picked = self.read(find(), enough)
+        if picked.changed:
+            self.look_again(picked.changed)
+            picked = self.read(find(), enough)
         return picked
 
 
@@ -790,22 +754,12 @@ ABOUT_CHARS: Final = 150
 MAX_ASKED: Final = 24
 """Candidates whose files are asked whether they are as their rows say, some 10 µs each."""
 
-_TOKEN_BYTES: Final = 8
 _ID: Final = re.compile(r"(?P<scope>[^/]*)/(?P<rel>.*)@(?P<digest>[^@]*)", re.DOTALL)
 
 Chooser = Callable[[str, Sequence[str], int, Patience], Sequence[int] | None]
 """Given a message, what some entries are about and a limit, the numbers of at most so many that help, the
 best first; None: it has no answer. Raises `Cancelled` or `DeadlineExceeded` once the patience ended; whatever
 else it raises is no answer."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    message: str
-    exclude: frozenset[EntryKey]
-    limit: int
-    budget: int
-    choose: Chooser | None
 
 
 class Recaller:
@@ -831,7 +785,6 @@ class Recaller:
         self._policy, self._roots, self._state = policy, roots, state
         self._clock = clock
         self._judge = Judge(policy)
-        self._looks = looks_of(state)
         self.count = count
         self.stemmer = Stemmer()
         self._search = _search_of(state, self.stemmer)
@@ -860,12 +813,28 @@ class Recaller:
 
         Cost: 3 ms of CPU where nothing changed since the last time; 5 ms in a memory of 100 000 entries.
         """
-        patience = patience or Patience(float("inf"))
+        until = patience or Patience(float("inf"))
 
         def work(shelf: Shelf) -> Recollection:
-            return self._found(_Asked(query, frozenset(exclude), limit, budget, choose), shelf, patience)
+            if limit < 1 or budget < 1:
+                return Recollection()
+            asked = read_query(query, self.stemmer)
+            wanted = Wanted(asked, shelf.keys, exclude, self.now, limit + CANDIDATES, shelf.accepts)
+            found, picked = self._picked(wanted, shelf, limit, until)
+            if len(picked.readings) < min(limit, len(found.hits)) and self._is_crowded(found, picked, until):
+                picked = self._beside_external(wanted, shelf, picked, limit, until)
+            readings = picked.readings[:limit]
+            if readings and choose is not None:
+                readings = _chosen(choose, query, readings, limit, until)
+            if not readings:
+                return Recollection(abstained=True, withheld=picked.withheld)
 
-        return self.answer(work, scopes, patience)
+            def weight(passage: str) -> float:
+                return found.ranking.weight(as_indexed(passage))
+
+            return replace(self.told(readings, shelf, budget, weight=weight), withheld=picked.withheld)
+
+        return self.answer(work, scopes, until)
 
     def answer(
         self, work: Callable[[Shelf], Recollection], scopes: Collection[str] | None, patience: Patience
@@ -911,11 +880,7 @@ class Recaller:
 
         None at all where the ledger cannot be read, which an event tells.
         """
-        try:
-            roots = {scope: root_key(self._state, bound) for scope, bound in self._roots.items()}
-        except MunimentError as error:
-            events.emit("memory_retrieval_failed", code=error.code)
-            return set()
+        roots = self._root_keys()
         named = filter(None, map(_ID.fullmatch, unsafe_ids))
         return {
             EntryKey(roots[Scope(found["scope"])], RelPath(found["rel"]), Digest(found["digest"]))
@@ -925,11 +890,7 @@ class Recaller:
 
     def ids_of(self, keys: Iterable[EntryKey]) -> list[str]:
         """The ids that name entries, sorted; those of another memory are left out, see `keys_of`."""
-        try:
-            scopes = {root_key(self._state, bound): scope for scope, bound in self._roots.items()}
-        except MunimentError as error:
-            events.emit("memory_retrieval_failed", code=error.code)
-            return []
+        scopes = {key: scope for scope, key in self._root_keys().items()}
         return sorted(f"{scopes[key.root]}/{key.rel}@{key.digest}" for key in keys if key.root in scopes)
 
     def record(self, recalled: Recollection, where: str) -> None:
@@ -969,7 +930,7 @@ class Recaller:
         shelf: Shelf,
         budget: int,
         *,
-        weight: Callable[[str], float] = lambda _: 0.0,
+        weight: Weight = unweighed,
         is_system: bool = False,
     ) -> Recollection:
         """What is put before a model of some entries, as far as a budget goes.
@@ -978,19 +939,18 @@ class Recaller:
             readings: the most important first.
             shelf: that they are of.
             budget: tokens.
-            weight: how much a passage says, see `excerpt`.
+            weight: of passages, see `excerpt`.
             is_system: for a system prompt; raises ValueError where an entry's trust is not `owner`.
         """
-        notes = [
-            Note(shelf.path(each.hit), each.name, each.trust, each.at, each.entry.body, weight)
+        entries = [
+            RecollectedEntry(
+                shelf.path(each.hit), each.hit.key, each.name, each.trust, each.at, each.entry.body
+            )
             for each in readings
         ]
-        block = system_block_of(notes, budget, self.count) if is_system else self._block(notes, budget)
-        entries = tuple(
-            RecollectedEntry(note.path, each.hit.key, note.name, note.trust, note.at, body)
-            for note, each, body in zip(notes, readings, block.bodies, strict=False)
-        )
-        return Recollection(entries, block.text, block.tokens)
+        if is_system:
+            return system_block_of(entries, budget, self.count, weight)
+        return self._block(entries, budget, weight)
 
     def without(self, recalled: Recollection, keys: Collection[EntryKey], budget: int) -> Recollection:
         """What was recalled, without some entries, within a budget: itself where that changes nothing.
@@ -1006,43 +966,28 @@ class Recaller:
         if len(left) == len(recalled.entries) and recalled.tokens <= budget:
             return recalled
         try:
-            block = self._block(
-                [Note(each.path, each.name, each.trust, each.at, each.text, lambda _: 0.0) for each in left],
-                budget,
-            )
+            block = self._block(left, budget)
         except Exception as defect:  # noqa: BLE001  as `answer`: the caller's own count may be broken
             events.emit_defect("memory_retrieval_failed", defect)
             return Recollection(error=recall_failed(type(defect).__name__))
-        entries = tuple(replace(each, text=body) for each, body in zip(left, block.bodies, strict=False))
-        return replace(recalled, entries=entries, text=block.text, tokens=block.tokens)
+        return replace(recalled, entries=block.entries, text=block.text, tokens=block.tokens)
 
-    def _block(self, notes: Sequence[Note], budget: int) -> Block:
-        return block_of(notes, budget, secrets.token_hex(_TOKEN_BYTES), self._clock(), self.count)
+    def _block(
+        self, entries: Sequence[RecollectedEntry], budget: int, weight: Weight = unweighed
+    ) -> Recollection:
+        token, now = fence_token(), self._clock()
+        return block_of(entries, budget, token, now, self.count, weight)
 
     def _shelf(self, scopes: Collection[str] | None, patience: Patience) -> Shelf:
+        return Shelf(self._policy, self._roots, self._state, self._judge, self._policy, scopes, patience)
 
-        def look(root: BoundRoot, until: Patience) -> View:
-            return self._looks.view(root, self._policy, until)
-
-        return Shelf(self._policy, self._roots, self._state, self._judge, look, scopes, patience)
-
-    def _found(self, asked: _Asked, shelf: Shelf, patience: Patience) -> Recollection:
-        if asked.limit < 1 or asked.budget < 1:
-            return Recollection()
-        enough = asked.limit
-        query = read_query(asked.message, self.stemmer)
-        wanted = Wanted(query, shelf.keys, asked.exclude, self.now, enough + CANDIDATES, shelf.accepts)
-        found, picked = self._picked(wanted, shelf, enough, patience)
-        if len(picked.readings) < min(enough, len(found.hits)) and self._is_crowded(found, picked, patience):
-            picked = self._beside_external(wanted, shelf, picked, enough, patience)
-        readings = _chosen(asked, picked.readings[: asked.limit], patience)
-        if not readings:
-            return Recollection(abstained=True, withheld=picked.withheld)
-
-        def weight(passage: str) -> float:
-            return found.ranking.weight(folded(passage))
-
-        return replace(self.told(readings, shelf, asked.budget, weight=weight), withheld=picked.withheld)
+    def _root_keys(self) -> dict[Scope, RootKey]:
+        """The keys of the roots; none at all where the ledger cannot be read, which an event tells."""
+        try:
+            return {scope: root_key(self._state, bound) for scope, bound in self._roots.items()}
+        except MunimentError as error:
+            events.emit("memory_retrieval_failed", code=error.code)
+            return {}
 
     def _picked(
         self, wanted: Wanted, shelf: Shelf, enough: int, patience: Patience
@@ -1100,13 +1045,13 @@ def _search_of(state: State, stemmer: Stemmer) -> Search:
     return Search(state.catalog, stemmer)
 
 
-def _chosen(asked: _Asked, readings: list[ReadEntry], patience: Patience) -> list[ReadEntry]:
+def _chosen(
+    choose: Chooser, message: str, readings: list[ReadEntry], limit: int, patience: Patience
+) -> list[ReadEntry]:
     """All of them, what the chooser picks first: it may put them in order, and drop nothing (E4)."""
-    if asked.choose is None or not readings:
-        return readings
     about = [_about(each) for each in readings]
     try:
-        picks = asked.choose(asked.message, about, asked.limit, patience)
+        picks = choose(message, about, limit, patience)
         numbers = list(dict.fromkeys(picks or ()))
         is_answer = picks is not None and all(number in range(len(readings)) for number in numbers)
     except Exception as defect:  # noqa: BLE001  a model may fail in any way, and the search has answered

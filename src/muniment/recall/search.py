@@ -38,16 +38,17 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cache, cached_property, lru_cache
 from operator import mul
 from typing import Any, Final, NamedTuple, TypeVar
 
 from muniment.content.words import STOP_WORDS, comparable
 from muniment.kernel.cancel import Patience
 from muniment.kernel.names import Digest, RelPath, Trust
+from muniment.shipped import shipped_tables
 from muniment.store.database import Database
 from muniment.store.ledger import RootKey
-from muniment.store.rows import folded, saying_digest
+from muniment.store.rows import as_indexed, saying_digest
 from muniment.store.visit import Stamp
 
 # -- stems -------------------------------------------------------------------------------------------
@@ -68,18 +69,9 @@ _TABLES: Final = """
     CREATE VIRTUAL TABLE stems USING fts5 (text, tokenize = 'porter unicode61');
     CREATE VIRTUAL TABLE stem USING fts5vocab (stems, instance);
 """
-_CUTS: Final = (
-    (
-        "INSERT INTO words (rowid, text) VALUES (1, ?)",
-        "SELECT offset, term FROM word",
-        "DELETE FROM words",
-    ),
-    (
-        "INSERT INTO stems (rowid, text) VALUES (1, ?)",
-        "SELECT offset, term FROM stem",
-        "DELETE FROM stems",
-    ),
-)
+_CUTS: Final = (("words", "word"), ("stems", "stem"))
+"""A table that cuts, and what shows how it did."""
+
 _ACCENTS: Final = tuple(map(chr, range(0x300, 0x370)))
 _ACCENTED: Final = tuple(
     char
@@ -109,7 +101,7 @@ class Stemmer:
         """The words of a text in order, with their stems.
 
         Args:
-            folded: as `store.fulltext.folded` makes it. Halves of surrogate pairs stand between words.
+            folded: as `store.rows.as_indexed` makes it. Halves of surrogate pairs stand between words.
 
         Cost: 90 µs and about 1 µs a word.
         """
@@ -167,10 +159,10 @@ class Stemmer:
     def _cut(self, text: str) -> tuple[Term, ...]:
         text = text.encode("utf-8", "replace").decode()  # SQLite takes no half of a surrogate pair.
         cut = []
-        for insert, select, delete in _CUTS:
-            self._connection.execute(insert, (text,))
-            rows = self._connection.execute(select).fetchall()
-            self._connection.execute(delete)
+        for table, view in _CUTS:
+            self._connection.execute(f"INSERT INTO {table} (rowid, text) VALUES (1, ?)", (text,))  # noqa: S608
+            rows = self._connection.execute(f"SELECT offset, term FROM {view}").fetchall()  # noqa: S608
+            self._connection.execute(f"DELETE FROM {table}")  # noqa: S608
             cut.append([term for _, term in sorted(rows)])
         return tuple(map(Term, *cut))
 
@@ -182,20 +174,14 @@ class Stemmer:
 # - Q1. No syntax of the full-text search comes from a message: every word is one that the tokenizer cut.
 # - Q2. Left out are single characters, stop words, and words of talk that are about no subject (`please`,
 #   `谢谢`).
-# - Q3. Weak words rank what others found, and find nothing themselves: words of two letters, words that
-#   stand
-#   in any message to a coding agent (`file`), and pairs of Hiragana, which are endings more often than
-#   words.
-# - Q4. What is written as one name (`10.42.7.19`, `snake_case`, `src/app.py`) is asked for as a phrase,
-#   too,
+# - Q3. Weak words rank what others found, and find nothing themselves: words of two letters, words that stand
+#   in any message to a coding agent (`file`), and pairs of Hiragana, which are endings more often than words.
+# - Q4. What is written as one name (`10.42.7.19`, `snake_case`, `src/app.py`) is asked for as a phrase, too,
 #   if one of its parts says something, or is a number.
-# - Q5. Common words (`two`, `begin`, `after`) find and rank, and tell no subject: what holds no other word
-#   of a
-#   message is not what it is about.
-# - Q6. Linear time. Of a long message only the beginning and the end are looked at, `_END_CHARS` of each;
-#   of
-#   many words the first and the last, `MAX_WORDS` in all: what is asked stands there, what was pasted
-#   stands
+# - Q5. Common words (`two`, `begin`, `after`) find and rank, and tell no subject: what holds no other word of
+#   a message is not what it is about.
+# - Q6. Linear time. Of a long message only the beginning and the end are looked at, `_END_CHARS` of each; of
+#   many words the first and the last, `MAX_WORDS` in all: what is asked stands there, what was pasted stands
 #   between.
 #
 # Attacked in tests/units/recall/test_query.py.
@@ -212,62 +198,15 @@ _MAX_PHRASE_WORDS: Final = 16
 
 _END_CHARS: Final = 2_000
 
-_ENGLISH_TALK: Final = """
-about above again ain all also always am any anybody anyone anything around ask away back because before
-being below best better both but bye can cannot cheers come continue could couldn't did didn do does doesn
-doing don done each either else enough even ever every few further get gets getting give given go goes
-going gone good got great haven having hello help here hey hi him himself how however just keep know let
-lets like ll long look looks lot made make makes many may maybe mean might mine more most much must myself
-need needs never nice no none nor not nothing now off often oh ok okay once one only other others ought
-out over own perfect perhaps please put quite rather re really right said same say says see seem shall
-should show since some something soon sorry still stuff such sure take tell than thank thanks then there
-thing things think though through too try under until up upon us use used using ve very want wanted wants
-way welcome well what whatever when where whether which while who whole whom whose why work works would
-wouldn write yeah yes yet
-"""
-_GERMAN_TALK: Final = "bitte danke hallo ich ist nicht oder wie was wir auf"  # codespell:ignore ist,oder
-_OTHER_TALK: Final = """
-bonjour merci oui non pas vous nous je tu ce
-hola gracias por favor qui como
-ciao grazie ola obrigado obrigada
-"""
-_PAIRS_OF_TALK: Final = """
-你好 谢谢 什么 怎么 怎样 为什 么样 我们 你们 他们 请问 可以 一下 一个 这个 那个 哪个 哪些 哪里 没有 不是
-就是 是不 的时 时候 继续 帮我 我的 你的 知道 告诉 好的 现在 今天
-です ます した して する ない から まで こと もの それ これ どれ どこ なに なん でしょ しょう よう
-くだ ださ さい あり りが がと とう こん んに にち ちは お願 願い いし しま ませ せん 助か まし たか すか
-のは には では
-입니 니다 습니 합니 해요 세요 주세 어요 아요 나요 까요 안녕 녕하 하세 감사 무엇 어떻 떻게 어디 언제 누구
-그리 리고 있어 있는
-"""
-_TALK: Final = frozenset(
-    f"{_ENGLISH_TALK}{_GERMAN_TALK}{_OTHER_TALK}{_PAIRS_OF_TALK}".replace("'", " ").split()
-)
-"""As the tokenizer cuts them: without accents; of scripts without spaces, pairs."""
-
-_WEAK_WORDS: Final = (
-    "user users file files folder code program programs function class script app data line lines"
-)
-_WEAK: Final = frozenset(_WEAK_WORDS.split())
-
-_COMMON_WORDS: Final = """
-zero two three four five six seven eight nine ten eleven twelve twenty thirty forty fifty hundred thousand
-million first second third fourth fifth last next final half quarter double single number numbers count
-sum total minute hour day week month year time today tomorrow yesterday morning evening night early
-earlier late later after during within without between beside behind across along against near among
-toward towards old new young big small large little short tall high low full empty hard easy fast slow
-quick quickly simple different same similar certain possible important main real true false sure whole
-entire general ready free open close closed early clear able plain common usual various begin start stop
-stay end finish finished learn play find found lose call turn move hold bring happen happened leave left
-feel felt seem read run add set follow following change become grow stand suggest recommend describe
-answer reply question wonder guess consider decide understand believe remember hope expect like love hate
-prefer enjoy agree word words name title part piece kind type sort side top bottom point case fact reason
-problem example person people man woman men women child children guy group list step place area lower
-higher upper longer shorter better worse less bit pair set amount size length level
-"""
-_COMMON: Final = frozenset(_COMMON_WORDS.split())
-"""English words that tell no subject by themselves, though they may narrow one (Q5)."""
 _Item = TypeVar("_Item")
+
+
+@cache
+def _lists() -> dict[str, frozenset[str]]:
+    """Those of `talk.toml`, as the tokenizer cuts words. Cost: reads a file of ours, once a process."""
+    tables = shipped_tables("muniment.recall", "talk")
+    return {name: frozenset(words.replace("'", " ").split()) for name, words in tables.items()}
+
 
 _GREETING: Final = re.compile(r"\bgood (?:morning|afternoon|evening|night|day)\b")
 _HIRAGANA: Final = re.compile("[\u3041-\u309f]+")
@@ -302,15 +241,8 @@ class Word:
         return " " in self.text
 
 
-@dataclass(frozen=True, slots=True)
-class Query:
-    """What is looked up: at most `MAX_WORDS` words, in their order; none: nothing is asked."""
-
-    words: tuple[Word, ...]
-
-
-def read_query(text: str, stemmer: Stemmer, *, is_fact: bool = False) -> Query:
-    """The query that a message is (Q1 to Q6).
+def read_query(text: str, stemmer: Stemmer, *, is_fact: bool = False) -> tuple[Word, ...]:
+    """What is looked up for a message (Q1 to Q6): at most `MAX_WORDS` words in their order; none: nothing.
 
     Args:
         text: any.
@@ -321,13 +253,13 @@ def read_query(text: str, stemmer: Stemmer, *, is_fact: bool = False) -> Query:
     """
     if len(text) > 2 * _END_CHARS:
         text = f"{text[:_END_CHARS]} {text[-_END_CHARS:]}"
-    plain = _GREETING.sub(" ", folded(text))
+    plain = _GREETING.sub(" ", as_indexed(text))
     phrases = tuple(_phrases(plain, stemmer))
-    words = tuple(_words(stemmer.terms(_SYMBOL.sub(" ", plain)), talk=frozenset() if is_fact else _TALK))
+    words = tuple(_words(stemmer.terms(_SYMBOL.sub(" ", plain)), is_fact=is_fact))
     first, last = _ends(words, MAX_WORDS - len(phrases))
     if last:
         last = (replace(last[0], goes_on=False), *last[1:])
-    return Query((*phrases, *first, *last))
+    return (*phrases, *first, *last)
 
 
 def units(words: Iterable[Word]) -> int:
@@ -348,18 +280,19 @@ def _phrases(plain: str, stemmer: Stemmer) -> Iterator[Word]:
             yield Word(" ".join(term.word for term in terms), " ".join(term.stem for term in terms))
 
 
-def _words(terms: Sequence[Term], talk: Collection[str]) -> Iterator[Word]:
+def _words(terms: Sequence[Term], *, is_fact: bool) -> Iterator[Word]:
+    common = _lists()["common"]
     seen: set[str] = set()
     before = ""
     for term in terms:
         word, stem = term
-        if _says_nothing(word, talk) or stem in seen:
+        if _says_nothing(word, is_fact=is_fact) or stem in seen:
             before = ""
             continue
         seen.add(stem)
         is_weak = _is_weak(word)
         goes_on = not is_weak and _overlap(before, word)
-        yield Word(word, stem, is_weak=is_weak, goes_on=goes_on, is_common=bool({word, stem} & _COMMON))
+        yield Word(word, stem, is_weak=is_weak, goes_on=goes_on, is_common=bool({word, stem} & common))
         before = "" if is_weak else word
 
 
@@ -371,9 +304,9 @@ def _ends(items: tuple[_Item, ...], limit: int) -> tuple[tuple[_Item, ...], tupl
     return items[: limit - half], items[len(items) - half :]
 
 
-def _says_nothing(word: str, talk: Collection[str] = _TALK) -> bool:
+def _says_nothing(word: str, *, is_fact: bool = False) -> bool:
     """Whether a word is left out (Q2)."""
-    return len(word) < _MIN_CHARS or word in STOP_WORDS or word in talk
+    return len(word) < _MIN_CHARS or word in STOP_WORDS or (not is_fact and word in _lists()["talk"])
 
 
 def _tells(term: Term) -> bool:
@@ -384,7 +317,7 @@ def _tells(term: Term) -> bool:
 @lru_cache(MAX_KEPT)
 def is_telling(word: str) -> bool:
     """Whether a word finds something and tells a subject by itself (Q2, Q3, Q5); a number does not."""
-    return not (_says_nothing(word) or _is_weak(word) or word in _COMMON or word.isdigit())
+    return not (_says_nothing(word) or _is_weak(word) or word in _lists()["common"] or word.isdigit())
 
 
 def _overlap(first: str, second: str) -> bool:
@@ -395,7 +328,7 @@ def _overlap(first: str, second: str) -> bool:
 def _is_weak(word: str) -> bool:
     """Whether a word finds nothing by itself (Q3)."""
     is_short = len(word) <= _WEAK_CHARS and word.isascii()
-    return is_short or word in _WEAK or _HIRAGANA.fullmatch(word) is not None
+    return is_short or word in _lists()["weak"] or _HIRAGANA.fullmatch(word) is not None
 
 
 # -- ranking -----------------------------------------------------------------------------------------
@@ -445,7 +378,7 @@ class Weighed:
         return f'"{self.word.text}"{"*" * self.is_prefix}'
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Score:
     """What an entry says of a query.
 
@@ -466,6 +399,19 @@ class Score:
     telling: int
     held: frozenset[int]
     said: str
+
+    @cached_property
+    def beginnings(self) -> frozenset[str]:
+        """Those of the words of the body that say something, so that endings do not count."""
+        words = _LETTERS.findall(self.said)
+        return frozenset(word[:_BEGINNING] for word in words if not _says_nothing(word))
+
+    def is_like(self, other: Score) -> bool:
+        """Whether what says the one is about the same as what says the other."""
+        if self.held != other.held:
+            return False
+        mine, theirs = self.beginnings, other.beginnings
+        return _TWO * len(mine & theirs) >= min(len(mine), len(theirs)) > 0
 
 
 class Ranking:
@@ -513,10 +459,6 @@ class Ranking:
                 at = text.find(start, at + 1)
         return found.values()
 
-    def score(self, columns: Sequence[str]) -> Score:
-        """The score of one row, see `scores`."""
-        return self.scores([columns])[0]
-
     def _meant(self, found: Collection[str]) -> dict[str, list[int]]:
         """Which words of the query, by their numbers, each word of a text is."""
         stems = self._stemmer.stems(found)
@@ -553,23 +495,15 @@ class Ranking:
                     named = max(named, each.weight) if at in naming else named
         telling = sum(not each.word.is_common for each in held)
         weight = sum(each.weight for each in held)
-        body = texts[_BODY]
-        return Score(
-            score,
-            self._units(held),
-            weight,
-            named,
-            telling,
-            frozenset(numbers_held),
-            body if len(body) <= _ALIKE_CHARS else "",
-        )
+        body = texts[_BODY] if len(texts[_BODY]) <= _ALIKE_CHARS else ""
+        return Score(score, self._units(held), weight, named, telling, frozenset(numbers_held), body)
 
     def weight(self, folded: str) -> float:
         """How much a passage says, by itself.
 
-        Cost: as `score`, and 20 µs.
+        Cost: as `scores`, and 20 µs.
         """
-        return self.score(("", "", folded)).score
+        return self.scores([("", "", folded)])[0].score
 
     def _units(self, held: Sequence[Weighed]) -> int:
         """As how many words those count that a text holds; a pair goes on only where the last one is held."""
@@ -696,7 +630,7 @@ class Wanted:
         accepts: whether the entry at a path of a root may be shown.
     """
 
-    query: Query
+    query: Sequence[Word]
     roots: Sequence[RootKey]
     exclude: Collection[EntryKey]
     now: str
@@ -772,7 +706,7 @@ class Search:
         ranking = Ranking(every, self._stemmer)
         if not any(not each.word.is_weak for each in words):
             return [], ranking
-        is_meant = _judge_of(every, total) if abstains else _anything
+        is_meant = _judge_of(every, total) if abstains else lambda _: True
         for gate in _gates(words, total):
             rows = self._page(gate, wanted, patience)
             scores = self._scores(rows, ranking, patience)
@@ -780,11 +714,11 @@ class Search:
                 return self._ranked(rows, scores, wanted, ranking, patience), ranking
         return [], ranking
 
-    def _weighed(self, query: Query, total: int, patience: Patience) -> list[Weighed]:
+    def _weighed(self, query: Sequence[Word], total: int, patience: Patience) -> list[Weighed]:
         """The words of a query with their weights (1), those in no row too."""
-        rows = self._counted({part for word in query.words for part in word.stem.split()}, total, patience)
+        rows = self._counted({part for word in query for part in word.stem.split()}, total, patience)
         weighed: list[Weighed] = []
-        for word in query.words:
+        for word in query:
             # Of a phrase it is not known; it cannot stand in more rows than the rarest of its words.
             count = min(rows.get(part, 0) for part in word.stem.split())
             may_begin = not (count or word.is_weak or word.is_phrase) and len(word.text) >= MIN_PREFIX_CHARS
@@ -872,9 +806,9 @@ def newer_first(found: Sequence[tuple[Hit, Score]]) -> tuple[Hit, ...]:
     same words of the query and shares half of its own with it. To name another changes the order and nothing
     else: anybody who may edit a file can write that.
     """
-    placed: list[tuple[Hit, _Said]] = []
-    for hit, score in found:
-        said, place = _Said(score), len(placed)
+    placed: list[tuple[Hit, Score]] = []
+    for hit, said in found:
+        place = len(placed)
         for at, (old, other) in enumerate(placed[:_HEADED]):
             if _may_precede(hit, old) and (hit.names(old) or _is_update(hit, said, old, other)):
                 place, hit = at, replace(hit, score=max(hit.score, old.score))  # noqa: PLW2901
@@ -887,32 +821,9 @@ def _may_precede(new: Hit, old: Hit) -> bool:
     return new.key.root == old.key.root and new.trust.satisfies(old.trust)
 
 
-def _is_update(new: Hit, said: _Said, old: Hit, other: _Said) -> bool:
+def _is_update(new: Hit, said: Score, old: Hit, other: Score) -> bool:
     is_later = new.mtime_ns > old.mtime_ns and not old.names(new)
     return is_later and new.score >= _NEAR_SHARE * old.score and said.is_like(other)
-
-
-class _Said:
-    """What an entry says, compared with others."""
-
-    def __init__(self, score: Score) -> None:
-        self._score = score
-        self._words: frozenset[str] | None = None
-
-    def is_like(self, other: _Said) -> bool:
-        """Whether it is about the same."""
-        if self._score.held != other._score.held:
-            return False
-        mine, theirs = self.words, other.words
-        return _TWO * len(mine & theirs) >= min(len(mine), len(theirs)) > 0
-
-    @property
-    def words(self) -> frozenset[str]:
-        """The beginnings of its words that say something, so that endings do not count."""
-        if self._words is None:
-            said = _LETTERS.findall(self._score.said)
-            self._words = frozenset(word[:_BEGINNING] for word in said if not _says_nothing(word))
-        return self._words
 
 
 def left_over(
@@ -941,11 +852,16 @@ def _values(roots: Sequence[RootKey], now: str, exclude: Collection[EntryKey]) -
     return json.dumps(list(roots)), now, json.dumps(shown)
 
 
-MAY_BE_SHOWN: Final = """
-        AND entry.root IN (SELECT value FROM json_each(?))
+TOLD_THERE: Final = """
+        entry.root IN (SELECT value FROM json_each(?))
         AND entry.readable AND entry.held IS NULL AND (entry.expires IS NULL OR entry.expires > ?)
-        AND entry.root || entry.digest || entry.rel NOT IN (SELECT value FROM json_each(?))
 """
+"""Whether an entry may be shown, of some roots and at a time."""
+
+MAY_BE_SHOWN: Final = f"""
+        AND {TOLD_THERE}
+        AND entry.root || entry.digest || entry.rel NOT IN (SELECT value FROM json_each(?))
+"""  # noqa: S608  constants of this package
 
 _ROWS: Final = f"""
     SELECT entry.id, {HIT_COLUMNS}
@@ -1007,11 +923,6 @@ def _judge_of(words: Sequence[Weighed], total: int) -> Callable[[Score], bool]:
     needed = min(_TWO, units(each.word for each in strong))
     telling = min(1, sum(not each.word.is_common for each in strong))
     return lambda score: score.units >= needed and score.weight >= enough and score.telling >= telling
-
-
-def _anything(_score: Score) -> bool:
-    """Whether an entry is about a text of which nobody asks that."""
-    return True
 
 
 def _gates(words: Sequence[Weighed], total: int) -> Iterator[str]:

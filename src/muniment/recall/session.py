@@ -63,8 +63,7 @@ from muniment.recall.search import EntryKey
 # - P3. A handle that is cancelled, or whose parent is, gives nothing from then on, and its work ends: its
 #   patience is cancelled, which interrupts a query and closes a model's socket. However it ends, that is no
 #   failure, and is not told as one.
-# - P4. No thread outlives `Prefetch.close` but one whose work takes no notice of its patience; that one
-#   holds
+# - P4. No thread outlives `Prefetch.close` but one whose work takes no notice of its patience; that one holds
 #   the one descriptor of its patience until it ends. After `close` nothing begins.
 #
 # Each piece of work has a thread of its own, so that one that hangs holds up no other.
@@ -90,7 +89,7 @@ class Handle(Generic[T]):
     def __init__(self, work: Work[T], cancel: Cancel, parent: Cancel, clock: Callable[[], float]) -> None:
         self._work, self._cancel, self._parent, self._clock = work, cancel, parent, clock
         self._lock = threading.Lock()
-        self._came: list[T] = []
+        self._came: tuple[T, ...] = ()
         self.settled_at: float | None = None
         self.consumed = False
 
@@ -123,27 +122,20 @@ class Handle(Generic[T]):
 
     def run(self) -> None:
         """Work, and settle whatever comes of it; on the thread of the handle."""
-        came: list[T] = []
         try:
-            came.append(self._work(Patience(float("inf"), self._cancel)))
+            self.settle(self._work(Patience(float("inf"), self._cancel)))
         except BaseException as problem:  # noqa: BLE001  nobody waits for this thread who could be told
-            self._tell(problem)
+            self.settle(problem=problem)
+
+    def settle(self, *came: T, problem: BaseException | None = None) -> None:
+        """Be over: with what came of it, because of a problem, or because it was cancelled before."""
+        try:
+            if problem is not None and not self.is_cancelled:
+                events.emit_defect("prefetch_failed", problem)
         finally:
-            self._settle(came)
-
-    def drop(self, problem: BaseException | None) -> None:
-        """Settle without working: because it was cancelled before, or because of a problem."""
-        if problem is not None:
-            self._tell(problem)
-        self._settle([])
-
-    def _tell(self, problem: BaseException) -> None:
-        if not self.is_cancelled:
-            events.emit_defect("prefetch_failed", problem)
-
-    def _settle(self, came: list[T]) -> None:
-        with self._lock:
-            self._came, self.settled_at = came, self._clock()
+            with self._lock:
+                self._came, self.settled_at = came, self._clock()
+            self._cancel.close()
 
 
 class Prefetch:
@@ -175,19 +167,16 @@ class Prefetch:
         Cost: the start of a thread, some 50 µs; while it runs, a thread and a descriptor.
         """
         with self._lock:
-            cancel = self._cancel.child()
-            handle = Handle(work, cancel, self._cancel, self._clock)
+            handle = Handle(work, self._cancel.child(), self._cancel, self._clock)
             if handle.is_cancelled:
-                cancel.close()
-                handle.drop(None)
+                handle.settle()
                 return handle
-            thread = threading.Thread(target=_carry_out, args=(handle, cancel), name="recall", daemon=True)
+            thread = threading.Thread(target=handle.run, name="recall", daemon=True)
             self._threads = [*(each for each in self._threads if each.is_alive()), thread]
             try:
                 thread.start()
             except RuntimeError as problem:  # The system refuses, or the program is at its end.
-                cancel.close()
-                handle.drop(problem)
+                handle.settle(problem=problem)
             return handle
 
     def close(self) -> None:
@@ -205,13 +194,6 @@ class Prefetch:
         if any(thread.is_alive() for thread in running):
             events.emit("recall_left_running")
         self._cancel.close()
-
-
-def _carry_out(handle: Handle[T], cancel: Cancel) -> None:
-    try:
-        handle.run()
-    finally:
-        cancel.close()
 
 
 # -- session -----------------------------------------------------------------------------------------
@@ -318,20 +300,35 @@ class RecallSession:
         if self._handle is None:
             self._discard(Reason.FAILED)
 
-    def take_for_user_turn(self, told: Collection[EntryKey] = ()) -> Recollection | None:
-        """What is to be put first among the reminders of the turn.
+    def take(self, where: BroughtIn, told: Collection[EntryKey] = ()) -> Recollection | None:
+        """What is to be put first among the reminders of the turn, or behind its last tool result.
 
         Args:
+            where: which of the two; behind results only once all are in.
             told: entries that the conversation has otherwise by now (S4).
 
         Returns:
             None: nothing, or nothing yet.
         """
-        return self._take(BroughtIn.USER_TURN, told)
-
-    def take_for_tool_results(self, told: Collection[EntryKey] = ()) -> Recollection | None:
-        """What is to be put behind the last tool result, all results being in; as `take_for_user_turn`."""
-        return self._take(BroughtIn.TOOL_RESULTS, told)
+        handle = self._handle
+        if handle is None:
+            return None
+        recalled = handle.take()
+        if recalled is None:
+            reason = _why_over(handle)
+            if reason is not None:
+                self._drop(reason)
+            return None
+        self._handle = None
+        before: frozenset[EntryKey] = frozenset() if recalled.is_repeat else self.shown
+        new = self._recaller.without(recalled, before.union(told), self._budget)
+        if not new.entries:
+            self._discard(_why_empty(recalled, new))
+            return None
+        self._shown = latest(before, new.keys)
+        self._since = 0
+        self.record(new, where)
+        return new
 
     def abort(self, reason: Reason) -> None:
         """Cancel the recall that is on its way, because the turn ends otherwise."""
@@ -394,27 +391,6 @@ class RecallSession:
             again = ask(told)
             return replace(again, is_repeat=True) if again.entries else recalled
         return recalled
-
-    def _take(self, where: BroughtIn, told: Collection[EntryKey]) -> Recollection | None:
-        handle = self._handle
-        if handle is None:
-            return None
-        recalled = handle.take()
-        if recalled is None:
-            reason = _why_over(handle)
-            if reason is not None:
-                self._drop(reason)
-            return None
-        self._handle = None
-        before: frozenset[EntryKey] = frozenset() if recalled.is_repeat else self.shown
-        new = self._recaller.without(recalled, before.union(told), self._budget)
-        if not new.entries:
-            self._discard(_why_empty(recalled, new))
-            return None
-        self._shown = latest(before, new.keys)
-        self._since = 0
-        self.record(new, where)
-        return new
 
     def _drop(self, reason: Reason) -> None:
         if self._handle is not None:

@@ -128,9 +128,9 @@ class Verified:
     head: Head
 
 
-def timestamp(now: datetime) -> str:
-    """`now` as the ledger writes it: ISO-8601, UTC, milliseconds."""
-    return now.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+def timestamp(at: datetime | None = None) -> str:
+    """`at`, or now, as the ledger writes it: ISO-8601, UTC, milliseconds."""
+    return (at or datetime.now(UTC)).astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def described(requested: str, state: LedgerState, scopes: Collection[str]) -> str:

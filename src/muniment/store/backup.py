@@ -46,6 +46,7 @@ from tempfile import TemporaryDirectory
 from typing import IO, Any, BinaryIO, Final, Self
 
 from muniment.errors import ConfigInvalid, ManagedMemoryUnavailable, printable
+from muniment.files import LISTING, NEW, PRIVATE, READING, opened
 from muniment.kernel.binding import bind
 from muniment.kernel.cancel import Patience
 from muniment.kernel.land import lock_roots
@@ -88,9 +89,6 @@ _VERSION_ENDS: Final = 64
 """Bytes of the header of a database up to its `user_version`, which has the last of them; 0: no ledger's."""
 
 _BLOCK: Final = 1_048_576
-_READ: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_NOFOLLOW | os.O_CLOEXEC
-_LIST: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @dataclass(slots=True)
@@ -205,7 +203,7 @@ def _roots(home: Path, elsewhere: Mapping[str, Path]) -> dict[str, Path]:
 
 def _copy_ledger(state: State, path: Path) -> None:
     path.unlink(missing_ok=True)
-    os.close(os.open(path, _NEW, 0o600))
+    os.close(os.open(path, NEW, PRIVATE))
     is_full = False
     source = Database(state.directory / LEDGER_NAME, synchronous="FULL")
     with closing(source), source.bare() as connection, closing(sqlite3.connect(path)) as copy:
@@ -233,19 +231,16 @@ class _Archive:
         """A file, or a directory with all beneath; links and what is special beneath are noted."""
         path = Path(os.path.realpath(path))  # The operator's own links, such as to another disk, lead here.
         if path.is_dir():
-            fd = os.open(path, _LIST)
-            try:
+            with opened(path, LISTING) as fd:
                 self._walk(name, fd, 0)
-            finally:
-                os.close(fd)
         elif path.exists():
-            with os.fdopen(os.open(path, _READ), "rb") as file:
+            with os.fdopen(os.open(path, READING), "rb") as file:
                 data = file.read()  # Whole, as `_add_plain` does.
             self._add(name, io.BytesIO(data), len(data))
 
     def add_large(self, name: str, path: Path) -> None:
         """A file that nobody else writes."""
-        with os.fdopen(os.open(path, _READ), "rb") as file:
+        with os.fdopen(os.open(path, READING), "rb") as file:
             self._add(name, file, os.fstat(file.fileno()).st_size)
 
     def finish(self, told: Mapping[str, Any]) -> BackedUp:
@@ -264,11 +259,8 @@ class _Archive:
             try:
                 mode = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
                 if stat.S_ISDIR(mode) and level < MAX_LEVELS - 3:
-                    below = os.open(name, _LIST, dir_fd=folder)
-                    try:
+                    with opened(name, LISTING, dir_fd=folder) as below:
                         self._walk(shown, below, level + 1)
-                    finally:
-                        os.close(below)
                 elif stat.S_ISREG(mode):
                     self._add_plain(shown, name, folder)
                 else:
@@ -279,7 +271,7 @@ class _Archive:
                 raise ManagedMemoryUnavailable(printable(shown), "this user may not read it") from error
 
     def _add_plain(self, shown: str, name: str, folder: int) -> None:
-        with os.fdopen(os.open(name, _READ, dir_fd=folder), "rb") as file:
+        with os.fdopen(os.open(name, READING, dir_fd=folder), "rb") as file:
             status = os.fstat(file.fileno())
             if stat.S_ISREG(status.st_mode) and status.st_nlink == 1:
                 data = file.read()  # Whole: a person may write it meanwhile.
@@ -454,7 +446,7 @@ def _put(source: IO[bytes], into: Path, name: str) -> str:
     digest, path = hashlib.sha256(), into / _place(name)
     try:
         create_private_directory(path.parent)
-        fd = os.open(path, _NEW, 0o600)
+        fd = os.open(path, NEW, PRIVATE)
     except (FileExistsError, IsADirectoryError, ManagedMemoryUnavailable) as error:
         if isinstance(error, ManagedMemoryUnavailable) and not _leads_through_a_file(path, into):
             raise

@@ -28,7 +28,6 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
 from typing import Any, Final, Literal, NamedTuple, get_args
 
 from muniment.content.entry import parse
@@ -473,7 +472,7 @@ def erase(unsafe_target: str, where: EraseGround) -> Receipt:
     target = _target(unsafe_target, where)
     if state.ledger.rows("SELECT 1 FROM task WHERE status = 'running' LIMIT 1"):
         _require_rest(_search(target, _present(target, where).values(), where, _staying(where)))
-    at = timestamp(datetime.now(UTC))
+    at = timestamp()
     run = Run(f"erase-{new_ulid()}", at, Trust.OWNER, "code", where.policy.label, "erase")
     removed = _remove(target, run, where, is_by_path="/" in unsafe_target)
     above = {each for _, path in _files(target, where) for each in _above(path)}

@@ -25,7 +25,6 @@ Source: CommonMark 0.31.2, sections 2.4 and 6; GitHub Flavored Markdown, 6.9.
 
 from __future__ import annotations
 
-import hashlib
 import re
 import sqlite3
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -41,6 +40,7 @@ from muniment.content.gates import one_line
 from muniment.content.titles import title_of
 from muniment.content.words import comparable
 from muniment.errors import PathEscape, Refusal
+from muniment.kernel.change import digest
 from muniment.kernel.names import INDEX_DIRECTORY, INDEX_NAME, RelPath, Scope, Trust, joined
 from muniment.kernel.path import FILE_SUFFIX, canonicalise, fold
 from muniment.store.database import Database
@@ -319,7 +319,7 @@ def excerpt(
 
 def topic_digest(topic: str) -> str:
     """SHA-256 of a topic, hexadecimal: its pages are called by the first digits of it."""
-    return hashlib.sha256(topic.encode()).hexdigest()
+    return digest(topic.encode())
 
 
 def _as_shown(
@@ -755,7 +755,7 @@ def _file(digits: str, prefix: str) -> tuple[RelPath, str]:
 
 def slot_of(rel: RelPath) -> str:
     """The slot of the page with that path."""
-    return hashlib.sha256(rel.removeprefix(PAGES).encode()).hexdigest()
+    return digest(rel.removeprefix(PAGES).encode())
 
 
 def _begin(topic: str) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 
 from muniment import events
 from muniment.content.admission import check_entry, held_for, is_cut
@@ -60,7 +59,7 @@ class LedgerJournal:
     def finish(self, number: int, judged: Judged, notes: Sequence[str]) -> None:
         """See `Journal`: with provenance, event and record."""
         kept = self._kept(number, judged)
-        finish(self._state, replace(kept, done=_now(), notes=tuple(notes)))
+        finish(self._state, replace(kept, done=timestamp(), notes=tuple(notes)))
 
     def abandon(self, number: int, scopes: Collection[Scope], recovered: Recovered | None = None) -> None:
         """See `Journal`: with a record, where it was taken back by recovery."""
@@ -69,7 +68,7 @@ class LedgerJournal:
             if recovered is not None:
                 paths = [each.path.text for each in recovered.intent.changes.values()]
                 body = {"paths": paths, "conflicts": [path.text for path in recovered.left]}
-                audit.append(self._state, _now(), "recovery", recovered.intent.task, body)
+                audit.append(self._state, timestamp(), "recovery", recovered.intent.task, body)
         if recovered is not None:
             task, left = recovered.intent.task, body["conflicts"]
             events.emit("commit_recovered", task_id=task, files=len(paths), conflicts=left)
@@ -175,7 +174,3 @@ def _refusal(content: bytes, path: CanonicalPath, policy: Policy) -> ToolError |
 
 def _kind(refusal: ToolError) -> tuple[str, str | None]:
     return refusal.code, refusal.rule if isinstance(refusal, ContentRejected) else None
-
-
-def _now() -> str:
-    return timestamp(datetime.now(UTC))

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final, Literal, NamedTuple, NewType
 
 from muniment.content.entry import parse, shortened
-from muniment.content.gates import one_line, visible
+from muniment.content.gates import on_one_line
 from muniment.errors import Erased, NotFound
 from muniment.kernel.binding import BoundRoot
 from muniment.kernel.change import ChangeKind, FileChange, digest
@@ -87,7 +87,7 @@ def _superseded(item: FileChange) -> Superseded | None:
     told = parse(item.after).muniment or {}
     if told.get(SUPERSEDES) != digest(item.before):
         return None
-    was = shortened(visible(one_line(parse(item.before).body)), MAX_WAS_CHARS)
+    was = shortened(on_one_line(parse(item.before).body), MAX_WAS_CHARS)
     return Superseded(str(told.get("id") or ""), was)
 
 

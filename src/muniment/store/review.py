@@ -14,7 +14,6 @@ V4 A task waits once, whatever it proposes when it is carried out again; at most
 from __future__ import annotations
 
 import difflib
-import hashlib
 import json
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -88,7 +87,7 @@ class Pending:
             "policy": policy,
         }
         canonical = json.dumps(bound_to, sort_keys=True, separators=(",", ":"))
-        return Digest(hashlib.sha256(canonical.encode()).hexdigest())
+        return digest(canonical.encode())
 
 
 class _Review(NamedTuple):

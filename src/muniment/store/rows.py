@@ -8,7 +8,6 @@ name, description and keywords stand in no column, so that nobody who reads rows
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 import sqlite3
@@ -21,6 +20,7 @@ from muniment.content.entry import parse
 from muniment.content.gates import one_line
 from muniment.content.titles import current_titles
 from muniment.content.words import apart, sayings
+from muniment.kernel.change import digest
 from muniment.kernel.names import Digest, RelPath, Trust
 from muniment.kernel.path import FILE_SUFFIX, fold
 from muniment.store.index import IndexRow, entry_line
@@ -62,7 +62,7 @@ IRREGULAR: Final = {
 #
 # What of an entry is found by its words: the four columns of its full-text row, and how text becomes words.
 #
-# Pure. A query goes through `folded` as well, so that both sides agree:
+# Pure. A query goes through `as_indexed` as well, so that both sides agree:
 #
 # - F1. Differences of compatibility and case are gone (NFKC, casefold); the tokenizer of the table,
 #   `porter unicode61`, then cuts words and takes away accents and endings.
@@ -102,7 +102,7 @@ _CJK: Final = re.compile(
 
 def saying_digest(said: str) -> str:
     """What the catalog keeps of a saying, see `content.words.sayings`: 32 hexadecimal digits."""
-    return hashlib.sha256(said.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+    return digest(said.encode("utf-8", "surrogatepass"))[:32]
 
 
 class Columns(NamedTuple):
@@ -128,10 +128,10 @@ def columns(rel: str, name: str, description: str, body: str, keywords: Sequence
         keywords: of the front matter.
     """
     context = "\n".join([rel.removesuffix(FILE_SUFFIX), *keywords, one_line(name), one_line(description)])
-    return Columns(folded(name), folded(description), folded(body), folded(context))
+    return Columns(as_indexed(name), as_indexed(description), as_indexed(body), as_indexed(context))
 
 
-def folded(text: str) -> str:
+def as_indexed(text: str) -> str:
     """`text` as it is indexed and as it is asked for (F1 to F3), up to `MAX_INDEXED_CHARS` (F4)."""
     if text.isascii():
         return _WORD.sub(_verb, text[:MAX_INDEXED_CHARS].lower())
@@ -326,7 +326,7 @@ def _bare(rel: RelPath, digest: Digest | None, assessed: Assessed, note: str) ->
 
 def _row(
     index: IndexRow,
-    digest: Digest | None,
+    file_digest: Digest | None,
     assessed: Assessed,
     type_: str | None,
     keywords: tuple[str, ...],
@@ -337,9 +337,9 @@ def _row(
     return Row(
         rel=index.rel,
         topic=index.rel.rpartition("/")[0],
-        key=hashlib.sha256(index.rel.encode()).hexdigest(),
+        key=digest(index.rel.encode()),
         sort=fold(index.rel),
-        digest=digest or "",
+        digest=file_digest or "",
         name=index.name,
         description=index.description,
         type=type_,

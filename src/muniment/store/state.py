@@ -38,11 +38,11 @@ from contextlib import closing, contextmanager, suppress
 from functools import partial
 from importlib.resources import files
 from pathlib import Path
-from secrets import token_hex
 from tempfile import TemporaryDirectory
 from typing import Final, NamedTuple, Protocol, Self
 
 from muniment.errors import ManagedMemoryUnavailable, StateTooNew, printable
+from muniment.files import PRIVATE, placing
 from muniment.kernel.syscalls import fcntl, os
 from muniment.ownership import create_private_directory
 from muniment.store import database
@@ -65,11 +65,7 @@ from muniment.store.table import Table
 #
 # Puts a small file of the state directory into place: whole and on disk, or not at all.
 #
-# - P1 a name leads to all of the content or to none of it, also where the disk is full or the process dies.
-# - P2 the file is 0600 from the beginning on; no link is written through.
-# - P3 of many who put a file where none is to be replaced, one does.
-
-_PRIVATE: Final = 0o600
+# Of many who put a file where none is to be replaced, one does; all else is as `files.placing` has it.
 
 
 def put(path: Path, content: bytes, *, over: bool) -> None:
@@ -86,24 +82,11 @@ def put(path: Path, content: bytes, *, over: bool) -> None:
 
     Cost: two syncs and a listing of the directory, some milliseconds.
     """
-    unfinished = path.with_name(f"{path.name}.{token_hex(4)}.unfinished")
-    try:
-        fd = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _PRIVATE)
-        try:
-            left = content
-            while left:  # A disk that is nearly full takes a part, and refuses the next.
-                left = left[os.write(fd, left) :]
-            os.fsync(fd)
-        finally:
-            os.close(fd)
-        if over:
-            unfinished.replace(path)
-        else:
-            os.link(unfinished, path)
-    finally:
-        unfinished.unlink(missing_ok=True)
-    for left_over in path.parent.glob(f"{path.name}*.unfinished"):  # By processes that died.
-        left_over.unlink(missing_ok=True)
+    with placing(path, os.replace if over else os.link) as file:
+        file.write(content)
+    for begins in ("", "."):
+        for left_over in path.parent.glob(f"{begins}{path.name}.*unfinished"):  # By processes that died.
+            left_over.unlink(missing_ok=True)
     sync(path.parent)
 
 
@@ -174,7 +157,9 @@ def settle(path: Path, ledger: Ledger) -> None:
         make_private(mark)
         found = _changed_at(mark)
     with ledger.transaction() as connection:
-        connection.execute("UPDATE series SET epoch = ?, marked = ?", (token_hex(_EPOCH_BYTES), found))
+        connection.execute(
+            "UPDATE series SET epoch = ?, marked = ?", (secrets.token_hex(_EPOCH_BYTES), found)
+        )
 
 
 def _changed_at(path: Path) -> int | None:
@@ -446,14 +431,14 @@ def open_catalog(path: Path) -> Database:
     Raises:
         ManagedMemoryUnavailable: the directory cannot be used.
     """
-    opened = partial(Database, path, synchronous="NORMAL", cache_kib=CATALOG_CACHE_KIB)
+    fresh = partial(Database, path, synchronous="NORMAL", cache_kib=CATALOG_CACHE_KIB)
     try:
-        catalog = opened()
+        catalog = fresh()
     except ManagedMemoryUnavailable as error:
         if not is_corrupt(error):
             raise
         delete(path)
-        catalog = opened()
+        catalog = fresh()
     try:
         if not _is_current(catalog):
             _begin_anew(catalog)
@@ -553,7 +538,7 @@ def alone(directory: Path) -> Iterator[int]:
     with reporting(directory):
         fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        while not _try_lock(directory, fd):
+        while not _locks(directory, fd):
             if time.monotonic() >= deadline:
                 raise unavailable(directory, f"another process has kept it locked for {BUSY_SECONDS:.0f} s")
             time.sleep(_PAUSE)
@@ -562,12 +547,25 @@ def alone(directory: Path) -> Iterator[int]:
         os.close(fd)
 
 
-def _try_lock(directory: Path, fd: int) -> bool:
+def _locks(directory: Path, fd: int) -> bool:
     with reporting(directory):
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
+        return try_lock(fd)
+
+
+def try_lock(fd: int, *, shared: bool = False) -> bool:
+    """Take the lock of an open file or directory, until it is closed; False: somebody else has it.
+
+    Args:
+        fd: it.
+        shared: only to see whether one has it to himself.
+
+    Raises:
+        OSError: the system refuses.
+    """
+    try:
+        fcntl.flock(fd, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
     return True
 
 
@@ -591,6 +589,6 @@ def read_key(directory: Path) -> bytes:
             mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
     if len(key) != KEY_BYTES:
         raise unavailable(path, f"holds {len(key)} bytes instead of {KEY_BYTES}; bring it back from a backup")
-    if mode & ~_PRIVATE:
+    if mode & ~PRIVATE:
         raise unavailable(path, f"may be read by others; run: chmod 600 {printable(str(path))}")
     return key

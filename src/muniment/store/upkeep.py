@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from functools import partial
 from typing import Final
 
@@ -300,7 +299,7 @@ class IndexPlan:
             self._database,
             self._view.key,
             self._root.scope,
-            now=timestamp(datetime.now(UTC)),
+            now=timestamp(),
             whole=self.whole,
             pages=not obstacle,
         )
@@ -617,7 +616,7 @@ def expired_in(state: State, root: BoundRoot) -> frozenset[RelPath]:
     """
     rows = state.catalog.rows(
         "SELECT rel FROM entry WHERE root = ? AND expires > '' AND expires <= ?",
-        (root_key(state, root), timestamp(datetime.now(UTC))),
+        (root_key(state, root), timestamp()),
     )
     return frozenset(RelPath(rel) for (rel,) in rows)
 

@@ -10,7 +10,6 @@ requests. A mind is any function from a `ChatRequest` to a `Thought`; `through` 
 
 from __future__ import annotations
 
-import hashlib
 import json
 import random
 import re
@@ -20,6 +19,7 @@ from itertools import count
 from typing import Any, Final, Literal
 
 from muniment.agent.model import ModelError, ModelRequest, Reply, ToolCall
+from muniment.kernel.change import digest
 from muniment.testing.chat_server import Answer, ChatRequest, Response, completion, tool_call
 
 # -- scripted ----------------------------------------------------------------------------------------
@@ -393,8 +393,8 @@ def perfect(request: ChatRequest) -> Thought:
     if not told.fact:
         return AskForCalls([("ls", {"path": "user"})])  # What `muniment doctor` asks for.
     line = next(filter(None, map(str.strip, told.fact.splitlines())))
-    digest = hashlib.sha256(told.fact.encode()).hexdigest()[:12]
-    title = " ".join(_words(line))[:_TITLE_CHARS] or f"Fact {digest}"
+    digits = digest(told.fact.encode())[:12]
+    title = " ".join(_words(line))[:_TITLE_CHARS] or f"Fact {digits}"
     for _, arguments, text in told.done("write_file"):
         is_saved = text.startswith(("created ", "replaced "))
         return Say(f"Saved to {arguments.get('path')}." if is_saved else f"Not saved: {text}")
@@ -409,9 +409,9 @@ def perfect(request: ChatRequest) -> Thought:
         return AskForCalls([("grep", {"pattern": re.escape(line[:_SOUGHT_CHARS]), "path": ""})])
     if not told.offers("write_file"):
         return Say("Not saved: there is no turn left to write in.")
-    front = f"name: Fact {digest}\ndescription: {json.dumps(title, ensure_ascii=False)}\ntype: user"
+    front = f"name: Fact {digits}\ndescription: {json.dumps(title, ensure_ascii=False)}\ntype: user"
     content = f"---\n{front}\n---\n{told.fact}\n"
-    return AskForCalls([("write_file", {"path": f"{told.scope}/fact-{digest}.md", "content": content})])
+    return AskForCalls([("write_file", {"path": f"{told.scope}/fact-{digits}.md", "content": content})])
 
 
 def _offered_scope(body: Mapping[str, Any]) -> str:

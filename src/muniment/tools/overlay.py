@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
@@ -24,14 +23,6 @@ Shown = Mapping[CanonicalPath, Digest]
 """Entries that a run is shown before it begins, with the digests of their files."""
 
 NOTHING_SHOWN: Final[Shown] = MappingProxyType({})
-
-
-@dataclass(frozen=True, slots=True)
-class Child:
-    """A file or directory in a directory."""
-
-    path: CanonicalPath
-    kind: Kind
 
 
 class Overlay:
@@ -97,14 +88,11 @@ class Overlay:
 
     def size(self, path: CanonicalPath) -> int | None:
         """Bytes of the file at `path` as the run sees it, None where that cannot be told."""
-        pending = self._pending.get(path)
-        if pending:
-            return pending.size
-        try:
-            examined = self._examine(path)
-        except (PathEscape, ToolError):
-            return None  # A second name of some file, for one; its size is nobody's business.
-        return examined.size if examined else None
+        with suppress(
+            PathEscape, ToolError
+        ):  # A second name of some file, for one: its size is nobody's business.
+            return examined.size if (examined := self._examine(path)) else None
+        return None
 
     def is_file(self, path: CanonicalPath) -> bool:
         """Whether `path` is a file, pending or on disk.
@@ -112,23 +100,17 @@ class Overlay:
         Raises:
             PathEscape, Unreadable: as `Root.examine`.
         """
-        if path in self._pending:
-            return True
         examined = self._examine(path)
         return examined is not None and examined.kind == "file"
 
     def kind(self, path: CanonicalPath) -> Kind | None:
         """What `path` is as the run sees it; None for nothing, and for what is not the memory's own."""
-        if path in self._pending:
-            return "file"
         prefix = joined(path.rel, "")
         if any(other.scope == path.scope and other.rel.startswith(prefix) for other in self._pending):
             return "directory"
-        try:
-            examined = self._examine(path)
-        except (PathEscape, ToolError):
-            return None
-        return examined.kind if examined else None
+        with suppress(PathEscape, ToolError):
+            return examined.kind if (examined := self._examine(path)) else None
+        return None
 
     def write(self, path: CanonicalPath, content: bytes, base: Digest | None) -> None:
         """Keep `content` as the pending state of `path`, and claim its base."""
@@ -166,18 +148,18 @@ class Overlay:
                     )
             parent = parent.child(segment)
 
-    def children(self, directory: CanonicalPath) -> tuple[Child, ...]:
+    def children(self, directory: CanonicalPath) -> list[tuple[CanonicalPath, Kind]]:
         """What `directory` holds: files and directories that a path can name, sorted.
 
         Raises:
             NotFound, NotAFile, Unreadable, PathEscape: as `Root.list_directory`.
         """
-        children: list[Child] = []
+        children: list[tuple[CanonicalPath, Kind]] = []
         for name, kind in sorted(self._names(directory, must_exist=True).items()):
             if kind != "other":
                 with suppress(BadName, PathEscape):
-                    children.append(Child(directory.child(name), kind))
-        return tuple(children)
+                    children.append((directory.child(name), kind))
+        return children
 
     def files_below(
         self, directory: CanonicalPath, enters: Callable[[CanonicalPath], bool]
@@ -191,11 +173,11 @@ class Overlay:
             children = self.children(directory)
         except (PathEscape, ToolError):
             return
-        for child in children:
-            if child.kind == "file":
-                yield child.path
-            elif len(child.path.segments) < MAX_DEPTH and enters(child.path):
-                yield from self.files_below(child.path, enters)
+        for path, kind in children:
+            if kind == "file":
+                yield path
+            elif len(path.segments) < MAX_DEPTH and enters(path):
+                yield from self.files_below(path, enters)
 
     def change_set(self) -> ChangeSet:
         """The pending writes and all claims, in order of paths."""
@@ -205,6 +187,9 @@ class Overlay:
         )
 
     def _examine(self, path: CanonicalPath) -> Examined | None:
+        """What is at `path` as the run sees it; raises as `Root.examine`."""
+        if pending := self._pending.get(path):
+            return Examined("file", pending.size)
         root = self._roots.get(path.scope)
         return root.examine(path) if root else None
 

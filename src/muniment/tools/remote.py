@@ -14,14 +14,7 @@ from typing import Annotated, Final, Literal, Protocol, TypeVar
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from muniment.errors import (
-    BadArguments,
-    PathEscape,
-    Refusal,
-    TooLarge,
-    ToolError,
-    WorkerLost,
-)
+from muniment.errors import BadArguments, PathEscape, Refusal, TooLarge, ToolError, WorkerLost
 from muniment.fence.evidence import read_status, what_holds
 from muniment.fence.pool import Worker
 from muniment.kernel.cancel import Patience
@@ -42,7 +35,7 @@ _Digest = Annotated[Digest, Field(pattern=r"^[0-9a-f]{64}$")]
 _Path = Annotated[str, Field(max_length=4 * MAX_PATH_BYTES)]
 
 
-_M = TypeVar("_M", bound=Frozen)
+_T = TypeVar("_T")
 
 
 class _Hello(Frozen):
@@ -76,12 +69,15 @@ class _Claim(Frozen):
     digest: _Digest | None
 
 
-class _End(Frozen):
+class _EndOfChanges(Frozen):
     t: Literal["end"]
 
 
-_Item = TypeAdapter[_WireChange | _Claim | _End](
-    Annotated[_WireChange | _Claim | _End, Field(discriminator="t")]
+_HELLO: Final = TypeAdapter(_Hello)
+_READY: Final = TypeAdapter(_Ready)
+_RESULT: Final = TypeAdapter(_Result)
+_ITEM: Final = TypeAdapter[_WireChange | _Claim | _EndOfChanges](
+    Annotated[_WireChange | _Claim | _EndOfChanges, Field(discriminator="t")]
 )
 
 
@@ -105,14 +101,22 @@ def greet(worker: Worker, patience: Patience) -> Held:
         DeadlineExceeded, Cancelled: as `patience` says; the worker is gone.
     """
     header, _ = worker.receive(max_body=0, patience=patience)
-    try:
-        hello = _Hello.model_validate(header)
-    except ValidationError:
-        worker.kill()
-        raise WorkerLost("the worker sent no valid hello") from None
+    hello = _valid(worker, _HELLO, header, "hello")
     status = read_status(worker.pid)
     worker.check_alive()
     return what_holds(hello.missing, status, read_status(os.getpid()))
+
+
+def _valid(worker: Worker, model: TypeAdapter[_T], header: Mapping[str, object], what: str) -> _T:
+    try:
+        return model.validate_python(header)
+    except ValidationError:
+        raise _lost(worker, f"sent no valid {what}") from None
+
+
+def _lost(worker: Worker, what: str) -> WorkerLost:
+    worker.kill()
+    return WorkerLost(f"the worker {what}")
 
 
 class RemoteBench:
@@ -148,12 +152,12 @@ class RemoteBench:
             "links": list(links),
             "shown": [[path.scope, path.rel, seen] for path, seen in shown.items()],
         }
-        self._send(terms, policy.text.encode())
+        worker.send(terms, policy.text.encode(), patience=patience())
         for mapped in links.values():
-            self._send({"t": "links"}, json.dumps(mapped).encode())
-        header, _ = self._receive(0, patience())
-        if self._accept(_Ready, header).digest != policy.digest:
-            raise self._lost("holds another policy than it was given")
+            worker.send({"t": "links"}, json.dumps(mapped).encode(), patience=patience())
+        header, _ = worker.receive(max_body=0, patience=patience())
+        if _valid(worker, _READY, header, "ready").digest != policy.digest:
+            raise _lost(worker, "holds another policy than it was given")
 
     def call(self, tool: object, arguments: object) -> Outcome:
         """Have the worker carry out one call.
@@ -169,13 +173,20 @@ class RemoteBench:
         except (PathEscape, Refusal, ToolError) as error:
             return stopped(error)
         self._calls += 1
-        header, text = self._request({"t": "call", "n": self._calls, "tool": name}, body, MAX_ANSWER_BYTES)
-        result = self._accept(_Result, header)
+        asked = {"t": "call", "n": self._calls, "tool": name}
+        header, answer = self._worker.request(
+            asked, body, max_body=MAX_ANSWER_BYTES, patience=self._patience()
+        )
+        result = _valid(self._worker, _RESULT, header, "result")
         if result.n != self._calls:
-            raise self._lost("answered another call than it was asked")
+            raise _lost(self._worker, "answered another call than it was asked")
         if (result.verdict == "allow") != (result.code is None):
-            raise self._lost("gave a verdict that contradicts its code")
-        return Outcome(result.verdict, result.code, self._text(text), rule=result.rule, via=result.via)
+            raise _lost(self._worker, "gave a verdict that contradicts its code")
+        try:
+            text = answer.decode()
+        except UnicodeDecodeError:
+            raise _lost(self._worker, "answered with bytes that are no text") from None
+        return Outcome(result.verdict, result.code, text, rule=result.rule, via=result.via)
 
     def change_set(self) -> ChangeSet:
         """Fetch what the worker proposes; raises as `call` and `read_proposal`.
@@ -189,9 +200,9 @@ class RemoteBench:
         patience = self._patience()
         self._worker.send({"t": "changes"}, patience=patience)
         while True:
-            header, content = self._receive(min(room, MAX_FILE_BYTES), patience)
-            match self._item(header):
-                case _End():
+            header, content = self._worker.receive(max_body=min(room, MAX_FILE_BYTES), patience=patience)
+            match _valid(self._worker, _ITEM, header, "change-set"):
+                case _EndOfChanges():
                     return read_proposal(changes, claims, self._scopes)
                 case _WireChange() as item:
                     room -= len(content)
@@ -199,40 +210,7 @@ class RemoteBench:
                 case _Claim() as item:
                     claims.append((item.path, item.digest))
             if len(changes) > limits.files_written or len(claims) > self._calls + self._shown:
-                raise self._lost("proposed more than its budget")
-
-    def _request(
-        self, header: Mapping[str, object], body: bytes = b"", max_answer: int = 0
-    ) -> tuple[dict[str, object], bytes]:
-        return self._worker.request(header, body, max_body=max_answer, patience=self._patience())
-
-    def _send(self, header: Mapping[str, object], body: bytes) -> None:
-        self._worker.send(header, body, patience=self._patience())
-
-    def _receive(self, max_body: int, patience: Patience) -> tuple[dict[str, object], bytes]:
-        return self._worker.receive(max_body=max_body, patience=patience)
-
-    def _accept(self, model: type[_M], header: Mapping[str, object]) -> _M:
-        try:
-            return model.model_validate(header)
-        except ValidationError:
-            raise self._lost(f"sent no valid {model.__name__.strip('_').lower()}") from None
-
-    def _item(self, header: Mapping[str, object]) -> _WireChange | _Claim | _End:
-        try:
-            return _Item.validate_python(header)
-        except ValidationError:
-            raise self._lost("sent no valid change-set") from None
-
-    def _text(self, text: bytes) -> str:
-        try:
-            return text.decode()
-        except UnicodeDecodeError:
-            raise self._lost("answered with bytes that are no text") from None
-
-    def _lost(self, what: str) -> WorkerLost:
-        self._worker.kill()
-        return WorkerLost(f"the worker {what}")
+                raise _lost(self._worker, "proposed more than its budget")
 
 
 def _encoded(arguments: object) -> bytes:

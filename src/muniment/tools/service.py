@@ -24,20 +24,7 @@ from typing import Any, Final
 
 from muniment.fence.layers import Missing
 from muniment.fence.wire import Channel, ProtocolViolation
-from muniment.kernel.decide import (
-    Changes,
-    Confinement,
-    Content,
-    Layer,
-    Limits,
-    Policy,
-    Provenance,
-    Quota,
-    Retention,
-    Rule,
-    ScopeTerms,
-    parse,
-)
+from muniment.kernel.decide import Layer, Policy, Quota, Rule, ScopeTerms, parse
 from muniment.kernel.names import RelPath, Scope, Trust, Verb
 from muniment.kernel.path import CanonicalPath
 from muniment.kernel.root import Root, choose_resolver
@@ -72,12 +59,6 @@ _WARM_POLICY: Final = Policy(
         ),
     ),
     quotas=(Quota("q", ("/**",)),),
-    limits=Limits(),
-    confinement=Confinement(),
-    changes=Changes(),
-    content=Content(),
-    provenance=Provenance(),
-    retention=Retention(),
 )
 
 _WARM_CALLS: Final[tuple[tuple[str, object], ...]] = (
@@ -160,15 +141,8 @@ def _answer(channel: Channel, workbench: Workbench) -> None:
     match header.get("t"):
         case "call":
             outcome = workbench.call(header.get("tool"), _arguments(body))
-            answer = {
-                "t": "result",
-                "n": header.get("n"),
-                "verdict": outcome.verdict,
-                "code": outcome.code,
-                "rule": outcome.rule,
-                "via": outcome.via,
-            }
-            channel.send(answer, outcome.text.encode())
+            told = {name: getattr(outcome, name) for name in ("verdict", "code", "rule", "via")}
+            channel.send({"t": "result", "n": header.get("n"), **told}, outcome.text.encode())
         case "changes":
             change_set = workbench.change_set()
             for change in change_set.changes:

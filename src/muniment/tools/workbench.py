@@ -74,8 +74,7 @@ from muniment.tools.overlay import NOTHING_SHOWN, Overlay, Shown
 # 2. The policy grants the request on the path as written; nothing else is looked at before that.
 # 3. Links of the run's map are resolved: what leaves the root is an escape (`policy/grammar.py`).
 # 4. The policy grants the same on the path as resolved. The refusal names the rule, and not that name: what
-#    is
-#    hidden stays hidden behind a link.
+#    is hidden stays hidden behind a link.
 #
 # One file has one name, the resolved one: what follows (overlay, claims, quotas, change-set, what a search
 # shows) knows no other. Without a map both names are the same, and a link is an escape once it is opened.
@@ -393,11 +392,11 @@ class Workbench:
         except NotFound:
             if directory.path.rel:
                 raise
-            children = ()
+            children = []
         found = {
-            child.path.name: (reached, child.kind)
-            for child in children
-            if (reached := directory.below(child.path)) is not None
+            path.name: (reached, kind)
+            for path, kind in children
+            if (reached := directory.below(path)) is not None
         }
         for link in self._reach.links_below(directory):
             if link.written.parent == directory.written and (kind := self._kind(link)) is not None:

@@ -14,6 +14,7 @@ from muniment.content.entry import parse
 from muniment.errors import InvalidContent
 from muniment.recall.recaller import Recaller
 from muniment.store import upkeep
+from muniment.store.audit import timestamp
 from muniment.store.upkeep import verify
 from muniment.testing.minds import ScriptedModel, call, calls, say
 
@@ -97,7 +98,7 @@ def test_on_that_day_the_index_has_it_no_more_a_model_is_not_shown_its_line_and_
     kept = done(remembering(place, "The user likes chess", scope="user")).files_touched[0]
     index, name = user(place) / "MEMORY.md", path.removeprefix("user/")
     assert name in index.read_text()
-    monkeypatch.setattr(upkeep, "datetime", Later)
+    monkeypatch.setattr(upkeep, "timestamp", lambda: timestamp(Later.now(UTC)))
     model = saving("user/tea.md", "The user likes tea\n", "user/tea.md")
     done(remembering(place, "The user likes tea", model, scope="user"))
     shown = "".join(message.text for message in model.requests[0].messages)
@@ -107,7 +108,7 @@ def test_on_that_day_the_index_has_it_no_more_a_model_is_not_shown_its_line_and_
     )  # Though the file had it.
     assert (name in index.read_text(), kept.removeprefix("user/") in index.read_text()) == (False, True)
     assert verify(place.state, place.roots["user"], place.policy).problems == ()
-    monkeypatch.setattr("muniment.jobs.dream.datetime", Later)
+    monkeypatch.setattr("muniment.jobs.dream.timestamp", lambda: timestamp(Later.now(UTC)))
     assert done(dreaming(place)).expired_entries == (path,)
     assert verify(place.state, place.roots["user"], place.policy).problems == ()
 

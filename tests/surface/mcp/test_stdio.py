@@ -347,11 +347,11 @@ def test_it_ends_without_a_trace_whatever_ends_it(tmp_path, number):
 def test_what_is_printed_in_the_child_never_stands_between_two_messages(tmp_path):
     code = (
         "import os, sys\n"
-        "import muniment.adapters.mcp.server as server\n"
+        "import muniment.adapters.mcp.memory as memory\n"
         "def noisy(*_):\n"
         "    print('printed'); os.system('echo from a child'); sys.stdout.flush()\n"
         "    raise RuntimeError('canary')\n"
-        "server.shown = noisy\n"
+        "memory.shown = noisy\n"
         "sys.argv = ['muniment', 'mcp', '--workspace', sys.argv[1]]\n"
         "from muniment.cli.entry import main\n"
         "main()\n"

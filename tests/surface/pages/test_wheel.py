@@ -35,7 +35,9 @@ def test_it_holds_every_module_and_file_of_data_with_their_bytes_and_nothing_els
     names = {info.filename for info in wheel.infolist() if not info.is_dir()}
     expected = below("", "**/*.py") | {"muniment/py.typed"}
     expected |= below("fleet/migrations", "*.sql")
-    expected |= {each for folder in ("agent", "content", "policy") for each in below(folder, "*.toml")}
+    expected |= {
+        each for folder in ("agent", "content", "policy", "recall") for each in below(folder, "*.toml")
+    }
     expected |= below("daemon/page", "templates/*.html") | below("daemon/page", "static/*.*")
     expected |= {f"{CORPUS}/{name}" for name in ("escapes.json", "own.json", "README.md")}
     policies = {f"muniment/policies/{path.name}": path for path in (REPOSITORY / "policies").iterdir()}

@@ -7,7 +7,7 @@ table({
     "page_headers": ("Answers of the page let a browser do what it likes.", {
         "*daemon.page.door:PAGE_HEADERS": ()}),
     "digests_alone": ("The door keeps codes and cookies as they are.", {
-        "daemon.page.door:_digest": lambda text: text}),
+        "daemon.page.door:digest": lambda data: data}),
     "held_ports": ("Another program may have the port of the page at the other loopback address.", {
         "daemon.page.door:_held_beside": nothing}),
     "owners_alone": ("Every token may do what the owner's may.", {"daemon.tokens:Principal.is_owner": True}),

@@ -33,9 +33,8 @@ table({
 
 
 @instead("*recall.recaller:system_block_of")
-def owner_in_system_prompts(notes, *_budget_and_count):
+def owner_in_system_prompts(entries, *_budget_count_and_weight):
     """What anybody said may stand in a system prompt."""
-    from muniment.recall.recaller import Block
+    from muniment.recall.recaller import Recalled
 
-    bodies = tuple(note.body for note in notes)
-    return Block("\n".join(bodies), 0, bodies)
+    return Recalled(tuple(entries), "\n".join(each.text for each in entries))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from kit.agent.fake_memory import BOTH, FakeMemory, brief, run
 from kit.where import FACTS
-from muniment.agent.decision import Decision, cue_table, folded, is_unspaced
+from muniment.agent.decision import Decision, cue_table, is_unspaced, plain_words
 from muniment.agent.filing import RuleWriter, next_reply, read, route
 from muniment.agent.model import ModelRequest, ScopeBrief
 from muniment.content import titles as subject
@@ -97,8 +97,8 @@ def test_any_fact_gets_a_path_that_grammar_and_default_policy_allow_is_saved_ver
 def pattern_of(written):
     """What the comment of `cues.toml` says of a cue, as an expression: the oracle."""
     cue, _, stopped = written.partition("!")
-    words = re.escape(folded(cue.strip("^* ")).strip())
-    each = (re.escape(folded(stop).strip() + " " * stop.endswith(" ")) for stop in stopped.split("|"))
+    words = re.escape(plain_words(cue.strip("^* ")).strip())
+    each = (re.escape(plain_words(stop).strip() + " " * stop.endswith(" ")) for stop in stopped.split("|"))
     stops = "|".join(each)
     first = "^ " if cue.startswith("^") else ""
     if is_unspaced(cue):

@@ -9,7 +9,15 @@ from hypothesis import strategies as st
 
 from muniment.content.entry import MAX_NAME_CHARS
 from muniment.kernel.names import Trust
-from muniment.recall.recaller import HEADING, Block, Note, age, block_of, estimated, system_block_of
+from muniment.recall.recaller import (
+    HEADING,
+    Recalled,
+    RecalledEntry,
+    age,
+    block_of,
+    estimated,
+    system_block_of,
+)
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
 TOKEN = "1f9d0c2b7a6e5834"
@@ -26,7 +34,7 @@ TEXTS = st.text(max_size=200) | st.lists(ENDED, max_size=25).map("".join)
 
 
 def note(body="body", name="Name", path="user/a.md", trust=Trust.OWNER, at=NOW):
-    return Note(path, name, trust, at, body, lambda _: 0.0)
+    return RecalledEntry(path, None, name, trust, at, body)
 
 
 PATHS = st.sampled_from(["user/a.md", "project/deep/er/b.md", "user/塔.md"])
@@ -44,7 +52,7 @@ def block(*notes, budget=10_000):
 def test_an_entry_cannot_close_the_marks_nor_begin_another_bullet(notes, budget):
     shown = block(*notes, budget=budget)
     if not shown.text:
-        assert shown == Block("", 0, ())
+        assert shown == Recalled()
         return
     head, _, rest = shown.text.partition(f"\n{OPENS}\n")
     assert head.startswith(f"{HEADING}\n\n")
@@ -52,7 +60,7 @@ def test_an_entry_cannot_close_the_marks_nor_begin_another_bullet(notes, budget)
     inside = rest.removesuffix(f"\n{CLOSES}")
     assert not any(mark in inside for mark in (OPENS, CLOSES))
     lines = [line for line in inside.splitlines() if not line.startswith("  ") and line]
-    assert len(lines) == len(shown.bodies)
+    assert len(lines) == len(shown.entries)
     for title, one in zip(lines, notes, strict=False):
         assert title.startswith(f"- {one.path} (trust: {one.trust}, {one.at.date()}, {age(one.at, NOW)}): ")
 

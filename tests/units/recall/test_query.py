@@ -5,12 +5,12 @@ from contextlib import closing
 
 from muniment.recall import search
 from muniment.recall.search import MAX_WORDS, Stemmer, read_query
-from muniment.store.rows import folded
+from muniment.store.rows import as_indexed
 
 
 def asked(text, stemmer):
     """The words of a message, phrases with their spaces."""
-    return [word.text for word in read_query(text, stemmer).words]
+    return [word.text for word in read_query(text, stemmer)]
 
 
 def test_a_question_before_or_behind_a_paste_is_read_and_no_message_asks_for_many_words(stemmer):
@@ -32,7 +32,7 @@ def test_a_text_is_its_words_in_order_with_their_stems(stemmer):
         ("snake_case", [("snake", "snake"), ("case", "case")]),
         ("東京塔", [("東京", "東京"), ("京塔", "京塔")]),
     ):
-        assert [tuple(term) for term in stemmer.terms(folded(text))] == terms
+        assert [tuple(term) for term in stemmer.terms(as_indexed(text))] == terms
 
 
 def test_no_more_stems_are_kept_than_the_limit_those_that_were_asked_for_last(monkeypatch):

@@ -7,6 +7,7 @@ that waited would wait for ever.
 import json
 import threading
 from itertools import chain
+from operator import methodcaller
 from unittest.mock import Mock
 
 import pytest
@@ -26,7 +27,7 @@ def asked(session, message, **more):
     """What a turn brings in."""
     session.on_user_turn(message, **more)
     settle(session)
-    return session.take_for_user_turn()
+    return session.take(BroughtIn.USER_TURN)
 
 
 def themed(count):
@@ -35,7 +36,7 @@ def themed(count):
     return {f"user/wine-{n}.md": entry_of(f"Wine {n}", text.format(n) * 2) for n in range(count)}
 
 
-TAKES = (RecallSession.take_for_user_turn, RecallSession.take_for_tool_results)
+TAKES = tuple(methodcaller("take", where) for where in (BroughtIn.USER_TURN, BroughtIn.TOOL_RESULTS))
 
 
 # -- the table
@@ -45,8 +46,8 @@ def settled_at_once(_stage, session):
     session.on_user_turn(DARK)
     yield
     handle = session._handle
-    assert paths(session.take_for_user_turn()) == [EDITOR]
-    assert session.take_for_tool_results() is None
+    assert paths(session.take(BroughtIn.USER_TURN)) == [EDITOR]
+    assert session.take(BroughtIn.TOOL_RESULTS) is None
     assert not handle.is_cancelled
 
 
@@ -55,13 +56,17 @@ def slow_with_calls(stage, session):
     session.on_user_turn(DARK)
     handle, begun = session._handle, stage.clock()
     assert gate.reached.wait(WAIT)
-    assert [session.take_for_user_turn(), *(session.take_for_tool_results() for _ in range(5))] == [None] * 6
+    assert [session.take(BroughtIn.USER_TURN), *(session.take(BroughtIn.TOOL_RESULTS) for _ in range(5))] == [
+        None
+    ] * 6
     stage.clock.advance(1.5)
     gate.open()
     yield
     assert handle.settled_at - begun == 1.5
-    assert paths(session.take_for_tool_results()) == [EDITOR]
-    assert [*(session.take_for_tool_results() for _ in range(8)), session.take_for_user_turn()] == [None] * 9
+    assert paths(session.take(BroughtIn.TOOL_RESULTS)) == [EDITOR]
+    assert [*(session.take(BroughtIn.TOOL_RESULTS) for _ in range(8)), session.take(BroughtIn.USER_TURN)] == [
+        None
+    ] * 9
     assert not handle.is_cancelled
     assert len(stage.recaller.asked) == 1
 
@@ -69,7 +74,7 @@ def slow_with_calls(stage, session):
 def slow_without_calls(stage, session):
     gate = stage.gate()
     session.on_user_turn(DARK)
-    assert session.take_for_user_turn() is None
+    assert session.take(BroughtIn.USER_TURN) is None
     gate.open()
     yield  # It settles, and nobody comes by for it.
     assert paths(asked(session, DEPLOY)) == [DAY]
@@ -84,7 +89,7 @@ def overtaken(stage, session):
     assert first.is_cancelled
     yield  # The first ends though its gate stays shut.
     assert first.settled_at is not None
-    assert paths(session.take_for_user_turn()) == [DAY]
+    assert paths(session.take(BroughtIn.USER_TURN)) == [DAY]
 
 
 TABLE = {
@@ -148,7 +153,7 @@ def test_at_every_site_a_recall_is_aborted_with_its_reason_once(stage, told, is_
             abort(session)
         assert handle.is_cancelled
         settle(session)
-        assert session.take_for_user_turn() is session.take_for_tool_results() is None
+        assert session.take(BroughtIn.USER_TURN) is session.take(BroughtIn.TOOL_RESULTS) is None
         session.close()
         assert session.outcomes == {reason: 1}
     assert [each["reason"] for each in told() if each["event"] == "recall_discarded"] == list(SITES)
@@ -189,7 +194,7 @@ def test_a_cancelled_parent_stays_the_callers_and_makes_no_recall_a_failure(stag
         settle(session)  # Though its gate stays shut.
         assert session._handle.is_cancelled == (when != "after")
         parent.set()
-        assert session.take_for_user_turn() is session.take_for_tool_results() is None
+        assert session.take(BroughtIn.USER_TURN) is session.take(BroughtIn.TOOL_RESULTS) is None
         session.close()
     assert session.outcomes == {Reason.PARENT_CANCELLED: 1 + (when == "overtaken")}
     assert {each["event"] for each in told()} == {"recall_discarded"}
@@ -276,7 +281,7 @@ def test_what_was_told_otherwise_since_the_recall_began_is_not_told_again(tmp_pa
         session, other = stage.session(), stage.made.key("user/wine-1.md")
         session.on_user_turn(WINE)
         settle(session)
-        recalled = session.take_for_user_turn(told={other})
+        recalled = session.take(BroughtIn.USER_TURN, told={other})
         assert sorted(paths(recalled)) == ["user/wine-0.md", "user/wine-2.md"]
         assert not any(text in recalled.text for text in ("wine-1", "bottle 1"))
         assert recalled.tokens == stage.recaller.count(recalled.text)
@@ -291,7 +296,7 @@ def test_where_all_was_told_otherwise_nothing_is_brought_in_and_the_set_stays(st
     for shown in (others, {*others, key}):
         session.on_user_turn(DARK)
         settle(session)
-        assert session.take_for_user_turn(told={key}) is None
+        assert session.take(BroughtIn.USER_TURN, told={key}) is None
         assert session.shown == shown
         asked(session, DARK)  # And once it is shown, what comes is a repeat.
     assert session.outcomes == {Reason.NOTHING_NEW: 2, BroughtIn.USER_TURN: 4}

@@ -12,7 +12,7 @@ from kit.memories import put
 from muniment.content.words import significant, vocabulary
 from muniment.recall.nearest import may_hold
 from muniment.store import rows
-from muniment.store.rows import folded
+from muniment.store.rows import as_indexed
 from muniment.store.upkeep import view_of
 
 TEXTS = {
@@ -53,7 +53,7 @@ def test_the_rows_name_what_holds_the_words_in_every_language_however_they_are_w
         for query in {query for queries in FOUND.values() for query in queries}:
             expected = {f"{name}.md" for name, queries in FOUND.items() if name and query in queries}
             assert named(place, query) == expected, query
-            words = " ".join(f'"{word}"' for word in folded(query).split())
+            words = " ".join(f'"{word}"' for word in as_indexed(query).split())
             found = "SELECT rel FROM text JOIN entry ON entry.id = text.rowid WHERE text MATCH ?"
             assert {rel for (rel,) in place.state.catalog.rows(found, (words,))} == expected, query
         for query in ("โหมดมืด", "x" * 200, "ꓘꓳ"):  # Words that the tokenizer may cut otherwise.
@@ -62,8 +62,8 @@ def test_the_rows_name_what_holds_the_words_in_every_language_however_they_are_w
 
 
 def test_no_more_comes_out_than_the_limit():
-    assert len(folded("\ufb03" * 349_526)) == len(folded("x" * 2**21)) == rows.MAX_INDEXED_CHARS
-    assert len(folded("中" * 1_000)) == 999 * 3 - 1 + 2
+    assert len(as_indexed("\ufb03" * 349_526)) == len(as_indexed("x" * 2**21)) == rows.MAX_INDEXED_CHARS
+    assert len(as_indexed("中" * 1_000)) == 999 * 3 - 1 + 2
 
 
 ALPHABET = "ab é深色モ다ทй〡_-'.,2ß\u0301\u200bﬁ\n "

@@ -358,7 +358,7 @@ def test_a_series_that_could_not_be_written_down_is_begun_at_the_next_opening(st
     epochs = [span(state.ledger)[0]]
     state.close()
     (state.directory / "ledger.db-series").unlink()
-    monkeypatch.setattr(series, "token_hex", lambda _: 1 / 0)
+    monkeypatch.setattr(series.secrets, "token_hex", lambda _: 1 / 0)
     raised(ZeroDivisionError, State, state.directory)
     monkeypatch.undo()
     for _ in range(2):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import math
 import os
+import resource
 import sqlite3
 import stat
 import subprocess
@@ -309,21 +310,22 @@ def test_every_error_says_what_to_do(tmp_path):
         assert database.is_corrupt(told) == (code == sqlite3.SQLITE_CORRUPT_INDEX)
 
 
-def test_a_file_is_put_whole_or_not_at_all_and_through_no_link(tmp_path, monkeypatch):
-    path, elsewhere, real, room = tmp_path / "file", tmp_path / "elsewhere", os.write, [8, 8]
-
-    def nearly_full(fd, data):
-        if not room:
-            raise OSError(errno.ENOSPC, "no room")
-        return real(fd, data[: room.pop()])
-
+def test_a_file_is_put_whole_or_not_at_all_and_through_no_link(tmp_path):
+    path, elsewhere, limits = (
+        tmp_path / "file",
+        tmp_path / "elsewhere",
+        resource.getrlimit(resource.RLIMIT_FSIZE),
+    )
     path.write_bytes(b"before")
-    monkeypatch.setattr(os, "write", nearly_full)
-    raised(OSError, put, path, b"more than sixteen bytes", match="no room", over=True)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (16, limits[1]))
+    try:
+        error = raised(OSError, put, path, b"more than sixteen bytes", over=True)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert error.errno == errno.EFBIG
     assert (path.read_bytes(), [*tmp_path.iterdir()]) == (b"before", [path])
     path.rename(elsewhere)
     path.symlink_to(elsewhere)
-    room += [8, 8]
     put(path, b"after it all", over=True)
     assert (elsewhere.read_bytes(), path.is_symlink()) == (b"before", False)
     assert path.read_bytes() == b"after it all"

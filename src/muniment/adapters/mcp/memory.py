@@ -17,7 +17,6 @@ import time
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, ClassVar, Final, Literal, Protocol, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -448,7 +447,7 @@ def _telling(place: Place) -> Callable[[CanonicalPath, CatalogEntry], bool]:
     from muniment.kernel.decide import Judge
     from muniment.store.audit import timestamp
 
-    judge, now = Judge(place.policy), timestamp(datetime.now(UTC))
+    judge, now = Judge(place.policy), timestamp()
 
     def is_told(path: CanonicalPath, row: CatalogEntry) -> bool:
         is_over = row.expires is not None and row.expires <= now

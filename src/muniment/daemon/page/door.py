@@ -23,7 +23,6 @@ w3.org/TR/fetch-metadata.
 from __future__ import annotations
 
 import errno
-import hashlib
 import secrets
 import socket
 import time
@@ -34,6 +33,7 @@ from http.cookies import CookieError, SimpleCookie
 from typing import Final
 
 from muniment.daemon.contract import HttpProblem
+from muniment.kernel.change import digest
 
 MADE_WITH: Final = ("jinja2", "markdown_it")
 """What the page is made with, and the base install has not."""
@@ -119,7 +119,7 @@ class PageDoor:
         now = self._clock()
         self._codes = {each: until for each, until in self._codes.items() if until > now}
         _make_room(self._codes, MAX_CODES)
-        self._codes[_digest(code)] = now + CODE_SECONDS
+        self._codes[digest(code.encode())] = now + CODE_SECONDS
         return f"http://{self._name}:{port}", code
 
     def close(self) -> None:
@@ -153,14 +153,14 @@ class PageDoor:
 
     def sign_in(self, unsafe_code: str) -> str | None:
         """What the cookie of a new session says (D4); None: there is no such code, or no more."""
-        until = self._codes.pop(_digest(unsafe_code), 0.0)
+        until = self._codes.pop(digest(unsafe_code.encode()), 0.0)
         now = self._clock()
         if until <= now:
             return None
         self._sessions = {each: it for each, it in self._sessions.items() if it.until > now}
         _make_room(self._sessions, MAX_SESSIONS)
         cookie = secrets.token_urlsafe(32)
-        self._sessions[_digest(cookie)] = Session(now + SESSION_SECONDS)
+        self._sessions[digest(cookie.encode())] = Session(now + SESSION_SECONDS)
         return cookie
 
     def sign_out(self, session: Session) -> None:
@@ -177,7 +177,7 @@ class PageDoor:
         except CookieError:
             return None
         values = [each.value for each in found if each is not None]
-        session = self._sessions.get(_digest(values[0])) if len(values) == 1 else None
+        session = self._sessions.get(digest(values[0].encode())) if len(values) == 1 else None
         return session if session is not None and session.until > self._clock() else None
 
 
@@ -212,7 +212,3 @@ def _held_beside(listener: socket.socket) -> list[socket.socket]:
                 raise HttpProblem("ui_port_taken") from None
             # There is no such address here, and nobody to listen there.
     return held
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
