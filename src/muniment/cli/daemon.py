@@ -28,7 +28,6 @@ from muniment.cli.fleet import Lease, Ledger, NodeName, Slots, core_of
 from muniment.cli.options import Json, RunFlags, Workspace
 from muniment.cli.terminal import (
     EXIT_FAILED,
-    on_one_line,
     on_signals,
     output,
     print_document,
@@ -36,6 +35,7 @@ from muniment.cli.terminal import (
     say,
     say_notes,
 )
+from muniment.content.gates import on_one_line
 from muniment.errors import Cancelled, ConfigInvalid, DeadlineExceeded, MunimentError, printable
 
 if TYPE_CHECKING:
