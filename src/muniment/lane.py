@@ -792,9 +792,7 @@ class LaneRunner:
         self._until = time.monotonic() + seconds
         self._threads[1].start()
         try:
-            settle: _Settle | None = None
-            while (task := self._persist(settle)) is not None:
-                settle = self._carry_out(task)
+            self._carry_out_all()
         finally:
             self._over.set()
             self._threads[1].join()
@@ -821,20 +819,23 @@ class LaneRunner:
         return not thread.is_alive()
 
     def _run(self) -> None:
-        settle: _Settle | None = None
         try:
             while True:
                 self._wake.clear()  # Before the ledger is looked at: what comes after that sets it again.
-                task = self._persist(settle)
-                settle = None if task is None else self._carry_out(task)
-                if task is None and self._stopping.is_set():
+                self._carry_out_all()
+                if self._stopping.is_set():
                     return
-                if task is None:
-                    self._wake.wait(None if self._lane.tidy() else RETRY_SECONDS)
+                self._wake.wait(None if self._lane.tidy() else RETRY_SECONDS)
         except BaseException as error:  # noqa: BLE001  a thread has nobody else to tell; see `is_alive`
             events.emit_defect("lane_broke", error, workspace=self._lane.workspace)
         finally:
             self._over.set()
+
+    def _carry_out_all(self) -> None:
+        """Carry out one task after the other, until none is to be begun."""
+        settle: _Settle | None = None
+        while (task := self._persist(settle)) is not None:
+            settle = self._carry_out(task)
 
     def _go_on(self, settle: _Settle | None) -> QueuedTask | None:
         """Put an attempt that ended into the ledger, and begin the next task."""

@@ -112,6 +112,9 @@ class WorkingCopy:
         ledger: of the home.
         key: of the home.
         terms: of the node.
+
+    Attributes:
+        is_spoiled: it is thrown away once nobody uses it.
     """
 
     def __init__(self, directory: Path, ledger: HomeLedger, key: bytes, terms: CopyTerms) -> None:
@@ -121,7 +124,7 @@ class WorkingCopy:
         self._opened: OpenCopy | None = None
         self._users = self._holders = 0
         self._held: int | None = None
-        self._is_spoiled, self._failures = False, 0
+        self.is_spoiled, self._failures = False, 0
 
     @property
     def held(self) -> HomeLedger | None:
@@ -133,11 +136,6 @@ class WorkingCopy:
     def is_open(self) -> bool:
         """Whether it holds descriptors."""
         return self._opened is not None
-
-    @property
-    def is_spoiled(self) -> bool:
-        """Whether it is thrown away once nobody uses it."""
-        return self._is_spoiled
 
     @property
     def is_idle(self) -> bool:
@@ -179,7 +177,7 @@ class WorkingCopy:
     def spoil(self) -> None:
         """Have it thrown away once nobody uses it: it may hold what the ledger does not."""
         with self._change:
-            self._is_spoiled = True
+            self.is_spoiled = True
 
     def close(self, patience: Patience) -> None:
         """Close it, once nobody uses it; it is taken up again later, if it is whole.
@@ -225,7 +223,7 @@ class WorkingCopy:
     def _joined(self) -> tuple[OpenCopy, int] | None:
         """The lease that this node has already."""
         with self._change:
-            if self._held is None or self._opened is None or self._is_spoiled:
+            if self._held is None or self._opened is None or self.is_spoiled:
                 return None
             self._holders, self._users = self._holders + 1, self._users + 1
             return self._opened, self._held
@@ -255,7 +253,7 @@ class WorkingCopy:
 
     def _let_go(self) -> None:
         is_making = False
-        while not is_making and not self._is_spoiled:  # Who throws it away has that, and waits for this.
+        while not is_making and not self.is_spoiled:  # Who throws it away has that, and waits for this.
             is_making = self._making.acquire(timeout=_LONGEST_PAUSE)
         with self._change:
             self._holders -= 1
@@ -285,7 +283,7 @@ class WorkingCopy:
         with held.transaction():
             stand, is_any_begun = copied.stand(held), copied.is_any_begun(held)
             lease.release(held)
-        if stand is None or is_any_begun or self._is_spoiled or held.failures != self._failures:
+        if stand is None or is_any_begun or self.is_spoiled or held.failures != self._failures:
             self.spoil()
             return
         opened.number, opened.erased, _ = stand
@@ -309,10 +307,10 @@ class WorkingCopy:
         with self._change:
             is_ours = self._held is not None
             if is_ours and self._held != epoch:
-                self._is_spoiled = True
+                self.is_spoiled = True
         opened = self._opened
         is_other = opened is not None and (opened.erased != erased or opened.number > number)
-        if self._is_spoiled or (is_other and not is_ours):
+        if self.is_spoiled or (is_other and not is_ours):
             self._throw_away(patience)
             opened = None
         if opened is None:
@@ -420,7 +418,7 @@ class WorkingCopy:
         self._close()
         self._delete()
         with self._change:
-            self._is_spoiled = False
+            self.is_spoiled = False
 
     def _close(self) -> None:
         opened, self._opened = self._opened, None

@@ -323,11 +323,6 @@ class FleetNode(ServingCore):
             found.is_draining = self.is_draining
             return found
 
-    @property
-    def homes(self) -> tuple[str, ...]:
-        """The homes that are known."""
-        return tuple(self._homes)
-
     async def _turn(self, home: str) -> None:
         """A job of the queue: the turn of a home."""
         if self.problem is not None or self.is_draining:

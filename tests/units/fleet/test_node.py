@@ -186,7 +186,7 @@ def test_a_home_that_is_dropped_while_somebody_uses_it_has_no_second_copy(fleet,
         used, other = (node.home(name) for name in names)
         await used.at(used, lambda place, _: set(place.roots), writes=False)
         await asyncio.to_thread(used.copy.close, Patience(time.monotonic() + 5))
-        await asyncio.to_thread(until, lambda: len(node.homes) == 1)
+        await asyncio.to_thread(until, lambda: len(node._homes) == 1)
         assert node.home(used.name) is used
         assert node.home(other.name) is other
 
