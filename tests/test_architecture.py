@@ -262,7 +262,7 @@ MAY_OPEN = {
     "jobs.exporting": {"tarfile.open"},  # over a file that is open
     # New files that a person named.
     "cli.moving": {
-        *("placing", "os.link", "source.open", "unfinished.rename"),
+        *("placing", "os.link", "file.open", "unfinished.rename"),
         "path.absolute().parent.glob",
     },
     # The whole home, read under the locks of its roots, or made anew beside where none is.
