@@ -431,24 +431,14 @@ def open_catalog(path: Path) -> Database:
     Raises:
         ManagedMemoryUnavailable: the directory cannot be used.
     """
-<<<<<<< HEAD
-    connected = partial(Database, path, synchronous="NORMAL", cache_kib=CATALOG_CACHE_KIB)
-    try:
-        catalog = connected()
-=======
     fresh = partial(Database, path, synchronous="NORMAL", cache_kib=CATALOG_CACHE_KIB)
     try:
         catalog = fresh()
->>>>>>> main
     except ManagedMemoryUnavailable as error:
         if not is_corrupt(error):
             raise
         delete(path)
-<<<<<<< HEAD
-        catalog = connected()
-=======
         catalog = fresh()
->>>>>>> main
     try:
         if not _is_current(catalog):
             _begin_anew(catalog)
