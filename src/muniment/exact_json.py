@@ -7,8 +7,8 @@ Not limited here: how large the text is; its source bounds that. How deep a valu
 interpreter, a thousand levels or a few thousand, so whoever walks one does not recurse.
 
 Others read otherwise on purpose. The fence's headers carry names of files that are no UTF-8, and nest less
-(`fence.wire`); what we wrote ourselves is read plainly; so is a settings file of another program, whose own
-reader decides what a key that stands there twice means.
+(`fence.wire`). What we wrote ourselves is read plainly, and so is a file of another program, whose own reader
+decides what a key that stands there twice means; where either may be damaged, `json_or_none` reads it.
 """
 
 from __future__ import annotations
@@ -46,6 +46,14 @@ def parse_json(text: str | bytes, *, marked: bool = True) -> Any:
     if end != len(text):
         raise NotJson(f"the JSON document ends at character {end}, but the text goes on")
     return value
+
+
+def json_or_none(text: str | bytes) -> Any:
+    """The value of a JSON text as Python reads it; None: it is no JSON, or too deep to read."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
 
 
 def first_json(text: str, at: int) -> tuple[Any, int]:

@@ -46,6 +46,7 @@ from muniment.content.frontmatter import (
 )
 from muniment.content.gates import one_line
 from muniment.errors import ContentRejected, TooLarge
+from muniment.exact_json import json_or_none
 from muniment.kernel.names import RelPath
 from muniment.kernel.path import FILE_SUFFIX
 
@@ -287,9 +288,7 @@ def _as_time(first: str, rest: Sequence[str]) -> datetime | None:
 
 
 def _as_object(first: str, rest: Sequence[str]) -> Mapping[str, object]:
-    value: object = None
-    with suppress(ValueError, RecursionError):  # nested beyond what the parser takes is no provenance either
-        value = None if rest else json.loads(first)
+    value = None if rest else json_or_none(first)
     if not isinstance(value, dict):
         raise ValueError("is not an object of JSON on one line")  # noqa: TRY004  as of any other value
     return value

@@ -79,7 +79,7 @@ def expiry_in(fact: str, today: date) -> date | None:
     if len(fact) > MAX_CHARS:
         return None
     ends: list[date] = []
-    for sentence in _tables().sentence.split(_plain(fact)):
+    for sentence in _sentence_end().split(_plain(fact)):
         if _WORD.search(sentence) is None:
             continue
         end = _end_of(sentence, today)
@@ -126,16 +126,10 @@ class _Language:
     day_first: bool
 
 
-@dataclass(frozen=True, slots=True)
-class _Tables:
-    languages: tuple[_Language, ...]
-    sentence: re.Pattern[str]
-
-
 def _end_of(sentence: str, today: date) -> date | None:
     """The end that a sentence tells, if there is exactly one that is certain."""
     found: dict[tuple[int, int], date | None] = {}
-    for language in _tables().languages:
+    for language in _languages():
         dates = list(language.ends.finditer(sentence))
         if not dates:
             continue
@@ -212,16 +206,24 @@ def _next_date(month: int, day: int, today: date) -> date:
 
 
 @cache
-def _tables() -> _Tables:
-    """The shipped tables. Cost: some 20 ms, once a process."""
-    tables = shipped_tables("muniment.content", "expiry")
-    months = [word for table in tables.values() for word in _words(table, "months")]
-    # The period of `4. April` ends no sentence.
-    sentence = (
+def _tables() -> dict[str, dict[str, str]]:
+    return shipped_tables("muniment.content", "expiry")
+
+
+@cache
+def _languages() -> tuple[_Language, ...]:
+    """Those of the shipped tables. Cost: some 20 ms, once a process."""
+    return tuple(map(_language, _tables().values()))
+
+
+@cache
+def _sentence_end() -> re.Pattern[str]:
+    """What ends a sentence; the period of `4. April` does not."""
+    months = [word for table in _tables().values() for word in _words(table, "months")]
+    return re.compile(
         rf"(?<![0-9]){_ENDS_SENTENCE}|(?<=[0-9]){_ENDS_SENTENCE}(?!\s+{_any(months)})"
         "|[\u3002\uff01\uff1f\uff1b\u0964\u061f]|[\r\n]+"
     )
-    return _Tables(tuple(map(_language, tables.values())), re.compile(sentence))
 
 
 def _language(table: Mapping[str, str]) -> _Language:

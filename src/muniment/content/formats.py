@@ -21,7 +21,6 @@ documents no format: that of `chatgpt` is read from exports of 2025 and 2026.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -33,6 +32,7 @@ from typing import Any, Final, Protocol
 from muniment.content.entry import TYPES, Entry, parse
 from muniment.content.frontmatter import Field, read_list, read_scalar
 from muniment.content.gates import one_line
+from muniment.exact_json import json_or_none
 from muniment.kernel.names import INDEX_NAME, Trust
 from muniment.kernel.path import FILE_SUFFIX
 
@@ -268,13 +268,13 @@ def _mcp_memory(name: str, text: str) -> Iterator[SourceItem]:
 
 
 def _graph(name: str, text: str) -> Iterator[tuple[str, dict[str, Any] | SourceItem]]:
-    whole = _loaded(text) if '"entities"' in text[:1_000] else None
+    whole = json_or_none(text) if '"entities"' in text[:1_000] else None
     if isinstance(whole, dict):
         rows = [*_list(whole.get("entities")), *_list(whole.get("relations"))]
         numbered: Iterable[tuple[int, object]] = enumerate(rows, 1)
     else:
         lines = enumerate(text.split("\n"), 1)
-        numbered = ((number, _loaded(line)) for number, line in lines if line.strip())
+        numbered = ((number, json_or_none(line)) for number, line in lines if line.strip())
     for number, row in numbered:
         where = f"{name}:{number}"
         if not isinstance(row, dict):
@@ -288,7 +288,7 @@ def mem0(documents: Iterable[Document]) -> Iterator[SourceItem]:
     rows: dict[str, tuple[str, SourceItem]] = {}
     for document in documents:
         text = _read(document, MAX_JSON_BYTES)
-        found = text if isinstance(text, SourceItem) else _rows_of(_loaded(text))
+        found = text if isinstance(text, SourceItem) else _rows_of(json_or_none(text))
         if isinstance(found, SourceItem) or found is None:
             yield found or SourceItem(document.name, problem=_OTHER)
             continue
@@ -320,15 +320,6 @@ def _row(name: str, row: object) -> tuple[SourceItem, str]:
     named = f"memory {one_line(row['id'])}" if isinstance(row.get("id"), str) else name
     item = SourceItem(named, said, keywords=keywords, expires=expires, when=_day(changed))
     return item, changed if isinstance(changed, str) else ""
-
-
-def _loaded(text: str | bytes) -> object:
-    """What a JSON text says; None where it is none, or too deep to read."""
-    try:
-        found: object = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    return found
 
 
 def _list(value: object) -> list[object]:
@@ -364,7 +355,7 @@ def _saved(document: Document) -> Iterator[SourceItem]:
     try:
         for number, raw in enumerate(elements(document.blocks()), 1):
             if any(mark in raw for mark in _SAVES):
-                yield from _of_conversation(f"{document.name}:{number}", _loaded(raw))
+                yield from _of_conversation(f"{document.name}:{number}", json_or_none(raw))
     except ValueError as problem:
         yield SourceItem(f"{document.name}:{number + 1}", problem=str(problem))
 
@@ -455,7 +446,7 @@ def exported(documents: Iterable[Document]) -> Iterator[SourceItem]:
         if trusts is not None:
             yield _exported(document.name, document.name, data, trusts.get(document.name))
             continue
-        told = _loaded(data) if document.name == EXPORT_NAME else None
+        told = json_or_none(data) if document.name == EXPORT_NAME else None
         if not isinstance(told, dict) or told.get("format") != EXPORT_FORMAT:
             yield SourceItem(document.name, problem="it is no export of this version")
             return
@@ -464,12 +455,12 @@ def exported(documents: Iterable[Document]) -> Iterator[SourceItem]:
 
 def _lines_of_export(name: str, text: str) -> Iterator[SourceItem]:
     head, *lines = text.split("\n")
-    told = _loaded(head)
+    told = json_or_none(head)
     if not isinstance(told, dict) or told.get("format") != EXPORT_FORMAT:
         yield SourceItem(name, problem="it is no export of this version")
         return
     for number, line in enumerate(lines, 2):
-        row = _loaded(line) if line else {}
+        row = json_or_none(line) if line else {}
         where = f"{name}:{number}"
         if not isinstance(row, dict):
             yield SourceItem(where, problem=_NO_JSON)

@@ -14,10 +14,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Final
+from functools import cache
+from typing import Final, NamedTuple
 
 from muniment.content.words import STOP_WORDS, is_running
 from muniment.kernel.path import fold
+from muniment.shipped import shipped_tables
 
 Says = Callable[[str], frozenset[str]]
 """Which of the words that were asked for stand in a piece of text."""
@@ -36,52 +38,33 @@ _CLAUSE: Final = re.compile(
 )
 _WORD: Final = re.compile(r"[^\W_]+(?:['\u2019][^\W_]+)*")
 
-_MOVED: Final = r"(?:switch|mov|chang|migrat|upgrad|convert|go|went)\w*(?: \S+){0,3}? (?:away )?from"
-_INSTEAD: Final = (
-    # What stands behind it is over, and what stands before it holds.
-    r"instead of|rather than|replaces|replaced(?! by| with)",
-    r"anstatt|statt|anstelle (?:von|der|des)",
-    r"au lieu d[e']|plut\u00f4t que",
-    r"en vez de|en lugar de|em vez de|no lugar de",
-    r"invece d[i']|al posto d[i']",
-    r"in plaats van|zamiast|\u0432\u043c\u0435\u0441\u0442\u043e|i st\u00e4llet f\u00f6r|i stedet for",
-)
-_LAPSED: Final = (
-    # What stands behind it is over, or else its whole clause.
-    r"no longer|stopped|used to|formerly|previously|any ?more",
-    r"nicht mehr|keine?[nmrs]? .{0,60}mehr|fr\u00fcher",
-    r"ne plus|ne .{0,60} plus|n'.{0,60} plus|plus d[e']",
-    r"ya no|antes|j\u00e1 n\u00e3o|n\u00e3o mais|n\u00e3o .{0,60} mais",
-    r"non pi\u00f9|non .{0,60} pi\u00f9|niet meer|vroeger|ju\u017c nie",
-    r"\u0431\u043e\u043b\u044c\u0448\u0435 \u043d\u0435|\u0443\u0436\u0435 \u043d\u0435",
-    r"inte l\u00e4ngre|ikke l\u00e6ngere|ikke lenger",
-    r"art\u0131k .{0,60}(?:de\u011fil|m[\u0131iu\u00fc]yor\w*|m[ae]z)|yerine",
-)
-_RUNNING: Final = (
-    "\u4e0d\u518d|\u4ee3\u66ff|\u800c\u4e0d\u662f|\u3082\u3046.{0,40}?(?:\u306a\u3044|\u307e\u305b\u3093)"
-    "|\u4ee3\u308f\u308a\u306b|\u3067\u306f\u306a\u304f|\ub354 \uc774\uc0c1|\ub300\uc2e0"
-    "|\u0644\u0645 \u064a\u0639\u062f|\u0628\u062f\u0644\u0627 \u0645\u0646"
-)
-_ENDED: Final = re.compile(
-    rf"\b(?:{_MOVED}) (?P<left>\S+(?: \S+){{0,9}}?)(?: to | into |\Z)"
-    rf"|\bvon (?P<weg>\S+(?: \S+){{0,5}}?) (?:auf|zu) "
-    rf"|\b(?:{'|'.join(_INSTEAD)})\b(?P<instead>.*)"
-    rf"|\b(?:{'|'.join(_LAPSED)})\b(?P<lapsed>.*)|(?:{_RUNNING})"
-)
-_DENIAL: Final = re.compile(
-    r"\b(?:not|no|never|cannot|\w+n['\u2019]t|without|avoid|nicht|keine?[nmrs]?|nie|niemals|ohne|pas|jamais|sans"
-    r"|nunca|jam\u00e1s|sin|non|mai|senza|n\u00e3o|sem|niet|geen|nooit|zonder|\u043d\u0435|\u043d\u0435\u0442|\u0431\u0435\u0437"
-    r"|\u043d\u0438\u043a\u043e\u0433\u0434\u0430|nie|bez|inte|ikke)\b"
-)
-_RUNNING_DENIAL: Final = re.compile(
-    "[\u4e0d\u6ca1\u6c92\u65e0\u7121\u522b]|\u306a\u3044|\u307e\u305b\u3093|\uc54a|\uc5c6"
-)
+
+class _Denials(NamedTuple):
+    """The tables of `negation.toml`, compiled."""
+
+    ended: re.Pattern[str]
+    denial: re.Pattern[str]
+    running: re.Pattern[str]
+
+
+@cache
+def _denials() -> _Denials:
+    """The shipped tables. Cost: reads and compiles a file of the package, once a process."""
+    tables = shipped_tables("muniment.content", "negation")
+    ended = (
+        rf"\b(?:{tables['moved']}) (?P<left>\S+(?: \S+){{0,9}}?)(?: to | into |\Z)"
+        rf"|\bvon (?P<weg>\S+(?: \S+){{0,5}}?) (?:auf|zu) "
+        rf"|\b(?:{'|'.join(tables['instead'])})\b(?P<instead>.*)"
+        rf"|\b(?:{'|'.join(tables['lapsed'])})\b(?P<lapsed>.*)|(?:{tables['running']})"
+    )
+    denial = rf"\b(?:{'|'.join(tables['denial'])})\b"
+    return _Denials(re.compile(ended), re.compile(denial), re.compile(tables["running_denial"]))
 
 
 def turns(text: str) -> bool:
     """Whether a text denies or ends anything (N3)."""
     plain = fold(text[:MAX_CHARS])
-    return any(found.search(plain) for found in (_ENDED, _DENIAL, _RUNNING_DENIAL))
+    return any(found.search(plain) for found in _denials())
 
 
 def ended(text: str, says: Says) -> bool:
@@ -96,7 +79,7 @@ def ended(text: str, says: Says) -> bool:
     over, holds = frozenset[str](), frozenset[str]()
     for number, clause in enumerate(_clauses(text)):
         named = _ended_in(clause, says)
-        if not named and number and _DENIAL.match(clause):
+        if not named and number and _denials().denial.match(clause):
             named = _denied_in(clause, says)  # "on Mondays, not Tuesdays"
         over, holds = over | named, holds | (says(clause) - named)
     return bool(over - holds)
@@ -123,7 +106,7 @@ def _clauses(text: str) -> list[str]:
 
 def _ended_in(clause: str, says: Says) -> frozenset[str]:
     """Which words a clause says are over (N1)."""
-    found = _ENDED.search(clause)
+    found = _denials().ended.search(clause)
     if found is None:
         return frozenset()
     part = next((part for part in found.groups() if part is not None), None)
@@ -133,10 +116,11 @@ def _ended_in(clause: str, says: Says) -> frozenset[str]:
 
 def _denied_in(clause: str, says: Says) -> frozenset[str]:
     """Which words a clause denies (N2)."""
-    if is_running(clause[:1]) or _RUNNING_DENIAL.search(clause):
-        return says(clause) if _RUNNING_DENIAL.search(clause) else frozenset()
+    is_denied = _denials().running.search(clause) is not None
+    if is_denied or is_running(clause[:1]):
+        return says(clause) if is_denied else frozenset()
     named = frozenset[str]()
-    for found in _DENIAL.finditer(clause):
+    for found in _denials().denial.finditer(clause):
         behind = (word[0] for word in _WORD.finditer(clause, found.end()))
         for _, word in zip(range(_NEXT_WORDS), behind, strict=False):
             if word not in STOP_WORDS:

@@ -468,18 +468,17 @@ _PASSES: Final = 4
 def pack() -> _Pack:
     """The shipped rules. Cost: reads and compiles one file of the package, about 30 ms, once a process."""
     tables = shipped_tables("muniment.content", "secrets")
-    sources = [(table["pattern"], table.get("context", False)) for table in tables["rule"]]
     rules = tuple(
         SecretRule(
             id=table["id"],
-            source=pattern,
-            context=context,
+            source=table["pattern"],
+            context=table.get("context", False),
             entropy=table.get("entropy", MIN_ENTROPY),
             check=_CHECKS[table.get("check", "form")],
         )
-        for table, (pattern, context) in zip(tables["rule"], sources, strict=True)
+        for table in tables["rule"]
     )
-    bare = [(re.sub(r"(?<!\\)\((?!\?)", "(?:", pattern), context) for pattern, context in sources]
+    bare = [(re.sub(r"(?<!\\)\((?!\?)", "(?:", rule.source), rule.context) for rule in rules]
     return _Pack(
         rules=rules,
         any=_of_bytes("|".join(f"(?:{pattern})" for pattern, _ in bare)),

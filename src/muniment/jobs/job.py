@@ -358,6 +358,6 @@ def commit_edit(changes: Sequence[FileChange], terms: Terms) -> Commit:
         raise RememberRefused(f"the change was refused: {error}") from error
 
 
-def stamped_like(befores: Mapping[CanonicalPath, bytes]) -> Stamp:
+def stamped_like(kept: Mapping[CanonicalPath, bytes]) -> Stamp:
     """Completes new bytes as those of the entries that were, by their new paths: they keep their ids."""
-    return lambda data, _base, path, run: stamp(data, befores[path], path, run)
+    return lambda data, _base, path, run: stamp(data, kept[path], path, run)

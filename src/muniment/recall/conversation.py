@@ -38,6 +38,7 @@ from muniment import events
 from muniment.cancelling import Cancel
 from muniment.content.gates import one_line
 from muniment.content.markdown import fence_token, fenced
+from muniment.exact_json import json_or_none
 from muniment.kernel.cancel import Patience
 from muniment.kernel.change import digest
 from muniment.kernel.names import Digest
@@ -567,10 +568,7 @@ def parsed(answer: str) -> Mapping[str, str] | None:
     The object may stand in a block of code, as some models put it whatever they are asked.
     """
     text = answer.strip().removeprefix("```json").removeprefix("```").removesuffix("```")
-    try:
-        found = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
+    found = json_or_none(text)
     if not isinstance(found, dict) or not all(isinstance(found.get(name), str) for name in SECTIONS):
         return None
     return {name: found[name] for name in SECTIONS} if any(found[name].strip() for name in SECTIONS) else None

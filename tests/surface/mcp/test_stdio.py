@@ -17,8 +17,8 @@ from mcp import StdioServerParameters
 
 from kit.daemon.process import policy_file
 from kit.mcp import ERAS, PROGRAM, Heard, hears_of_change, hosting, refused, with_client
-from muniment.cli import mcp, wire
-from muniment.cli.mcp import OpenedMemory, serve_over
+from muniment.cli import mcp_server, wire
+from muniment.cli.mcp_server import OpenedMemory, serve_over
 from muniment.cli.wire import MAX_LINE_BYTES, Wire
 from muniment.kernel.names import Trust
 from muniment.settings import Settings
@@ -199,7 +199,7 @@ def test_a_signal_ends_it_though_a_call_is_under_way_and_that_call_writes_nothin
 
 
 def test_more_requests_than_may_be_under_way_are_told_so(hosted, monkeypatch):
-    monkeypatch.setattr(mcp, "MAX_IN_FLIGHT", 2)
+    monkeypatch.setattr(mcp_server, "MAX_IN_FLIGHT", 2)
     model = Held()
 
     async def body(host, _):
@@ -347,11 +347,11 @@ def test_it_ends_without_a_trace_whatever_ends_it(tmp_path, number):
 def test_what_is_printed_in_the_child_never_stands_between_two_messages(tmp_path):
     code = (
         "import os, sys\n"
-        "import muniment.adapters.mcp.server as server\n"
+        "import muniment.adapters.mcp.memory as memory\n"
         "def noisy(*_):\n"
         "    print('printed'); os.system('echo from a child'); sys.stdout.flush()\n"
         "    raise RuntimeError('canary')\n"
-        "server.shown = noisy\n"
+        "memory.shown = noisy\n"
         "sys.argv = ['muniment', 'mcp', '--workspace', sys.argv[1]]\n"
         "from muniment.cli.entry import main\n"
         "main()\n"
