@@ -14,7 +14,8 @@ from kit.daemon.process import BASE, policy_file
 from kit.fleet.homes import rows_of_home
 from kit.fleet.pair import nodes
 from muniment.daemon.guard import HELLO
-from muniment.daemon.service import MCP_OPERATIONS, OPERATIONS
+from muniment.daemon.routes import MCP_OPERATIONS
+from muniment.daemon.service import OPERATIONS
 from muniment.kernel.names import Trust
 from muniment.names import hello_key, hello_name
 

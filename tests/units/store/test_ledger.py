@@ -287,6 +287,13 @@ def numbers(state):
     return [event.number for event in read(state.ledger, 0, 100_000)]
 
 
+def test_a_row_that_somebody_edited_so_that_it_says_nothing_is_told_as_that(state):
+    add(state)
+    with state.ledger.transaction() as connection:
+        connection.execute("UPDATE event SET data = '{'")
+    raised(ManagedMemoryUnavailable, numbers, state, match="not as it was written")
+
+
 def test_a_commit_is_told_once_it_is_done_with_the_roots_that_it_changed_alone(ground):
     def told():
         return [event for event in read(ground.state.ledger, 0, 1_000) if event.type == "memory_changed"]

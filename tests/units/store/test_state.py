@@ -28,7 +28,7 @@ from muniment.errors import Cancelled, DeadlineExceeded, ManagedMemoryUnavailabl
 from muniment.kernel.cancel import Patience
 from muniment.store import database, state
 from muniment.store.audit import append, records, verify
-from muniment.store.database import Database
+from muniment.store.database import Database, migrations
 from muniment.store.state import CATALOG_VERSION, LEDGER_VERSION, State, open_catalog, open_ledger, put
 
 AT = "2026-11-22T10:00:00.000Z"
@@ -202,6 +202,7 @@ def test_a_newer_state_is_refused_and_nothing_of_it_touched_also_where_its_log_a
 
 def test_a_migration_copies_first_and_keeps_what_is_there(directory):
     path, copy = directory / "ledger.db", directory / f"ledger.db.version-{NEWEST}"
+    assert [*migrations("muniment.store")] == [*range(1, NEWEST + 1)]
     unfinished = copy.with_name(f"{copy.name}.unfinished")
     unfinished.write_bytes(b"half")
     for again in (False, True):
