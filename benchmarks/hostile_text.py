@@ -30,7 +30,7 @@ from typing import Any, Final
 
 import muniment
 from muniment.agent.answer import ShownTexts, holds_tags, spoken_calls
-from muniment.agent.decision import folded as folded_cues
+from muniment.agent.decision import plain_words
 from muniment.agent.filing import read as read_facts
 from muniment.agent.model import parse_json
 from muniment.agent.updates import is_chatter, takes_the_place
@@ -194,7 +194,7 @@ FUNCTIONS: Final[dict[str, Callable[[str], object]]] = {
         f"# Memory\n{text}".encode(), "MEMORY.md", b"# Memory\n", lambda _rel: ()
     ),
     "routing.read": read_facts,
-    "cues.folded": folded_cues,
+    "cues.plain_words": plain_words,
     "title_of": title_of,
     "slug": lambda text: slug(text, text),
     "parse_json": parse_json,
