@@ -11,6 +11,7 @@ from pathlib import Path
 
 import muniment
 from kit.fence.probe import soon, source
+from muniment.cli.table import TABLE
 from muniment.tools.calls import TOOLS, VERBS
 
 PACKAGE = Path(muniment.__file__).parent
@@ -169,7 +170,7 @@ def test_who_takes_the_locks_of_roots_asks_whether_this_system_may_write():
 
 LOOPS = of(
     "muniment",
-    "cli.daemon cli.mcp cli.mcp_pipe cli.wire adapters.mcp.memory adapters.mcp.server adapters.threads "
+    "cli.daemon cli.mcp cli.mcp_server cli.wire adapters.mcp.memory adapters.mcp.server adapters.threads "
     "fleet.node fleet.home fleet.queue",
 )
 """What runs on an event loop of its own; the SDK of MCP has no other way."""
@@ -222,8 +223,8 @@ MAY_OPEN = {
     "cli.terminal": {"os.open", "path.open"},  # /dev/null, likewise, an existing one
     "cli.wire": {"os.open"},  # /dev/null
     # A private copy of one entry, for its owner's editor.
-    "cli.edit": {"tempfile.mkdtemp", "copy.write_bytes", "copy.read_bytes", "shutil.rmtree"},
-    "cli.ui": {"webbrowser.open"},  # the browser of the desktop, at a file of ours
+    "cli.inspect": {"tempfile.mkdtemp", "copy.write_bytes", "copy.read_bytes", "shutil.rmtree"},
+    "cli.daemon": {"webbrowser.open"},  # the browser of the desktop, at a file of ours
     # What comes with the package for browsers.
     "daemon.page.pages": {"files('muniment.daemon.page').joinpath('static').iterdir", "each.read_bytes"},
     # Settings of other programs, at a person's yes, and what they held before.
@@ -243,7 +244,7 @@ MAY_OPEN = {
         "(Path(migrations_path) / name).read_text",
     },
     # The home as a whole, which a person says is to go.
-    "cli.uninstall": {
+    "cli.setup": {
         *(
             "opened",
             "directory.iterdir",
@@ -261,7 +262,7 @@ MAY_OPEN = {
     "jobs.exporting": {"tarfile.open"},  # over a file that is open
     # New files that a person named.
     "cli.moving": {
-        *("placing", "os.link", "source.open", "unfinished.rename"),
+        *("placing", "os.link", "file.open", "unfinished.rename"),
         "path.absolute().parent.glob",
     },
     # The whole home, read under the locks of its roots, or made anew beside where none is.
@@ -376,8 +377,8 @@ def test_names_of_classes_are_unique_and_no_module_is_nameless():
 
 
 def test_a_module_with_one_importer_says_why_it_stands_apart():
-    silent = set()
-    for name in SOURCES:
+    silent, named = set(), {f"muniment.cli.{row.module}" for row in TABLE.values()}
+    for name in set(SOURCES) - named:  # The table of commands is an importer.
         (one, *others) = users(name) or ("", "")
         is_own = one.rpartition(".")[0] == name.rpartition(".")[0] != "muniment"
         if is_own and not others and "Apart" not in ast.get_docstring(trees()[name]):

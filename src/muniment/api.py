@@ -32,12 +32,12 @@ from muniment.jobs.request import (
     RememberRequest,
 )
 from muniment.kernel.cancel import Patience
-from muniment.names import ContextMode
+from muniment.names import HOME_VARIABLE, ContextMode
 from muniment.opening import chooser_of, find_place, open_model, recaller_of
 from muniment.portable import IS_LINUX
 from muniment.recall.context import Budgets, Enqueue, SubagentMemory
 from muniment.recall.recaller import MAX_ENTRIES, MAX_TOKENS, Chooser, Recaller, Recollection
-from muniment.settings import HOME_VARIABLE, read_settings
+from muniment.settings import read_settings
 from muniment.store.ledger import Step, Why
 
 if TYPE_CHECKING:

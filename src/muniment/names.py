@@ -12,6 +12,9 @@ from typing import Final
 
 from muniment.kernel.names import Enforcement
 
+HOME_VARIABLE: Final = "MUNIMENT_HOME"
+"""Names the directory of what Muniment keeps."""
+
 
 class FenceLayer(StrEnum):
     """What the kernel fence consists of, in the order in which a worker puts it up."""

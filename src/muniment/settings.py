@@ -26,12 +26,12 @@ from typing import Any, Final
 from muniment.agent.model import OnModelFailure, check_model_name, check_on_model_failure, check_protocol
 from muniment.errors import ConfigInvalid, InvalidScope, printable
 from muniment.kernel.names import Scope
+from muniment.names import HOME_VARIABLE
 from muniment.ownership import check_ours, create_private_directory, require_ours
 from muniment.policy.family import refuse_long_keys
 
 # -- settings ----------------------------------------------------------------------------------------
 
-HOME_VARIABLE: Final = "MUNIMENT_HOME"
 KEY_VARIABLE: Final = "MUNIMENT_API_KEY"
 
 _VARIABLES: Final = MappingProxyType(

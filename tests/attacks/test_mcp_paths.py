@@ -12,7 +12,7 @@ from mcp.shared.exceptions import MCPError
 from kit.mcp import text_of, with_client
 from muniment.adapters.mcp.memory import OwnMemory
 from muniment.adapters.mcp.server import MemoryServer
-from muniment.cli.mcp import OpenedMemory
+from muniment.cli.mcp_server import OpenedMemory
 from muniment.errors import MunimentError
 from muniment.kernel.names import Trust
 from muniment.settings import Settings

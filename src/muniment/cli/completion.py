@@ -9,11 +9,12 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Annotated, Any, Final, NamedTuple
 
+import typer
+
+from muniment.cli.command import Report, command
 from muniment.cli.options import ShellName, ToolName
-from muniment.cli.terminal import say
 
 _CHOICE: Final = re.compile(r"[a-z-]+(?:\|[a-z-]+)+")
 """What stands for the value of an option or argument where there are only these."""
@@ -59,8 +60,7 @@ end
 """
 
 
-@dataclass(frozen=True, slots=True)
-class _Command:
+class _Command(NamedTuple):
     """A command, or the program.
 
     Attributes:
@@ -75,26 +75,27 @@ class _Command:
     others: dict[str, str]
 
 
-def print_completion(program: Any, shell: str) -> int:
-    """Print the script for a shell; 0.
+@command("", has_json=False)
+def completion(
+    *, context: typer.Context, shell: Annotated[ShellName, typer.Argument(metavar="SHELL")]
+) -> Report:
+    """Print what lets a shell complete commands and options.
 
-    Args:
-        program: the command that holds all others.
-        shell: `bash`, `zsh` or `fish`.
+    For bash: eval "$(muniment completion bash)" in ~/.bashrc. For zsh the same in ~/.zshrc, behind compinit.
+    For fish: muniment completion fish > ~/.config/fish/completions/muniment.fish
     """
-    commands = list(_commands(program, ""))
+    commands = list(_commands(context.find_root().command, ""))
     script = _fish(commands) if shell == "fish" else _bash(commands)
     begin = "autoload -U +X bashcompinit && bashcompinit\n" if shell == "zsh" else ""
-    say((begin + script).rstrip("\n"))
-    return 0
+    return Report({}, [(begin + script).rstrip("\n")])
 
 
-def _commands(command: Any, words: str) -> Iterator[_Command]:
+def _commands(found: Any, words: str) -> Iterator[_Command]:
     """A command, and those below it."""
-    below = dict(getattr(command, "commands", {}))
+    below = {name: found.load(name) for name in getattr(found, "commands", ())}
     options: dict[str, tuple[str, list[str] | None, bool]] = {"--help": ("Show help.", None, False)}
-    others = {name: _first_line(each.help) for name, each in below.items() if not each.hidden}
-    for parameter in command.params:
+    others = {name: _first_line(each.help) for name, each in below.items()}
+    for parameter in found.params:
         metavar = parameter.metavar or ""
         values = metavar.split("|") if _CHOICE.fullmatch(metavar) else _ENUMS.get(metavar)
         if parameter.param_type_name == "argument":

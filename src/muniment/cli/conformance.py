@@ -9,34 +9,20 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
-from muniment.cli.terminal import (
-    EXIT_FAILED,
-    configure_logging,
-    on_one_line,
-    output,
-    print_document,
-    print_failure,
-    say,
-)
-from muniment.errors import Cancelled, ManagedMemoryUnavailable
+import typer
+
+from muniment.cli.command import Report, command, require_fence, temporary_directory
+from muniment.cli.terminal import EXIT_FAILED, draw, progress
+from muniment.content.gates import on_one_line
 from muniment.names import __version__
-from muniment.testing.conformance import (
-    CaseOutcome,
-    Finding,
-    Result,
-    Target,
-    examine,
-    parse_target,
-    select,
-)
-from muniment.testing.corpus import Case, Corpus, load_corpus
-from muniment.testing.corpus.stage import BAD
+
+if TYPE_CHECKING:
+    from muniment.testing.conformance import Finding, Result, Target
+    from muniment.testing.corpus import Case, Corpus
 
 MAX_JOBS: Final = 4
 """Cases at a time, unless told otherwise: a race needs a processor for each side."""
@@ -46,97 +32,89 @@ SEEN_CHARACTERS: Final = 240
 """What is shown of a failure; `--json` has all of it."""
 
 
-@dataclass(frozen=True, slots=True)
-class ConformanceArguments:
-    """What was asked for."""
+@command("not examined", interrupted="by Ctrl-C", before=require_fence)
+def conformance(
+    *,
+    target: Annotated[
+        str,
+        typer.Option(
+            metavar="TARGET",
+            help="What is under test: muniment, anthropic, mcp=COMMAND or command=COMMAND.",
+        ),
+    ] = "muniment",
+    peer: Annotated[
+        list[str] | None,
+        typer.Option(metavar="TARGET", help="Another tool to set beside it. May be repeated."),
+    ] = None,
+    attack_class: Annotated[
+        list[str] | None,
+        typer.Option("--class", metavar="CLASS", help="Only the cases of a class. May be repeated."),
+    ] = None,
+    case: Annotated[
+        list[str] | None, typer.Option(metavar="ID", help="Only, or also, this case. May be repeated.")
+    ] = None,
+    jobs: Annotated[
+        int | None,
+        typer.Option(
+            min=1, max=64, metavar="N", help="Cases at a time.", show_default="the processors, at most 4"
+        ),
+    ] = None,
+) -> Report:
+    """Attack a memory tool with the shipped corpus, in throwaway directories, and tell what held.
 
-    target: str
-    peers: Sequence[str]
-    classes: Sequence[str]
-    ids: Sequence[str]
-    jobs: int | None
-    json: bool
-
-
-class Misused(ValueError):
-    """The command line asks for what there is not.
-
-    Attributes:
-        option: the one that does.
+    A COMMAND speaks the JSON lines of `muniment tool`, or the Model Context Protocol. In it {user}, {project}
+    and {state} stand for directories. Exit 1 if anything escaped, leaked, hung or crashed.
     """
+    from muniment.testing.conformance import examine
+    from muniment.testing.corpus import load_corpus
 
-    def __init__(self, option: str, message: str) -> None:
-        super().__init__(message)
-        self.option = option
+    targets, corpus = _targets(target, peer or []), load_corpus()
+    cases = _cases(attack_class or [], case or [], corpus)
+    at_once = jobs or min(MAX_JOBS, len(os.sched_getaffinity(0)))
+    total = len(targets) * (1 + len(cases))
+    with temporary_directory(), progress("trying", total) as observe:
+        results = examine(targets, corpus, cases, jobs=at_once, told=lambda: observe(1))
+    code = 0 if results[0].is_passed else EXIT_FAILED
+    return Report(_document(results, cases), _lines(results, cases), code=code)
 
 
-def conform(asked: ConformanceArguments) -> int:
-    """Try the target and its peers; the exit code.
+def _targets(target: str, peers: Sequence[str]) -> list[Target]:
+    """The targets.
 
     Raises:
-        Misused: there is no such target, class or case, or a target is named twice.
+        BadParameter: there is no such one, or one is named twice.
     """
-    configure_logging()
-    targets, corpus = _targets(asked), load_corpus()
-    cases = _cases(asked, corpus)
-    jobs = asked.jobs or min(MAX_JOBS, len(os.sched_getaffinity(0)))
-    try:
-        with _Counter(len(targets) * (1 + len(cases)) if sys.stderr.isatty() else 0) as progress:
-            results = examine(targets, corpus, cases, jobs=jobs, told=progress.step)
-    except KeyboardInterrupt:
-        return print_failure(Cancelled("by Ctrl-C"), as_json=asked.json, what="not examined")
-    except OSError as error:
-        failure = ManagedMemoryUnavailable("the temporary directory", error.strerror or str(error))
-        return print_failure(failure, as_json=asked.json, what="not examined")
-    if asked.json:
-        print_document(_document(results, cases))
-    else:
-        _print(results, cases)
-    return 0 if results[0].is_passed else EXIT_FAILED
+    from muniment.testing.conformance import parse_target
 
-
-def _targets(asked: ConformanceArguments) -> list[Target]:
     found: list[Target] = []
-    for option, spec in (("--target", asked.target), *(("--peer", peer) for peer in asked.peers)):
+    for option, spec in (("--target", target), *(("--peer", peer) for peer in peers)):
         try:
-            target = parse_target(spec)
+            parsed = parse_target(spec)
         except ValueError as error:
-            raise Misused(option, str(error)) from None
-        if target in found:
-            raise Misused(option, f"{spec!r} is named twice")
-        found.append(target)
+            raise typer.BadParameter(str(error), param_hint=option) from None
+        if parsed in found:
+            raise typer.BadParameter(f"{spec!r} is named twice", param_hint=option)
+        found.append(parsed)
     return found
 
 
-def _cases(asked: ConformanceArguments, corpus: Corpus) -> Mapping[str, Case]:
-    classes = {case["class"] for case in corpus.cases.values()}
-    for name in asked.classes:
-        if name not in classes:
-            raise Misused("--class", f"there is no class {name!r}; there are {', '.join(sorted(classes))}")
-    for name in asked.ids:
+def _cases(attack_classes: Sequence[str], ids: Sequence[str], corpus: Corpus) -> Mapping[str, Case]:
+    """The cases that are tried.
+
+    Raises:
+        BadParameter: there is no such class or case.
+    """
+    from muniment.testing.conformance import select
+
+    known = {case["class"] for case in corpus.cases.values()}
+    for name in attack_classes:
+        if name not in known:
+            told = f"there is no class {name!r}; there are {', '.join(sorted(known))}"
+            raise typer.BadParameter(told, param_hint="--class")
+    for name in ids:
         if name not in corpus.cases:
-            raise Misused("--case", f"there is no case {name!r}")
-    return select(corpus, classes=asked.classes, ids=asked.ids)
-
-
-class _Counter:
-    """A counter on standard error, for a terminal; 0: none is shown."""
-
-    def __init__(self, total: int) -> None:
-        self._total, self._done, self._lock = total, 0, threading.Lock()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def step(self) -> None:
-        with self._lock:
-            self._done += 1
-            if self._total:
-                print(f"\r{self._done} of {self._total} cases", end="", file=sys.stderr, flush=True)
-
-    def __exit__(self, *_exc: object) -> None:
-        if self._total:
-            print("\r\033[K", end="", file=sys.stderr, flush=True)
+            raise typer.BadParameter(f"there is no case {name!r}", param_hint="--case")
+    return select(corpus, classes=attack_classes, ids=ids)
 
 
 # -- words -------------------------------------------------------------------------------------------
@@ -149,6 +127,9 @@ def _again(result: Result, finding: Finding) -> str:
 
 def _told_of(result: Result) -> Iterator[Finding]:
     """What is listed: whatever is bad, and of Muniment whatever did not hold."""
+    from muniment.testing.conformance import CaseOutcome
+    from muniment.testing.corpus.stage import BAD
+
     for finding in result.findings:
         if finding.outcome in BAD or (
             result.target.promises.is_exact and finding.outcome is not CaseOutcome.HELD
@@ -158,6 +139,9 @@ def _told_of(result: Result) -> Iterator[Finding]:
 
 def _counted(findings: Sequence[Finding]) -> str:
     """Such as `2 escaped*, 1 differs, 10 held`, the worst first; marked what lies beyond the claims."""
+    from muniment.testing.conformance import CaseOutcome
+    from muniment.testing.corpus.stage import BAD
+
     counts = Counter(
         (list(CaseOutcome).index(each.outcome), each.is_beyond_claims and each.outcome in BAD)
         for each in findings
@@ -171,6 +155,8 @@ def _counted(findings: Sequence[Finding]) -> str:
 
 def _skipped(result: Result) -> Counter[str]:
     """Why cases were skipped, with how many for each reason."""
+    from muniment.testing.conformance import CaseOutcome
+
     skipped = (each for each in result.findings if each.outcome is CaseOutcome.SKIPPED)
     return Counter(each.failures[0].text for each in skipped)
 
@@ -218,44 +204,41 @@ def _verdict(result: Result, head: str) -> str:
 # -- shapes ------------------------------------------------------------------------------------------
 
 
-def _print(results: Sequence[Result], cases: Mapping[str, Case]) -> None:
+def _lines(results: Sequence[Result], cases: Mapping[str, Case]) -> Iterator[str]:
     heads, rows = ["class", *_heads(results)], list(_rows(results, cases))
     if sys.stdout.isatty():
-        _draw(heads, rows)
+        draw([(heads, [(row, _style(row)) for row in rows])])
     else:
         widths = [max(len(row[at]) for row in (heads, *rows)) for at in range(len(heads))]
         for row in (heads, *rows):
-            say("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+            yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
     for note in _notes(results):
-        say(on_one_line(note) if not note.startswith("  ") else f"  {on_one_line(note[2:])}")
+        yield on_one_line(note) if not note.startswith("  ") else f"  {on_one_line(note[2:])}"
     for head, result in zip(_heads(results), results, strict=True):
         for finding in _told_of(result):
-            _print_finding(head, result, finding)
-    say(on_one_line(_verdict(results[0], heads[1])))
+            yield from _finding_lines(head, result, finding)
+    yield on_one_line(_verdict(results[0], heads[1]))
 
 
-def _draw(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    from rich.console import Console
-    from rich.table import Table
+def _style(row: Sequence[str]) -> str | None:
+    """Of a row: the outcomes of a cell stand the worst first, so its first word tells whether it is bad."""
+    from muniment.testing.corpus.stage import BAD
 
-    table = Table(*heads)
-    for row in rows:
-        # The outcomes stand the worst first, so the first word of a cell tells whether it is bad.
-        worst = any(cell.split(" ")[1].strip("*,") in BAD for cell in row[1:] if " " in cell)
-        table.add_row(*row, style="bold red" if worst else None)
-    with output():
-        Console(markup=False, highlight=False, emoji=False).print(table)
+    is_bad = any(cell.split(" ")[1].strip("*,") in BAD for cell in row[1:] if " " in cell)
+    return "bold red" if is_bad else None
 
 
-def _print_finding(head: str, result: Result, finding: Finding) -> None:
+def _finding_lines(head: str, result: Result, finding: Finding) -> Iterator[str]:
+    from muniment.testing.corpus.stage import BAD
+
     beyond = "*" if finding.is_beyond_claims and finding.outcome in BAD else ""
-    say(f"{head}: {finding.outcome}{beyond}: {finding.case['id']} ({finding.case['class']})")
-    say(f"  why   {on_one_line(finding.case['why'])}")
+    yield f"{head}: {finding.outcome}{beyond}: {finding.case['id']} ({finding.case['class']})"
+    yield f"  why   {on_one_line(finding.case['why'])}"
     for failure in finding.failures[:SEEN_LINES]:
-        say(f"  seen  {on_one_line(failure.text[-SEEN_CHARACTERS:])}")
+        yield f"  seen  {on_one_line(failure.text[-SEEN_CHARACTERS:])}"
     if len(finding.failures) > SEEN_LINES:
-        say(f"  and {len(finding.failures) - SEEN_LINES} more; --json has all")
-    say(f"  again {on_one_line(_again(result, finding))}")
+        yield f"  and {len(finding.failures) - SEEN_LINES} more; --json has all"
+    yield f"  again {on_one_line(_again(result, finding))}"
 
 
 def _document(results: Sequence[Result], cases: Mapping[str, Case]) -> dict[str, Any]:
@@ -269,6 +252,8 @@ def _document(results: Sequence[Result], cases: Mapping[str, Case]) -> dict[str,
 
 
 def _result(result: Result, cases: Mapping[str, Case]) -> dict[str, Any]:
+    from muniment.testing.conformance import CaseOutcome
+
     claims = result.target.claims
     classes = sorted({case["class"] for case in cases.values()})
     tried = result.unusable is None

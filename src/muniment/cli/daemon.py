@@ -1,8 +1,9 @@
-"""`muniment serve`, `token` and `acp`: the daemon as a program, and as the child of a host."""
+"""`muniment serve`, `ui`, `token` and `acp`: the daemon as a program, and as the child of a host."""
 
 from __future__ import annotations
 
 import gc
+import html
 import logging
 import os
 import re
@@ -11,46 +12,44 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+import webbrowser
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
-import muniment.fence  # noqa: F401  asks for the system
+import typer
+
 from muniment import events
-from muniment.cancelling import Cancel
+from muniment.cli.command import Report, command, model_of, require_fence, settings_of, trust_of
+from muniment.cli.fleet import Lease, Ledger, NodeName, Slots, core_of
+from muniment.cli.options import Json, RunFlags, Workspace
 from muniment.cli.terminal import (
     EXIT_FAILED,
-    ModelFlags,
-    configure_logging,
-    end_on_interrupt,
-    forget_key,
-    on_one_line,
+    on_signals,
     output,
     print_document,
     print_failure,
     say,
     say_notes,
 )
-from muniment.daemon.acp import HostSession, Lines
-from muniment.daemon.tokens import TOKEN_NAME, Tokens
-from muniment.daemon.work import Metrics, Work, workspace_at
+from muniment.content.gates import on_one_line
 from muniment.errors import Cancelled, ConfigInvalid, DeadlineExceeded, MunimentError, printable
-from muniment.fence.pool import shared_zygote
-from muniment.kernel.cancel import Patience
-from muniment.kernel.names import Trust
-from muniment.opening import open_model, open_state
-from muniment.settings import Settings, parse_roots, read_settings
-from muniment.store.state import State
 
 if TYPE_CHECKING:
     import asyncio
 
     from muniment.agent.model import Model
+    from muniment.cancelling import Cancel
+    from muniment.daemon.acp import HostSession
+    from muniment.daemon.core import ServingCore
     from muniment.daemon.service import Daemon, Options
+    from muniment.daemon.tokens import Tokens
+    from muniment.daemon.work import Workspace as Served
     from muniment.fleet.node import FleetNode
+    from muniment.settings import Settings
 
 # -- serve -------------------------------------------------------------------------------------------
 #
@@ -71,86 +70,101 @@ _NAME: Final = re.compile(r"([A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(:[0-
 """What a Host header says; RFC 9110, 7.2."""
 
 
-@dataclass(frozen=True, slots=True)
-class ServeArguments:
-    """The command line."""
+@command("not served", indent=None, before=require_fence)
+def serve(  # noqa: PLR0913  every argument is an option of the command
+    *,
+    workspace: Annotated[
+        list[Path] | None,
+        typer.Option(help="A directory in a workspace to serve. May be repeated.", show_default="this one"),
+    ] = None,
+    host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Its port; 0: any that is free.")] = 0,
+    socket: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="PATH",
+            help="The Unix socket, on which processes of this user need no token.",
+            show_default="daemon.sock in the home",
+        ),
+    ] = None,
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="A name by which other machines call. May be repeated."),
+    ] = None,
+    allow_origin: Annotated[
+        list[str] | None,
+        typer.Option(metavar="ORIGIN", help="Of web pages that may call with a token. May be repeated."),
+    ] = None,
+    flags: RunFlags,
+    grace: Annotated[
+        float, typer.Option(min=0, max=300, help="Seconds that a running task is given when stopped.")
+    ] = 10.0,
+    ledger: Ledger = "",
+    node: NodeName = "",
+    slots: Slots = 8,
+    lease: Lease = 15.0,
+    json: Json = False,
+) -> None:
+    """Serve workspaces over HTTP until SIGTERM or Ctrl-C; the log goes to standard error."""
+    gc.disable()  # Until it serves: what is loaded stays, and looking through it takes a tenth of the start.
+    from muniment.daemon.service import Options
 
-    workspaces: list[Path]
-    model: ModelFlags
-    host: str = "127.0.0.1"
-    port: int = 0
-    socket: Path | None = None
-    allow_hosts: Sequence[str] = ()
-    allow_origins: Sequence[str] = ()
-    policy: str | None = None
-    roots: Sequence[str] = ()
-    symlinks: str | None = None
-    grace: float = 10.0
-    ledger: str = ""
-    node: str = ""
-    slots: int = 8
-    lease: float = 15.0
-    json: bool = False
+    begin_log(logging.INFO)
+    settings = settings_of(flags)
+    is_node = bool(ledger or os.environ.get(LEDGER_VARIABLE))
+    options = Options(
+        settings,
+        tuple(workspace or ([] if is_node else [Path()])),
+        host=host,
+        port=port,
+        socket=socket_of(socket, settings),
+        allow_hosts=tuple(map(_name, allow_host or ())),
+        allow_origins=tuple(allow_origin or ()),
+        grace=grace,
+    )
+
+    def node_core(model: Model) -> FleetNode:
+        for flag, value in (("--workspace", workspace), ("--root", flags["root"])):
+            if value:
+                raise ConfigInvalid(f"{flag} is for a memory of this machine; homes of a fleet have none")
+        return core_of(settings, model, ledger, node, slots, lease)
+
+    run_daemon(options, partial(_say_served, options, as_json=json), node_core if is_node else None)
 
 
-def serve(asked: ServeArguments, greet: Callable[[Daemon], None] | None = None) -> int:
-    """Serve until SIGTERM or SIGINT, the second of which leaves no grace; the exit code.
+def begin_log(level: int) -> None:
+    """What a daemon sets of its process before anything else: who may read its files, and its log."""
+    from muniment.daemon.service import configure_logs
+
+    os.umask(_PRIVATE_UMASK)
+    configure_logs(level)
+
+
+def run_daemon(
+    options: Options,
+    greet: Callable[[Daemon], None],
+    core: Callable[[Model], ServingCore] | None = None,
+) -> None:
+    """Serve until SIGTERM or SIGINT, the second of which leaves no grace.
 
     Before it serves, either ends it at once, also where it waits for another process.
 
     Args:
-        asked: the command line.
-        greet: says that it serves, and has the log tell of problems alone; None: in its own words.
+        options: of the daemon.
+        greet: says that it serves.
+        core: what is served; None: the memory of this machine.
+
+    Raises:
+        MunimentError: it cannot be started, or has to end.
     """
     import asyncio
 
-    from muniment.daemon.service import Daemon, Options, configure_logs
+    from muniment.daemon.service import Daemon
+    from muniment.fence.pool import shared_zygote
 
-    os.umask(_PRIVATE_UMASK)
-    configure_logs(logging.INFO if greet is None else logging.WARNING)
-    try:
-        settings = read_settings(
-            os.environ,
-            policy=asked.policy,
-            roots=parse_roots(asked.roots),
-            symlinks=asked.symlinks,
-            **asked.model,
-        )
-        is_node = bool(asked.ledger or os.environ.get(LEDGER_VARIABLE))
-        options = Options(
-            settings,
-            tuple(asked.workspaces or ([] if is_node else [Path()])),
-            host=asked.host,
-            port=asked.port,
-            socket=_socket(asked, settings),
-            allow_hosts=tuple(map(_name, asked.allow_hosts)),
-            allow_origins=tuple(asked.allow_origins),
-            grace=asked.grace,
-        )
-        with end_on_interrupt(), open_model(settings, os.environ) as model:
-            forget_key()
-            shared_zygote().start()
-            core = _node(asked, settings, model) if is_node else None
-            daemon = Daemon(options, model, core)
-            say_served = greet or partial(_say_served, options, as_json=asked.json)
-            asyncio.run(_run(daemon, options, say_served))
-    except MunimentError as error:
-        return print_failure(error, as_json=asked.json, what="not served", indent=None)
-    return 0
-
-
-def _node(asked: ServeArguments, settings: Settings, model: Model) -> FleetNode:
-    """What a node of a fleet serves.
-
-    Raises:
-        ConfigInvalid: it cannot be, with the reason.
-    """
-    for flag, value in (("--workspace", asked.workspaces), ("--root", asked.roots)):
-        if value:
-            raise ConfigInvalid(f"{flag} is for a memory of this machine; homes of a fleet have none")
-    from muniment.cli.fleet import node_of
-
-    return node_of(settings, model, asked.ledger, asked.node, asked.slots, asked.lease)
+    with on_signals(signal.SIG_DFL, signal.SIGINT), model_of(options.settings) as model:
+        shared_zygote().start()
+        asyncio.run(_run(Daemon(options, model, core and core(model)), options, greet))
 
 
 def _name(sent: str) -> str:
@@ -165,13 +179,13 @@ def _name(sent: str) -> str:
     return sent
 
 
-def _socket(asked: ServeArguments, settings: Settings) -> Path | None:
+def socket_of(asked: Path | None, settings: Settings) -> Path | None:
     """Where to listen with a Unix socket: by default in the home, if a socket can be named so."""
     default = settings.home / SOCKET_NAME
-    if asked.socket is None and len(os.fsencode(default)) > MAX_SOCKET_BYTES:
-        print("note: the path of the home is too long for a socket; give --socket PATH", file=sys.stderr)
+    if asked is None and len(os.fsencode(default)) > MAX_SOCKET_BYTES:
+        say_notes(["the path of the home is too long for a socket; give --socket PATH"])
         return None
-    return asked.socket or default
+    return asked or default
 
 
 def _leave() -> None:
@@ -184,6 +198,8 @@ def _leave() -> None:
 
 
 def _say_served(options: Options, daemon: Daemon, *, as_json: bool) -> None:
+    from muniment.daemon.tokens import TOKEN_NAME
+
     token_file = options.settings.state / TOKEN_NAME
     workspaces = daemon.core.workspaces
     if as_json:
@@ -229,11 +245,118 @@ async def _run(daemon: Daemon, options: Options, greet: Callable[[Daemon], None]
         gc.enable()
         greet(daemon)
         for each in daemon.core.workspaces.values():
-            if (error := await asyncio.to_thread(each.problem)) is not None:
-                text = on_one_line(f"{each.path} takes no tasks yet: {error}")
-                print(f"note: {text} [{error.code}]", file=sys.stderr)
-            say_notes(each.notes)
+            _say_of(each, await asyncio.to_thread(each.problem))
         await daemon.stopped()
+
+
+# -- ui ----------------------------------------------------------------------------------------------
+#
+# `muniment ui`: the page of the daemon that runs, or of one that is started, and how to sign in there.
+#
+# The code stands in no argument and in no query, where other users of this machine could read it: it is told
+# on the terminal, and a browser is sent to a file of this user's alone that goes on to the page.
+
+ASK_SECONDS: Final = 3.0
+"""Seconds in which a daemon that is there has answered."""
+
+UI_NAME: Final = "ui.html"
+"""In the state directory: sends a browser to the page. Its code is no use after a minute, or once used."""
+
+_SENDS: Final = """<!doctype html>
+<meta charset="utf-8">
+<meta http-equiv="refresh" content="0; url={0}">
+<title>Muniment</title>
+<p><a href="{0}">To the page of Muniment</a></p>
+"""
+
+
+@command("there is no page", indent=None)
+def ui(
+    *,
+    workspace: Workspace = None,
+    opens: Annotated[bool, typer.Option("--open", help="Open it in the browser of this desktop.")] = False,
+    json: Json = False,
+) -> int:
+    """Show the memory on a page: search it, see where it comes from, review, edit, undo.
+
+    It is a page of the daemon that runs; where none does, one is started, until Ctrl-C.
+    """
+    from muniment.client import Client
+    from muniment.client.errors import Unreachable
+    from muniment.client.finding import place
+
+    if place(os.environ).find() is not None:
+        try:
+            with Client(workspace=workspace, timeout=ASK_SECONDS) as client:
+                client.tasks("running")  # Or the daemon says that it does not serve this workspace.
+                opened = client.open_ui()
+        except Unreachable:  # What is left of one that was killed; where it lives, the next says so.
+            pass
+        else:
+            address = _tell_page(workspace or Path(), opened.url, opened.code, opened.seconds, json=json)
+            if opens:
+                _send_browser(address)
+            return 0
+    from muniment.daemon.page.door import MADE_WITH
+
+    if None in map(find_spec, MADE_WITH):
+        raise ConfigInvalid("this needs an extra: pip install 'muniment[ui]'")
+    require_fence()
+    return _serve_page(workspace or Path(), opens=opens, json=json)
+
+
+def _serve_page(workspace: Path, *, opens: bool, json: bool) -> int:
+    """Start a daemon and tell where its page is; the exit code."""
+    from muniment.daemon.contract import HttpProblem
+    from muniment.daemon.page.door import CODE_SECONDS
+    from muniment.daemon.service import Options
+
+    def greet(daemon: Daemon) -> None:
+        try:
+            url, code = daemon.core.open_ui()
+        except HttpProblem as problem:
+            raise ConfigInvalid(problem.sentence) from None
+        address = _tell_page(workspace, url, code, round(CODE_SECONDS), json=json)
+        if not json:
+            say("  a daemon was started for it; Ctrl-C ends both")
+        if opens:  # Beside the loop that serves the page, since some browsers are waited for.
+            threading.Thread(target=_send_browser, args=(address,), daemon=True).start()
+
+    begin_log(logging.WARNING)
+    try:
+        settings = settings_of()
+        run_daemon(Options(settings, (workspace,), socket=socket_of(None, settings)), greet)
+    except MunimentError as error:
+        return print_failure(error, as_json=json, what="not served", indent=None)
+    return 0
+
+
+def _tell_page(workspace: Path, url: str, code: str, seconds: int, *, json: bool) -> str:
+    """Say where the page is; the address."""
+    from muniment.projects import find_project
+
+    key = find_project(settings_of().home, workspace).key
+    address = f"{url}/w/{key}/memory#{code}"
+    lines = [address, f"  open it within {seconds} s: it signs in once; for another one: muniment ui"]
+    document = {"url": url, "code": code, "seconds": seconds, "address": address}
+    Report(document, lines, indent=None).tell(as_json=json)
+    return address
+
+
+def _send_browser(address: str) -> None:
+    """Open an address in a browser, in whose arguments nobody can read it."""
+    from muniment.store.state import put
+
+    file = settings_of().state / UI_NAME
+    try:
+        put(file, _SENDS.format(html.escape(address)).encode(), over=True)
+    except OSError as error:
+        why = f"{file} cannot be written: {error.strerror}"
+    else:
+        if webbrowser.open(file.as_uri()):
+            return
+        why = "none was found, or it failed"
+    print(f"note: no browser was opened ({why}); open the address yourself", file=sys.stderr)
 
 
 # -- token -------------------------------------------------------------------------------------------
@@ -241,66 +364,69 @@ async def _run(daemon: Daemon, options: Options, greet: Callable[[Daemon], None]
 # `muniment token`: the tokens with which clients call the daemon.
 
 
-def add_token(name: str, clients: list[str], trust: str, *, as_json: bool) -> int:
-    """Make a token and print it, this once; the exit code."""
-
-    def body(tokens: Tokens) -> None:
-        if trust not in list(Trust):
-            raise ConfigInvalid(f"there is no trust {trust!r}; there are {', '.join(Trust)}")
-        token = tokens.add(name, clients, Trust(trust))
-        if as_json:
-            print_document({"name": name, "clients": clients, "trust": trust, "token": token})
-        else:
-            say(token)
-
-    return _with_tokens(body, "no token was made", as_json=as_json)
+def _say_of(workspace: Served, problem: MunimentError | None) -> None:
+    """What should be known of a workspace that is served."""
+    if problem is not None:
+        text = on_one_line(f"{workspace.path} takes no tasks yet: {problem}")
+        print(f"note: {text} [{problem.code}]", file=sys.stderr)
+    say_notes(workspace.notes)
 
 
-def list_tokens(*, as_json: bool) -> int:
-    """Print whose tokens there are; the exit code."""
+# -- token -------------------------------------------------------------------------------------------
+#
+# `muniment token`: the tokens with which clients call the daemon.
 
-    def body(tokens: Tokens) -> None:
-        found = tokens.all()
-        if as_json:
-            print_document(
-                {
-                    "tokens": [
-                        {"name": each.name, "clients": sorted(each.clients or ()), "trust": each.trust}
-                        for each in found
-                    ]
-                }
-            )
-            return
-        for each in found:
-            clients = ", ".join(sorted(each.clients or ())) or "none"
-            say(on_one_line(f"{each.name}: trust {each.trust}, client ids {clients}"))
-        if not found:
-            say("no tokens but the owner's; to make one: muniment token add NAME")
-
-    return _with_tokens(body, "not listed", as_json=as_json)
+TokenName = Annotated[str, typer.Argument(metavar="NAME", help="Of the token, such as editor.")]
 
 
-def revoke_token(name: str, *, as_json: bool) -> int:
-    """Make a token invalid; the exit code."""
+@command("no token was made")
+def token_add(
+    *,
+    name: TokenName,
+    client_id: Annotated[
+        list[str] | None, typer.Option("--client-id", metavar="ID", help="An id that it may give.")
+    ] = None,
+    trust: Annotated[
+        str, typer.Option(metavar="owner|workspace|agent|external", help="Of the facts that come with it.")
+    ] = "agent",
+) -> Report:
+    """Make a token and print it; it is shown this once."""
+    clients = client_id or []
+    with _tokens() as tokens:
+        token = tokens.add(name, clients, trust_of(trust))
+    return Report({"name": name, "clients": clients, "trust": trust, "token": token}, [token])
 
-    def body(tokens: Tokens) -> None:
+
+@command("not listed")
+def token_list() -> Report:
+    """List whose tokens there are."""
+    with _tokens() as tokens:
+        found = [(each.name, sorted(each.clients or ()), each.trust) for each in tokens.all()]
+    lines = [
+        on_one_line(f"{name}: trust {trust}, client ids {', '.join(clients) or 'none'}")
+        for name, clients, trust in found
+    ]
+    if not found:
+        lines = ["no tokens but the owner's; to make one: muniment token add NAME"]
+    told = [{"name": name, "clients": clients, "trust": trust} for name, clients, trust in found]
+    return Report({"tokens": told}, lines)
+
+
+@command("not revoked")
+def token_revoke(*, name: TokenName) -> Report:
+    """Make a token invalid, from the next request on."""
+    with _tokens() as tokens:
         tokens.revoke(name)
-        if as_json:
-            print_document({"name": name, "status": "revoked"})
-        else:
-            say(on_one_line(f"revoked: {name}"))
-
-    return _with_tokens(body, "not revoked", as_json=as_json)
+    return Report({"name": name, "status": "revoked"}, [on_one_line(f"revoked: {name}")])
 
 
-def _with_tokens(body: Callable[[Tokens], None], what: str, *, as_json: bool) -> int:
-    configure_logging()
-    try:
-        with State(read_settings(os.environ).state) as state:
-            body(Tokens(state))
-    except MunimentError as error:
-        return print_failure(error, as_json=as_json, what=what)
-    return 0
+@contextmanager
+def _tokens() -> Iterator[Tokens]:
+    from muniment.daemon.tokens import Tokens
+    from muniment.store.state import State
+
+    with State(settings_of().state) as state:
+        yield Tokens(state)
 
 
 # -- acp ---------------------------------------------------------------------------------------------
@@ -317,38 +443,22 @@ SEND_SECONDS: Final = 10.0
 """Seconds after which a host that does not read an answer counts as gone."""
 
 
-@dataclass(frozen=True, slots=True)
-class HostArguments:
-    """The command line."""
+@command("not started", has_json=False, before=require_fence)
+def acp(*, workspace: Workspace = None, flags: RunFlags) -> None:
+    """Answer a host that speaks the Agent Client Protocol, on standard input and output, until its end.
 
-    workspace: Path
-    policy: str | None
-    roots: list[str]
-    symlinks: str | None
-    model: ModelFlags
-
-
-def serve_host(asked: HostArguments) -> int:
-    """Answer until the input ends, SIGTERM or Ctrl-C; the exit code.
-
-    What runs then is cancelled, unless it has begun to write. Before it answers, signals end it at once.
+    Extension methods: qwen/control/workspace/memory/remember, remember/availability, forget and dream.
     """
+    from muniment.cancelling import Cancel
+
+    # What runs at the end, a signal's or the input's, is cancelled, unless it has begun to write. Before it
+    # answers, signals end it at once.
     os.umask(_PRIVATE_UMASK)
-    configure_logging()
-    try:
-        with end_on_interrupt(), _set_aside() as (incoming, outgoing), Cancel() as stop:
-            settings = read_settings(
-                os.environ,
-                policy=asked.policy,
-                roots=parse_roots(asked.roots),
-                symlinks=asked.symlinks,
-                **asked.model,
-            )
-            with _session(settings, asked.workspace, _Output(outgoing, stop), stop) as session:
-                _converse(session, incoming, stop)
-    except MunimentError as error:
-        return print_failure(error, as_json=False, what="not started")
-    return 0
+    ending = on_signals(signal.SIG_DFL, signal.SIGINT)
+    with ending, _set_aside() as (incoming, outgoing), Cancel() as stop:
+        settings = settings_of(flags)
+        with _session(settings, workspace or Path(), _Output(outgoing, stop), stop) as session:
+            _converse(session, incoming, stop)
 
 
 @contextmanager
@@ -364,19 +474,6 @@ def _set_aside() -> Iterator[tuple[int, int]]:
         os.dup2(outgoing, 1)
         os.close(incoming)
         os.close(outgoing)
-
-
-@contextmanager
-def _set_on_signals(stop: Cancel) -> Iterator[None]:
-    """SIGTERM and Ctrl-C set a token, for the time of the block."""
-    before = {
-        number: signal.signal(number, lambda *_: stop.set()) for number in (signal.SIGTERM, signal.SIGINT)
-    }
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 class _Output:
@@ -399,6 +496,8 @@ class _Output:
                 events.emit("host_gone", problem=type(error).__name__)
 
     def _write(self, line: bytes) -> None:
+        from muniment.kernel.cancel import Patience
+
         patience = Patience(time.monotonic() + SEND_SECONDS)
         left = memoryview(line)
         while left:
@@ -408,15 +507,15 @@ class _Output:
 
 @contextmanager
 def _session(settings: Settings, directory: Path, send: _Output, stop: Cancel) -> Iterator[HostSession]:
-    with open_model(settings, os.environ) as model, ExitStack() as opened:
+    from muniment.daemon.acp import HostSession
+    from muniment.daemon.work import Metrics, Work, workspace_at
+    from muniment.opening import open_state
+
+    with model_of(settings) as model, ExitStack() as opened:
         state = opened.enter_context(open_state(settings))
-        forget_key()
         workspace = opened.enter_context(closing(workspace_at(directory, settings, state, in_process=False)))
-        if (error := workspace.problem()) is not None:
-            text = on_one_line(f"{workspace.path} takes no tasks yet: {error}")
-            print(f"note: {text} [{error.code}]", file=sys.stderr)
-        say_notes(workspace.notes)
-        with _set_on_signals(stop):
+        _say_of(workspace, workspace.problem())
+        with on_signals(lambda *_: stop.set(), signal.SIGTERM, signal.SIGINT):
             session = HostSession(workspace, Work(workspace, model, Metrics()), send)
             try:
                 yield session
@@ -426,6 +525,9 @@ def _session(settings: Settings, directory: Path, send: _Output, stop: Cancel) -
 
 
 def _converse(session: HostSession, incoming: int, stop: Cancel) -> None:
+    from muniment.daemon.acp import Lines
+    from muniment.kernel.cancel import Patience
+
     lines = Lines()
     while True:
         try:

@@ -6,7 +6,6 @@ holds should have stopped, and where nothing at all could be tried.
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -15,30 +14,34 @@ from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
-from muniment.cli.terminal import (
-    EXIT_FAILED,
-    ModelFlags,
-    configure_logging,
-    forget_key,
-    output,
-    print_document,
-    print_failure,
-    say,
-)
+import typer
+
+from muniment.cli.command import Report, command, model_of, require_fence, settings_of, temporary_directory
+from muniment.cli.options import ModelFlags, PolicyName
+from muniment.cli.terminal import EXIT_FAILED, draw
 from muniment.content.gates import on_one_line, visible
-from muniment.errors import Cancelled, ManagedMemoryUnavailable, MunimentError
 from muniment.kernel.names import Enforcement
-from muniment.lab.attempts.offer import System, advice, look_around
-from muniment.lab.attempts.trial import AttemptFinding, Trial, Verdict, try_all
 from muniment.names import FenceLayer
-from muniment.opening import open_model
-from muniment.settings import Settings, read_settings
-from muniment.signatures import load_configured
 
 if TYPE_CHECKING:
     from muniment.agent.openai import Probe
+    from muniment.lab.attempts.offer import System
+    from muniment.lab.attempts.trial import AttemptFinding, Trial
+    from muniment.settings import Settings
 
-# -- doctor ------------------------------------------------------------------------------------------
+
+@command("not examined", interrupted="by Ctrl-C", before=require_fence)
+def doctor(*, policy: PolicyName = None, flags: ModelFlags) -> Report:
+    """Try what the kernel fence holds here, or, with --model, what a model's server can do."""
+    if not any(flags.values()):
+        report = _examine(policy)
+        return Report(_document(report), _lines(report), code=report.exit_code)
+    if policy is not None:
+        raise typer.BadParameter("it is for the fence; examine a model without it", param_hint="--policy")
+    return _model_answer(flags)
+
+
+# -- the fence ---------------------------------------------------------------------------------------
 
 TRIAL_SECONDS: Final = 60.0
 """Seconds for everything that is tried; it takes half a second."""
@@ -47,7 +50,7 @@ _UNBOUND_ROOT: Final = "a limit on processes does not bind root; seccomp kills w
 
 
 @dataclass(frozen=True, slots=True)
-class _Report:
+class _Examination:
     """What was found, and what the policy asks for."""
 
     system: System
@@ -61,11 +64,15 @@ class _Report:
 
     @property
     def not_held(self) -> list[AttemptFinding]:
-        return [each for each in self.trial.findings if each.verdict is Verdict.NOT_HELD]
+        return self.found("NOT_HELD")
 
     @property
     def untried(self) -> list[AttemptFinding]:
-        return [each for each in self.trial.findings if each.verdict is Verdict.UNTRIED]
+        return self.found("UNTRIED")
+
+    def found(self, verdict: str) -> list[AttemptFinding]:
+        """The attempts of a verdict, by its name."""
+        return [each for each in self.trial.findings if each.verdict.name == verdict]
 
     @property
     def exit_code(self) -> int:
@@ -82,13 +89,14 @@ class _Report:
 
     def advice(self, layer: FenceLayer) -> str:
         """What to do about a layer; empty where it holds."""
+        from muniment.lab.attempts.offer import advice
+
         return "" if self.holds(layer) else advice(layer, self.trial.reported.get(layer), self.system)
 
     def notes(self) -> Iterator[str]:
         """What is open, in sentences."""
-        for each in self.trial.findings:
-            if each.verdict is Verdict.OPEN:
-                yield f"a worker can {each.attempt.what}: {each.why}"
+        for each in self.found("OPEN"):
+            yield f"a worker can {each.attempt.what}: {each.why}"
         for what in self.system.landlock_lacks:
             yield f"Landlock ABI {self.system.landlock_abi} does not know {what}"
         if self.system.is_root and self.holds(FenceLayer.LIMITS):
@@ -121,41 +129,19 @@ class _Report:
         return line
 
 
-def examine(policy: str | None, *, as_json: bool) -> int:
-    """Examine the cage and compare it with what a policy requires; the exit code.
+def _examine(policy: str | None) -> _Examination:
+    from muniment.lab.attempts.offer import look_around
+    from muniment.lab.attempts.trial import try_all
+    from muniment.signatures import load_configured
 
-    Args:
-        policy: its name or path; None: the configured one.
-        as_json: one document instead of tables.
-    """
-    configure_logging()
-    try:
-        report = _examine(policy)
-    except MunimentError as error:
-        return print_failure(error, as_json=as_json, what="not examined")
-    except KeyboardInterrupt:
-        return print_failure(Cancelled("by Ctrl-C"), as_json=as_json, what="not examined")
-    if as_json:
-        print_document(_document(report))
-    elif sys.stdout.isatty():
-        _draw(report)
-    else:
-        _print(report)
-    return report.exit_code
-
-
-def _examine(policy: str | None) -> _Report:
-    settings = read_settings(os.environ, policy=policy)
-    effective = load_configured(settings).policy
+    effective = load_configured(settings_of({"policy": policy})).policy
     system = look_around()
-    try:
+    with temporary_directory():
         trial = try_all(time.monotonic() + TRIAL_SECONDS)
-    except OSError as error:
-        raise ManagedMemoryUnavailable("the temporary directory", error.strerror or str(error)) from error
-    return _Report(system, trial, effective.name, effective.confinement.require)
+    return _Examination(system, trial, effective.name, effective.confinement.require)
 
 
-def _document(report: _Report) -> dict[str, Any]:
+def _document(report: _Examination) -> dict[str, Any]:
     system = report.system
     return {
         "system": {
@@ -205,54 +191,47 @@ def _system_line(system: System) -> str:
     return f"Linux {system.kernel}, {system.machine}, as {who}; files are opened by {system.resolver}{proc}"
 
 
-def _layer_rows(report: _Report) -> Iterator[Sequence[str]]:
+def _layer_rows(report: _Examination) -> Iterator[Sequence[str]]:
     for layer in FenceLayer:
         holds = "holds" if report.holds(layer) else "MISSING"
         yield layer, report.offered(layer), holds, report.advice(layer)
 
 
-def _finding_rows(report: _Report) -> Iterator[Sequence[str]]:
+def _finding_rows(report: _Examination) -> Iterator[Sequence[str]]:
     for each in report.trial.findings:
-        marked = each.verdict.upper() if each.verdict is Verdict.NOT_HELD else each.verdict
+        marked = each.verdict.upper() if each.verdict.name == "NOT_HELD" else each.verdict
         what = f"{each.attempt.what} ({each.why})" if each.why else each.attempt.what
         yield marked, on_one_line(each.outcome), on_one_line(what)
 
 
-def _print(report: _Report) -> None:
-    say(visible(_system_line(report.system)))
-    for layer, offered, holds, what_to_do in _layer_rows(report):
-        say(f"  {layer:14}offered {offered:7}{holds:9}{what_to_do}".rstrip())
-    say("tried in throwaway workers:")
-    for verdict, outcome, what in _finding_rows(report):
-        say(f"  {verdict:11}{outcome:21}{what}")
-    _print_end(report)
-
-
-def _draw(report: _Report) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    layers = Table("layer", "offered", "a worker", "what to do")
-    for row in _layer_rows(report):
-        layers.add_row(*row, style="bold red" if row[2] == "MISSING" else None)
-    tried = Table("verdict", "outcome", "a worker tried to")
-    styles = {Verdict.NOT_HELD: "bold red", Verdict.OPEN: "yellow", Verdict.UNTRIED: "dim"}
-    for each, row in zip(report.trial.findings, _finding_rows(report), strict=True):
-        tried.add_row(*row, style=styles.get(each.verdict))
-    with output():
-        console = Console(markup=False, highlight=False, emoji=False)
-        console.print(visible(_system_line(report.system)))
-        console.print(layers)
-        console.print(tried)
-    _print_end(report)
-
-
-def _print_end(report: _Report) -> None:
+def _lines(report: _Examination) -> Iterator[str]:
+    if sys.stdout.isatty():
+        _draw(report)
+    else:
+        yield visible(_system_line(report.system))
+        for layer, offered, holds, what_to_do in _layer_rows(report):
+            yield f"  {layer:14}offered {offered:7}{holds:9}{what_to_do}".rstrip()
+        yield "tried in throwaway workers:"
+        for verdict, outcome, what in _finding_rows(report):
+            yield f"  {verdict:11}{outcome:21}{what}"
     for note in report.notes():
-        say(f"open: {note}")
+        yield f"open: {note}"
     for what in report.to_do():
-        say(visible(f"to do: {what}"))
-    say(visible(report.last_line()))
+        yield visible(f"to do: {what}")
+    yield visible(report.last_line())
+
+
+def _draw(report: _Examination) -> None:
+    layers = [(row, "bold red" if row[2] == "MISSING" else None) for row in _layer_rows(report)]
+    styles = {"NOT_HELD": "bold red", "OPEN": "yellow", "UNTRIED": "dim"}
+    verdicts = [styles.get(each.verdict.name) for each in report.trial.findings]
+    draw(
+        [
+            (("layer", "offered", "a worker", "what to do"), layers),
+            (("verdict", "outcome", "a worker tried to"), zip(_finding_rows(report), verdicts, strict=True)),
+        ],
+        above=visible(_system_line(report.system)),
+    )
 
 
 # -- doctor model ------------------------------------------------------------------------------------
@@ -263,26 +242,19 @@ PROBE_SECONDS: Final = 60.0
 """Seconds for each request: what a model may need that its server has to load first."""
 
 
-def examine_model(flags: ModelFlags, *, as_json: bool) -> int:
-    """Probe the model that the flags or the configuration name; the exit code."""
+def _model_answer(flags: ModelFlags) -> Report:
+    """Probe the model that the flags or the configuration name."""
     from muniment.agent.openai import OpenAIModel, probe
 
-    configure_logging()
-    try:
-        settings = read_settings(os.environ, **flags)
-        with open_model(settings, os.environ) as model:
-            forget_key()
-            found = probe(model, PROBE_SECONDS) if isinstance(model, OpenAIModel) else None
-    except MunimentError as error:
-        return print_failure(error, as_json=as_json, what="not examined")
-    except KeyboardInterrupt:
-        return print_failure(Cancelled("by Ctrl-C"), as_json=as_json, what="not examined")
+    settings = settings_of(flags)
+    with model_of(settings) as model:
+        found = probe(model, PROBE_SECONDS) if isinstance(model, OpenAIModel) else None
     advice = _advice(settings, found)
-    if as_json:
-        print_document(_model_document(settings, found, advice))
-    else:
-        _print_model(settings, found, advice)
-    return 0 if found is None or found.works else EXIT_FAILED
+    return Report(
+        _model_document(settings, found, advice),
+        _model_lines(settings, found, advice),
+        code=0 if found is None or found.works else EXIT_FAILED,
+    )
 
 
 def _advice(settings: Settings, found: Probe | None) -> list[str]:
@@ -341,16 +313,16 @@ def _model_document(settings: Settings, found: Probe | None, advice: list[str]) 
     }
 
 
-def _print_model(settings: Settings, found: Probe | None, advice: list[str]) -> None:
+def _model_lines(settings: Settings, found: Probe | None, advice: list[str]) -> Iterator[str]:
     if found is None:
-        say("rules: the embedded writer needs no server; name a language model with --model")
+        yield "rules: the embedded writer needs no server; name a language model with --model"
         return
-    say(on_one_line(f"{settings.model} at {settings.base_url}, protocol {settings.protocol}"))
+    yield on_one_line(f"{settings.model} at {settings.base_url}, protocol {settings.protocol}")
     for each in found.findings:
         speed = f"{each.tokens_per_second:.1f} tokens/s  " if each.tokens_per_second else ""
-        say(f"  {each.form:6}{each.verdict:9}{each.seconds:6.2f} s  {speed}{visible(each.told)}".rstrip())
+        yield f"  {each.form:6}{each.verdict:9}{each.seconds:6.2f} s  {speed}{visible(each.told)}".rstrip()
     if found.will_use is not None:
         decides = " for its decision" if settings.protocol == "decide" else ""
-        say(f"a run will use {found.will_use}{decides}")
+        yield f"a run will use {found.will_use}{decides}"
     for line in advice:
-        say(visible(line))
+        yield visible(line)

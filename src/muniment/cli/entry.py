@@ -11,10 +11,9 @@ import os
 import sys
 from contextlib import AbstractContextManager, nullcontext
 
+from muniment.cli.table import TABLE
 from muniment.errors import MunimentError, PlatformUnsupported
 
-_AGENT_COMMANDS = frozenset({"remember", "tool", "acp"})
-_TRACED_COMMANDS = frozenset({"remember", "forget", "dream", "undo", "review", "serve", "acp", "mcp"})
 _NO_RUN = frozenset({"--help", "--in-process"})
 _USAGE = 2
 
@@ -27,17 +26,13 @@ def main() -> None:
             # A terminal that cannot show a character gets it escaped; no command fails for that.
             stream.reconfigure(errors="backslashreplace")
     arguments = sys.argv[1:]
+    row = TABLE.get(arguments[0]) if arguments else None
     try:
-        if (
-            sys.platform == "linux"
-            and arguments[:1]
-            and arguments[0] in _AGENT_COMMANDS
-            and not _NO_RUN & set(arguments)
-        ):
+        if row is not None and row.has_agent and not _NO_RUN & set(arguments):
             _start_zygote()
         from muniment.cli.app import app
 
-        with _traced(arguments):
+        with _traced() if row is not None and row.is_traced else nullcontext():
             app()
     except SystemExit as end:
         if end.code != _USAGE or arguments[:1] != ["recall"] or "--hook" not in arguments:
@@ -53,9 +48,9 @@ def main() -> None:
         sys.exit(print_failure(error, as_json="--json" in arguments, what="not started"))
 
 
-def _traced(arguments: list[str]) -> AbstractContextManager[None]:
+def _traced() -> AbstractContextManager[None]:
     """What exports the spans of a command that carries out tasks, where somebody asks for that."""
-    if not arguments or arguments[0] not in _TRACED_COMMANDS or "OTEL_TRACES_EXPORTER" not in os.environ:
+    if "OTEL_TRACES_EXPORTER" not in os.environ:
         return nullcontext()
     from muniment.cli.traces import exported
 

@@ -5,21 +5,41 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Annotated, Any
 
-from muniment.cli.terminal import on_one_line, print_document, print_failure, say
-from muniment.errors import ConfigInvalid, MunimentError, printable
+import typer
+
+from muniment.cli.command import Report, command, settings_of
+from muniment.content.gates import on_one_line
+from muniment.errors import ConfigInvalid, printable
 from muniment.kernel.names import Trust
-from muniment.settings import Settings, read_settings
-from muniment.store.state import read_key
-from muniment.store.tasks import OWNER
 
 if TYPE_CHECKING:
     from muniment.agent.model import Model
     from muniment.fleet.node import FleetNode
+    from muniment.settings import Settings
 
 _NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}", re.ASCII)
+
+Ledger = Annotated[
+    str,
+    typer.Option(
+        metavar="URL|FILE",
+        help="The database: a URL without a password, or the path of a file that holds one.",
+        show_default="what MUNIMENT_LEDGER says",
+    ),
+]
+NodeName = Annotated[
+    str, typer.Option(metavar="NAME", help="With --ledger: the name of this node.", show_default="the host's")
+]
+Slots = Annotated[
+    int, typer.Option(min=1, max=256, help="With --ledger: homes that have their turn at once.")
+]
+Lease = Annotated[
+    float, typer.Option(min=1, max=300, help="With --ledger: seconds until others go on for a lost node.")
+]
+HomeName = Annotated[str, typer.Argument(metavar="HOME", help="A home: one memory, such as that of a user.")]
 
 
 def require_installed() -> None:
@@ -32,10 +52,10 @@ def require_installed() -> None:
         raise ConfigInvalid("a fleet needs more than is installed; run: pip install 'muniment[fleet]'")
 
 
-def node_of(
+def core_of(
     settings: Settings, model: Model, ledger: str, name: str | None, slots: int, lease: float
 ) -> FleetNode:
-    """A node for `muniment serve`.
+    """What a node of a fleet serves, for `muniment serve`.
 
     Raises:
         ConfigInvalid: it cannot be one, with the reason.
@@ -47,136 +67,133 @@ def node_of(
     name = name or os.uname().nodename
     if _NODE.fullmatch(name) is None:
         raise ConfigInvalid(f"{printable(name)} cannot name a node; use up to 63 letters, digits, . _ -")
-    return FleetNode(settings, model, NodeOptions(ledger_url(ledger, os.environ), name, slots, lease))
+    options = NodeOptions(ledger_url(ledger, os.environ), name, slots, lease)
+    return FleetNode(settings, model, options)
 
 
-def migrate_tables(ledger: str, role: str, *, as_json: bool) -> int:
-    """Carry out `fleet migrate`; the exit code."""
+def _database(ledger: str) -> tuple[str, bytes]:
+    """The URL of the database, and the fleet's key.
 
-    def run(url: str, key: bytes) -> None:
-        from muniment.fleet.schema import migrate, newest
+    Raises:
+        ConfigInvalid: there is none, or what a fleet needs is not installed.
+    """
+    require_installed()
+    from muniment.fleet.address import ledger_url
+    from muniment.ownership import create_private_directory
+    from muniment.store.state import read_key
 
-        done = migrate(url, key, role)
-        if as_json:
-            print_document({"status": "migrated", "version": newest(), "done": list(done)})
-            return
-        for each in done:
-            say(f"carried out {each}")
-        say(f"the database has version {newest()}; nodes connect as {role}")
-
-    return _told(ledger, run, as_json=as_json, what="not migrated")
-
-
-def show_status(ledger: str, *, as_json: bool) -> int:
-    """Carry out `fleet status`; the exit code."""
-
-    def run(url: str, _: bytes) -> None:
-        from muniment.fleet.schema import status
-
-        found = status(url)
-        if as_json:
-            print_document(found)
-            return
-        say(f"homes: {found['homes']}, with a lease now: {found['leases']}")
-        waiting = ", ".join(
-            f"{each['tasks']} {each['status']} since {each['oldest']}" for each in found["tasks"]
-        )
-        say(f"tasks: {waiting or 'none waits'}")
-        for node in found["nodes"]:
-            problem = f", takes no work: {node['problem']}" if node["problem"] else ""
-            told = f"{node['running']} turns, seen {node['seconds']:.0f} s ago, {node['version']}{problem}"
-            say(f"node {on_one_line(node['name'])}: {told}")
-
-    return _told(ledger, run, as_json=as_json, what="no status")
+    settings = settings_of()
+    create_private_directory(settings.state)
+    return ledger_url(ledger, os.environ), read_key(settings.state)
 
 
-def add_home(home: str, ledger: str, *, token: str, clients: Sequence[str], trust: str, as_json: bool) -> int:
-    """Carry out `fleet home add`; the exit code."""
+@command("not migrated")
+def fleet_migrate(
+    *,
+    ledger: Ledger = "",
+    role: Annotated[str, typer.Option(help="The role as which nodes connect.")] = "muniment_node",
+) -> Report:
+    """Make the tables of a fleet, or bring them up to date; as the role that owns them."""
+    url, key = _database(ledger)
+    from muniment.fleet.schema import migrate, newest
 
-    def run(url: str, key: bytes) -> None:
-        from muniment.daemon.tokens import check_names
-        from muniment.fleet import homes
-
-        if trust not in list(Trust):
-            raise ConfigInvalid(f"there is no trust {printable(trust)}; there are {', '.join(Trust)}")
-        name = token or OWNER
-        if name == OWNER and Trust(trust) is not Trust.OWNER:
-            raise ConfigInvalid(
-                "the owner's token has the trust of the owner; name another one: --token NAME"
-            )
-        check_names(name, clients, may_own=True)  # Before there is a home that nobody has a token for.
-        is_new = homes.add_home(url, home)
-        made = homes.add_token(url, key, home, name, clients, Trust(trust))
-        if as_json:
-            print_document({"home": home, "is_new": is_new, "name": name, "token": made})
-            return
-        say(f"{'made' if is_new else 'there is'} the home {home}; its token {name}, shown this once:")
-        say(made)
-
-    return _told(ledger, run, as_json=as_json, what="not added")
+    done = list(migrate(url, key, role))
+    lines = [f"carried out {each}" for each in done]
+    lines.append(f"the database has version {newest()}; nodes connect as {role}")
+    return Report({"status": "migrated", "version": newest(), "done": done}, lines)
 
 
-def list_homes(ledger: str, *, as_json: bool) -> int:
-    """Carry out `fleet home list`; the exit code."""
+@command("no status")
+def fleet_status(*, ledger: Ledger = "") -> Report:
+    """Show the nodes, how many homes and leases there are, and what waits since when."""
+    url, _ = _database(ledger)
+    from muniment.fleet.schema import status
 
-    def run(url: str, _: bytes) -> None:
-        from muniment.fleet import homes
-
-        found = homes.homes(url)
-        if as_json:
-            print_document({"homes": list(found)})
-            return
-        for each in found:
-            say(each)
-
-    return _told(ledger, run, as_json=as_json, what="not listed")
+    found = status(url)
+    return Report(found, _status_lines(found))
 
 
-def revoke_token(home: str, token: str, ledger: str, *, as_json: bool) -> int:
-    """Carry out `fleet home revoke`; the exit code."""
-
-    def run(url: str, key: bytes) -> None:
-        from muniment.fleet import homes
-
-        homes.revoke_token(url, key, home, token)
-        _say_done({"home": home, "revoked": token}, f"revoked {token} of {home}", as_json=as_json)
-
-    return _told(ledger, run, as_json=as_json, what="not revoked")
+def _status_lines(found: Mapping[str, Any]) -> Iterator[str]:
+    yield f"homes: {found['homes']}, with a lease now: {found['leases']}"
+    waiting = ", ".join(f"{each['tasks']} {each['status']} since {each['oldest']}" for each in found["tasks"])
+    yield f"tasks: {waiting or 'none waits'}"
+    for node in found["nodes"]:
+        problem = f", takes no work: {node['problem']}" if node["problem"] else ""
+        told = f"{node['running']} turns, seen {node['seconds']:.0f} s ago, {node['version']}{problem}"
+        yield f"node {on_one_line(node['name'])}: {told}"
 
 
-def remove_home(home: str, ledger: str, *, yes: bool, as_json: bool) -> int:
-    """Carry out `fleet home remove`; the exit code."""
+@command("not added")
+def fleet_home_add(
+    *,
+    home: HomeName,
+    token: Annotated[
+        str, typer.Option(metavar="NAME", help="Make this token of the home instead of its owner's.")
+    ] = "",
+    client: Annotated[
+        list[str] | None,
+        typer.Option(metavar="ID", help="An id that may be given with it. May be repeated."),
+    ] = None,
+    trust: Annotated[
+        str, typer.Option(help="Of what comes with it: owner, workspace, agent or external.")
+    ] = "owner",
+    ledger: Ledger = "",
+) -> Report:
+    """Make a home, if there is none of that name, and a token for it, which is shown once."""
+    url, key = _database(ledger)
+    from muniment.daemon.tokens import check_names
+    from muniment.fleet import homes
+    from muniment.store.tasks import OWNER
 
-    def run(url: str, _: bytes) -> None:
-        from muniment.fleet import homes
-
-        if not yes:
-            raise ConfigInvalid(
-                f"this deletes everything that {printable(home)} remembers; say so with --yes"
-            )
-        homes.remove_home(url, home)
-        _say_done({"removed": home}, f"removed {home}", as_json=as_json)
-
-    return _told(ledger, run, as_json=as_json, what="not removed")
-
-
-def _say_done(document: dict[str, Any], text: str, *, as_json: bool) -> None:
-    if as_json:
-        print_document(document)
-    else:
-        say(text)
+    if trust not in list(Trust):
+        raise ConfigInvalid(f"there is no trust {printable(trust)}; there are {', '.join(Trust)}")
+    name, clients = token or OWNER, client or []
+    if name == OWNER and Trust(trust) is not Trust.OWNER:
+        raise ConfigInvalid("the owner's token has the trust of the owner; name another one: --token NAME")
+    check_names(name, clients, may_own=True)  # Before there is a home that nobody has a token for.
+    is_new = homes.add_home(url, home)
+    made = homes.add_token(url, key, home, name, clients, Trust(trust))
+    told = f"{'made' if is_new else 'there is'} the home {home}; its token {name}, shown this once:"
+    return Report({"home": home, "is_new": is_new, "name": name, "token": made}, [told, made])
 
 
-def _told(ledger: str, run: Callable[[str, bytes], None], *, as_json: bool, what: str) -> int:
-    """Carry out a command with the URL of the database and the fleet's key; the exit code."""
-    try:
-        require_installed()
-        from muniment.fleet.address import ledger_url
-        from muniment.ownership import create_private_directory
+@command("not listed")
+def fleet_home_list(*, ledger: Ledger = "") -> Report:
+    """List the homes."""
+    url, _ = _database(ledger)
+    from muniment.fleet import homes
 
-        settings = read_settings(os.environ)
-        create_private_directory(settings.state)
-        run(ledger_url(ledger, os.environ), read_key(settings.state))
-    except MunimentError as error:
-        return print_failure(error, as_json=as_json, what=what)
-    return 0
+    found = list(homes.homes(url))
+    return Report({"homes": found}, found)
+
+
+@command("not revoked")
+def fleet_home_revoke(
+    *,
+    home: HomeName,
+    token: Annotated[str, typer.Argument(metavar="NAME", help="A token of it; `owner`: that of its owner.")],
+    ledger: Ledger = "",
+) -> Report:
+    """Make a token of a home invalid, from the next request on."""
+    url, key = _database(ledger)
+    from muniment.fleet import homes
+
+    homes.revoke_token(url, key, home, token)
+    return Report({"home": home, "revoked": token}, [f"revoked {token} of {home}"])
+
+
+@command("not removed")
+def fleet_home_remove(
+    *,
+    home: HomeName,
+    yes: Annotated[bool, typer.Option("--yes", help="Really delete it.")] = False,
+    ledger: Ledger = "",
+) -> Report:
+    """Delete a home with everything that is remembered in it, its history and its tokens."""
+    url, _ = _database(ledger)
+    from muniment.fleet import homes
+
+    if not yes:
+        raise ConfigInvalid(f"this deletes everything that {printable(home)} remembers; say so with --yes")
+    homes.remove_home(url, home)
+    return Report({"removed": home}, [f"removed {home}"])

@@ -3,126 +3,78 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
-from muniment.cancelling import Cancel
-from muniment.cli.inspect import MemoryArguments, with_place
+import typer
+
+from muniment.cli.command import Report, command, place_at, settings_of
+from muniment.cli.options import MemoryFlags
 from muniment.cli.terminal import (
     EXIT_CANCELLED,
     EXIT_FAILED,
     cancel_on_interrupt,
-    configure_logging,
-    on_one_line,
-    print_document,
-    print_failure,
+    is_asked_on_terminal,
     read_named,
     say,
-    say_notes,
     says_yes,
 )
-from muniment.errors import ConfigInvalid, Erased, MunimentError, NotFound, ToolError
-from muniment.jobs.place import Place
-from muniment.jobs.review import (
-    BECAME,
-    STATES,
-    ReviewDecision,
-    approve,
-    history_of,
-    reject,
-    show,
-    undo,
-    waiting,
-    why_of,
-)
-from muniment.kernel.cancel import Patience
+from muniment.content.gates import on_one_line
+from muniment.errors import ConfigInvalid, Erased, NotFound, ToolError
 from muniment.kernel.names import MAX_FILE_BYTES
 from muniment.kernel.path import FILE_SUFFIX
-from muniment.settings import read_settings
-from muniment.store import erase as erasing
-from muniment.store.audit import Head, head, records, verify
-from muniment.store.ledger import MAX_STEPS, Step, Why
-from muniment.store.review import Pending, pending
-from muniment.store.state import State
-from muniment.store.tasks import RUN_BYTES
+
+if TYPE_CHECKING:
+    from muniment.cancelling import Cancel
+    from muniment.jobs.place import Place
+    from muniment.jobs.review import ReviewDecision
+    from muniment.store.audit import Head
+    from muniment.store.erase import EraseGround, Plan, Receipt
+    from muniment.store.ledger import Step, Why
+    from muniment.store.review import Pending
+    from muniment.store.state import State
 
 # -- history -----------------------------------------------------------------------------------------
 #
 # `muniment history`, `why` and `undo`: what became of the memory, and taking it back.
 
-_WORDS = {"create": "brought back", "modify": "as before", "delete": "gone again"}
+_WORDS: Final = {"create": "brought back", "modify": "as before", "delete": "gone again"}
 
 
-def show_history(where: MemoryArguments, unsafe_path: str) -> int:
-    """Print what was committed; the exit code."""
+@command("no history")
+def history(
+    *,
+    path: Annotated[str, typer.Argument(help="An entry, folder or scope; everything if empty.")] = "",
+    where: MemoryFlags,
+) -> Report:
+    """List what was committed, the newest first."""
+    from muniment.jobs.review import STATES, history_of
+    from muniment.store.ledger import MAX_STEPS
 
-    def body(place: Place) -> int:
-        steps = history_of(place, unsafe_path or None, MAX_STEPS)
-        is_edited = unsafe_path.endswith(FILE_SUFFIX) and _is_edited(place, unsafe_path)
-        if where.json:
-            told = {"steps": [asdict(step) for step in steps], "complete": len(steps) < MAX_STEPS}
-            print_document(told | ({"edited_by_hand": True} if is_edited else {}))
-            return 0
-        if is_edited:
-            say(on_one_line(f"{unsafe_path} {STATES['edited']}"))
-        for step in steps:
-            say(_line(step))
-        if not steps:
-            say("nothing was committed here yet")
-        if len(steps) == MAX_STEPS:
-            say(f"these are the newest {MAX_STEPS}; name a path to see older ones of it")
-        return 0
-
-    return with_place(where, body, "no history")
+    with place_at(where) as place:
+        steps = history_of(place, path or None, MAX_STEPS)
+        is_edited = path.endswith(FILE_SUFFIX) and _is_edited(place, path)
+    lines = [on_one_line(f"{path} {STATES['edited']}")] if is_edited else []
+    lines += [_line(step) for step in steps] or ["nothing was committed here yet"]
+    if len(steps) == MAX_STEPS:
+        lines.append(f"these are the newest {MAX_STEPS}; name a path to see older ones of it")
+    told = {"steps": [asdict(step) for step in steps], "complete": len(steps) < MAX_STEPS}
+    return Report(told | ({"edited_by_hand": True} if is_edited else {}), lines)
 
 
 def _is_edited(place: Place, unsafe_path: str) -> bool:
     """Whether an entry was edited by hand since its last task; not of one that is gone or erased."""
+    from muniment.jobs.review import why_of
+
     try:
         return why_of(place, unsafe_path).state == "edited"
     except (NotFound, Erased, ToolError):
         return False
-
-
-def show_why(where: MemoryArguments, unsafe_path: str) -> int:
-    """Print where an entry comes from; the exit code."""
-
-    def body(place: Place) -> int:
-        found = why_of(place, unsafe_path)
-        if where.json:
-            print_document(found.as_json())
-        else:
-            _print_why(found)
-        return 0
-
-    return with_place(where, body, "not known")
-
-
-def undo_task(where: MemoryArguments, task: str) -> int:
-    """Take a task back; the exit code."""
-
-    def body(place: Place) -> int:
-        with cancel_on_interrupt() as cancel:
-            result = undo(task, place, cancel=cancel)
-        if where.json:
-            print_document(result.as_json())
-        elif result.error is not None:
-            print_failure(result.error, as_json=False, what="not undone")
-        say_notes(() if where.json else result.notes)
-        if result.error is not None:
-            return EXIT_CANCELLED if result.status == "cancelled" else EXIT_FAILED
-        if not where.json:
-            for change in result.changes:
-                say(f"undone ({_WORDS[change.kind]}): {on_one_line(change.path)}")
-            say(f"  to have it again: muniment undo {result.task_id}")
-        return 0
-
-    return with_place(where, body, "not undone")
 
 
 def _line(step: Step) -> str:
@@ -135,99 +87,143 @@ def _line(step: Step) -> str:
     )
 
 
-def _print_why(found: Why) -> None:
+@command("not known")
+def why(
+    *,
+    path: Annotated[str, typer.Argument(help="An entry, such as user/editor/dark-mode.md.")],
+    where: MemoryFlags,
+) -> Report:
+    """Say where an entry comes from, and whether it was edited by hand since."""
+    from muniment.jobs.review import why_of
+
+    with place_at(where) as place:
+        found = why_of(place, path)
+    return Report(found.as_json, _why_lines(found))
+
+
+def _why_lines(found: Why) -> Iterator[str]:
+    from muniment.jobs.review import STATES
+
     trust = f"; trust {found.trust}" if found.trust is not None else ""
-    say(on_one_line(f"{found.path} {STATES[found.state]}{trust}"))
+    yield on_one_line(f"{found.path} {STATES[found.state]}{trust}")
     if found.source is None:
         return
     source = found.source
-    say("  " + on_one_line(f"task {source.task} ({source.kind}), {source.at}"))
-    say("  " + on_one_line(f"decided by {source.decided_by}, trust {source.trust}, policy {source.policy}"))
+    yield "  " + on_one_line(f"task {source.task} ({source.kind}), {source.at}")
+    decided = f"decided by {source.decided_by}, trust {source.trust}, policy {source.policy}"
+    yield "  " + on_one_line(decided)
     if source.fact is not None:
-        say(f"  fact {source.fact} (a keyed digest)")
+        yield f"  fact {source.fact} (a keyed digest)"
+
+
+@command("not undone")
+def undo(
+    *,
+    task: Annotated[str, typer.Argument(help="The id of a task, as `history` shows it.")],
+    where: MemoryFlags,
+) -> Report:
+    """Take back what a task did; refused where its files were changed since."""
+    from muniment.jobs import review
+
+    with place_at(where) as place, cancel_on_interrupt() as cancel:
+        result = review.undo(task, place, cancel=cancel)
+    lines = [f"undone ({_WORDS[change.kind]}): {on_one_line(change.path)}" for change in result.changes]
+    lines += [f"  to have it again: muniment undo {result.task_id}"] if result.error is None else []
+    return Report(result.as_json, lines, result.notes, error=result.error)
 
 
 # -- review ------------------------------------------------------------------------------------------
 #
 # `muniment review`: the owner decides about changes that wait.
 
+ReviewId = Annotated[str, typer.Argument(metavar="ID", help="As `review list` shows it, such as r3k9x2m.")]
 
-def list_reviews(where: MemoryArguments) -> int:
-    """Print what waits; the exit code."""
 
-    def body(place: Place) -> int:
+@command("not listed")
+def review_list(*, where: MemoryFlags) -> Report:
+    """List what waits."""
+    from muniment.jobs.review import waiting
+    from muniment.store.review import pending
+
+    with place_at(where) as place:
         here = waiting(place)
         elsewhere = len(pending(place.state)) - len(here)
-        if where.json:
-            print_document({"reviews": [_summary(each) for each in here], "elsewhere": elsewhere})
-            return 0
-        for each in here:
-            paths = ", ".join(path.text for path in each.change_set.paths)
-            say(on_one_line(f"{each.id}: {each.run.kind} of {paths}, {each.run.at}"))
-            say(f"  because {on_one_line('; '.join(each.reasons))}")
-        if not here:
-            say("nothing waits")
-        if elsewhere:
-            say(f"{elsewhere} more wait in other workspaces")
-        return 0
-
-    return with_place(where, body, "not listed")
+    return Report(
+        {"reviews": [_summary(each) for each in here], "elsewhere": elsewhere}, _waiting(here, elsewhere)
+    )
 
 
-def show_review(where: MemoryArguments, review_id: str) -> int:
-    """Print one that waits; the exit code."""
-
-    def body(place: Place) -> int:
-        shown = show(review_id, place)
-        if where.json:
-            print_document({"review_id": shown.review_id, "text": shown.text, "digest": shown.digest})
-        else:
-            say(shown.text.removesuffix("\n"))
-        return 0
-
-    return with_place(where, body, "not shown")
+def _waiting(here: Sequence[Pending], elsewhere: int) -> Iterator[str]:
+    for each in here:
+        paths = ", ".join(path.text for path in each.change_set.paths)
+        yield on_one_line(f"{each.id}: {each.run.kind} of {paths}, {each.run.at}")
+        yield f"  because {on_one_line('; '.join(each.reasons))}"
+    if not here:
+        yield "nothing waits"
+    if elsewhere:
+        yield f"{elsewhere} more wait in other workspaces"
 
 
-def approve_review(where: MemoryArguments, review_id: str, digest: str | None, *, yes: bool) -> int:
-    """Commit what waits, after a look at it where neither a digest nor `yes` is given; the exit code."""
+@command("not shown")
+def review_show(*, review_id: ReviewId, where: MemoryFlags) -> Report:
+    """Show what waits: the whole text, with everything invisible made visible, and its digest."""
+    from muniment.jobs import review
 
-    def body(place: Place) -> int:
+    with place_at(where) as place:
+        shown = review.show(review_id, place)
+    document = {"review_id": shown.review_id, "text": shown.text, "digest": shown.digest}
+    return Report(document, [shown.text.removesuffix("\n")])
+
+
+@command("not approved")
+def review_approve(
+    *,
+    review_id: ReviewId,
+    where: MemoryFlags,
+    digest: Annotated[
+        str | None,
+        typer.Option(metavar="DIGEST", help="Approve exactly what `review show` showed with this."),
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Approve whatever it is now, unseen.")] = False,
+) -> Report | int:
+    """Commit what waits; on a terminal it is shown first, and you are asked."""
+    from muniment.jobs import review
+
+    if not (digest or yes or is_asked_on_terminal()):
+        raise typer.BadParameter("without a terminal it takes --digest, as `review show` shows it, or --yes")
+    with place_at(where) as place:
         bound_to = digest
         if bound_to is None:
-            shown = show(review_id, place)
+            shown = review.show(review_id, place)
             bound_to = shown.digest
             if not yes:
                 say(shown.text.removesuffix("\n"))
                 if not says_yes("approve this? [y/N] "):
                     print("not approved; it still waits", file=sys.stderr)
                     return EXIT_CANCELLED
-        return _decide(where, lambda cancel: approve(review_id, bound_to, place, cancel=cancel))
-
-    return with_place(where, body, "not approved")
-
-
-def reject_review(where: MemoryArguments, review_id: str) -> int:
-    """Decide that what waits is never committed; the exit code."""
-
-    def body(place: Place) -> int:
-        return _decide(where, lambda cancel: reject(review_id, place, cancel=cancel))
-
-    return with_place(where, body, "not rejected")
+        with cancel_on_interrupt() as cancel:
+            done = review.approve(review_id, bound_to, place, cancel=cancel)
+    return _decided(done)
 
 
-def _decide(where: MemoryArguments, decision: Callable[[Cancel], ReviewDecision]) -> int:
-    with cancel_on_interrupt() as cancel:
-        done = decision(cancel)
-    say_notes(() if where.json else done.notes)
-    if where.json:
-        print_document(done.as_json())
-    elif done.task_id is None:
-        say(f"rejected: {done.review_id}; nothing was written")
+@command("not rejected")
+def review_reject(*, review_id: ReviewId, where: MemoryFlags) -> Report:
+    """Decide that what waits is never committed."""
+    from muniment.jobs import review
+
+    with place_at(where) as place, cancel_on_interrupt() as cancel:
+        return _decided(review.reject(review_id, place, cancel=cancel))
+
+
+def _decided(done: ReviewDecision) -> Report:
+    from muniment.jobs.review import BECAME
+
+    if done.task_id is None:
+        lines = [f"rejected: {done.review_id}; nothing was written"]
     else:
-        for change in done.changes:
-            say(f"approved ({BECAME[change.kind]}): {on_one_line(change.path)}")
-        say(f"  to take it back: muniment undo {done.task_id}")
-    return 0
+        lines = [f"approved ({BECAME[change.kind]}): {on_one_line(change.path)}" for change in done.changes]
+        lines.append(f"  to take it back: muniment undo {done.task_id}")
+    return Report(done.as_json, lines, done.notes)
 
 
 def _summary(waiting: Pending) -> dict[str, object]:
@@ -249,82 +245,96 @@ WAIT_SECONDS: Final = 60.0
 """Seconds that an erasure waits for the locks of its roots."""
 
 
-def erase_target(where: MemoryArguments, unsafe_target: str, *, yes: bool) -> int:
-    """Show what would go, or erase it; the exit code."""
+def _not_erased(given: Mapping[str, Any]) -> str:
+    if given["verify"] is not None:
+        return "not looked for"
+    return "not erased" if given["yes"] else "not shown"
 
-    def body(place: Place) -> int:
+
+@command(_not_erased)
+def erase(
+    *,
+    target: Annotated[
+        str, typer.Argument(help="An entry, or the id of a task: then every file that it wrote.")
+    ] = "",
+    where: MemoryFlags,
+    yes: Annotated[bool, typer.Option("--yes", help="Erase; else it is only shown what would go.")] = False,
+    verify: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Look for pieces of the text in this file (- for standard input) instead."
+        ),
+    ] = None,
+) -> Report:
+    """Erase an entry with its whole history, for good; or, with --verify, look for what is left of a text."""
+    from muniment.store import erase as erasing
+
+    if bool(target) == (verify is not None) or (verify is not None and yes):
+        raise typer.BadParameter("name what to erase, or a text to look for with --verify FILE")
+    with place_at(where) as place:
+        if verify is not None:
+            found = erasing.left_over(read_named(verify, MAX_FILE_BYTES), _ground(place, None))
+            return _left(found, place)
         with cancel_on_interrupt() as cancel:
-            on = _where(place, cancel)
-            if not yes:
-                plan = erasing.plan(unsafe_target, on)
-                print_document(plan.as_json()) if where.json else _print_plan(plan)
-                return 0
-            receipt = erasing.erase(unsafe_target, on)
-        print_document(receipt.as_json()) if where.json else _print_receipt(receipt, unsafe_target)
-        return 0
-
-    return with_place(where, body, "not erased" if yes else "not shown")
+            if yes:
+                receipt = erasing.erase(target, _ground(place, cancel))
+                return Report(receipt.as_json, _receipt_lines(receipt, target), receipt.notes)
+            plan = erasing.plan(target, _ground(place, cancel))
+            return Report(plan.as_json, _plan_lines(plan))
 
 
-def look_for(where: MemoryArguments, file: Path) -> int:
-    """Look for pieces of a text in the state directory; the exit code is 1 if there are any."""
+def _ground(place: Place, cancel: Cancel | None) -> EraseGround:
+    from muniment.kernel.cancel import Patience
+    from muniment.store.erase import EraseGround
 
-    def body(place: Place) -> int:
-        text = read_named(file, MAX_FILE_BYTES)
-        found = erasing.left_over(text, _where(place, None))
-        if where.json:
-            print_document({"left": found, "run_bytes": RUN_BYTES, "not_covered": erasing.NOT_COVERED})
-        for name, count in found.items() if not where.json else ():
-            print(on_one_line(f"{name} holds {count} pieces of {RUN_BYTES} bytes"), file=sys.stderr)
-        if found:
-            if not where.json:
-                print(
-                    f"in {place.state.directory}; erase what wrote it, and delete copies of your own",
-                    file=sys.stderr,
-                )
-            return EXIT_FAILED
-        if not where.json:
-            say("nothing of it is left there but what entries still say")
-            say(f"not covered: {erasing.NOT_COVERED}")
-        return 0
-
-    return with_place(where, body, "not looked for")
-
-
-def _where(place: Place, cancel: Cancel | None) -> erasing.EraseGround:
-    return erasing.EraseGround(
+    return EraseGround(
         place.state, place.roots, place.policy, Patience(time.monotonic() + WAIT_SECONDS, cancel)
     )
 
 
-def _print_plan(plan: erasing.Plan) -> None:
-    say(on_one_line(f"would be erased, for good: {plan.target}"))
+def _left(found: Mapping[str, int], place: Place) -> Report:
+    """What is left of a text, by the file of the state directory that holds it; exit 1 if there is any."""
+    from muniment.store.erase import NOT_COVERED
+    from muniment.store.tasks import RUN_BYTES
+
+    problems = [f"{name} holds {count} pieces of {RUN_BYTES} bytes" for name, count in found.items()]
+    lines = ["nothing of it is left there but what entries still say", f"not covered: {NOT_COVERED}"]
+    if found:
+        where = f"in {place.state.directory}; erase what wrote it, and delete copies of your own"
+        problems, lines = [*problems, where], []
+    document = {"left": found, "run_bytes": RUN_BYTES, "not_covered": NOT_COVERED}
+    return Report(document, lines, problems=problems, code=EXIT_FAILED if found else 0)
+
+
+def _plan_lines(plan: Plan) -> Iterator[str]:
+    from muniment.store.erase import NOT_COVERED
+
+    yield on_one_line(f"would be erased, for good: {plan.target}")
     for path in plan.files:
-        say("  " + on_one_line(f"the file {path}"))
-    say(f"  {plan.versions} versions in the history; undo and show will say that they were erased")
+        yield "  " + on_one_line(f"the file {path}")
+    yield f"  {plan.versions} versions in the history; undo and show will say that they were erased"
     for path in plan.others:
-        say("  " + on_one_line(f"among them older versions of {path}, which hold a piece of the text"))
+        yield "  " + on_one_line(f"among them older versions of {path}, which hold a piece of the text")
     for review in plan.reviews:
-        say(f"  review {review}")
-    say(f"  what {plan.records} audit records say, but not that they are there")
+        yield f"  review {review}"
+    yield f"  what {plan.records} audit records say, but not that they are there"
     if plan.lane_tasks:
-        say(f"  what {plan.lane_tasks} tasks of the daemon were asked and say; those that wait will fail")
+        yield f"  what {plan.lane_tasks} tasks of the daemon were asked and say; those that wait will fail"
     for name in plan.copies:
-        say("  " + on_one_line(f"the copy {name}, with which an older Muniment could be gone back to"))
-    say(f"not covered: {erasing.NOT_COVERED}")
-    say(on_one_line(f"nothing was erased yet; to do it: muniment erase {plan.target} --yes"))
+        yield "  " + on_one_line(f"the copy {name}, with which an older Muniment could be gone back to")
+    yield f"not covered: {NOT_COVERED}"
+    yield on_one_line(f"nothing was erased yet; to do it: muniment erase {plan.target} --yes")
 
 
-def _print_receipt(receipt: erasing.Receipt, target: str) -> None:
-    say_notes(receipt.notes)
-    say(
-        on_one_line(
-            f"erased: {target} ({receipt.files} files, {receipt.versions} versions, "
-            f"{receipt.reviews} reviews, what {receipt.records} records said)"
-        )
+def _receipt_lines(receipt: Receipt, target: str) -> Iterator[str]:
+    from muniment.store.erase import NOT_COVERED
+
+    yield on_one_line(
+        f"erased: {target} ({receipt.files} files, {receipt.versions} versions, "
+        f"{receipt.reviews} reviews, what {receipt.records} records said)"
     )
-    say(f"  as {receipt.task_id}; to check: muniment erase --verify FILE, with the text in the file")
-    say(f"not covered: {erasing.NOT_COVERED}")
+    yield f"  as {receipt.task_id}; to check: muniment erase --verify FILE, with the text in the file"
+    yield f"not covered: {NOT_COVERED}"
 
 
 # -- audit -------------------------------------------------------------------------------------------
@@ -335,78 +345,76 @@ MAX_HEAD_BYTES: Final = 1_024
 """Bytes of a file that holds one head."""
 
 
-def verify_chain(head_file: Path | None, *, as_json: bool) -> int:
-    """Check the chain; the exit code is 1 if something is wrong with it."""
+@command("not verified")
+def audit_verify(
+    *,
+    head_file: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Holds a head that `audit head` printed earlier, kept elsewhere."),
+    ] = None,
+) -> Report:
+    """Check the whole chain; exit 1 if anything was edited, removed or cut."""
+    from muniment.store.audit import verify
 
-    def body(state: State) -> int:
+    with _state() as state:
         kept = None if head_file is None else _read_head(head_file)
         found = verify(state, kept=kept)
-        if as_json:
-            print_document(
-                {
-                    "whole": not found.problems,
-                    "records": found.records,
-                    "problems": list(found.problems),
-                    "head": str(found.head),
-                }
-            )
-        for problem in found.problems if not as_json else ():
-            print(problem, file=sys.stderr)
-        if found.problems:
-            return EXIT_FAILED
-        if not as_json:
-            say(f"{found.records} records, none edited, removed or added by anybody without the key")
-            if kept is None:
-                say("that the ledger was not put back to an earlier copy, only --head-file shows")
-        return 0
-
-    return _with_state(body, "not verified", as_json=as_json)
+    document = {
+        "whole": not found.problems,
+        "records": found.records,
+        "problems": list(found.problems),
+        "head": str(found.head),
+    }
+    if found.problems:
+        return Report(document, problems=found.problems, code=EXIT_FAILED)
+    lines = [f"{found.records} records, none edited, removed or added by anybody without the key"]
+    if kept is None:
+        lines.append("that the ledger was not put back to an earlier copy, only --head-file shows")
+    return Report(document, lines)
 
 
-def print_head(*, as_json: bool) -> int:
-    """Print the end of the chain; the exit code."""
+@command("no head")
+def audit_head() -> Report:
+    """Print the end of the chain, to be kept where nobody can change it with the ledger."""
+    from muniment.store.audit import head
 
-    def body(state: State) -> int:
+    with _state() as state:
         found = head(state)
-        if as_json:
-            print_document({"head": str(found), "records": found.seq})
-        else:
-            say(str(found))
-        return 0
-
-    return _with_state(body, "no head", as_json=as_json)
+    return Report({"head": str(found), "records": found.seq}, [str(found)])
 
 
-def show_records(task: str | None, *, as_json: bool) -> int:
-    """Print the records; the exit code."""
+@command("not shown")
+def audit_show(
+    *,
+    task: Annotated[str | None, typer.Option(help="Only the records of this task.")] = None,
+) -> Report:
+    """Print the records."""
+    from muniment.store.audit import records
 
-    def body(state: State) -> int:
-        found = records(state, task=task)
-        if as_json:
-            print_document({"records": [asdict(record) for record in found]})
-            return 0
-        for record in found:
-            about = "(erased)" if record.body is None else json.dumps(record.body, ensure_ascii=False)
-            say(on_one_line(f"{record.seq} {record.at} {record.kind} {record.task or '-'} {about}"))
-        if not found:
-            say("no records" if task is None else "no records of this task; see: muniment history")
-        return 0
-
-    return _with_state(body, "not shown", as_json=as_json)
+    with _state() as state:
+        found = list(records(state, task=task))
+    lines = []
+    for record in found:
+        about = "(erased)" if record.body is None else json.dumps(record.body, ensure_ascii=False)
+        lines.append(on_one_line(f"{record.seq} {record.at} {record.kind} {record.task or '-'} {about}"))
+    if not found:
+        lines = ["no records" if task is None else "no records of this task; see: muniment history"]
+    return Report({"records": [asdict(record) for record in found]}, lines)
 
 
-def _with_state(body: Callable[[State], int], what: str, *, as_json: bool) -> int:
-    configure_logging()
-    try:
-        directory = read_settings(os.environ).state
-        # Looking at what is not there makes nothing.
-        with State(directory if directory.is_dir() else None) as state:
-            return body(state)
-    except MunimentError as error:
-        return print_failure(error, as_json=as_json, what=what)
+@contextmanager
+def _state() -> Iterator[State]:
+    """The state of the home; looking at what is not there makes nothing."""
+    from muniment.store.state import State
+
+    directory = settings_of().state
+    with State(directory if directory.is_dir() else None) as state:
+        yield state
 
 
 def _read_head(path: Path) -> Head:
+    from muniment.store.audit import Head
+
     try:
         text = read_named(path, MAX_HEAD_BYTES).decode("ascii")
     except UnicodeDecodeError:

@@ -1,325 +1,129 @@
-"""`muniment mcp`: the memory for a host that speaks the Model Context Protocol and starts this as its child.
+"""`muniment mcp`: the memory of this home for a host of the Model Context Protocol, or its pipe to a daemon.
 
-P1 Every request gets one answer, also those that were under way when the input ended, for `DRAIN_SECONDS`;
-   unless a signal ends it: then what runs is cancelled, unless it has begun to write.
-P2 Nothing is opened before it is asked for: a host that only starts this waits for no memory, and of one that
-   cannot be opened the tools tell, and try again.
-P3 At most `MAX_IN_FLIGHT` requests are under way; more are answered with an error.
+The pipe is no second server: what a tool is and who may do what is said once, by the daemon, here or on
+another machine; and a machine without a memory of its own loads neither the SDK nor the fence.
 """
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import importlib.util
 import logging
 import os
 import sys
-import threading
-from collections import Counter
 from collections.abc import Callable
-from contextlib import ExitStack, closing
-from dataclasses import dataclass
+from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
-from muniment import events
-from muniment.cli.terminal import (
-    EXIT_FAILED,
-    ModelFlags,
-    configure_logging,
-    forget_key,
-    on_one_line,
-    print_failure,
-    say_notes,
-)
-from muniment.cli.wire import BUSY, Wire, set_aside
-from muniment.errors import ConfigInvalid, ManagedMemoryUnavailable, MunimentError, PathEscape
+import typer
+
+from muniment.cli.command import command, settings_of, trust_of
+from muniment.cli.options import RunFlags, Workspace
+from muniment.cli.terminal import EXIT_FAILED
+from muniment.errors import ConfigInvalid
+from muniment.exact_json import json_or_none
 from muniment.kernel.names import Trust
 
 if TYPE_CHECKING:
-    from muniment.adapters.mcp.server import MemoryServer
-    from muniment.agent.model import Model
-    from muniment.jobs.place import Place
-    from muniment.recall.recaller import Recaller
-    from muniment.settings import Settings
+    from muniment.cli.wire import Wire
+    from muniment.client.mcp import McpPipe
+
+TOKEN_VARIABLE: Final = "MUNIMENT_TOKEN"  # noqa: S105  a variable's name
 
 DRAIN_SECONDS: Final = 10.0
-"""Seconds that requests have to be answered once the input has ended."""
-
-LAST_SECONDS: Final = 15.0
-"""Seconds after the end in which what has begun to write may end, whatever holds it up."""
-
-AGAIN_SECONDS: Final = 60.0
-"""Seconds after which a memory is looked at again that could not be, or in which nothing happened."""
-
-MAX_IN_FLIGHT: Final = 256
+"""Seconds that a daemon has to answer what it was asked once the input has ended."""
 
 _PRIVATE_UMASK: Final = 0o077
 
 
-@dataclass(frozen=True, slots=True)
-class McpArguments:
-    """The command line."""
-
-    workspace: Path | None
-    policy: str | None
-    roots: list[str]
-    symlinks: str | None
-    model: ModelFlags
-    trust: str
-
-
-def is_installed() -> bool:
-    """Whether the SDK is there; says what to install where it is not."""
-    if importlib.util.find_spec("mcp") is not None:
-        return True
-    print("muniment mcp needs its extra: pip install 'muniment[mcp]'", file=sys.stderr)
-    return False
-
-
-def serve_memory(asked: McpArguments) -> int:
-    """Answer until the input ends, SIGTERM or Ctrl-C; the exit code."""
-    os.umask(_PRIVATE_UMASK)
-    configure_logging()
-    if not is_installed():
-        return EXIT_FAILED
-    # The SDK logs what it was sent; what we log goes by the rules of `events`.
-    logging.getLogger("mcp").propagate = False
-    logging.getLogger("mcp").addHandler(logging.NullHandler())
-    try:
-        if asked.trust not in list(Trust):
-            raise ConfigInvalid(f"there is no trust {asked.trust!r}; there are {', '.join(Trust)}")
-        with closing(OpenedMemory(lambda: _settings_of(asked), asked.workspace)) as opened:
-            asyncio.run(_serve(Wire(*set_aside()), opened, Trust(asked.trust)))
-    except MunimentError as error:
-        return print_failure(error, as_json=False, what="not started")
+@command("not started", has_json=False)
+def mcp(
+    *,
+    workspace: Workspace = None,
+    url: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL", help="Pass everything on to this daemon, with the token in MUNIMENT_TOKEN."
+        ),
+    ] = None,
+    daemon: Annotated[
+        bool, typer.Option("--daemon", help="Pass everything on to the daemon of this home, if one runs.")
+    ] = False,
+    trust: Annotated[
+        str,
+        typer.Option(
+            metavar="owner|workspace|agent|external", help="Of the facts that come this way, and of who asks."
+        ),
+    ] = "agent",
+    flags: RunFlags,
+) -> int:
+    """Serve the memory to a tool that speaks the Model Context Protocol, on standard input and output."""
+    if url is None and not daemon:
+        return _serve_memory(workspace, trust, flags)
+    if url is not None and daemon:
+        raise typer.BadParameter("choose one of --url and --daemon")
+    if any(flags.values()):
+        raise typer.BadParameter("the daemon has its own policy, roots and model; leave those options out")
+    _serve_pipe(url, workspace, trust_of(trust))
     return 0
 
 
-def _settings_of(asked: McpArguments) -> Settings:
-    from muniment.settings import parse_roots, read_settings
+def _serve_memory(workspace: Path | None, trust: str, flags: RunFlags) -> int:
+    """Answer until the input ends, SIGTERM or Ctrl-C; the exit code."""
+    gc.disable()  # Until it serves: what is loaded stays, and looking through it takes a tenth of the start.
+    os.umask(_PRIVATE_UMASK)
+    if importlib.util.find_spec("mcp") is None:
+        print("muniment mcp needs its extra: pip install 'muniment[mcp]'", file=sys.stderr)
+        return EXIT_FAILED
+    import asyncio
 
-    roots = parse_roots(asked.roots)
-    return read_settings(os.environ, policy=asked.policy, roots=roots, symlinks=asked.symlinks, **asked.model)
+    from muniment.cli.mcp_server import OpenedMemory, serve
+    from muniment.cli.wire import Wire, set_aside
+
+    # The SDK logs what it was sent; what we log goes by the rules of `events`.
+    logging.getLogger("mcp").propagate = False
+    logging.getLogger("mcp").addHandler(logging.NullHandler())
+    granted = trust_of(trust)
+    with closing(OpenedMemory(lambda: settings_of(flags), workspace)) as opened:
+        asyncio.run(serve(Wire(*set_aside()), opened, granted))
+    return 0
 
 
-class OpenedMemory:
-    """The memory, opened when it is first needed; a `Workplace`. Close it when done.
+def _serve_pipe(url: str | None, workspace: Path | None, trust: Trust) -> None:
+    """Pass messages on until the input ends, SIGTERM or Ctrl-C; without a URL to the daemon of the home.
 
-    Args:
-        settings: reads those of the program.
-        workspace: as of `find_place`.
-        in_process: likewise.
+    Raises:
+        ConfigInvalid: there is no such daemon, or no token for it.
     """
+    import asyncio
 
-    def __init__(
-        self, settings: Callable[[], Settings], workspace: Path | None, *, in_process: bool = False
-    ) -> None:
-        self._settings, self._workspace, self._in_process = settings, workspace, in_process
-        self._lock = threading.RLock()
-        self._opened, self._said = ExitStack(), ""
-        self._place: Place | None = None
-        self._recaller: tuple[Place, Recaller] | None = None
-        self._model: Model | None = None
+    from muniment.cli.wire import Wire, set_aside
+    from muniment.client.finding import name_workspace, place
+    from muniment.client.mcp import McpPipe
 
-    def place(self) -> Place:
-        """The policy, state and roots, as they were when they were opened; raises as `find_place`."""
-        from muniment.opening import find_place
-
-        with self._lock:
-            if self._place is None:
-                try:
-                    found = find_place(self._settings(), self._workspace, in_process=self._in_process)
-                except MunimentError as error:  # Tools tell by a code; who started this learns the rest here.
-                    self._say(f"not opened: {on_one_line(str(error))} [{error.code}]")
-                    raise
-                self._place = self._opened.enter_context(closing(found))
-                say_notes(self._place.notes)
-            place = self._place
-            try:
-                place.chosen(None)
-            except PathEscape as error:  # A root was replaced: the next call binds what is there then.
-                self._place = None
-                raise ManagedMemoryUnavailable(error.requested, "was replaced while it was served") from error
-            return place
-
-    def _say(self, text: str) -> None:
-        if text != self._said:
-            print(text, file=sys.stderr, flush=True)
-        self._said = text
-
-    def recaller(self) -> Recaller:
-        """What recalls from it."""
-        from muniment.opening import recaller_of
-
-        with self._lock:
-            place = self.place()
-            if self._recaller is None or self._recaller[0] is not place:
-                self._recaller = place, self._opened.enter_context(closing(recaller_of(place)))
-            return self._recaller[1]
-
-    def model(self) -> Model:
-        """What files facts."""
-        from muniment.opening import open_model
-
-        with self._lock:
-            if self._model is None:
-                self._model = self._opened.enter_context(open_model(self._settings(), os.environ))
-                forget_key()
-            return self._model
-
-    def close(self) -> None:
-        """Give all of it back."""
-        self._opened.close()
+    token = os.environ.get(TOKEN_VARIABLE) or None
+    if url is not None and token is None:
+        raise ConfigInvalid(f"{TOKEN_VARIABLE} is to hold a token of that daemon: muniment token add NAME")
+    where = place(os.environ, url=url, token=token)
+    named = name_workspace(None if workspace is None else str(workspace))
+    asyncio.run(_pass_on(Wire(*set_aside()), lambda wire: McpPipe(where, named, trust, wire.send)))
 
 
-async def _serve(wire: Wire, opened: OpenedMemory, trust: Trust) -> None:
-    """As `serve_over`, for a program: it ends, whatever holds it up."""
-
-    async def last() -> None:
-        await wire.stopped.wait()
-        ending = threading.Timer(LAST_SECONDS, os._exit, (EXIT_FAILED,))
-        ending.daemon = True
-        ending.start()
-
-    watching = asyncio.create_task(last())
-    gc.freeze()
-    gc.enable()
-    await serve_over(wire, opened, trust)
-    await watching
+async def _pass_on(wire: Wire, make: Callable[[Wire], McpPipe]) -> None:
+    async with wire:
+        pipe = make(wire)
+        async for line in wire.lines():
+            message = _message(line)
+            if message is None:
+                await wire.fail_line(line)
+            else:
+                await pipe.take(message)
+        await pipe.finish(0 if wire.stopped.is_set() else DRAIN_SECONDS)
 
 
-async def serve_over(wire: Wire, opened: OpenedMemory, trust: Trust) -> None:
-    """Answer what comes over a wire, until that ends.
-
-    Args:
-        wire: to the host.
-        opened: the memory; it stays the caller's.
-        trust: of whatever comes this way.
-    """
-    from muniment.adapters.mcp.memory import OwnMemory
-    from muniment.adapters.mcp.server import MemoryServer
-
-    memory = OwnMemory(opened, trust)
-    watching: asyncio.Task[None] | None = None
-
-    def listening() -> None:
-        nonlocal watching
-        if watching is None or watching.done():  # It broke, which the log has.
-            watching = asyncio.create_task(_watch(server, opened))
-
-    server = MemoryServer(lambda _: memory, listening)
-    try:
-        async with wire:
-            await _Exchange(wire, server).run()
-    finally:
-        memory.close()
-        if watching is not None:
-            watching.cancel()
-
-
-async def _watch(server: MemoryServer, opened: OpenedMemory) -> None:
-    """Tell of what is committed, by whomever, until cancelled."""
-    while True:
-        try:
-            await _told_of_commits(server, opened)
-        except MunimentError as error:
-            events.emit("mcp_not_watching", code=error.code)
-        await asyncio.sleep(AGAIN_SECONDS)
-
-
-async def _told_of_commits(server: MemoryServer, opened: OpenedMemory) -> None:
-    """Likewise; raises where the memory cannot be opened or read now."""
-    from muniment.adapters.mcp.memory import CommitsSince
-    from muniment.daemon.stream import Stream
-    from muniment.store.tasks import span
-
-    place = await asyncio.to_thread(opened.place)
-    with closing(place.state.reads()) as reads:
-        stream = Stream(reads, span(reads))
-        looking = asyncio.create_task(stream.watch())
-        try:
-            commits = CommitsSince(lambda: place, stream.last)
-            while True:
-                await stream.changed(AGAIN_SECONDS)
-                if (paths := await asyncio.to_thread(commits.since)) is not None:
-                    await server.changed(paths)
-        finally:
-            looking.cancel()
-
-
-class _Exchange:
-    """Messages from and to a host, through the SDK's server."""
-
-    def __init__(self, wire: Wire, server: MemoryServer) -> None:
-        self._wire, self._server = wire, server
-        self._owed: Counter[str | int] = Counter()
-        self._settled = asyncio.Event()
-
-    async def run(self) -> None:
-        """Until the wire ends (P1)."""
-        import anyio
-        from mcp.shared.message import SessionMessage
-
-        incoming, read = anyio.create_memory_object_stream[SessionMessage | Exception](0)
-        write, outgoing = anyio.create_memory_object_stream[SessionMessage](0)
-        options = self._server.create_initialization_options()
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._send_all(outgoing))
-            group.create_task(self._server.run(read, write, options))
-            async with incoming:
-                async for line in self._wire.lines():
-                    if (message := await self._message_in(line)) is not None:
-                        await incoming.send(SessionMessage(message))
-                if not self._wire.stopped.is_set():
-                    await self._drain()
-                    self._wire.stop()
-                self._server.end_listening()
-
-    async def _message_in(self, line: bytes | None) -> Any:
-        import mcp_types as t
-
-        try:
-            message = t.jsonrpc_message_adapter.validate_json(line or b"", by_name=False)
-        except ValueError:
-            await self._wire.fail_line(line)
-            return None
-        match message:
-            case t.JSONRPCRequest(method="subscriptions/listen"):
-                pass  # It is answered when it ends.
-            case t.JSONRPCRequest() if self._owed.total() >= MAX_IN_FLIGHT:
-                await self._wire.fail(
-                    BUSY, f"{MAX_IN_FLIGHT} requests are under way; try again later", message.id
-                )
-                return None
-            case t.JSONRPCRequest():
-                self._owed[message.id] += 1
-            case t.JSONRPCNotification(method="notifications/cancelled", params=dict(params)):
-                self._settle(params.get("requestId"))
-        return message
-
-    async def _send_all(self, outgoing: Any) -> None:
-        import mcp_types as t
-
-        async with outgoing:
-            async for each in outgoing:
-                await self._wire.send(
-                    each.message.model_dump_json(by_alias=True, exclude_unset=True).encode()
-                )
-                if isinstance(each.message, t.JSONRPCResponse | t.JSONRPCError):
-                    self._settle(each.message.id)
-
-    def _settle(self, request_id: Any) -> None:
-        if isinstance(request_id, str | int) and self._owed.get(request_id):
-            self._owed[request_id] -= 1
-            self._settled.set()
-
-    async def _drain(self) -> None:
-        try:
-            async with asyncio.timeout(DRAIN_SECONDS):
-                while self._owed.total():
-                    self._settled.clear()
-                    await self._settled.wait()
-        except TimeoutError:
-            events.emit("mcp_not_answered", requests=self._owed.total())
+def _message(line: bytes | None) -> dict[str, Any] | None:
+    """The message of a line; None: it is none."""
+    found = json_or_none(line or b"")
+    is_message = isinstance(found, dict) and found.get("jsonrpc") == "2.0"
+    return found if is_message and (isinstance(found.get("method"), str) or "id" in found) else None

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, TypedDict
 
 import typer
-
-if TYPE_CHECKING:
-    from muniment.cli.inspect import MemoryArguments
 
 Workspace = Annotated[
     Path | None,
@@ -70,13 +67,34 @@ Expires = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")]
 
 
-def where_of(
-    workspace: Path | None, policy: str | None, root: list[str] | None, *, json: bool
-) -> MemoryArguments:
-    """Which memory a command means."""
-    from muniment.cli.inspect import MemoryArguments
+class MemoryFlags(TypedDict):
+    """Which memory a command means, and who is told of it."""
 
-    return MemoryArguments(workspace, policy, root or [], json=json)
+    workspace: Workspace
+    policy: PolicyName
+    root: Roots
+    json: Json
+
+
+class ModelFlags(TypedDict):
+    """What a command line says of its model; None where it does not."""
+
+    model: ModelName
+    base_url: BaseUrl
+    api_key_file: ApiKeyFile
+    protocol: ProtocolName
+
+
+class _RootFlags(TypedDict):
+    policy: PolicyName
+    root: Roots
+    symlinks: Symlinks
+
+
+class RunFlags(_RootFlags, ModelFlags):
+    """What a command line says in the place of the configuration."""
+
+    on_model_failure: OnModelFailure
 
 
 class ToolName(StrEnum):

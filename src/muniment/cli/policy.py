@@ -9,37 +9,28 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
-from muniment.cli.terminal import (
-    EXIT_FAILED,
-    coloured,
-    configure_logging,
-    on_one_line,
-    output,
-    print_document,
-    print_failure,
-    read_named,
-    say,
-)
-from muniment.content.gates import one_line, visible
-from muniment.errors import ConfigInvalid, ManagedMemoryUnavailable, MunimentError, PolicyInvalid, printable
+import typer
+
+from muniment.cli.command import Report, command, settings_of
+from muniment.cli.options import Json
+from muniment.cli.terminal import EXIT_FAILED, coloured, output, read_named
+from muniment.content.gates import on_one_line, one_line, visible
+from muniment.errors import ConfigInvalid, ManagedMemoryUnavailable, PolicyInvalid, printable
 from muniment.files import placing
-from muniment.kernel.decide import NO_GRANT, Layer, Policy, Quota
-from muniment.kernel.names import Digest
-from muniment.lab import proofs
-from muniment.lab.explain import Explanation
-from muniment.lab.explain import explain as explanation_of
-from muniment.lab.proofs import Cause, Difference, Gain, Mutant, mutants
-from muniment.lab.proofs import diff as difference_of
-from muniment.lab.review import LintFinding
-from muniment.lab.review import lint as findings_of
-from muniment.policy.family import LOCK_NAME, PolicyText, parse_toml, read_lock, read_text, render_lock
-from muniment.policy.load import ACTS, Act, Loaded, failed_tests, load_files
-from muniment.policy.tables import SECTIONS, is_path, line_of, quota_of
-from muniment.settings import read_settings
-from muniment.signatures import sign as signature_of
-from muniment.signatures import signature_path, statement, verify_policy
+
+if TYPE_CHECKING:
+    from muniment.kernel.decide import Layer, Policy, Quota
+    from muniment.kernel.names import Digest
+    from muniment.lab.explain import Explanation
+    from muniment.lab.proofs import Cause, Difference, Gain, InvariantFinding, Mutant
+    from muniment.lab.review import LintFinding
+    from muniment.policy.family import PolicyText
+    from muniment.policy.load import Act, Loaded
+
+PolicyArgument = Annotated[str, typer.Argument(metavar="POLICY", help="Name or path of a policy.")]
+Policies = Annotated[list[str], typer.Argument(metavar="POLICY…", help="Names or paths of policies.")]
 
 # -- policy show -------------------------------------------------------------------------------------
 #
@@ -51,6 +42,8 @@ DEFAULT: Final = "default"
 
 def document(loaded: Loaded) -> dict[str, Any]:
     """The effective policy, with the origin of everything in it."""
+    from muniment.policy.tables import SECTIONS
+
     policy = loaded.policy
     return {
         "label": policy.label,
@@ -66,10 +59,9 @@ def document(loaded: Loaded) -> dict[str, Any]:
     }
 
 
-def lines(loaded: Loaded) -> Iterator[str]:
+def lines(policy: Policy, shown: Mapping[str, Any]) -> Iterator[str]:
     """The same as text."""
-    shown = document(loaded)
-    yield f"{shown['label']}  {loaded.policy.digest}"
+    yield f"{shown['label']}  {policy.digest}"
     for file in shown["files"]:
         yield f"  {file['name']:12}  {file['path']}"
     for layer in shown["layers"]:
@@ -113,6 +105,8 @@ def _in_order(policy: Policy, files: tuple[PolicyText, ...]) -> list[Layer]:
 
 
 def _layer(layer: Layer, files: tuple[PolicyText, ...]) -> dict[str, Any]:
+    from muniment.policy.tables import line_of
+
     (file,) = (each for each in files if each.name == layer.name)
     shown: dict[str, Any] = {"name": layer.name, "path": str(file.path)}
     for kind in ("allow", "deny"):
@@ -144,6 +138,8 @@ def _scope(policy: Policy, index: int, files: tuple[PolicyText, ...]) -> dict[st
 
 
 def _quota(quota: Quota, files: tuple[PolicyText, ...]) -> dict[str, Any]:
+    from muniment.policy.tables import line_of, quota_of
+
     for file in files:
         for table in file.tables.quota:
             if quota_of(table) == quota:
@@ -153,6 +149,8 @@ def _quota(quota: Quota, files: tuple[PolicyText, ...]) -> dict[str, Any]:
 
 def _term(section: str, key: str, value: object, files: tuple[PolicyText, ...]) -> dict[str, Any]:
     """A scalar or list, and the first file that says as much; of a list, all files that add to it."""
+    from muniment.policy.tables import line_of
+
     saying = []
     for file in files:
         table = getattr(file.tables, section)
@@ -192,126 +190,115 @@ _SHOWN_CHARS = 8
 """Characters of a digest on a line, as in a label."""
 
 
-def lock(folder: Path, *, check: bool, as_json: bool) -> int:
-    """Write the lock of a folder's policies; the exit code.
+@command("not shown")
+def policy_show(
+    *,
+    policy: PolicyArgument,
+    effective: Annotated[
+        bool, typer.Option("--effective", help="What it comes to with all that it extends, and who says so.")
+    ] = False,
+    normal: Annotated[
+        bool, typer.Option("--normal", help="What it comes to, as the text whose SHA-256 is its digest.")
+    ] = False,
+    json: Json = False,
+) -> Report | None:
+    """Print a policy."""
+    if effective and normal:
+        raise typer.BadParameter("choose one of --effective and --normal")
+    loaded = _loaded(policy)
+    if effective:
+        whole = {**_named(loaded), **document(loaded)}
+        return Report(whole, map(visible, lines(loaded.policy, whole)))
+    if not normal:
+        text = loaded.files[0].text
+        return Report({**_named(loaded), "text": text}, map(visible, text.splitlines()))
+    if json:
+        return Report({**_named(loaded), "normal": loaded.policy.text})
+    with output():  # Every character of it prints.
+        sys.stdout.buffer.write(loaded.policy.text.encode())
+    return None
 
-    Args:
-        folder: where the policies lie.
-        check: write nothing, and say by the exit code whether the lock is current.
-        as_json: one document instead of lines.
-    """
-    configure_logging()
+
+@command("not locked")
+def policy_lock(
+    *,
+    folder: Annotated[Path, typer.Argument(help="Where the policies lie.")] = Path(),
+    check: Annotated[
+        bool, typer.Option("--check", help="Write nothing; exit 1 if the lock is stale.")
+    ] = False,
+) -> Report:
+    """Pin the policies of a folder to their digests."""
+    from muniment.policy.family import LOCK_NAME, render_lock
+
     path = folder / LOCK_NAME
-    try:
-        old = _old_lock(path, check=check)
-        digests, skipped = _digests(folder)
-        is_current = old == digests
-        if not check and not is_current:
-            _write(path, render_lock(digests).encode())
-    except MunimentError as error:
-        return print_failure(error, as_json=as_json, what="not locked")
+    old = _old_lock(path, check=check)
+    digests, skipped = _digests(folder)
+    is_current = old == digests
+    if not check and not is_current:
+        _write(path, render_lock(digests).encode())
     changes = _changes(old or {}, digests)
-    if as_json:
-        print_document(
-            {
-                "status": "locked" if not check else "current" if is_current else "stale",
-                "lock": str(path),
-                "policies": dict(sorted(digests.items())),
-                "changes": [{"name": name, "old": was, "new": now} for name, (was, now) in changes.items()],
-                "skipped": skipped,
-            }
+    return Report(
+        {
+            "status": "locked" if not check else "current" if is_current else "stale",
+            "lock": str(path),
+            "policies": dict(sorted(digests.items())),
+            "changes": [{"name": name, "old": was, "new": now} for name, (was, now) in changes.items()],
+            "skipped": skipped,
+        },
+        [
+            *(on_one_line(f"skipped {name}: it is no policy") for name in skipped),
+            *_change_lines(changes),
+            on_one_line(_verdict(path, len(digests), check=check, is_current=is_current)),
+        ],
+        code=EXIT_FAILED if check and not is_current else 0,
+    )
+
+
+@command("not signed")
+def policy_sign(
+    *,
+    policy: PolicyArgument,
+    key: Annotated[Path, typer.Option(metavar="FILE", help="A private key for ssh-keygen.")],
+) -> Report:
+    """Sign a policy with ssh-keygen, into a file beside it."""
+    from muniment.signatures import sign, signature_path, statement
+
+    loaded = _loaded(policy)
+    path = signature_path(loaded.files[0])
+    _write(path, sign(statement(loaded.policy), key))
+    document = {"status": "signed", **_named(loaded), "signature": str(path)}
+    return Report(document, [on_one_line(f"signed {loaded.policy.label}: {path}")])
+
+
+@command("not verified")
+def policy_verify(
+    *,
+    policy: PolicyArgument,
+    signers: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Who may sign (ssh-keygen's ALLOWED SIGNERS).", show_default="as configured"
+        ),
+    ] = None,
+) -> Report:
+    """Say who has signed a policy."""
+    from muniment.signatures import verify_policy
+
+    allowed = signers or settings_of().policy_signers
+    if allowed is None:
+        raise ConfigInvalid(
+            "nobody may sign policies here; set policy_signers, or name a file: --signers FILE"
         )
-    else:
-        for name in skipped:
-            say(on_one_line(f"skipped {name}: it is no policy"))
-        for line in _change_lines(changes):
-            say(line)
-        say(on_one_line(_verdict(path, len(digests), check=check, is_current=is_current)))
-    return EXIT_FAILED if check and not is_current else 0
-
-
-def sign(policy: str, key: Path, *, as_json: bool) -> int:
-    """Sign a policy, and write the signature beside its file; the exit code.
-
-    Args:
-        policy: its name or path.
-        key: a private key for ssh-keygen, or the public one of a key that an agent holds.
-        as_json: one document instead of a line.
-    """
-    configure_logging()
-    try:
-        loaded = _loaded(policy)
-        path = signature_path(loaded.files[0])
-        _write(path, signature_of(statement(loaded.policy), key))
-    except MunimentError as error:
-        return print_failure(error, as_json=as_json, what="not signed")
-    if as_json:
-        print_document({"status": "signed", **_named(loaded), "signature": str(path)})
-    else:
-        say(on_one_line(f"signed {loaded.policy.label}: {path}"))
-    return 0
-
-
-def verify(policy: str, signers: Path | None, *, as_json: bool) -> int:
-    """Say who has signed a policy; the exit code.
-
-    Args:
-        policy: its name or path.
-        signers: a file of allowed signers; None: the configured one.
-        as_json: one document instead of a line.
-    """
-    configure_logging()
-    try:
-        allowed = signers or read_settings(os.environ).policy_signers
-        if allowed is None:
-            raise ConfigInvalid(
-                "nobody may sign policies here; set policy_signers, or name a file: --signers FILE"
-            )
-        loaded = _loaded(policy)
-        signer = verify_policy(loaded, allowed)
-    except MunimentError as error:
-        return print_failure(error, as_json=as_json, what="not verified")
-    if as_json:
-        print_document({"status": "verified", **_named(loaded), "signer": signer})
-    else:
-        say(on_one_line(f"{loaded.policy.label} is signed by {signer}"))
-    return 0
-
-
-def show(policy: str, *, effective: bool, normal: bool, as_json: bool) -> int:
-    """Show a policy: its file as it stands, or what it comes to with all that it extends; the exit code.
-
-    Args:
-        policy: its name or path.
-        effective: show what it comes to, and which file says so.
-        normal: show what it comes to in its normal form, byte for byte what the digest is of.
-        as_json: one document instead of text.
-    """
-    configure_logging()
-    try:
-        loaded = _loaded(policy)
-    except MunimentError as error:
-        return print_failure(error, as_json=as_json, what="not shown")
-    if effective and as_json:
-        print_document({**_named(loaded), **document(loaded)})
-    elif effective:
-        for line in lines(loaded):
-            say(visible(line))
-    elif normal and as_json:
-        print_document({**_named(loaded), "normal": loaded.policy.text})
-    elif normal:
-        with output():  # Every character of it prints.
-            sys.stdout.buffer.write(loaded.policy.text.encode())
-    elif as_json:
-        print_document({**_named(loaded), "text": loaded.files[0].text})
-    else:
-        for line in loaded.files[0].text.splitlines():
-            say(visible(line))
-    return 0
+    loaded = _loaded(policy)
+    signer = verify_policy(loaded, allowed)
+    document = {"status": "verified", **_named(loaded), "signer": signer}
+    return Report(document, [on_one_line(f"{loaded.policy.label} is signed by {signer}")])
 
 
 def _loaded(policy: str) -> Loaded:
-    return load_files(policy, policies_dir=read_settings(os.environ).policies)
+    from muniment.policy.load import load_files
+
+    return load_files(policy, policies_dir=settings_of().policies)
 
 
 def _named(loaded: Loaded) -> dict[str, Any]:
@@ -325,6 +312,8 @@ def _named(loaded: Loaded) -> dict[str, Any]:
 
 def _old_lock(path: Path, *, check: bool) -> dict[str, Digest] | None:
     """What is locked so far. One who writes a new lock need not be able to read the old one."""
+    from muniment.policy.family import read_lock
+
     try:
         return read_lock(path)
     except PolicyInvalid:
@@ -342,11 +331,13 @@ def _changes(
 
 def _digests(folder: Path) -> tuple[dict[str, Digest], list[str]]:
     """The digest of every policy in a folder by its name, and the TOML files that are none."""
+    from muniment.policy.load import load_files
+
     if not folder.is_dir():
         raise ConfigInvalid(f"{printable(str(folder))} is no folder; name the one that holds the policies")
     digests: dict[str, Digest] = {}
     skipped = []
-    policies_dir = read_settings(os.environ).policies
+    policies_dir = settings_of().policies
     for path in sorted(folder.glob("*.toml")):
         if not _is_policy(path):
             skipped.append(path.name)
@@ -360,6 +351,8 @@ def _digests(folder: Path) -> tuple[dict[str, Digest], list[str]]:
 
 
 def _is_policy(path: Path) -> bool:
+    from muniment.policy.family import parse_toml, read_text
+
     read = read_text(path)
     if read is None:
         raise PolicyInvalid(
@@ -405,9 +398,12 @@ _COLOURS: Final = {"E": "red", "W": "yellow", "I": "dim"}
 
 def load_for_review(policy: str, *, tested: bool = True) -> Loaded:
     """The policy as it stands, whatever a lock beside it says: it may just be edited."""
+    from muniment.policy.load import load_files
+    from muniment.policy.tables import is_path
+
     return load_files(
         policy,
-        policies_dir=read_settings(os.environ).policies,
+        policies_dir=settings_of().policies,
         unlocked=Path(policy).parent if is_path(policy) else None,
         tested=tested,
     )
@@ -415,6 +411,8 @@ def load_for_review(policy: str, *, tested: bool = True) -> Loaded:
 
 def place_of(files: Iterable[PolicyText], layer: str, kind: str, rule: str, pattern: str | None) -> str:
     """Where a pattern of a rule stands, or the rule: `policies/strict.toml:31`, without a line if unknown."""
+    from muniment.policy.tables import line_of
+
     for file in files:
         if file.name == layer:
             line = line_of(file.text, kind, rule, "paths", pattern) or line_of(file.text, kind, rule)
@@ -425,33 +423,35 @@ def place_of(files: Iterable[PolicyText], layer: str, kind: str, rule: str, patt
 # -- lint -----------------------------------------------------------------------------------------
 
 
-def lint(policies: Sequence[str], *, as_json: bool) -> int:
-    """Say everything that is wrong with policies, or looks so; 1 if one of them is unfit."""
-    configure_logging()
-    try:
-        folder = read_settings(os.environ).policies
-        found = {policy: findings_of(policy, policies_dir=folder) for policy in policies}
-    except MunimentError as error:
-        return print_failure(error, as_json=as_json, what="not examined")
+@command("not examined")
+def policy_lint(*, policies: Policies) -> Report:
+    """Say what is wrong with policies, or risky.
+
+    Each finding has a line and a fix. Exit 1 if one of the policies is unfit.
+    """
+    from muniment.lab.review import lint
+
+    folder = settings_of().policies
+    found = {policy: lint(policy, policies_dir=folder) for policy in policies}
     errors = sum(each.is_error for findings in found.values() for each in findings)
-    if as_json:
-        shown = {policy: [asdict(each) for each in findings] for policy, findings in found.items()}
-        print_document({"status": "unfit" if errors else "fit", "findings": shown})
-    else:
-        for policy, findings in found.items():
-            for each in findings:
-                _say_finding(policy, each)
-            if not findings:
-                say(coloured(f"{policy}: nothing to say", "green"))
-    return EXIT_FAILED if errors else 0
+    shown = {policy: [asdict(each) for each in findings] for policy, findings in found.items()}
+    return Report(
+        {"status": "unfit" if errors else "fit", "findings": shown},
+        _lint_lines(found),
+        code=EXIT_FAILED if errors else 0,
+    )
 
 
-def _say_finding(policy: str, finding: LintFinding) -> None:
-    line = f":{finding.line}" if finding.line else ""
-    file, rule = _parted(finding.where, printable(policy))
-    said = ": ".join(filter(None, [rule, finding.problem]))
-    say(coloured(f"{file}{line}: {finding.code} {said}", _COLOURS[finding.code[0]]))
-    say(coloured(f"    fix: {finding.fix}", "dim"))
+def _lint_lines(found: Mapping[str, Sequence[LintFinding]]) -> Iterator[str]:
+    for policy, findings in found.items():
+        for each in findings:
+            line = f":{each.line}" if each.line else ""
+            file, rule = _parted(each.where, printable(policy))
+            said = ": ".join(filter(None, [rule, each.problem]))
+            yield coloured(f"{file}{line}: {each.code} {said}", _COLOURS[each.code[0]])
+            yield coloured(f"    fix: {each.fix}", "dim")
+        if not findings:
+            yield coloured(f"{policy}: nothing to say", "green")
 
 
 def _parted(where: str, policy: str) -> tuple[str, str]:
@@ -476,30 +476,30 @@ def _policy_named(where: str) -> tuple[str, str]:
 # -- explain --------------------------------------------------------------------------------------
 
 
-def explain(policy: str, verb: str, path: str, *, as_json: bool) -> int:
-    """Say what a policy answers to one request, and why; 0 whatever the answer is."""
-    configure_logging()
-    try:
-        act = _act(verb)
-        loaded = load_for_review(policy)
-        explained = explanation_of(loaded.policy, act, path)
-    except MunimentError as error:
-        return print_failure(error, as_json=as_json, what="not explained")
-    if as_json:
-        print_document(
-            {
-                "status": "explained",
-                "policy": loaded.policy.name,
-                "digest": loaded.policy.digest,
-                **_explained(loaded, explained),
-            }
-        )
-    else:
-        _say_explanation(loaded, explained)
-    return 0
+@command("not explained")
+def policy_explain(
+    *,
+    policy: PolicyArgument,
+    verb: Annotated[str, typer.Argument(help="list, read, create, modify, delete, or removal (by code).")],
+    path: Annotated[str, typer.Argument(help="As a model would write it, such as user/editor.md.")],
+) -> Report:
+    """Say what a policy answers to a request, and why.
+
+    Also which rules were consulted, and what the model and the operator are told.
+    """
+    from muniment.lab.explain import explain
+
+    act = _act(verb)
+    loaded = load_for_review(policy)
+    explained = explain(loaded.policy, act, path)
+    named = {"policy": loaded.policy.name, "digest": loaded.policy.digest}
+    told = {"status": "explained", **named, **_explained(loaded, explained)}
+    return Report(told, _explained_lines(loaded, explained))
 
 
 def _act(verb: str) -> Act:
+    from muniment.policy.load import ACTS
+
     for act in ACTS:
         if act == verb:
             return act
@@ -514,7 +514,9 @@ def _explained(loaded: Loaded, explained: Explanation) -> dict[str, Any]:
     return document
 
 
-def _say_explanation(loaded: Loaded, explained: Explanation) -> None:
+def _explained_lines(loaded: Loaded, explained: Explanation) -> Iterator[str]:
+    from muniment.kernel.decide import NO_GRANT
+
     allowed = explained.verdict == "allow"
     what = f"{explained.act} {explained.path or explained.asked}"
     if allowed:
@@ -523,18 +525,18 @@ def _say_explanation(loaded: Loaded, explained: Explanation) -> None:
         decided = f"nothing in the layer {explained.layer!r} grants it"
     else:
         decided = f"by the rule {explained.rule!r} of the layer {explained.layer!r}"
-    say(coloured(f"{explained.verdict.upper()}  {what}: {decided}", "green" if allowed else "red"))
+    yield coloured(f"{explained.verdict.upper()}  {what}: {decided}", "green" if allowed else "red")
     if not allowed:
         why = one_line(_why(loaded, explained.layer or "", "deny", explained.rule or ""))
         told = {"why": why, "the model": _told(explained), "the operator": explained.operator_is_told}
         for whom, words in told.items():
             if words:
-                say(coloured(f"  {whom:15} {words}", "dim"))
+                yield coloured(f"  {whom:15} {words}", "dim")
     for each in explained.consulted:
         hit = f"matches by {each.pattern!r}" if each.pattern is not None else "does not match"
         at = place_of(loaded.files, each.layer, each.kind, each.rule, each.pattern)
         line = f"  {each.kind:5} {each.rule:24} {hit}  ({at})"
-        say(coloured(line, "dim" if each.pattern is None else "green" if each.kind == "allow" else "red"))
+        yield coloured(line, "dim" if each.pattern is None else "green" if each.kind == "allow" else "red")
 
 
 def _told(explained: Explanation) -> str:
@@ -554,28 +556,26 @@ def _why(loaded: Loaded, layer: str, kind: str, rule: str) -> str:
 # -- test -----------------------------------------------------------------------------------------
 
 
-def test(policies: Sequence[str], *, as_json: bool) -> int:
-    """Run inline tests, and say which weakening of a policy they would not notice; 1 if there is one."""
-    configure_logging()
-    try:
-        results = [_tested(policy) for policy in policies]
-    except MunimentError as error:
-        return print_failure(error, as_json=as_json, what="not tested")
+@command("not tested")
+def policy_test(*, policies: Policies) -> Report:
+    """Run inline tests, and try to fool them.
+
+    Each rule is weakened to see whether they notice. Exit 1 if they fail, or do not notice.
+    """
+    from muniment.lab.proofs import mutants
+    from muniment.policy.load import failed_tests
+
+    results: list[tuple[Loaded, list[PolicyInvalid], list[Mutant]]] = []
+    for policy in policies:
+        loaded = load_for_review(policy, tested=False)
+        failed = list(failed_tests(loaded.files[0], loaded.policy))
+        results.append((loaded, failed, [] if failed else list(mutants(loaded))))
     is_good = all(not failed and not _missed(made) for _, failed, made in results)
-    if as_json:
-        print_document(
-            {"status": "passed" if is_good else "failed", "policies": [_result(*each) for each in results]}
-        )
-    else:
-        for result in results:
-            _say_result(*result)
-    return 0 if is_good else EXIT_FAILED
-
-
-def _tested(policy: str) -> tuple[Loaded, list[PolicyInvalid], list[Mutant]]:
-    loaded = load_for_review(policy, tested=False)
-    failed = list(failed_tests(loaded.files[0], loaded.policy))
-    return loaded, failed, [] if failed else list(mutants(loaded))
+    return Report(
+        {"status": "passed" if is_good else "failed", "policies": [_result(*each) for each in results]},
+        (line for each in results for line in _result_lines(*each)),
+        code=0 if is_good else EXIT_FAILED,
+    )
 
 
 def _missed(made: Iterable[Mutant]) -> list[Mutant]:
@@ -591,26 +591,24 @@ def _result(loaded: Loaded, failed: list[PolicyInvalid], made: list[Mutant]) -> 
     }
 
 
-def _say_result(loaded: Loaded, failed: list[PolicyInvalid], made: list[Mutant]) -> None:
+def _result_lines(loaded: Loaded, failed: list[PolicyInvalid], made: list[Mutant]) -> Iterator[str]:
     where, tests = loaded.files[0].where, len(loaded.files[0].tables.test)
     for each in failed:
         at = f"{where}:{each.line}" if each.line else where
-        say(coloured(f"{at}: {each.where.removeprefix(where).strip()} {each.problem}", "red"))
+        yield coloured(f"{at}: {each.where.removeprefix(where).strip()} {each.problem}", "red")
     for mutant in _missed(made):
         at = place_of(loaded.files[:1], loaded.files[0].name, mutant.kind, mutant.rule, mutant.pattern)
-        say(coloured(f"{at}: no test notices {mutant.what}", "red"))
+        yield coloured(f"{at}: no test notices {mutant.what}", "red")
         for line in _fix(mutant):
-            say(coloured(f"    {line}", "dim"))
+            yield coloured(f"    {line}", "dim")
     count = Counter(each.status for each in made)
     counted = ", ".join(
         f"{count[status]} {status}" for status in ("caught", "equivalent", "survived", "undecided")
     )
     told = f"{len(failed)} failed" if failed else f"all hold; weakened in {len(made)} ways: {counted}"
-    say(
-        coloured(
-            f"{where}: {tests} {'test' if tests == 1 else 'tests'}, {told}",
-            "red" if failed or _missed(made) else "green",
-        )
+    yield coloured(
+        f"{where}: {tests} {'test' if tests == 1 else 'tests'}, {told}",
+        "red" if failed or _missed(made) else "green",
     )
 
 
@@ -624,35 +622,47 @@ def _fix(mutant: Mutant) -> list[str]:
 # -- prove ----------------------------------------------------------------------------------------
 
 
-def prove(sentences: str, policies: Sequence[str], *, as_json: bool) -> int:
-    """Prove a file of invariants for policies; 1 unless every one is proved."""
-    configure_logging()
-    try:
-        read, where = read_text(Path(sentences)), printable(sentences)
-        if read is None:
-            raise PolicyInvalid("E100", where, "there is no such file")
-        asked = proofs.read_invariants(parse_toml(read[0], where), where)
-        found = {policy: proofs.prove(asked, load_for_review(policy).policy) for policy in policies}
-    except MunimentError as error:
-        return print_failure(error, as_json=as_json, what="not proved")
+@command("not proved")
+def policy_prove(
+    *,
+    invariants: Annotated[
+        str, typer.Argument(help="A file of invariants, such as policies/invariants.toml.")
+    ],
+    policies: Policies,
+) -> Report:
+    """Prove invariants, or refute them by a path.
+
+    Exit 0 only if all are proved for all policies.
+    """
+    from muniment.lab import proofs
+    from muniment.policy.family import parse_toml, read_text
+
+    read, where = read_text(Path(invariants)), printable(invariants)
+    if read is None:
+        raise PolicyInvalid("E100", where, "there is no such file")
+    asked = proofs.read_invariants(parse_toml(read[0], where), where)
+    found = {policy: proofs.prove(asked, load_for_review(policy).policy) for policy in policies}
     is_proved = all(each.status == "proved" for findings in found.values() for each in findings)
-    if as_json:
-        shown = {policy: [asdict(each) for each in findings] for policy, findings in found.items()}
-        print_document({"status": "proved" if is_proved else "not proved", "findings": shown})
-    else:
-        for policy, findings in found.items():
-            for each in findings:
-                _say_invariant(policy, each)
-    return 0 if is_proved else EXIT_FAILED
+    shown = {policy: [asdict(each) for each in findings] for policy, findings in found.items()}
+    return Report(
+        {"status": "proved" if is_proved else "not proved", "findings": shown},
+        (
+            line
+            for policy, findings in found.items()
+            for each in findings
+            for line in _invariant(policy, each)
+        ),
+        code=0 if is_proved else EXIT_FAILED,
+    )
 
 
-def _say_invariant(policy: str, finding: proofs.InvariantFinding) -> None:
+def _invariant(policy: str, finding: InvariantFinding) -> Iterator[str]:
     shown = " and ".join(f"{each.act} {each.path}" for each in finding.witnesses)
     told = {"proved": "", "broken": f": grants {shown}", "undecided": f": {finding.reason}"}[finding.status]
     line = f"{finding.status:9} {policy}: {finding.kind}[{finding.id}]{told}"
-    say(coloured(line, "green" if finding.status == "proved" else "red"))
+    yield coloured(line, "green" if finding.status == "proved" else "red")
     if finding.why and finding.status != "proved":
-        say(coloured(f"          {one_line(finding.why)}", "dim"))
+        yield coloured(f"          {one_line(finding.why)}", "dim")
 
 
 # -- policy diff -------------------------------------------------------------------------------------
@@ -674,23 +684,37 @@ _COMMENT: Final = re.compile(r"<!--.*?(?:-->|\Z)", re.DOTALL)
 """Of Markdown, as CommonMark has it; what is never closed goes to the end."""
 
 
-def diff(old: str, new: str, accepted: Path | None, *, as_json: bool) -> int:
-    """Compare two policies; 0 only if the new one is proved to be no wider, or its widening is accepted."""
-    configure_logging()
-    try:
-        before, after = load_for_review(old), load_for_review(new)
-        entries = read_named(accepted, MAX_ACCEPTED_BYTES).decode(errors="replace") if accepted else ""
-        found = difference_of(before.policy, after.policy)
-    except MunimentError as error:
-        return print_failure(error, as_json=as_json, what="not compared")
+@command("not compared")
+def policy_diff(
+    *,
+    old: Annotated[str, typer.Argument(help="Name or path of a policy.")],
+    new: Annotated[str, typer.Argument(help="Name or path of another one, or of the same as edited.")],
+    accepted: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Where agreed widenings stand, such as WIDENINGS.md.")
+    ] = None,
+) -> Report:
+    """Prove that NEW grants no more than OLD.
+
+    Or show the shortest path on which it does, with the rule. Exit 0 only if it is proved or accepted.
+    """
+    from muniment.lab.proofs import diff
+
+    before, after = load_for_review(old), load_for_review(new)
+    entries = read_named(accepted, MAX_ACCEPTED_BYTES).decode(errors="replace") if accepted else ""
+    found = diff(before.policy, after.policy)
     is_accepted = found.verdict != "proved" and entry_for(before, after) in _entries(entries)
-    if as_json:
-        print_document(_document(before, after, found, is_accepted=is_accepted))
-    else:
-        _say(before, after, found)
-        if found.verdict != "proved":
-            _say_acceptance(before, after, accepted, is_accepted=is_accepted)
-    return 0 if found.verdict == "proved" or is_accepted else EXIT_FAILED
+    told = [*_diff_lines(before, after, found)]
+    if is_accepted:
+        told += [coloured(f"accepted in {accepted}", "yellow")]
+    elif found.verdict != "proved":
+        where = accepted or "a file that you name with --accepted"
+        told += [coloured(f"to accept it, add to {where}, with who agreed and why:", "yellow")]
+        told += [f"## {entry_for(before, after)}"]
+    return Report(
+        _document(before, after, found, is_accepted=is_accepted),
+        told,
+        code=0 if found.verdict == "proved" or is_accepted else EXIT_FAILED,
+    )
 
 
 def entry_for(before: Loaded, after: Loaded) -> str:
@@ -719,25 +743,25 @@ def _prose(text: str) -> Iterator[str]:
             yield line
 
 
-def _say(before: Loaded, after: Loaded, found: Difference) -> None:
+def _diff_lines(before: Loaded, after: Loaded, found: Difference) -> Iterator[str]:
     old, new = before.policy.label, after.policy.label
     if found.verdict == "proved":
-        say(coloured(f"proved: {new} grants nothing that {old} does not", "green"))
+        yield coloured(f"proved: {new} grants nothing that {old} does not", "green")
     elif found.verdict == "wider":
-        say(coloured(f"WIDER: {new} grants what {old} does not", "red"))
+        yield coloured(f"WIDER: {new} grants what {old} does not", "red")
     else:
-        say(coloured(f"UNDECIDED, which counts as wider: {new} against {old}", "red"))
+        yield coloured(f"UNDECIDED, which counts as wider: {new} against {old}", "red")
     for gain in found.widenings:
-        say(coloured(f"  wider     {', '.join(gain.acts)}  {gain.path}", "red"))
-        say(coloured(f"            {_reason(gain.cause, before, after, wider=True)}", "red"))
+        yield coloured(f"  wider     {', '.join(gain.acts)}  {gain.path}", "red")
+        yield coloured(f"            {_reason(gain.cause, before, after, wider=True)}", "red")
     for why in found.undecided:
-        say(coloured(f"  undecided {why}", "red"))
+        yield coloured(f"  undecided {why}", "red")
     for gain in found.narrowings:
-        say(coloured(f"  narrower  {', '.join(gain.acts)}  {gain.path}", "green"))
-        say(coloured(f"            {_reason(gain.cause, after, before, wider=False)}", "dim"))
+        yield coloured(f"  narrower  {', '.join(gain.acts)}  {gain.path}", "green")
+        yield coloured(f"            {_reason(gain.cause, after, before, wider=False)}", "dim")
     for term in found.terms:
         said = f"  {'LOOSER  ' if term.is_looser else 'stricter'}  {term.name}: {term.old} → {term.new}"
-        say(coloured(said, "red" if term.is_looser else "green"))
+        yield coloured(said, "red" if term.is_looser else "green")
 
 
 def _reason(cause: Cause, less: Loaded, more: Loaded, *, wider: bool) -> str:
@@ -758,21 +782,14 @@ def _reason(cause: Cause, less: Loaded, more: Loaded, *, wider: bool) -> str:
 
 def _at_revision(cause: Cause, less: Loaded, more: Loaded) -> str:
     """Where the rule or the scope stands, with its line; of a whole file, the file."""
+    from muniment.policy.tables import line_of
+
     if cause.kind == "scope":
         file = next(each for each in more.files if cause.rule in (each.tables.scopes or ()))
         line = line_of(file.text, "scopes", None, cause.rule)
         return f"{file.where}:{line}" if line else file.where
     holder = more if cause.kind == "allow" else less
     return place_of(holder.files, cause.layer, cause.kind, cause.rule, cause.pattern)
-
-
-def _say_acceptance(before: Loaded, after: Loaded, accepted: Path | None, *, is_accepted: bool) -> None:
-    if is_accepted:
-        say(coloured(f"accepted in {accepted}", "yellow"))
-        return
-    where = accepted or "a file that you name with --accepted"
-    say(coloured(f"to accept it, add to {where}, with who agreed and why:", "yellow"))
-    say(f"## {entry_for(before, after)}")
 
 
 def _document(before: Loaded, after: Loaded, found: Difference, *, is_accepted: bool) -> dict[str, Any]:

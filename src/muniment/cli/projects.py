@@ -5,45 +5,31 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from muniment.cli.terminal import (
-    configure_logging,
-    is_asked_on_terminal,
-    on_one_line,
-    print_document,
-    print_failure,
-    say,
-    say_notes,
-)
+import typer
+
+from muniment.cli.command import Report, command, settings_of
+from muniment.cli.options import Json
+from muniment.cli.terminal import is_asked_on_terminal, say
+from muniment.content.gates import on_one_line
 from muniment.errors import ConfigInvalid, MunimentError
-from muniment.kernel.binding import bind
 from muniment.kernel.names import INDEX_DIRECTORY, INDEX_NAME, RelPath
 from muniment.kernel.path import FILE_SUFFIX, CanonicalPath
-from muniment.kernel.root import Root
-from muniment.opening import PROJECT
-from muniment.ownership import create_private_directory
-from muniment.projects import (
-    Binding,
-    BindingKind,
-    Project,
-    bind_checkout,
-    check_inside,
-    find_project,
-    keep_inside,
-    link,
-    memory_in,
-    named,
-    read_projects,
-    recorded_and_not,
-    rename,
-    require_beneath,
-    unlink,
-)
-from muniment.settings import parse_roots, read_settings
+
+if TYPE_CHECKING:
+    from muniment.kernel.root import Root
+    from muniment.projects import Binding, Project
+
+Directory = Annotated[
+    Path, typer.Argument(metavar="DIR", help="A directory in the repository.", show_default="this one")
+]
+ProjectName = Annotated[
+    str, typer.Argument(metavar="ID|NAME", help="A project, as `projects list` shows it.")
+]
 
 # -- asking ------------------------------------------------------------------------------------------
 
@@ -56,13 +42,15 @@ def ask_which_memory(workspace: Path | None, roots: list[str], *, as_json: bool)
     """
     if as_json or not is_asked_on_terminal():
         return
-    settings = read_settings(os.environ, roots=parse_roots(roots))
+    settings = settings_of({"root": roots})
     if "project" not in settings.roots:
         _ask(settings.home, workspace)
 
 
 def _ask(home: Path, workspace: Path | None) -> None:
     """Ask whether a copy or another clone is to use the memory that is known."""
+    from muniment.projects import BindingKind, bind_checkout, find_project, link
+
     found = find_project(home, workspace or Path())
     if not found.is_asked or found.other is None:
         return
@@ -98,128 +86,122 @@ def _answer(question: str) -> str | None:
 # -- commands ----------------------------------------------------------------------------------------
 
 
-def list_projects(*, as_json: bool) -> int:
-    """Print the projects; the exit code."""
+@command("not listed")
+def projects_list() -> Report:
+    """List the projects: how many entries, where they lie, from where they were cloned."""
+    from muniment.projects import recorded_and_not
 
-    def body(home: Path) -> int:
-        found = recorded_and_not(home)
-        if as_json:
-            print_document({"projects": [_document(home, *each) for each in found.items()]})
-            return 0
-        for project_id, project in found.items():
-            count = _counted(_entries(project_id, project, home))
-            say(on_one_line(f"{project.name}: {count} ({project_id})"))
-            for place in project.places:
-                gone = "" if Path(place).is_dir() else ", which is gone"
-                say("  " + on_one_line(f"at {place}{gone}"))
-            if not project.places:
-                say("  of no repository that is known; to use it in one: muniment projects link")
-            if project.remote:
-                say("  " + on_one_line(f"from {project.remote}"))
-            if project.inside:
-                say("  " + on_one_line(f"kept in {project.inside} of each checkout"))
-        if not found:
-            say("no projects yet; one begins with the first fact that is remembered in a repository")
-        return 0
-
-    return _with_home(body, "not listed", as_json=as_json)
+    home = settings_of().home
+    found = recorded_and_not(home)
+    documents = [_document(home, *each) for each in found.items()]
+    lines = [line for each in documents for line in _lines(each)]
+    if not found:
+        lines = ["no projects yet; one begins with the first fact that is remembered in a repository"]
+    return Report({"projects": documents}, lines)
 
 
-def link_checkout(name: str, directory: Path, *, as_json: bool) -> int:
-    """Bind a checkout to a project; the exit code."""
-
-    def body(home: Path) -> int:
-        project_id = named(read_projects(home), home, name)
-        before = link(home, directory, project_id)
-        project = read_projects(home)[project_id]
-        if as_json:
-            print_document({"status": "linked", **_document(home, project_id, project)})
-            return 0
-        say(on_one_line(f"linked: {before.checkout.place} uses the memory of {project.name} ({project_id})"))
-        if before.is_bound and before.id != project_id:
-            _say_left(home, before, find_project(home, directory))
-        _say_daemon(home)
-        return 0
-
-    return _with_home(body, "not linked", as_json=as_json)
+def _lines(project: dict[str, Any]) -> Iterator[str]:
+    yield on_one_line(f"{project['name']}: {_counted(project['entries'])} ({project['id']})")
+    for place in project["places"]:
+        gone = "" if Path(place).is_dir() else ", which is gone"
+        yield "  " + on_one_line(f"at {place}{gone}")
+    if not project["places"]:
+        yield "  of no repository that is known; to use it in one: muniment projects link"
+    if project["remote"]:
+        yield "  " + on_one_line(f"from {project['remote']}")
+    if project["inside"]:
+        yield "  " + on_one_line(f"kept in {project['inside']} of each checkout")
 
 
-def unlink_checkout(directory: Path, *, as_json: bool) -> int:
-    """Give a checkout a project of its own; the exit code."""
+@command("not linked")
+def projects_link(*, project: ProjectName, directory: Directory = Path()) -> Report:
+    """Have this repository use the memory of a project. Nothing is merged, nothing deleted."""
+    from muniment.projects import find_project, link, named, read_projects
 
-    def body(home: Path) -> int:
-        before, project_id = unlink(home, directory)
-        if as_json:
-            own = read_projects(home)[project_id]
-            print_document({"status": "unlinked", **_document(home, project_id, own)})
-            return 0
-        say(on_one_line(f"unlinked: {before.checkout.place} has a memory of its own now ({project_id})"))
-        if before.is_bound:
-            _say_left(home, before, find_project(home, directory))
-            say(f"  to take it up again: muniment projects link {before.id}")
-        _say_daemon(home)
-        return 0
-
-    return _with_home(body, "not unlinked", as_json=as_json)
-
-
-def rename_project(name: str, new_name: str, *, as_json: bool) -> int:
-    """Call a project by another name; the exit code."""
-
-    def body(home: Path) -> int:
-        project_id = named(read_projects(home), home, name)
-        rename(home, project_id, new_name)
-        if as_json:
-            project = read_projects(home)[project_id]
-            print_document({"status": "renamed", **_document(home, project_id, project)})
-        else:
-            say(on_one_line(f"renamed: {project_id} is called {new_name.strip()}"))
-        return 0
-
-    return _with_home(body, "not renamed", as_json=as_json)
+    home = settings_of().home
+    project_id = named(read_projects(home), home, project)
+    before = link(home, directory, project_id)
+    known = read_projects(home)[project_id]
+    uses = f"linked: {before.checkout.place} uses the memory of {known.name} ({project_id})"
+    is_another = before.is_bound and before.id != project_id
+    return Report(
+        {"status": "linked", **_document(home, project_id, known)},
+        [on_one_line(uses), *(_left(home, before, find_project(home, directory)) if is_another else ())],
+        _of_daemon(home),
+    )
 
 
-def init_checkout(directory: Path, folder: str | None, *, leave: bool, as_json: bool) -> int:
-    """Keep the memory of a project inside its repository, or at home again; the exit code."""
+@command("not unlinked")
+def projects_unlink(*, directory: Directory = Path()) -> Report:
+    """Give this repository a memory of its own from now on; the one that it had stays where it is."""
+    from muniment.projects import find_project, read_projects, unlink
 
-    def body(home: Path) -> int:
-        if not as_json and is_asked_on_terminal():
-            _ask(home, directory)
-        before = bind_checkout(home, directory)
-        inside = None if folder is None else check_inside(folder)
-        if before.inside != inside:
-            _require_nothing_left(home, before, inside, leave=leave)
-        if inside is not None:
-            _make(before, inside)
-        found = keep_inside(home, directory, inside)
-        memory = found.memory(home)
-        if as_json:
-            document = _document(home, found.id, found.project)
-            print_document({"status": "kept", "memory": str(memory), **document})
-            return 0
-        say(on_one_line(f"the memory of {before.checkout.place} is kept in {memory}"))
-        if inside is not None:
-            count = _count_in(memory)
-            if count:
-                say(f"  {_counted(count)} there already: words of whoever wrote them, not trusted like yours")
-            say("  commit it with git, but for what is made from it; in .gitignore:")
-            for pattern in ("MEMORY.md", "index/", "**/.muniment-*"):
-                say("  " + on_one_line(f"/{inside}/{pattern}"))
-        _say_daemon(home)
-        return 0
+    home = settings_of().home
+    before, project_id = unlink(home, directory)
+    lines = [on_one_line(f"unlinked: {before.checkout.place} has a memory of its own now ({project_id})")]
+    if before.is_bound:
+        lines += _left(home, before, find_project(home, directory))
+        lines += [f"  to take it up again: muniment projects link {before.id}"]
+    document = {"status": "unlinked", **_document(home, project_id, read_projects(home)[project_id])}
+    return Report(document, lines, _of_daemon(home))
 
-    return _with_home(body, "nothing was changed", as_json=as_json)
+
+@command("not renamed")
+def projects_rename(
+    *,
+    project: ProjectName,
+    name: Annotated[str, typer.Argument(metavar="NEW-NAME", help="What people are to call it.")],
+) -> Report:
+    """Call a project by another name; its id and its directory stay."""
+    from muniment.projects import named, read_projects, rename
+
+    home = settings_of().home
+    project_id = named(read_projects(home), home, project)
+    rename(home, project_id, name)
+    document = {"status": "renamed", **_document(home, project_id, read_projects(home)[project_id])}
+    return Report(document, [on_one_line(f"renamed: {project_id} is called {name.strip()}")])
+
+
+@command("nothing was changed")
+def init(
+    *,
+    directory: Directory = Path(),
+    folder: Annotated[
+        str, typer.Option(metavar="FOLDER", help="Where, beneath the repository.")
+    ] = ".muniment",
+    leave: Annotated[
+        bool, typer.Option("--leave", help="Also where the home has entries of the project: they stay there.")
+    ] = False,
+    home: Annotated[bool, typer.Option("--home", help="The other way: keep it in the home again.")] = False,
+    json: Json = False,
+) -> Report:
+    """Keep the memory of this project inside its repository, where git takes it along."""
+    from muniment.projects import bind_checkout, check_inside, keep_inside
+
+    at = settings_of().home
+    if not json and is_asked_on_terminal():
+        _ask(at, directory)
+    before = bind_checkout(at, directory)
+    inside = None if home else check_inside(folder)
+    if before.inside != inside:
+        _require_nothing_left(at, before, inside, leave=leave)
+    if inside is not None:
+        _make(before, inside)
+    found = keep_inside(at, directory, inside)
+    memory = found.memory(at)
+    document = _document(at, found.id, found.project)
+    lines = [on_one_line(f"the memory of {before.checkout.place} is kept in {memory}")]
+    if inside is not None:
+        if count := _count_in(memory):
+            told = "there already: words of whoever wrote them, not trusted like yours"
+            lines.append(f"  {_counted(count)} {told}")
+        lines.append("  commit it with git, but for what is made from it; in .gitignore:")
+        kinds = ("MEMORY.md", "index/", "**/.muniment-*")
+        lines += ["  " + on_one_line(f"/{inside}/{pattern}") for pattern in kinds]
+    return Report({"status": "kept", "memory": str(memory), **document}, lines, _of_daemon(at))
 
 
 # -- how ---------------------------------------------------------------------------------------------
-
-
-def _with_home(body: Callable[[Path], int], what: str, *, as_json: bool) -> int:
-    configure_logging()
-    try:
-        return body(read_settings(os.environ).home)
-    except MunimentError as error:
-        return print_failure(error, as_json=as_json, what=what)
 
 
 def _require_nothing_left(home: Path, before: Binding, inside: str | None, *, leave: bool) -> None:
@@ -228,6 +210,8 @@ def _require_nothing_left(home: Path, before: Binding, inside: str | None, *, le
     Raises:
         ConfigInvalid: there are some; how to take them along.
     """
+    from muniment.projects import memory_in
+
     memory = before.memory(home)
     count = _count_in(memory)
     if not count or leave:
@@ -245,6 +229,11 @@ def _make(before: Binding, inside: str) -> None:
     Raises:
         ConfigInvalid, ManagedMemoryUnavailable: it cannot.
     """
+    from muniment.kernel.binding import bind
+    from muniment.opening import PROJECT
+    from muniment.ownership import create_private_directory
+    from muniment.projects import require_beneath
+
     memory = before.checkout.path / inside
     chosen = before.keeping(inside)
     require_beneath(chosen, Path(os.path.realpath(memory)))
@@ -253,12 +242,12 @@ def _make(before: Binding, inside: str) -> None:
         require_beneath(chosen, bound.trusted_path)
 
 
-def _say_left(home: Path, before: Binding, now: Binding) -> None:
+def _left(home: Path, before: Binding, now: Binding) -> Iterator[str]:
     memory = before.memory(home)
     count = _count_in(memory)
     if count:
-        say("  " + on_one_line(f"{_counted(count)} of before: in {memory}"))
-        say(f"  to have them here too: {_copying(memory, now.memory(home))} && muniment index rebuild")
+        yield "  " + on_one_line(f"{_counted(count)} of before: in {memory}")
+        yield f"  to have them here too: {_copying(memory, now.memory(home))} && muniment index rebuild"
 
 
 def _copying(old: Path, new: Path) -> str:
@@ -266,12 +255,15 @@ def _copying(old: Path, new: Path) -> str:
     return f"mkdir -m 700 -p {second} && cp -rn {first}/. {second}/"
 
 
-def _say_daemon(home: Path) -> None:
-    if (home / "state" / "daemon.json").exists():
-        say_notes(["the daemon goes by this after its next start"])
+def _of_daemon(home: Path) -> list[str]:
+    """What is to be known of a daemon that runs."""
+    runs = (home / "state" / "daemon.json").exists()
+    return ["the daemon goes by this after its next start"] if runs else []
 
 
 def _document(home: Path, project_id: str, project: Project | None) -> dict[str, Any]:
+    from muniment.projects import Project
+
     known = project or Project("")
     return {
         "id": project_id,
@@ -285,6 +277,8 @@ def _document(home: Path, project_id: str, project: Project | None) -> dict[str,
 
 def _entries(project_id: str, project: Project, home: Path) -> int | None:
     """The entries of a project; of one inside its repositories, those of the first that is there."""
+    from muniment.projects import memory_in
+
     if project.inside is None:
         return _count_in(memory_in(home, project_id))
     places = [Path(place) / project.inside for place in project.places]
@@ -293,6 +287,9 @@ def _entries(project_id: str, project: Project, home: Path) -> int | None:
 
 def _count_in(memory: Path) -> int | None:
     """The entries in a directory of memory, 0 where there is none; None: it cannot be used."""
+    from muniment.kernel.binding import bind
+    from muniment.opening import PROJECT
+
     if not memory.is_dir():
         return 0
     try:

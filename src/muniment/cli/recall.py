@@ -7,39 +7,30 @@ serves all of them. An answer that holds more is refused by Codex, and by Claude
 from __future__ import annotations
 
 import json
-import os
 import re
 import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
-from muniment.cli.inspect import MemoryArguments
-from muniment.cli.projects import ask_which_memory
-from muniment.cli.terminal import (
-    configure_logging,
-    on_one_line,
-    print_document,
-    print_failure,
-    say,
-    say_notes,
-)
-from muniment.content.gates import visible
-from muniment.errors import InvalidScope, MunimentError
-from muniment.jobs.place import Place
-from muniment.kernel.cancel import Patience
+import typer
+
+from muniment.cli.command import Report, command, place_at
+from muniment.cli.options import MemoryFlags
+from muniment.cli.terminal import print_document
+from muniment.content.gates import on_one_line, visible
+from muniment.errors import ConfigInvalid, InvalidScope, MunimentError
 from muniment.kernel.names import Digest, RelPath
-from muniment.opening import find_place
-from muniment.recall.recaller import Recaller, Recollection
-from muniment.recall.search import EntryKey
-from muniment.settings import parse_roots, read_settings
-from muniment.store.ledger import RootKey
-from muniment.store.told import HookSession, ToldEntry
+
+if TYPE_CHECKING:
+    from muniment.jobs.place import Place
+    from muniment.kernel.cancel import Patience
+    from muniment.recall.recaller import Recaller, Recollection
+    from muniment.recall.search import EntryKey
 
 HOOK_SECONDS: Final = 4.0
 """Seconds until a hook answers, whatever goes on; with the start of the program fewer than 5."""
@@ -55,14 +46,12 @@ MAX_HOOK_TOKENS: Final = 3_300
 and Codex cuts what is longer than about that (docs/setup.md names their pages)."""
 
 
-@dataclass(frozen=True, slots=True)
-class RecallArguments:
-    """The command line of a recall."""
+class _RecallTerms(NamedTuple):
+    """How much is recalled, and what of."""
 
-    query: str
     limit: int
     budget: int
-    exclude: tuple[str, ...]
+    exclude: list[str]
     scope: str | None
 
 
@@ -82,40 +71,71 @@ _Give = Callable[[dict[str, Any]], bool]
 """Answers; whether the answer was printed in time."""
 
 
-class _NoEvent(Exception):
-    """Standard input holds nothing that can be answered; the text says why."""
+# -- the command -------------------------------------------------------------------------------------
 
 
-def run_recall(where: MemoryArguments, asked: RecallArguments) -> int:
-    """Recall, and print what came of it; the exit code."""
-    configure_logging()
-    try:
-        ask_which_memory(where.workspace, where.roots, as_json=where.json)
-        with _opened(where, asked) as (_, recaller):
-            recalled = _recalled(recaller, asked, Patience(float("inf")))
-        if recalled.error is not None:
-            raise recalled.error
-    except MunimentError as error:
-        return print_failure(error, as_json=where.json, what="not recalled")
-    if where.json:
-        print_document(recalled.as_json())
-    elif recalled.entries:
-        for entry in recalled.entries:
-            say(f"{on_one_line(entry.path)} (trust: {entry.trust}, {entry.at:%Y-%m-%d})")
-            for line in entry.text.splitlines():
-                say(f"  {visible(line)}".rstrip())
-    else:
-        say("nothing in the memory is about that")
-    return 0
+@command("not recalled")
+def recall(
+    *,
+    words: Annotated[
+        list[str] | None, typer.Argument(help="A message, or some words of what is meant.")
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, max=50, help="Entries at most.")] = 5,
+    budget: Annotated[int, typer.Option(min=1, metavar="TOKENS", help="Tokens of the text at most.")] = 2_000,
+    exclude: Annotated[
+        list[str] | None,
+        typer.Option(metavar="ID", help="An entry that was shown, by its id in --json. May be repeated."),
+    ] = None,
+    scope: Annotated[str | None, typer.Option(help="The one scope to look in.")] = None,
+    where: MemoryFlags,
+    hook: Annotated[
+        bool,
+        typer.Option(
+            "--hook",
+            help="Answer a coding tool's JSON event on standard input with what helps with its prompt.",
+        ),
+    ] = False,
+) -> Report | int:
+    """Recall what helps with a message.
+
+    With --hook the exit code is 0 and an answer is there within 5 seconds, whatever goes wrong.
+    """
+    from muniment.kernel.cancel import Patience
+
+    query, terms = " ".join(words or []), _RecallTerms(limit, budget, exclude or [], scope)
+    if hook:
+        if words or where["json"]:
+            raise typer.BadParameter("it reads what is asked from standard input", param_hint="--hook")
+        return _answer_hook(where, terms)
+    if not query.strip():
+        raise typer.BadParameter("say what to recall", param_hint="WORDS")
+    with _opened(where, terms, asks=True) as (_, recaller):
+        recalled = _recalled(recaller, query, terms, Patience(float("inf")))
+    if recalled.error is not None:
+        raise recalled.error
+    return Report(recalled.as_json, _lines(recalled))
 
 
-def answer_hook(where: MemoryArguments, asked: RecallArguments) -> int:
+def _lines(recalled: Recollection) -> Iterator[str]:
+    for entry in recalled.entries:
+        yield f"{on_one_line(entry.path)} (trust: {entry.trust}, {entry.at:%Y-%m-%d})"
+        for line in entry.text.splitlines():
+            yield f"  {visible(line)}".rstrip()
+    if not recalled.entries:
+        yield "nothing in the memory is about that"
+
+
+# -- the hook ----------------------------------------------------------------------------------------
+
+
+def _answer_hook(where: MemoryFlags, terms: _RecallTerms) -> int:
     """Answer the event on standard input with what helps with its prompt; 0, whatever happens.
 
     What a session was told is kept once the answer is printed: who is killed before may be told it again, and
     nobody misses what was never said. Why nothing could be recalled is said on standard error.
     """
-    configure_logging()
+    from muniment.kernel.cancel import Patience
+
     answers: list[dict[str, Any]] = []
     reasons: list[str] = []
     printed: list[dict[str, Any]] = []
@@ -129,8 +149,8 @@ def answer_hook(where: MemoryArguments, asked: RecallArguments) -> int:
 
     def work() -> None:
         try:
-            _hooked(where, asked, Patience(end), give)
-        except (MunimentError, _NoEvent) as error:
+            _hooked(where, terms, Patience(end), give)
+        except MunimentError as error:
             reasons.append(str(error))
         finally:
             ready.set()
@@ -153,15 +173,19 @@ def answer_hook(where: MemoryArguments, asked: RecallArguments) -> int:
     return 0
 
 
-def _hooked(where: MemoryArguments, asked: RecallArguments, patience: Patience, give: _Give) -> None:
+def _hooked(where: MemoryFlags, terms: _RecallTerms, patience: Patience, give: _Give) -> None:
     """Answer an event; raises where nothing can be recalled."""
+    from muniment.recall.search import EntryKey
+    from muniment.store.ledger import RootKey
+    from muniment.store.told import HookSession, ToldEntry
+
     event = _event()
     prompt, unsafe_id = _first_text(event, _PROMPTS), _first_text(event, _SESSIONS)
     name = event.get("hook_event_name")
     is_turn = isinstance(name, str) and _ANEW.search(name) is not None
     if prompt is None and not is_turn:
-        raise _NoEvent('the event on standard input is no object with a text as "prompt"')
-    with _opened(_where(where, event), asked) as (place, recaller):
+        raise ConfigInvalid('the event on standard input is no object with a text as "prompt"')
+    with _opened(_where(where, event), terms, asks=False) as (place, recaller):
         session = HookSession(place.state, unsafe_id) if unsafe_id else None
         if session is not None and is_turn and event.get("source") != _AGAIN:
             session.clear()
@@ -170,8 +194,8 @@ def _hooked(where: MemoryArguments, asked: RecallArguments, patience: Patience, 
             return
         told = () if session is None else session.told(datetime.now(UTC), patience)
         exclude = [EntryKey(RootKey(each.root), RelPath(each.rel), Digest(each.digest)) for each in told]
-        within = replace(asked, query=prompt, budget=min(asked.budget, MAX_HOOK_TOKENS))
-        recalled = _recalled(recaller, within, patience, exclude)
+        within = terms._replace(budget=min(terms.budget, MAX_HOOK_TOKENS))
+        recalled = _recalled(recaller, prompt, within, patience, exclude)
         if recalled.error is not None:
             raise recalled.error
         if give(_answer(recalled.text, event)) and recalled.entries:
@@ -184,12 +208,12 @@ def _is_cursors(event: dict[str, Any]) -> bool:
     return "cursor_version" in event or "conversation_id" in event
 
 
-def _where(where: MemoryArguments, event: dict[str, Any]) -> MemoryArguments:
+def _where(where: MemoryFlags, event: dict[str, Any]) -> MemoryFlags:
     """Which memory an event means: Cursor starts a hook anywhere and names the workspace."""
     roots = event.get("workspace_roots")
-    if where.workspace is not None or not _is_cursors(event) or not isinstance(roots, list) or not roots:
+    if where["workspace"] is not None or not _is_cursors(event) or not isinstance(roots, list) or not roots:
         return where
-    return replace(where, workspace=Path(roots[0])) if isinstance(roots[0], str) else where
+    return {**where, "workspace": Path(roots[0])} if isinstance(roots[0], str) else where
 
 
 def _first_text(event: dict[str, Any], names: tuple[str, ...]) -> str | None:
@@ -201,14 +225,14 @@ def _event() -> dict[str, Any]:
     """The event on standard input.
 
     Raises:
-        _NoEvent: there is none.
+        ConfigInvalid: there is none.
     """
     try:
         event = json.loads(_input())
     except (ValueError, RecursionError, OSError):
-        raise _NoEvent("there is no JSON on standard input") from None
+        raise ConfigInvalid("there is no JSON on standard input") from None
     if not isinstance(event, dict):
-        raise _NoEvent('the event on standard input is no object with a text as "prompt"')
+        raise ConfigInvalid('the event on standard input is no object with a text as "prompt"')
     return event
 
 
@@ -242,34 +266,35 @@ def _answer(text: str, event: dict[str, Any]) -> dict[str, Any]:
 
 
 @contextmanager
-def _opened(where: MemoryArguments, asked: RecallArguments) -> Iterator[tuple[Place, Recaller]]:
+def _opened(where: MemoryFlags, terms: _RecallTerms, *, asks: bool) -> Iterator[tuple[Place, Recaller]]:
     """The memory, and what recalls from it; raises as `find_place`."""
-    settings = read_settings(os.environ, policy=where.policy, roots=parse_roots(where.roots))
-    with closing(find_place(settings, where.workspace, create=False, reads=True)) as place:
-        say_notes(place.notes)
-        if asked.scope is not None and asked.scope not in place.policy.scopes:
+    from muniment.opening import recaller_of
+
+    with place_at(where, asks=asks, reads=True) as place:
+        if terms.scope is not None and terms.scope not in place.policy.scopes:
             scopes = ", ".join(place.policy.scopes)
-            raise InvalidScope(f"there is no scope {asked.scope!r}; there are {scopes}")
-        with closing(Recaller(place.policy, place.roots, place.state)) as recaller:
+            raise InvalidScope(f"there is no scope {terms.scope!r}; there are {scopes}")
+        with closing(recaller_of(place)) as recaller:
             yield place, recaller
 
 
 def _recalled(
-    recaller: Recaller, asked: RecallArguments, patience: Patience, told: Collection[EntryKey] = ()
+    recaller: Recaller, query: str, terms: _RecallTerms, patience: Patience, told: Collection[EntryKey] = ()
 ) -> Recollection:
     """What is recalled.
 
     Args:
         recaller: recalls.
-        asked: what, and how much.
+        query: what is asked.
+        terms: how much.
         patience: until when to look.
         told: what is left out besides.
     """
     return recaller.recall(
-        asked.query,
-        exclude={*recaller.keys_of(asked.exclude), *told},
-        scopes=None if asked.scope is None else [asked.scope],
-        limit=asked.limit,
-        budget=asked.budget,
+        query,
+        exclude={*recaller.keys_of(terms.exclude), *told},
+        scopes=None if terms.scope is None else [terms.scope],
+        limit=terms.limit,
+        budget=terms.budget,
         patience=patience,
     )

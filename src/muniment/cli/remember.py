@@ -1,4 +1,4 @@
-"""`muniment remember`."""
+"""`muniment remember` and `tool`."""
 
 from __future__ import annotations
 
@@ -8,41 +8,27 @@ import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final, TextIO
+from typing import TYPE_CHECKING, Annotated, Any, Final, TextIO
 
-from muniment import api
-from muniment.agent.model import Message
-from muniment.agent.runner import Observer, ToolDecision, Witness
-from muniment.cancelling import Cancel
-from muniment.cli.projects import ask_which_memory
-from muniment.cli.terminal import (
-    EXIT_CANCELLED,
-    EXIT_FAILED,
-    ModelFlags,
-    configure_logging,
-    forget_key,
-    print_document,
-    print_failure,
-    say,
-    say_notes,
-)
+import typer
+
+from muniment.cli.command import Report, command, flags_of, forget_key
+from muniment.cli.options import Expires, Json, PolicyName, Roots, RunFlags, Symlinks, Workspace
+from muniment.cli.terminal import say_notes
 from muniment.content.gates import on_one_line, visible
-from muniment.errors import Cancelled, ConfigInvalid, InvalidContent, MunimentError
+from muniment.errors import ConfigInvalid, InvalidContent
 from muniment.files import NEW, PRIVATE
-from muniment.jobs.job import id_of_task
-from muniment.jobs.remember import KIND
-from muniment.jobs.request import RememberReport, RememberRequest
 from muniment.kernel.names import Enforcement
 from muniment.names import MAX_FACT_BYTES
-from muniment.sandbox import Sandbox
-from muniment.settings import parse_roots, read_settings
-from muniment.signatures import load_configured
-from muniment.store.commit import Commit
-from muniment.store.tasks import note
-from muniment.tools.calls import TOOLS
+
+if TYPE_CHECKING:
+    from muniment.agent.model import Message
+    from muniment.agent.runner import Observer, ToolDecision, Witness
+    from muniment.jobs.request import RememberReport
+    from muniment.sandbox import Sandbox
 
 # -- transcript --------------------------------------------------------------------------------------
 #
@@ -132,65 +118,66 @@ BLANK: Final[Mapping[str, Any]] = MappingProxyType(
 """The document of a request for which no run could begin."""
 
 
-@dataclass(frozen=True, slots=True)
-class RememberArguments:
-    """The command line."""
+@command("not saved", interrupted="nothing was written", blank=BLANK)
+def remember(  # noqa: PLR0913  every argument is an option of the command
+    *,
+    fact: Annotated[str, typer.Argument(help="The fact, or - to read it from standard input.")],
+    scope: Annotated[str | None, typer.Option(help="The one scope that may be written.")] = None,
+    workspace: Workspace = None,
+    context: Annotated[
+        str, typer.Option(metavar="workspace|clean", help="clean: the agent sees nothing of the memory.")
+    ] = "workspace",
+    flags: RunFlags,
+    task_id: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ID", help="Your name for this task: asked again with it, nothing is done twice."
+        ),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Judge and report; commit nothing.")] = False,
+    transcript: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write what was said between model and run to a new file."),
+    ] = None,
+    detail: Annotated[bool, typer.Option("--detail", help="Print the model's last words, as data.")] = False,
+    expires: Expires = None,
+    json: Json = False,
+) -> Report:
+    """Remember a fact."""
+    from muniment import api
+    from muniment.cancelling import Cancel
+    from muniment.cli.projects import ask_which_memory
+    from muniment.jobs.job import id_of_task
+    from muniment.jobs.remember import KIND
+    from muniment.jobs.request import RememberRequest
+    from muniment.store.tasks import note
 
-    fact: str
-    scope: str | None
-    context: str
-    workspace: Path | None
-    policy: str | None
-    roots: list[str]
-    symlinks: str | None
-    model: ModelFlags
-    transcript: Path | None
-    task_id: str | None
-    dry_run: bool
-    detail: bool
-    expires: str | None
-    json: bool
-
-
-def run_remember(asked: RememberArguments) -> int:
-    """Remember what was asked; the exit code."""
-    configure_logging()
     with Cancel() as cancel:
-        try:
-            # Both before the handler: a read goes on after one, and Ctrl-C must end a wait for the fact on
-            # standard input, or for a key that somebody has to unlock.
-            fact = _read_fact(asked.fact)
-            ask_which_memory(asked.workspace, asked.roots, as_json=asked.json)
-            with api.open(
-                asked.workspace,
-                policy=asked.policy,
-                roots=parse_roots(asked.roots),
-                symlinks=asked.symlinks,
-                **asked.model,
-            ) as memory:
-                forget_key()
-                say_notes(memory.place.notes)
-                signal.signal(signal.SIGINT, lambda *_: cancel.set())
-                request = RememberRequest(
-                    fact,
-                    asked.scope,
-                    asked.context,
-                    dry_run=asked.dry_run,
-                    task_id=id_of_task(KIND, asked.task_id),
-                    detail=asked.detail,
-                    expires=asked.expires,
-                )
-                roots = [root.trusted_path for root in memory.place.roots.values()]
-                with writing(asked.transcript, roots) as witness, _progress() as observe:
-                    if asked.transcript is not None:
-                        note(memory.place.state, request.task_id or "", asked.transcript)
-                    result = memory.attempt(request, cancel=cancel, observe=observe, witness=witness)
-        except MunimentError as error:
-            return print_failure(error, as_json=asked.json, what="not saved", blank=BLANK)
-        except KeyboardInterrupt:
-            stopped = Cancelled("nothing was written")
-            return print_failure(stopped, as_json=asked.json, what="not saved", blank=BLANK)
-    return _report(result, as_json=asked.json)
+        # Both before the handler: a read goes on after one, and Ctrl-C must end a wait for the fact on
+        # standard input, or for a key that somebody has to unlock.
+        text = _read_fact(fact)
+        ask_which_memory(workspace, flags["root"] or [], as_json=json)
+        with api.open(workspace, **flags_of(flags)) as memory:
+            forget_key()
+            say_notes(memory.place.notes)
+            signal.signal(signal.SIGINT, lambda *_: cancel.set())
+            request = RememberRequest(
+                text,
+                scope,
+                context,
+                dry_run=dry_run,
+                task_id=id_of_task(KIND, task_id),
+                detail=detail,
+                expires=expires,
+            )
+            roots = [root.trusted_path for root in memory.place.roots.values()]
+            with writing(transcript, roots) as witness, _progress() as observe:
+                if transcript is not None:
+                    note(memory.place.state, request.task_id or "", transcript)
+                result = memory.attempt(request, cancel=cancel, observe=observe, witness=witness)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # What is done is done; it only remains to say so.
+    say_notes(result.notes)
+    return Report(result.as_json, _lines(result), error=result.error)
 
 
 def _read_fact(argument: str) -> str:
@@ -206,33 +193,24 @@ def _read_fact(argument: str) -> str:
         raise InvalidContent("standard input is not UTF-8 text") from None
 
 
-def _report(result: RememberReport, *, as_json: bool) -> int:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # What is done is done; it only remains to say so.
-    say_notes(result.notes)
-    if as_json:
-        print_document(result.as_json())
-    elif result.error is not None:
-        print_failure(result.error, as_json=False, what="not saved")
-    elif result.unchanged or result.repeated:
-        say(visible(result.summary))
-    else:
+def _lines(result: RememberReport) -> Iterator[str]:
+    if result.error is None and (result.unchanged or result.repeated):
+        yield visible(result.summary)
+    elif result.error is None:
         would = "would be " if result.status == "dry_run" else ""
         for change in result.changes:
             if change.superseded is not None:
-                say(f'{would}updated: {change.path} (was: "{change.superseded.was}")')
+                yield f'{would}updated: {change.path} (was: "{change.superseded.was}")'
             else:
-                say(f"{would}saved ({'new' if change.kind == 'create' else 'changed'}): {change.path}")
+                yield f"{would}saved ({'new' if change.kind == 'create' else 'changed'}): {change.path}"
         if result.expires is not None:
-            say(f"  it ends: from {result.expires} on it is no longer told")
-        say(
+            yield f"  it ends: from {result.expires} on it is no longer told"
+        yield (
             f"  {on_one_line(result.decided_by)}, {result.turns} turns, {result.seconds:.2f} s, "
             f"policy {result.policy}, enforcement {_enforcement(result)}"
         )
-    if result.detail is not None and not as_json:
-        say(result.detail)
-    if result.status == "cancelled":
-        return EXIT_CANCELLED
-    return 0 if result.error is None else EXIT_FAILED
+    if result.detail is not None:
+        yield result.detail
 
 
 def _enforcement(result: RememberReport) -> str:
@@ -255,6 +233,8 @@ def _progress() -> Iterator[Observer]:
 
 
 def _telling(update: Callable[[str], None]) -> Observer:
+    from muniment.tools.calls import TOOLS
+
     def observe(decision: ToolDecision) -> None:
         tool = decision.tool if decision.tool in TOOLS else "unknown tool"
         update(f"turn {decision.turn}: {tool} {decision.outcome.verdict}")
@@ -270,27 +250,40 @@ MAX_LINE_BYTES: Final = 64 << 20
 """Bytes of one request line; longer input ends the program."""
 
 
-def serve(
-    policy: str, roots: list[str], symlinks: str, state: Path | None, *, in_process: bool, commit: bool
+@command("", has_json=False)
+def tool(
+    *,
+    root: Roots = None,
+    policy: PolicyName = None,
+    symlinks: Symlinks = None,
+    state: Annotated[Path | None, typer.Option(help="Directory for what Muniment keeps.")] = None,
+    in_process: Annotated[
+        bool, typer.Option("--in-process", help='Without a worker; the policy must say require = "none".')
+    ] = False,
+    commit: Annotated[bool, typer.Option("--commit", help="Commit at the end of input.")] = False,
 ) -> int:
-    """Answer each line of standard input with a line; commit at the end if asked for."""
-    configure_logging()
-    try:
-        loaded = load_configured(read_settings(os.environ, policy=policy))
-        with Sandbox(
-            loaded, parse_roots(roots), symlinks=symlinks, state=state, in_process=in_process
-        ) as box:
-            while line := sys.stdin.buffer.readline(MAX_LINE_BYTES + 1):
-                if len(line) > MAX_LINE_BYTES:
-                    _print({"verdict": "error", "code": "too_large", "text": "the line is too long"})
-                    return 1
-                if line.strip():
-                    _print(_answer(box, line))
-            if commit:
-                _report_tools(box.commit())
-    except MunimentError as error:
-        print(f"{visible(str(error))} [{error.code}]", file=sys.stderr)
-        return 1
+    """Answer tool calls given as JSON lines.
+
+    Each line of standard input is an object with "tool" and "args"; each answer is one with
+    "verdict", "code" and "text". Directories are bound with --root; the default ones are not used.
+    """
+    from muniment.sandbox import Sandbox
+    from muniment.settings import parse_roots, read_settings
+    from muniment.signatures import load_configured
+
+    loaded = load_configured(read_settings(os.environ, policy=policy or "strict"))
+    roots, links = parse_roots(root or ()), symlinks or "refuse"
+    with Sandbox(loaded, roots, symlinks=links, state=state, in_process=in_process) as box:
+        while line := sys.stdin.buffer.readline(MAX_LINE_BYTES + 1):
+            if len(line) > MAX_LINE_BYTES:
+                _print({"verdict": "error", "code": "too_large", "text": "the line is too long"})
+                return 1
+            if line.strip():
+                _print(_answer(box, line))
+        if commit:  # On standard error: standard output holds one answer a request.
+            done = box.commit()
+            for told in (*(f"committed: {change.path}" for change in done.changes), *done.notes):
+                print(visible(told), file=sys.stderr)
     return 0
 
 
@@ -304,12 +297,6 @@ def _answer(box: Sandbox, line: bytes) -> dict[str, Any]:
         return {"verdict": "error", "code": "bad_arguments", "text": text}
     outcome = box.call(request["tool"], request["args"])
     return {"verdict": outcome.verdict, "code": outcome.code, "text": outcome.text}
-
-
-def _report_tools(done: Commit) -> None:
-    """What was committed, on standard error: standard output holds one answer a request."""
-    for line in (*(f"committed: {change.path}" for change in done.changes), *done.notes):
-        print(visible(line), file=sys.stderr)
 
 
 def _print(document: dict[str, Any]) -> None:

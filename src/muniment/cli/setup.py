@@ -1,10 +1,16 @@
-"""`muniment setup`: the server and the hook in the settings of a coding tool, shown first, and taken back.
+"""`muniment setup` and `uninstall`: into the settings of coding tools, shown first, and out again.
 
 S1 Nothing is written without a `yes`, of a person at a terminal or by `--yes`.
 S2 What is shown is what is written, and nothing else of the file: other lines may hold keys.
 S3 A file that changed between look and answer is looked at anew, and written only if that comes to the same.
 S4 `--remove` gives back the very bytes where nothing else changed since; else it takes out ours, and leaves
    the rest as others made it.
+
+U1 What there is is shown first; nothing is done without a `yes`.
+U2 The memory goes only if that is asked for by itself: by `--erase-memory`, and at a terminal by a second
+   answer. Then only what Muniment makes in its home goes; other files there, and memory in directories that
+   were bound from elsewhere, stay, and are named.
+U3 A daemon is never ended; while one runs no memory is erased.
 """
 
 from __future__ import annotations
@@ -12,18 +18,25 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
+import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
-from muniment.cli.setup_edits import Broken, Edit, edit_text
+import typer
+
+from muniment.cli.command import Report, command, settings_of
+from muniment.cli.options import Json, ToolName
+from muniment.cli.setup_edits import Edit, edit_text
 from muniment.cli.setup_files import (
     ChangedMeanwhile,
-    Kept,
+    KeptFile,
     SettingsFile,
+    kept_files,
     read_settings_file,
     write_settings_file,
 )
@@ -31,17 +44,19 @@ from muniment.cli.setup_tools import NAME, TOOLS, CodingTool, Part, Program
 from muniment.cli.terminal import (
     EXIT_FAILED,
     coloured,
-    configure_logging,
     is_asked_on_terminal,
-    print_document,
-    print_failure,
     say,
     say_notes,
     says_yes,
 )
-from muniment.errors import ConfigInvalid, MunimentError, printable
+from muniment.content.gates import on_one_line
+from muniment.errors import ConfigInvalid, printable
+from muniment.files import opened
+from muniment.names import HOME_VARIABLE
 from muniment.portable import IS_WINDOWS
-from muniment.settings import HOME_VARIABLE, read_settings
+
+if TYPE_CHECKING:
+    from muniment.settings import Settings
 
 START_SECONDS: Final = 30.0
 """Seconds that the program may take to say its version; it takes half a second."""
@@ -103,33 +118,46 @@ class SettingsChange:
         return lines
 
 
-def set_up(tool_name: str, *, remove: bool, yes: bool, as_json: bool) -> int:
-    """Put our server and hook into the settings of a tool, or take them out again; the exit code."""
-    configure_logging()
-    tool = TOOLS[tool_name]
-    try:
-        require_setup_here()
-        settings = read_settings(os.environ)
-        setting = Setting(tool_name, tool, settings.home, None if remove else find_program(settings.home))
-        changes, notes = setting.changes(), setting.notes()
-        if not as_json:
-            _show(changes)
-            say_notes(notes)
-        status = "not_written" if changes else "unchanged"
-        if changes and (yes or (not as_json and _is_agreed())):
-            setting.write(changes)
-            status = "removed" if remove else "written"
-        elif not changes and remove:
-            setting.forget()
-    except MunimentError as error:
-        what = f"{'not taken out of' if remove else 'not set up:'} {tool.title}"
-        return print_failure(error, as_json=as_json, what=what)
-    if as_json:
-        files = [{"path": printable(str(each.file.named)), "change": each.lines} for each in changes]
-        print_document({"tool": tool_name, "status": status, "files": files, "notes": notes})
-    else:
-        _say_what_was_done(setting, status)
-    return EXIT_FAILED if status == "not_written" else 0
+Yes = Annotated[bool, typer.Option("--yes", help="Do it without asking; needed where there is no terminal.")]
+
+
+def _not_done(given: Mapping[str, Any]) -> str:
+    return f"{'not taken out of' if given['remove'] else 'not set up:'} {TOOLS[given['tool']].title}"
+
+
+@command(_not_done)
+def setup(
+    *,
+    tool: Annotated[ToolName, typer.Argument(metavar="TOOL")],
+    remove: Annotated[bool, typer.Option("--remove", help="Take out what an earlier setup put in.")] = False,
+    yes: Yes = False,
+    json: Json = False,
+) -> Report:
+    """Put the MCP server and the recall hook into the settings of a coding tool.
+
+    The change is shown first, and nothing is written before you say yes.
+    """
+    require_setup_here()
+    home = settings_of().home
+    setting = Setting(tool.value, TOOLS[tool], home, None if remove else find_program(home))
+    changes, notes = setting.changes(), setting.notes()
+    if not json:
+        _show(changes)
+        say_notes(notes)
+    status = "not_written" if changes else "unchanged"
+    if changes and (yes or (not json and _agrees("write this?"))):
+        setting.write(changes)
+        status = "removed" if remove else "written"
+    elif not changes and remove:
+        setting.forget()
+    files = [{"path": printable(str(each.file.named)), "change": each.lines} for each in changes]
+    refused = "nothing was written; to write this: answer yes at a terminal, or give --yes"
+    return Report(
+        {"tool": tool.value, "status": status, "files": files, "notes": notes},
+        _done_lines(setting, status),
+        problems=[refused] if status == "not_written" else [],
+        code=EXIT_FAILED if status == "not_written" else 0,
+    )
 
 
 def require_setup_here() -> None:
@@ -247,8 +275,8 @@ class Setting:
     def _parts(self) -> tuple[Part, ...]:
         return self.tool.parts(os.environ, Path(os.environ.get("HOME") or Path.home()))
 
-    def _kept(self, part: Part) -> Kept:
-        return Kept(self.home / "setup", self.name, part.file)
+    def _kept(self, part: Part) -> KeptFile:
+        return KeptFile(self.home / "setup", self.name, part.file)
 
     def _document(self, part: Part) -> dict[str, Any]:
         file = read_settings_file(part.file)
@@ -257,10 +285,10 @@ class Setting:
     def _parsed(self, part: Part, file: SettingsFile, text: str) -> dict[str, Any]:
         try:
             return part.form.parse(text)
-        except Broken as error:
+        except ConfigInvalid as error:
             raise self._broken(part, file, error) from None
 
-    def _broken(self, part: Part, file: SettingsFile, error: Broken) -> ConfigInvalid:
+    def _broken(self, part: Part, file: SettingsFile, error: ConfigInvalid) -> ConfigInvalid:
         by_hand = (
             "" if self.program is None else f"; or put this there yourself:\n{part.pasted(self.program)}"
         )
@@ -275,31 +303,32 @@ class Setting:
         document = self._parsed(part, file, text)
         is_whole, original = self._kept(part).before(file.content)
         known = _text_of(SettingsFile(file.named, file.path, original, None))[1]
-        before = self._before(part, known)
+        before, existed = self._before(part, known), self._kept(part).existed
+        elsewhere = set[str]() if self.program is None else self._elsewhere(part)
         try:
             bare, taken = _edited(part, text, part.remove(document, before))
             if is_whole:
                 plain = original
             else:
-                gone = self._kept(part).existed is False and part.is_empty(bare)
+                gone = existed is False and part.is_empty(bare)
                 plain = None if gone else (bom + bare).encode()
             if self.program is None:
                 taken = (_piece(part, text, ""),) if taken and plain is None else taken
                 return SettingsChange(part, file, plain, taken, plain) if taken else None
-            after, put = _edited(part, text, part.install(document, self.program, self._elsewhere(part)))
-        except Broken as error:
+            after, put = _edited(part, text, part.install(document, self.program, elsewhere))
+        except ConfigInvalid as error:
             raise self._broken(part, file, error) from None
         if not put:
             return None
         # At the first setup an entry that is there is a person's own, and one that was killed wrote nothing.
-        is_first = self._kept(part).existed is None or file.content == original
+        is_first = existed is None or file.content == original
         before_ours = plain if taken and not is_first else file.content
         return SettingsChange(part, file, (bom + after).encode(), put, before_ours)
 
     def _before(self, part: Part, text: str) -> Mapping[str, Any]:
         try:
             return part.form.parse(text)
-        except Broken:
+        except ConfigInvalid:
             return {}
 
     def _elsewhere(self, part: Part) -> set[str]:
@@ -348,7 +377,7 @@ def _edited(part: Part, text: str, edits: Iterable[Edit]) -> tuple[str, tuple[Pi
     """A text after edits, and what each of them changed.
 
     Raises:
-        Broken: one of them cannot be made.
+        ConfigInvalid: one of them cannot be made.
     """
     pieces = []
     for edit in edits:
@@ -414,23 +443,228 @@ def _show(changes: list[SettingsChange]) -> None:
             say(coloured(line, {"+": "green", "-": "red"}.get(line[0], "dim")))
 
 
-def _is_agreed() -> bool:
-    """Whether a person at a terminal says yes (S1)."""
-    return is_asked_on_terminal() and says_yes("write this? [y/N] ")
+def _agrees(question: str) -> bool:
+    """Whether a person at a terminal says yes (S1, U1)."""
+    return is_asked_on_terminal() and says_yes(f"{question} [y/N] ")
 
 
-def _say_what_was_done(setting: Setting, status: str) -> None:
+def _done_lines(setting: Setting, status: str) -> Iterator[str]:
     title = setting.tool.title
-    if status == "not_written":
-        print("nothing was written; to write this: answer yes at a terminal, or give --yes", file=sys.stderr)
-    elif status == "unchanged" and setting.program is None:
-        say(f"the settings of {title} hold nothing of Muniment")
+    if status == "unchanged" and setting.program is None:
+        yield f"the settings of {title} hold nothing of Muniment"
     elif status == "unchanged":
-        say(f"{title} is set up already")
+        yield f"{title} is set up already"
     elif status == "removed":
-        say(f"taken out of {title}")
-    else:
-        say(f"{title} is set up; what its files held is kept in {setting.home / 'setup'}")
+        yield f"taken out of {title}"
+    elif status == "written":
+        yield f"{title} is set up; what its files held is kept in {setting.home / 'setup'}"
         for step in setting.tool.then:
-            say(f"  {step}")
-        say(f"  to take it back: {NAME} setup {setting.name} --remove")
+            yield f"  {step}"
+        yield f"  to take it back: {NAME} setup {setting.name} --remove"
+
+
+# -- uninstall --------------------------------------------------------------------------------------
+
+_OURS: Final = ("user", "projects", "projects.json", "state", "policies", "setup", "config.toml")
+"""What Muniment makes in its home."""
+
+
+@dataclass(frozen=True, slots=True)
+class Installed:
+    """What there is of Muniment on this machine, for this user.
+
+    Attributes:
+        settings: where home is, and what is bound.
+        tools: what has entries of ours, with the files.
+        runs: a daemon does.
+        entries: markdown files of the memory in the home.
+        stays: what of the home would not go with the memory, or lies elsewhere, and why.
+        notes: what could not be looked at, or was set up otherwise.
+    """
+
+    settings: Settings
+    tools: tuple[tuple[Setting, tuple[Path, ...]], ...]
+    runs: bool
+    entries: int
+    stays: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+@command("not uninstalled")
+def uninstall(
+    *,
+    yes: Yes = False,
+    erase_memory: Annotated[
+        bool,
+        typer.Option("--erase-memory", help="Erase the memory too, for good; you are asked a second time."),
+    ] = False,
+    json: Json = False,
+) -> Report:
+    """Take Muniment out of the coding tools; the memory stays.
+
+    What there is, what goes and what stays is shown first.
+    """
+    require_setup_here()
+    done: list[str] = []
+    erased = False
+    found = look()
+    home = found.settings.home
+    if not json:
+        _tell(found, erase_memory=erase_memory)
+    if erase_memory:
+        _check_erasable(found)
+    agreed = yes or not found.tools or (not json and _agrees("take it out of these tools?"))
+    for setting, _ in found.tools if agreed else ():
+        setting.write(setting.changes())
+        done.append(setting.name)
+    if agreed and erase_memory:
+        agreed = erased = yes or (not json and _agrees(f"erase all memory in {on_one_line(str(home))}?"))
+        if erased:
+            _erase(home)
+    return Report(
+        {
+            "taken_out_of": done,
+            "in_tools": [each.name for each, _ in found.tools if each.name not in done],
+            "daemon_runs": found.runs,
+            "home": printable(str(home)) if home.exists() else None,
+            "entries": 0 if erased else found.entries,
+            "erased": erased,
+        },
+        _left_lines(found, done, erased=erased),
+        code=0 if agreed else EXIT_FAILED,
+    )
+
+
+def look() -> Installed:
+    """What there is.
+
+    Raises:
+        ConfigInvalid: the home cannot be used.
+    """
+    settings = settings_of()
+    tools: list[tuple[Setting, tuple[Path, ...]]] = []
+    notes: list[str] = []
+    usual: set[Path] = set()
+    for name, tool in TOOLS.items():
+        setting = Setting(name, tool, settings.home, None)
+        usual.update(setting.files())
+        try:
+            files = tuple(setting.is_there())
+            notes += setting.notes()
+        except ConfigInvalid as error:
+            notes.append(str(error))
+            continue
+        tools += [(setting, files)] if files else []
+    notes += [
+        f"{each.named} was set up with other variables; set them, then: {NAME} setup {each.tool} --remove"
+        for each in kept_files(settings.home / "setup")
+        if each.named not in usual and each.named.exists()
+    ]
+    memory = (settings.home / "user", settings.home / "projects")
+    entries = sum(1 for each in memory for path in each.rglob("*.md") if path.name != "MEMORY.md")
+    stays = [f"{path} (bound to {scope})" for scope, path in settings.roots.items()]
+    stays += [f"{path} (not made by {NAME}, or a link)" for path in _foreign(settings.home)]
+    return Installed(
+        settings, tuple(tools), _daemon_runs(settings.state), entries, tuple(stays), tuple(notes)
+    )
+
+
+def _foreign(home: Path) -> list[Path]:
+    """What lies in a home and is not ours to erase."""
+    here = list(home.iterdir()) if home.is_dir() else []
+    projects = home / "projects"
+    inside = list(projects.iterdir()) if projects in here and not projects.is_symlink() else []
+    kept = [each for each in here if each.name not in _OURS or each.is_symlink()]
+    return sorted([*kept, *(each for each in inside if not _is_project(each))])
+
+
+def _is_project(path: Path) -> bool:
+    from muniment.projects import PROJECT_ID
+
+    return PROJECT_ID.fullmatch(path.name) is not None and path.is_dir() and not path.is_symlink()
+
+
+def _daemon_runs(state: Path) -> bool:
+    """Whether a daemon holds the lock of a state directory."""
+    from muniment.store.state import try_lock
+
+    with ExitStack() as held:
+        try:
+            fd = held.enter_context(opened(state / "daemon.lock"))
+        except OSError:
+            return False
+        return not try_lock(fd, shared=True)
+
+
+def _check_erasable(found: Installed) -> None:
+    """Raise unless the home may be erased (U2, U3).
+
+    Raises:
+        ConfigInvalid: a daemon runs, or the home is not one of ours.
+    """
+    home = found.settings.home
+    if found.runs:
+        raise ConfigInvalid(f"a daemon runs for {home}; end it first, then run this again; nothing was done")
+    is_bare = home.is_dir() and not _foreign(home)
+    if not is_bare and not (found.settings.state / "ledger.db").is_file():
+        raise ConfigInvalid(f"{home} holds no ledger of {NAME}; nothing was erased")
+    if Path.home().resolve().is_relative_to(home.resolve()):
+        raise ConfigInvalid(f"{home} is or holds your home directory; erase what you mean by hand")
+
+
+def _erase(home: Path) -> None:
+    """Erase what Muniment makes in its home; the state last, by which it is known as a home.
+
+    Raises:
+        ConfigInvalid: something cannot be removed; what is left can be erased by asking again.
+    """
+    foreign = set(_foreign(home))
+    targets = [each for each in (home / name for name in _OURS) if each not in foreign]
+    projects = home / "projects"
+    has_projects = projects in targets and projects.is_dir()
+    inside = [each for each in projects.iterdir() if each not in foreign] if has_projects else []
+    try:
+        for path in (*inside, *sorted(targets, key=lambda each: each.name == "state")):
+            if path.is_dir():
+                if path != projects:
+                    shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
+        for directory in (projects, home):
+            if directory.is_dir() and not directory.is_symlink() and not any(directory.iterdir()):
+                directory.rmdir()
+    except OSError as error:
+        raise ConfigInvalid(f"{error.filename} cannot be removed: {error.strerror}; run this again") from None
+
+
+def _tell(found: Installed, *, erase_memory: bool) -> None:
+    """What there is, and what is about to become of it (U1)."""
+    for setting, files in found.tools:
+        say(on_one_line(f"goes: the entries in {setting.tool.title} ({', '.join(map(str, files))})"))
+    if not found.tools:
+        say("no coding tool has entries of Muniment")
+    if found.runs:
+        say("stays: the daemon that runs; end it where it was started")
+    if found.settings.home.exists():
+        what = "goes for good, if you say yes again" if erase_memory else "stays"
+        say(
+            on_one_line(
+                f"{what}: {found.settings.home}, with {found.entries} entries, their history and settings"
+            )
+        )
+    for each in found.stays:
+        say(on_one_line(f"stays: {each}"))
+    for note in found.notes:
+        say(on_one_line(f"note: {note}"))
+
+
+def _left_lines(found: Installed, done: list[str], *, erased: bool) -> Iterator[str]:
+    if done:
+        yield f"taken out of {', '.join(done)}"
+    elif found.tools:
+        yield "nothing was changed; answer yes at a terminal, or give --yes"
+    if erased:
+        yield on_one_line(f"erased: the memory in {found.settings.home}")
+    elif found.settings.home.exists():
+        yield f"to erase the memory too: {NAME} uninstall --erase-memory"
+    yield f"to remove the program: pip uninstall {NAME}, or uv tool uninstall {NAME}, as you installed it"

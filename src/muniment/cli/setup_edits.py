@@ -1,8 +1,9 @@
 """Settings of other programs, edited as text, so that foreign keys, their order, comments and layout stay.
 
-E1 A text that its own program could not read is not touched: `Broken`.
-E2 What an edit comes to is read again and compared with what it was to mean; `Broken` where that differs, as
-   where a file is laid out in a way that is not known here. So a mistake of this module changes no file.
+E1 A text that its own program could not read is not touched: `ConfigInvalid`.
+E2 What an edit comes to is read again and compared with what it was to mean; `ConfigInvalid` where that
+   differs, as where a file is laid out in a way that is not known here. So a mistake of this module
+   changes no file.
 E3 Between what was there nothing is written but what an edit adds or takes, and commas.
 
 A place in a document is a path of names and positions, such as `("hooks", "Stop", 0, "command")`.
@@ -16,7 +17,9 @@ import re
 import tomllib
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final
+
+from muniment.errors import ConfigInvalid
 
 Path = tuple[str | int, ...]
 
@@ -38,10 +41,6 @@ _TOKENS: Final = re.compile(
 _JSON_VALUES: Final = re.compile(r'"(?:[^"\\\n]|\\.)*"|//[^\n]*|/\*.*?\*/|[-+.\w]+', re.DOTALL)
 _TOML_VALUES: Final = re.compile(_TOKENS.pattern + r"|[-+.:\w]+", re.DOTALL)
 """Texts, comments, and words without quotes."""
-
-
-class Broken(Exception):
-    """A text cannot be read or edited; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,36 +69,20 @@ class Cut:
 Edit = Put | Append | Cut
 
 
-class Format(Protocol):
-    """How a settings file is written."""
-
-    def parse(self, text: str) -> dict[str, Any]:
-        """What a text means; raises `Broken` (E1)."""
-
-    def edited(self, text: str, edit: Edit) -> str:
-        """The text after an edit, which is not compared yet."""
-
-    def rendered(self, value: Mapping[str, Any]) -> str:
-        """What a person would paste."""
-
-    def masked(self, text: str, secrets: Collection[str]) -> str:
-        """The text with `"…"` in the place of each value that is one of these, however it is written."""
-
-
 def edit_text(form: Format, text: str, edit: Edit) -> str:
     """The text after an edit.
 
     Raises:
-        Broken: as E1 and E2 say.
+        ConfigInvalid: as E1 and E2 say.
     """
     meant = applied(form.parse(text), edit)
     try:
         after = form.edited(text, edit)
         is_right = json.dumps(form.parse(after), default=str) == json.dumps(meant, default=str)
-    except (Broken, LookupError, ValueError, RecursionError):
+    except (ConfigInvalid, LookupError, ValueError, RecursionError):
         is_right = False
     if not is_right:
-        raise Broken("is laid out in a way that is not edited here")
+        raise ConfigInvalid("is laid out in a way that is not edited here")
     return after
 
 
@@ -107,7 +90,7 @@ def applied(document: dict[str, Any], edit: Edit) -> dict[str, Any]:
     """What a document means after an edit; `document` stays as it is.
 
     Raises:
-        Broken: on the way to the path stands no object, or at it no array.
+        ConfigInvalid: on the way to the path stands no object, or at it no array.
     """
     changed = dict(document)
     at: Any = changed
@@ -115,7 +98,7 @@ def applied(document: dict[str, Any], edit: Edit) -> dict[str, Any]:
     for step in way:
         found = at.get(step, {}) if isinstance(at, dict) else at[step]
         if not isinstance(found, dict | list):
-            raise Broken(f"has something at {step!r} that is no object")
+            raise ConfigInvalid(f"has something at {step!r} that is no object")
         copied = found.copy()
         at[step] = copied
         at = copied
@@ -125,17 +108,17 @@ def applied(document: dict[str, Any], edit: Edit) -> dict[str, Any]:
         case Append():
             before = at.get(last, []) if isinstance(at, dict) else None
             if not isinstance(before, list):
-                raise Broken(f"has something at {last!r} that is no array")
+                raise ConfigInvalid(f"has something at {last!r} that is no array")
             at[last] = [*before, edit.value]
         case Cut():
             del at[last]
         case _:
-            raise Broken(f"has something around {last!r} that is no object")
+            raise ConfigInvalid(f"has something around {last!r} that is no object")
     return changed
 
 
 def _masked(text: str, values: re.Pattern[str], secrets: Collection[str], read: Callable[[str], Any]) -> str:
-    """As `Format.masked`."""
+    """The text with `"…"` in the place of each value that is one of these, however it is written."""
 
     def mask(found: re.Match[str]) -> str:
         word = found[0]
@@ -173,21 +156,25 @@ class Json:
     comments: bool = False
 
     def parse(self, text: str) -> dict[str, Any]:
-        """As `Format.parse`. A text of nothing but space is an empty object: there is nothing to lose."""
+        """What a text means. One of nothing but space is an empty object: there is nothing to lose.
+
+        Raises:
+            ConfigInvalid: as E1 says.
+        """
         if not text.strip(_SPACE):
             return {}
         try:
             found = json.loads(self._blanked(text), parse_constant=_no_constant)
         except json.JSONDecodeError as error:
-            raise Broken(f"is no JSON: {error.msg.lower()} in line {error.lineno}") from None
+            raise ConfigInvalid(f"is no JSON: {error.msg.lower()} in line {error.lineno}") from None
         except (ValueError, RecursionError):
-            raise Broken("is no JSON that is read here") from None
+            raise ConfigInvalid("is no JSON that is read here") from None
         if not isinstance(found, dict):
-            raise Broken("is no JSON object")
+            raise ConfigInvalid("is no JSON object")
         return found
 
     def edited(self, text: str, edit: Edit) -> str:
-        """As `Format.edited`."""
+        """The text after an edit, which is not compared yet."""
         if not text.strip(_SPACE):
             text = "{}\n"
         match edit:
@@ -199,11 +186,11 @@ class Json:
                 return self._cut(text, edit.path)
 
     def rendered(self, value: Mapping[str, Any]) -> str:
-        """As `Format.rendered`."""
+        """What a person would paste."""
         return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
 
     def masked(self, text: str, secrets: Collection[str]) -> str:
-        """As `Format.masked`."""
+        """The text with `"…"` in the place of each value that is one of these, however it is written."""
         return _masked(text, _JSON_VALUES, secrets, json.loads)
 
     def _blanked(self, text: str) -> str:
@@ -269,7 +256,7 @@ def _skipped(text: str, at: int) -> int:
 def _children(blanked: str, start: int) -> tuple[list[_Child], int]:
     """What an object or array holds that begins at a place, and where it is closed."""
     if blanked[start] not in "{[":
-        raise Broken("has something else where an object or an array was looked for")
+        raise ConfigInvalid("has something else where an object or an array was looked for")
     children: list[_Child] = []
     at = _skipped(blanked, start + 1)
     while blanked[at] not in "}]":
@@ -289,11 +276,11 @@ def _child_at(children: list[_Child], key: str | int) -> _Child | None:
     """The child of a key.
 
     Raises:
-        Broken: there are two, of which programs heed one or the other.
+        ConfigInvalid: there are two, of which programs heed one or the other.
     """
     found = [each for each in children if each.key == key]
     if len(found) > 1:
-        raise Broken(f"has {key!r} twice in one object")
+        raise ConfigInvalid(f"has {key!r} twice in one object")
     return found[0] if found else None
 
 
@@ -362,16 +349,20 @@ class Toml:
     """TOML: tables are appended at the end, and taken out whole; of a line its value is replaced."""
 
     def parse(self, text: str) -> dict[str, Any]:
-        """As `Format.parse`."""
+        """What a text means.
+
+        Raises:
+            ConfigInvalid: as E1 says.
+        """
         try:
             return tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
-            raise Broken(f"is no TOML: {error}") from None
+            raise ConfigInvalid(f"is no TOML: {error}") from None
         except (ValueError, RecursionError):
-            raise Broken("is no TOML that is read here") from None
+            raise ConfigInvalid("is no TOML that is read here") from None
 
     def edited(self, text: str, edit: Edit) -> str:
-        """As `Format.edited`."""
+        """The text after an edit, which is not compared yet."""
         match edit:
             case Cut():
                 tables = _tables(text)
@@ -390,11 +381,11 @@ class Toml:
                 if len(edit.path) > _TABLE and around:
                     return _with_value(text, around[0], str(edit.path[-1]), edit.value)
                 if not isinstance(edit.value, Mapping):
-                    raise Broken("has no such table")
+                    raise ConfigInvalid("has no such table")
                 return _with_tables(text, [f"[{_dotted(edit.path)}]", *_lines(edit.value)])
 
     def rendered(self, value: Mapping[str, Any]) -> str:
-        """As `Format.rendered`, of tables of tables and arrays of tables."""
+        """What a person would paste, of tables of tables and arrays of tables."""
         lines: list[str] = []
         for outer, inner in value.items():
             for name, found in inner.items():
@@ -405,7 +396,7 @@ class Toml:
         return "\n".join(lines)
 
     def masked(self, text: str, secrets: Collection[str]) -> str:
-        """As `Format.masked`."""
+        """The text with `"…"` in the place of each value that is one of these, however it is written."""
         return _masked(text, _TOML_VALUES, secrets, lambda word: tomllib.loads(f"x = {word}")["x"])
 
 
@@ -542,3 +533,7 @@ def _comment_of(rest: str) -> str:
     if at > last:
         return rest[len(rest[:at].rstrip(" \t")) :]
     return "\r" if rest.endswith("\r") else ""
+
+
+Format = Json | Toml
+"""How a settings file is written."""

@@ -9,6 +9,7 @@ F3 A file is replaced whole, by a rename, with its owner, group, mode and extend
    microseconds, is lost.
 F4 What a file held is kept in `$MUNIMENT_HOME/setup`, readable by this user alone, until it is put back.
 
+Apart from `setup`: what is done to files of other programs is reviewed by itself.
 Attacked by `tests/surface/cli/test_setup.py`.
 """
 
@@ -27,7 +28,6 @@ from muniment.errors import ConfigInvalid, printable
 from muniment.files import opened, placing, read_up_to
 from muniment.kernel.change import digest
 from muniment.ownership import create_private_directory, require_way_ours
-from muniment.store.state import sync
 
 MAX_SETTINGS_BYTES: Final = 32 << 20
 """Bytes of a settings file; Claude Code's, which holds a history, may have some megabytes."""
@@ -130,6 +130,8 @@ def write_settings_file(file: SettingsFile, content: bytes | None) -> None:
 
 
 def _write_whole(file: SettingsFile, content: bytes) -> None:
+    from muniment.store.state import sync
+
     file.path.parent.mkdir(_NEW_DIRECTORY, parents=True, exist_ok=True)
 
     def name(beside: Path, path: Path) -> None:
@@ -176,7 +178,7 @@ def _check_unchanged(file: SettingsFile) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class KeptFile:
     """What is kept of a settings file that was changed (F4).
 
     Attributes:
@@ -255,13 +257,13 @@ class Kept:
         return found if isinstance(found, dict) else {}
 
 
-def kept_files(directory: Path) -> list[Kept]:
+def kept_files(directory: Path) -> list[KeptFile]:
     """What is kept, of all files that were changed."""
     found = []
     for note in sorted(directory.glob("*.json")):
         try:
             told = json.loads(read_settings_file(note).content or b"{}")
-            found.append(Kept(directory, str(told["tool"]), Path(told["path"])))
+            found.append(KeptFile(directory, str(told["tool"]), Path(told["path"])))
         except (ValueError, LookupError, TypeError, ConfigInvalid):
             continue
     return found

@@ -11,6 +11,8 @@ W3 Hooks of ours come last, since Codex knows the ones that a person trusts by t
 W4 What is left empty by taking ours out goes too, unless it stood there before.
 W5 An entry that stood there before the first setup is a person's own, also if it runs the same: it is
    corrected as ours is, and gets its words again.
+
+Apart from `setup`: a tool that is new touches this alone.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from typing import Any, Final
 
 from muniment.cli import setup_edits as edits
 from muniment.cli.setup_edits import Append, Cut, Edit, Format, Json, Put, Toml, applied
-from muniment.settings import HOME_VARIABLE
+from muniment.names import HOME_VARIABLE
 
 NAME: Final = "muniment"
 

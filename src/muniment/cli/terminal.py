@@ -1,4 +1,4 @@
-"""What commands share: how they speak, the named file, the flags of a model, and Ctrl-C."""
+"""What commands do at a terminal: how they speak and ask, a bar for long work, a named file, and Ctrl-C."""
 
 from __future__ import annotations
 
@@ -8,14 +8,13 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, NotRequired, TypedDict
+from typing import TYPE_CHECKING, Any, Final
 
-from muniment.content.gates import on_one_line as on_one_line  # noqa: PLC0414  the commands have it from here
-from muniment.content.gates import visible
+from muniment.content.gates import on_one_line, visible
 from muniment.errors import Cancelled, ConfigInvalid, MunimentError, printable
 
 if TYPE_CHECKING:
@@ -111,7 +110,7 @@ def print_failure(
     Args:
         error: why.
         as_json: as a document instead of a line.
-        what: what did not happen, for the line.
+        what: what did not happen, for the line; empty: it is of the error alone.
         blank: the other keys of the document, so that it has them in every case.
         indent: of the document; None: it is one line.
     """
@@ -121,9 +120,66 @@ def print_failure(
         failure = {"status": status, "error": {"code": error.code, "message": str(error)}}
         print_document({**blank, **failure}, indent=indent)
     else:
-        what = "cancelled" if is_cancelled else what
-        print(f"{what}: {visible(str(error))} [{error.code}]", file=sys.stderr)
+        what = "cancelled: " if is_cancelled else f"{what}: " if what else ""
+        print(f"{what}{visible(str(error))} [{error.code}]", file=sys.stderr)
     return EXIT_CANCELLED if is_cancelled else EXIT_FAILED
+
+
+# -- progress ---------------------------------------------------------------------------------------
+
+
+@contextmanager
+def progress(what: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
+    """Show how far some work has come, on standard error while the block runs; gone afterwards.
+
+    Args:
+        what: is done, such as `importing`.
+        total: how many steps it has; None: nobody knows.
+
+    Yields:
+        What is told how many more steps were done.
+
+    Cost: elsewhere than on a terminal none; there `rich` is loaded, some 100 ms.
+    """
+    if not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    counted = () if total is None else (MofNCompleteColumn(),)
+    columns = (TextColumn("{task.description}"), BarColumn(), *counted, TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as shown:
+        task = shown.add_task(what, total=total)
+        yield lambda steps: shown.advance(task, steps)
+
+
+# -- tables ------------------------------------------------------------------------------------------
+
+
+def draw(
+    tables: Iterable[tuple[Sequence[str], Iterable[tuple[Sequence[str], str | None]]]], above: str = ""
+) -> None:
+    """Draw tables on a terminal.
+
+    Args:
+        tables: of each its heads, and its rows with their styles.
+        above: a line above them.
+
+    Cost: `rich` is loaded, some 100 ms.
+    """
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(markup=False, highlight=False, emoji=False)
+    with output():
+        if above:
+            console.print(above)
+        for heads, rows in tables:
+            table = Table(*heads)
+            for row, style in rows:
+                table.add_row(*row, style=style)
+            console.print(table)
 
 
 # -- questions ---------------------------------------------------------------------------------------
@@ -176,48 +232,20 @@ def read_named(path: Path, limit: int) -> bytes:
 
 
 @contextmanager
+def on_signals(act: Callable[..., object] | signal.Handlers, *numbers: signal.Signals) -> Iterator[None]:
+    """Have signals call this for the time of the block; `SIG_DFL`: they end the process, even in a wait."""
+    before = {number: signal.signal(number, act) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, old in before.items():
+            signal.signal(number, old)
+
+
+@contextmanager
 def cancel_on_interrupt() -> Iterator[Cancel]:
     """A token that Ctrl-C sets, for the time of the block."""
     from muniment.cancelling import Cancel
 
-    with Cancel() as cancel:
-        before = signal.signal(signal.SIGINT, lambda *_: cancel.set())
-        try:
-            yield cancel
-        finally:
-            signal.signal(signal.SIGINT, before)
-
-
-@contextmanager
-def end_on_interrupt() -> Iterator[None]:
-    """Ctrl-C ends the process as SIGTERM does, for the time of the block: at once, also where it waits."""
-    before = signal.signal(signal.SIGINT, signal.SIG_DFL)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
-# -- model -------------------------------------------------------------------------------------------
-#
-# The options that name a model, and the key out of the environment once it has been read.
-
-
-class ModelFlags(TypedDict):
-    """What a command line says of its model; None where it does not. As flags for `read_settings`."""
-
-    model: str | None
-    base_url: str | None
-    api_key_file: str | None
-    protocol: str | None
-    on_model_failure: NotRequired[str | None]
-
-
-def forget_key() -> None:
-    """Take the key out of the environment, so that no process that is started from now on inherits it.
-
-    The program owns its environment; the library does not, and leaves that of its caller alone.
-    """
-    from muniment.settings import KEY_VARIABLE
-
-    os.environ.pop(KEY_VARIABLE, None)
+    with Cancel() as cancel, on_signals(lambda *_: cancel.set(), signal.SIGINT):
+        yield cancel

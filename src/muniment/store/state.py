@@ -431,14 +431,14 @@ def open_catalog(path: Path) -> Database:
     Raises:
         ManagedMemoryUnavailable: the directory cannot be used.
     """
-    opened = partial(Database, path, synchronous="NORMAL", cache_kib=CATALOG_CACHE_KIB)
+    fresh = partial(Database, path, synchronous="NORMAL", cache_kib=CATALOG_CACHE_KIB)
     try:
-        catalog = opened()
+        catalog = fresh()
     except ManagedMemoryUnavailable as error:
         if not is_corrupt(error):
             raise
         delete(path)
-        catalog = opened()
+        catalog = fresh()
     try:
         if not _is_current(catalog):
             _begin_anew(catalog)

@@ -206,7 +206,7 @@ def test_what_cannot_start_says_why_and_prints_nothing_to_the_host(muniment, at_
         os.write(1, b"stray\n")
         raise ConfigInvalid("no")
 
-    monkeypatch.setattr(acp, "read_settings", stray)
+    monkeypatch.setattr(acp, "settings_of", stray)
     assert muniment("acp").exit_code == 1
     assert capfd.readouterr() == ("", "stray\n")
 

@@ -19,10 +19,11 @@ from muniment import api
 from muniment.agent import filing
 from muniment.agent.model import ModelError
 from muniment.agent.runner import ToolDecision
-from muniment.cli import entry, inspect
+from muniment.cli import entry
 from muniment.cli import remember as command
 from muniment.errors import WorkerLost
 from muniment.names import MAX_FACT_BYTES
+from muniment.store import upkeep
 from muniment.store.upkeep import IndexCheck
 from muniment.testing.minds import ScriptedModel, call, calls, say
 from muniment.tools.calls import Outcome
@@ -170,7 +171,7 @@ def test_ctrl_c_is_exit_130_with_nothing_written(muniment, tmp_path, monkeypatch
     assert muniment("history").stdout == "nothing was committed here yet\n"
 
 
-def test_no_model_or_setting_reaches_a_terminal_raw(muniment, roots, home, tmp_path, monkeypatch, capsys):
+def test_no_model_or_setting_reaches_a_terminal_raw(muniment, roots, home, tmp_path, monkeypatch):
     scripted(monkeypatch, GONE)
     (failed,) = muniment.lines("remember", FACT, "--on-model-failure=fail", code=1)
     assert failed.startswith("not saved: the model failed; nothing was written")
@@ -182,8 +183,7 @@ def test_no_model_or_setting_reaches_a_terminal_raw(muniment, roots, home, tmp_p
     assert not {"\x1b", "\u202e"} & set(failed + told)
     with api.open(tmp_path, home=home, roots=roots) as memory:
         result = replace(memory.remember(f"{FACT}s"), decided_by="m\nsaved (new): \x1b[2J\ue000")
-    assert command._report(result, as_json=False) == 0
-    assert capsys.readouterr().out.splitlines()[-1].startswith("  m saved (new): [2J\\u{e000}, ")
+    assert list(command._lines(result))[-1].startswith("  m saved (new): [2J\\u{e000}, ")
 
 
 def test_progress_is_for_terminals_and_names_no_tool_that_there_is_not(monkeypatch, capsys):
@@ -348,8 +348,8 @@ def test_no_note_breaks_its_line_and_what_cannot_be_read_is_listed_as_such(munim
         )
         odd = (SimpleNamespace(path="c", reason=text),)
         found = Mock(entries=Mock(return_value=entries), odd=Mock(return_value=odd), complete=False)
-        monkeypatch.setattr(inspect, "view_of", Mock(return_value=found))
-        monkeypatch.setattr(inspect, "verify", Mock(return_value=IndexCheck((text,), (text,))))
+        monkeypatch.setattr(upkeep, "view_of", Mock(return_value=found))
+        monkeypatch.setattr(upkeep, "verify", Mock(return_value=IndexCheck((text,), (text,))))
         first, second = f"  user/a.md  a {FORGED} (a {FORGED})", "  user/b.md  cannot be read"
         passed = f"  passed over: user/c (a {FORGED})", "  user could not be read completely"
         assert muniment.lines("ls", "user")[1:] == [first, second, *passed]

@@ -10,7 +10,6 @@ import pytest
 
 from kit.cli.launched import launch, reached
 from kit.where import TESTS
-from muniment.cli import conformance as command
 from muniment.testing.conformance import CaseOutcome, Finding, Result, parse_target
 from muniment.testing.corpus import Failure, Kind, load_corpus
 
@@ -70,7 +69,7 @@ def test_muniment_has_to_hold_every_case_and_another_tool_may_be_stricter_or_lax
     seen = [Failure(Kind.EFFECT, f"line {number}\x1b[2J") for number in range(5)]
     for outcome in set(CaseOutcome) - {CaseOutcome.HELD}:
         result = Result(parse_target("muniment"), "muniment", [finding(outcome, *seen)])
-        monkeypatch.setattr(command, "examine", lambda *_, result=result, **__: [result])
+        monkeypatch.setattr("muniment.testing.conformance.examine", lambda *_, result=result, **__: [result])
         lines = muniment.lines("conformance", "--case=ok-edit", code=1)
         assert {f"muniment: {outcome}: ok-edit (legit)", "  and 2 more; --json has all"} <= set(lines)
         assert "\x1b" not in "".join(lines)
@@ -90,10 +89,10 @@ def test_on_a_terminal_a_drawn_row_shows_what_is_bad_and_progress_is_told(munime
         told()
         return [result, other]
 
-    monkeypatch.setattr(command, "examine", examine)
+    monkeypatch.setattr("muniment.testing.conformance.examine", examine)
     done = muniment("conformance", "--case=ok-edit", COLUMNS="200")
     assert ("━━┳━━" in done.stdout, "1 escaped*" in done.stdout) == (True, True)
-    assert done.stderr == "\r1 of 2 cases\r\033[K"
+    assert ("trying" in done.stderr, "1/2" in done.stderr) == (True, True)
 
 
 def test_what_stands_in_the_way_is_told(muniment, monkeypatch):
@@ -102,7 +101,7 @@ def test_what_stands_in_the_way_is_told(muniment, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", "/no/such/directory")
     (told,) = muniment.lines("conformance", "--case=ok-edit", code=1)
     assert "temporary directory" in told
-    monkeypatch.setattr(command, "examine", Mock(side_effect=KeyboardInterrupt))
+    monkeypatch.setattr("muniment.testing.conformance.examine", Mock(side_effect=KeyboardInterrupt))
     assert muniment.document("conformance", code=130)["status"] == "cancelled"
 
 

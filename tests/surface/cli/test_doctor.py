@@ -13,7 +13,6 @@ import pytest
 from kit.fence.machine import needs_fence
 from kit.fence.probe import SERVICES, soon
 from kit.fence.services.outer_filter import CASES
-from muniment.cli import doctor as command
 from muniment.errors import WorkerLost
 from muniment.lab.attempts.attempt import ATTEMPTS, DONE
 from muniment.lab.attempts.offer import look_around
@@ -41,7 +40,7 @@ def found(monkeypatch):
     def found(which=None, change=lambda trial: trial):
         layers = {"service": f"layers_service:{which}", "directories": [SERVICES]} if which else {}
         trial = change(try_all(soon().deadline, attempts=FEW, **layers))
-        monkeypatch.setattr(command, "try_all", lambda _: trial)
+        monkeypatch.setattr("muniment.lab.attempts.trial.try_all", lambda _: trial)
 
     return found
 
@@ -100,7 +99,7 @@ def test_with_no_layer_at_all_every_one_is_missing(doctor, found, muniment, monk
     assert all(each["advice"] and not each["holds"] for each in told["layers"])
     assert all(each["verdict"] == "open" for each in told["attempts"])
     old = replace(look_around(), landlock_abi=3)
-    monkeypatch.setattr(command, "look_around", lambda: old)
+    monkeypatch.setattr("muniment.lab.attempts.offer.look_around", lambda: old)
     assert "open: Landlock ABI 3 does not know TCP" in doctor()
 
 
@@ -171,8 +170,10 @@ def test_what_stands_in_the_way_is_said(doctor, muniment, monkeypatch):
         told = "the temporary directory: No such file or directory [managed_memory_unavailable]"
         assert doctor(code=1)[0].endswith(told)
 
-    monkeypatch.setattr(command, "try_all", Mock(side_effect=WorkerLost("the zygote died")))
+    monkeypatch.setattr(
+        "muniment.lab.attempts.trial.try_all", Mock(side_effect=WorkerLost("the zygote died"))
+    )
     assert doctor(code=1) == ["not examined: the zygote died [worker_lost]"]
-    monkeypatch.setattr(command, "try_all", Mock(side_effect=KeyboardInterrupt))
+    monkeypatch.setattr("muniment.lab.attempts.trial.try_all", Mock(side_effect=KeyboardInterrupt))
     assert doctor(code=130) == ["cancelled: by Ctrl-C [cancelled]"]
     assert muniment.document("doctor", code=130)["status"] == "cancelled"

@@ -8,7 +8,6 @@ from kit.memories import make_roots, photograph, put
 from kit.store.ground import Proposed, by, change_set, trusted
 from muniment import api
 from muniment.agent import filing
-from muniment.cli import ledger as command
 from muniment.errors import MunimentError
 from muniment.jobs.place import Place
 from muniment.jobs.review import show
@@ -106,8 +105,7 @@ def test_what_each_task_left_or_removed_is_shown_and_told(muniment, saved, roots
     assert told.startswith(f"{path} was removed by this task\n  task {undone} (undo)")
     assert muniment.lines("show", f"{path}@{undone}") == [f"{undone} removed {path}"]
     assert muniment.document("show", f"{path}@{undone}")["content"] is None
-    for module in (ledger, command):
-        monkeypatch.setattr(module, "MAX_STEPS", 1)
+    monkeypatch.setattr(ledger, "MAX_STEPS", 1)
     assert "these are the newest 1" in muniment("history").stdout
     assert muniment.document("history")["complete"] is False
 
@@ -138,7 +136,7 @@ def test_a_review_is_listed_shown_and_approved_by_its_digest(muniment, roots, ho
 def test_on_a_terminal_the_answer_decides_about_what_was_shown(muniment, roots, home, monkeypatch):
     review, _ = held(roots, home)
     shows = []
-    monkeypatch.setattr(command, "show", lambda *asked: shows.append(show(*asked)) or shows[-1])
+    monkeypatch.setattr("muniment.jobs.review.show", lambda *asked: shows.append(show(*asked)) or shows[-1])
     for number, stdin in enumerate((None, "\n", "N\n", "y\n"), 1):
         code = 0 if stdin == "y\n" else 130
         assert muniment("review", "approve", review, stdin=stdin).exit_code == code

@@ -114,7 +114,7 @@ def test_explain_gives_one_document_with_the_place_of_every_rule(own, policy, mo
         assert (found["act"], found["rule"]) == (act, "name" if act == "create" else "default")
     granted = policy.document("explain", path, "read", "/memories/user/a.md")
     assert (granted["path"], granted["operator_is_told"]) == ("user/a.md", "nothing: it is granted")
-    monkeypatch.setattr(command, "line_of", lambda *_: None)
+    monkeypatch.setattr("muniment.policy.tables.line_of", lambda *_: None)
     assert policy.lines("explain", path, "read", "user/a.md")[1].endswith(f"({path})")
     assert command.place_of([], "request", "deny", "r", None) == "request"
 

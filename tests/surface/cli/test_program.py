@@ -8,10 +8,12 @@ import sys
 from pathlib import Path
 
 import pytest
+import typer.main
 
 from kit.cli.launched import SECONDS, has_open, launch, reached
 from kit.daemon.process import locked
 from kit.memories import CANARY, photograph
+from muniment.cli.app import app
 from muniment.testing.chat_server import ChatServer, tool_call, tool_calls, words
 
 PROGRAM = Path(sys.executable).with_name("muniment")
@@ -94,6 +96,17 @@ def test_a_command_loads_only_what_it_needs(tmp_path):
     _, remembered, *_, recalled, conversed = loaded(tmp_path, *lines)
     assert (models | {"structlog", "rich"}) & (remembered | recalled) == set()
     assert {"openai", "starlette", "uvicorn", "asyncio"} & conversed == set()
+
+
+def test_what_the_table_says_of_a_command_is_how_its_help_begins():
+    def checked(group, words=()):
+        for name, told in list(group.commands.items()):
+            whole = group.load(name)
+            assert whole.help.startswith(told.help), (*words, name)
+            assert whole.help[len(told.help) :][:2] in {"", "\n\n"}, (*words, name)
+            checked(whole, (*words, name)) if hasattr(whole, "commands") else None
+
+    checked(typer.main.get_command(app))
 
 
 # -- its streams -----------------------------------------------------------------------------------------

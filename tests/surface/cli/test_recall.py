@@ -17,6 +17,7 @@ from kit.cli.launched import launch
 from kit.memories import make_roots, put
 from muniment.cli import recall
 from muniment.errors import DeadlineExceeded, ManagedMemoryUnavailable
+from muniment.kernel import cancel
 from muniment.kernel.cancel import Patience
 from muniment.kernel.root import OpenDirectory
 from muniment.projects import workspace_key
@@ -299,7 +300,7 @@ def test_whatever_a_host_sends_and_whatever_breaks_it_gets_an_answer_and_zero(ho
         assert hook() == (NOTHING, "nothing was recalled: it took more than 0.05 s\n")
         release.set()
     monkeypatch.setattr(threading, "excepthook", lambda _: None)
-    monkeypatch.setattr(recall, "find_place", lambda *_args, **_named: 1 / 0)
+    monkeypatch.setattr("muniment.opening.find_place", lambda *_args, **_named: 1 / 0)
     assert hook() == (NOTHING, "nothing was recalled: a defect\n")
 
 
@@ -420,7 +421,7 @@ def test_what_was_not_answered_in_time_was_not_told(prompt, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(recall, "_recalled", slow)
         patch.setattr(recall, "HOOK_SECONDS", 0.05)
-        patch.setattr(recall, "Patience", lambda _: Patience(float("inf")))  # It does not notice.
+        patch.setattr(cancel, "Patience", lambda _: Patience(float("inf")))  # It does not notice.
         patch.setattr(recall, "AFTER_SECONDS", 0.0)
         assert prompt("one") == ""
         release.set()

@@ -171,7 +171,7 @@ def test_a_token_file_that_cannot_be_relied_on_is_refused(muniment, home):
 
 @pytest.mark.usefixtures("at_work")
 def test_the_key_of_a_models_server_is_handed_on_to_nobody(muniment, monkeypatch):
-    """To the processes that are started from then on; see `cli.terminal.forget_key`."""
+    """To the processes that are started from then on; see `cli.command.model_of`."""
     seen, look = [], lambda *_, **__: seen.append("MUNIMENT_API_KEY" in os.environ)
     monkeypatch.setattr(command, "_run", AsyncMock(side_effect=look))
     named = ("--model", "m", "--base-url", "http://127.0.0.1:1/v1")

@@ -108,7 +108,7 @@ def test_of_a_workspace_that_the_daemon_does_not_serve_there_is_no_page(ui, tmp_
 def test_without_the_extra_a_line_says_what_to_install(ui, muniment, tmp_path, monkeypatch):
     real, missing = importlib.util.find_spec, []
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name in missing else real(name))
-    monkeypatch.setattr("muniment.cli.ui.find_spec", importlib.util.find_spec)
+    monkeypatch.setattr("muniment.cli.daemon.find_spec", importlib.util.find_spec)
     for name in "jinja2", "markdown_it":
         missing[:] = [name]
         (line,) = ui(code=1)

@@ -224,7 +224,7 @@ def test_what_the_host_cancels_is_cancelled_there(tmp_path, modern):
 
 def test_it_loads_neither_the_fence_nor_the_memory_nor_the_sdk():
     code = (
-        "import sys, muniment.cli.mcp_pipe\n"
+        "import sys, muniment.cli.mcp, muniment.cli.wire, muniment.client.mcp\n"
         "parts = ('fence', 'store', 'policy', 'agent', 'jobs', 'tools', 'api', 'daemon')\n"
         "heavy = {'mcp', 'mcp_types', 'pydantic', 'sqlite3', *(f'muniment.{part}' for part in parts)}\n"
         "print(sorted(heavy & {'.'.join(each.split('.')[:n]) for each in sys.modules for n in (1, 2)}))"

@@ -17,8 +17,8 @@ from mcp import StdioServerParameters
 
 from kit.daemon.process import policy_file
 from kit.mcp import ERAS, PROGRAM, Heard, hears_of_change, hosting, refused, with_client
-from muniment.cli import mcp, wire
-from muniment.cli.mcp import OpenedMemory, serve_over
+from muniment.cli import mcp_server, wire
+from muniment.cli.mcp_server import OpenedMemory, serve_over
 from muniment.cli.wire import MAX_LINE_BYTES, Wire
 from muniment.kernel.names import Trust
 from muniment.settings import Settings
@@ -199,7 +199,7 @@ def test_a_signal_ends_it_though_a_call_is_under_way_and_that_call_writes_nothin
 
 
 def test_more_requests_than_may_be_under_way_are_told_so(hosted, monkeypatch):
-    monkeypatch.setattr(mcp, "MAX_IN_FLIGHT", 2)
+    monkeypatch.setattr(mcp_server, "MAX_IN_FLIGHT", 2)
     model = Held()
 
     async def body(host, _):

@@ -53,12 +53,7 @@ def words_of(module):
     of |= {"BaseUrl": "base-url", "ApiKeyFile": "api-key-file", "ProtocolName": "protocol"}
     of |= {"OnModelFailure": "on-model-failure"}
     others = {"Workspace", "Expires", "Json", "ToolName", "ShellName"}
-    shared = {name for name in vars(module) if name[0].isupper()} - {
-        "TYPE_CHECKING",
-        "Annotated",
-        "Path",
-        "StrEnum",
-    }
+    shared = {name for name in vars(module) if name[0].isupper()} - {"Annotated", "Path", "StrEnum"}
     assert shared == {*of, *others}, "an option that is new: does it stand for a setting?"
     return of.values()
 

@@ -4,7 +4,6 @@ import pytest
 
 from kit import sources
 from kit.shell import blocks_of, printed, text_of
-from muniment.cli.moving_app import add_moving
 from muniment.content.formats import FORMATS
 
 TEXT = text_of("docs/moving.md")
@@ -15,7 +14,6 @@ def test_the_page_has_a_row_for_each_format_and_names_every_command():
         assert f"| `{name}` |" in TEXT
     for command in ("import PATH", "export --to FILE.tar", "backup FILE", "restore FILE"):
         assert f"`muniment {command}`" in TEXT
-    assert add_moving
 
 
 @pytest.mark.slow

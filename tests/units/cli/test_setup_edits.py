@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muniment.cli.setup_edits import Append, Broken, Cut, Json, Put, Toml, edit_text
+from muniment.cli.setup_edits import Append, Cut, Json, Put, Toml, edit_text
 from muniment.cli.setup_tools import TOOLS, Program
+from muniment.errors import ConfigInvalid
 
 PROGRAM = Program(("/opt/it's here/muniment",))
 HOME = Path("/home/me")
@@ -50,14 +51,14 @@ def test_an_entry_comes_last_laid_out_as_its_neighbours_are(before, after):
     ],
 )
 def test_what_a_tool_could_not_read_or_would_read_otherwise_is_not_edited(text):
-    with pytest.raises(Broken):
+    with pytest.raises(ConfigInvalid):
         put(text)
 
 
 def test_a_comment_is_broken_where_the_tool_takes_none():
     text = '{\n  // no\n  "a": 1\n}'
     assert put(text).startswith('{\n  // no\n  "a": 1,')
-    with pytest.raises(Broken, match="in line 2"):
+    with pytest.raises(ConfigInvalid, match="in line 2"):
         put(text, comments=False)
 
 
@@ -183,7 +184,7 @@ def test_of_an_entry_the_program_alone_is_replaced_and_comments_stay():
     ],
 )
 def test_a_layout_of_toml_that_would_not_come_out_right_is_left_alone(text, edit):
-    with pytest.raises(Broken):
+    with pytest.raises(ConfigInvalid):
         edit_text(Toml(), text, edit)
 
 

@@ -1,0 +1,267 @@
+"""The memory for a host that speaks the Model Context Protocol and starts `muniment mcp` as its child.
+
+P1 Every request gets one answer, also those that were under way when the input ended, for `DRAIN_SECONDS`;
+   unless a signal ends it: then what runs is cancelled, unless it has begun to write.
+P2 Nothing is opened before it is asked for: a host that only starts this waits for no memory, and of one that
+   cannot be opened the tools tell, and try again.
+P3 At most `MAX_IN_FLIGHT` requests are under way; more are answered with an error.
+
+Apart from `mcp`, whose `--help` loads none of what this does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from muniment import events
+from muniment.cli.command import model_of
+from muniment.cli.terminal import EXIT_FAILED, say_notes
+from muniment.cli.wire import BUSY, Wire
+from muniment.content.gates import on_one_line
+from muniment.errors import ManagedMemoryUnavailable, MunimentError, PathEscape
+from muniment.kernel.names import Trust
+
+if TYPE_CHECKING:
+    from muniment.adapters.mcp.server import MemoryServer
+    from muniment.agent.model import Model
+    from muniment.jobs.place import Place
+    from muniment.recall.recaller import Recaller
+    from muniment.settings import Settings
+
+DRAIN_SECONDS: Final = 10.0
+"""Seconds that requests have to be answered once the input has ended."""
+
+LAST_SECONDS: Final = 15.0
+"""Seconds after the end in which what has begun to write may end, whatever holds it up."""
+
+AGAIN_SECONDS: Final = 60.0
+"""Seconds after which a memory is looked at again that could not be, or in which nothing happened."""
+
+MAX_IN_FLIGHT: Final = 256
+
+
+class OpenedMemory:
+    """The memory, opened when it is first needed; a `Workplace`. Close it when done.
+
+    Args:
+        settings: reads those of the program.
+        workspace: as of `find_place`.
+        in_process: likewise.
+    """
+
+    def __init__(
+        self, settings: Callable[[], Settings], workspace: Path | None, *, in_process: bool = False
+    ) -> None:
+        self._settings, self._workspace, self._in_process = settings, workspace, in_process
+        self._lock = threading.RLock()
+        self._opened, self._said = ExitStack(), ""
+        self._place: Place | None = None
+        self._recaller: tuple[Place, Recaller] | None = None
+        self._model: Model | None = None
+
+    def place(self) -> Place:
+        """The policy, state and roots, as they were when they were opened; raises as `find_place`."""
+        from muniment.opening import find_place
+
+        with self._lock:
+            if self._place is None:
+                try:
+                    found = find_place(self._settings(), self._workspace, in_process=self._in_process)
+                except MunimentError as error:  # Tools tell by a code; who started this learns the rest here.
+                    self._say(f"not opened: {on_one_line(str(error))} [{error.code}]")
+                    raise
+                self._place = self._opened.enter_context(closing(found))
+                say_notes(self._place.notes)
+            place = self._place
+            try:
+                place.chosen(None)
+            except PathEscape as error:  # A root was replaced: the next call binds what is there then.
+                self._place = None
+                raise ManagedMemoryUnavailable(error.requested, "was replaced while it was served") from error
+            return place
+
+    def _say(self, text: str) -> None:
+        if text != self._said:
+            print(text, file=sys.stderr, flush=True)
+        self._said = text
+
+    def recaller(self) -> Recaller:
+        """What recalls from it."""
+        from muniment.opening import recaller_of
+
+        with self._lock:
+            place = self.place()
+            if self._recaller is None or self._recaller[0] is not place:
+                self._recaller = place, self._opened.enter_context(closing(recaller_of(place)))
+            return self._recaller[1]
+
+    def model(self) -> Model:
+        """What files facts."""
+        with self._lock:
+            if self._model is None:
+                self._model = self._opened.enter_context(model_of(self._settings()))
+            return self._model
+
+    def close(self) -> None:
+        """Give all of it back."""
+        self._opened.close()
+
+
+async def serve(wire: Wire, opened: OpenedMemory, trust: Trust) -> None:
+    """As `serve_over`, for a program: it ends, whatever holds it up."""
+
+    async def last() -> None:
+        await wire.stopped.wait()
+        ending = threading.Timer(LAST_SECONDS, os._exit, (EXIT_FAILED,))
+        ending.daemon = True
+        ending.start()
+
+    watching = asyncio.create_task(last())
+    gc.freeze()
+    gc.enable()
+    await serve_over(wire, opened, trust)
+    await watching
+
+
+async def serve_over(wire: Wire, opened: OpenedMemory, trust: Trust) -> None:
+    """Answer what comes over a wire, until that ends.
+
+    Args:
+        wire: to the host.
+        opened: the memory; it stays the caller's.
+        trust: of whatever comes this way.
+    """
+    from muniment.adapters.mcp.memory import OwnMemory
+    from muniment.adapters.mcp.server import MemoryServer
+
+    memory = OwnMemory(opened, trust)
+    watching: asyncio.Task[None] | None = None
+
+    def listening() -> None:
+        nonlocal watching
+        if watching is None or watching.done():  # It broke, which the log has.
+            watching = asyncio.create_task(_watch(server, opened))
+
+    server = MemoryServer(lambda _: memory, listening)
+    try:
+        async with wire:
+            await _Exchange(wire, server).run()
+    finally:
+        memory.close()
+        if watching is not None:
+            watching.cancel()
+
+
+async def _watch(server: MemoryServer, opened: OpenedMemory) -> None:
+    """Tell of what is committed, by whomever, until cancelled."""
+    while True:
+        try:
+            await _told_of_commits(server, opened)
+        except MunimentError as error:
+            events.emit("mcp_not_watching", code=error.code)
+        await asyncio.sleep(AGAIN_SECONDS)
+
+
+async def _told_of_commits(server: MemoryServer, opened: OpenedMemory) -> None:
+    """Likewise; raises where the memory cannot be opened or read now."""
+    from muniment.adapters.mcp.memory import CommitsSince
+    from muniment.daemon.stream import Stream
+    from muniment.store.tasks import span
+
+    place = await asyncio.to_thread(opened.place)
+    with closing(place.state.reads()) as reads:
+        stream = Stream(reads, span(reads))
+        looking = asyncio.create_task(stream.watch())
+        try:
+            commits = CommitsSince(lambda: place, stream.last)
+            while True:
+                await stream.changed(AGAIN_SECONDS)
+                if (paths := await asyncio.to_thread(commits.since)) is not None:
+                    await server.changed(paths)
+        finally:
+            looking.cancel()
+
+
+class _Exchange:
+    """Messages from and to a host, through the SDK's server."""
+
+    def __init__(self, wire: Wire, server: MemoryServer) -> None:
+        self._wire, self._server = wire, server
+        self._owed: Counter[str | int] = Counter()
+        self._settled = asyncio.Event()
+
+    async def run(self) -> None:
+        """Until the wire ends (P1)."""
+        import anyio
+        from mcp.shared.message import SessionMessage
+
+        incoming, read = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+        write, outgoing = anyio.create_memory_object_stream[SessionMessage](0)
+        options = self._server.create_initialization_options()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._send_all(outgoing))
+            group.create_task(self._server.run(read, write, options))
+            async with incoming:
+                async for line in self._wire.lines():
+                    if (message := await self._message_in(line)) is not None:
+                        await incoming.send(SessionMessage(message))
+                if not self._wire.stopped.is_set():
+                    await self._drain()
+                    self._wire.stop()
+                self._server.end_listening()
+
+    async def _message_in(self, line: bytes | None) -> Any:
+        import mcp_types as t
+
+        try:
+            message = t.jsonrpc_message_adapter.validate_json(line or b"", by_name=False)
+        except ValueError:
+            await self._wire.fail_line(line)
+            return None
+        match message:
+            case t.JSONRPCRequest(method="subscriptions/listen"):
+                pass  # It is answered when it ends.
+            case t.JSONRPCRequest() if self._owed.total() >= MAX_IN_FLIGHT:
+                await self._wire.fail(
+                    BUSY, f"{MAX_IN_FLIGHT} requests are under way; try again later", message.id
+                )
+                return None
+            case t.JSONRPCRequest():
+                self._owed[message.id] += 1
+            case t.JSONRPCNotification(method="notifications/cancelled", params=dict(params)):
+                self._settle(params.get("requestId"))
+        return message
+
+    async def _send_all(self, outgoing: Any) -> None:
+        import mcp_types as t
+
+        async with outgoing:
+            async for each in outgoing:
+                await self._wire.send(
+                    each.message.model_dump_json(by_alias=True, exclude_unset=True).encode()
+                )
+                if isinstance(each.message, t.JSONRPCResponse | t.JSONRPCError):
+                    self._settle(each.message.id)
+
+    def _settle(self, request_id: Any) -> None:
+        if isinstance(request_id, str | int) and self._owed.get(request_id):
+            self._owed[request_id] -= 1
+            self._settled.set()
+
+    async def _drain(self) -> None:
+        try:
+            async with asyncio.timeout(DRAIN_SECONDS):
+                while self._owed.total():
+                    self._settled.clear()
+                    await self._settled.wait()
+        except TimeoutError:
+            events.emit("mcp_not_answered", requests=self._owed.total())
