@@ -16,8 +16,8 @@ table({
     "imported_trust": ("An export is trusted as it says.", {
         "jobs.importing:trusted": lambda item, _most: item.trust}),
     "imported_links": ("A link in a folder that is imported is followed.", {
-        "jobs.sources:os": Other(os, stat=following), "jobs.sources:_FILE": os.O_RDONLY | os.O_NONBLOCK,
-        "jobs.sources:_FOLDER": os.O_RDONLY | os.O_DIRECTORY}),
+        "jobs.sources:os": Other(os, stat=following), "jobs.sources:READING": os.O_RDONLY | os.O_NONBLOCK,
+        "jobs.sources:LISTING": os.O_RDONLY | os.O_DIRECTORY}),
     "restored_names": ("A member of a backup goes where its name says, inside the test's own directory.", {
         "store.backup:_place": lambda name: Path(name.lstrip("/"))}),
     "restored_digests": ("Nobody asks whether a backup is as it was made.", {

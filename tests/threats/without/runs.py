@@ -29,7 +29,7 @@ table({
     "clean_handles": ("The worker of a clean run gets the roots all the same.", {
         "sandbox:Sandbox._scopes_to_open": lambda self: tuple(self._roots)}),
     "exact_json": ("Arguments are whatever JSON makes of them.", {
-        "agent.model:_DECODER": json.JSONDecoder()}),
+        "exact_json:_DECODER": json.JSONDecoder()}),
     "streamed_marks": ("Text is normalised as it is, however many marks stand in a row.", {
         "*kernel.path:overlong_run": none, "*kernel.path:normalised": unicodedata.normalize}),
     "long_characters": ("Characters that stand for whole sentences are written out.", {
