@@ -280,7 +280,7 @@ MAY_OPEN = {
     "store.tasks": {"os.open", "os.fdopen", "file.read_text", "path.read_text", "path.unlink"},
     "store.state": {
         *("mark.unlink", "os.open", "path.open", "(self.directory / name).unlink", "placing"),
-        *("path.with_name(path.name + companion).unlink", "self.directory.iterdir", "unfinished.rename"),
+        *("self.directory.iterdir", "unfinished.rename"),
         *("unfinished.unlink", "path.parent.glob", "left_over.unlink"),
         "files(__package__).joinpath('catalog.sql').read_text",  # data of our own
     },
