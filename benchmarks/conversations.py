@@ -40,7 +40,7 @@ from muniment.kernel.names import Scope
 from muniment.policy.load import load_policy
 from muniment.recall.recaller import Recaller
 from muniment.recall.search import COLUMN_WEIGHTS
-from muniment.store.rows import folded
+from muniment.store.rows import as_indexed
 from muniment.store.state import State
 from muniment.store.upkeep import view_of
 
@@ -121,7 +121,7 @@ class Memory:
 
     def plain(self, text: str) -> list[str]:
         """The entries that hold any word, the best first."""
-        words = " OR ".join(f'"{word}"' for word in re.findall(r"\w+", folded(text)))
+        words = " OR ".join(f'"{word}"' for word in re.findall(r"\w+", as_indexed(text)))
         return [rel for (rel,) in self._state.catalog.rows(PLAIN, (words or '""',))]
 
     def outcome(self, question: Question, ask: Callable[[str], list[str]]) -> Outcome:

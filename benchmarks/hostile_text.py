@@ -30,9 +30,8 @@ from typing import Any, Final
 
 import muniment
 from muniment.agent.answer import ShownTexts, holds_tags, spoken_calls
-from muniment.agent.decision import folded as folded_cues
+from muniment.agent.decision import plain_words
 from muniment.agent.filing import read as read_facts
-from muniment.agent.model import parse_json
 from muniment.agent.updates import is_chatter, takes_the_place
 from muniment.content.admission import addressed_to_agent, held_for
 from muniment.content.entry import completed, parse, titled
@@ -46,6 +45,7 @@ from muniment.content.titles import in_one_line as one_line_of_model
 from muniment.content.titles import slug, title_of
 from muniment.content.words import alike, apart, comparable, features, sayings, significant, vocabulary
 from muniment.errors import MunimentError
+from muniment.exact_json import parse_json
 from muniment.jobs.forget import meant
 from muniment.kernel.cancel import Patience
 from muniment.kernel.names import RelPath, Scope, Trust
@@ -194,7 +194,7 @@ FUNCTIONS: Final[dict[str, Callable[[str], object]]] = {
         f"# Memory\n{text}".encode(), "MEMORY.md", b"# Memory\n", lambda _rel: ()
     ),
     "routing.read": read_facts,
-    "cues.folded": folded_cues,
+    "cues.plain_words": plain_words,
     "title_of": title_of,
     "slug": lambda text: slug(text, text),
     "parse_json": parse_json,

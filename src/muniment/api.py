@@ -23,14 +23,6 @@ from muniment.agent.runner import Observer, Witness
 from muniment.cancelling import Cancel
 from muniment.errors import ConfigInvalid
 from muniment.jobs.place import Place
-from muniment.jobs.request import (
-    DreamReport,
-    DreamRequest,
-    ForgetReport,
-    ForgetRequest,
-    RememberReport,
-    RememberRequest,
-)
 from muniment.kernel.cancel import Patience
 from muniment.names import HOME_VARIABLE, ContextMode
 from muniment.opening import chooser_of, find_place, open_model, recaller_of
@@ -42,6 +34,13 @@ from muniment.store.ledger import Step, Why
 
 if TYPE_CHECKING:
     from muniment.contract import ReviewShown
+    from muniment.jobs.request import (
+        DreamReport,
+        ForgetReport,
+        ForgetRequest,
+        RememberReport,
+        RememberRequest,
+    )
     from muniment.jobs.review import ReviewDecision, UndoReport
     from muniment.recall.conversation import Compacting, Conversation
 
@@ -95,6 +94,8 @@ class Memory:
             PendingReview: the owner has to approve it first; nothing was committed.
             ManagedMemoryUnavailable: a root cannot be used, with the reason.
         """
+        from muniment.jobs.request import RememberRequest
+
         result = self.attempt(
             RememberRequest(
                 content,
@@ -159,6 +160,8 @@ class Memory:
             PendingReview: the owner has to approve it first.
             ManagedMemoryUnavailable: a root or the state cannot be used. In all cases nothing was removed.
         """
+        from muniment.jobs.request import ForgetRequest
+
         request = ForgetRequest(query, scope, yes=yes, task_id=task_id)
         result = self.attempt_forget(request, cancel=cancel)
         if result.error is not None:
@@ -197,6 +200,7 @@ class Memory:
             ManagedMemoryUnavailable: a root or the state cannot be used. In all cases nothing was changed.
         """
         from muniment.jobs.dream import dream
+        from muniment.jobs.request import DreamRequest
 
         request = DreamRequest(scope, yes=yes, attended=attended, task_id=task_id)
         result = dream(request, self.place, self._model, cancel=cancel)

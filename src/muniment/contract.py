@@ -55,13 +55,13 @@ def camel(name: str) -> str:
 
 def _as_described(schema: dict[str, Any], of: type[DataclassInstance]) -> None:
     """Have the schema of an answer say what its members mean, and which are left out (D1)."""
-    told = get_type_hints(of, include_extras=True)
+    told, always = get_type_hints(of, include_extras=True), schema.get("required", [])
     for each in fields(of):
         member = schema["properties"][_wire_name(each)]
         if get_origin(told[each.name]) is Annotated:
             member["description"] = told[each.name].__metadata__[0]
         if _may_be_left_out(each):
-            schema["required"].remove(_wire_name(each))
+            always[:] = [name for name in always if name != _wire_name(each)]
             del member["default"]
             member |= next(iter(member.pop("anyOf", ())), {})  # The other one is null.
 

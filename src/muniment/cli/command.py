@@ -146,9 +146,7 @@ def command(
     return declared
 
 
-def _expanded(
-    function: Callable[..., object],
-) -> tuple[list[inspect.Parameter], dict[str, list[str]]]:
+def _expanded(function: Callable[..., object]) -> tuple[list[inspect.Parameter], dict[str, list[str]]]:
     """The options of a function, and which of them are members of which argument."""
     hints = get_type_hints(function, include_extras=True)
     parameters, groups = list[inspect.Parameter](), dict[str, list[str]]()

@@ -38,8 +38,7 @@ def conformance(
     target: Annotated[
         str,
         typer.Option(
-            metavar="TARGET",
-            help="What is under test: muniment, anthropic, mcp=COMMAND or command=COMMAND.",
+            metavar="TARGET", help="What is under test: muniment, anthropic, mcp=COMMAND or command=COMMAND."
         ),
     ] = "muniment",
     peer: Annotated[

@@ -141,9 +141,7 @@ def begin_log(level: int) -> None:
 
 
 def run_daemon(
-    options: Options,
-    greet: Callable[[Daemon], None],
-    core: Callable[[Model], ServingCore] | None = None,
+    options: Options, greet: Callable[[Daemon], None], core: Callable[[Model], ServingCore] | None = None
 ) -> None:
     """Serve until SIGTERM or SIGINT, the second of which leaves no grace.
 

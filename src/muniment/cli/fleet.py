@@ -131,8 +131,7 @@ def fleet_home_add(
         str, typer.Option(metavar="NAME", help="Make this token of the home instead of its owner's.")
     ] = "",
     client: Annotated[
-        list[str] | None,
-        typer.Option(metavar="ID", help="An id that may be given with it. May be repeated."),
+        list[str] | None, typer.Option(metavar="ID", help="An id that may be given with it. May be repeated.")
     ] = None,
     trust: Annotated[
         str, typer.Option(help="Of what comes with it: owner, workspace, agent or external.")

@@ -167,13 +167,10 @@ def index_rebuild(*, where: MemoryFlags) -> Report:
     from muniment.kernel.cancel import Patience
     from muniment.store.upkeep import rebuild, verify
 
-    patience = Patience(time.monotonic() + REBUILD_SECONDS)
     notes: list[str] = []
     checks: list[IndexCheck] = []
-    with (
-        place_at(where, reads=True) as place,
-        progress("rebuilding", 2 * len(place.roots)) as observe,
-    ):
+    with place_at(where, reads=True) as place, progress("rebuilding", 2 * len(place.roots)) as observe:
+        patience = Patience(time.monotonic() + REBUILD_SECONDS)
         for bound in place.roots.values():
             notes += rebuild(place.state, bound, place.policy, patience)
             observe(1)

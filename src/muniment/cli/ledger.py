@@ -385,8 +385,7 @@ def audit_head() -> Report:
 
 @command("not shown")
 def audit_show(
-    *,
-    task: Annotated[str | None, typer.Option(help="Only the records of this task.")] = None,
+    *, task: Annotated[str | None, typer.Option(help="Only the records of this task.")] = None
 ) -> Report:
     """Print the records."""
     from muniment.store.audit import records

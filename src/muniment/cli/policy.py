@@ -112,11 +112,7 @@ def _layer(layer: Layer, files: tuple[PolicyText, ...]) -> dict[str, Any]:
     for kind in ("allow", "deny"):
         why = {table.id: table.why for table in getattr(file.tables, kind)}
         shown[kind] = [
-            {
-                **asdict(rule),
-                "why": why[rule.id],
-                "line": line_of(file.text, kind, rule.id),
-            }
+            {**asdict(rule), "why": why[rule.id], "line": line_of(file.text, kind, rule.id)}
             for rule in getattr(layer, kind)
         ]
     return shown
@@ -303,11 +299,7 @@ def _loaded(policy: str) -> Loaded:
 
 def _named(loaded: Loaded) -> dict[str, Any]:
     """What every document says of its policy."""
-    return {
-        "name": loaded.policy.name,
-        "path": str(loaded.files[0].path),
-        "digest": loaded.policy.digest,
-    }
+    return {"name": loaded.policy.name, "path": str(loaded.files[0].path), "digest": loaded.policy.digest}
 
 
 def _old_lock(path: Path, *, check: bool) -> dict[str, Digest] | None:

@@ -134,6 +134,10 @@ def _answer_hook(where: MemoryFlags, terms: _RecallTerms) -> int:
     What a session was told is kept once the answer is printed: who is killed before may be told it again, and
     nobody misses what was never said. Why nothing could be recalled is said on standard error.
     """
+    # What it takes to recall is loaded before the clock runs, as the start of the program that it is.
+    import muniment.opening
+    import muniment.recall.recaller
+    import muniment.store.told  # noqa: F401
     from muniment.kernel.cancel import Patience
 
     answers: list[dict[str, Any]] = []

@@ -326,13 +326,7 @@ _UNAVAILABLE: Final = ("managed_memory_unavailable", "deadline", "invalid_scope"
 _REFUSED: Final = ("store_conflict", "refused", "path_escape", "bad_name", "quota", "content_rejected")
 
 
-@Operation(
-    "GET",
-    f"{BASE}/review",
-    contract.ReviewList,
-    _UNAVAILABLE,
-    owner_only=True,
-)
+@Operation("GET", f"{BASE}/review", contract.ReviewList, _UNAVAILABLE, owner_only=True)
 async def list_reviews(call: Call) -> Response:
     """List what waits for the owner."""
 
@@ -452,13 +446,7 @@ async def erase(call: Call) -> Response:
     return answered(await _at(call, body, "nothing_to_erase", writes=asked.yes))
 
 
-@Operation(
-    "GET",
-    f"{BASE}/audit/head",
-    contract.AuditHead,
-    ("managed_memory_unavailable",),
-    owner_only=True,
-)
+@Operation("GET", f"{BASE}/audit/head", contract.AuditHead, ("managed_memory_unavailable",), owner_only=True)
 async def audit_head(call: Call) -> Response:
     """The end of the chain of records."""
     found = await _at(call, lambda place, _: head(place.state), writes=False)
@@ -538,11 +526,7 @@ ORIGINAL_SCOPES: Final = ("user", "project")
 _LISTEN: Final = "subscriptions/listen"
 
 
-@Operation(
-    "GET",
-    "/capabilities",
-    contract.Capabilities,
-)
+@Operation("GET", "/capabilities", contract.Capabilities)
 async def capabilities(call: Call) -> Response:
     """What the daemon can do, and its limits."""
     workspace = call.core.any_workspace()
@@ -621,12 +605,7 @@ def _dialled(call: Call) -> str:
     return host
 
 
-@Operation(
-    "GET",
-    "/readyz",
-    contract.Readiness,
-    ("not_ready",),
-)
+@Operation("GET", "/readyz", contract.Readiness, ("not_ready",))
 async def ready(call: Call) -> Response:
     """Whether it accepts tasks."""
     call.wait()
@@ -669,13 +648,7 @@ async def follow(call: Call) -> Response:
     return StreamingResponse(frames, headers={EPOCH: stream.epoch}, media_type=EVENT_STREAM)
 
 
-@Operation(
-    "GET",
-    "/metrics",
-    MEDIA_TYPE,
-    owner_only=True,
-    of_all=True,
-)
+@Operation("GET", "/metrics", MEDIA_TYPE, owner_only=True, of_all=True)
 async def metrics(call: Call) -> Response:
     """What was counted, for Prometheus."""
     return Response(call.core.metrics.text(), media_type=MEDIA_TYPE)

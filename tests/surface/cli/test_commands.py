@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import sys
+from contextlib import nullcontext
 from dataclasses import replace
 from types import SimpleNamespace
 from unittest.mock import Mock
@@ -16,7 +17,6 @@ from kit.memories import CANARY, IN_A_WORKER, photograph, put
 from kit.policy.files import rule, write
 from kit.served import URL, serve
 from muniment import api
-from muniment.agent import filing
 from muniment.agent.model import ModelError
 from muniment.agent.runner import ToolDecision
 from muniment.cli import entry
@@ -35,7 +35,14 @@ LLM = ("--model=m", f"--base-url={URL}")
 
 
 def scripted(monkeypatch, *steps):
-    monkeypatch.setattr(filing, "RuleWriter", lambda: ScriptedModel(steps))
+    """In the place of the rules."""
+    real = api.open_model
+
+    def opened(settings, environment):
+        is_rules = settings.model == "rules"
+        return nullcontext(ScriptedModel(steps)) if is_rules else real(settings, environment)
+
+    monkeypatch.setattr(api, "open_model", opened)
 
 
 # -- remember ------------------------------------------------------------------------------------------

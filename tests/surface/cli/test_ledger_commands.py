@@ -1,13 +1,13 @@
 """history, why, show, undo, review, audit, erase: exit codes, messages, one document for machines."""
 
 import json
+from contextlib import nullcontext
 
 import pytest
 
 from kit.memories import make_roots, photograph, put
 from kit.store.ground import Proposed, by, change_set, trusted
 from muniment import api
-from muniment.agent import filing
 from muniment.errors import MunimentError
 from muniment.jobs.place import Place
 from muniment.jobs.review import show
@@ -91,7 +91,7 @@ def test_what_each_task_left_or_removed_is_shown_and_told(muniment, saved, roots
     light = FACT.replace("dark", "light")
     edit = call("edit", path=path, old_string=f"---\n{FACT}", new_string=f"---\n{light}")
     steps = calls(call("read_file", path=path)), calls(edit), say("done")
-    monkeypatch.setattr(filing, "RuleWriter", lambda: ScriptedModel(steps))
+    monkeypatch.setattr(api, "open_model", lambda *_: nullcontext(ScriptedModel(steps)))
     again = muniment.document("remember", light)["task_id"]
     assert muniment("show", f"{path}@{task}").stdout == before
     assert "light mode" in muniment("show", path).stdout

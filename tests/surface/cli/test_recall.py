@@ -166,18 +166,18 @@ def test_a_history_that_cannot_be_read_is_not_taken_for_none(muniment, home, mon
 
 @pytest.mark.usefixtures("settled")
 def test_a_hook_that_has_no_time_to_read_everything_answers_and_gets_further(hook, reads, monkeypatch):
-    def one_at_a_time(assess, patience):
+    def one_at_a_time(*terms):
         def one(*asked):
             if first.called:
                 raise DeadlineExceeded("no time")
             return first(*asked)
 
-        first = Mock(wraps=assess)
-        return real(one, patience)
+        first = Mock(wraps=real(*terms))
+        return one
 
-    real = upkeep._patiently
+    real = upkeep.assessing
     monkeypatch.setattr(visit, "BATCH", 1)
-    monkeypatch.setattr(upkeep, "_patiently", one_at_a_time)
+    monkeypatch.setattr(upkeep, "assessing", one_at_a_time)
     answers = [hook()[0] for _ in range(5)]
     assert "in the editor" in answers[0]
     assert "dark mode in the editor" in answers[-1]

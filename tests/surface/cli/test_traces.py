@@ -127,15 +127,13 @@ def test_spans_follow_no_proxy_no_redirect_and_take_no_password_along(program, t
 def test_what_other_libraries_trace_in_this_process_is_not_sent(program, monkeypatch):
     from opentelemetry import trace
 
-    from muniment.jobs import remember
-
     def emit(*_, **__):
         with trace.get_tracer("other").start_as_current_span(
             "POST /chat", attributes={"prompt": "canary-7f3a"}
         ):
             pass
 
-    monkeypatch.setattr(remember, "_log", emit)
+    monkeypatch.setattr("muniment.events.emit", emit)
     with collecting() as collected:
         assert program(*REMEMBER, **asked(collected.url))[0] == 0
     assert (len(collected.spans), "canary" in str(collected.requests)) == (6, False)

@@ -52,8 +52,22 @@ def words_of(module):
     of = {"PolicyName": "policy", "Roots": "root", "Symlinks": "symlinks", "ModelName": "model"}
     of |= {"BaseUrl": "base-url", "ApiKeyFile": "api-key-file", "ProtocolName": "protocol"}
     of |= {"OnModelFailure": "on-model-failure"}
-    others = {"Workspace", "Expires", "Json", "ToolName", "ShellName"}
-    shared = {name for name in vars(module) if name[0].isupper()} - {"Annotated", "Path", "StrEnum"}
+    others = {
+        "Workspace",
+        "Expires",
+        "Json",
+        "ToolName",
+        "ShellName",
+        "MemoryFlags",
+        "ModelFlags",
+        "RunFlags",
+    }
+    shared = {name for name in vars(module) if name[0].isupper()} - {
+        "Annotated",
+        "Path",
+        "StrEnum",
+        "TypedDict",
+    }
     assert shared == {*of, *others}, "an option that is new: does it stand for a setting?"
     return of.values()
 

@@ -35,6 +35,6 @@ table({
 @instead("*recall.recaller:system_block_of")
 def owner_in_system_prompts(entries, *_budget_count_and_weight):
     """What anybody said may stand in a system prompt."""
-    from muniment.recall.recaller import Recalled
+    from muniment.recall.recaller import Recollection
 
-    return Recalled(tuple(entries), "\n".join(each.text for each in entries))
+    return Recollection(tuple(entries), "\n".join(each.text for each in entries))

@@ -11,8 +11,8 @@ from muniment.content.entry import MAX_NAME_CHARS
 from muniment.kernel.names import Trust
 from muniment.recall.recaller import (
     HEADING,
-    Recalled,
-    RecalledEntry,
+    RecollectedEntry,
+    Recollection,
     age,
     block_of,
     estimated,
@@ -34,7 +34,7 @@ TEXTS = st.text(max_size=200) | st.lists(ENDED, max_size=25).map("".join)
 
 
 def note(body="body", name="Name", path="user/a.md", trust=Trust.OWNER, at=NOW):
-    return RecalledEntry(path, None, name, trust, at, body)
+    return RecollectedEntry(path, None, name, trust, at, body)
 
 
 PATHS = st.sampled_from(["user/a.md", "project/deep/er/b.md", "user/塔.md"])
@@ -52,7 +52,7 @@ def block(*notes, budget=10_000):
 def test_an_entry_cannot_close_the_marks_nor_begin_another_bullet(notes, budget):
     shown = block(*notes, budget=budget)
     if not shown.text:
-        assert shown == Recalled()
+        assert shown == Recollection()
         return
     head, _, rest = shown.text.partition(f"\n{OPENS}\n")
     assert head.startswith(f"{HEADING}\n\n")
