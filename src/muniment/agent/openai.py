@@ -440,7 +440,9 @@ class OpenAIModel:
         return self._post(document, patience)
 
     def _post(self, document: Document, patience: Patience) -> FirstChoice | Complaint:
-        outcome = self._loop.run(lambda: self._endpoint.post(document), patience)
+        sent = self._loop.run(lambda: self._endpoint.post(document), patience)
+        # Read here: megabytes take seconds, which the loop has not.
+        outcome = sent if isinstance(sent, Complaint) else self._endpoint.judged(sent)
         if isinstance(outcome, Complaint):
             return replace(outcome, told=self._endpoint.hide(outcome.told))
         return outcome
@@ -467,14 +469,14 @@ def _adapted(habits: _Habits, complaint: Complaint, steps: int) -> _Habits:
 
 
 class _Endpoint:
-    """One base URL and key. Everything but construction runs on the loop."""
+    """One base URL and key. What is `async` runs on the loop."""
 
     def __init__(self, base_url: str, key: str | None) -> None:
         self._base_url, self._key = base_url, key
         self._client: openai.AsyncOpenAI | None = None
 
-    async def post(self, document: Document) -> FirstChoice | Complaint:
-        """Send one request and read its answer, which is judged by its status and its bytes alone."""
+    async def post(self, document: Document) -> httpx2.Response | Complaint:
+        """Send one request; its answer with the whole body."""
         import httpx2
         import openai
 
@@ -482,15 +484,18 @@ class _Endpoint:
             self._client = _client(self._base_url, self._key)
         host = urlsplit(self._base_url).netloc
         try:
-            response = await self._client.post("/chat/completions", cast_to=httpx2.Response, body=document)
+            return await self._client.post("/chat/completions", cast_to=httpx2.Response, body=document)
         except openai.APIStatusError as error:
-            response = error.response
+            return error.response
         except openai.APIConnectionError as error:
             return _unreached(error, host)
         except ModelError as problem:
             return Complaint("final", f"{host} sent an answer {problem}")
         except Exception as error:  # noqa: BLE001  foreign code and foreign words: the type says enough
             raise ModelError(f"a request to {host} failed with {type(error).__name__}") from None
+
+    def judged(self, response: httpx2.Response) -> FirstChoice | Complaint:
+        """What an answer says, by its status and its bytes alone."""
         if response.is_success:
             return read_answer(response.content)
         retry_after = response.headers.get("retry-after", "")

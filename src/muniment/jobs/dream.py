@@ -29,7 +29,7 @@ from muniment.agent.model import Model, ModelError
 from muniment.agent.runner import MAX_TEXT_CHARS, Asker, Merge
 from muniment.agent.updates import says_change, supersedes
 from muniment.cancelling import Cancel
-from muniment.content.admission import addressed_to_agent, check_entry
+from muniment.content.admission import addressed_to_agent, check_entry, own
 from muniment.content.entry import MAX_DESCRIPTION_CHARS, Entry, completed, parse, shortened
 from muniment.content.gates import encode, one_line
 from muniment.content.markdown import relative_links
@@ -483,7 +483,9 @@ def _steps_by_model(task: _Dreaming, found: Findings) -> Iterator[ChangeSet]:
         except ModelError as problem:
             if not problem.has_answered:
                 raise
-            task.notes.append(f"{len(group)} entries that are alike stay as they are: {problem}")
+            task.notes.append(
+                f"{len(group)} entries that are alike stay as they are: {own(str(problem), 'no answer')}"
+            )
             continue
         for merge in merges:
             step = step_of_merge(merge, group, task.place.policy)

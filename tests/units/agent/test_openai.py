@@ -14,6 +14,7 @@ import pytest
 from kit.agent.servers import KEY, asked, form_of, hasty, serving
 from kit.raising import raised
 from kit.where import TESTS
+from muniment.agent import openai as adapter
 from muniment.agent.chat import NUDGE
 from muniment.agent.model import AssistantMessage, ContextOverflow, ModelError, ToolCall, ToolMessage, Usage
 from muniment.agent.openai import MAX_ANSWER_BYTES, OpenAIModel
@@ -26,6 +27,23 @@ pytestmark = pytest.mark.usefixtures("hasty")
 CERTIFICATE = TESTS / "kit" / "agent" / "certificate.pem"
 SAVED = chat.words("Saved.")
 OTHERS = [name for name in chat.misbehaviours() if name not in chat.stalls()]
+
+
+# -- L1: nobody waits for others -----------------------------------------------------------------------
+
+
+def test_a_long_answer_is_read_by_who_asked_and_keeps_no_other_request_waiting(monkeypatch):
+    readers = []
+
+    def noting(read):
+        return lambda *what, **more: readers.append(threading.current_thread()) or read(*what, **more)
+
+    for name in ("read_answer", "complaint_of"):
+        monkeypatch.setattr(adapter, name, noting(getattr(adapter, name)))
+    with serving([SAVED, chat.failure(401, "no")]) as (_, model):
+        assert model.respond(asked()).text == "Saved."
+        raised(ModelError, model.respond, asked())
+    assert readers == [threading.current_thread()] * 2
 
 
 # -- N1: it ends on time -------------------------------------------------------------------------------
