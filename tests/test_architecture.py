@@ -366,14 +366,14 @@ def test_what_a_reviewer_reads_whole_stays_small():
 
 
 def test_names_of_classes_are_unique_and_no_module_is_nameless():
-    holders = defaultdict(set)
+    holders = defaultdict(list)
     for name, tree in trees().items():
         assert ast.get_docstring(tree), name
         assert not {"utils", "helpers", "manager", "common", "base", "misc"} & set(name.split("."))
-        for node in tree.body:
-            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                holders[node.name].add(name)
-    assert {name for name, at in holders.items() if len(at) > 1} == set()
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef):
+                holders[node.name].append(name)
+    assert {name: at for name, at in holders.items() if len(at) > 1} == {}, "of private ones as well"
 
 
 def test_a_module_with_one_importer_says_why_it_stands_apart():
