@@ -15,7 +15,7 @@ import json
 import shutil
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -36,7 +36,7 @@ from muniment.fleet import lease
 from muniment.jobs.place import Place
 from muniment.kernel.binding import bind_all
 from muniment.kernel.cancel import Patience
-from muniment.kernel.change import FileChange, digest
+from muniment.kernel.change import digest
 from muniment.kernel.decide import Policy
 from muniment.names import Symlinks
 from muniment.ownership import create_private_directory
@@ -45,7 +45,6 @@ from muniment.store.database import held, reporting
 from muniment.store.postgres import HomeLedger
 from muniment.store.rows import Embedder
 from muniment.store.state import Shared, State
-from muniment.store.trust import Known
 from muniment.store.upkeep import recover_all
 
 MARK: Final = "whole"
@@ -323,9 +322,9 @@ class WorkingCopy:
         """The copy with what was done since; another one where that cannot be."""
         self._unmark()
         try:
-            changes = copied.behind(self._ledger, opened.number, number, opened.place.roots)
-            if changes is not None:
-                self._carry_out(opened, changes, patience)
+            lacking = copied.behind(self._ledger, opened.number, number, opened.place.roots)
+            if lacking is not None:
+                self._carry_out(opened, lacking, patience)
                 opened.number = number
                 self._mark(opened)
                 return opened
@@ -395,15 +394,13 @@ class WorkingCopy:
         """Fill an empty copy."""
         with self._ledger.transaction():  # So that nobody commits meanwhile.
             opened.number, opened.erased, _ = self._stand()
-            changes, known = copied.newest(self._ledger, opened.place.roots)
-        self._carry_out(opened, changes, patience, known)
+            lacking = copied.newest(self._ledger, opened.place.roots)
+        self._carry_out(opened, lacking, patience)
         self._mark(opened)
 
-    def _carry_out(
-        self, opened: OpenCopy, changes: Sequence[FileChange], patience: Patience, known: Known | None = None
-    ) -> None:
+    def _carry_out(self, opened: OpenCopy, lacking: copied.Lacking, patience: Patience) -> None:
         place = opened.place
-        copied.carry_out(changes, place.state, place.roots, place.policy, patience, known)
+        copied.carry_out(lacking, place.state, place.roots, place.policy, patience)
 
     # -- on disk
 

@@ -3,7 +3,8 @@
 C1 Files come to be as the newest commit left each, or as those since a number did; nothing else is written.
    What stands in the copy and is not what the ledger says stood there is found, and not written over.
 C2 Paths are those of entries in the roots of the copy, whatever stands in the ledger.
-C3 Catalog and indexes follow; where each file is from is asked for all of them at once.
+C3 Catalog and indexes follow, as where it was done: a scope that was ever written to has an index, whatever
+   is left in it. Where each file is from is asked for all of them at once.
 
 Does not hold: that what is done was allowed. Another machine has judged it, by its policy.
 """
@@ -11,7 +12,7 @@ Does not hold: that what is done was allowed. Another machine has judged it, by 
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from functools import partial
 from typing import Any, Final, NamedTuple
 
@@ -50,7 +51,7 @@ _NEWEST: Final = (
     "JOIN change_set ON change_set.home = kept.home AND change_set.id = kept.change_set "
     "WHERE number IS NOT NULL ORDER BY root, rel, number DESC) AS newest "
     "JOIN root ON root.home = newest.home AND root.id = newest.root "
-    "JOIN blob ON blob.home = newest.home AND blob.digest = newest.after_blob "
+    "LEFT JOIN blob ON blob.home = newest.home AND blob.digest = newest.after_blob "
     "LEFT JOIN provenance AS known ON known.home = newest.home AND known.root = newest.root "
     "AND known.rel = newest.rel AND known.digest = newest.after_digest"
 )
@@ -70,6 +71,20 @@ class Stand(NamedTuple):
     epoch: int
 
 
+class Lacking(NamedTuple):
+    """What a copy lacks.
+
+    Attributes:
+        changes: of its files.
+        scopes: those that were written to.
+        known: what is known of the files, where these are all that it will have; None: it has others.
+    """
+
+    changes: list[FileChange]
+    scopes: set[Scope]
+    known: Known | None = None
+
+
 def stand(ledger: Ledger) -> Stand | None:
     """How far a ledger is; None: it is no more.
 
@@ -86,7 +101,7 @@ def is_any_begun(ledger: Ledger) -> bool:
     return bool(count)
 
 
-def behind(ledger: Ledger, after: int, upto: int, scopes: Collection[Scope]) -> list[FileChange] | None:
+def behind(ledger: Ledger, after: int, upto: int, scopes: Collection[Scope]) -> Lacking | None:
     """What commits made of files since a number; None: too much, or bytes are no longer known.
 
     Args:
@@ -101,40 +116,45 @@ def behind(ledger: Ledger, after: int, upto: int, scopes: Collection[Scope]) -> 
     rows = ledger.rows(_BEHIND, (after, upto, MOST_BEHIND + 1))
     if len(rows) > MOST_BEHIND or any(ERASED in {was, becomes} for _, _, _, was, _, becomes in rows):
         return None
-    return list(_net(rows, scopes))
+    changes = _net(rows, scopes)
+    return Lacking(
+        [each for each in changes if each.before != each.after], {each.path.scope for each in changes}
+    )
 
 
-def newest(ledger: Ledger, scopes: Collection[Scope]) -> tuple[list[FileChange], Known]:
+def newest(ledger: Ledger, scopes: Collection[Scope]) -> Lacking:
     """The files as the last commits left them, and what is known of each; raises as `behind`."""
     changes: list[FileChange] = []
+    written: set[Scope] = set()
     known: dict[tuple[Scope, RelPath, Digest], tuple[Trust, str]] = {}
     with ledger.each(_NEWEST) as rows:
         for root, rel, content, found, trust, at in rows:
             path = _path(root, rel, scopes)
-            if path is not None:
+            if path is None:
+                continue
+            written.add(path.scope)
+            if content is not None:
                 changes.append(FileChange(path, None, content))
                 if trust is not None:
                     known[path.scope, path.rel, found] = Trust(trust), at
-    return changes, known
+    return Lacking(changes, written, known)
 
 
 def carry_out(
-    changes: Sequence[FileChange],
+    lacking: Lacking,
     state: State,
     roots: Mapping[Scope, BoundRoot],
     policy: Policy,
     patience: Patience,
-    known: Known | None = None,
 ) -> None:
     """Carry out in a copy what is done elsewhere, and have its catalog and indexes follow.
 
     Args:
-        changes: what it lacks.
+        lacking: what it lacks.
         state: of the copy.
         roots: of the copy.
         policy: says how its files are trusted.
         patience: how long to wait for locks.
-        known: what is known of the files, where these are all that it will have.
 
     Raises:
         PlatformUnsupported: as `elsewhere.require_writing`.
@@ -143,18 +163,20 @@ def carry_out(
         ManagedMemoryUnavailable: a file cannot be written.
     """
     require_writing(policy)
+    changes, written, known = lacking
     whole = known is not None
-    touched = set(roots) if whole else {each.path.scope for each in changes}
+    touched = set(roots) if whole else written
     with lock_roots([roots[scope] for scope in touched], patience) as held:
         for start in range(0, len(changes), _AT_ONCE):
             replay(changes[start : start + _AT_ONCE], held)
         for scope in touched:
             view = view_of(state, held[scope], policy, known=known or NONE_KNOWN)
-            write_index(state, held, view, partial(temporary_of_index, new_token()), whole=whole)
+            temporary = partial(temporary_of_index, new_token())
+            write_index(state, held, view, temporary, whole=whole, always=scope in written)
 
 
-def _net(rows: Iterable[tuple[Any, ...]], scopes: Collection[Scope]) -> Iterable[FileChange]:
-    """What changes, in order, make of each file."""
+def _net(rows: Iterable[tuple[Any, ...]], scopes: Collection[Scope]) -> list[FileChange]:
+    """What changes, in order, make of each file, also of one that is as it was."""
     first: dict[CanonicalPath, bytes | None] = {}
     last: dict[CanonicalPath, bytes | None] = {}
     for root, rel, before, _, after, _ in rows:
@@ -162,10 +184,8 @@ def _net(rows: Iterable[tuple[Any, ...]], scopes: Collection[Scope]) -> Iterable
         if path is not None:
             first.setdefault(path, before)
             last[path] = after
-    for path, after in last.items():
-        before = first[path]
-        if after != before:
-            yield FileChange(path, None if before is None else digest(before), after, before)
+    bases = {path: None if before is None else digest(before) for path, before in first.items()}
+    return [FileChange(path, bases[path], after, first[path]) for path, after in last.items()]
 
 
 def _path(root: bytes, rel: str, scopes: Collection[Scope]) -> CanonicalPath | None:

@@ -243,6 +243,7 @@ class IndexPlan:
         versions: what a file held before, as far as it is known; its line then is ours, too.
         whole: compare every page, and list `index/` for pages that we left behind. So it is done at any rate
             where the catalog does not know what was written.
+        always: plan it also where there is none yet, and nothing to list.
 
     Attributes:
         writes: to be carried out all or none.
@@ -268,8 +269,10 @@ class IndexPlan:
         versions: Versions = lambda _: (),
         *,
         whole: bool = False,
+        always: bool = False,
     ) -> None:
         self._database, self._root, self._view, self._versions = database, root, view, versions
+        self._always = always
         self._names = set(view.names("") or ())
         self.writes: list[IndexFile] = []
         self.problems: list[str] = []
@@ -306,7 +309,7 @@ class IndexPlan:
         if obstacle and layout.paged:
             self.problems.append(f"{obstacle}; move it away, then run: muniment index rebuild")
         for rel, content in layout.files.items():
-            self._write(rel, content, needed=layout.entries > 0)
+            self._write(rel, content, needed=self._always or layout.entries > 0)
         # What could not be written is forgotten as well; with what stays relisted it is tried again.
         self.gone = sorted({*layout.gone, *layout.files} - self.files.keys())
         for rel in sorted({*layout.gone, *self._left_behind()} - layout.files.keys()):
@@ -652,7 +655,13 @@ def trusted_less(state: State, root: BoundRoot, reader: Trust) -> Callable[[RelP
 
 
 def write_index(
-    state: State, held: LockedRoots, view: View, temporary: Callable[[int], str], *, whole: bool = False
+    state: State,
+    held: LockedRoots,
+    view: View,
+    temporary: Callable[[int], str],
+    *,
+    whole: bool = False,
+    always: bool = False,
 ) -> tuple[str, ...]:
     """Make the index say what the view says; what a person should know.
 
@@ -662,6 +671,7 @@ def write_index(
         view: of it, as it is now.
         temporary: names for what is being written.
         whole: look at every page, not only at those whose entries changed.
+        always: write it also where there is none yet, and nothing to list.
 
     Raises:
         StoreConflict: somebody else keeps changing it.
@@ -671,7 +681,7 @@ def write_index(
     notes: list[str] = []
     for is_last in (False, False, True):
         with state.catalog.transaction():
-            plan = IndexPlan(state.catalog, root, view, _versions(state, root), whole=whole)
+            plan = IndexPlan(state.catalog, root, view, _versions(state, root), whole=whole, always=always)
             about_to_write(state.catalog, view, plan)
         try:
             landed = land(generated(plan.writes), held, temporary, durable=bool(plan.saved))

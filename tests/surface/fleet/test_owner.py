@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
 
 import httpx2
 import psycopg
@@ -139,8 +142,13 @@ def test_what_was_erased_while_a_node_was_away_is_gone_once_it_is_back(fleet, tm
 
 
 def holders(directory):
-    """The files below a directory in which the word stands."""
-    return [each for each in directory.rglob("*") if each.is_file() and GONE.encode() in each.read_bytes()]
+    """The files below a directory in which the word stands; they may go while they are looked at."""
+    found = []
+    for folder, _, names in os.walk(directory):
+        for path in (Path(folder, name) for name in names):
+            with suppress(FileNotFoundError):
+                found += [path] * (path.is_file() and GONE.encode() in path.read_bytes())
+    return found
 
 
 def test_whoever_follows_with_a_token_that_is_revoked_is_told_nothing_more(thinking):

@@ -13,6 +13,7 @@ from pathlib import Path, PureWindowsPath
 import pytest
 from pyfakefs.fake_filesystem import OSType
 from pyfakefs.fake_open import FakeFileOpen
+from pyfakefs.fake_os import FakeOsModule
 from pyfakefs.helpers import reset_ids, set_uid
 
 from muniment.checkouts import find_checkout
@@ -187,14 +188,18 @@ BAIT = {
 def test_of_a_workspace_nothing_is_read_but_which_repository_it_is_even_if_it_is_the_current_directory(
     fs, at, home, monkeypatch
 ):
-    workspace, opened, honest = at("code", "app"), [], FakeFileOpen.call
+    workspace, opened = at("code", "app"), []
     git = {str(workspace / ".git" / name) for name in ("config", "muniment")}  # Which repository it is.
 
-    def call(self, file, *arguments, **named):
-        opened.append(str(file))
-        return honest(self, file, *arguments, **named)
+    def noting(honest):
+        def call(self, file, *arguments, **named):
+            opened.extend([] if isinstance(file, int) else [str(file)])  # A descriptor was opened by a path.
+            return honest(self, file, *arguments, **named)
 
-    monkeypatch.setattr(FakeFileOpen, "call", call)
+        return call
+
+    monkeypatch.setattr(FakeFileOpen, "call", noting(FakeFileOpen.call))
+    monkeypatch.setattr(FakeOsModule, "open", noting(FakeOsModule.open))
     for name, content in BAIT.items():
         fs.create_file(workspace / name, contents=content)
     fs.create_file(home / "config.toml", contents='policy = "own"\n')

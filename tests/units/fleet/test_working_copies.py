@@ -14,7 +14,7 @@ import pytest
 
 from kit.fleet.homes import KEY
 from kit.raising import raised
-from kit.store.ground import STRICT, Ground, by, new, patience, photograph
+from kit.store.ground import STRICT, Ground, by, new, patience, photograph, sha
 from muniment.errors import LeaseLost, ManagedMemoryUnavailable, MunimentError
 from muniment.fleet.copies import MEMORY, CopyTerms, WorkingCopy
 from muniment.fleet.homes import key_of
@@ -101,6 +101,18 @@ def test_a_copy_is_made_and_follows_what_other_nodes_do(nodes):
     assert files(three) == files(one)
     three.close(patience())
     assert files(three) == files(one)  # Taken up again.
+
+
+def test_a_scope_of_which_nothing_is_left_has_its_index_in_every_copy(nodes):
+    one, behind, made_after = (nodes.copy(name) for name in ("one", "two", "three"))
+    assert files(behind) == {}
+    commit(one, new("user/a.md", b"# A\n"))
+    with changing(one) as ground:
+        ground.commit(removals=[("user/a.md", sha(b"# A\n"))])
+    for copy in (behind, made_after, one):
+        assert files(copy) == {}
+        indexes = [each.relative_to(copy.directory / MEMORY) for each in copy.directory.rglob("MEMORY.md")]
+        assert list(map(str, indexes)) == ["user/MEMORY.md"]
 
 
 @pytest.mark.threat("T-FLT-04", control="counted_erasures")
