@@ -14,7 +14,7 @@ On the standard library and the words of the package; nothing happens on import.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields
 from enum import EnumType
 from functools import cache
@@ -26,6 +26,7 @@ from typing import (
     ClassVar,
     Final,
     Literal,
+    NamedTuple,
     TypeVar,
     Union,
     cast,
@@ -496,12 +497,12 @@ _NOUNS: Final[Mapping[type, str]] = {
 
 def document(answer: WireAnswer) -> dict[str, Any]:
     """An answer as the JSON document that is sent (D1, D2)."""
-    kind: Any = next(each for each in type(answer).__mro__ if each.__module__ == __name__)
-    told = ((each, getattr(answer, each.name)) for each in fields(kind))
+    kind = next(each for each in type(answer).__mro__ if each.__module__ == __name__)
+    told = ((each, getattr(answer, each.name)) for each in _members(kind))
     return {
-        _wire_name(each): _plain(value)
+        each.wire: _plain(value)
         for each, value in told
-        if value not in _NOTHING or not _may_be_left_out(each)
+        if not (each.may_be_left_out and value == each.default)
     }
 
 
@@ -518,21 +519,44 @@ def read(kind: type[A], said: object, what: str) -> A:
     """
     if not isinstance(said, dict):
         raise ValueError(f"{what} is no object")  # noqa: TRY004  as all of these
+    found = {}
     of: Any = kind
-    found, types_of = {}, _types_of(of)
-    for each in fields(of):
-        name, value = _wire_name(each), said.get(_wire_name(each))
-        if value is not None or each.default is each.default_factory is MISSING:
-            found[each.name] = _value(types_of[each.name], value, name, what)
+    for each in _members(of):
+        value = said.get(each.wire)
+        if value is not None or each.is_needed:
+            found[each.name] = _value(each.type, value, each.wire, what)
     return kind(**found)
 
 
 _NOTHING: Final = (None, ())
 
 
+class _Member(NamedTuple):
+    """A member of an answer: its name here and in a document, and what is known of it."""
+
+    name: str
+    wire: str
+    type: Any
+    default: Any
+    is_needed: bool
+    may_be_left_out: bool
+
+
 @cache
-def _types_of(kind: type) -> dict[str, Any]:
-    return get_type_hints(kind)
+def _members(kind: Hashable) -> tuple[_Member, ...]:
+    of: Any = kind
+    types_of = get_type_hints(of)
+    return tuple(
+        _Member(
+            each.name,
+            _wire_name(each),
+            types_of[each.name],
+            each.default,
+            each.default is each.default_factory is MISSING,
+            _may_be_left_out(each),
+        )
+        for each in fields(of)
+    )
 
 
 def _may_be_left_out(member: Field[Any]) -> bool:

@@ -322,6 +322,8 @@ def _serve_page(workspace: Path, *, opens: bool, json: bool) -> int:
 
     begin_log(logging.WARNING)
     try:
+        if os.environ.get(LEDGER_VARIABLE):
+            raise ConfigInvalid("the page is for a memory of this machine; homes of a fleet have none")
         settings = settings_of()
         run_daemon(Options(settings, (workspace,), socket=socket_of(None, settings)), greet)
     except MunimentError as error:

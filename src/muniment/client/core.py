@@ -107,8 +107,8 @@ def task_of(said: object) -> Task:
     if task.status != "failed":
         return task
     if isinstance(error, dict):
-        message = error.get("message") or "The daemon does not say why."
-        error = {**error, "message": message, "reviewId": error.get("reviewId") or task.review_id}
+        instead = {"message": "The daemon does not say why.", "reviewId": task.review_id}
+        error |= {name: value for name, value in instead.items() if error.get(name) in {None, ""}}
     return replace(task, error=answer_of(TaskError, error, "an error"))
 
 

@@ -21,7 +21,7 @@ from functools import cache
 from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
-from muniment.errors import MunimentError, printable
+from muniment.errors import CODES, MunimentError, printable
 
 
 class ClientError(MunimentError):
@@ -139,17 +139,33 @@ class TaskFailed(ClientError):
 E = TypeVar("E", Problem, TaskFailed)
 
 
-_UNTOLD: Final = {"reasons": (), "decision": "", "by": "", "via": None, "requested": "", "tool": None}
+_UNTOLD: Final = {
+    **dict.fromkeys(
+        ("reasons", "requested", "decision", "by", "what", "reason", "rule", "layer", "where"), ""
+    ),
+    **dict.fromkeys(("problem", "required", "offered", "task_id"), ""),
+    **dict.fromkeys(("via", "tool", "line", "meant", "limit")),
+    "reasons": (),
+}
 """What errors of the library have of which the daemon tells nothing, and the value for that."""
 
 
 @cache
+def _of_library() -> Mapping[str, type[MunimentError]]:
+    """Class of the library by code."""
+    classes = [each for each in _below(MunimentError) if not issubclass(each, ClientError)]
+    return {
+        code: each
+        for each in classes
+        for code in vars(each).get("codes", (vars(each).get("code"),))
+        if code in CODES
+    }
+
+
 def told_as(kind: type[E], code: str) -> type[E]:
     """The class that a problem or a failure of a code is raised as: the library's as well, if it has one."""
-    for each in _below(MunimentError):
-        if code in each.__dict__.get("codes", (each.__dict__.get("code"),)):
-            return type(each.__name__, (kind, each), {**_UNTOLD, "__module__": __name__})
-    return kind
+    each = _of_library().get(code)
+    return kind if each is None else type(each.__name__, (kind, each), {**_UNTOLD, "__module__": __name__})
 
 
 def _below(top: type[MunimentError]) -> Iterator[type[MunimentError]]:

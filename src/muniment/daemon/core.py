@@ -284,7 +284,6 @@ class ServedCore:
         mcp: the sessions of MCP, once somebody has asked for one.
         open_paths: what is asked without a token.
         workspaces: those of this machine, by key.
-        is_draining: nothing is accepted any more.
     """
 
     recalls: Recalls
@@ -292,10 +291,15 @@ class ServedCore:
     mcp: McpSessions | None = None
     open_paths: frozenset[str] = frozenset()
     workspaces: Mapping[str, Workspace] = MappingProxyType({})
-    is_draining = False
+    _is_draining = False
 
     def __init__(self, metrics: Metrics) -> None:
         self.metrics = metrics
+
+    @property
+    def is_draining(self) -> bool:
+        """Whether nothing is accepted any more."""
+        return self._is_draining
 
     def any_workspace(self) -> ServedWorkspace | None:
         """One of its workspaces, which all have the same scopes."""
@@ -527,7 +531,6 @@ class DaemonCore(ServingCore):
 
     Attributes:
         workspaces: by key.
-        is_draining: nothing is accepted any more.
     """
 
     def __init__(self, settings: Settings, model: Model, *, in_process: bool = False) -> None:
@@ -575,7 +578,7 @@ class DaemonCore(ServingCore):
         What the owner asked for is cancelled where it still waits; what it has begun to write it finishes.
         Recalls are cancelled.
         """
-        self.is_draining = True
+        self._is_draining = True
         runners = self._runners.values()
         with ThreadPoolExecutor(max_workers=max(1, len(runners))) as threads:  # All have the same grace.
             stopping = [self._loop.run_in_executor(threads, runner.stop, grace) for runner in runners]

@@ -101,12 +101,16 @@ def _of(pattern: re.Pattern[str]) -> dict[str, str]:
     return {"type": "string", "pattern": f"^{pattern.pattern}$"}
 
 
+def _told_status(task: QueuedTask, call: Call, viewer: Originator) -> Status:
+    """`cancelled` alone for who did so, as old clients know no such end."""
+    is_of_others = call.is_original or viewer != task.cancelled_by
+    return "failed" if task.status == "cancelled" and is_of_others else task.status
+
+
 def rendered(task: QueuedTask, call: Call, viewer: Originator) -> contract.ToldTask:
-    """A task as `viewer` is told of it: `cancelled` alone for who did so, as old clients know no such end."""
-    error = task.error
-    status: Status = task.status
-    if status == "cancelled" and (call.is_original or viewer != task.cancelled_by):
-        status, error = "failed", {"code": "cancelled"}
+    """A task as `viewer` is told of it."""
+    status = _told_status(task, call, viewer)
+    error = task.error if status == task.status else {"code": "cancelled"}
     said: dict[str, Any] = {
         "taskId": task.id,
         "status": status,
@@ -189,14 +193,14 @@ async def list_tasks(call: Call) -> Response:
         raise HttpProblem("invalid_request")
     before = None if cursor is None else int(cursor)
     found = [
-        (task.seq, rendered(task, call, viewer))
+        task
         for task in await call.core.tasks(call.workspace, before=before)
-        if viewer.sees(task.originator)
+        if viewer.sees(task.originator) and status in {None, _told_status(task, call, viewer)}
     ]
-    found = [(seq, task) for seq, task in found if status in {None, task.status}]
     page = found[:PAGE]
-    more = str(page[-1][0]) if len(found) > PAGE else None
-    return answered(contract.TaskList(tasks=tuple(task for _, task in page), next_cursor=more))
+    more = str(page[-1].seq) if len(found) > PAGE else None
+    told = tuple(rendered(task, call, viewer) for task in page)
+    return answered(contract.TaskList(tasks=told, next_cursor=more))
 
 
 async def accept(call: Call, asked: NewTask, originator: Originator, key: str | None = None) -> Submitted:

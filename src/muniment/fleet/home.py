@@ -87,6 +87,11 @@ class HomeCore(ServedCore):
 
     # -- whoever asks
 
+    @property
+    def is_draining(self) -> bool:
+        """Whether the node stops."""
+        return self._node.is_draining
+
     def any_workspace(self) -> HomeCore:
         """The one that there is."""
         return self

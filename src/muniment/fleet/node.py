@@ -110,7 +110,6 @@ class FleetNode(ServingCore):
     Attributes:
         metrics, model, recalls, queue: what all homes share.
         terms: of all working copies.
-        is_draining: nothing is accepted any more.
         problem: why it takes no work; None: it does.
         door: of no page.
     """
@@ -203,9 +202,7 @@ class FleetNode(ServingCore):
 
     async def stop(self, grace: float) -> bool:
         """Accept nothing more, and give what runs `grace` seconds; whether everything is at rest then."""
-        self.is_draining = True
-        for home in list(self._used.values()):
-            home.is_draining = True
+        self._is_draining = True
         with suppress(MunimentError, TimeoutError):  # Else the others find it themselves, a lease later.
             await asyncio.wait_for(self.asked(self._hand_over), _CLOSE_SECONDS)
         if self._running:
@@ -320,7 +317,6 @@ class FleetNode(ServingCore):
                 copy = WorkingCopy(directory_of(self._cache, name), ledger, key, self.terms)
                 found = self._used[name] = HomeCore(self, ledger, LedgerState(ledger, key), copy)
             self._homes[name], found.last_used = found, time.monotonic()
-            found.is_draining = self.is_draining
             return found
 
     async def _turn(self, home: str) -> None:

@@ -22,7 +22,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Mapping
+import sqlite3
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple, Self
@@ -186,7 +187,18 @@ def records(state: LedgerState, *, task: str | None = None, latest: int = ALL) -
 
 def head(state: LedgerState) -> Head:
     """The end of the chain, unverified; `0:0…` before the first record."""
-    found = state.ledger.rows("SELECT head.seq, record.mac FROM head JOIN record USING (seq)")
+    return _head_of(state.ledger.rows(_HEAD_ROW))
+
+
+def head_of_copy(ledger: sqlite3.Connection) -> Head:
+    """Likewise, of a copy of a ledger, which may lie where SQLite has no write-ahead log."""
+    return _head_of(ledger.execute(_HEAD_ROW).fetchall())
+
+
+_HEAD_ROW: Final = "SELECT head.seq, record.mac FROM head JOIN record USING (seq)"
+
+
+def _head_of(found: Sequence[tuple[Any, ...]]) -> Head:
     return Head(*found[0]) if found else Head(0, _START)
 
 

@@ -52,10 +52,10 @@ from muniment.kernel.cancel import Patience
 from muniment.kernel.land import lock_roots
 from muniment.kernel.names import Scope
 from muniment.ownership import create_private_directory
-from muniment.store.audit import Head, head, verify
+from muniment.store.audit import Head, head_of_copy, verify
 from muniment.store.database import Database
 from muniment.store.ledger import move_roots
-from muniment.store.state import KEY_NAME, LEDGER_NAME, LedgerState, State, sync
+from muniment.store.state import KEY_NAME, LEDGER_NAME, State, sync
 
 FORMAT: Final = "muniment-backup/1"
 MANIFEST: Final = "muniment-backup.json"
@@ -153,8 +153,8 @@ def back_up(
                 archive.add_tree(f"home/{name}", real / name)
             for scope, path in elsewhere.items():
                 archive.add_tree(f"{OUTSIDE}/{scope}", path)
-        with closing(Database(copy, synchronous="OFF")) as ledger:
-            end = head(LedgerState(ledger, b""))  # By now the ledger itself may have more.
+        with closing(sqlite3.connect(copy)) as ledger:
+            end = head_of_copy(ledger)  # By now the ledger itself may have more.
     told = {
         "format": FORMAT,
         "home": str(real),

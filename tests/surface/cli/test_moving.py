@@ -468,6 +468,23 @@ def test_the_end_of_the_records_that_is_told_is_that_of_the_backup(home, other, 
     assert other.document("restore", tmp_path / "a")["head"] == made["head"]
 
 
+def test_a_backup_goes_where_sqlite_can_have_no_write_ahead_log(home, tmp_path, monkeypatch):
+    """As to a share: beside the target nothing is asked of SQLite that such a file system refuses."""
+    asked, connect = [], sqlite3.connect
+
+    def noting(path, *arguments, **more):
+        connection = connect(path, *arguments, **more)
+        if str(tmp_path / "share") in str(path):
+            connection.set_trace_callback(asked.append)
+        return connection
+
+    (tmp_path / "share").mkdir()
+    monkeypatch.setattr(sqlite3, "connect", noting)
+    home("backup", tmp_path / "share" / "a")
+    assert asked
+    assert [each for each in asked if "wal" in each.lower()] == []
+
+
 def test_what_is_left_of_one_that_was_killed_is_named(home, other, tmp_path):
     left = [tmp_path / ".a[1]**.bak.0badcafe.unfinished", other.path.parent / ".other.0badcafe.restoring"]
     for each in left:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
 from dataclasses import dataclass, is_dataclass
 from functools import partial
 from types import UnionType
@@ -165,12 +166,29 @@ def test_what_the_daemon_says_by_a_code_of_the_library_is_caught_as_the_library_
 
 
 def test_who_catches_an_error_of_the_library_may_read_its_attributes_also_of_a_daemons():
-    untold = {
-        "PendingReview": "reasons",
-        "AlreadyUndone": "by",
-        "ReviewClosed": "decision",
-        "PathEscape": "tool",
+    seen = set()
+    for each in CLASSES:
+        _, _, told = (each.__doc__ or "").partition("Attributes:")
+        names = re.findall(r"^ +(\w+)(?:, \w+)?: ", told, re.MULTILINE)
+        for code in {*each.__dict__.get("codes", ()), each.__dict__.get("code")} & library.CODES.keys():
+            problem = told_as(Problem, code)(code, "No.", status=409)
+            failure = told_as(TaskFailed, code)(code, "No.", task_id="remember-1")
+            assert [name for name in names if not hasattr(problem, name) or not hasattr(failure, name)] == []
+            seen |= set(names)
+    assert seen >= {
+        "reasons",
+        "review_id",
+        "paths",
+        "by",
+        "via",
+        "requested",
+        "reason",
+        "rule",
+        "task_id",
+        "meant",
     }
-    for name, attribute in untold.items():
-        code = vars(vars(library)[name])["code"]
-        assert not getattr(told_as(TaskFailed, code)(code, "No.", task_id="remember-1"), attribute)
+
+
+def test_no_answer_of_a_daemon_is_taken_for_what_only_a_client_can_know():
+    for code in ("unreachable", "daemon_unproven", "wait_timeout", "bad_answer", "client_closed", "x" * 99):
+        assert type(told_as(Problem, code)(code, "?", status=409)) is Problem

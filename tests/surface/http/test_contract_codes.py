@@ -214,7 +214,7 @@ def of_the_daemon(world, monkeypatch):
         patch.setattr(world.core, "workspaces", workspaces | {"other": workspaces[world.key]})
         yield "workspace_required", world.get(f"{BASE}/tasks")
     with monkeypatch.context() as patch:
-        patch.setattr(world.core, "is_draining", True)
+        patch.setattr(world.core, "_is_draining", True)
         assert world.get("/readyz").json()["reason"] == "draining"
         for path, body in ("review", None), ("remember", FACT), ("recall", QUERY):
             sent = world.send("POST" if body else "GET", f"{BASE}/{path}", body)

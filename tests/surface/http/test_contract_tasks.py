@@ -17,7 +17,7 @@ from kit.daemon.raw import running
 from kit.raising import raised
 from muniment import errors as library
 from muniment.client import errors
-from muniment.daemon import asking, contract
+from muniment.daemon import asking, contract, routes
 from muniment.daemon.contract import HttpProblem
 from muniment.daemon.service import OPERATIONS
 from muniment.kernel.names import Trust
@@ -279,6 +279,17 @@ def test_who_floods_the_lane_is_told_to_come_again_and_tidying_leaves_room_for_f
     assert held.cancel(facts[3]).json()["status"] == "cancelled"
     held.remember("The user owns 9 hats", token=held.client)
     refused("remember")
+
+
+def test_of_a_long_list_no_more_is_written_out_than_a_page(held, monkeypatch):
+    written, rendered = [], routes.rendered
+    monkeypatch.setattr(routes, "PAGE", 2)
+    monkeypatch.setattr(routes, "rendered", lambda *of: written.append(of) or rendered(*of))
+    for number in range(4):
+        held.remember(f"The user owns {number} hats")
+    written.clear()
+    listed = held.get(f"{BASE}/tasks").json()
+    assert (len(listed["tasks"]), len(written), "nextCursor" in listed) == (2, 2, True)
 
 
 @pytest.mark.slow

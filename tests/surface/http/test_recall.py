@@ -259,7 +259,7 @@ def test_a_recall_ends_with_nothing_for_a_revoked_token_or_a_daemon_that_stops(a
     assert held.begun.acquire(timeout=STOP_SECONDS)
     assert alone.run(alone.core.stop(0))
     assert asked.result(STOP_SECONDS) == DRAINING
-    alone.core.is_draining = False
+    alone.core._is_draining = False
     assert ask(alone) == DRAINING  # It came before the stop, and begins after it.
 
 

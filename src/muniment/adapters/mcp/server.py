@@ -222,9 +222,13 @@ class MemoryServer(Server[Any]):
 
 
 async def _tell_changed(connection: Connection) -> None:
-    with suppress(TimeoutError):  # Whoever does not read is told nothing.
+    try:
         async with asyncio.timeout(SEND_SECONDS):
             await connection.send_resource_list_changed()
+    except TimeoutError:  # Whoever does not read is told nothing.
+        pass
+    except Exception as defect:  # noqa: BLE001  the others are told all the same
+        events.emit_defect("mcp_not_told", defect)
 
 
 @functools.cache
