@@ -531,7 +531,7 @@ def read(kind: type[A], said: object, what: str) -> A:
 _NOTHING: Final = (None, ())
 
 
-class _Member(NamedTuple):
+class _AnswerMember(NamedTuple):
     """A member of an answer: its name here and in a document, and what is known of it."""
 
     name: str
@@ -543,11 +543,11 @@ class _Member(NamedTuple):
 
 
 @cache
-def _members(kind: Hashable) -> tuple[_Member, ...]:
+def _members(kind: Hashable) -> tuple[_AnswerMember, ...]:
     of: Any = kind
     types_of = get_type_hints(of)
     return tuple(
-        _Member(
+        _AnswerMember(
             each.name,
             _wire_name(each),
             types_of[each.name],
