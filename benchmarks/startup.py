@@ -1,6 +1,9 @@
 """What a command costs before it does anything: CPU of its processes, beyond bare Python.
 
-Run it with `python benchmarks/startup.py`; a number says how often each is run. The median is shown.
+    python benchmarks/startup.py [ROUNDS [OTHER]]
+
+ROUNDS says how often each is run; the median is shown. OTHER is another checkout, which is run in turn with
+this one, by the same interpreter.
 """
 
 from __future__ import annotations
@@ -13,31 +16,39 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+HERE = Path(__file__).parents[1]
 ROUNDS = int(sys.argv[1]) if len(sys.argv) > 1 else 11
+CHECKOUTS = [HERE, *(Path(each).resolve() for each in sys.argv[2:3])]
 PROGRAM = [sys.executable, "-m", "muniment"]
 COMMANDS = {
     "--help": ([*PROGRAM, "--help"], 100),
     "recall": ([*PROGRAM, "recall", "tea"], 250),
+    "client": ([sys.executable, "-c", "import muniment.client"], 120),
     "remember": ([*PROGRAM, "remember", "The user drinks green tea at noon", "--dry-run"], 500),
 }
 
 
-def cpu(command: list[str], home: str) -> float:
-    """Milliseconds of CPU of a command and of what it started."""
-    spent = []
+def cpu(command: list[str], home: str) -> list[float]:
+    """Milliseconds of CPU of a command and of what it started, in each checkout."""
+    spent: list[list[float]] = [[] for _ in CHECKOUTS]
     for _ in range(ROUNDS):
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        subprocess.run(
-            command,
-            check=True,
-            cwd=home,
-            env={"PATH": os.environ["PATH"], "MUNIMENT_HOME": f"{home}/home"},
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        spent.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
-    return 1_000 * statistics.median(spent)
+        for number, checkout in enumerate(CHECKOUTS):
+            before = resource.getrusage(resource.RUSAGE_CHILDREN)
+            subprocess.run(
+                command,
+                check=True,
+                cwd=home,
+                env={
+                    "PATH": os.environ["PATH"],
+                    "PYTHONPATH": str(checkout / "src"),
+                    "MUNIMENT_HOME": f"{home}/{number}",
+                },
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
+            after = resource.getrusage(resource.RUSAGE_CHILDREN)
+            spent[number].append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+    return [1_000 * statistics.median(each) for each in spent]
 
 
 def main() -> None:
@@ -46,9 +57,10 @@ def main() -> None:
         Path(home, ".git").mkdir()
         cpu([*PROGRAM, "remember", "The user drinks tea"], home)
         bare = cpu([sys.executable, "-c", "pass"], home)
-        print(f"bare Python {bare:.0f} ms")
+        print(f"bare Python {bare[0]:.0f} ms")
         for name, (command, goal) in COMMANDS.items():
-            print(f"{name:10} {cpu(command, home) - bare:5.0f} ms beyond it (goal {goal})")
+            beyond = [each - of_python for each, of_python in zip(cpu(command, home), bare, strict=True)]
+            print(f"{name:10} {', '.join(f'{each:5.0f}' for each in beyond)} ms beyond it (goal {goal})")
 
 
 if __name__ == "__main__":
