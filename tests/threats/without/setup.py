@@ -10,10 +10,14 @@ table({
         "cli.setup_files:_check_unchanged": none}),
     "masked_keys": ("Values of our own entries are shown whatever they are called.", {
         "cli.setup:_masked": lambda found: found[0], "cli.setup_edits:_masked": lambda text, *_: text}),
-    "kept_privately": ("What is kept of a settings file is for everybody to read.", {
-        "cli.setup_files:_KEPT_MODE": 0o644}),
 })
 # fmt: on
+
+
+@around("cli.setup_files:placing")
+def kept_privately(real, path, name):
+    """What is kept of a settings file is for everybody to read."""
+    return real(path, name, 0o644)
 
 
 @around("cli.setup:_piece")
