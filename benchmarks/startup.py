@@ -23,7 +23,7 @@ PROGRAM = [sys.executable, "-m", "muniment"]
 COMMANDS = {
     "--help": ([*PROGRAM, "--help"], 100),
     "recall": ([*PROGRAM, "recall", "tea"], 250),
-    "client": ([sys.executable, "-c", "import muniment.client"], 120),
+    "client": ([sys.executable, "-c", "import muniment.client"], 456),
     "remember": ([*PROGRAM, "remember", "The user drinks green tea at noon", "--dry-run"], 500),
 }
 
