@@ -48,6 +48,12 @@ _AGAIN_SECONDS: Final = 1.0
 Turn = Callable[[str], Awaitable[None]]
 
 
+def _is_cancelled() -> bool:
+    """Whether the task was: where the database goes just then, its error takes the place of the cancel."""
+    own = asyncio.current_task()
+    return own is not None and own.cancelling() > 0
+
+
 class TurnQueue:
     """The queue, as one node uses it.
 
@@ -117,7 +123,7 @@ class TurnQueue:
 
     async def run(self) -> None:
         """Take jobs and sweep, until cancelled; where the database is away, from when it is back on."""
-        while True:
+        while not _is_cancelled():
             try:
                 async with self._working.open_async():
                     await self._at_work()
@@ -125,7 +131,8 @@ class TurnQueue:
                 events.emit("queue_away", problem=type(error).__name__)
             except Exception as defect:  # noqa: BLE001  Without a queue a node would be up and do nothing.
                 events.emit_defect("queue_broke", defect)
-            await asyncio.sleep(_AGAIN_SECONDS)
+            if not _is_cancelled():
+                await asyncio.sleep(_AGAIN_SECONDS)
 
     async def _at_work(self) -> None:
         """Take jobs and sweep, until either fails."""
