@@ -19,6 +19,7 @@ import muniment
 from kit.daemon.process import BASE, HeldModel, locked, policy_file
 from kit.daemon.raw import running
 from kit.mcp import ERAS, HELLO, Heard, hears_of_change, over_http, refused, stands_between_marks, text_of
+from muniment.adapters.mcp import server
 from muniment.daemon import guard
 from muniment.daemon.core import MAX_OWNER
 from muniment.daemon.mcp import MAX_READS, _LaneMemory
@@ -381,3 +382,18 @@ def test_without_the_extra_the_answer_is_one_problem_that_says_what_to_install(d
     answer = daemon.ask("POST", "/mcp", *MESSAGE, body=HELLO)
     assert answer.code == (501, "mcp_not_installed")
     assert "pip install 'muniment[mcp]'" in json.dumps(answer.json)
+
+
+def test_what_is_told_right_before_the_end_comes_before_it():
+    steps = []
+
+    async def heard(progress, _, message):
+        steps.append((progress, message))
+
+    async def work(tell):
+        tell(1, "write_file: allow")
+        return "done"
+
+    context = SimpleNamespace(session=SimpleNamespace(report_progress=heard))
+    assert asyncio.run(server._with_progress(context, work)) == "done"
+    assert steps == [(1, "turn 1, write_file: allow")]

@@ -309,7 +309,7 @@ async def _with_progress(context: Context, work: Callable[[Tell], Awaitable[T]])
     pumping = asyncio.create_task(pump())
     try:
         done = await work(tell)
-        turns.put_nowait(None)
+        loop.call_soon(turns.put_nowait, None)  # Behind what was told last, which comes that way.
         await pumping
         return done
     finally:
