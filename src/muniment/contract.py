@@ -15,7 +15,7 @@ On the standard library and the words of the package; nothing happens on import.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping
-from dataclasses import MISSING, Field, dataclass, field, fields
+from dataclasses import MISSING, Field, asdict, dataclass, field, fields, is_dataclass
 from enum import EnumType
 from functools import cache
 from types import UnionType
@@ -504,6 +504,17 @@ def document(answer: WireAnswer) -> dict[str, Any]:
         for each, value in told
         if not (each.may_be_left_out and value == each.default)
     }
+
+
+def members(result: object, names: str) -> dict[str, Any]:
+    """Some members of a result, as the command line has them: under their own names."""
+    return {name: _as_json(getattr(result, name)) for name in names.split()}
+
+
+def _as_json(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [_as_json(each) for each in value]
+    return asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
 
 
 def read(kind: type[A], said: object, what: str) -> A:

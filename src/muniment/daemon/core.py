@@ -15,6 +15,7 @@ import importlib.util
 import os
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, AsyncExitStack, suppress
@@ -328,7 +329,7 @@ class ServedCore:
 
     async def proof(self, unsafe_name: str, nonce: str, address: str) -> str:
         """Proof that a token is known, see `Tokens.proof`."""
-        raise NotImplementedError
+        raise HttpProblem("not_found")
 
     def open_ui(self) -> tuple[str, str]:
         """The page's URL, and a code to sign in with, see `PageDoor.invite`.
@@ -348,7 +349,7 @@ class ServedCore:
         Raises:
             HttpProblem: it could not, or the check itself failed.
         """
-        raise NotImplementedError
+        raise HttpProblem("untrusted_workspace")
 
     async def at(
         self,
@@ -370,7 +371,7 @@ class ServedCore:
             HttpProblem: the daemon stops, or too much is asked for at once.
             MunimentError: as `body`, and where the memory cannot be used.
         """
-        raise NotImplementedError
+        raise HttpProblem("untrusted_workspace")
 
     async def recall(self, workspace: ServedWorkspace, token: str, body: RecallBody) -> Recollection:
         """What of a memory helps; see `Recalls.recall`.
@@ -452,17 +453,17 @@ class ServedCore:
     async def _submit(
         self, workspace: ServedWorkspace, asked: NewTask, traceparent: Sequence[str]
     ) -> Submitted:
-        raise NotImplementedError
+        raise HttpProblem("untrusted_workspace")
 
     async def _cancel(self, workspace: ServedWorkspace, task_id: str, by: Originator) -> None:
-        raise NotImplementedError
+        raise HttpProblem("untrusted_workspace")
 
     async def _asked(self, ask: Callable[[], T]) -> T:
         """What `ask` returns, which asks the ledger: here on the loop."""
         return ask()
 
 
-class ServingCore(ServedCore):
+class ServingCore(ServedCore, ABC):
     """What a `Daemon` opens and closes with itself: that of one machine, or a node of a fleet.
 
     Attributes:
@@ -481,25 +482,25 @@ class ServingCore(ServedCore):
         self._owners: dict[asyncio.Future[Any], Cancel] = {}
         self._last_task = time.monotonic()
 
+    @abstractmethod
     def of(self, principal: Principal) -> ServedCore:
         """What whoever asks is served by."""
-        raise NotImplementedError
 
+    @abstractmethod
     async def whose(self, unsafe_token: str) -> Principal | None:
         """Who a token belongs to; None: nobody."""
-        raise NotImplementedError
 
+    @abstractmethod
     async def open(self, directories: tuple[Path, ...]) -> None:
         """Begin to serve."""
-        raise NotImplementedError
 
+    @abstractmethod
     async def stop(self, grace: float) -> bool:
         """Accept nothing more, and give what runs `grace` seconds; whether everything is at rest then."""
-        raise NotImplementedError
 
+    @abstractmethod
     def end_followers(self) -> None:
         """End whoever follows events or waits for them."""
-        raise NotImplementedError
 
     async def close(self) -> None:
         """Give everything back; after `stop`, and once nobody follows."""

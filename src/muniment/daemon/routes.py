@@ -441,11 +441,7 @@ async def erase(call: Call) -> Response:
         where = erasing.EraseGround(
             place.state, place.roots, place.policy, Patience(time.monotonic() + WAIT_SECONDS, cancel)
         )
-        if not asked.yes:
-            plan = erasing.plan(asked.target, where).as_json()
-            del plan["target"]
-            return contract.ErasePlan(**plan)
-        return contract.EraseReceipt(**erasing.erase(asked.target, where).as_json())
+        return erasing.erase(asked.target, where) if asked.yes else erasing.plan(asked.target, where)
 
     return answered(await _at(call, body, "nothing_to_erase", writes=asked.yes))
 

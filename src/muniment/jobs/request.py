@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, is_dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from muniment.agent.model import Turn
-from muniment.contract import DreamResult, ForgetResult, KeptEntry, RememberResult, SupersededEntry
+from muniment.contract import DreamResult, ForgetResult, KeptEntry, RememberResult, SupersededEntry, members
 from muniment.errors import InvalidContent, MunimentError, PendingReview
 from muniment.kernel.names import Scope, Trust
 from muniment.kernel.path import MAX_MARKS, overlong_run
@@ -17,17 +17,6 @@ from muniment.store.ledger import Change
 # -- ending ------------------------------------------------------------------------------------------
 #
 # How a job ends as part of a JSON document.
-
-
-def members(result: object, names: str) -> dict[str, Any]:
-    """Some members of a result, as JSON has them."""
-    return {name: _plain(getattr(result, name)) for name in names.split()}
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, tuple):
-        return [_plain(each) for each in value]
-    return asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
 
 
 def ending_json(

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
 from muniment.cancelling import Cancel
-from muniment.contract import Decided, ReviewShown, Undone
+from muniment.contract import Decided, ReviewShown, Undone, members
 from muniment.errors import (
     AlreadyUndone,
     Erased,
@@ -35,7 +35,7 @@ from muniment.errors import (
 from muniment.jobs.edit import for_move
 from muniment.jobs.job import ended_as, id_of_task, run_of, status_of, terms_of
 from muniment.jobs.place import Place
-from muniment.jobs.request import error_json, members
+from muniment.jobs.request import error_json
 from muniment.kernel.cancel import Patience
 from muniment.kernel.change import ChangeKind, ChangeSet, FileChange, digest
 from muniment.kernel.names import Scope, Trust

@@ -27,10 +27,11 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple, get_args
 
 from muniment.content.entry import parse
+from muniment.contract import ErasePlan, EraseReceipt, members
 from muniment.elsewhere import require_writing
 from muniment.errors import (
     ConfigInvalid,
@@ -106,8 +107,8 @@ NOT_COVERED: Final = (
 """What no erasure here reaches, for people."""
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan(ErasePlan):
     """What an erasure would do.
 
     Attributes:
@@ -123,22 +124,19 @@ class Plan:
     """
 
     target: str
-    files: tuple[str, ...]
-    versions: int
-    others: tuple[str, ...]
-    tasks: tuple[str, ...]
-    reviews: tuple[str, ...]
-    records: int
-    lane_tasks: int
-    copies: tuple[str, ...]
+    status: Literal["preview"] = "preview"
+    not_covered: str = NOT_COVERED
 
     def as_json(self) -> dict[str, Any]:
         """The document that `erase --json` prints without `--yes`."""
-        return _document("preview", self)
+        return members(
+            self,
+            "status target files versions others tasks reviews records lane_tasks copies not_covered",
+        )
 
 
-@dataclass(frozen=True, slots=True)
-class Receipt:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Receipt(EraseReceipt):
     """What an erasure did. It holds no name and no text: it can be given away.
 
     Attributes:
@@ -147,25 +145,15 @@ class Receipt:
         tasks: ids of the tasks that had written them.
     """
 
-    task_id: str
-    at: str
-    erased: tuple[str, ...]
-    tasks: tuple[str, ...]
-    files: int
-    versions: int
-    reviews: int
-    records: int
-    lane_tasks: int
-    notes: tuple[str, ...]
+    status: Literal["erased"] = "erased"
+    not_covered: str = NOT_COVERED
 
     def as_json(self) -> dict[str, Any]:
         """The document that `erase --yes --json` prints."""
-        return _document("erased", self)
-
-
-def _document(status: str, told: Plan | Receipt) -> dict[str, Any]:
-    fields = {name: list(it) if isinstance(it, tuple) else it for name, it in asdict(told).items()}
-    return {"status": status, **fields, "not_covered": NOT_COVERED}
+        return members(
+            self,
+            "status task_id at erased tasks files versions reviews records lane_tasks notes not_covered",
+        )
 
 
 # -- erasure -----------------------------------------------------------------------------------------
@@ -442,15 +430,15 @@ def plan(unsafe_target: str, where: EraseGround) -> Plan:
     present = _present(target, where)
     found = _search(target, present.values(), where, _staying(where))
     return Plan(
-        unsafe_target,
-        tuple(sorted(path.text for path in present)),
-        found.versions,
-        found.other_paths,
-        tuple(sorted(found.tasks)),
-        tuple(str(review) for (review,) in found.at["review"]),
-        len(found.records),
-        len(found.lane_tasks),
-        where.state.copies(),
+        target=unsafe_target,
+        files=tuple(sorted(path.text for path in present)),
+        versions=found.versions,
+        others=found.other_paths,
+        tasks=tuple(sorted(found.tasks)),
+        reviews=tuple(str(review) for (review,) in found.at["review"]),
+        records=len(found.records),
+        lane_tasks=len(found.lane_tasks),
+        copies=where.state.copies(),
     )
 
 
@@ -493,16 +481,16 @@ def erase(unsafe_target: str, where: EraseGround) -> Receipt:
         note for root in where.roots.values() for note in rebuild(state, root, where.policy, where.patience)
     ]
     return Receipt(
-        run.task,
-        at,
-        tuple(sorted(erased_name(state, root, rel) for root, rel in target.files)),
-        tuple(sorted(found.tasks - {run.task})),
-        removed,
-        found.versions,
-        len(found.at["review"]),
-        len(found.records),
-        len(found.lane_tasks),
-        tuple(notes),
+        task_id=run.task,
+        at=at,
+        erased=tuple(sorted(erased_name(state, root, rel) for root, rel in target.files)),
+        tasks=tuple(sorted(found.tasks - {run.task})),
+        files=removed,
+        versions=found.versions,
+        reviews=len(found.at["review"]),
+        records=len(found.records),
+        lane_tasks=len(found.lane_tasks),
+        notes=tuple(notes),
     )
 
 
