@@ -329,7 +329,7 @@ class ServedCore:
 
     async def proof(self, unsafe_name: str, nonce: str, address: str) -> str:
         """Proof that a token is known, see `Tokens.proof`."""
-        raise HttpProblem("not_found")
+        raise NotImplementedError
 
     def open_ui(self) -> tuple[str, str]:
         """The page's URL, and a code to sign in with, see `PageDoor.invite`.
@@ -349,7 +349,7 @@ class ServedCore:
         Raises:
             HttpProblem: it could not, or the check itself failed.
         """
-        raise HttpProblem("untrusted_workspace")
+        raise NotImplementedError
 
     async def at(
         self,
@@ -371,7 +371,7 @@ class ServedCore:
             HttpProblem: the daemon stops, or too much is asked for at once.
             MunimentError: as `body`, and where the memory cannot be used.
         """
-        raise HttpProblem("untrusted_workspace")
+        raise NotImplementedError
 
     async def recall(self, workspace: ServedWorkspace, token: str, body: RecallBody) -> Recollection:
         """What of a memory helps; see `Recalls.recall`.
@@ -453,10 +453,10 @@ class ServedCore:
     async def _submit(
         self, workspace: ServedWorkspace, asked: NewTask, traceparent: Sequence[str]
     ) -> Submitted:
-        raise HttpProblem("untrusted_workspace")
+        raise NotImplementedError
 
     async def _cancel(self, workspace: ServedWorkspace, task_id: str, by: Originator) -> None:
-        raise HttpProblem("untrusted_workspace")
+        raise NotImplementedError
 
     async def _asked(self, ask: Callable[[], T]) -> T:
         """What `ask` returns, which asks the ledger: here on the loop."""
