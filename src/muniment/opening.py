@@ -19,6 +19,7 @@ from muniment.kernel.binding import BoundRoot
 from muniment.kernel.cancel import Patience
 from muniment.kernel.decide import Policy
 from muniment.kernel.names import Scope, Trust
+from muniment.kernel.refusal import RollbackFailed
 from muniment.ownership import bind_outside
 from muniment.policy.grammar import check_symlinks
 from muniment.projects import Binding, find_project, notes_of, recorded, require_beneath
@@ -112,7 +113,10 @@ def find_place(
             opened.callback(state.close)
         if project is not None and PROJECT in roots:
             _enter_inside(project, roots[PROJECT], state)
-        notes += recover_all(state, roots, policy, Patience(time.monotonic() + RECOVERY_SECONDS))
+        try:
+            notes += recover_all(state, roots, policy, Patience(time.monotonic() + RECOVERY_SECONDS))
+        except RollbackFailed as error:  # The memory can be read; each commit there tries again first.
+            notes += (str(error),)
         opened.pop_all()
     return Place(
         policy,

@@ -154,11 +154,11 @@ def test_a_rebuild_that_is_killed_leaves_no_temporary_file_behind_the_next_one(t
 
     killed(rebuilding)
     assert list(user.rglob(".muniment-*")) != []
-    mine = user / ".muniment-0123456789abffff.tmp"
-    mine.write_text("somebody wrote this\n")
+    (user / ".muniment-0123456789abffff.tmp").write_text("somebody wrote this\n")
     with opened(*where) as ground:
         rebuild(ground.state, ground.roots["user"], STRICT, patience())
-    assert list(where[0].rglob(".muniment-*")) == [mine]
+    assert list(where[0].rglob(".muniment-*")) == []
+    assert (user / "memory-before-muniment.md").read_text() == "somebody wrote this\n"
 
 
 # -- Names that somebody planted before a commit, in the hope that it writes through them.

@@ -13,8 +13,9 @@ from kit.paths import at
 from kit.store.ground import STANDING, by, lax, new, patience, sha
 from muniment.errors import BadName, MunimentError, PathEscape, Refused, StoreConflict
 from muniment.kernel import change as sealed
+from muniment.kernel._directory import partial_name, rollback_name
 from muniment.kernel.binding import BoundRoot, bind
-from muniment.kernel.change import ChangeSet, FileChange, Generated, IndexFile, Judged, Returned, Standing
+from muniment.kernel.change import ChangeSet, FileChange, Generated, IndexFile, Judged, Rollback, Standing
 from muniment.kernel.judge import judge
 from muniment.kernel.land import LockedRoots, clear, generated, land, lock_roots, remove_directories
 from muniment.kernel.path import CanonicalPath
@@ -100,7 +101,7 @@ def test_nobody_but_the_kernel_makes_what_may_be_landed(untouched):
     for kind, contents in (
         (Judged, (ChangeSet((change,)), {})),
         (Generated, ((),)),
-        (Returned, ((change,),)),
+        (Rollback, (frozenset(), (change,))),
     ):
         for seal in (None, object(), True):
             with pytest.raises(TypeError):
@@ -154,7 +155,7 @@ class Alike:
 def test_nothing_lands_that_only_looks_alike(untouched):
     alike = Alike(ChangeSet((FileChange(NEW, None, EVIL),)), {})
     for what in (alike, alike.change_set, Mock(spec=Judged), [alike], None, FileChange(NEW, None, EVIL)):
-        with pytest.raises(TypeError, match="judged, generated, replayed or returned"):
+        with pytest.raises(TypeError, match="only a Judged, Generated, Replayed or Rollback is landed"):
             landing(untouched, what)
 
 
@@ -313,10 +314,10 @@ def test_nobody_makes_locks_that_they_do_not_hold(untouched, copied):
             generated([IndexFile(at("user", "MEMORY.md"), Standing.ABSENT, EVIL)]), other, temporary
         ),
         lambda: land(judged(other, FileChange(NEW, None, EVIL)), other, temporary),
-        lambda: write(judged(other, FileChange(NEW, None, EVIL)), other, journal, lambda *_: ()),
+        lambda: write(judged(other, FileChange(NEW, None, EVIL)), other, journal, facts(), lambda *_: ()),
         lambda: recover(other, journal, lax(), facts(), lambda _: None),
         lambda: clear_index(other, "user", facts()),
-        lambda: clear(at("user", ""), other, lambda _: True, lambda *_: True, keep=True),
+        lambda: clear(at("user", ""), other, lambda _: True, lambda *_: True),
         lambda: remove_directories([at("user", "topic")], other),
     ):
         with pytest.raises(TypeError, match="lock"):
@@ -352,7 +353,7 @@ def test_what_was_judged_lands_in_the_roots_and_under_the_locks_of_its_judgement
             with pytest.raises(TypeError, match="lock"):
                 landing(untouched, elsewhere)
             with locked(untouched) as held, pytest.raises(TypeError, match="lock"):
-                write(elsewhere, held, journal, lambda *_: ())
+                write(elsewhere, held, journal, facts(), lambda *_: ())
         journal.begin.assert_not_called()
 
 
@@ -368,12 +369,12 @@ def test_nothing_is_begun_that_cannot_be_landed(untouched):
             (judged(held, change), dict(held)),
         ):
             with pytest.raises(TypeError):
-                write(what, where, journal, lambda *_: ())
+                write(what, where, journal, facts(), lambda *_: ())
     standing = STANDING["user/a.md"]
     with lock_roots([untouched.roots["project"]], patience()) as held:
         unlocked = judged(held, FileChange(A, sha(standing), b"x", standing))
         with pytest.raises(KeyError):
-            write(unlocked, held, journal, lambda *_: ())
+            write(unlocked, held, journal, facts(), lambda *_: ())
     journal.begin.assert_not_called()
 
 
@@ -468,7 +469,7 @@ AFTER = {"another": b"# B\n", "longer": OLD + b"third\n", "shorter": OLD[:15], "
 AFTER["the same"] = OLD
 
 
-@pytest.mark.threat("T-IDX-02", control="displaced_whole")
+@pytest.mark.threat("T-IDX-02", control="displaced_kept")
 @pytest.mark.parametrize("after", AFTER.values(), ids=AFTER)
 def test_what_a_taking_back_left_unfinished_is_not_brought_back_by_the_next(ground, after):
     """It was killed while it wrote what was there before, or the power failed: the rest is zeros."""
@@ -480,16 +481,36 @@ def test_what_a_taking_back_left_unfinished_is_not_brought_back_by_the_next(grou
             stands.unlink(missing_ok=True)
             if after is not None:
                 stands.write_bytes(after)
-            (ground.user / temporary_of(token, 0)).write_bytes(cut)
+            (ground.user / partial_name(temporary_of(token, 0))).write_bytes(cut)
+            if length == len(OLD):
+                (ground.user / rollback_name(temporary_of(token, 0))).write_bytes(OLD)
             assert recovered(ground, journal_of(change, token=token)).left == ()
             assert stands.read_bytes() == OLD, cut
             assert not list(ground.base.rglob(".muniment-*"))
 
 
+@pytest.mark.threat("T-IDX-02", control="displaced_kept")
+@pytest.mark.parametrize("after", [AFTER["another"], AFTER["longer"], AFTER["gone"]], ids=str)
+@pytest.mark.parametrize("name_of", [str, rollback_name])
+def test_displaced_edit_that_only_shortens_a_file_is_kept(ground, after, name_of):
+    """A peer cut the file at the moment of the exchange, and the commit was killed, or its recovery was."""
+    placed = OLD if name_of is rollback_name else after
+    change, token, entry = FileChange(NEW, sha(OLD), after, OLD), new_token(), ground.user / "n.md"
+    for length in range(len(OLD)):
+        entry.unlink(missing_ok=True)
+        if placed is not None:
+            entry.write_bytes(placed)
+        (ground.user / name_of(temporary_of(token, 0))).write_bytes(OLD[:length])
+        is_of_ours = OLD[:length] == after
+        assert recovered(ground, journal_of(change, token=token)).left == (() if is_of_ours else (NEW,))
+        assert entry.read_bytes() == (OLD if is_of_ours else OLD[:length])
+        assert not list(ground.base.rglob(".muniment-*"))
+
+
 def test_what_somebody_wrote_meanwhile_stays_where_a_taking_back_left_something_unfinished(ground):
     token = new_token()
     (ground.user / "n.md").write_bytes(b"a peer's\n")
-    (ground.user / temporary_of(token, 0)).write_bytes(OLD[:9])
+    (ground.user / partial_name(temporary_of(token, 0))).write_bytes(OLD[:9])
     done = recovered(ground, journal_of(FileChange(NEW, sha(OLD), b"new\n", OLD), token=token))
     assert (done.left, done.kept) == ((NEW,), ())
     assert (ground.user / "n.md").read_bytes() == b"a peer's\n"
@@ -511,7 +532,7 @@ def test_what_is_kept_is_called_so_and_nothing_else(ground):
     with locked(ground) as held:
         with pytest.raises(TypeError):
             clear(at("user", "topic"), held, lambda _: True, lambda *_: False, "mine")
-        kept = clear(at("user", "topic"), held, lambda _: True, lambda *_: False, keep=True)
+        kept = clear(at("user", "topic"), held, lambda _: True, lambda *_: False)
     assert [path.text for path in kept] == ["user/topic/memory-before-muniment.md"]
 
 
@@ -521,7 +542,7 @@ def test_where_no_name_is_left_for_what_is_kept_it_stays_where_it_lies(ground, m
     (ground.user / "topic" / temporary_of(new_token(), 0)).write_bytes(EVIL)
     before = ground.contents()
     with locked(ground) as held, pytest.raises(StoreConflict):
-        clear(at("user", "topic"), held, lambda _: True, lambda *_: False, keep=True)
+        clear(at("user", "topic"), held, lambda _: True, lambda *_: False)
     assert ground.contents() == before
 
 

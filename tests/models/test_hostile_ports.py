@@ -116,7 +116,7 @@ class Facts:
     def usage(self, _scope, _counts):
         return said(self.kept[1])
 
-    def is_index(self, _content):
+    def is_index(self, _scope, _content):
         return said(self.kept[2])
 
 

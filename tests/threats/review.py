@@ -33,7 +33,6 @@ READING = {
     ),
     "commit": ("", "models/test_store.py models/test_hostile_agents.py models/test_hostile_ports.py"),
     "cancel": ("", "units/kernel/test_cancel.py"),
-    "selfcheck": ("", "units/kernel/test_selfcheck.py"),
 }
 """In this order: what is promised where the docstring does not say it, and the tests that attack it."""
 

@@ -17,8 +17,12 @@ Does not hold: a directory that another process moves out of the root during a w
 a process that holds a replaced file open may still write to its old bytes.
 
 Order of use: `open_directory`, `Directory.stage`, then `publish_new`, `replace`, `replace_link` or
-`withdraw`, then `Directory.sync`. Temporary names come from `temporary_name`, so that they can stand in a
-journal before they exist.
+`withdraw`, then `Directory.sync`. Temporary names come from `temporary_name`, so that a journal can have them
+before they exist. Each has two companions, so that a recovery can tell from the name what a file is:
+
+- `partial_name`: bytes that are being written. They are ours, and perhaps not whole.
+- the temporary name itself: whole bytes that were staged, or what they displaced.
+- `rollback_name`: the same, for the bytes that a rollback puts back.
 """
 
 from __future__ import annotations
@@ -38,11 +42,12 @@ from muniment.kernel.path import CanonicalPath
 from muniment.kernel.refusal import (
     BadName,
     ManagedMemoryUnavailable,
-    MunimentError,
     NotAFile,
     NotFound,
+    PathEscape,
     StoreConflict,
     TooLarge,
+    ToolError,
     Unreadable,
     printable,
 )
@@ -50,7 +55,7 @@ from muniment.kernel.root import Descriptor, Root, leaf, open_leaf, refusal_of
 from muniment.kernel.syscalls import LIST, MACHINE, last_error, os
 from muniment.kernel.syscalls import renameat2 as _renameat2
 
-_TEMPORARY: Final = re.compile(r"\.muniment-[0-9a-f]{16}\.tmp", re.ASCII)
+_TEMPORARY: Final = re.compile(r"(\.muniment-[0-9a-f]{16})(-part|-back)?\.tmp", re.ASCII)
 _TOKEN_BYTES: Final = 8
 
 _NOREPLACE, _EXCHANGE = 1, 2
@@ -97,8 +102,18 @@ def temporary_name(random_bytes: Callable[[int], bytes]) -> str:
 
 
 def is_temporary(name: str) -> bool:
-    """Whether `name` could have come from `temporary_name`."""
+    """Return whether `name` could have come from `temporary_name`, or is a companion of such a name."""
     return type(name) is str and _TEMPORARY.fullmatch(name) is not None
+
+
+def partial_name(temporary: str) -> str:
+    """Return the name under which the bytes for `temporary` are written until they are whole."""
+    return _TEMPORARY.sub(r"\1-part.tmp", as_temporary(temporary))
+
+
+def rollback_name(temporary: str) -> str:
+    """Return the name that a rollback uses where the commit used `temporary`."""
+    return _TEMPORARY.sub(r"\1-back.tmp", as_temporary(temporary))
 
 
 class Directory(Descriptor):
@@ -120,46 +135,53 @@ class Directory(Descriptor):
         self.created: tuple[CanonicalPath, ...] = ()
 
     def read(self, name: str) -> bytes:
-        """The bytes of a file in this directory, by the rules of `Root.read_bytes`.
+        """Return the bytes of a file in this directory, by the rules of `Root.read_bytes`.
 
         Raises:
-            MunimentError: as `Root.read_bytes`.
+            ManagedMemoryUnavailable: the system does not let it be read now, so nobody knows what it is.
+            PathEscape, NotFound, NotAFile, TooLarge: as `Root.read_bytes`; something else has the name.
         """
-        with open_leaf(self.root, self.fd, name, f"{self.path.text}/{name}") as file:
-            return file.read_whole(MAX_FILE_BYTES)
+        try:
+            with open_leaf(self.root, self.fd, name, f"{self.path.text}/{name}") as file:
+                return file.read_whole(MAX_FILE_BYTES)
+        except Unreadable as error:
+            raise ManagedMemoryUnavailable(self.root.scope, str(error)) from error
 
     def stage(self, temporary: str, content: bytes, *, durable: bool = True) -> Staged:
-        """Put `content` on disk under a temporary name: 0600 before the first byte, written whole.
+        """Put `content` on disk under a temporary name, once it is whole: 0600 before the first byte.
 
         Args:
-            temporary: the name, see `temporary_name`.
+            temporary: the name, see `temporary_name`; until all is written the file is at its `partial_name`.
             content: the bytes.
             durable: sync them; else they may be lost when the power fails, with the name that they get.
 
         Raises:
             TooLarge: more than `MAX_FILE_BYTES`.
             BadName: `temporary` is not a temporary name.
-            StoreConflict: the temporary name is taken.
-            ManagedMemoryUnavailable: the system refuses; the temporary file is gone.
+            StoreConflict: a temporary name is taken.
+            ManagedMemoryUnavailable: the system refuses. The partial file is removed, if that can be done.
         """
         if len(content) > MAX_FILE_BYTES:
             raise TooLarge(f"more than {MAX_FILE_BYTES} bytes in one file")
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        partial = partial_name(temporary)
         with reporting(self.root.scope):
             try:
-                fd = os.open(as_temporary(temporary), flags, _FILE_MODE, dir_fd=self.fd)
+                fd = os.open(partial, flags, _FILE_MODE, dir_fd=self.fd)
             except FileExistsError as error:
-                raise self._conflict(temporary) from error
+                raise self._conflict(partial) from error
             try:
-                os.fchmod(fd, _FILE_MODE)
-                _write_all(fd, content)
-                if durable:
-                    os.fsync(fd)
+                try:
+                    os.fchmod(fd, _FILE_MODE)
+                    _write_all(fd, content)
+                    if durable:
+                        os.fsync(fd)
+                finally:
+                    os.close(fd)
+                self._move(partial, temporary, conflict=temporary)
             except BaseException:
-                self._unlink(temporary)
+                self._unlink(partial)
                 raise
-            finally:
-                os.close(fd)
         return Staged(temporary, digest(content))
 
     def publish_new(self, staged: Staged, name: str) -> Landing:
@@ -243,6 +265,15 @@ class Directory(Descriptor):
             self._require(staged.temporary, staged.digest, staged.temporary)
             self._unlink(staged.temporary)
 
+    def drop_partial(self, temporary: str) -> None:
+        """Unlink what was being written for a temporary name, whatever it holds. Harmless if it is gone.
+
+        Raises:
+            BadName: the name is not a temporary one.
+            ManagedMemoryUnavailable: the system refuses.
+        """
+        self._unlink(partial_name(temporary))
+
     def sync(self) -> None:
         """Put the names of this directory on disk: one `fsync`.
 
@@ -314,12 +345,16 @@ class Directory(Descriptor):
         return Landing.PLAIN_RENAME
 
     def _require(self, name: str, claimed: Digest, conflict: str) -> None:
-        """Raise `StoreConflict` about `conflict` unless the file `name` holds what was claimed."""
+        """Raise `StoreConflict` about `conflict` unless the file `name` holds what was claimed.
+
+        Raises:
+            ManagedMemoryUnavailable: it cannot be read now, so nobody knows whether it does.
+        """
         leaf(name)
         try:
             content = self.read(name)
-        except MunimentError as error:
-            # A link, a directory, something unreadable: whatever it is, it is not what was claimed.
+        except (PathEscape, ToolError) as error:
+            # A link, a directory, a file that is too large: it is not what was claimed.
             raise self._conflict(conflict) from error
         if digest(content) != claimed:
             raise self._conflict(conflict)

@@ -168,10 +168,15 @@ class Replayed(Sealed, seal=_SEAL):
     changes: tuple[FileChange, ...]
 
 
-class Returned(Sealed, seal=_SEAL):
-    """Changes that are taken back, each by itself, the last first: to bytes that the journal knows of it."""
+class Rollback(Sealed, seal=_SEAL):
+    """Changes that are rolled back, each by itself, the last first: to bytes that the journal knows of it.
 
-    __slots__ = ("changes",)
+    Attributes:
+        begun: positions of the changes that may have touched their file; of the others temporary names go.
+    """
+
+    __slots__ = ("begun", "changes")
+    begun: frozenset[int]
     changes: tuple[FileChange, ...]
 
 

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Protocol
 
 from muniment.kernel.binding import BoundRoot
@@ -124,5 +125,6 @@ def commit(
         patience.check()
         notes: tuple[str, ...] = ()
         if is_accepted:
-            notes = write(judged, held, journal, lambda landed, token: proposal.followed(held, landed, token))
+            follow = partial(proposal.followed, held)
+            notes = write(judged, held, journal, facts, follow)
         return CommitOutcome(judged.change_set.changes, len(parts) - len(holding), notes)

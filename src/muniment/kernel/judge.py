@@ -57,8 +57,8 @@ class Facts(Protocol):
     def usage(self, scope: Scope, counts: Callable[[RelPath], bool] | None) -> tuple[int, int]:
         """Files and bytes of the entries of a scope that `counts` is true of; None: all of them."""
 
-    def is_index(self, content: bytes) -> bool:
-        """Whether bytes have the form of an index file of ours."""
+    def is_index(self, scope: Scope, content: bytes) -> bool:
+        """Return whether bytes are what was written as an index file of a scope."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Every write: what is `Judged`, `Generated`, `Replayed` or `Returned` comes to the disk; nothing else can.
+"""Every write: only what is `Judged`, `Generated`, `Replayed` or a `Rollback` gets to the disk.
 
 On success of `lock_roots`, until its block is left:
 
@@ -9,18 +9,22 @@ On success of `lock_roots`, until its block is left:
 
 On success of `land`:
 
-- A1 all of it is done, or after a failure none. Every file is staged whole under a temporary name before the
-  first one gets its own, so that a full disk is met before anything shows. A failure while names are given
-  out takes back those that were given, unless someone has changed them since.
+- A1 all of it is done, or after an error none. Every file is staged whole under a temporary name before the
+  first one gets its own, so that a full disk is met before anything shows. An error or interrupt while names
+  are given rolls back those that were given, unless somebody has changed them since. A second one during that
+  leaves it to `write`, which has what is `Judged` in a journal; anything else is derived, and made anew.
 - A2 the promises W1 to W5 of `_directory` hold, in roots that are locked.
-- A3 of a change that is taken back, a file is touched only if what stands there is the before- or the
-  after-state; anything else is somebody's later work and stays. What a peer had put in our way, and we
-  displaced, gets its name back. The disk is asked, never a memory of what was done: so one code serves a
-  commit that fails half way and a recovery after its process was killed.
+- A3 of a change that is rolled back, a file is touched only if it is in the state after the change; anything
+  else is somebody's later work and stays. What a peer had put in our way, and we displaced, gets its name
+  back.
+  The disk is read, never a memory of what was done: so one code serves a commit that fails and a recovery
+  after its process was killed.
+- A4 a rollback returns only if it has read from every file that it is in its state before the change, or that
+  somebody else changed it. If a file cannot be read or written now, it raises, and the next one tries again.
 
 Does not hold: anything about processes that do not ask for the lock, such as editors. A process forked
 meanwhile keeps a lock until it executes or ends. A process that is killed leaves a change-set half applied,
-each file whole: `write.recover` takes it back.
+each file whole: `write.recover` rolls it back.
 """
 
 from __future__ import annotations
@@ -41,8 +45,10 @@ from muniment.kernel._directory import (
     as_temporary,
     is_temporary,
     open_directory,
+    partial_name,
     remove_empty_directory,
     reporting,
+    rollback_name,
 )
 from muniment.kernel.binding import BoundRoot
 from muniment.kernel.cancel import Patience
@@ -53,7 +59,7 @@ from muniment.kernel.change import (
     IndexFile,
     Judged,
     Replayed,
-    Returned,
+    Rollback,
     Sealed,
     Standing,
     digest,
@@ -62,10 +68,11 @@ from muniment.kernel.names import INDEX_DIRECTORY, INDEX_NAME, SAVED_NAME, RelPa
 from muniment.kernel.path import FILE_SUFFIX, CanonicalPath
 from muniment.kernel.refusal import (
     DeadlineExceeded,
-    ManagedMemoryUnavailable,
     MunimentError,
+    NotAFile,
     NotFound,
     PathEscape,
+    RollbackFailed,
     StoreConflict,
     ToolError,
 )
@@ -194,17 +201,13 @@ def _pause(patience: Patience, seconds: float) -> None:
 # -- land --------------------------------------------------------------------------------------------
 
 
-class Stuck(ManagedMemoryUnavailable):
-    """A commit failed and could not be taken back whole; the message names the files."""
-
-
 @dataclass(frozen=True, slots=True)
 class Landed:
-    """What came of it.
+    """The result of a write.
 
     Attributes:
         degraded: files whose name was changed by a plain rename: their file system has no better way.
-        left: of what is `Returned`: files that somebody changed since, and that were left alone.
+        left: of a `Rollback`: files that somebody else changed, and that were left alone.
     """
 
     degraded: tuple[CanonicalPath, ...] = ()
@@ -238,19 +241,21 @@ def generated(files: Sequence[IndexFile]) -> Generated:
 
 
 def land(
-    what: Judged | Generated | Replayed | Returned,
+    what: Judged | Generated | Replayed | Rollback,
     held: LockedRoots,
     temporary: Callable[[int], str],
     *,
     durable: bool = True,
+    begun: set[int] | None = None,
 ) -> Landed:
-    """Carry it out, all or none; of what is `Returned`, each file by itself.
+    """Carry it out: all of it, or of a `Rollback` each file by itself.
 
     Args:
         what: made by the kernel alone.
         held: the locked roots.
         temporary: the temporary name that belongs to the change of a number, for this commit alone.
         durable: whether everything is on disk on return; else it may be lost when the power fails.
+        begun: gets the numbers of the changes whose names may have changed, just before each does.
 
     Raises:
         TypeError: it is nothing that may be landed, or not under these locks.
@@ -258,15 +263,16 @@ def land(
         StoreConflict: a file is not what its change replaces. Nothing is changed.
         PathEscape, NotAFile: the way to a file is no longer one. Nothing is changed.
         ManagedMemoryUnavailable: the disk is full, read-only or broken. Nothing is changed.
-        Stuck: as that, but the named files could not be taken back.
+        RollbackFailed: as that, but the named files could not be rolled back.
 
-    A file that was taken back has its bytes again, but a new inode, time and mode 0600.
+    A file that was rolled back has its bytes again, but a new inode, time and mode 0600.
 
-    Cost: where durable, an fsync a file and directory.
+    Cost: if durable, an fsync a file and directory.
     """
     check_held(held)
-    if type(what) is Returned:
-        return Landed(left=_take_back_all(what, held, temporary))
+    begun = set() if begun is None else begun
+    if type(what) is Rollback:
+        return Landed(left=_roll_back_all(what, held, temporary))
     if type(what) is Judged:
         check_landable(what, held)
         files = _as_files(what.change_set.changes)
@@ -275,8 +281,8 @@ def land(
     elif type(what) is Generated:
         files = list(generated(what.files).files)  # In objects of its own.
     else:
-        raise TypeError("nothing lands but what is judged, generated, replayed or returned")
-    return Landed(degraded=_carry_out(files, held, temporary, durable=durable))
+        raise TypeError("only a Judged, Generated, Replayed or Rollback is landed")
+    return Landed(degraded=_carry_out(files, held, temporary, begun, durable=durable))
 
 
 def _as_files(changes: Sequence[FileChange]) -> list[IndexFile]:
@@ -288,6 +294,7 @@ def _as_files(changes: Sequence[FileChange]) -> list[IndexFile]:
 
 @dataclass(frozen=True, slots=True)
 class _Item:
+    number: int
     file: IndexFile
     directory: Directory
     temporary: str
@@ -305,58 +312,75 @@ class _Item:
 
 @dataclass(slots=True)
 class _Progress:
-    """What was done so far, and would have to be taken back.
+    """What was done so far, and would have to be rolled back.
 
     Attributes:
+        held: the locked roots.
+        opened: closes the directories.
+        begun: numbers of the items that were about to get their own name, or to lose it. Whether they did is
+            read from the disk, since an interrupt may arrive between a call's work and its return.
         directories: opened.
         items: on disk under temporary names, or about to be.
-        begun: how many of them were about to get their own name, or to lose it. Whether they did is asked
-            of the disk, since an interrupt may fall between a call's work and its return.
-        degraded: see `Landed`.
     """
 
     held: LockedRoots
+    opened: ExitStack
+    begun: set[int]
     directories: dict[CanonicalPath, Directory] = field(default_factory=dict)
     items: list[_Item] = field(default_factory=list)
-    begun: int = 0
-    degraded: list[CanonicalPath] = field(default_factory=list)
 
-    def open(self, directory: CanonicalPath, opened: ExitStack) -> Directory:
+    def open(self, directory: CanonicalPath) -> Directory:
         if directory not in self.directories:
             root = self.held[directory.scope].root
-            self.directories[directory] = opened.enter_context(open_directory(root, directory, create=True))
+            opened = self.opened.enter_context(open_directory(root, directory, create=True))
+            self.directories[directory] = opened
         return self.directories[directory]
 
 
 def _carry_out(
-    files: Sequence[IndexFile], held: LockedRoots, temporary: Callable[[int], str], *, durable: bool
+    files: Sequence[IndexFile],
+    held: LockedRoots,
+    temporary: Callable[[int], str],
+    begun: set[int],
+    *,
+    durable: bool,
 ) -> tuple[CanonicalPath, ...]:
-    # A link that a generated file replaced cannot be brought back: it goes when little else can fail.
+    """See `land`; return the files whose name was changed by a plain rename."""
+    # A link that a generated file replaced cannot be put back: it goes when little else can fail.
     in_order = sorted(enumerate(files), key=lambda each: each[1].before is Standing.LINK)
+    landings: dict[CanonicalPath, Landing] = {}
     with ExitStack() as opened:
-        progress = _Progress(held)
+        progress = _Progress(held, opened, begun)
         try:
             for number, file in in_order:
-                _stage(file, temporary(number), progress, opened, durable=durable)
+                _stage(number, file, temporary(number), progress, durable=durable)
             for item in progress.items:
-                progress.begun += 1
-                if _publish(item) is not Landing.ATOMIC:
-                    progress.degraded.append(item.file.path)
+                landings[item.file.path] = _begin(item, begun)
             if durable:
                 for directory in progress.directories.values():
                     directory.sync()
         except BaseException as error:
             _undo(progress, error)
             raise
-    return tuple(progress.degraded)
+    return tuple(path for path, landing in landings.items() if landing is not Landing.ATOMIC)
 
 
-def _stage(file: IndexFile, temporary: str, progress: _Progress, opened: ExitStack, *, durable: bool) -> None:
+def _begin(item: _Item, begun: set[int]) -> Landing:
+    """Give an item its own name, and note first that it is about to."""
+    begun.add(item.number)
+    try:
+        return _publish(item)
+    except StoreConflict:
+        begun.discard(item.number)  # What was there is there again.
+        raise
+
+
+def _stage(number: int, file: IndexFile, temporary: str, progress: _Progress, *, durable: bool) -> None:
     as_temporary(temporary)
-    directory, kept = progress.open(file.path.parent, opened), None
+    directory, kept = progress.open(file.path.parent), None
     if file.kept is not None and isinstance(file.before, bytes):
-        kept = progress.open(CanonicalPath(file.path.scope, RelPath("")), opened), file.kept
-    progress.items.append(_Item(file, directory, temporary, kept))
+        kept = progress.open(CanonicalPath(file.path.scope, RelPath(""))), file.kept
+    progress.items.append(_Item(number, file, directory, temporary, kept))
     if file.after is not None:
         directory.stage(temporary, file.after, durable=durable)
 
@@ -373,7 +397,7 @@ def _publish(item: _Item) -> Landing:
 
 
 def _put(directory: Directory, name: str, staged: Staged, before: bytes | Standing | None) -> Landing:
-    """Give staged bytes the name of what stood there before."""
+    """Give staged bytes the name of what is there now, which is `before`."""
     if isinstance(before, bytes):
         return directory.replace(staged, name, digest(before))
     if before is Standing.LINK:
@@ -382,17 +406,15 @@ def _put(directory: Directory, name: str, staged: Staged, before: bytes | Standi
 
 
 def _undo(progress: _Progress, cause: BaseException) -> None:
-    """Bring every file back and remove the directories that were made for it."""
+    """Roll back every file, and remove the directories that were made for it."""
     stuck: list[str] = []
-    for number, item in reversed(list(enumerate(progress.items, 1))):
+    for item in reversed(progress.items):
         try:
-            if number > progress.begun:
-                _drop(item)
-            elif not (number == progress.begun and isinstance(cause, StoreConflict) and _never_left(item)):
-                _bring_back(item)
+            if not _undo_item(item, is_begun=item.number in progress.begun):
+                stuck.append(item.file.path.text)
         except MunimentError:
             stuck.append(item.file.path.text)
-    # Backwards, since a later directory may stand in one that an earlier one made.
+    # Backwards, since a later directory may be in one that an earlier one made.
     for directory in reversed(progress.directories.values()):
         for made in reversed(directory.created):
             try:
@@ -400,139 +422,172 @@ def _undo(progress: _Progress, cause: BaseException) -> None:
             except MunimentError:
                 stuck.append(made.text)
     if stuck:
-        raise Stuck(
+        raise RollbackFailed(
             "memory",
-            f"the commit failed ({str(cause) or type(cause).__name__}) and could not be taken back for "
+            f"the write failed ({str(cause) or type(cause).__name__}) and could not be rolled back for "
             f"{', '.join(stuck)}; the next command that opens this memory tries again",
         ) from cause
 
 
-def _drop(item: _Item) -> None:
-    """Drop what was staged, if it came to that."""
-    if item.staged is not None:
-        item.directory.discard(item.staged)
-
-
-def _never_left(item: _Item) -> bool:
-    """Whether a removal that met a conflict had no effect: what stands there is somebody else's work."""
-    return item.file.after is None and _bytes_at(item.directory, item.temporary) is None
-
-
-def _bring_back(item: _Item) -> None:
+def _undo_item(item: _Item, *, is_begun: bool) -> bool:
+    """Roll back one item; return whether its name is as it was."""
+    directory, after = item.directory, item.file.after
     before = item.file.before if isinstance(item.file.before, bytes) else None
-    if item.file.before is Standing.LINK:
-        _bring_link_back(item)
-    elif item.kept is None or before is None:
-        _take_back(item.directory, item.name, before, item.file.after, item.temporary)
-    elif _bytes_at(item.directory, item.name) == before or _bytes_at(*item.kept) != before:
-        _drop(item)  # It was not set aside.
-    else:
+    if item.file.before is Standing.LINK and is_begun:
+        return _restore_link(item)
+    if item.kept is not None and before is not None and is_begun:
         above, kept = item.kept
-        _take_back(item.directory, item.name, None, item.file.after, item.temporary)
-        above.set_aside(kept, item.directory, item.name, digest(before))
+        if _bytes_at(directory, item.name) != before and _bytes_at(above, kept) == before:
+            is_back = _restore(directory, item.name, None, after, item.temporary, is_begun=True)
+            above.set_aside(kept, directory, item.name, digest(before))
+            return is_back
+        is_begun = False  # It was not set aside.
+    return _restore(directory, item.name, before, after, item.temporary, is_begun=is_begun)
 
 
-def _bring_link_back(item: _Item) -> None:
-    """Drop our bytes where they are still aside; a link that was dropped already cannot be made again."""
+def _restore_link(item: _Item) -> bool:
+    """Drop our bytes if they are still aside; a link that was dropped already cannot be made again."""
     aside = _bytes_at(item.directory, item.temporary)
-    if aside is None:
-        raise StoreConflict((item.file.path.text,))
-    if aside == item.file.after:
-        _drop(item)
-    else:
+    if aside is not None and aside != item.file.after:
         _put(item.directory, item.name, Staged(item.temporary, digest(aside)), item.file.after)
+    elif item.staged is not None:
+        item.directory.discard(item.staged)
+    return aside is not None
 
 
-# -- back --------------------------------------------------------------------------------------------
+# -- roll back ---------------------------------------------------------------------------------------
 
 
-def _take_back_all(
-    what: Returned, held: LockedRoots, temporary: Callable[[int], str]
+def _roll_back_all(
+    what: Rollback, held: LockedRoots, temporary: Callable[[int], str]
 ) -> tuple[CanonicalPath, ...]:
-    """Bring each file back; the paths that were left alone (A3).
+    """Roll each file back; return the paths that somebody else changed, which were left alone (A3, A4).
 
     Raises:
-        ManagedMemoryUnavailable: the disk fails.
+        RollbackFailed: a file cannot be read or written now.
     """
     left: list[CanonicalPath] = []
+    failed: dict[str, MunimentError] = {}
     for number, change in reversed(list(enumerate(what.changes))):
-        root = held[change.path.scope].root
+        is_begun = number in what.begun
+        root, path = held[change.path.scope].root, change.path
         try:
-            with open_directory(root, change.path.parent, create=False) as directory:
-                _take_back(directory, change.path.name, change.before, change.after, temporary(number))
+            with open_directory(root, path.parent, create=False) as directory:
+                is_back = _restore(
+                    directory, path.name, change.before, change.after, temporary(number), is_begun=is_begun
+                )
                 directory.sync()
         except NotFound:
             # Without its directory a new file is gone, and an old one was removed with it by somebody.
-            if change.before is not None:
-                left.append(change.path)
-        except (StoreConflict, PathEscape, ToolError):
-            left.append(change.path)
+            is_back = change.before is None
+        except (PathEscape, NotAFile):
+            is_back = False  # Somebody put a link or a file in place of a directory.
+        except MunimentError as error:
+            failed[path.text] = error
+            continue
+        if is_begun and not is_back:
+            left.append(path)
+    if failed:
+        raise RollbackFailed(
+            "memory",
+            f"an interrupted change of {', '.join(sorted(failed))} cannot be rolled back now "
+            f"({next(iter(failed.values()))}); the next command that opens this memory tries again",
+        )
     return tuple(left)
 
 
-def _take_back(
-    directory: Directory, name: str, before: bytes | None, after: bytes | None, temporary: str
-) -> None:
-    """Bring `name` from `after`, or from a point on the way there, back to `before`; None is no file.
+def _restore(
+    directory: Directory,
+    name: str,
+    before: bytes | None,
+    after: bytes | None,
+    temporary: str,
+    *,
+    is_begun: bool,
+) -> bool:
+    """Bring `name` back to `before`, and leave nothing of ours under its temporary names; None is no file.
+
+    Args:
+        directory: where.
+        name: which file.
+        before: what was there before the change.
+        after: what the change puts there.
+        temporary: the temporary name of the change.
+        is_begun: False: the change cannot have touched `name`, and so `name` is not touched.
+
+    Returns:
+        Whether `name` is `before`, or the change never got there; else it is what somebody else made of it.
 
     Raises:
-        StoreConflict: somebody else changed it since; that was left alone.
-        MunimentError: something that is no file stands at a name, or the disk fails.
+        MunimentError: a file cannot be read or written now.
     """
-    conflict = StoreConflict((f"{directory.path.text}/{name}",))
-    aside = _bytes_at(directory, temporary)
-    if aside is not None and aside == after:
-        directory.discard(Staged(temporary, digest(aside)))
-        if not _is_part(aside, before) or _bytes_at(directory, name) != after:
-            return  # It never got its name, or was put back already.
-        aside = None  # Or it was to become the before-state.
-    current = _bytes_at(directory, name)
-    if aside is not None and _was_displaced(aside, current, before, after):
-        _return(directory, name, Staged(temporary, digest(aside)), after)
+    back = rollback_name(temporary)
+    directory.drop_partial(temporary)
+    # Whoever still has the new bytes aside has not given them the name, or has put the old ones back already.
+    is_untouched = not is_begun or (after is not None and _found(directory, temporary) == after)
+    for aside, placed in ((back, before), (temporary, after)):
+        _empty(directory, name, aside, (before, after, placed), is_begun=is_begun)
+    if is_untouched:
+        return True
+    if before != after == _found(directory, name):
+        try:
+            if before is None:
+                directory.withdraw(name, back, digest(after or b""))
+            else:
+                _put(directory, name, directory.stage(back, before), after)
+        except StoreConflict:
+            _empty(directory, name, back, (before, after, before), is_begun=True)
+    return _found(directory, name) == before
+
+
+def _empty(
+    directory: Directory,
+    name: str,
+    aside: str,
+    states: tuple[bytes | None, bytes | None, bytes | None],
+    *,
+    is_begun: bool,
+) -> None:
+    """Empty a temporary name: our bytes are dropped, and what we displaced gets its name back.
+
+    What cannot get its name back, since somebody has used that meanwhile, stays for `clear`.
+
+    Args:
+        directory: where.
+        name: the name that the bytes aside may have had.
+        aside: the temporary name.
+        states: the file before the change, after it, and the one of both that displaced what is aside.
+        is_begun: False: nothing can have been displaced.
+    """
+    before, after, placed = states
+    found = _found(directory, aside)
+    if found is None:
         return
-    if aside is not None:
-        # The before-state is known; what is ours and not whole yet is worth nothing.
-        if not (_is_part(aside, before) or _is_part(aside, after)):
-            raise conflict
-        directory.discard(Staged(temporary, digest(aside)))
-    if current == before:
-        return
-    if current != after:
-        raise conflict
-    if before is None:
-        directory.withdraw(name, temporary, digest(after or b""))
-        return
-    again = directory.stage(temporary, before)
+    if is_begun and found != after != before:
+        with suppress(StoreConflict):
+            content = found if isinstance(found, bytes) else b""
+            _put(directory, name, Staged(aside, digest(content)), after if found == before else placed)
+            return
+    # The bytes before are dropped only if somebody has replaced them with a file of their own.
+    is_replaced = is_begun and found == before and _found(directory, name) is not Standing.LINK
+    if isinstance(found, bytes) and (found == after or is_replaced):
+        directory.discard(Staged(aside, digest(found)))
+
+
+def _found(directory: Directory, name: str) -> bytes | Standing | None:
+    """Return the bytes of a file, None if nothing has the name, `LINK` if anything but a file of ours has it.
+
+    Raises:
+        ManagedMemoryUnavailable: it cannot be read now.
+    """
     try:
-        _put(directory, name, again, after)
-    except BaseException:
-        directory.discard(again)
-        raise
-
-
-def _return(directory: Directory, name: str, aside: Staged, after: bytes | None) -> None:
-    """Give what was displaced its name back, in place of our bytes or of nothing."""
-    try:
-        _put(directory, name, aside, after)
-    except StoreConflict:
-        # Somebody exchanged the name once more. Where our bytes are aside again, nothing else of us is left.
-        if after is None or _bytes_at(directory, aside.temporary) != after:
-            raise
-        directory.discard(Staged(aside.temporary, digest(after)))
-
-
-def _was_displaced(aside: bytes, current: bytes | None, before: bytes | None, after: bytes | None) -> bool:
-    """Whether what lies aside is what ours displaced, and nothing that a taking back left unfinished."""
-    return current == after != before and (aside == before or not _is_part(aside, before))
-
-
-def _is_part(aside: bytes, whole: bytes | None) -> bool:
-    """Whether these are our bytes: all, cut off by a kill, or filled up with zeros when the power failed."""
-    return whole is not None and whole.startswith(aside.rstrip(b"\0"))
+        return _bytes_at(directory, name)
+    except (PathEscape, ToolError):
+        return Standing.LINK
 
 
 def _bytes_at(directory: Directory, name: str) -> bytes | None:
-    """The bytes of a file, or None where nothing has the name.
+    """Return the bytes of a file, or None if nothing has the name.
 
     Raises:
         MunimentError: as `Directory.read`.
@@ -551,31 +606,34 @@ def clear(
     held: LockedRoots,
     is_ours: Callable[[str], bool],
     is_worthless: Callable[[str, bytes], bool],
-    *,
-    keep: bool,
 ) -> tuple[CanonicalPath, ...]:
-    """Leave no temporary name of ours in a directory; what is not ours gets a name of its own.
+    """Leave no temporary name of ours in a directory; what somebody else wrote gets a name of its own.
 
     Args:
         directory: where.
         held: the locked roots.
-        is_ours: asked of each temporary name: whether somebody who is gone made it.
-        is_worthless: asked of its name and bytes: whether nobody would miss them.
-        keep: whether anything else gets the name of what is kept; else it is left alone.
+        is_ours: called with each temporary name: whether a process that is gone made it.
+        is_worthless: called with its name and bytes: whether nobody would miss them.
 
     Returns:
-        Those names.
+        The names that were given.
+
+    Raises:
+        ManagedMemoryUnavailable: a file cannot be read or written now.
     """
     check_held(held)
     kept: list[CanonicalPath] = []
     root = held[directory.scope].root
     try:
         opened = open_directory(root, directory, create=False)
-    except (NotFound, PathEscape, ToolError):
+    except (NotFound, PathEscape, NotAFile):
         return ()
     with opened:
         names = [each.name for each in root.list_directory(directory)]
         for name in (name for name in names if is_temporary(name) and is_ours(name)):
+            if partial_name(name) == name:
+                opened.drop_partial(name)
+                continue
             try:
                 content = opened.read(name)
             except (PathEscape, ToolError):
@@ -583,7 +641,7 @@ def clear(
             staged = Staged(name, digest(content))
             if is_worthless(name, content):
                 opened.discard(staged)
-            elif keep:
+            else:
                 kept.append(directory.child(_publish_free(opened, staged)))
         opened.sync()
     return tuple(kept)

@@ -62,6 +62,10 @@ class ManagedMemoryUnavailable(MunimentError):
         super().__init__(f"{what}: {reason}")
 
 
+class RollbackFailed(ManagedMemoryUnavailable):
+    """A write failed or was interrupted, and cannot be rolled back yet; the message names the files."""
+
+
 class StoreConflict(MunimentError):
     """What the change-set was based on is no longer so; nothing was written.
 

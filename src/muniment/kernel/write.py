@@ -1,17 +1,20 @@
 """Intent, land, done: what is judged comes to the disk and into a journal, both or neither.
 
 A commit is two steps of a journal: an *intent*, which holds all that recovery needs to take it back, and
-*done*, which makes it history. In between the files change. What is not done is taken back.
+*done*, which makes it history. In between the files change. What is not done is rolled back: at once if the
+commit fails, by `recover` if its process was killed, both by the same code.
 
-- R1 `recover` runs under the locks of the roots; a commit of a living process holds its locks, so what is
-  found unfinished here has nobody any more.
+- R1 `recover` runs under the locks of the roots. A commit of a living process holds its locks, so an intent
+  that is unfinished here belongs to no process any more.
 - R2 a file is touched only if it is as before the commit or as that left it. Anything else is somebody's
-  later work: it stays, and is told.
+  later work: it stays, and the journal gets it as a conflict.
 - R3 afterwards nothing of the commit is left: no file, no directory that it made and nobody uses, no
-  temporary name; what a person had written in place of an index is kept as an entry.
-- R4 the journal forgets the commit last, once what is derived is right: a recovery may be killed as well.
+  temporary name; what a person wrote meanwhile and was displaced is kept as an entry.
+- R4 the journal closes an intent last, and only if every file was read in its state before the commit or as
+  changed by somebody else. Any error or interrupt before that, also a second one, keeps the intent: the next
+  recovery goes on.
 - R5 a journal is believed about what it may have done and no more: bytes come back only to where it knows
-  them from, and nothing is taken back that the policy would not let be done now.
+  them from, and nothing is rolled back that the policy would not let be done now.
 - R6 `replay` writes files of entries in locked roots, and each only where what stands there is what the
   journal says was there: what somebody else made of a copy is found, not written over.
 """
@@ -19,17 +22,17 @@ A commit is two steps of a journal: an *intent*, which holds all that recovery n
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, Protocol
 
 from muniment.kernel._directory import temporary_name
-from muniment.kernel.change import _SEAL, ChangeSet, FileChange, Judged, Replayed, Returned, digest, plain
+from muniment.kernel.change import _SEAL, ChangeSet, FileChange, Judged, Replayed, Rollback, digest, plain
 from muniment.kernel.decide import Deny, Policy
 from muniment.kernel.decide import Judge as Decider
 from muniment.kernel.judge import Facts, Known
-from muniment.kernel.land import Landed, LockedRoots, Stuck, check_landable, clear, land, remove_directories
+from muniment.kernel.land import Landed, LockedRoots, check_landable, clear, land, remove_directories
 from muniment.kernel.names import INDEX_DIRECTORY, INDEX_NAME, Digest, RelPath, Scope, Verb
 from muniment.kernel.path import CanonicalPath, check_suffix
 from muniment.kernel.refusal import Refused
@@ -60,11 +63,11 @@ class Intent:
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """What recovery did about an intent.
+    """The result of rolling back an intent.
 
     Attributes:
         intent: the commit.
-        left: files that somebody changed since, and that were left alone.
+        left: files that were left alone, since somebody changed them or the policy now denies it.
         kept: files that hold what somebody wrote meanwhile.
     """
 
@@ -83,7 +86,10 @@ class Journal(Protocol):
         """Make an intent history."""
 
     def abandon(self, number: int, scopes: Collection[Scope], recovered: Recovered | None = None) -> None:
-        """Forget an intent: nothing of it is left in the files of `scopes`, or what `recovered` says."""
+        """Close an intent: nothing of it is left in the files of `scopes` but what `recovered` says.
+
+        What was left alone may hold the commit's text: the journal keeps where that is from.
+        """
 
     def unfinished(self, scopes: Collection[Scope]) -> Sequence[Intent]:
         """What was begun in any of `scopes` and is not done, the newest first."""
@@ -109,48 +115,52 @@ def temporary_of_index(token: str, number: int) -> str:
 
 def is_of_index(temporary: str) -> bool:
     """Whether a temporary name of a commit is one of `temporary_of_index`."""
-    number = temporary.removesuffix(".tmp")[-2 * _COUNTER_BYTES :]
-    return int(number, 16) >= _FIRST_OF_INDEX
+    start = len(temporary_of("", 0)) - len(".tmp") + 2 * (_TOKEN_BYTES - _COUNTER_BYTES)
+    return int(temporary[start : start + 2 * _COUNTER_BYTES], 16) >= _FIRST_OF_INDEX
 
 
 def write(
-    judged: Judged, held: LockedRoots, journal: Journal, follow: Callable[[Landed, str], Sequence[str]]
+    judged: Judged,
+    held: LockedRoots,
+    journal: Journal,
+    facts: Facts,
+    follow: Callable[[Landed, str], Sequence[str]],
 ) -> tuple[str, ...]:
-    """Carry out what was judged; what a person should know of it.
+    """Carry out what was judged, all of it or none; return what a person should know of it.
 
     Args:
-        judged: all of it, or none.
+        judged: the changes.
         held: the locked roots.
         journal: keeps the intent before, and makes it history afterwards.
+        facts: tells an index of ours from what somebody wrote.
         follow: brings up to date what is derived from the files, with temporary names by the token that it
             is given; its notes.
 
     Raises:
         TypeError, KeyError: as `check_landable`: nothing is begun.
-        StoreConflict, PathEscape, NotAFile, ManagedMemoryUnavailable, Stuck: as `land`.
-        Whatever `journal` and `follow` do: then it is taken back, now or by the next recovery.
+        StoreConflict, PathEscape, NotAFile, ManagedMemoryUnavailable: as `land`; nothing is changed.
+        RollbackFailed: nothing else is done in these roots until the next recovery has rolled it back.
+        Any error of `journal` and `follow`; then it is rolled back, now or by the next recovery.
     """
     check_landable(judged, held)
     token = new_token()
     scopes = frozenset(path.scope for path in judged.change_set.paths)
     number = journal.begin(judged, token)
-    temporary = partial(temporary_of, token)
+    begun: set[int] = set()
+    landed = None
     try:
-        landed = land(judged, held, temporary)
-    except Stuck:
-        raise  # The intent stays: recovery will try again.
-    except BaseException:
-        journal.abandon(number, scopes)
-        raise
-    try:
+        landed = land(judged, held, partial(temporary_of, token), begun=begun)
         notes = tuple(follow(landed, token))
         journal.finish(number, judged, notes)
     except BaseException:
-        # What is not done may not be seen; the intent stays for what cannot be taken back now. But
-        # a signal may also come just after it was done.
+        # An interrupt may also arrive just after it was done. R4: nothing here may close the intent early.
         if any(intent.number == number for intent in journal.unfinished(scopes)):
-            land(Returned(_SEAL, judged.change_set.changes), held, temporary)
-            remove_directories((each for made in judged.made for each in made), held)
+            intent = Intent(number, token, dict(enumerate(judged.change_set.changes)), (), "")
+            made = [directory for directories in judged.made for directory in directories]
+            done = _roll_back(intent, begun, made, held, facts)
+            if landed is None and not done.left and not done.kept:
+                journal.abandon(number, scopes)
+            # Else the next recovery closes it: that also corrects what is derived, and records conflicts.
         raise
     return notes
 
@@ -210,43 +220,71 @@ def recover(
     return done
 
 
-def clear_index(held: LockedRoots, scope: Scope, facts: Facts) -> None:
-    """Drop what index writes outside any commit left under temporary names when they were killed.
+def clear_index(held: LockedRoots, scope: Scope, facts: Facts) -> tuple[CanonicalPath, ...]:
+    """Drop what killed index writes left under temporary names; return files that keep what somebody wrote.
 
-    Whoever writes an index holds the root's lock, as the caller does: so these have nobody any more.
+    An index is written under the lock of its root, which the caller holds: so no living process wrote these.
     """
-    for rel in ("", INDEX_DIRECTORY):
-        directory = CanonicalPath(scope, RelPath(rel))
-        clear(directory, held, is_of_index, lambda _, content: _is_of_ours(content, facts), keep=False)
+    places = [CanonicalPath(scope, RelPath(rel)) for rel in ("", INDEX_DIRECTORY)]
+    return tuple(path for place in places for path in _clear(place, held, facts))
 
 
 def _recovered(intent: Intent, held: LockedRoots, knows: Known, policy: Policy, facts: Facts) -> Recovered:
     numbered = zip(intent.changes, plain(ChangeSet(tuple(intent.changes.values()))).changes, strict=True)
     ours = {number: each for number, each in numbered if each.path.scope in held}
     decider = Decider(policy)
-    may = {number: each for number, each in ours.items() if _may_return(each, knows, decider)}
-    numbers = tuple(may)
-    landed = land(
-        Returned(_SEAL, tuple(may.values())), held, lambda at: temporary_of(intent.token, numbers[at])
-    )
-    above = {directory for each in may.values() for directory in _above(each.path)}
+    may = {number for number, each in ours.items() if _may_return(each, knows, decider)}
     # Those that the rules let, not what equals them: a journal may make objects of its own.
-    remove_directories([each for each in above if each in intent.made], held)
-    places = {each.path.parent for each in may.values()}
-    for scope in {each.path.scope for each in ours.values()}:
+    above = {directory for number in may for directory in _above(ours[number].path)}
+    made = [each for each in above if each in intent.made]
+    done = _roll_back(replace(intent, changes=ours), may, made, held, facts)
+    refused = tuple(each.path for number, each in ours.items() if number not in may)
+    return Recovered(intent, (*done.left, *refused), done.kept)
+
+
+def _roll_back(
+    intent: Intent,
+    begun: Collection[int],
+    made: Iterable[CanonicalPath],
+    held: LockedRoots,
+    facts: Facts,
+) -> Recovered:
+    """Roll back an intent; see R2 and R3.
+
+    Args:
+        intent: with its changes in the roots of `held`.
+        begun: numbers of the changes that may have touched their file; of the others temporary names go.
+        made: directories to remove if nothing is in them.
+        held: the locked roots.
+        facts: tells an index of ours from what somebody wrote.
+
+    Raises:
+        ManagedMemoryUnavailable: a file or directory cannot be read or written now.
+    """
+    numbers, changes = tuple(intent.changes), tuple(intent.changes.values())
+    positions = frozenset(at for at, number in enumerate(numbers) if number in begun)
+    what = Rollback(_SEAL, positions, changes)
+    landed = land(what, held, lambda at: temporary_of(intent.token, numbers[at]))
+    remove_directories(made, held)
+    places = {each.path.parent for number, each in intent.changes.items() if number in begun}
+    for scope in {each.path.scope for each in changes}:
         places |= {CanonicalPath(scope, RelPath(rel)) for rel in ("", INDEX_DIRECTORY)}
     prefix = temporary_of(intent.token, 0).removesuffix(f"{bytes(_COUNTER_BYTES).hex()}.tmp")
+    kept = [path for place in sorted(places) for path in _clear(place, held, facts, prefix)]
+    return Recovered(intent, landed.left, tuple(kept))
+
+
+def _clear(
+    directory: CanonicalPath, held: LockedRoots, facts: Facts, prefix: str = ""
+) -> tuple[CanonicalPath, ...]:
+    """Call `clear` for the names that begin with `prefix`, or for those of any index write."""
 
     def is_worthless(name: str, content: bytes) -> bool:
-        return is_of_index(name) and _is_of_ours(content, facts)
+        return is_of_index(name) and facts.is_index(directory.scope, content)
 
-    kept = [
-        path
-        for place in sorted(places)
-        for path in clear(place, held, lambda name: name.startswith(prefix), is_worthless, keep=True)
-    ]
-    refused = tuple(each.path for number, each in ours.items() if number not in may)
-    return Recovered(intent, (*landed.left, *refused), tuple(kept))
+    return clear(
+        directory, held, lambda name: name.startswith(prefix) if prefix else is_of_index(name), is_worthless
+    )
 
 
 def _may_return(change: FileChange, knows: Known, decider: Decider) -> bool:
@@ -264,7 +302,3 @@ def _above(path: CanonicalPath) -> Iterator[CanonicalPath]:
     """The directories above a file, but for the root."""
     while (path := path.parent).rel:
         yield path
-
-
-def _is_of_ours(content: bytes, facts: Facts) -> bool:
-    return facts.is_index(content.rstrip(b"\0"))  # Zeros stay when the power fails.

@@ -204,6 +204,11 @@ class View:
         above = len(joined(directory, ""))
         return frozenset([rel[above:] for (rel,) in entries] + [_text(name) for (name,) in others])
 
+    def has_written(self, of: Digest) -> bool:
+        """Return whether an index file of the root with that digest was written, or was about to be."""
+        found = self._rows("SELECT digest FROM written WHERE root = ? AND digest = ?", of)
+        return bool(found or self._rows("SELECT digest FROM planned WHERE root = ? AND digest = ?", of))
+
     def alike(self, directory: str, name: str) -> frozenset[str]:
         """The names in a directory that are `name`, but for case and normalisation.
 

@@ -18,7 +18,6 @@ from muniment.policy.grammar import check_creatable
 from muniment.store import audit
 from muniment.store.audit import timestamp
 from muniment.store.catalog import View
-from muniment.store.index import is_generated
 from muniment.store.ledger import (
     ChangeRow,
     CommitRow,
@@ -27,6 +26,7 @@ from muniment.store.ledger import (
     begin,
     finish,
     is_known,
+    keep_conflicts,
     root_key,
     source_of,
     unfinished,
@@ -62,8 +62,11 @@ class LedgerJournal:
         finish(self._state, replace(kept, done=timestamp(), notes=tuple(notes)))
 
     def abandon(self, number: int, scopes: Collection[Scope], recovered: Recovered | None = None) -> None:
-        """See `Journal`: with a record, where it was taken back by recovery."""
+        """See `Journal`: with a record and an event, if `recovered` is given."""
         with self._state.ledger.transaction():
+            if recovered is not None:
+                conflicts = {(self._keys[path.scope], path.rel) for path in recovered.left}
+                keep_conflicts(self._state, number, conflicts)
             abandon(self._state, number, [self._keys[scope] for scope in scopes])
             if recovered is not None:
                 paths = [each.path.text for each in recovered.intent.changes.values()]
@@ -135,9 +138,9 @@ class CatalogFacts:
         """See `Facts`."""
         return self.view(scope).usage(counts)
 
-    def is_index(self, content: bytes) -> bool:
+    def is_index(self, scope: Scope, content: bytes) -> bool:
         """See `Facts`."""
-        return is_generated(content)
+        return self.view(scope).has_written(digest(content))
 
 
 def gates_of(state: State, policy: Policy, roots: Mapping[Scope, BoundRoot]) -> Callable[[FileChange], None]:

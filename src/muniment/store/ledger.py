@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -340,6 +341,30 @@ def abandon(state: State, number: int, roots: Collection[RootKey] | None = None)
             "AND NOT EXISTS (SELECT 1 FROM change WHERE change_set = ?1)",
             (number,),
         )
+
+
+def keep_conflicts(state: State, number: int, paths: Collection[tuple[RootKey, RelPath]]) -> None:
+    """Record as a commit of its own what an intent did to files that could not be rolled back.
+
+    Somebody else changed them since, so they may hold text of the intent: where that is from, and the bytes
+    before it, must outlive the intent.
+
+    Args:
+        state: whose ledger.
+        number: of the intent, which stays as it is.
+        paths: of the files.
+
+    Raises:
+        ManagedMemoryUnavailable: the ledger cannot be written.
+    """
+    with state.ledger.transaction():
+        for intent in commits(state, "id = ?", (number,)):
+            found = tuple(each for each in intent.changes if (each.root, each.change.path.rel) in paths)
+            if found:
+                run = replace(intent.run, task=f"recovery-{secrets.token_hex(8)}", fact=None)
+                notes = (f"interrupted ({intent.run.task}); these files were changed by somebody else since",)
+                begun = replace(intent, run=run, notes=notes, changes=found)
+                finish(state, replace(begun, id=begin(state, begun), done=audit.timestamp()))
 
 
 def of_task(state: LedgerState, task: str) -> CommitRow | None:

@@ -399,15 +399,16 @@ class IndexPlan:
 
 
 def about_to_write(database: Database, view: View, plan: IndexPlan) -> None:
-    """Keep in mind what the writes of `plan` are: who is killed meanwhile knows it for ours afterwards.
+    """Record what `plan` writes and drops, so that a recovery can tell it from what somebody else wrote.
 
     Raises:
         ManagedMemoryUnavailable: the catalog cannot be written.
     """
     files = [
-        IndexedFile(view.key, each.path.rel, plan.files[each.path.rel])
+        IndexedFile(view.key, each.path.rel, digest(content))
         for each in plan.writes
-        if each.path.rel in plan.files
+        for content in (each.after, None if each.kept else each.before)
+        if isinstance(content, bytes)
     ]
     if files:
         with database.transaction() as connection:
@@ -737,9 +738,9 @@ def rebuild(state: State, root: BoundRoot, policy: Policy, patience: Patience) -
     require_writing(policy)
     with lock_roots([root], patience) as held:
         notes = _recover(state, held, policy)
-        facts = CatalogFacts(lambda _: view_of(state, root, policy, sweep=True))
-        clear_index(held, root.scope, facts)
-        view = facts.view(root.scope)
+        facts = CatalogFacts(lambda _: view_of(state, root, policy))
+        notes += tuple(_kept_notes(clear_index(held, root.scope, facts)))
+        view = view_of(state, root, policy, sweep=True)
         patience.check()
         return notes + write_index(state, held, view, partial(temporary_of_index, new_token()), whole=True)
 
@@ -784,13 +785,17 @@ def after_recovery(
         yield f"took back {each.intent.task}, which was interrupted; run it again"
         for path in each.left:
             yield f"{path.text} was changed since and is left alone (recovery_conflict)"
-        for path in each.kept:
-            yield f"{path.text} holds what somebody wrote meanwhile"
-    facts = CatalogFacts(lambda scope: view_of(state, held[scope], policy, sweep=True))
+        yield from _kept_notes(each.kept)
+    facts = CatalogFacts(lambda scope: view_of(state, held[scope], policy))
     for scope in held:
-        clear_index(held, scope, facts)
+        yield from _kept_notes(clear_index(held, scope, facts))
         temporary = partial(temporary_of_index, new_token())
-        yield from follow_or_tell(state, held, facts.view(scope), temporary, whole=True)
+        view = view_of(state, held[scope], policy, sweep=True)
+        yield from follow_or_tell(state, held, view, temporary, whole=True)
+
+
+def _kept_notes(kept: Iterable[CanonicalPath]) -> Iterator[str]:
+    return (f"{path.text} holds what somebody wrote meanwhile" for path in kept)
 
 
 def _versions(state: State, root: BoundRoot) -> Callable[[RelPath], list[bytes]]:

@@ -12,6 +12,19 @@ def by_either_verb(change, knows, decider):
     return allowed and (change.before is None or knows(change.path, digest(change.before)))
 
 
+def dropping(directory, _name, aside, _states, **_):
+    """What is under a temporary name may be a peer's, and is dropped."""
+    directory._unlink(aside)
+
+
+def naming(directory, name, aside, states, **_):
+    """What is under a temporary name gets the name of the change, whatever that changes."""
+    from muniment.kernel import land
+
+    if land._found(directory, aside) is not None and land._found(directory, name) == states[2]:
+        land._put(directory, name, land.Staged(aside, ""), states[2])
+
+
 # fmt: off
 table({
     "locks_sealed": ("What maps scopes to roots passes for their locks.", {"*kernel.land:check_held": none}),
@@ -25,8 +38,10 @@ table({
         "kernel.write:_may_return": by_either_verb}),
     "own_changes": ("What is judged is what was handed in, and what is handed out is what is landed.", {
         "kernel.change:replace": same}),
-    "displaced_whole": ("Whatever lies aside of our bytes is taken for what they displaced.", {
-        "kernel.land:_was_displaced": lambda _, current, __, after: current == after}),
+    "displaced_whole": ("A recovery gives a name to whatever is under its temporary names.", {
+        "kernel.land:_empty": naming}),
+    "displaced_kept": ("A recovery drops whatever is under its temporary names.", {
+        "kernel.land:_empty": dropping}),
 })
 # fmt: on
 

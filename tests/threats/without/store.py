@@ -6,7 +6,7 @@ from threats.switches import around, control, instead, none, nothing, table, tru
 
 # fmt: off
 table({
-    "recovery": ("What an interrupted commit left stays as it is.", {"*kernel.land:_take_back": none}),
+    "recovery": ("What an interrupted commit left stays as it is.", {"*kernel.land:_restore": none}),
     "code_names": ("Titles and names are a run's own words.", {
         "jobs.remember:_FactWords.rename": lambda _, change, __: change.path.rel,
         "jobs.remember:_FactWords.labelled": lambda _, after, __: after}),

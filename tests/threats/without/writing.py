@@ -18,6 +18,13 @@ def unjudged(change_set, _policy, roots, **_):
     return change.Judged(change._SEAL, change_set, ((),) * len(change_set.changes), roots)
 
 
+def done(intent, *_):
+    """Nothing is rolled back."""
+    from muniment.kernel.write import Recovered
+
+    return Recovered(intent, (), ())
+
+
 # fmt: off
 table({
     "random_names": ("Temporary files have a name that can be known beforehand.", {
@@ -37,7 +44,8 @@ table({
         "kernel.commit:settle": trusting}),
     "judged_changes": ("The broker believes that a change-set is what its policy grants.", {
         "kernel.commit:judge": unjudged}),
-    "taken_back": ("What was written before a failure stays.", {"kernel.land:_undo": none}),
+    "taken_back": ("What was written before a failure stays.", {
+        "kernel.land:_undo": none, "kernel.write:_roll_back": done}),
 })
 # fmt: on
 

@@ -30,11 +30,10 @@ from muniment.errors import (
     Cancelled,
     DeadlineExceeded,
     ManagedMemoryUnavailable,
-    PathEscape,
     StoreConflict,
 )
 from muniment.kernel import _directory, land
-from muniment.kernel._directory import Directory, open_directory
+from muniment.kernel._directory import Directory, open_directory, partial_name
 from muniment.kernel.binding import bind
 from muniment.kernel.change import IndexFile, Standing
 from muniment.kernel.path import CanonicalPath
@@ -173,8 +172,11 @@ def test_a_ledger_that_cannot_be_written_leaves_no_trace_in_the_files(ground, ch
 @over_both
 def test_a_commit_that_cannot_be_taken_back_is_taken_back_before_the_next_one(ground):
     before = ground.contents()
-    with patch.object(Directory, "sync", broken), patch.object(land, "_take_back", broken):
-        both, told = (new("user/n.md"), ground.edit("user/a.md")), r"not be taken back for .*user/a\.md"
+    with patch.object(Directory, "sync", broken), patch.object(land, "_restore", broken):
+        both, told = (
+            (new("user/n.md"), ground.edit("user/a.md")),
+            r"change of user/a\.md.* cannot be rolled back",
+        )
         unavailable(ground.commit, *both, run=by("task-1"), match=told)
     assert ground.contents() != before
     assert any("took back task-1" in note for note in ground.commit(new("user/later.md")).notes)
@@ -432,7 +434,8 @@ def apply(writes, temporary=None):
     roots = {bound.scope: bound for bound, _ in writes}
     with land.lock_roots(roots.values(), patience()) as held:
         files = [file for _, file in writes]
-        land._carry_out(files, held, temporary or partial(temporary_of, new_token()), durable=True)
+        names = temporary or partial(temporary_of, new_token())
+        land._carry_out(files, held, names, set(), durable=True)
 
 
 def written(bound, rel, before, after):
@@ -511,20 +514,20 @@ def test_a_disk_that_stays_broken_is_told_with_the_files_that_are_not_taken_back
 
     with nth(Directory, "replace", 2, deed):
         told = unavailable(apply, writes[1:], match="changed by someone else").reason
-    assert "could not be taken back for user/a.md; the next command" in told
+    assert "could not be rolled back for user/a.md; the next command" in told
     assert (ground.user / "a.md").read_bytes() == b"a after\n"
     assert not [*ground.base.rglob("*.tmp"), *ground.user.glob("fresh")]
 
 
 def test_a_directory_that_cannot_be_removed_again_is_named(writes):
     with nth(os, "rmdir", 1, broken_disk), nth(Directory, "replace", 1, interrupt):
-        unavailable(apply, writes[6:], match=r"taken back for project/other; the next command")
+        unavailable(apply, writes[6:], match=r"rolled back for project/other; the next command")
 
 
 @pytest.mark.parametrize("call", ["replace_link", "sync"])
 def test_a_generated_file_that_replaced_a_link_cannot_be_taken_back_and_is_named(ground, writes, call):
     with nth(Directory, call, 1, interrupt, after=True):
-        unavailable(apply, writes, match=r"taken back for user/MEMORY\.md; the next command")
+        unavailable(apply, writes, match=r"rolled back for user/MEMORY\.md; the next command")
     assert (ground.user / "a.md").read_bytes() == b"# A\nalpha\n"
     assert not (ground.user / "fresh").exists()
 
@@ -614,16 +617,13 @@ REACHED = [
 
 def brought_back(ground, before, after, *standing):
     """What stands under both names once `n.md` was brought back from what stood there, and if it was told."""
-    paths, told = [ground.user / "n.md", ground.user / TEMPORARY], False
+    paths = [ground.user / "n.md", ground.user / TEMPORARY]
     for path, content in zip(paths, standing, strict=True):
         path.unlink(missing_ok=True)
         if content is not None:
             path.write_bytes(content)
     with open_directory(ground.roots["user"].root, CanonicalPath("user", ""), create=False) as directory:
-        try:
-            land._take_back(directory, "n.md", before, after, TEMPORARY)
-        except StoreConflict:
-            told = True
+        told = not land._restore(directory, "n.md", before, after, TEMPORARY, is_begun=True)
     return [path.read_bytes() if path.exists() else None for path in paths], told
 
 
@@ -635,13 +635,17 @@ def test_from_every_state_of_both_names_nothing_of_a_peer_is_lost_and_nothing_of
         standing, told = brought_back(ground, *row)
         for theirs, held in ((THEIRS, current), (OTHERS, aside)):
             assert (held == theirs) == (theirs in standing), row
-        assert told or standing[1] is None, row
+        assert standing[1] is None or aside not in {before, after}, row  # Which a recovery gives a name.
         if not told and aside is None and current in {before, after}:
             assert standing[0] == before, row
         assert current != THEIRS or standing[0] == THEIRS, row
         assert row not in REACHED or (standing, told) == ([before, None], False), row
     for part in (b"", AFTER[:3], AFTER[:3] + bytes(3), bytes(6)):  # What a kill or a power failure cut off.
-        assert brought_back(ground, BEFORE, AFTER, BEFORE, part) == ([BEFORE, None], False), part
+        (ground.user / partial_name(TEMPORARY)).write_bytes(part)
+        assert brought_back(ground, BEFORE, AFTER, BEFORE, None) == ([BEFORE, None], False), part
+        assert not list(ground.base.rglob(".muniment-*"))
+        # The same bytes of a peer, which we displaced, are no part of ours: they get their name back.
+        assert brought_back(ground, BEFORE, AFTER, AFTER, part) == ([part, None], True), part
 
 
 def test_what_is_no_file_of_its_own_is_neither_followed_nor_dropped(ground):
@@ -652,8 +656,8 @@ def test_what_is_no_file_of_its_own_is_neither_followed_nor_dropped(ground):
         make(one)
         before = ground.photograph()
         opened = open_directory(ground.roots["user"].root, CanonicalPath("user", ""), create=False)
-        with opened as directory, pytest.raises(PathEscape):
-            land._take_back(directory, "n.md", BEFORE, AFTER, TEMPORARY)
+        with opened as directory:
+            land._restore(directory, "n.md", BEFORE, AFTER, TEMPORARY, is_begun=True)
         assert ground.photograph() == before
         one.unlink()
         other.unlink()
@@ -663,4 +667,5 @@ def test_a_fault_while_the_old_bytes_are_put_back_leaves_them_under_no_second_na
     with nth(Directory, "replace", 1, interrupt):
         raised(KeyboardInterrupt, brought_back, ground, BEFORE, AFTER, AFTER, None)
     assert (ground.user / "n.md").read_bytes() == AFTER
-    assert not (ground.user / TEMPORARY).exists()
+    assert brought_back(ground, BEFORE, AFTER, AFTER, None) == ([BEFORE, None], False)
+    assert not list(ground.base.rglob(".muniment-*"))

@@ -100,7 +100,7 @@ def test_every_version_of_a_file_goes_with_its_digests_and_all_else_stays(ground
     after = ground.contents()
     assert {path for path in before if before[path] != after.get(path)} == {"user/x.md", "user/MEMORY.md"}
     assert at(ground, "user/k.md", "task-k") == kept
-    assert (receipt.files, receipt.versions, {"task-1", "task-3"} < {*receipt.tasks}) == (1, 6, True)
+    assert (receipt.files, receipt.versions, {"task-1", "task-3"} < {*receipt.tasks}) == (1, 7, True)
     assert [record.body for record in records(ground.state, task="task-1")] == [None]
 
 

@@ -1,4 +1,4 @@
-"""Tries each promise of the kernel in a throwaway directory: `python -m muniment.kernel.selfcheck`.
+"""Tries each promise of the kernel in a throwaway directory: `python -m muniment.lab.selfcheck`.
 
 For whoever has just read these files and wants to see them hold on the machine at hand. It opens nothing but
 a temporary directory, which it removes. Exit code 0: every promise held.
@@ -67,7 +67,7 @@ def written(
         found = look([ChangeSet(changes)], held, Patience(time.monotonic() + 10))
         met = with_before(ChangeSet(changes), found)
         judged = judge(met, RULES, held, gates=lambda _: None, facts=ports, known=ports.knows)
-        write(judged, held, ports, follow)
+        write(judged, held, ports, ports, follow)
 
 
 def refused(act: Callable[[], object]) -> bool:

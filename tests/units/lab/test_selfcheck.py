@@ -3,7 +3,7 @@
 import subprocess
 import sys
 
-from muniment.kernel import selfcheck
+from muniment.lab import selfcheck
 
 
 def test_it_runs_without_any_package_and_tells_each_promise(tmp_path):
@@ -17,7 +17,7 @@ def test_it_runs_without_any_package_and_tells_each_promise(tmp_path):
 RUN = """
 import runpy
 try:
-    runpy.run_module("muniment.kernel.selfcheck", run_name="__main__")
+    runpy.run_module("muniment.lab.selfcheck", run_name="__main__")
 finally:
     assert not {"pydantic", "structlog", "pathspec", "openai"} & set(sys.modules)
 """
