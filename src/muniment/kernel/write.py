@@ -88,7 +88,7 @@ class Journal(Protocol):
     def abandon(self, number: int, scopes: Collection[Scope], recovered: Recovered | None = None) -> None:
         """Close an intent: nothing of it is left in the files of `scopes` but what `recovered` says.
 
-        What was left alone may hold the commit's text: the journal keeps where that is from.
+        If `recovered` is given, the journal keeps where the text is from: somebody may have edited it.
         """
 
     def unfinished(self, scopes: Collection[Scope]) -> Sequence[Intent]:

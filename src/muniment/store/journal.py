@@ -65,16 +65,16 @@ class LedgerJournal:
         """See `Journal`: with a record and an event, if `recovered` is given."""
         with self._state.ledger.transaction():
             if recovered is not None:
-                conflicts = {(self._keys[path.scope], path.rel) for path in recovered.left}
-                keep_conflicts(self._state, number, conflicts)
+                left = {(self._keys[path.scope], path.rel) for path in recovered.left}
+                keep_conflicts(self._state, number, left)
             abandon(self._state, number, [self._keys[scope] for scope in scopes])
             if recovered is not None:
                 paths = [each.path.text for each in recovered.intent.changes.values()]
                 body = {"paths": paths, "conflicts": [path.text for path in recovered.left]}
                 audit.append(self._state, timestamp(), "recovery", recovered.intent.task, body)
         if recovered is not None:
-            task, left = recovered.intent.task, body["conflicts"]
-            events.emit("commit_recovered", task_id=task, files=len(paths), conflicts=left)
+            task, conflicts = recovered.intent.task, body["conflicts"]
+            events.emit("commit_recovered", task_id=task, files=len(paths), conflicts=conflicts)
 
     def unfinished(self, scopes: Collection[Scope]) -> Sequence[Intent]:
         """See `Journal`."""

@@ -29,7 +29,7 @@ from muniment.kernel.names import Digest, RelPath, Scope, Trust
 from muniment.kernel.path import CanonicalPath
 from muniment.store import audit
 from muniment.store import tasks as outbox
-from muniment.store.database import unavailable
+from muniment.store.database import Transaction, unavailable
 from muniment.store.state import LedgerState, State
 from muniment.store.table import Table
 
@@ -300,20 +300,7 @@ def finish(state: State, kept: CommitRow) -> None:
     with state.ledger.transaction() as connection:
         done = "UPDATE change_set SET done = ?, notes = ? WHERE id = ?"
         connection.execute(done, (at, json.dumps(kept.notes), kept.id))
-        sources = [
-            _Provenance(
-                item.root,
-                item.change.path.rel,
-                item.after_digest,
-                replace(run, trust=item.change.trust or run.trust),
-            )
-            for item in kept.changes
-            # What an undo brings back is from where it was from, and foreign text stays foreign.
-            if item.after_digest is not None and run.undoes is None
-        ]
-        known = "DELETE FROM provenance WHERE root = ? AND rel = ? AND digest = ?"
-        connection.executemany(known, [(each.root, each.rel, each.digest) for each in sources])
-        _PROVENANCE.insert(connection, sources)
+        _record_provenance(connection, run, kept.changes)
         _tell(state, kept)
         told = {
             name: getattr(run, name) for name in ("kind", "trust", "decided_by", "policy", "fact", "undoes")
@@ -323,6 +310,26 @@ def finish(state: State, kept: CommitRow) -> None:
             for item in kept.changes
         ]
         audit.append(state, at, "commit", run.task, {**told, "changes": changes})
+
+
+def _record_provenance(connection: Transaction, run: Run, changes: Iterable[ChangeRow]) -> None:
+    """Record where the new bytes of changes are from.
+
+    An undo records nothing: what it brings back is from where it was from, and foreign text stays foreign.
+    """
+    sources = [
+        _Provenance(
+            item.root,
+            item.change.path.rel,
+            item.after_digest,
+            replace(run, trust=item.change.trust or run.trust),
+        )
+        for item in changes
+        if item.after_digest is not None and run.undoes is None
+    ]
+    known = "DELETE FROM provenance WHERE root = ? AND rel = ? AND digest = ?"
+    connection.executemany(known, [(each.root, each.rel, each.digest) for each in sources])
+    _PROVENANCE.insert(connection, sources)
 
 
 def abandon(state: State, number: int, roots: Collection[RootKey] | None = None) -> None:
@@ -343,23 +350,23 @@ def abandon(state: State, number: int, roots: Collection[RootKey] | None = None)
         )
 
 
-def keep_conflicts(state: State, number: int, paths: Collection[tuple[RootKey, RelPath]]) -> None:
-    """Record as a commit of its own what an intent did to files that could not be rolled back.
+def keep_conflicts(state: State, number: int, left: Collection[tuple[RootKey, RelPath]]) -> None:
+    """Record what must outlive an interrupted intent, since somebody may have copied or edited its text.
 
-    Somebody else changed them since, so they may hold text of the intent: where that is from, and the bytes
-    before it, must outlive the intent.
+    That is where its text is from. Files that were left alone become a commit, to keep their bytes before.
 
     Args:
         state: whose ledger.
         number: of the intent, which stays as it is.
-        paths: of the files.
+        left: files that were left alone.
 
     Raises:
         ManagedMemoryUnavailable: the ledger cannot be written.
     """
-    with state.ledger.transaction():
+    with state.ledger.transaction() as connection:
         for intent in commits(state, "id = ?", (number,)):
-            found = tuple(each for each in intent.changes if (each.root, each.change.path.rel) in paths)
+            _record_provenance(connection, intent.run, intent.changes)
+            found = tuple(each for each in intent.changes if (each.root, each.change.path.rel) in left)
             if found:
                 run = replace(intent.run, task=f"recovery-{secrets.token_hex(8)}", fact=None)
                 notes = (f"interrupted ({intent.run.task}); these files were changed by somebody else since",)

@@ -2,10 +2,25 @@
 
 from unittest.mock import ANY
 
+from muniment.kernel import write
+from muniment.kernel.refusal import ManagedMemoryUnavailable
 from threats.switches import around, control, instead, none, nothing, table, true
+
+
+def hasty(intent, begun, made, held, facts, real=write._roll_back):
+    """As it was once: whatever a rollback meets, the intent is closed."""
+    try:
+        return real(intent, begun, made, held, facts)
+    except (ManagedMemoryUnavailable, KeyboardInterrupt, MemoryError):
+        return write.Recovered(intent, (), ())
+
 
 # fmt: off
 table({
+    "proven_rollback": ("An error or interrupt of a rollback passes for somebody's later work.", {
+        "kernel.write:_roll_back": hasty}),
+    "kept_conflicts": ("An intent that ended with a conflict is forgotten, with the trust of its text.", {
+        "*store.ledger:keep_conflicts": none}),
     "recovery": ("What an interrupted commit left stays as it is.", {"*kernel.land:_restore": none}),
     "code_names": ("Titles and names are a run's own words.", {
         "jobs.remember:_FactWords.rename": lambda _, change, __: change.path.rel,

@@ -1,0 +1,166 @@
+"""Commits and rollbacks that fail, are interrupted or killed at any system call, while peers edit the files.
+
+What can go wrong at a call, and the oracle, are in `kit/store/faulty.py`, whose command tries 100 000 cases.
+Here some of them are tried, and the same faults through `muniment.open` with the real ledger.
+"""
+
+import errno
+import itertools
+import os
+import random
+import signal
+from unittest.mock import patch
+
+import pytest
+
+from kit.store.faulty import PEER_DEEDS, Case, drawn, measured, single, tried
+from kit.store.processes import killed
+from muniment.jobs.request import RememberRequest
+from muniment.kernel import _directory, root
+from muniment.kernel._directory import Directory
+from muniment.kernel.names import Trust
+from muniment.kernel.refusal import ManagedMemoryUnavailable, RollbackFailed
+
+FACTS = ("I like green tea.", "I use vim as my editor.", "My cat is called Tom.")
+LIST = "".join(f"- {fact}\n" for fact in FACTS)
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    monkeypatch.setenv("MUNIMENT_HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
+
+
+def open_memory(home):
+    import muniment
+
+    return muniment.open(home.parent, home=home)
+
+
+def remember_as_agent(memory):
+    return memory.attempt(RememberRequest(LIST, scope="user", trust=Trust.AGENT, task_id="task-1"))
+
+
+def entries(home):
+    """Paths and texts of the entries, by what they say."""
+    found = {path: path.read_text() for path in (home / "user").rglob("*.md") if path.name != "MEMORY.md"}
+    return {fact: path for fact in FACTS for path, text in found.items() if fact.rstrip(".") in text}
+
+
+def at_rename(number, act):
+    """Do something after the rename of a number that leads to a name of an entry."""
+    real, count = _directory._renameat2, itertools.count(1)
+
+    def renaming(call, from_fd, old, to_fd, new, flags):
+        result = real(call, from_fd, old, to_fd, new, flags)
+        if not new.startswith(b".muniment-") and next(count) == number:
+            act()
+        return result
+
+    return patch.object(_directory, "_renameat2", renaming)
+
+
+def kill_at_second_file(home):
+    """Remember three facts of an agent in a process that is killed once two files have their names."""
+
+    def remember():
+        with open_memory(home) as memory, at_rename(2, lambda: os.kill(os.getpid(), signal.SIGKILL)):
+            remember_as_agent(memory)
+
+    killed(remember)
+    assert len(entries(home)) == 2
+
+
+# -- in the kernel, every call
+
+
+@pytest.mark.threat("T-IDX-02", control="proven_rollback")
+@pytest.mark.threat("T-IDX-02", control="displaced_kept")
+@pytest.mark.timeout(900)
+def test_commit_with_faults_at_any_call_is_all_or_nothing(tmp_path):
+    dice = random.Random(41)
+    counts = measured(tmp_path)
+    cases = [*itertools.islice(single(counts), 0, None, 23), *(drawn(dice, counts) for _ in range(500))]
+    # A peer that shortens a file at the moment of an exchange, and an interrupt before that is looked at.
+    cases += [
+        Case([{at: ("kill", "before")}], [{at - 1: [(deed, rel)]}])
+        for at in range(2, counts[0], 5)
+        for deed, rel in (("shorten", "a.md"), ("shorten", "topic/t.md"))
+    ]
+    wrong = [(case, problems) for case, problems, _ in tried(cases, tmp_path) if problems]
+    assert not wrong
+    assert {
+        deed for case in cases for each in case.peers for deeds in each.values() for deed, _ in deeds
+    } == {*PEER_DEEDS}
+
+
+# -- through the library, with the real ledger
+
+
+@pytest.mark.threat("T-IDX-02", control="proven_rollback")
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.EIO, errno.EACCES])
+def test_recovery_that_cannot_read_a_file_keeps_the_intent(home, number):
+    kill_at_second_file(home)
+    real, (_, second) = root.Openat2Resolver.open, sorted(entries(home).values())
+
+    def failing(self, dir_fd, path, purpose):
+        if path == second.name.encode():
+            raise OSError(number, os.strerror(number))
+        return real(self, dir_fd, path, purpose)
+
+    with patch.object(root.Openat2Resolver, "open", failing), open_memory(home) as memory:
+        assert any(second.name in note and "cannot be rolled back now" in note for note in memory.place.notes)
+        assert second.exists()  # It is visible, and of the trust of whoever asked.
+        with pytest.raises(ManagedMemoryUnavailable, match="cannot be rolled back now"):
+            memory.remember("The moon is far away.", scope="user")
+    with open_memory(home) as memory:
+        assert any("took back task-1" in note for note in memory.place.notes)
+        assert entries(home) == {}
+        assert memory.history() == ()
+        assert remember_as_agent(memory).status == "completed"
+        assert len(entries(home)) == 3
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError])
+@pytest.mark.threat("T-IDX-02", control="proven_rollback")
+def test_second_interrupt_during_a_rollback_keeps_the_intent(home, error):
+    def interrupt():
+        raise error
+
+    def interrupted(*_):
+        raise error
+
+    twice = patch.object(Directory, "withdraw", interrupted), at_rename(2, interrupt)
+    with twice[0], twice[1], pytest.raises(error), open_memory(home) as memory:
+        remember_as_agent(memory)
+    assert len(entries(home)) == 2
+    with open_memory(home) as memory:
+        assert entries(home) == {}
+        assert memory.history() == ()
+        assert memory.remember("The moon is far away.", scope="user").status == "completed"
+
+
+@pytest.mark.threat("T-IDX-02", control="kept_conflicts")
+def test_edit_of_an_interrupted_commit_keeps_trust_and_history(home):
+    """Somebody added a line to what an agent's commit had written before it was killed."""
+    kill_at_second_file(home)
+    edited = next(iter(entries(home).values()))
+    as_written = edited.read_bytes()
+    edited.write_bytes(as_written + b"And a line of mine.\n")
+    path = edited.relative_to(home).as_posix()
+    with open_memory(home) as memory:
+        assert any(path in note and "recovery_conflict" in note for note in memory.place.notes)
+        assert list(entries(home).values()) == [edited]
+        (step,) = memory.history()
+        assert [change.path for change in step.changes] == [path]
+        assert "changed by somebody else" in step.notes[0]
+    edited.write_bytes(as_written)
+    with open_memory(home) as memory:
+        assert memory.why(path).trust is Trust.AGENT
+
+
+def test_open_after_a_failed_recovery_names_the_files(home):
+    kill_at_second_file(home)
+    failing = RollbackFailed("memory", "an interrupted change of user/a.md cannot be rolled back now")
+    with patch("muniment.opening.recover_all", side_effect=failing), open_memory(home) as memory:
+        assert str(failing) in memory.place.notes

@@ -1,0 +1,480 @@
+"""Faults at system calls: each call of a commit and its recoveries can fail, be interrupted or be the last.
+
+A case is a commit in a process that meets faults, recoveries in other processes that may meet some too, and a
+recovery that meets none. Peers edit the files at any call. The oracle knows what the commit is of, what peers
+wrote, and what the journal says in the end; it shares no code with the subject.
+
+`PYTHONPATH=tests python -m kit.store.faulty --cases 100000` tries many of them, and prints what was tried.
+
+Faults: an error number once, or at every call from there on; MemoryError and KeyboardInterrupt, before the
+call or after it; the end of the process: no later call has any effect, as after SIGKILL. The journal is kept
+in memory, and its steps are calls too.
+"""
+
+import argparse
+import ctypes
+import errno
+import fcntl
+import itertools
+import os
+import random
+import shutil
+import sys
+import tempfile
+import time
+from collections import Counter
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from unittest.mock import patch
+
+from muniment.kernel import _directory, binding, land, root, syscalls
+from muniment.kernel.binding import bind
+from muniment.kernel.cancel import Patience
+from muniment.kernel.change import ChangeSet, FileChange, IndexFile, Standing, digest
+from muniment.kernel.commit import commit
+from muniment.kernel.land import generated, lock_roots
+from muniment.kernel.names import RelPath, Scope, Trust
+from muniment.kernel.path import CanonicalPath
+from muniment.kernel.refusal import ManagedMemoryUnavailable, MunimentError
+from muniment.kernel.write import Intent, clear_index, recover, temporary_of_index
+from muniment.policy.load import parse_policy
+
+SCOPE = Scope("user")
+BEFORE = {
+    "a.md": b"# A\nold line one\nold line two\n",
+    "topic/t.md": b"# T\nold t\n",
+    "gone.md": b"# G\nold gone\n",
+}
+AFTER = {
+    "a.md": b"AGENT-a says this\nand more\n",
+    "new/deep.md": b"AGENT-new says this\nand more\n",
+    "topic/t.md": b"AGENT-t says this\nand more\n",
+    "gone.md": None,
+}
+INDEX = "MEMORY.md"
+OLD_INDEX, NEW_INDEX = b"# Memory index\nold\n", b"# Memory index\nnew\n"
+
+ERRORS = ("EIO", "EMFILE", "EACCES", "ENOSPC", "EINTR")
+KINDS = (
+    *(("once", name) for name in ERRORS),
+    *(("always", name) for name in ("EIO", "EMFILE", "ENOSPC")),
+    *((kind, when) for kind in ("MemoryError", "KeyboardInterrupt", "kill") for when in ("before", "after")),
+    ("kill", "half"),
+)
+"""What can happen at a call."""
+PEER_DEEDS = ("write", "replace", "append", "shorten", "remove")
+
+POLICY = parse_policy(
+    """
+schema = "muniment-policy/1"
+name = "faulty"
+description = "Everything."
+scopes = { user = { trust = "owner", commit = "auto" } }
+allow = [{ id = "all", verbs = ["list", "read", "create", "modify"], paths = ["/**"], why = "tests" }]
+content = { reject = ["control"] }
+""",
+    where="faulty",
+    parents=lambda name: name,
+)
+
+
+class Killed(BaseException):
+    """The process is gone: nothing that it does from now on has any effect."""
+
+
+@dataclass
+class Case:
+    """What happens in one case.
+
+    Attributes:
+        faults: in the commit and in each recovery: the numbers of calls, and what happens there.
+        peers: in the same: the numbers of calls, what a peer does before them, and to which file.
+    """
+
+    faults: list[dict[int, tuple[str, str]]]
+    peers: list[dict[int, tuple[str, str]]]
+
+
+@dataclass
+class Disk:
+    """What outlives every process: the files, the journal, and what peers wrote."""
+
+    base: Path
+    intents: dict[int, tuple] = field(default_factory=dict)
+    done: set[int] = field(default_factory=set)
+    conflicts: set[str] = field(default_factory=set)
+    sources: set[str] = field(default_factory=set)
+    indexes: set[bytes] = field(default_factory=lambda: {OLD_INDEX, NEW_INDEX})
+    edited: set[str] = field(default_factory=set)
+    owed: list[bytes] = field(default_factory=list)
+    number: itertools.count = field(default_factory=itertools.count)
+
+    def peer(self, deed, rel):
+        """Do what an editor does: read what is there, and write, replace or remove it."""
+        path = self.base / rel
+        with suppress(OSError):
+            found = path.read_bytes() if path.is_file() else None
+            content = b"PEER-%d wrote this here\n" % next(self.number)
+            if deed == "append" and found is not None:
+                content = found + content
+            elif deed == "shorten" and found is not None and len(found) > 1:
+                content = found[: len(found) // 2]
+            elif deed == "remove":
+                content = None
+            if content is None:
+                path.unlink()
+            elif deed == "replace":
+                beside = self.base.parent / "beside"
+                beside.write_bytes(content)
+                beside.rename(path)
+            else:
+                path.write_bytes(content)
+            self.edited.add(rel)
+            if found in self.owed:
+                self.owed.remove(found)
+            if content is not None:
+                self.owed.append(content)
+
+
+class Process:
+    """A process: counts its calls, lets each meet its fault, and has no effect once it was killed."""
+
+    def __init__(self, disk, faults, peers):
+        self.disk, self.faults, self.peers = disk, faults, peers
+        self.calls, self.is_dead, self.always = 0, False, None
+
+    def call(self, real, *arguments, writes=False, by_errno=False, **terms):
+        """Make a call, unless something else happens there."""
+        if self.is_dead:
+            raise Killed
+        self.calls += 1
+        for deed, rel in self.peers.get(self.calls, ()):
+            self.disk.peer(deed, rel)
+        kind, what = (
+            self.faults.get(self.calls, (None, None)) if self.always is None else ("once", self.always)
+        )
+        if kind == "always":
+            kind, self.always = "once", what
+        if kind == "once":
+            return self.fail(what, by_errno=by_errno)
+        if kind is None:
+            return real(*arguments, **terms)
+        if what == "half" and writes:
+            real(arguments[0], arguments[1][: len(arguments[1]) // 2])
+        elif what == "after":
+            real(*arguments, **terms)
+        self.is_dead = kind == "kill"
+        raise {"MemoryError": MemoryError, "KeyboardInterrupt": KeyboardInterrupt, "kill": Killed}[kind]
+
+    def fail(self, name, *, by_errno):
+        number = getattr(errno, name)
+        if by_errno:
+            ctypes.set_errno(number)
+            return -1
+        raise OSError(number, os.strerror(number))
+
+    def around(self, real, **terms):
+        return lambda *arguments, **more: self.call(real, *arguments, **terms, **more)
+
+    def closing(self, fd):
+        """Close in any case: a process that is gone has nothing open."""
+        os.close(fd)
+        if not self.is_dead:
+            self.call(lambda: None)
+
+    def locking(self, fd, flags):
+        if self.is_dead or flags == fcntl.LOCK_UN:
+            return fcntl.flock(fd, fcntl.LOCK_UN)
+        return self.call(fcntl.flock, fd, flags)
+
+    @contextmanager
+    def installed(self):
+        """Have the kernel make its calls by this process."""
+        calls = (
+            "open",
+            "fsync",
+            "fchmod",
+            "mkdir",
+            "rmdir",
+            "unlink",
+            "stat",
+            "pread",
+            "rename",
+            "fstat",
+            "scandir",
+        )
+        ours = {name: self.around(getattr(os, name)) for name in calls}
+        ours |= {"write": self.around(os.write, writes=True), "close": self.closing}
+        system = _Other(os, **ours)
+        numbered = {
+            "_openat2": syscalls,
+            "_fstat": syscalls,
+            "_getdents64": syscalls,
+            "_renameat2": _directory,
+        }
+        with ExitStack() as patches:
+            for module in (land, root, binding, _directory):
+                patches.enter_context(patch.object(module, "os", system))
+            patches.enter_context(patch.object(land, "fcntl", _Other(fcntl, flock=self.locking)))
+            for name, owner in numbered.items():
+                ours = self.around(getattr(owner, name), by_errno=True)
+                patches.enter_context(patch.object(owner, name, ours))
+            yield
+
+
+class _Other:
+    """A module, with some names meaning something else."""
+
+    def __init__(self, real, **names):
+        self._real = real
+        self.__dict__.update(names)
+
+    def __getattr__(self, name):
+        return getattr(self._real, name)
+
+
+class MemoryJournal:
+    """A journal that outlives its processes; each step is a call, and durable once it was made."""
+
+    def __init__(self, disk, process):
+        self.disk, self.process = disk, process
+
+    def begin(self, judged, token):
+        number = len(self.disk.intents) + len(self.disk.done) + 1
+        made = tuple(each for row in judged.made for each in row)
+        intent = Intent(number, token, dict(enumerate(judged.change_set.changes)), made, "task")
+        self.step(lambda: self.disk.intents.__setitem__(number, intent))
+        return number
+
+    def finish(self, number, _judged, _notes):
+        self.step(lambda: (self.disk.intents.pop(number), self.disk.done.add(number)))
+
+    def abandon(self, number, _scopes, recovered=None):
+        def close():
+            self.disk.intents.pop(number)
+            if recovered is not None:
+                self.disk.conflicts |= {path.rel for path in recovered.left}
+                self.disk.sources |= {each.path.rel for each in recovered.intent.changes.values()}
+
+        self.step(close)
+
+    def unfinished(self, _scopes):
+        return self.step(lambda: list(self.disk.intents.values()))
+
+    def knows(self, path, of):
+        known = {digest(BEFORE[path.rel])} if path.rel in BEFORE else set()
+        return of in known
+
+    def step(self, real):
+        try:
+            return self.process.call(real)
+        except OSError as error:
+            raise ManagedMemoryUnavailable("ledger", str(error)) from error
+
+
+class Facts:
+    """Facts about a root in which no name is like another one."""
+
+    def __init__(self, disk):
+        self.disk = disk
+
+    def alike(self, *_):
+        return frozenset()
+
+    def usage(self, *_):
+        return 0, 0
+
+    def is_index(self, _scope, content):
+        return content in self.disk.indexes
+
+
+class Work:
+    """What is committed, with an index that follows it."""
+
+    def __init__(self, base):
+        at = {rel: base / rel for rel in AFTER}
+        self.parts = [
+            ChangeSet(
+                tuple(
+                    FileChange(
+                        CanonicalPath(SCOPE, RelPath(rel)),
+                        digest(BEFORE[rel]) if rel in BEFORE and path.exists() else None,
+                        AFTER[rel],
+                        trust=Trust.AGENT,
+                    )
+                    for rel, path in at.items()
+                )
+            )
+        ]
+
+    def recovered(self, _done, _held):
+        return None
+
+    def placed(self, _held):
+        return self.parts
+
+    def completed(self, change):
+        return change
+
+    def accepted(self, _judged):
+        return True
+
+    def followed(self, held, _landed, token):
+        path = CanonicalPath(SCOPE, RelPath(INDEX))
+        before = OLD_INDEX
+        with suppress(MunimentError):
+            before = held[SCOPE].root.read_bytes(path)
+        before = before if before in {OLD_INDEX, NEW_INDEX} else None
+        if before is not None:
+            index = IndexFile(path, before or Standing.ABSENT, NEW_INDEX)
+            with suppress(MunimentError):  # As the store does: an index holds up nothing.
+                land.land(generated([index]), held, partial(temporary_of_index, token), durable=False)
+        return ()
+
+
+def forever():
+    return Patience(time.monotonic() + 60)
+
+
+def committing(disk, process):
+    journal, facts = MemoryJournal(disk, process), Facts(disk)
+    with bind(SCOPE, disk.base) as bound, process.installed():
+        commit(
+            Work(disk.base),
+            rules=POLICY,
+            roots={SCOPE: bound},
+            journal=journal,
+            gates=lambda _: None,
+            facts=facts,
+            patience=forever(),
+        )
+
+
+def recovering(disk, process):
+    journal, facts = MemoryJournal(disk, process), Facts(disk)
+    with bind(SCOPE, disk.base) as bound, process.installed(), lock_roots([bound], forever()) as held:
+        recover(held, journal, POLICY, facts, lambda _: None)
+        clear_index(held, SCOPE, facts)
+
+
+def run(case, where):
+    """Run a case in a fresh directory; return the disk, how each process ended, and the calls of each."""
+    base = where / "root"
+    base.mkdir(mode=0o700)
+    for rel, content in {**BEFORE, INDEX: OLD_INDEX}.items():
+        (base / rel).parent.mkdir(mode=0o700, exist_ok=True)
+        (base / rel).write_bytes(content)
+    disk, calls, ends = Disk(base), [], []
+    acts = [committing, *[recovering] * (len(case.faults) - 1)]
+    for act, faults, peers in zip(acts, case.faults, case.peers, strict=True):
+        process = Process(disk, faults, peers)
+        try:
+            act(disk, process)
+        except (Killed, KeyboardInterrupt, MemoryError, MunimentError, OSError) as error:
+            ends.append(type(error).__name__)
+        else:
+            ends.append("ended")
+        calls.append(process.calls)
+    recovering(disk, Process(disk, {}, {}))  # A clean one.
+    return disk, ends, calls
+
+
+def problems(disk):
+    """Say what is wrong after a clean recovery; nothing if all promises were kept."""
+    files = {
+        str(path.relative_to(disk.base)): path.read_bytes()
+        for path in disk.base.rglob("*")
+        if path.is_file() and not path.is_symlink()
+    }
+    if disk.intents:
+        yield "an intent is left"
+    yield from (f"a temporary name: {rel}" for rel in files if ".muniment-" in rel)
+    wanted = AFTER if disk.done else {rel: BEFORE.get(rel) for rel in AFTER}
+    for rel, content in wanted.items():
+        if rel not in disk.edited and files.get(rel) != content:
+            yield f"half done: {rel}"
+    yield from (f"lost: {content!r}" for content in disk.owed if content not in files.values())
+    if disk.done:
+        return
+    for (rel, content), (name, text) in itertools.product(files.items(), AFTER.items()):
+        if text is not None and content.startswith(text[:8]) and name not in disk.sources:
+            yield f"raised: {rel} holds text of an agent, and nobody knows of whom"
+    if "new/deep.md" not in disk.edited and (disk.base / "new").is_dir():
+        yield "a directory is left"
+
+
+def drawn(dice, counts):
+    """Draw a case: the first fault anywhere in a commit, others and peers here and there."""
+    faults = [{dice.randrange(1, counts[0] + 1): dice.choice(KINDS)}]
+    if dice.random() < 0.5:  # A second one while the first is rolled back.
+        faults[0][dice.randrange(1, counts[0] + counts[1])] = dice.choice(KINDS)
+    recoveries = range(dice.choice((0, 1, 1, 2)))
+    faults += [{dice.randrange(1, counts[1] + 1): dice.choice(KINDS)} for _ in recoveries]
+    peers = [{} for _ in faults]
+    for _ in range(dice.choice((0, 0, 1, 1, 2, 3))):
+        at = dice.randrange(len(faults))
+        deed = dice.choice(PEER_DEEDS), dice.choice([*AFTER, "a.md"])
+        peers[at].setdefault(dice.randrange(1, counts[min(at, 1)] + 1), []).append(deed)
+    return Case(faults, peers)
+
+
+def single(counts):
+    """Every fault at every call of a commit; and of the recovery of one that was killed before its end."""
+    for at, kind in itertools.product(range(1, counts[0] + 1), KINDS):
+        yield Case([{at: kind}], [{}])
+    for at, kind in itertools.product(range(1, counts[1] + 1), KINDS):
+        yield Case([{counts[2]: ("kill", "before")}, {at: kind}], [{}, {}])
+
+
+def measured(where):
+    """Calls of a commit, and of a recovery of one that was killed as late as possible; and where that was."""
+    (where / "one").mkdir()
+    _, _, (commit_calls,) = run(Case([{}], [{}]), where / "one")
+    for at in range(commit_calls, 0, -1):
+        (where / str(at)).mkdir()
+        disk, _, (_, recovery_calls) = run(Case([{at: ("kill", "before")}, {}], [{}, {}]), where / str(at))
+        if not disk.done:
+            return commit_calls, recovery_calls, at
+    raise AssertionError("a commit that is killed at its first call is done")
+
+
+def tried(cases, where):
+    """Run cases; yield each with its problems and how it ended."""
+    for number, case in enumerate(cases):
+        place = where / f"case-{number}"
+        place.mkdir()
+        disk, ends, _ = run(case, place)
+        yield case, tuple(problems(disk)), (*ends, "done" if disk.done else "not done", bool(disk.conflicts))
+        shutil.rmtree(place)
+
+
+def main():
+    arguments = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    arguments.add_argument("--cases", type=int, default=10_000)
+    arguments.add_argument("--seed", type=int, default=0)
+    chosen = arguments.parse_args()
+    with tempfile.TemporaryDirectory(dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None) as name:
+        where = Path(name)
+        counts = measured(where)
+        dice = random.Random(chosen.seed)
+        singles = list(single(counts))
+        more = (drawn(dice, counts) for _ in range(max(0, chosen.cases - len(singles))))
+        bad, total, ends, started = Counter(), 0, Counter(), time.process_time()
+        for case, wrong, end in tried(itertools.chain(singles, more), where):
+            total += 1
+            ends[end[-2:]] += 1
+            if wrong:
+                bad.update(each.split(":")[0] for each in wrong)
+                sys.stdout.write(f"{case}\n  {wrong}\n")
+        seconds = time.process_time() - started
+    sys.stdout.write(
+        f"a commit makes {counts[0]} calls, a recovery {counts[1]}; {len(singles)} cases of one fault\n"
+    )
+    sys.stdout.write(f"{total} cases, {seconds:.0f} s CPU; {dict(ends)}; wrong: {dict(bad) or 'none'}\n")
+    return bool(bad)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
