@@ -46,8 +46,9 @@ from muniment.daemon.http import TRUST_HEADER, Call
 from muniment.daemon.routes import accept
 from muniment.errors import MunimentError
 from muniment.jobs.place import Place
+from muniment.jobs.visibility import Reader
 from muniment.kernel.names import Trust
-from muniment.lane import NewTask
+from muniment.lane import NewTask, find
 from muniment.store.tasks import OWNER, Originator, QueuedTask
 
 if TYPE_CHECKING:
@@ -310,14 +311,27 @@ class _LaneMemory:
         async with self.undos:
             with _problems():
                 return await self.call.core.at(
-                    self.call.workspace, lambda place, cancel: take_back(task_id, place, self.trust, cancel)
+                    self.call.workspace,
+                    lambda place, cancel: take_back(task_id, place, self._reader(place), cancel),
                 )
 
-    async def at(self, body: Callable[[Place, Trust], T]) -> T:
+    async def at(self, body: Callable[[Place, Reader], T]) -> T:
         """What `body` reads."""
         async with self.reads:
             with _problems():
-                return await self.call.core.at(self.call.workspace, lambda place, _: body(place, self.trust))
+                return await self.call.core.at(
+                    self.call.workspace, lambda place, _: body(place, self._reader(place))
+                )
+
+    def _reader(self, place: Place) -> Reader:
+        """Return who reads; its own tasks are those of its token that had no more trust than it has."""
+
+        def owns(task_id: str) -> bool:
+            task = find(place.state.ledger, self.call.workspace.key, task_id)
+            is_own = task is not None and task.originator == self.originator
+            return is_own and task is not None and self.trust.satisfies(task.trust)
+
+        return Reader(self.trust, owns)
 
     async def _done(
         self,

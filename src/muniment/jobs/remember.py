@@ -63,6 +63,7 @@ from muniment.jobs.request import (
     RememberRequest,
     check_content,
 )
+from muniment.jobs.visibility import ALREADY_KNOWN
 from muniment.kernel.cancel import Patience
 from muniment.kernel.change import ChangeSet, FileChange, digest
 from muniment.kernel.decide import Judge, Policy
@@ -589,7 +590,7 @@ def _raise_unless_final(task: _Remembering, outcome: RunOutcome) -> None:
 def _without_changes(task: _Remembering, outcome: RunOutcome, known: Collection[str]) -> RememberReport:
     """The agent finished and proposed nothing: known already, refused, or idle."""
     if known:
-        summary = f"already known: {', '.join(sorted(known))}"
+        summary = f"{ALREADY_KNOWN}: {', '.join(sorted(known))}"
         if task.request.expires is not None:
             task.notes.append(
                 "it was known already, and was given no end by this: forget it first, or write one into it"
