@@ -42,6 +42,7 @@ from muniment.adapters.telling import ToolProblem, marked
 from muniment.content.gates import one_line
 from muniment.daemon import asking
 from muniment.daemon.contract import MAX_BODY_BYTES, HttpProblem, RecallBody, sentence_of
+from muniment.daemon.core import MAX_OWNER, MAX_READS
 from muniment.daemon.http import TRUST_HEADER, Call
 from muniment.daemon.routes import accept
 from muniment.errors import MunimentError
@@ -61,11 +62,8 @@ MAX_SESSIONS: Final = 128
 IDLE_SECONDS: Final = 1_800.0
 """Seconds after which a session ends in which nothing is asked and nobody follows."""
 
-MAX_READS: Final = 4
-"""What all tokens together read and recall at once; who finds no place waits for one."""
-
-MAX_UNDOS: Final = 2
-"""What all tokens together take back at once, of the `core.MAX_OWNER` places that are the owner's."""
+MAX_UNDOS: Final = MAX_OWNER - MAX_READS - 2
+"""What all tokens together take back at once: of the places of `core.at`, two stay the owner's."""
 
 LOOK_SECONDS: Final = 60.0
 
@@ -86,7 +84,7 @@ class McpSessions:
         self._core = core
         self._hosted: dict[_Whose, _Hosted] = {}
         self._watching: dict[str, asyncio.Task[None]] = {}
-        self._reads, self._undos = asyncio.Semaphore(MAX_READS), asyncio.Semaphore(MAX_UNDOS)
+        self._undos = asyncio.Semaphore(MAX_UNDOS)
 
     async def answer(self, call: Call, body: bytes) -> Response:
         """The answer to a request, which the SDK writes.
@@ -99,7 +97,7 @@ class McpSessions:
             Problem: a client id is not the token's, or the workspace is not served.
         """
         originator, trust = await call.originator(), _trust_of(call)
-        backend = _LaneMemory(call, originator, trust, self._reads, self._undos)
+        backend = _LaneMemory(call, originator, trust, self._core.reads, self._undos)
         setattr(call.request.state, BACKEND, backend)
         hosted = await self._hosted_for(call, call.workspace)
         return _Bridged(hosted.manager, call, body)

@@ -78,7 +78,7 @@ from muniment.store.commit import Commit
 from muniment.store.index import excerpt, is_index_path
 from muniment.store.ledger import SUPERSEDES, ChangeRow, CommitRow, Run
 from muniment.store.trust import NO_RELATIONS, SEE, Ruling, by_words, stamp
-from muniment.store.upkeep import expired_in, is_as_written, trusted_less, trusts_shown
+from muniment.store.upkeep import expired_in, is_as_written, is_listable_in, trusted_less, trusts_shown
 from muniment.tools.calls import WRITING_TOOLS, Outcome, stopped
 
 # -- filing ------------------------------------------------------------------------------------------
@@ -719,11 +719,14 @@ def shown_index(place: Place, policy: Policy, scope: Scope, reader: Trust) -> st
         ManagedMemoryUnavailable: the catalog cannot be read.
     """
     judge, root = Judge(policy), place.roots[scope]
-    over = expired_in(place.state, root)  # Nobody may have written the index since.
+    # Nobody may have written the index since something expired, was withheld or went.
+    over = expired_in(place.state, root) if reader is Trust.OWNER else frozenset()
+    is_listable = is_listable_in(place.state, root)
 
     def shows(rel: RelPath) -> bool:
         path = CanonicalPath(scope, rel)
-        return rel not in over and judge.allows(Verb.LIST, path) and judge.allows(Verb.READ, path)
+        is_current = rel not in over if reader is Trust.OWNER else is_listable(rel)
+        return is_current and judge.allows(Verb.LIST, path) and judge.allows(Verb.READ, path)
 
     try:
         index = place.read(CanonicalPath(scope, RelPath(INDEX_NAME)))

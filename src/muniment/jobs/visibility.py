@@ -11,10 +11,10 @@ V3 To the owner every path is visible that the policy does not hide.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from muniment.errors import (
     JobFailed,
@@ -35,6 +35,7 @@ from muniment.store.upkeep import view_of
 if TYPE_CHECKING:
     from muniment.store.catalog import CatalogEntry, View
     from muniment.store.ledger import CommitRow, Step
+    from muniment.store.tasks import QueuedTask
 
 ALREADY_KNOWN: Final = "already known"
 """The summary of a remember that changed nothing; the paths that say so follow after a colon."""
@@ -62,6 +63,13 @@ class Reader:
     def is_owner(self) -> bool:
         """Whether the reader has the owner's trust."""
         return self.trust is Trust.OWNER
+
+
+def _passes_gates(holding: Holding) -> bool:
+    """Return whether the gates of a recall let the text of an entry pass."""
+    from muniment.recall.recaller import gate_of
+
+    return gate_of(holding.entry.text, holding.trust) is None
 
 
 class Visibility:
@@ -109,15 +117,17 @@ class Visibility:
 
         Cost: an open, a read and a query of the ledger.
         """
-        from muniment.recall.recaller import gate_of
-
         row = self.view(path.scope).entry(path.rel) if path.scope in self._place.roots else None
         if row is None or not self.is_recallable(path, row):
             return None
         holding = read_holding(self._place, path.scope, row)
-        if holding is None or not holding.is_as_listed:
+        if holding is None or not holding.is_as_listed or not _passes_gates(holding):
             return None
-        return None if gate_of(holding.entry.text, holding.trust) is not None else holding
+        return holding
+
+    def passes(self, holding: Holding) -> bool:
+        """Return whether the text of an entry may be quoted to the reader."""
+        return self.reader.is_owner or _passes_gates(holding)
 
     def shows(self, text: str) -> bool:
         """Return whether a logical path may be shown (V1, V3).
@@ -169,37 +179,13 @@ class Visibility:
             case _:
                 return type(error)(shown or ("another entry",))
 
-    def task_result(self, kind: str, result: Mapping[str, Any], ended: str) -> dict[str, Any]:
-        """Return the stored result of an own task of the reader without what is no longer visible.
-
-        The paths that the task itself changed stay. What a preview listed stays while a recall may show it
-        unchanged.
-
-        Args:
-            kind: of the task.
-            result: in the words of the contract.
-            ended: when the task ended, as `audit.timestamp`.
-        """
-        found = dict(result)
-        if kind == "remember" and not found["filesTouched"]:
-            head, _, paths = found["summary"].partition(": ")
-            if head == ALREADY_KNOWN and not all(map(self._shows_or_hides, paths.split(", "))):
-                found["summary"] = ALREADY_KNOWN
-        if kind == "forget" and not found["touchedScopes"]:
-            removed = [each for each in found["removedEntries"] if self._is_unchanged(each, ended)]
-            near = [each for each in found.get("near", ()) if self._shows_or_hides(each)]
-            if removed != found["removedEntries"] or near != found.get("near", []):
-                found |= {"removedEntries": removed, "near": near, "summary": STALE_PREVIEW}
-                found = {name: value for name, value in found.items() if name not in {"digest", "notes"}}
-        return found
-
     def paths(self, paths: Collection[str]) -> list[str]:
         """Return those of some paths that are visible."""
         return list(filter(self._shows_or_hides, paths))
 
-    def _is_unchanged(self, removed: Mapping[str, Any], ended: str) -> bool:
-        """Return whether an entry of a preview is visible and its file was not touched since."""
-        path = self._permitted(removed["filePath"])
+    def is_unchanged(self, text: str, since: str) -> bool:
+        """Return whether the entry at a path is visible and its file was not touched since a time."""
+        path = self._permitted(text)
         if path is None or not self._shows_or_hides(path.text):
             return False
         try:
@@ -207,7 +193,7 @@ class Visibility:
                 touched = datetime.fromtimestamp(os.fstat(file.fd).st_ctime, UTC)
         except (PathEscape, Refusal, ToolError):
             return False
-        return timestamp(touched) <= ended
+        return timestamp(touched) <= since
 
     def _shows_or_hides(self, text: str) -> bool:
         """Return `shows`, and False if that cannot be found out."""
@@ -215,3 +201,55 @@ class Visibility:
             return self.shows(text)
         except MunimentError:
             return False
+
+
+# -- tasks -------------------------------------------------------------------------------------------
+#
+# A client reads its own tasks for as long as the lane keeps them. The paths that a task changed stay; what it
+# only read of others, such as a preview, stays while a recall may show it unchanged.
+
+
+def names_paths_of_others(task: QueuedTask) -> bool:
+    """Return whether the result or error of a task may name what the task did not change."""
+    result = task.result
+    if result is None:
+        return bool((task.error or {}).get("paths"))
+    if task.kind == "forget":
+        return not result["touchedScopes"]
+    return task.kind == "remember" and not result["filesTouched"]
+
+
+def concealed(task: QueuedTask, visibility: Visibility | None) -> QueuedTask:
+    """Return an own task of the reader as the reader may see it now.
+
+    Args:
+        task: with its result in the words of the contract.
+        visibility: of the reader; None: the memory cannot be looked at, so nothing of others is visible.
+    """
+    if not names_paths_of_others(task):
+        return task
+
+    def shown(paths: Collection[str]) -> list[str]:
+        return [] if visibility is None else visibility.paths(paths)
+
+    if task.result is None:
+        error = dict(task.error or {})
+        return replace(task, error={**error, "paths": shown(error["paths"])})
+    result = dict(task.result)
+    if task.kind == "remember":
+        head, _, paths = result["summary"].partition(": ")
+        known = paths.split(", ")
+        if head == ALREADY_KNOWN and shown(known) != known:
+            result["summary"] = ALREADY_KNOWN
+        return replace(task, result=result)
+    removed = [
+        each
+        for each in result["removedEntries"]
+        if visibility is not None and visibility.is_unchanged(each["filePath"], task.updated)
+    ]
+    near = shown(result.get("near", ()))
+    if removed == list(result["removedEntries"]) and near == list(result.get("near", ())):
+        return task
+    result = {name: value for name, value in result.items() if name not in {"digest", "notes", "near"}}
+    result |= {"removedEntries": removed, "near": near, "summary": STALE_PREVIEW}
+    return replace(task, result=result)

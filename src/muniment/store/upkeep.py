@@ -49,8 +49,10 @@ from muniment.store.audit import timestamp
 from muniment.store.catalog import Look, View
 from muniment.store.database import Database
 from muniment.store.index import (
+    STAND_IN,
     IndexRow,
     entry_line,
+    is_index_path,
     is_page_name,
     lay_out,
     lengthy_line,
@@ -622,6 +624,29 @@ def expired_in(state: State, root: BoundRoot) -> frozenset[RelPath]:
         (root_key(state, root), timestamp()),
     )
     return frozenset(RelPath(rel) for (rel,) in rows)
+
+
+def is_listable_in(state: State, root: BoundRoot) -> Callable[[RelPath], bool]:
+    """Return a test: whether the catalog has an entry that is readable and neither withheld nor expired.
+
+    Index files pass. `index.STAND_IN` stands for its folder: one such entry there is enough. Cost: one or two
+    queries for each path.
+
+    Raises:
+        ManagedMemoryUnavailable: the catalog cannot be read; so does the test.
+    """
+    key, now, rows = root_key(state, root), timestamp(), state.catalog.rows
+    entries = "SELECT 1 FROM entry WHERE root = ?"
+    listed = f"{entries} AND readable AND held IS NULL AND (expires IS NULL OR expires > ?)"
+
+    def is_listable(rel: RelPath) -> bool:
+        if is_index_path(rel) or rows(f"{listed} AND rel = ?", (key, now, rel)):
+            return True
+        topic, _, name = rel.rpartition("/")
+        is_folder = name == STAND_IN and not rows(f"{entries} AND rel = ?", (key, rel))
+        return is_folder and bool(rows(f"{listed} AND topic = ? LIMIT 1", (key, now, topic)))
+
+    return is_listable
 
 
 def is_as_written(state: State, root: BoundRoot, index: bytes) -> bool:
