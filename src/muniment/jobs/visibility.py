@@ -17,6 +17,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from muniment.errors import (
+    Erased,
     JobFailed,
     MunimentError,
     PathEscape,
@@ -166,6 +167,8 @@ class Visibility:
 
     def conceal(self, error: MunimentError) -> MunimentError:
         """Return an error that names only visible paths."""
+        if isinstance(error, Erased) and not self.reader.is_owner:
+            return Erased("what this task did was erased; nothing was written")
         if self.reader.is_owner or not isinstance(error, StoreConflict | UndoOverlap | JobFailed):
             return error
         shown = tuple(filter(self._shows_or_hides, error.paths))
