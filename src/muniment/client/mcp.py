@@ -41,6 +41,7 @@ from muniment.client.exchange import (
 from muniment.client.finding import Place, Where
 from muniment.client.transport import Connections, grow, head, looped, lost, request
 from muniment.errors import NOT_NOW, ManagedMemoryUnavailable
+from muniment.exact_json import request_id_problem
 
 PATIENCE_SECONDS: Final = 20.0
 """Seconds for which what was not taken is sent again: a daemon is started anew in one or two."""
@@ -54,6 +55,7 @@ MAX_IN_FLIGHT: Final = 256
 MAX_NOTIFICATIONS: Final = 64
 """Notifications that wait for the daemon; more are dropped, as it is not there."""
 
+INVALID_REQUEST: Final = -32600
 INTERNAL_ERROR: Final = -32603
 UNREACHABLE: Final = -32000
 BUSY: Final = -32000
@@ -106,6 +108,9 @@ class McpPipe:
 
     async def take(self, message: Message) -> None:
         """Send what the host says, and wait for nothing of the daemon; the answer comes when it comes."""
+        if (problem := request_id_problem(message)) is not None:
+            await self._fail(None, _NotAnswered(problem, INVALID_REQUEST))
+            return
         method, request_id = message.get("method"), message.get("id")
         if isinstance(request_id, str | int) and isinstance(method, str):
             if len(self._asked) >= MAX_IN_FLIGHT:
@@ -176,7 +181,7 @@ class McpPipe:
         if not is_answered:
             await self._fail(request_id, why)
 
-    async def _fail(self, request_id: str | int, why: _NotAnswered) -> None:
+    async def _fail(self, request_id: str | int | None, why: _NotAnswered) -> None:
         await self._say({"jsonrpc": "2.0", "id": request_id, "error": why.error})
 
     async def _notify(self) -> None:

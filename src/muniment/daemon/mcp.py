@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import anyio
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from mcp_types import INVALID_REQUEST
 from sse_starlette import sse
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 from starlette.types import Message, Receive, Scope, Send
 
 from muniment import events
@@ -46,6 +47,7 @@ from muniment.daemon.core import MAX_OWNER, MAX_READS
 from muniment.daemon.http import TRUST_HEADER, Call
 from muniment.daemon.routes import accept
 from muniment.errors import MunimentError
+from muniment.exact_json import json_or_none, request_id_problem
 from muniment.jobs.place import Place
 from muniment.jobs.visibility import Reader
 from muniment.kernel.names import Trust
@@ -97,6 +99,10 @@ class McpSessions:
             Problem: a client id is not the token's, or the workspace is not served.
         """
         originator, trust = await call.originator(), _trust_of(call)
+        if (problem := request_id_problem(json_or_none(body))) is not None:
+            return JSONResponse(
+                {"jsonrpc": "2.0", "id": None, "error": {"code": INVALID_REQUEST, "message": problem}}, 400
+            )
         backend = _LaneMemory(call, originator, trust, self._core.reads, self._undos)
         setattr(call.request.state, BACKEND, backend)
         hosted = await self._hosted_for(call, call.workspace)

@@ -18,7 +18,17 @@ from mcp.shared.exceptions import MCPError
 import muniment
 from kit.daemon.process import BASE, HeldModel, locked, policy_file
 from kit.daemon.raw import running
-from kit.mcp import ERAS, HELLO, Heard, hears_of_change, over_http, refused, stands_between_marks, text_of
+from kit.jsonrpc import INVALID_IDS
+from kit.mcp import (
+    ERAS,
+    HELLO,
+    Heard,
+    hears_of_change,
+    over_http,
+    refused,
+    stands_between_marks,
+    text_of,
+)
 from muniment.adapters.mcp import server
 from muniment.daemon import guard
 from muniment.daemon.core import MAX_OWNER
@@ -195,6 +205,18 @@ def test_reads_whose_clients_have_left_take_no_place_of_the_owner(daemon, monkey
         gate.set()
     daemon.until(lambda: not daemon.core._owners)
     assert len(begun) == MAX_READS
+
+
+def test_http_request_with_invalid_id_gets_error(daemon):
+    named = ("Mcp-Protocol-Version: 2026-07-28", "Mcp-Method: ping")
+    for text in INVALID_IDS:
+        for headers in (MESSAGE, (*MESSAGE, *named)):
+            params = json.dumps({"_meta": META})
+            body = f'{{"jsonrpc": "2.0", "id": {text}, "method": "ping", "params": {params}}}'.encode()
+            answer = daemon.ask("POST", "/mcp", *headers, body=body, token=daemon.client)
+            assert (answer.status, answer.json["id"], answer.json["error"]["code"]) == (400, None, -32600), (
+                text
+            )
 
 
 # -- who may what --------------------------------------------------------------------------------------
