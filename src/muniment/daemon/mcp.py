@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import anyio
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
-from mcp_types import INVALID_REQUEST
 from sse_starlette import sse
 from starlette.responses import JSONResponse, Response
 from starlette.types import Message, Receive, Scope, Send
@@ -44,7 +43,7 @@ from muniment.content.gates import one_line
 from muniment.daemon import asking
 from muniment.daemon.contract import MAX_BODY_BYTES, HttpProblem, RecallBody, sentence_of
 from muniment.daemon.core import MAX_OWNER, MAX_READS
-from muniment.daemon.http import TRUST_HEADER, Call
+from muniment.daemon.http import INVALID_REQUEST, TRUST_HEADER, Call
 from muniment.daemon.routes import accept
 from muniment.errors import MunimentError
 from muniment.exact_json import json_or_none, request_id_problem

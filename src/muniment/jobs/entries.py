@@ -7,7 +7,7 @@ D2 A text is the body of its entry. Front matter is code's: it is kept, complete
 D3 Each change is one commit, made whole or not at all, that `history` tells of and `undo` takes back.
 D4 New bytes have the trust that the caller names, at most; of a text that is kept in part, or only goes to
    another name, at most its own. What takes the place of a higher trust waits for the owner, as anywhere.
-D5 What a gate holds back and what has expired is not told.
+D5 What a gate holds back and what has expired is not told, nor listed to a reader below the owner's trust.
 
 A text that somebody else wrote goes through `write`: a tool call in a worker, and the commit of its sandbox.
 `change` is for what code does: removals, moves, several entries at once.

@@ -5,7 +5,8 @@
    files themselves; the full-text rows of the catalog only say which files need not be read.
 3. What may not be removed is kept, with the reason: what the policy protects, what has a higher trust than
    the request, what cannot be taken out without changing how the rest reads; and what says that the words
-   do not hold, or no longer, where they do not say so themselves (`content/negation.py`).
+   do not hold, or no longer, where they do not say so themselves (`content/negation.py`). A request below the
+   owner's trust means nothing that a recall may not show (`jobs/visibility.py`).
 4. A language model, if there is one, is shown what is left, and behind that what is near: entries that share
    a word with the query (`recall/nearest.py`). It says which of these the query describes, by ids that code
    gave out, and cannot name others (`agent/runner.py`). It has no tools and sees no path, so there is no

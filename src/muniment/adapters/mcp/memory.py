@@ -1,7 +1,8 @@
 """The tools: what each is asked and answers, and what it comes to over a place of the library.
 
 M1 Nothing is shown but what a recall might show: what the policy lets nobody see, what is held back from
-   models and what has expired is as if it were not there.
+   models and what has expired is as if it were not there. Below the owner's trust that holds for paths too,
+   save those of own tasks (`jobs.visibility`).
 M2 What comes this way has the trust that the operator gave, whatever is said of it; below the owner's it
    replaces, removes and takes back nothing of higher trust, nor what a person did or approved.
 M3 Whatever stands in the memory, and what names a file of it, stands between marks that it cannot imitate in
