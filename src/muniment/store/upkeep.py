@@ -802,15 +802,24 @@ def recover_all(
 
 
 def after_recovery(
-    state: State, held: LockedRoots, policy: Policy, done: Iterable[Recovered]
+    state: State,
+    held: LockedRoots,
+    policy: Policy,
+    done: Iterable[Recovered],
+    reader: Trust = Trust.OWNER,
 ) -> Iterator[str]:
-    """Bring the indexes of locked roots up to date, once files were taken back; what a person should know."""
+    """Bring the indexes of locked roots up to date, once files were taken back; what a person should know.
+
+    A reader below the owner's trust gets no paths: those of another task may be hidden from it.
+    """
     for each in done:
         yield f"took back {each.intent.task}, which was interrupted; run it again"
         for path in each.left:
-            yield f"{path.text} was changed since and is left alone (recovery_conflict)"
+            name = path.text if reader is Trust.OWNER else "a file of it"
+            yield f"{name} was changed since and is left alone (recovery_conflict)"
         for path in each.kept:
-            yield f"{path.text} holds what somebody wrote meanwhile"
+            name = path.text if reader is Trust.OWNER else "another file"
+            yield f"{name} holds what somebody wrote meanwhile"
     facts = CatalogFacts(lambda scope: view_of(state, held[scope], policy, sweep=True))
     for scope in held:
         clear_index(held, scope, facts)
