@@ -229,7 +229,7 @@ def test_mcp_history_over_http_lists_own_steps_of_the_token(hidden):
     assert len(steps(daemon.token)) == 2
 
 
-def test_mcp_with_the_owners_token_and_less_trust_owns_no_task_of_the_owner(hidden):
+def test_mcp_owner_token_with_less_trust_owns_no_owner_task(hidden):
     daemon = hidden.daemon
     done = daemon.done("remember", {"content": "The user feeds an ermine"})
     (path,) = done["result"]["filesTouched"]

@@ -271,7 +271,7 @@ def test_what_somebody_wrote_between_crash_and_recovery_is_kept_and_told(ground,
 
 
 @pytest.mark.usefixtures("before")
-def test_commit_below_the_owner_that_recovers_names_no_path_of_it(ground):
+def test_commit_below_owner_that_recovers_names_no_path(ground):
     (ground.base / "user/a.md").write_bytes(b"by hand\n")
     run = by("task-2", trust=Trust.AGENT)
     notes = ground.commit(new("user/own.md", b"# O\nown\n"), run=run).notes
