@@ -309,6 +309,18 @@ def test_http_preview_is_shown_while_it_is_current(hidden):
     assert "numbat" in json.dumps(daemon.look(preview["taskId"])), "the owner sees the task as it was"
 
 
+def test_http_forget_task_keeps_paths_and_no_removed_text(hidden):
+    daemon, who = hidden.daemon, {"token": hidden.tokens["agent"]}
+    daemon.done("remember", {"content": "The user feeds a Potoroo", "scope": "user"}, token=hidden.other)
+    done = daemon.done("forget", {"query": "feeds Potoroo"}, **who)
+    (removed,) = done["result"]["removedEntries"]
+    assert removed["filePath"].startswith("user/")
+    assert removed["summary"] == removed["filePath"].rpartition("/")[2].removesuffix(".md")
+    assert "Potoroo" not in json.dumps(done)
+    (whole,) = daemon.look(done["taskId"])["result"]["removedEntries"]
+    assert "Potoroo" in whole["summary"]
+
+
 # -- the library ---------------------------------------------------------------------------------------
 
 

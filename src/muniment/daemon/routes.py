@@ -114,8 +114,10 @@ async def without_hidden(call: Call, tasks: Sequence[QueuedTask]) -> list[Queued
     If the memory cannot be looked at now, no path is shown that it would have to be looked up for.
     """
     reader = Reader(call.principal.trust)
-    if reader.is_owner or not any(map(names_paths_of_others, tasks)):
+    if reader.is_owner:
         return list(tasks)
+    if not any(map(names_paths_of_others, tasks)):
+        return [concealed(each, None) for each in tasks]
 
     def body(place: Place, _: Cancel) -> list[QueuedTask]:
         visibility = Visibility(place, reader)

@@ -29,7 +29,7 @@ from muniment.errors import (
 from muniment.jobs.place import Holding, Place, may_see, read_holding
 from muniment.kernel.decide import Judge
 from muniment.kernel.names import Scope, Trust
-from muniment.kernel.path import CanonicalPath, canonicalise
+from muniment.kernel.path import FILE_SUFFIX, CanonicalPath, canonicalise
 from muniment.store.audit import timestamp
 from muniment.store.upkeep import view_of
 
@@ -208,8 +208,9 @@ class Visibility:
 
 # -- tasks -------------------------------------------------------------------------------------------
 #
-# A client reads its own tasks for as long as the lane keeps them. The paths that a task changed stay; what it
-# only read of others, such as a preview, stays while a recall may show it unchanged.
+# A client reads its own tasks for as long as the lane keeps them. The paths that a task changed stay, and the
+# text that it removed does not. What it only read, such as a preview, stays while a recall may show it
+# unchanged.
 
 
 def names_paths_of_others(task: QueuedTask) -> bool:
@@ -230,7 +231,7 @@ def concealed(task: QueuedTask, visibility: Visibility | None) -> QueuedTask:
         visibility: of the reader; None: the memory cannot be looked at, so nothing of others is visible.
     """
     if not names_paths_of_others(task):
-        return task
+        return _without_text(task) if task.kind == "forget" and task.result is not None else task
 
     def shown(paths: Collection[str]) -> list[str]:
         return [] if visibility is None else visibility.paths(paths)
@@ -256,3 +257,14 @@ def concealed(task: QueuedTask, visibility: Visibility | None) -> QueuedTask:
     result = {name: value for name, value in result.items() if name not in {"digest", "notes", "near"}}
     result |= {"removedEntries": removed, "near": near, "summary": STALE_PREVIEW}
     return replace(task, result=result)
+
+
+def _without_text(task: QueuedTask) -> QueuedTask:
+    """Return a forget that removed something, with the paths of that alone."""
+    result = dict(task.result or {})
+    removed = [
+        {name: value for name, value in each.items() if name != "text"}
+        | {"summary": each["filePath"].rpartition("/")[2].removesuffix(FILE_SUFFIX)}
+        for each in result["removedEntries"]
+    ]
+    return replace(task, result={**result, "removedEntries": removed})
