@@ -41,7 +41,6 @@ from muniment.client.exchange import (
 from muniment.client.finding import Place, Where
 from muniment.client.transport import Connections, grow, head, looped, lost, request
 from muniment.errors import NOT_NOW, ManagedMemoryUnavailable
-from muniment.exact_json import request_id_problem
 
 PATIENCE_SECONDS: Final = 20.0
 """Seconds for which what was not taken is sent again: a daemon is started anew in one or two."""
@@ -108,10 +107,12 @@ class McpPipe:
 
     async def take(self, message: Message) -> None:
         """Send what the host says, and wait for nothing of the daemon; the answer comes when it comes."""
-        if (problem := request_id_problem(message)) is not None:
-            await self._fail(None, _NotAnswered(problem, INVALID_REQUEST))
-            return
         method, request_id = message.get("method"), message.get("id")
+        is_id = isinstance(request_id, str | int) and not isinstance(request_id, bool)
+        if "method" in message and "id" in message and not is_id:  # As `exact_json`, which no client imports.
+            text = "invalid request id: use a text or a whole number"
+            await self._fail(None, _NotAnswered(text, INVALID_REQUEST))
+            return
         if isinstance(request_id, str | int) and isinstance(method, str):
             if len(self._asked) >= MAX_IN_FLIGHT:
                 text = f"{MAX_IN_FLIGHT} requests are under way; try again later"
