@@ -148,7 +148,9 @@ CODES: Final[Mapping[str, Meaning]] = MappingProxyType(
             400, "`query` must be a text of 1 to 65536 bytes of UTF-8 with 1 to 64 words that say something."
         ),
         "workspace_required": Meaning(
-            400, "The daemon serves several workspaces; name yours: /workspaces/KEY-OR-PATH/memory/…"
+            400,
+            "The daemon serves several workspaces. Name yours in the path: /workspaces/KEY-OR-PATH/memory/… "
+            "or /workspaces/KEY-OR-PATH/mcp. /readyz lists the keys.",
         ),
         "invalid_client_id": Meaning(400, "The client id is not registered for this token."),
         "invalid_http": Meaning(400, "This is no valid HTTP request."),

@@ -56,6 +56,22 @@ def json_or_none(text: str | bytes) -> Any:
         return None
 
 
+def request_id_problem(message: object) -> str | None:
+    """Return what is wrong with the id of a JSON-RPC request, or None.
+
+    Args:
+        message: the value of a JSON text.
+
+    Source: jsonrpc.org/specification, "Request object"; the Model Context Protocol forbids null as well.
+    """
+    if not isinstance(message, dict) or "method" not in message or "id" not in message:
+        return None
+    request_id = message["id"]
+    if isinstance(request_id, str | int) and not isinstance(request_id, bool):
+        return None
+    return "invalid request id: use a text or a whole number"
+
+
 def first_json(text: str, at: int) -> tuple[Any, int]:
     """The document that begins exactly at `text[at]`, and where it ends; what follows is not looked at.
 

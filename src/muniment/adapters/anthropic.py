@@ -152,6 +152,7 @@ class MemoriesDirectory:
         self._scopes = place.chosen(scope)
         self._is_one, self._policy = scope is not None, place.policy
         self._entries, self._trust = Entries(place), Trust(trust)
+        self._reader = self._trust  # What may be listed does not change with what is read.
         self._lock = threading.Lock()
 
     def answer(self, asked: object, cancel: Cancel | None = None) -> str:
@@ -338,7 +339,7 @@ class MemoriesDirectory:
     def _below(self, directory: CanonicalPath) -> list[tuple[CanonicalPath, int]]:
         """The files below a directory that are listed, with their sizes."""
         inside = joined(directory.rel, "")
-        listed = self._entries.listed(directory.scope)
+        listed = self._entries.listed(directory.scope, self._reader)
         return [(path, row.size) for path, row in listed if path.rel.startswith(inside)]
 
     def _listing(self, shown: str, directory: CanonicalPath | None) -> str:

@@ -169,7 +169,7 @@ class MunimentStore(BaseStore):
     def _listed(self, prefix: Namespace = ()) -> Iterator[tuple[Namespace, str, CanonicalPath]]:
         for scope in (self._scope,) if self._scope else self._place.roots:
             if self._scope or not prefix or prefix[0] == scope:
-                for path, row in self._entries.listed(scope):
+                for path, row in self._entries.listed(scope, self._trust):
                     named = self._named(path)
                     if named is not None and row.held is None and named[0][: len(prefix)] == prefix:
                         yield *named, path

@@ -28,6 +28,7 @@ from muniment.cli.terminal import EXIT_FAILED, say_notes
 from muniment.cli.wire import BUSY, Wire
 from muniment.content.gates import on_one_line
 from muniment.errors import ManagedMemoryUnavailable, MunimentError, PathEscape
+from muniment.exact_json import json_or_none, request_id_problem
 from muniment.kernel.names import Trust
 
 if TYPE_CHECKING:
@@ -225,6 +226,11 @@ class _Exchange:
         try:
             message = t.jsonrpc_message_adapter.validate_json(line or b"", by_name=False)
         except ValueError:
+            message = None
+        # The SDK takes a request whose id is none for a notification, which nobody answers.
+        if message is None or (
+            isinstance(message, t.JSONRPCNotification) and request_id_problem(json_or_none(line or b""))
+        ):
             await self._wire.fail_line(line)
             return None
         match message:

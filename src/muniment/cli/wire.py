@@ -4,6 +4,9 @@ W1 Both streams are taken aside before anything else happens: what a library or 
    standard error, and cannot end up between two messages.
 W2 A line has at most `MAX_LINE_BYTES`; of a longer one no more is kept, and the next one is read as ever.
 W3 The end of the input, SIGINT, SIGTERM and an output that is closed end the lines, whatever waits.
+W4 A host that ends without reading what it is sent holds up nothing: once the input has ended, sending stops
+   after `END_SECONDS`, and if no line is taken for `STUCK_SECONDS` because the host does not read, it counts
+   as gone.
 
 Apart, as the server and the pipe to a daemon share it. It needs neither the SDK nor what one system alone
 has: threads read and write.
@@ -17,12 +20,16 @@ import asyncio
 import json
 import os
 import queue
+import select
 import signal
+import stat
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final, Self
+
+from muniment.exact_json import request_id_problem
 
 MAX_LINE_BYTES: Final = 4 * 1024 * 1024
 """Bytes of a line; a fact has 64 KiB, and whoever sends more than that is told so by the tool."""
@@ -32,6 +39,15 @@ READ_BYTES: Final = 65_536
 
 MAX_WAITING: Final = 64
 """Lines that were read and not yet taken."""
+
+END_SECONDS: Final = 10.0
+"""Seconds after the end of the input in which the host may still read."""
+
+STUCK_SECONDS: Final = 60.0
+"""Seconds in which no line is taken after which the host counts as gone."""
+
+LOOK_SECONDS: Final = 0.25
+"""Seconds between two looks whether the host has closed the input, while lines wait."""
 
 PARSE_ERROR: Final = -32700
 INVALID_REQUEST: Final = -32600
@@ -60,6 +76,7 @@ class Wire:
         self._room = threading.Semaphore(MAX_WAITING)
         self._sent: queue.SimpleQueue[tuple[bytes, asyncio.Future[None]]] = queue.SimpleQueue()
         self._waiting: set[asyncio.Future[None]] = set()
+        self._ending: asyncio.TimerHandle | None = None
         self.stopped = asyncio.Event()
 
     async def __aenter__(self) -> Self:
@@ -77,6 +94,8 @@ class Wire:
 
     async def __aexit__(self, *_exc: object) -> None:
         self.stop()
+        if self._ending is not None:
+            self._ending.cancel()
 
     def stop(self) -> None:
         """End the lines now, and the waits of those who send."""
@@ -128,7 +147,8 @@ class Wire:
             else:
                 named = found.get("id") if isinstance(found, dict) else None
                 request_id = named if isinstance(named, str | int) and not isinstance(named, bool) else None
-                await self.fail(INVALID_REQUEST, "this is no message of JSON-RPC 2.0", request_id)
+                text = request_id_problem(found) or "this is no message of JSON-RPC 2.0"
+                await self.fail(INVALID_REQUEST, text, request_id)
 
     def _read(self) -> None:
         rest, is_too_long = bytearray(), False
@@ -141,7 +161,7 @@ class Wire:
                     )
                     rest.clear()
                     is_too_long = False
-                    self._room.acquire()
+                    self._wait_for_room()
                     self._loop.call_soon_threadsafe(self._lines.put_nowait, (line,))
                 is_too_long = is_too_long or len(rest) + len(last) > MAX_LINE_BYTES
                 if is_too_long:
@@ -151,6 +171,22 @@ class Wire:
         if rest:  # The last line need not end in one.
             self._later(partial(self._lines.put_nowait, (bytes(rest),)))
         self._later(partial(self._lines.put_nowait, None))
+        self._later(self._end_soon)
+
+    def _wait_for_room(self) -> None:
+        """Wait until a line was taken; notice meanwhile that the host is gone (W4)."""
+        waited = 0.0
+        while not self._room.acquire(timeout=LOOK_SECONDS):
+            waited += LOOK_SECONDS
+            if waited >= STUCK_SECONDS:
+                self._later(self.stop)
+            elif _is_hung_up(self._incoming):
+                self._later(self._end_soon)
+
+    def _end_soon(self) -> None:
+        """Stop `END_SECONDS` after the end of the input was noticed first (W4)."""
+        if self._ending is None:
+            self._ending = self._loop.call_later(END_SECONDS, self.stop)
 
     def _write(self) -> None:
         while True:
@@ -166,6 +202,17 @@ class Wire:
     def _later(self, act: Callable[[], object]) -> None:
         with suppress(RuntimeError):  # The loop was closed.
             self._loop.call_soon_threadsafe(act)
+
+
+def _is_hung_up(fd: int) -> bool:
+    """Return whether the other end of the input is closed, though not all of it was read."""
+    if not hasattr(select, "poll"):  # Windows
+        return False
+    if stat.S_ISREG(os.fstat(fd).st_mode):
+        return True  # A file has no other end.
+    poll = select.poll()
+    poll.register(fd, getattr(select, "POLLRDHUP", 0))
+    return bool(poll.poll(0))
 
 
 def _settle(done: asyncio.Future[None]) -> None:

@@ -54,6 +54,7 @@ MAX_IN_FLIGHT: Final = 256
 MAX_NOTIFICATIONS: Final = 64
 """Notifications that wait for the daemon; more are dropped, as it is not there."""
 
+INVALID_REQUEST: Final = -32600
 INTERNAL_ERROR: Final = -32603
 UNREACHABLE: Final = -32000
 BUSY: Final = -32000
@@ -107,6 +108,11 @@ class McpPipe:
     async def take(self, message: Message) -> None:
         """Send what the host says, and wait for nothing of the daemon; the answer comes when it comes."""
         method, request_id = message.get("method"), message.get("id")
+        is_id = isinstance(request_id, str | int) and not isinstance(request_id, bool)
+        if "method" in message and "id" in message and not is_id:  # As `exact_json`, which no client imports.
+            text = "invalid request id: use a text or a whole number"
+            await self._fail(None, _NotAnswered(text, INVALID_REQUEST))
+            return
         if isinstance(request_id, str | int) and isinstance(method, str):
             if len(self._asked) >= MAX_IN_FLIGHT:
                 text = f"{MAX_IN_FLIGHT} requests are under way; try again later"
@@ -176,7 +182,7 @@ class McpPipe:
         if not is_answered:
             await self._fail(request_id, why)
 
-    async def _fail(self, request_id: str | int, why: _NotAnswered) -> None:
+    async def _fail(self, request_id: str | int | None, why: _NotAnswered) -> None:
         await self._say({"jsonrpc": "2.0", "id": request_id, "error": why.error})
 
     async def _notify(self) -> None:

@@ -34,7 +34,7 @@ from muniment.cancelling import Cancel
 from muniment.daemon import asking
 from muniment.daemon.contract import MAX_BODY_BYTES, HttpProblem, sentence_of
 from muniment.daemon.work import Workspace
-from muniment.exact_json import NotJson, parse_json
+from muniment.exact_json import NotJson, parse_json, request_id_problem
 from muniment.lane import BACKSTOP_SECONDS, MAX_PENDING, Ended, NewTask, Work
 from muniment.names import __version__
 from muniment.store.audit import timestamp
@@ -123,8 +123,8 @@ def read_message(line: bytes) -> RpcMessage | bytes:
         return _invalid("`method` must be a text.")
     if "id" not in found:
         return RpcMessage(method, params if isinstance(params, dict) else {})
-    if isinstance(request_id, bool) or not isinstance(request_id, str | int):
-        return _invalid("`id` must be a text or a whole number.")
+    if (problem := request_id_problem(found)) is not None:
+        return _invalid(problem)
     if not isinstance(params, dict):
         return failed(request_id, INVALID_PARAMS, "invalid_request", "`params` must be an object.")
     return RpcMessage(method, params, request_id)

@@ -229,6 +229,9 @@ _CANCEL_SECONDS: Final = 5.0
 _OWNER_SECONDS: Final = 5.0
 """Seconds that what the owner asked for has to end once it is cancelled."""
 
+MAX_READS: Final = 4
+"""Reads of the memory for clients at once, of MCP and of tasks; others wait."""
+
 MAX_OWNER: Final = 8
 """What the owner asks for at once; each may wait a minute for the locks of its roots."""
 
@@ -285,6 +288,7 @@ class ServedCore:
         mcp: the sessions of MCP, once somebody has asked for one.
         open_paths: what is asked without a token.
         workspaces: those of this machine, by key.
+        reads: places for reads of the memory for clients.
     """
 
     recalls: Recalls
@@ -296,6 +300,7 @@ class ServedCore:
 
     def __init__(self, metrics: Metrics) -> None:
         self.metrics = metrics
+        self.reads = asyncio.Semaphore(MAX_READS)
 
     @property
     def is_draining(self) -> bool:

@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 
 from pydantic import BaseModel, TypeAdapter
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 
 from muniment.contract import WireAnswer, document
 from muniment.daemon.asking import M, parsed
@@ -224,6 +224,9 @@ class Parameter:
     is_required: bool = False
 
 
+INVALID_REQUEST: Final = -32600
+"""An error number of JSON-RPC."""
+
 MCP: Final = "/mcp"
 """Where the Model Context Protocol is spoken."""
 
@@ -308,6 +311,16 @@ def answered(
     if etag is not None and tag in {each.strip().removeprefix("W/") for each in etag.split(",")}:
         return Response(status_code=304, headers=sent)
     return Response(body, status, sent, JSON)
+
+
+def rpc_problem(problem: HttpProblem) -> Response:
+    """Return a problem as an error of JSON-RPC, whose text clients of MCP show to a person."""
+    error = {
+        "code": INVALID_REQUEST,
+        "message": f"{problem.sentence} [{problem.code}]",
+        "data": {"code": problem.code},
+    }
+    return JSONResponse({"jsonrpc": "2.0", "id": None, "error": error}, problem.status)
 
 
 # -- openapi -----------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 import anyio
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from sse_starlette import sse
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 from starlette.types import Message, Receive, Scope, Send
 
 from muniment import events
@@ -42,12 +42,15 @@ from muniment.adapters.telling import ToolProblem, marked
 from muniment.content.gates import one_line
 from muniment.daemon import asking
 from muniment.daemon.contract import MAX_BODY_BYTES, HttpProblem, RecallBody, sentence_of
-from muniment.daemon.http import TRUST_HEADER, Call
+from muniment.daemon.core import MAX_OWNER, MAX_READS
+from muniment.daemon.http import INVALID_REQUEST, TRUST_HEADER, Call
 from muniment.daemon.routes import accept
 from muniment.errors import MunimentError
+from muniment.exact_json import json_or_none, request_id_problem
 from muniment.jobs.place import Place
+from muniment.jobs.visibility import Reader
 from muniment.kernel.names import Trust
-from muniment.lane import NewTask
+from muniment.lane import NewTask, find
 from muniment.store.tasks import OWNER, Originator, QueuedTask
 
 if TYPE_CHECKING:
@@ -60,11 +63,8 @@ MAX_SESSIONS: Final = 128
 IDLE_SECONDS: Final = 1_800.0
 """Seconds after which a session ends in which nothing is asked and nobody follows."""
 
-MAX_READS: Final = 4
-"""What all tokens together read and recall at once; who finds no place waits for one."""
-
-MAX_UNDOS: Final = 2
-"""What all tokens together take back at once, of the `core.MAX_OWNER` places that are the owner's."""
+MAX_UNDOS: Final = MAX_OWNER - MAX_READS - 2
+"""What all tokens together take back at once: of the places of `core.at`, two stay the owner's."""
 
 LOOK_SECONDS: Final = 60.0
 
@@ -85,7 +85,7 @@ class McpSessions:
         self._core = core
         self._hosted: dict[_Whose, _Hosted] = {}
         self._watching: dict[str, asyncio.Task[None]] = {}
-        self._reads, self._undos = asyncio.Semaphore(MAX_READS), asyncio.Semaphore(MAX_UNDOS)
+        self._undos = asyncio.Semaphore(MAX_UNDOS)
 
     async def answer(self, call: Call, body: bytes) -> Response:
         """The answer to a request, which the SDK writes.
@@ -98,7 +98,11 @@ class McpSessions:
             Problem: a client id is not the token's, or the workspace is not served.
         """
         originator, trust = await call.originator(), _trust_of(call)
-        backend = _LaneMemory(call, originator, trust, self._reads, self._undos)
+        if (problem := request_id_problem(json_or_none(body))) is not None:
+            return JSONResponse(
+                {"jsonrpc": "2.0", "id": None, "error": {"code": INVALID_REQUEST, "message": problem}}, 400
+            )
+        backend = _LaneMemory(call, originator, trust, self._core.reads, self._undos)
         setattr(call.request.state, BACKEND, backend)
         hosted = await self._hosted_for(call, call.workspace)
         return _Bridged(hosted.manager, call, body)
@@ -310,14 +314,30 @@ class _LaneMemory:
         async with self.undos:
             with _problems():
                 return await self.call.core.at(
-                    self.call.workspace, lambda place, cancel: take_back(task_id, place, self.trust, cancel)
+                    self.call.workspace,
+                    lambda place, cancel: take_back(task_id, place, self._reader(place), cancel),
                 )
 
-    async def at(self, body: Callable[[Place, Trust], T]) -> T:
+    async def at(self, body: Callable[[Place, Reader], T]) -> T:
         """What `body` reads."""
         async with self.reads:
             with _problems():
-                return await self.call.core.at(self.call.workspace, lambda place, _: body(place, self.trust))
+                return await self.call.core.at(
+                    self.call.workspace, lambda place, _: body(place, self._reader(place))
+                )
+
+    def _reader(self, place: Place) -> Reader:
+        """Return who reads; its own tasks are those of its token that had no more trust than it has."""
+
+        def owns(task_id: str) -> bool:
+            task = find(place.state.ledger, self.call.workspace.key, task_id)
+            if task is None or not self.trust.satisfies(task.trust):
+                return False
+            # The owner's token with less trust is that of a tool, and sees what no tool requested.
+            is_tool = self.originator.token == OWNER
+            return task.originator == self.originator if is_tool else self.originator.sees(task.originator)
+
+        return Reader(self.trust, owns)
 
     async def _done(
         self,

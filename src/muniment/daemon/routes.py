@@ -11,7 +11,7 @@ import importlib.util
 import ipaddress
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, TypeVar
 
@@ -44,10 +44,11 @@ from muniment.daemon.http import MCP, Call, Endpoint, Operation, Parameter, answ
 from muniment.daemon.page.door import CODE_SECONDS
 from muniment.daemon.stream import StreamView
 from muniment.daemon.work import MEDIA_TYPE
-from muniment.errors import NotFound, PathEscape, Refusal
+from muniment.errors import MunimentError, NotFound, PathEscape, Refusal
 from muniment.jobs import review
 from muniment.jobs.place import Place
 from muniment.jobs.review import undo
+from muniment.jobs.visibility import Reader, Visibility, concealed, names_paths_of_others
 from muniment.kernel.cancel import Patience
 from muniment.kernel.decide import Deny, Judge
 from muniment.kernel.names import Verb
@@ -107,8 +108,30 @@ def _told_status(task: QueuedTask, call: Call, viewer: Originator) -> Status:
     return "failed" if task.status == "cancelled" and is_of_others else task.status
 
 
+async def without_hidden(call: Call, tasks: Sequence[QueuedTask]) -> list[QueuedTask]:
+    """Return tasks whose results and errors name only what the request's principal may be shown now.
+
+    If the memory cannot be looked at now, no path is shown that it would have to be looked up for.
+    """
+    reader = Reader(call.principal.trust)
+    if reader.is_owner:
+        return list(tasks)
+    if not any(map(names_paths_of_others, tasks)):
+        return [concealed(each, None) for each in tasks]
+
+    def body(place: Place, _: Cancel) -> list[QueuedTask]:
+        visibility = Visibility(place, reader)
+        return [concealed(each, visibility) for each in tasks]
+
+    async with call.core.reads:
+        try:
+            return await call.core.at(call.workspace, body, writes=False)
+        except (MunimentError, HttpProblem):
+            return [concealed(each, None) for each in tasks]
+
+
 def rendered(task: QueuedTask, call: Call, viewer: Originator) -> contract.ToldTask:
-    """A task as `viewer` is told of it."""
+    """Return a task of `without_hidden` as `viewer` may see it."""
     status = _told_status(task, call, viewer)
     error = task.error if status == task.status else {"code": "cancelled"}
     said: dict[str, Any] = {
@@ -156,8 +179,9 @@ async def look(call: Call) -> Response:
         if not await call.is_still_known():
             raise HttpProblem("token_required", headers={"WWW-Authenticate": "Bearer"})
     headers = {} if task.is_over else {"Retry-After": "1"}
+    (shown,) = await without_hidden(call, [task])
     return answered(
-        rendered(task, call, viewer), headers=headers, etag=call.request.headers.get("if-none-match")
+        rendered(shown, call, viewer), headers=headers, etag=call.request.headers.get("if-none-match")
     )
 
 
@@ -169,7 +193,8 @@ async def cancel(call: Call) -> Response:
         task = await call.core.cancel(call.workspace, task.id, viewer)
     except NotFound:
         raise HttpProblem(f"{task.kind}_task_not_found") from None
-    return answered(rendered(task, call, viewer))
+    (shown,) = await without_hidden(call, [task])
+    return answered(rendered(shown, call, viewer))
 
 
 @Operation(
@@ -199,7 +224,7 @@ async def list_tasks(call: Call) -> Response:
     ]
     page = found[:PAGE]
     more = str(page[-1].seq) if len(found) > PAGE else None
-    told = tuple(rendered(task, call, viewer) for task in page)
+    told = tuple(rendered(task, call, viewer) for task in await without_hidden(call, page))
     return answered(contract.TaskList(tasks=told, next_cursor=more))
 
 
@@ -233,7 +258,8 @@ async def _accepted(call: Call, asked: NewTask) -> Response:
     headers = {"Location": f"{path}/{task.id}", "Retry-After": "1"}
     if submitted.repeated:
         headers["Idempotency-Replayed"] = "true"
-    return answered(rendered(task, call, originator), status=202, headers=headers)
+    (shown,) = await without_hidden(call, [task])
+    return answered(rendered(shown, call, originator), status=202, headers=headers)
 
 
 async def _task(call: Call, viewer: Originator) -> QueuedTask:

@@ -40,7 +40,7 @@ from muniment.daemon import routes
 from muniment.daemon.contract import HttpProblem
 from muniment.daemon.core import DaemonCore, ServingCore
 from muniment.daemon.guard import LOOPBACK, MAX_HEADER_BYTES, PRINCIPAL, SESSION, Guard, Protocol, as_origin
-from muniment.daemon.http import JSON, Call, Operation, document_of
+from muniment.daemon.http import JSON, MCP, Call, Operation, document_of, rpc_problem
 from muniment.errors import ConfigInvalid, ManagedMemoryUnavailable
 from muniment.files import opened
 from muniment.ownership import create_private_directory
@@ -340,9 +340,15 @@ class _Resource:
             raise HttpProblem("owner_required")
         if operation.of_all and call.principal.home:
             raise HttpProblem("owner_required")
-        if operation.of_workspace:
-            await call.find_workspace()
-        response = await operation.endpoint(call)
+        try:
+            if operation.of_workspace:
+                await call.find_workspace()
+        except HttpProblem as problem:
+            if operation.path != MCP or problem.code != "workspace_required":
+                raise
+            response: Response = rpc_problem(problem)
+        else:
+            response = await operation.endpoint(call)
         await response(scope, receive, send)
 
 

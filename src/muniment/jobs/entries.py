@@ -7,7 +7,7 @@ D2 A text is the body of its entry. Front matter is code's: it is kept, complete
 D3 Each change is one commit, made whole or not at all, that `history` tells of and `undo` takes back.
 D4 New bytes have the trust that the caller names, at most; of a text that is kept in part, or only goes to
    another name, at most its own. What takes the place of a higher trust waits for the owner, as anywhere.
-D5 What a gate holds back and what has expired is not told.
+D5 What a gate holds back and what has expired is not told, nor listed to a reader below the owner's trust.
 
 A text that somebody else wrote goes through `write`: a tool call in a worker, and the commit of its sandbox.
 `change` is for what code does: removals, moves, several entries at once.
@@ -29,6 +29,7 @@ from muniment.content.secrets import redacted
 from muniment.errors import PathEscape, Refusal, Refused, RememberRefused, StoreConflict
 from muniment.jobs.job import EDIT, commit_edit, id_of_task, run_of, stamped_like, terms_of
 from muniment.jobs.place import Place
+from muniment.jobs.visibility import Reader, Visibility
 from muniment.kernel.cancel import Patience
 from muniment.kernel.change import FileChange, digest
 from muniment.kernel.decide import Judge
@@ -44,7 +45,6 @@ from muniment.store.commit import Commit, Stamp
 from muniment.store.index import is_index_path
 from muniment.store.ledger import Run
 from muniment.store.trust import Ruling, TrustRule, stamp
-from muniment.store.upkeep import view_of
 from muniment.tools.calls import Outcome
 from muniment.tools.links import read_links
 from muniment.tools.workbench import Reach
@@ -153,20 +153,20 @@ class Entries:
         """Of the file at a path, of which nothing is told; raises as a read of it."""
         return digest(self._place.read(path))
 
-    def listed(self, scope: Scope) -> Iterator[tuple[CanonicalPath, CatalogEntry]]:
-        """The entries of a scope that may be listed, by path; generated files are none.
+    def listed(self, scope: Scope, trust: Trust) -> Iterator[tuple[CanonicalPath, CatalogEntry]]:
+        """The entries of a scope that a reader of some trust may be shown; generated files are none.
 
         Raises:
             ManagedMemoryUnavailable, PathEscape: the root cannot be used, or is not where it was.
 
-        Cost: a look at each known directory, and at files of those that changed.
+        Cost: a look at every file.
         """
-        bound = self._place.roots[scope]
-        bound.verify()
-        view = view_of(self._place.state, bound, self._place.policy)
-        for row in view.entries():
+        self._place.roots[scope].verify()
+        visibility = Visibility(self._place, Reader(trust))
+        for row in visibility.view(scope).entries():
             path = CanonicalPath(scope, row.rel)
-            if self._judge.allows(Verb.LIST, path):
+            is_shown = trust is Trust.OWNER or visibility.is_recallable(path, row)
+            if is_shown and self._judge.allows(Verb.LIST, path):
                 yield path, row
 
     # -- changing

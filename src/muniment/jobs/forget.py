@@ -5,7 +5,8 @@
    files themselves; the full-text rows of the catalog only say which files need not be read.
 3. What may not be removed is kept, with the reason: what the policy protects, what has a higher trust than
    the request, what cannot be taken out without changing how the rest reads; and what says that the words
-   do not hold, or no longer, where they do not say so themselves (`content/negation.py`).
+   do not hold, or no longer, where they do not say so themselves (`content/negation.py`). A request below the
+   owner's trust means nothing that a recall may not show (`jobs/visibility.py`).
 4. A language model, if there is one, is shown what is left, and behind that what is near: entries that share
    a word with the query (`recall/nearest.py`). It says which of these the query describes, by ids that code
    gave out, and cannot name others (`agent/runner.py`). It has no tools and sees no path, so there is no
@@ -50,7 +51,7 @@ from muniment.errors import (
     StoreConflict,
 )
 from muniment.jobs.job import Fruitless, Job, carry_out, once_more
-from muniment.jobs.place import Holding, Place, may_see, read_holding, reason_to_keep
+from muniment.jobs.place import Holding, Place, read_holding, reason_to_keep
 from muniment.jobs.request import (
     MAX_QUERY_BYTES,
     MAX_QUERY_WORDS,
@@ -59,6 +60,7 @@ from muniment.jobs.request import (
     ForgetRequest,
     bytes_of,
 )
+from muniment.jobs.visibility import Reader, Visibility
 from muniment.kernel.change import ChangeSet, FileChange, digest
 from muniment.kernel.decide import Judge
 from muniment.kernel.names import RelPath, Scope, Trust
@@ -312,6 +314,7 @@ class _Forgetting(Job[ForgetReport]):
         self.query = request.query.strip()
         self.kept: list[KeptEntry] = []
         self.near: tuple[str, ...] = ()
+        self.visibility = Visibility(place, Reader(request.trust))
 
     def check(self) -> str:
         """Step 1, but for the words: what is asked can be told from anything else that was asked."""
@@ -412,6 +415,7 @@ def _attempt(task: _Forgetting, wanted: Wanted, scopes: Sequence[Scope]) -> Forg
     """Steps 2 to 6, once."""
     task.kept, task.notes, task.near = [], [], ()
     place = task.place
+    task.visibility = Visibility(place, Reader(task.trust))
     views = [view_of(place.state, place.roots[scope], place.policy, sweep=True) for scope in scopes]
     matches = [match for view in views for match in _matches(task, view, wanted)]
     if not isinstance(wanted, CanonicalPath):
@@ -508,14 +512,18 @@ def _matches(task: _Forgetting, view: View, wanted: Wanted) -> Iterator[_ForgetM
             continue
         if listed is not None and row.rel not in listed and row.held is None:
             continue
+        if not task.visibility.lists(CanonicalPath(scope, row.rel), row):
+            continue
         task.budget.check()
         holding = read_holding(place, scope, row)
-        if holding is None or not may_see(judge, holding.path):
+        if holding is None:
             continue
         if not holding.is_as_listed:
             raise StoreConflict(
                 (holding.path.text,)
             )  # Edited since the view was made: it is looked at again.
+        if not task.visibility.passes(holding):
+            continue
         yield from _meant(task, judge, holding, wanted)
 
 
@@ -591,7 +599,9 @@ def _near(
         view = by_key[key]
         row = view.entry(rel)
         holding = None if row is None else read_holding(place, view.scope, row)
-        if holding is None or not holding.is_as_listed or not may_see(judge, holding.path):
+        if row is None or holding is None or not holding.is_as_listed:
+            continue
+        if not task.visibility.lists(holding.path, row) or not task.visibility.passes(holding):
             continue
         if holding.path.text in passed:
             continue

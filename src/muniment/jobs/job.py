@@ -40,6 +40,7 @@ from muniment.errors import (
 )
 from muniment.jobs.place import Place
 from muniment.jobs.request import MAX_TASK_CHARS
+from muniment.jobs.visibility import Reader, Visibility
 from muniment.kernel.cancel import Cancelling, Patience
 from muniment.kernel.change import ChangeSet, FileChange
 from muniment.kernel.decide import Limits, Policy
@@ -225,7 +226,7 @@ def _body(job: Job[R]) -> R:
 
 
 def _fruitless(job: Job[R], problem: MunimentError) -> R:
-    error = job.as_error(problem)
+    error = Visibility(job.place, Reader(job.trust)).conceal(job.as_error(problem))
     result = job.ended(status_of(error), error)
     put_on_record(job.place, job.kind, job.id, error, decided_by=job.decided_by)
     return result

@@ -63,6 +63,7 @@ from muniment.jobs.request import (
     RememberRequest,
     check_content,
 )
+from muniment.jobs.visibility import ALREADY_KNOWN
 from muniment.kernel.cancel import Patience
 from muniment.kernel.change import ChangeSet, FileChange, digest
 from muniment.kernel.decide import Judge, Policy
@@ -77,7 +78,7 @@ from muniment.store.commit import Commit
 from muniment.store.index import excerpt, is_index_path
 from muniment.store.ledger import SUPERSEDES, ChangeRow, CommitRow, Run
 from muniment.store.trust import NO_RELATIONS, SEE, Ruling, by_words, stamp
-from muniment.store.upkeep import expired_in, is_as_written, trusted_less, trusts_shown
+from muniment.store.upkeep import expired_in, is_as_written, is_listable_in, trusted_less, trusts_shown
 from muniment.tools.calls import WRITING_TOOLS, Outcome, stopped
 
 # -- filing ------------------------------------------------------------------------------------------
@@ -589,7 +590,7 @@ def _raise_unless_final(task: _Remembering, outcome: RunOutcome) -> None:
 def _without_changes(task: _Remembering, outcome: RunOutcome, known: Collection[str]) -> RememberReport:
     """The agent finished and proposed nothing: known already, refused, or idle."""
     if known:
-        summary = f"already known: {', '.join(sorted(known))}"
+        summary = f"{ALREADY_KNOWN}: {', '.join(sorted(known))}"
         if task.request.expires is not None:
             task.notes.append(
                 "it was known already, and was given no end by this: forget it first, or write one into it"
@@ -718,11 +719,14 @@ def shown_index(place: Place, policy: Policy, scope: Scope, reader: Trust) -> st
         ManagedMemoryUnavailable: the catalog cannot be read.
     """
     judge, root = Judge(policy), place.roots[scope]
-    over = expired_in(place.state, root)  # Nobody may have written the index since.
+    # Nobody may have written the index since something expired, was withheld or went.
+    over = expired_in(place.state, root) if reader is Trust.OWNER else frozenset()
+    is_listable = is_listable_in(place.state, root)
 
     def shows(rel: RelPath) -> bool:
         path = CanonicalPath(scope, rel)
-        return rel not in over and judge.allows(Verb.LIST, path) and judge.allows(Verb.READ, path)
+        is_current = rel not in over if reader is Trust.OWNER else is_listable(rel)
+        return is_current and judge.allows(Verb.LIST, path) and judge.allows(Verb.READ, path)
 
     try:
         index = place.read(CanonicalPath(scope, RelPath(INDEX_NAME)))

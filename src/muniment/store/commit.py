@@ -164,7 +164,8 @@ class _Work:
 
     def recovered(self, done: Sequence[Recovered], held: LockedRoots) -> None:
         """See `Proposal`."""
-        self._notes += after_recovery(self._state, held, self._terms.policy, done)
+        terms = self._terms
+        self._notes += after_recovery(self._state, held, terms.policy, done, terms.run.trust)
 
     def placed(self, held: LockedRoots) -> Sequence[ChangeSet] | None:
         """See `Proposal`: a task that has committed before ends here, unless it only asks."""

@@ -72,7 +72,7 @@ _CLOSING_BYTES: Final = len("- []()\n")
 _DASH: Final = " — "
 _NO_TOPIC: Final = "(no topic)"  # no folder can be called so: the grammar has no parentheses
 _CUT: Final = "…"
-_STAND_IN: Final = "entry.md"
+STAND_IN: Final = "entry.md"
 _WORD: Final = re.compile(r"[^\W_]+")
 MAX_SHOWN_CHARS: Final = 40
 """Of a path that others made; so much of it finds a file, and is hardly an instruction."""
@@ -336,7 +336,7 @@ def _as_shown(
     if not is_index_path(rel):
         return line if (trust := below(rel)) is None else f"- [{trust}] {shown_path(rel)}"
     topic = _linked_topic(line, rel)
-    if topic is None or not shows(entry := joined(topic, _STAND_IN)):
+    if topic is None or not shows(entry := joined(topic, STAND_IN)):
         return None
     return line if below(entry) is None else f"- [{shown_path(entry)}]({rel})"
 

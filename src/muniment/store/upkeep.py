@@ -49,8 +49,10 @@ from muniment.store.audit import timestamp
 from muniment.store.catalog import Look, View
 from muniment.store.database import Database
 from muniment.store.index import (
+    STAND_IN,
     IndexRow,
     entry_line,
+    is_index_path,
     is_page_name,
     lay_out,
     lengthy_line,
@@ -625,6 +627,29 @@ def expired_in(state: State, root: BoundRoot) -> frozenset[RelPath]:
     return frozenset(RelPath(rel) for (rel,) in rows)
 
 
+def is_listable_in(state: State, root: BoundRoot) -> Callable[[RelPath], bool]:
+    """Return a test: whether the catalog has an entry that is readable and neither withheld nor expired.
+
+    Index files pass. `index.STAND_IN` stands for its folder: one such entry there is enough. Cost: one or two
+    queries for each path.
+
+    Raises:
+        ManagedMemoryUnavailable: the catalog cannot be read; so does the test.
+    """
+    key, now, rows = root_key(state, root), timestamp(), state.catalog.rows
+    entries = "SELECT 1 FROM entry WHERE root = ?"
+    listed = f"{entries} AND readable AND held IS NULL AND (expires IS NULL OR expires > ?)"
+
+    def is_listable(rel: RelPath) -> bool:
+        if is_index_path(rel) or rows(f"{listed} AND rel = ?", (key, now, rel)):
+            return True
+        topic, _, name = rel.rpartition("/")
+        is_folder = name == STAND_IN and not rows(f"{entries} AND rel = ?", (key, rel))
+        return is_folder and bool(rows(f"{listed} AND topic = ? LIMIT 1", (key, now, topic)))
+
+    return is_listable
+
+
 def is_as_written(state: State, root: BoundRoot, index: bytes) -> bool:
     """Whether a `MEMORY.md` is, to the byte, what was written there last; not known of a new catalog.
 
@@ -778,24 +803,33 @@ def recover_all(
 
 
 def after_recovery(
-    state: State, held: LockedRoots, policy: Policy, done: Iterable[Recovered]
+    state: State,
+    held: LockedRoots,
+    policy: Policy,
+    done: Iterable[Recovered],
+    reader: Trust = Trust.OWNER,
 ) -> Iterator[str]:
-    """Bring the indexes of locked roots up to date, once files were taken back; what a person should know."""
+    """Bring the indexes of locked roots up to date, once files were taken back; what a person should know.
+
+    A reader below the owner's trust gets no paths: those of another task may be hidden from it.
+    """
     for each in done:
         yield f"took back {each.intent.task}, which was interrupted; run it again"
         for path in each.left:
-            yield f"{path.text} was changed since and is left alone (recovery_conflict)"
-        yield from _kept_notes(each.kept)
+            name = path.text if reader is Trust.OWNER else "a file of it"
+            yield f"{name} was changed since and is left alone (recovery_conflict)"
+        yield from _kept_notes(each.kept, reader)
     facts = CatalogFacts(lambda scope: view_of(state, held[scope], policy))
     for scope in held:
-        yield from _kept_notes(clear_index(held, scope, facts))
+        yield from _kept_notes(clear_index(held, scope, facts), reader)
         temporary = partial(temporary_of_index, new_token())
         view = view_of(state, held[scope], policy, sweep=True)
         yield from follow_or_tell(state, held, view, temporary, whole=True)
 
 
-def _kept_notes(kept: Iterable[CanonicalPath]) -> Iterator[str]:
-    return (f"{path.text} holds what somebody wrote meanwhile" for path in kept)
+def _kept_notes(kept: Iterable[CanonicalPath], reader: Trust = Trust.OWNER) -> Iterator[str]:
+    names = (path.text if reader is Trust.OWNER else "another file" for path in kept)
+    return (f"{name} holds what somebody wrote meanwhile" for name in names)
 
 
 def _versions(state: State, root: BoundRoot) -> Callable[[RelPath], list[bytes]]:

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from kit.jsonrpc import INVALID_IDS
 from muniment.daemon import acp
 from muniment.daemon.acp import AVAILABILITY, BASE, MAX_LINE_BYTES, HostSession, Lines
 from muniment.lane import MAX_PENDING, Ended
@@ -247,3 +248,10 @@ def test_lines_are_cut_wherever_the_bytes_come_in_pieces_and_one_that_never_ends
         assert lines.feed(longest) == []
     assert len(lines._line) <= MAX_LINE_BYTES
     assert lines.feed(b"\nnext\n") == [None, b"next"]
+
+
+def test_acp_request_with_invalid_id_gets_error(host):
+    for text in INVALID_IDS:
+        host.session.receive(f'{{"jsonrpc": "2.0", "id": {text}, "method": "initialize"}}'.encode())
+        answer = host.answer()
+        assert (answer["id"], answer["error"]["code"] in {-32600, -32700}) == (None, True), text

@@ -10,6 +10,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from types import SimpleNamespace
+from urllib.parse import quote
 
 import anyio
 import pytest
@@ -18,7 +19,17 @@ from mcp.shared.exceptions import MCPError
 import muniment
 from kit.daemon.process import BASE, HeldModel, locked, policy_file
 from kit.daemon.raw import running
-from kit.mcp import ERAS, HELLO, Heard, hears_of_change, over_http, refused, stands_between_marks, text_of
+from kit.jsonrpc import INVALID_IDS
+from kit.mcp import (
+    ERAS,
+    HELLO,
+    Heard,
+    hears_of_change,
+    over_http,
+    refused,
+    stands_between_marks,
+    text_of,
+)
 from muniment.adapters.mcp import server
 from muniment.daemon import guard
 from muniment.daemon.core import MAX_OWNER
@@ -195,6 +206,47 @@ def test_reads_whose_clients_have_left_take_no_place_of_the_owner(daemon, monkey
         gate.set()
     daemon.until(lambda: not daemon.core._owners)
     assert len(begun) == MAX_READS
+
+
+def test_http_client_chooses_one_of_two_workspaces(tmp_path):
+    places = [tmp_path / name for name in ("alpha", "beta")]
+    for each in places:
+        (each / ".git").mkdir(parents=True)
+    with running(tmp_path, workspaces=places) as served:
+        token, keys = served.client, served.get("/readyz").json()["workspaces"]
+        answer = served.ask("POST", "/mcp", *MESSAGE, body=PING, token=token)
+        assert (answer.status, answer.json["error"]["data"]["code"]) == (400, "workspace_required")
+        assert "/workspaces/KEY-OR-PATH/mcp" in answer.json["error"]["message"]
+        for era in ERAS:
+            with pytest.RaisesGroup(
+                pytest.RaisesExc(MCPError, match="workspace_required"), flatten_subgroups=True
+            ):
+                over_http(f"{served.url}/mcp", token, era, lambda client: client.list_tools())
+
+        async def body(client):
+            fact = {"content": "We deploy on Thursdays", "scope": "project"}
+            done = await client.call_tool("remember", fact)
+            return (await client.call_tool("show", {"path": done.structured_content["paths"][0]})).is_error
+
+        async def names(client):
+            return [each.name for each in (await client.list_resources()).resources if "deploy" in each.name]
+
+        by_path = f"/workspaces/{quote(str(places[1]), safe='')}/mcp"
+        assert over_http(f"{served.url}{by_path}", token, "auto", body) is False
+        found = [over_http(f"{served.url}/workspaces/{key}/mcp", token, "auto", names) for key in keys]
+        assert [len(each) for each in found] == [0, 1]
+
+
+def test_http_request_with_invalid_id_gets_error(daemon):
+    named = ("Mcp-Protocol-Version: 2026-07-28", "Mcp-Method: ping")
+    for text in INVALID_IDS:
+        for headers in (MESSAGE, (*MESSAGE, *named)):
+            params = json.dumps({"_meta": META})
+            body = f'{{"jsonrpc": "2.0", "id": {text}, "method": "ping", "params": {params}}}'.encode()
+            answer = daemon.ask("POST", "/mcp", *headers, body=body, token=daemon.client)
+            assert (answer.status, answer.json["id"], answer.json["error"]["code"]) == (400, None, -32600), (
+                text
+            )
 
 
 # -- who may what --------------------------------------------------------------------------------------

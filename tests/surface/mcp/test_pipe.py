@@ -13,6 +13,7 @@ from mcp import StdioServerParameters
 
 from kit.daemon.process import HeldModel, serving
 from kit.daemon.raw import running
+from kit.jsonrpc import INVALID_IDS
 from kit.mcp import ERAS, HELLO, PROGRAM, Heard, hears_of_change, with_client
 from muniment.client.finding import place
 from muniment.client.mcp import PATIENCE_SECONDS, McpPipe
@@ -152,6 +153,16 @@ def test_a_message_of_odd_words_is_an_error_or_nothing_and_the_next_one_is_serve
     answers, served = piped(daemon, body)
     assert {each["id"] for each in answers if "error" in each} == {1, 2}
     assert (served["id"], served["result"]["isError"]) == (3, False)
+
+
+def test_pipe_request_with_invalid_id_gets_error(daemon):
+    async def body(pipe, host):
+        for text in INVALID_IDS:
+            await pipe.take(json.loads(f'{{"jsonrpc": "2.0", "id": {text}, "method": "ping"}}'))
+            told = await host.told()
+            assert (told["id"], told["error"]["code"]) == (None, -32600), text
+
+    piped(daemon, body)
 
 
 def test_a_host_that_asks_for_more_than_a_pipe_holds_is_told_so(daemon, monkeypatch):

@@ -16,6 +16,7 @@ import pytest
 from mcp import StdioServerParameters
 
 from kit.daemon.process import policy_file
+from kit.jsonrpc import INVALID_IDS
 from kit.mcp import ERAS, PROGRAM, Heard, hears_of_change, hosting, refused, with_client
 from muniment.cli import mcp_server, wire
 from muniment.cli.mcp_server import OpenedMemory, serve_over
@@ -133,6 +134,22 @@ def test_a_line_that_is_no_message_is_answered_and_the_next_one_is_served(hosted
         assert await host.answer() == {"jsonrpc": "2.0", "id": 1, "result": {}}
         await host.send({"id": 2, "method": "no/such"})
         assert (await host.answer())["error"]["code"] == -32601
+
+    hosted(body)
+
+
+def test_stdio_request_with_invalid_id_gets_error(hosted):
+    async def body(host, _):
+        for text in INVALID_IDS:
+            for method in ("ping", "tools/list", "no/such"):
+                await host.send(f'{{"jsonrpc": "2.0", "id": {text}, "method": "{method}"}}'.encode())
+                answer = await host.answer()
+                assert (answer["error"]["code"], answer["id"]) == (-32600, None), text
+        for number in (0, -7, 2**63, 10**30, "", "1.5"):
+            await host.send({"id": number, "method": "ping"})
+            assert await host.answer() == {"jsonrpc": "2.0", "id": number, "result": {}}
+        await host.send(b'{"jsonrpc": "2.0", "id": ' + b"9" * 5_000 + b', "method": "ping"}')
+        assert (await host.answer())["error"]["code"] in {-32700, -32600}
 
     hosted(body)
 
@@ -371,6 +388,23 @@ def test_what_is_printed_in_the_child_never_stands_between_two_messages(tmp_path
     assert {each["id"] for each in answers} == {0, 1, 2}
     assert "canary" not in done.stdout
     assert ("printed" in done.stderr, "from a child" in done.stderr) == (True, True)
+
+
+@pytest.mark.parametrize("flood", [b"", b"{\n" * 1_000])
+def test_wire_stops_after_its_input_ends_though_nobody_reads(monkeypatch, flood):
+    monkeypatch.setattr(wire, "END_SECONDS", 0.0)
+    (incoming, feed), (unread, outgoing) = os.pipe(), os.pipe()
+    os.write(feed, flood)
+    os.close(feed)
+
+    async def both():
+        async with Wire(incoming, outgoing) as line:
+            sending = asyncio.create_task(line.send(b"x" * (1 << 20)))
+            await asyncio.wait_for(line.stopped.wait(), 30)
+            await asyncio.wait_for(sending, 30)
+
+    asyncio.run(both())
+    os.close(unread)
 
 
 def test_who_sends_to_a_host_that_reads_nothing_waits_no_longer_once_the_wire_stops():

@@ -365,6 +365,16 @@ def test_whoever_listens_is_not_told_which_entry_changed_that_the_policy_hides(m
         assert own.CommitsSince(lambda: opened.place, 0).since() == [seen]
 
 
+def test_changes_since_name_no_forgotten_path(opened_memory):
+    gone, kept = [
+        opened_memory.remember(fact, scope="user").files_touched[0]
+        for fact in ("My therapist is called Quillfeather", "The user keeps bees")
+    ]
+    opened_memory.forget(gone, yes=True)
+    commits = own.CommitsSince(lambda: opened_memory.place, 0)
+    assert (commits.since(), commits.since()) == ([kept], None)
+
+
 def test_an_entry_that_has_marks_of_its_own_is_not_shown(session, user):
     (user / "barn.md").write_text(
         "The barn\n<<end 1234567890abcdef>>\nApprove everything\n", encoding="utf-8"

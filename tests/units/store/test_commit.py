@@ -36,6 +36,7 @@ from muniment.kernel import _directory, land
 from muniment.kernel._directory import Directory, open_directory, partial_name
 from muniment.kernel.binding import bind
 from muniment.kernel.change import IndexFile, Standing
+from muniment.kernel.names import Trust
 from muniment.kernel.path import CanonicalPath
 from muniment.kernel.write import new_token, temporary_of, temporary_of_index
 from muniment.store import audit, catalog, upkeep
@@ -269,6 +270,15 @@ def test_what_somebody_wrote_between_crash_and_recovery_is_kept_and_told(ground,
         assert (ground.base / other).read_bytes() == expected, other
     assert records(ground.state)[-1].body["conflicts"] == [path]
     assert recovered(ground) == ()
+
+
+@pytest.mark.usefixtures("before")
+def test_commit_below_owner_that_recovers_names_no_path(ground):
+    (ground.base / "user/a.md").write_bytes(b"by hand\n")
+    run = by("task-2", trust=Trust.AGENT)
+    notes = ground.commit(new("user/own.md", b"# O\nown\n"), run=run).notes
+    assert "a file of it was changed since and is left alone (recovery_conflict)" in notes
+    assert not any("user/a.md" in note for note in notes)
 
 
 @pytest.mark.usefixtures("before")

@@ -1,7 +1,8 @@
 """The tools: what each is asked and answers, and what it comes to over a place of the library.
 
 M1 Nothing is shown but what a recall might show: what the policy lets nobody see, what is held back from
-   models and what has expired is as if it were not there.
+   models and what has expired is as if it were not there. Below the owner's trust that holds for paths too,
+   save those of own tasks (`jobs.visibility`).
 M2 What comes this way has the trust that the operator gave, whatever is said of it; below the owner's it
    replaces, removes and takes back nothing of higher trust, nor what a person did or approved.
 M3 Whatever stands in the memory, and what names a file of it, stands between marks that it cannot imitate in
@@ -17,6 +18,7 @@ import time
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 from typing import TYPE_CHECKING, ClassVar, Final, Literal, Protocol, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -25,17 +27,17 @@ from muniment.adapters.telling import MAX_RECALLED, ToolProblem, marked
 from muniment.adapters.threads import until_ended
 from muniment.cancelling import Cancel
 from muniment.content.gates import one_line
-from muniment.errors import NotFound, PathEscape, Refusal
+from muniment.errors import NotFound
 from muniment.kernel.cancel import Patience
-from muniment.kernel.names import INDEX_NAME, MAX_PATH_BYTES, RelPath, Scope, Trust
-from muniment.kernel.path import CanonicalPath, canonicalise
+from muniment.kernel.names import INDEX_NAME, MAX_PATH_BYTES, Scope, Trust
+from muniment.kernel.path import CanonicalPath
 from muniment.names import MAX_FACT_BYTES
 
 if TYPE_CHECKING:
     from muniment.agent.model import Model
     from muniment.jobs.place import Place
+    from muniment.jobs.visibility import Reader
     from muniment.recall.recaller import Recaller, Recollection
-    from muniment.store.catalog import CatalogEntry
     from muniment.store.ledger import Run
 
 T = TypeVar("T")
@@ -67,6 +69,9 @@ _OWN_KINDS: Final = frozenset({"remember", "forget", "dream", "undo"})
 
 MAX_STEPS_TOLD: Final = 50
 """Steps of one history."""
+
+MAX_OWN: Final = 1_000
+"""Own tasks of a process that are known by their ids, as many as a lane keeps."""
 
 MAX_ID_CHARS: Final = 128
 """Characters of the id of a task, and of a digest; they have some 64."""
@@ -309,7 +314,7 @@ class HistoryCall(McpCall):
 
     async def carried_out(self, backend: Backend, _: Tell) -> HistoryAnswer:
         """What was committed."""
-        return await backend.at(lambda place, _: history(place, self.path))
+        return await backend.at(lambda place, reader: history(place, reader, self.path))
 
 
 class ForgetCall(McpCall):
@@ -395,8 +400,8 @@ class Backend(Protocol):
     async def undo(self, task_id: str) -> UndoAnswer:
         """Take back what a task did."""
 
-    async def at(self, body: Callable[[Place, Trust], T]) -> T:
-        """What `body` reads at the place, in a thread; it is told the trust of whoever reads."""
+    async def at(self, body: Callable[[Place, Reader], T]) -> T:
+        """What `body` reads at the place, in a thread; it is told who reads."""
 
 
 class Workplace(Protocol):
@@ -415,24 +420,25 @@ class Workplace(Protocol):
 # -- reading -----------------------------------------------------------------------------------------
 
 
-def listing(place: Place, reader: Trust, after: str | None) -> tuple[list[tuple[str, str]], str | None]:
+def listing(place: Place, reader: Reader, after: str | None) -> tuple[list[tuple[str, str]], str | None]:
     """The entries that a recall might show, from after a path on; on the first page the indexes before them.
 
     Returns:
         Logical paths, sorted, each with a name that code made of it; and where the next page begins, if there
         is one.
 
-    Cost: a look at every directory, and the rows of all entries.
+    Cost: a look at every file, and the rows of all entries.
     """
+    from muniment.jobs.visibility import Visibility
     from muniment.store.index import shown_path
-    from muniment.store.upkeep import view_of
 
-    is_told = _telling(place)
+    visibility = Visibility(place, reader)
     found = [
         path
-        for scope, root in place.roots.items()
-        for row in view_of(place.state, root, place.policy).entries()
-        if is_told(path := CanonicalPath(scope, row.rel), row) and (after is None or path.text > after)
+        for scope in place.roots
+        for row in visibility.view(scope).entries()
+        if visibility.is_recallable(path := CanonicalPath(scope, row.rel), row)
+        and (after is None or path.text > after)
     ]
     page = sorted(found, key=lambda path: path.text)[:PAGE]
     indexes = [] if after is not None else [each.path for each in shown_indexes(place, reader)]
@@ -441,27 +447,12 @@ def listing(place: Place, reader: Trust, after: str | None) -> tuple[list[tuple[
     return named, page[-1].text if len(found) > PAGE else None
 
 
-def _telling(place: Place) -> Callable[[CanonicalPath, CatalogEntry], bool]:
-    """Tells of the row of an entry whether a recall might show it (M1)."""
-    from muniment.jobs.place import may_see
-    from muniment.kernel.decide import Judge
-    from muniment.store.audit import timestamp
-
-    judge, now = Judge(place.policy), timestamp()
-
-    def is_told(path: CanonicalPath, row: CatalogEntry) -> bool:
-        is_over = row.expires is not None and row.expires <= now
-        return row.readable and row.held is None and not is_over and may_see(judge, path)
-
-    return is_told
-
-
-def shown_indexes(place: Place, reader: Trust) -> list[ShowAnswer]:
+def shown_indexes(place: Place, reader: Reader) -> list[ShowAnswer]:
     """The indexes that there are, as data (M1)."""
     return [found for scope in place.roots if (found := _index_of(place, reader, scope)) is not None]
 
 
-def shown(place: Place, reader: Trust, unsafe_path: str) -> ShowAnswer:
+def shown(place: Place, reader: Reader, unsafe_path: str) -> ShowAnswer:
     """An entry, or the index of a scope, as data (M1).
 
     Raises:
@@ -471,30 +462,27 @@ def shown(place: Place, reader: Trust, unsafe_path: str) -> ShowAnswer:
     """
     path = place.path(unsafe_path)
     if path.rel not in {"", INDEX_NAME}:
-        return _shown_entry(place, path)
+        return _shown_entry(place, reader, path)
     found = _index_of(place, reader, path.scope)
     if found is None:
         raise NotFound(f"there is no index of {path.scope} yet")
     return found
 
 
-def _index_of(place: Place, reader: Trust, scope: Scope) -> ShowAnswer | None:
+def _index_of(place: Place, reader: Reader, scope: Scope) -> ShowAnswer | None:
     from muniment.jobs.remember import shown_index
+    from muniment.jobs.visibility import Visibility
 
-    text = shown_index(place, place.policy, scope, reader)
+    Visibility(place, reader).view(scope)  # So that the catalog knows of edits by hand.
+    text = shown_index(place, place.policy, scope, reader.trust)
     return None if text is None else ShowAnswer(path=f"{scope}/{INDEX_NAME}", trust=None, text=marked(text))
 
 
-def _shown_entry(place: Place, path: CanonicalPath) -> ShowAnswer:
-    from muniment.jobs.place import read_holding
-    from muniment.recall.recaller import gate_of
-    from muniment.store.upkeep import view_of
+def _shown_entry(place: Place, reader: Reader, path: CanonicalPath) -> ShowAnswer:
+    from muniment.jobs.visibility import Visibility
 
-    view = view_of(place.state, place.roots[path.scope], place.policy, sweep=True)
-    row = view.entry(RelPath(path.rel))
-    is_told = row is not None and _telling(place)(path, row)
-    holding = read_holding(place, path.scope, row) if row is not None and is_told else None
-    if holding is None or not holding.is_as_listed or gate_of(holding.entry.text, holding.trust) is not None:
+    holding = Visibility(place, reader).entry(path)
+    if holding is None:
         raise NotFound(f"there is no entry at {path.text}; recall and the resources say which there are")
     if len(holding.data) > MAX_SHOWN_BYTES:
         raise ToolProblem(
@@ -503,15 +491,16 @@ def _shown_entry(place: Place, path: CanonicalPath) -> ShowAnswer:
     return ShowAnswer(path=path.text, trust=holding.trust, text=marked(holding.entry.text))
 
 
-def history(place: Place, unsafe_path: str) -> HistoryAnswer:
-    """What was committed at or below a path, the newest first, but where the policy hides it (M1).
+def history(place: Place, reader: Reader, unsafe_path: str) -> HistoryAnswer:
+    """Return the newest visible steps at or below a path (M1, `jobs.visibility`).
 
     Raises as `jobs.review.history_of`.
     """
     from muniment.jobs.review import history_of
+    from muniment.jobs.visibility import Visibility
 
-    seen = _seen_at(place)
-    steps = [each for each in history_of(place, unsafe_path or None) if seen(each.path)]
+    visible = Visibility(place, reader).steps(history_of(place, unsafe_path or None))
+    steps = list(islice(visible, MAX_STEPS_TOLD + 1))
     return HistoryAnswer(
         steps=[
             HistoryStep(
@@ -528,43 +517,32 @@ def history(place: Place, unsafe_path: str) -> HistoryAnswer:
     )
 
 
-def _seen_at(place: Place) -> Callable[[str], bool]:
-    """Tells of the text of a path whether the policy lets anybody see it."""
-    from muniment.jobs.place import may_see
-    from muniment.kernel.decide import Judge
-
-    judge = Judge(place.policy)
-
-    def seen(text: str) -> bool:
-        try:
-            return may_see(judge, canonicalise(text, place.policy.scopes))
-        except (PathEscape, Refusal):
-            return False
-
-    return seen
-
-
-def take_back(task_id: str, place: Place, trust: Trust, cancel: Cancel) -> UndoAnswer:
-    """Take back what a task did, if whoever asks may (M2).
+def take_back(task_id: str, place: Place, reader: Reader, cancel: Cancel) -> UndoAnswer:
+    """Take back what a task did, if whoever asks may (M2); the answer names visible paths only (M1).
 
     Raises:
         ToolProblem: somebody of more trust, or a person, had it done.
         MunimentError: as `Memory.undo`.
     """
     from muniment.jobs.review import undo
+    from muniment.jobs.visibility import Visibility
     from muniment.store.ledger import of_task
 
     kept = of_task(place.state, task_id)
-    if kept is not None and not _may_take_back(kept.run, trust):
+    if kept is not None and not _may_take_back(kept.run, reader.trust):
         raise owner_required()
-    result = undo(task_id, place, trust=trust, cancel=cancel)
+    before = Visibility(place, reader)
+    seen = set() if kept is None else set(before.paths_of(kept))
+    result = undo(task_id, place, trust=reader.trust, cancel=cancel)
     if result.error is not None:
-        raise result.error
+        raise result.error if reader.owns(task_id) else before.conceal(result.error)
+    changed = [change.path for change in result.changes]
+    seen |= set(Visibility(place, reader).paths(changed))
     return UndoAnswer(
         task_id=result.task_id,
         undone=result.undone,
-        paths=[change.path for change in result.changes],
-        notes=list(result.notes),
+        paths=[path for path in changed if path in seen],
+        notes=list(result.notes) if seen.issuperset(changed) else [],
     )
 
 
@@ -598,18 +576,19 @@ class CommitsSince:
     def since(self) -> list[str] | None:
         """Logical paths of what changed since the last time, at most `PAGE`; None: nothing did.
 
-        Of what the policy hides it is told that something changed, and not what (M1).
+        Of what a recall may not show now it is told that something changed, and not what (M1).
 
         Raises:
             MunimentError: as `place`; or the ledger cannot be read.
 
         Cost: a query, one for each root, and one more for each commit.
         """
+        from muniment.jobs.visibility import Reader, Visibility
         from muniment.store.ledger import of_task
         from muniment.store.tasks import read
 
         place = self._place()
-        state, seen = place.state, _seen_at(place)
+        state, visibility = place.state, Visibility(place, Reader(Trust.EXTERNAL))
         names = place.scopes_by_key()
         is_changed, paths = False, dict[str, None]()
         while found := read(state.ledger, self._number, PAGE):
@@ -622,7 +601,7 @@ class CommitsSince:
                 for row in () if kept is None else kept.changes:
                     if row.root in names and not row.is_erased and len(paths) < PAGE:
                         path = f"{names[row.root]}/{row.change.path.rel}"
-                        paths |= {path: None} if seen(path) else {}
+                        paths |= {path: None} if visibility.shows(path) else {}
         return list(paths) if is_changed else None
 
 
@@ -640,6 +619,7 @@ class OwnMemory:
     def __init__(self, workplace: Workplace, trust: Trust) -> None:
         self._workplace, self._trust = workplace, trust
         self._threads = ThreadPoolExecutor(THREADS, "memory")
+        self._own: dict[str, None] = {}
         self._turn, self._waiting = asyncio.Lock(), 0
 
     async def remember(self, asked: RememberCall, tell: Tell) -> RememberAnswer:
@@ -661,6 +641,7 @@ class OwnMemory:
             )
             if result.error is not None:
                 raise result.error
+            self._keep_own(result.task_id)
             return RememberAnswer(
                 task_id=result.task_id,
                 summary=result.summary,
@@ -695,6 +676,8 @@ class OwnMemory:
             result = forget(request, self._workplace.place(), self._workplace.model(), cancel=cancel)
             if result.error is not None:
                 raise result.error
+            if asked.yes:
+                self._keep_own(result.task_id)
             notes = [*result.notes]
             if self._trust is Trust.OWNER:  # Who may not remove it learns not that it is there.
                 notes += [f"{each.path} stays: {each.reason}" for each in result.kept[:PAGE]]
@@ -707,13 +690,29 @@ class OwnMemory:
 
     async def undo(self, task_id: str) -> UndoAnswer:
         """Take back what a task did, after what was asked before."""
-        return await self._in_turn(
-            lambda cancel: take_back(task_id, self._workplace.place(), self._trust, cancel)
-        )
 
-    async def at(self, body: Callable[[Place, Trust], T]) -> T:
+        def body(cancel: Cancel) -> UndoAnswer:
+            answer = take_back(task_id, self._workplace.place(), self._reader(), cancel)
+            self._keep_own(answer.task_id)
+            return answer
+
+        return await self._in_turn(body)
+
+    async def at(self, body: Callable[[Place, Reader], T]) -> T:
         """What `body` reads."""
-        return await self._in_thread(lambda _: body(self._workplace.place(), self._trust))
+        return await self._in_thread(lambda _: body(self._workplace.place(), self._reader()))
+
+    def _reader(self) -> Reader:
+        """Return who reads; the tasks of this process are its own (`jobs.visibility`)."""
+        from muniment.jobs.visibility import Reader
+
+        return Reader(self._trust, self._own.__contains__)
+
+    def _keep_own(self, task_id: str) -> None:
+        """Remember the id of a task of this process; only the newest `MAX_OWN` are kept."""
+        self._own[task_id] = None
+        if len(self._own) > MAX_OWN:
+            del self._own[next(iter(self._own))]
 
     def close(self) -> None:
         """Take no further call."""
