@@ -30,6 +30,7 @@ from muniment.jobs.place import Holding, Place, may_see, read_holding
 from muniment.kernel.decide import Judge
 from muniment.kernel.names import Scope, Trust
 from muniment.kernel.path import FILE_SUFFIX, CanonicalPath, canonicalise
+from muniment.kernel.refusal import RollbackFailed
 from muniment.store.audit import timestamp
 from muniment.store.upkeep import view_of
 
@@ -169,6 +170,8 @@ class Visibility:
         """Return an error that names only visible paths."""
         if isinstance(error, Erased) and not self.reader.is_owner:
             return Erased("what this task did was erased; nothing was written")
+        if isinstance(error, RollbackFailed) and not self.reader.is_owner:
+            return RollbackFailed("memory", "an interrupted change cannot be rolled back now; tell its owner")
         if self.reader.is_owner or not isinstance(error, StoreConflict | UndoOverlap | JobFailed):
             return error
         shown = tuple(filter(self._shows_or_hides, error.paths))
