@@ -469,7 +469,7 @@ AFTER = {"another": b"# B\n", "longer": OLD + b"third\n", "shorter": OLD[:15], "
 AFTER["the same"] = OLD
 
 
-@pytest.mark.threat("T-IDX-02", control="displaced_kept")
+@pytest.mark.threat("T-IDX-02", control="recovery")
 @pytest.mark.parametrize("after", AFTER.values(), ids=AFTER)
 def test_what_a_taking_back_left_unfinished_is_not_brought_back_by_the_next(ground, after):
     """It was killed while it wrote what was there before, or the power failed: the rest is zeros."""
