@@ -24,10 +24,10 @@ from muniment.kernel.names import Digest, Scope, Trust, Verb
 from muniment.kernel.path import CanonicalPath, canonicalise
 from muniment.names import Symlinks
 from muniment.store.catalog import CatalogEntry
-from muniment.store.ledger import RootKey, root_key, source_of, trust_of_moved
+from muniment.store.ledger import RootKey, root_key, source_of
 from muniment.store.rows import Assessed
 from muniment.store.state import State
-from muniment.store.trust import assessing, trust_at
+from muniment.store.trust import assessing, authorship_at, trust_at
 
 if TYPE_CHECKING:
     from muniment.agent.model import OnModelFailure
@@ -180,13 +180,14 @@ def read_holding(place: Place, scope: Scope, row: CatalogEntry) -> Holding | Non
     except (PathEscape, Refusal, ToolError):
         return None
     found = digest(data)
-    source = source_of(place.state, place.key(scope), row.rel, found)
+    key = place.key(scope)
+    source = source_of(place.state, key, row.rel, found)
     return Holding(
         path,
         row,
         data,
         found,
-        trust_of_moved(place.state, found, place.policy.trust_of(scope)) if source is None else source.trust,
+        authorship_at(place.state, key, path, data, place.policy, source).trust,
         "" if source is None else source.at,
     )
 

@@ -118,7 +118,7 @@ def why_of(place: Place, unsafe_path: str) -> Why:
     """
     path = place.path(unsafe_path)
     try:
-        present = digest(place.read(path))
+        present = place.read(path)
     except NotFound:
         present = None
     return why(place.state, place.key(path.scope), path, present, place.policy.trust_of(path.scope))

@@ -1,0 +1,337 @@
+"""Compare texts sentence by sentence: which words of one stand in another, however either is formatted. Pure.
+
+A text is read as sentences, and a sentence as words. Two words are equal if they differ only in what a
+formatter, an editor or a spelling corrector changes:
+
+- K1. Case, accents, compatibility forms, invisible characters, apostrophes, hyphens, emphasis, escapes,
+  entities, quotation marks, and all other punctuation do not count. Nor do white space, line ends, a byte
+  order mark, list markers, task boxes, heading markers, block quotes and table pipes.
+- K2. A word of four or more letters from a to z is its first letter and the set of its other consonants, so
+  that `recieve` is `receive`. A word of three letters is the set of its letters. Digits, number words, and
+  words of other scripts are compared exactly. In scripts without spaces each character is a word.
+- K3. Words of an address, a link target, a tag, a keyword such as `$Id$`, or the language of a code block are
+  compared, but are nobody's if they are new (`ComparedWord.counts`).
+- K4. A sentence ends at its punctuation or at the end of its line, whichever comes first.
+
+A gram is some neighbouring words. `known_grams` returns what is stored of a text whose author is known;
+`compare` finds these grams in another text. Both ignore where sentences and lines end, except for the first
+and the last gram of a sentence: they show whether a whole known sentence is still there.
+
+Cost: linear in the text.
+"""
+
+from __future__ import annotations
+
+import codecs
+import html
+import re
+import unicodedata
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import chain
+from typing import Final, NamedTuple
+
+from muniment.content.entry import Entry, parse
+from muniment.content.titles import current_titles, titles_of
+from muniment.content.words import is_running, split_words
+from muniment.kernel.names import RelPath
+from muniment.kernel.path import normalised
+
+MAX_WORDS: Final = 50_000
+"""Words of a text that are compared: those of a file of 300 KiB."""
+
+MAX_CARRIED: Final = 15
+"""Known words that one new word makes its writer's: a longer sentence needs more new words."""
+
+MIN_WHOLE_WORDS: Final = 3
+"""Words of a sentence that is recognized by itself in another text, or inside a longer sentence."""
+
+Gram = tuple[str, ...]
+"""Keys of neighbouring words, after a mark: one of those below, or none inside a text."""
+
+_INSIDE, _FIRST, _LAST, _WHOLE, _BODY = "", "^", "$", "^$", "="
+
+_BYTE_ORDER_MARKS: Final = {codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
+_SENTENCE_END: Final = re.compile(
+    "(?<=[.!?\u2026\u061f\u0964])[\"')\\]\u201d\u2019\u00bb*_`~]*\\s+|(?<=[\u3002\uff01\uff1f])"
+)
+_MARKERS: Final = re.compile(
+    r"[\s>|]*(?:(?:\\?[-*+\u2022]|[0-9]{1,9}\\?[.)]|\\?#{1,6})[ \t]+)*(?:\\?\[[ xX/-]\\?\][ \t]+)?"
+)
+_CODE_FENCE: Final = re.compile(r"(?:```|~~~)")
+_IGNORED: Final = re.compile(
+    "[*_~`=\\\\'\u2018\u2019\u201b\u2032\u2010-\u2015\u2212\ufe63\uff0d\u00ad\u200b-\u200f\u2028-\u202e"
+    "\u2060-\u2069\ufe00-\ufe0f\ufeff\U000e0000-\U000e007f-]"
+)
+_NOBODYS: Final = re.compile(
+    r"""
+    \[\[[^\[\]\n]{0,300}\]\]                    # a link of a wiki
+    | \]\([^()\s]{0,2000}(?:\s+"[^"\n]{0,300}")?\)  # the target of a link
+    | \[\^[^\]\s]{1,50}\]                       # a footnote
+    | ^\s*\[[^\]\n]{1,300}\]:\s*\S+             # where a reference leads
+    | <!--.{0,2000}?--> | </?[A-Za-z][^<>\n]{0,500}>
+    | \b[A-Za-z][A-Za-z0-9+.-]{1,20}://\S+ | \bwww\.\S+ | \bmailto:\S+
+    | \$[A-Z][A-Za-z]{1,20}(?::[^$\n]{0,200})?\$  # what git or another tool fills in
+    | (?<=\s)\^[A-Za-z0-9-]{1,40}\s*$           # the name of a block
+    """,
+    re.VERBOSE,
+)
+_NUMBER_WORDS: Final = frozenset(
+    "zero none four five nine seven eight three eleven twelve thirteen fourteen fifteen sixteen seventeen "
+    "eighteen nineteen twenty thirty forty fifty sixty seventy eighty ninety hundred thousand million".split()
+)
+_VOWELS: Final = frozenset("aeiouyhw")
+_PUNCTUATION: Final = re.compile(r"[\s!-/:-@\[-`{-~\u2010-\u2027\u2022]+")
+
+
+class ComparedWord(NamedTuple):
+    """A word of a text.
+
+    Attributes:
+        key: the same for words that count as equal (K1, K2).
+        counts: whether it is its writer's if it is new (K3).
+    """
+
+    key: str
+    counts: bool
+
+
+class Sentence(NamedTuple):
+    """A sentence, or the part of it in one line.
+
+    Attributes:
+        text: as it stands there, without the markers of its line.
+        words: at least one.
+    """
+
+    text: str
+    words: tuple[ComparedWord, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedText:
+    """An entry as it is compared.
+
+    Attributes:
+        body: its sentences in order.
+        titles: sentences of its name, its description and its longer keywords, unless code made them of the
+            body.
+        is_whole: False if it has more than `MAX_WORDS` words; the others are left out.
+    """
+
+    body: tuple[Sentence, ...]
+    titles: tuple[Sentence, ...]
+    is_whole: bool
+
+    @property
+    def body_gram(self) -> Gram:
+        """The words of the whole body as one gram."""
+        return (_BODY, *_keys(self.body))
+
+    @property
+    def sentences(self) -> tuple[Sentence, ...]:
+        """Those of the body, then those of the titles."""
+        return self.body + self.titles
+
+
+class SentenceMatch(NamedTuple):
+    """What of a sentence is known.
+
+    Attributes:
+        known: for each word the smallest value of the grams that cover it; None: it is new.
+        is_intact: whether a whole known sentence of `MIN_WHOLE_WORDS` words or more stands in it.
+    """
+
+    known: tuple[GramValue | None, ...]
+    is_intact: bool
+
+
+GramValue = tuple[int, int]
+"""What the caller knows of a gram."""
+
+Find = Callable[[Collection[Gram]], Mapping[Gram, GramValue]]
+"""Return the values of those grams that are known."""
+
+
+def decode_text(data: bytes) -> str:
+    """Return the text of a file, also of one that an editor saved in UTF-16 or in a code page of Windows."""
+    for mark, encoding in _BYTE_ORDER_MARKS.items():
+        if data.startswith(mark):
+            return data.decode(encoding, "replace")
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return data.decode("cp1252", "replace")
+
+
+def read_text(data: bytes, rel: RelPath) -> ComparedText:
+    """Return the sentences of an entry, at most `MAX_WORDS` words of them."""
+    entry = parse(decode_text(data))
+    body, is_whole = _up_to(MAX_WORDS, read_sentences(entry.body))
+    titles, has_all_titles = _up_to(
+        MAX_WORDS, chain.from_iterable(map(read_sentences, _own_titles(entry, rel)))
+    )
+    return ComparedText(body, titles, is_whole and has_all_titles)
+
+
+def read_sentences(text: str) -> Iterator[Sentence]:
+    """Yield the sentences of a text (K1 to K4)."""
+    for line in text.splitlines():
+        rest = line[_MARKERS.match(line).end() :]  # type: ignore[union-attr]  # It matches anything.
+        is_fence = _CODE_FENCE.match(rest) is not None
+        for part in _SENTENCE_END.split(rest):
+            if words := tuple(_read_words(part, counts=not is_fence)):
+                yield Sentence(part.strip(), words)
+
+
+def known_grams(text: ComparedText, size: int) -> Iterator[Gram]:
+    """Yield the grams by which a text is found in another one.
+
+    Args:
+        text: of a known author.
+        size: words of a gram; `compare` needs the same.
+    """
+    yield text.body_gram
+    for sentences in (text.body, text.titles):
+        keys = _keys(sentences)
+        yield from ((_INSIDE, *keys[at : at + size]) for at in range(len(keys) - size + 1))
+    for sentence in text.body:
+        keys = _keys([sentence])
+        if len(keys) >= size:
+            yield (_FIRST, *keys[:size])
+            yield (_LAST, *keys[-size:])
+        elif len(keys) >= MIN_WHOLE_WORDS:
+            yield (_WHOLE, *keys)
+
+
+def short_grams(text: ComparedText, size: int) -> Iterator[Gram]:
+    """Yield all grams of fewer than `size` words, by which short sentences of the same file are found."""
+    for sentences in (text.body, text.titles):
+        keys = _keys(sentences)
+        for length in range(1, size):
+            yield from ((_INSIDE, *keys[at : at + length]) for at in range(len(keys) - length + 1))
+
+
+def compare(sentences: Sequence[Sentence], size: int, find: Find, *, short: bool) -> list[SentenceMatch]:
+    """Return what is known of each of some sentences that follow one another.
+
+    Args:
+        sentences: of one text.
+        size: words of a known gram.
+        find: looks grams up.
+        short: whether a sentence of fewer than `size` words is known if its gram of `short_grams` is.
+    """
+    keys = _keys(sentences)
+    windows = {at: tuple(keys[at : at + size]) for at in range(len(keys) - size + 1)}
+    spans = list(_spans(sentences))
+    small = {
+        (at, at + length): (_WHOLE, *keys[at : at + length])
+        for length in range(MIN_WHOLE_WORDS, size)
+        for at in range(len(keys) - length + 1)
+    }
+    single = {span: (_INSIDE, *keys[slice(*span)]) for span in spans if short and span[1] - span[0] < size}
+    marked = ((mark, *window) for window in windows.values() for mark in (_INSIDE, _FIRST, _LAST))
+    found = find({*marked, *small.values(), *single.values()})
+    known: list[GramValue | None] = [None] * len(keys)
+    covered = [((at, at + size), found.get((_INSIDE, *window))) for at, window in windows.items()]
+    wholes = [(span, found.get(gram)) for span, gram in small.items()]
+    for (start, end), value in (
+        *covered,
+        *wholes,
+        *((span, found.get(gram)) for span, gram in single.items()),
+    ):
+        for at in range(start, end) if value else ():
+            known[at] = min(filter(None, (known[at], value)))
+    ends = _intact_ends(windows, size, found)
+    for (start, end), value in wholes:
+        if value is not None:
+            ends[start] = min(end, ends.get(start, end))
+    return [
+        SentenceMatch(tuple(known[start:end]), any(ends.get(at, end + 1) <= end for at in range(start, end)))
+        for start, end in spans
+    ]
+
+
+def _intact_ends(windows: Mapping[int, Gram], size: int, found: Mapping[Gram, GramValue]) -> dict[int, int]:
+    """Return where known sentences end, by where they begin; of several that begin there the shortest."""
+    ends: dict[int, int] = {}
+    nearest: int | None = None
+    for at in sorted(windows, reverse=True):
+        window = windows[at]
+        if (_INSIDE, *window) not in found:
+            nearest = None
+            continue
+        if (_LAST, *window) in found:
+            nearest = at + size
+        if nearest is not None and (_FIRST, *window) in found:
+            ends[at] = nearest
+    return ends
+
+
+def _spans(sentences: Iterable[Sentence]) -> Iterator[tuple[int, int]]:
+    start = 0
+    for sentence in sentences:
+        yield start, start + len(sentence.words)
+        start += len(sentence.words)
+
+
+def _keys(sentences: Iterable[Sentence]) -> tuple[str, ...]:
+    return tuple(word.key for sentence in sentences for word in sentence.words)
+
+
+def _up_to(limit: int, sentences: Iterable[Sentence]) -> tuple[tuple[Sentence, ...], bool]:
+    """Return the first sentences, of so many words together, and whether these are all."""
+    kept: list[Sentence] = []
+    for sentence in sentences:
+        limit -= len(sentence.words)
+        if limit < 0:
+            return tuple(kept), False
+        kept.append(sentence)
+    return tuple(kept), True
+
+
+def _own_titles(entry: Entry, rel: RelPath) -> Iterator[str]:
+    """Yield what the front matter says in words that code did not make of the body."""
+    titles, made = current_titles(entry, rel), titles_of(entry.body)
+    if entry.name is not None and titles.name != made.name:
+        yield titles.name
+    if entry.description is not None and titles.description != made.description:
+        yield titles.description
+    yield from (each for each in entry.keywords if len(list(split_words(each))) >= MIN_WHOLE_WORDS)
+
+
+def _read_words(text: str, *, counts: bool) -> Iterator[ComparedWord]:
+    plain = html.unescape(text) if "&" in text else text
+    at, is_any = 0, False
+    for part, is_counted in _parts(plain, counts):
+        at += len(part)
+        for word in split_words(_IGNORED.sub("", normalised("NFKC", part))):
+            is_any = True
+            for key in word if is_running(word) else (_key(word),):
+                yield ComparedWord(key, is_counted)
+    if not is_any and (signs := _PUNCTUATION.sub("", _IGNORED.sub("", plain))):
+        yield ComparedWord(f"\1{normalised('NFKC', signs)}", counts)
+
+
+def _parts(text: str, counts: bool) -> Iterator[tuple[str, bool]]:  # noqa: FBT001  passed on
+    """Yield the parts of a text with whether their words count (K3)."""
+    at = 0
+    for match in _NOBODYS.finditer(text) if counts else ():
+        yield text[at : match.start()], True
+        yield match[0], False
+        at = match.end()
+    yield text[at:], counts
+
+
+@lru_cache(maxsize=1 << 14)
+def _key(word: str) -> str:
+    """Return what words have in common that differ only in their spelling (K2)."""
+    if not word.isascii():
+        bare = "".join(char for char in unicodedata.normalize("NFD", word) if not unicodedata.combining(char))
+        word = bare if bare.isascii() else word
+    if not (word.isascii() and word.isalpha()) or len(word) < 3 or word in _NUMBER_WORDS:  # noqa: PLR2004
+        return word
+    if len(word) == 3:  # noqa: PLR2004  its letters
+        return "".join(sorted(word))
+    return f"{word[0]}.{''.join(sorted({*word[1:].replace('z', 's')} - _VOWELS))}"

@@ -1,0 +1,266 @@
+"""Which sentences of a text are known to the ledger, and how far they are trusted, however they are formatted.
+
+With each row of `provenance` the ledger keeps keyed digests of the comparable text (`content/sentences.py`):
+of its body, and of its grams unless it is the owner's. For bytes that the ledger does not know at their path:
+
+- A1. A sentence has the trust of the entry in which its words were committed: at its own path that of the last
+  commit which had them, else the least of those anywhere in this ledger.
+- A2. A word that no commit had is of whoever may write in the scope by hand. A sentence is theirs if it has
+  one such word for every `MAX_CARRIED` others, and no whole sentence of lower trust stands in it.
+- A3. The entry has the least trust of its sentences. Of a text that is too long to be compared it has the
+  least trust that the ledger knows.
+- A4. What a person committed by an edit is no source of trust: the sentences that were there before keep
+  theirs.
+
+What does not hold: sentences of fewer than `MIN_WHOLE_WORDS` words are recognized at their own path, and
+elsewhere only in a body that is otherwise the same. Of what was erased nothing is known.
+
+Attacked in tests/attacks/test_formatted_files.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from muniment.content.sentences import (
+    MAX_CARRIED,
+    ComparedText,
+    Gram,
+    GramValue,
+    Sentence,
+    SentenceMatch,
+    compare,
+    known_grams,
+    read_text,
+    short_grams,
+)
+from muniment.kernel.change import digest
+from muniment.kernel.names import RelPath, Trust
+from muniment.store.database import Transaction
+from muniment.store.state import State
+from muniment.store.table import Table
+
+PERSON: Final = "owner"
+"""What decided a commit by which a person edited an entry (`Run.decided_by`)."""
+
+MAX_VERSIONS: Final = 8
+"""Committed versions of a file that its sentences are compared with; older ones count as other files."""
+
+_SIZE: Final = 4
+"""Words of a gram that is found anywhere."""
+_SIZE_AT_PATH: Final = 3
+"""Words of a gram that is found in versions of the same file."""
+_AT_ONCE: Final = 256
+_BITS: Final = 63
+_TRUSTS: Final = tuple(Trust)
+_FIND: Final = (
+    "SELECT passage.digest, known.trust FROM passage JOIN provenance AS known ON known.body = passage.body "
+    f"WHERE passage.digest IN ({', '.join('?' * _AT_ONCE)})"
+)
+_VERSIONS: Final = (
+    "SELECT step.after, known.trust FROM step JOIN provenance AS known "
+    "ON known.root = step.root AND known.rel = step.rel AND known.digest = step.after_digest "
+    "WHERE step.root = ? AND step.rel = ? AND step.done IS NOT NULL AND step.after IS NOT NULL "
+    f"AND known.decided_by <> '{PERSON}' ORDER BY step.change_set DESC LIMIT {MAX_VERSIONS}"
+)
+_INCOMPLETE: Final = (
+    "SELECT root, rel, digest, trust, decided_by, (SELECT after FROM change WHERE change.root = known.root "
+    "AND change.rel = known.rel AND change.after_digest = known.digest AND after IS NOT NULL LIMIT 1) "
+    f"FROM provenance AS known WHERE body IS NULL LIMIT {_AT_ONCE}"
+)
+
+
+class _Passage(NamedTuple):
+    digest: int
+    body: int
+
+
+_PASSAGES: Final = Table("passage", _Passage)
+
+
+@dataclass(frozen=True, slots=True)
+class TrustedSentence:
+    """A sentence of an entry.
+
+    Attributes:
+        text: as it stands there.
+        trust: of it.
+        is_title: whether it is of the name, the description or the keywords.
+    """
+
+    text: str
+    trust: Trust
+    is_title: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Authorship:
+    """How far a text is trusted, as a whole and sentence by sentence.
+
+    Attributes:
+        trust: the least of its sentences, or less.
+        sentences: those of the body, then those of the titles; empty if all have the trust of the whole.
+    """
+
+    trust: Trust
+    sentences: tuple[TrustedSentence, ...] = ()
+
+    def body_of(self, trust: Trust) -> str:
+        """Return the sentences of the body that have a trust, one a line."""
+        return "\n".join(each.text for each in self.sentences if each.trust is trust and not each.is_title)
+
+
+def digest_body(state: State, text: ComparedText) -> int:
+    """Return the keyed digest of a comparable body, as `provenance` has it."""
+    return _digest(state, text.body_gram)
+
+
+def keep_passages(
+    state: State, connection: Transaction, texts: Iterable[tuple[int, ComparedText, Trust, str]]
+) -> None:
+    """Keep by what texts are recognized.
+
+    Args:
+        state: whose ledger.
+        connection: inside a transaction of it.
+        texts: each with `digest_body` of it, its trust, and what decided its commit. Those of the owner, and
+            those that a person edited, are passed over (A4).
+    """
+    rows = [
+        _Passage(each, body)
+        for body, text, trust, decided_by in texts
+        if trust is not Trust.OWNER and decided_by != PERSON
+        for each in {_digest(state, gram) for gram in known_grams(text, _SIZE)}
+    ]
+    _PASSAGES.insert(connection, rows, more="ON CONFLICT DO NOTHING")
+
+
+def drop_passages(connection: Transaction) -> None:
+    """Drop the passages of texts whose provenance is gone."""
+    connection.execute(
+        "DELETE FROM passage WHERE NOT EXISTS (SELECT 1 FROM provenance WHERE provenance.body = passage.body)"
+    )
+
+
+def read_authorship(state: State, root: str, rel: RelPath, data: bytes, ours: Trust) -> Authorship:
+    """Return how far bytes are trusted at a path at which no commit of this ledger put them (A1 to A4).
+
+    Args:
+        state: whose ledger.
+        root: key of the root.
+        rel: path in it.
+        data: the bytes.
+        ours: the trust of what was written there by hand.
+
+    Raises:
+        ManagedMemoryUnavailable: the ledger cannot be read.
+
+    Cost: a query if the ledger knows nothing of lower trust; else linear in the text, about 10 µs a word.
+    """
+    same = "SELECT DISTINCT trust FROM provenance WHERE digest = ? AND decided_by <> ?"
+    trusts = [Trust(trust) for (trust,) in state.ledger.rows(same, (digest(data), PERSON))]
+    least = ours.capped(*trusts)
+    if least is not ours:
+        return Authorship(least)
+    _complete(state)
+    versions = [(bytes(after), Trust(trust)) for after, trust in state.ledger.rows(_VERSIONS, (root, rel))]
+    is_any_lower = any(not trust.satisfies(ours) for _, trust in versions)
+    if not is_any_lower and not state.ledger.rows("SELECT 1 FROM passage LIMIT 1"):
+        return Authorship(ours)
+    text = read_text(data, rel)
+    if not text.is_whole:
+        return Authorship(ours.capped(*_all_trusts(state)))
+    return _Comparison(state, rel, ours, versions).read(text)
+
+
+class _Comparison:
+    """The comparison of a text with what the ledger knows."""
+
+    def __init__(
+        self, state: State, rel: RelPath, ours: Trust, versions: Sequence[tuple[bytes, Trust]]
+    ) -> None:
+        self._state, self._ours = state, ours
+        self._at_path: dict[Gram, GramValue] = {}
+        for order, (content, trust) in enumerate(versions):
+            known = read_text(content, rel)
+            for gram in (*known_grams(known, _SIZE_AT_PATH), *short_grams(known, _SIZE_AT_PATH)):
+                self._at_path.setdefault(gram, (order, -_TRUSTS.index(trust)))
+
+    def read(self, text: ComparedText) -> Authorship:
+        """Return the authorship of a text."""
+        whole = self._find_anywhere([text.body_gram]).get(text.body_gram)
+        known = self._at_path.get(text.body_gram, whole)
+        if known is not None and not (least := _trust_in(known)).satisfies(self._ours):
+            return Authorship(least)  # It differs from a known text only in how it is formatted.
+        sentences = [
+            TrustedSentence(each.text, trust, is_title)
+            for is_title, some in ((False, text.body), (True, text.titles))
+            for each, trust in zip(some, self._trusts_of(some), strict=True)
+        ]
+        trusts = {each.trust for each in sentences}
+        least = self._ours.capped(*trusts)
+        return Authorship(least, tuple(sentences) if len(trusts) > 1 else ())
+
+    def _trusts_of(self, sentences: Sequence[Sentence]) -> list[Trust]:
+        here = compare(sentences, _SIZE_AT_PATH, self._find_at_path, short=True)
+        if all(None not in match.known for match in here):
+            return [self._trust_of(each, match, match) for each, match in zip(sentences, here, strict=True)]
+        there = compare(sentences, _SIZE, self._find_anywhere, short=False)
+        return [self._trust_of(*each) for each in zip(sentences, here, there, strict=True)]
+
+    def _trust_of(self, sentence: Sentence, here: SentenceMatch, there: SentenceMatch) -> Trust:
+        """Return the trust of a sentence (A1, A2)."""
+        known = [at_path or anywhere for at_path, anywhere in zip(here.known, there.known, strict=True)]
+        trusts = [None if value is None else _trust_in(value) for value in known]
+        lower = [trust for trust in trusts if trust is not None and not trust.satisfies(self._ours)]
+        if not lower:
+            return self._ours
+        others = zip(sentence.words, trusts, strict=True)
+        new = sum(word.counts and (trust is None or trust.satisfies(self._ours)) for word, trust in others)
+        is_theirs = new * MAX_CARRIED >= len(lower) and not (here.is_intact or there.is_intact)
+        return self._ours if new and is_theirs else self._ours.capped(*lower)
+
+    def _find_at_path(self, grams: Collection[Gram]) -> Mapping[Gram, GramValue]:
+        return {gram: self._at_path[gram] for gram in grams if gram in self._at_path}
+
+    def _find_anywhere(self, grams: Collection[Gram]) -> Mapping[Gram, GramValue]:
+        digests = {_digest(self._state, gram): gram for gram in grams}
+        found: dict[Gram, GramValue] = {}
+        wanted = list(digests)
+        for start in range(0, len(wanted), _AT_ONCE):
+            some = wanted[start : start + _AT_ONCE]
+            values = (*some, *[-1] * (_AT_ONCE - len(some)))
+            for each, trust in self._state.ledger.rows(_FIND, values):
+                value = (0, -_TRUSTS.index(Trust(trust)))
+                found[digests[each]] = min(value, found.get(digests[each], value))
+        return found
+
+
+def _trust_in(value: GramValue) -> Trust:
+    return _TRUSTS[-value[1]]
+
+
+def _all_trusts(state: State) -> list[Trust]:
+    return [Trust(trust) for (trust,) in state.ledger.rows("SELECT DISTINCT trust FROM provenance")]
+
+
+def _digest(state: State, gram: Gram) -> int:
+    """Return a keyed digest as a number that both engines store."""
+    return int.from_bytes(state.mac(b"passage", "\0".join(gram).encode())[:8]) >> (64 - _BITS)
+
+
+def _complete(state: State) -> None:
+    """Compute what rows lack that an earlier version wrote; of those whose bytes were erased nothing is known."""
+    while rows := state.ledger.rows(_INCOMPLETE):
+        texts = [read_text(bytes(row[5] or b""), row[1]) for row in rows]
+        bodies = [digest_body(state, text) for text in texts]
+        with state.ledger.transaction() as connection:
+            connection.executemany(
+                "UPDATE provenance SET body = ? WHERE root = ? AND rel = ? AND digest = ?",
+                [(body, *row[:3]) for body, row in zip(bodies, rows, strict=True)],
+            )
+            trusts = [(Trust(row[3]), row[4]) for row in rows]
+            each = zip(bodies, texts, trusts, strict=True)
+            keep_passages(state, connection, [(body, text, *of) for body, text, of in each])
