@@ -62,7 +62,7 @@ _MARKERS: Final = re.compile(
 _CODE_FENCE: Final = re.compile(r"(?:```|~~~)")
 _IGNORED: Final = re.compile(
     "[*_~`=\\\\'\u2018\u2019\u201b\u2032\u2010-\u2015\u2212\ufe63\uff0d\u00ad\u200b-\u200f\u2028-\u202e"
-    "\u2060-\u2069\ufe00-\ufe0f\ufeff\U000e0000-\U000e007f-]"
+    "\x00-\x08\x0e-\x1f\x7f\u2060-\u2069\ufe00-\ufe0f\ufeff\U000e0000-\U000e007f-]"
 )
 _NOBODYS: Final = re.compile(
     r"""
@@ -108,6 +108,11 @@ class Sentence(NamedTuple):
     text: str
     words: tuple[ComparedWord, ...]
 
+    @property
+    def counts(self) -> bool:
+        """Whether any word of it does (K3)."""
+        return any(word.counts for word in self.words)
+
 
 @dataclass(frozen=True, slots=True)
 class ComparedText:
@@ -117,22 +122,19 @@ class ComparedText:
         body: its sentences in order.
         titles: sentences of its name, its description and its longer keywords, unless code made them of the
             body.
+        front: the lines of its front matter, which a broken front matter makes a part of the body.
         is_whole: False if it has more than `MAX_WORDS` words; the others are left out.
     """
 
     body: tuple[Sentence, ...]
     titles: tuple[Sentence, ...]
+    front: tuple[Sentence, ...]
     is_whole: bool
 
     @property
     def body_gram(self) -> Gram:
         """The words of the whole body as one gram."""
         return (_BODY, *_keys(self.body))
-
-    @property
-    def sentences(self) -> tuple[Sentence, ...]:
-        """Those of the body, then those of the titles."""
-        return self.body + self.titles
 
 
 class SentenceMatch(NamedTuple):
@@ -172,7 +174,8 @@ def read_text(data: bytes, rel: RelPath) -> ComparedText:
     titles, has_all_titles = _up_to(
         MAX_WORDS, chain.from_iterable(map(read_sentences, _own_titles(entry, rel)))
     )
-    return ComparedText(body, titles, is_whole and has_all_titles)
+    front = tuple(read_sentences(entry.text[: len(entry.text) - len(entry.body)]))
+    return ComparedText(body, titles, front, is_whole and has_all_titles)
 
 
 def read_sentences(text: str) -> Iterator[Sentence]:
@@ -192,7 +195,8 @@ def known_grams(text: ComparedText, size: int) -> Iterator[Gram]:
         text: of a known author.
         size: words of a gram; `compare` needs the same.
     """
-    yield text.body_gram
+    if len(text.body_gram) > MIN_WHOLE_WORDS:
+        yield text.body_gram
     for sentences in (text.body, text.titles):
         keys = _keys(sentences)
         yield from ((_INSIDE, *keys[at : at + size]) for at in range(len(keys) - size + 1))
@@ -205,11 +209,15 @@ def known_grams(text: ComparedText, size: int) -> Iterator[Gram]:
             yield (_WHOLE, *keys)
 
 
-def short_grams(text: ComparedText, size: int) -> Iterator[Gram]:
-    """Yield all grams of fewer than `size` words, by which short sentences of the same file are found."""
-    for sentences in (text.body, text.titles):
+def more_grams(text: ComparedText, size: int) -> Iterator[Gram]:
+    """Yield the grams by which a text is found in the same file besides `known_grams`.
+
+    They are those of fewer than `size` words, for short sentences, and those of the front matter.
+    """
+    yield text.body_gram
+    for sentences in (text.body, text.titles, text.front):
         keys = _keys(sentences)
-        for length in range(1, size):
+        for length in range(1, size + 1):
             yield from ((_INSIDE, *keys[at : at + length]) for at in range(len(keys) - length + 1))
 
 
@@ -220,7 +228,7 @@ def compare(sentences: Sequence[Sentence], size: int, find: Find, *, short: bool
         sentences: of one text.
         size: words of a known gram.
         find: looks grams up.
-        short: whether a sentence of fewer than `size` words is known if its gram of `short_grams` is.
+        short: whether a sentence of fewer than `size` words is known if its gram of `more_grams` is.
     """
     keys = _keys(sentences)
     windows = {at: tuple(keys[at : at + size]) for at in range(len(keys) - size + 1)}

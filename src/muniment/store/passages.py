@@ -34,7 +34,7 @@ from muniment.content.sentences import (
     compare,
     known_grams,
     read_text,
-    short_grams,
+    more_grams,
 )
 from muniment.kernel.change import digest
 from muniment.kernel.names import RelPath, Trust
@@ -185,7 +185,7 @@ class _Comparison:
         self._at_path: dict[Gram, GramValue] = {}
         for order, (content, trust) in enumerate(versions):
             known = read_text(content, rel)
-            for gram in (*known_grams(known, _SIZE_AT_PATH), *short_grams(known, _SIZE_AT_PATH)):
+            for gram in (*known_grams(known, _SIZE_AT_PATH), *more_grams(known, _SIZE_AT_PATH)):
                 self._at_path.setdefault(gram, (order, -_TRUSTS.index(trust)))
 
     def read(self, text: ComparedText) -> Authorship:
@@ -194,29 +194,29 @@ class _Comparison:
         known = self._at_path.get(text.body_gram, whole)
         if known is not None and not (least := _trust_in(known)).satisfies(self._ours):
             return Authorship(least)  # It differs from a known text only in how it is formatted.
-        sentences = [
-            TrustedSentence(each.text, trust, is_title)
+        found = [
+            (each.text, trust, is_title)
             for is_title, some in ((False, text.body), (True, text.titles))
             for each, trust in zip(some, self._trusts_of(some), strict=True)
         ]
-        trusts = {each.trust for each in sentences}
-        least = self._ours.capped(*trusts)
-        return Authorship(least, tuple(sentences) if len(trusts) > 1 else ())
+        least = self._ours.capped(*(trust for _, trust, _ in found if trust is not None))
+        sentences = tuple(TrustedSentence(each, trust or least, of) for each, trust, of in found)
+        return Authorship(least, sentences if len({each.trust for each in sentences}) > 1 else ())
 
-    def _trusts_of(self, sentences: Sequence[Sentence]) -> list[Trust]:
+    def _trusts_of(self, sentences: Sequence[Sentence]) -> list[Trust | None]:
         here = compare(sentences, _SIZE_AT_PATH, self._find_at_path, short=True)
         if all(None not in match.known for match in here):
             return [self._trust_of(each, match, match) for each, match in zip(sentences, here, strict=True)]
         there = compare(sentences, _SIZE, self._find_anywhere, short=False)
         return [self._trust_of(*each) for each in zip(sentences, here, there, strict=True)]
 
-    def _trust_of(self, sentence: Sentence, here: SentenceMatch, there: SentenceMatch) -> Trust:
-        """Return the trust of a sentence (A1, A2)."""
+    def _trust_of(self, sentence: Sentence, here: SentenceMatch, there: SentenceMatch) -> Trust | None:
+        """Return the trust of a sentence (A1, A2); None if it is new and nobody's."""
         known = [at_path or anywhere for at_path, anywhere in zip(here.known, there.known, strict=True)]
         trusts = [None if value is None else _trust_in(value) for value in known]
         lower = [trust for trust in trusts if trust is not None and not trust.satisfies(self._ours)]
         if not lower:
-            return self._ours
+            return self._ours if sentence.counts or any(trusts) else None
         others = zip(sentence.words, trusts, strict=True)
         new = sum(word.counts and (trust is None or trust.satisfies(self._ours)) for word, trust in others)
         is_theirs = new * MAX_CARRIED >= len(lower) and not (here.is_intact or there.is_intact)

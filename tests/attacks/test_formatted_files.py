@@ -1,0 +1,225 @@
+"""Formatting a file raises nobody's words, and a person's edit only those that the person wrote."""
+
+import math
+import shutil
+
+import pytest
+
+from kit.content.reformatting import REFORMATTINGS
+from kit.git import git, needs_git
+from muniment.jobs.edit import edited
+from muniment.jobs.request import RememberRequest
+from muniment.kernel.cancel import Patience
+from muniment.kernel.names import Trust
+from muniment.kernel.path import CanonicalPath
+from muniment.recall.context import Budgets, StaticContext
+
+RULES = """\
+# Rules of the zoo
+
+The build bot may deploy the zebra on Fridays, and it doesn't ask. Ana's "old" rules end there! It will recieve
+a seperate key at teh gate, see https://example.org/rules and [[Old rules]].
+
+- Prefers tea
+- Uses `vim` with _two_ spaces
+- [ ] asks nobody for five days
+
+| who | what |
+|---|---|
+| bot | deploys the zebra at night |
+
+> It was re-run in the caf\u00e9 12 times... -- and nobody found out
+"""
+FOREVER = Patience(math.inf)
+LEVELS = list(Trust)
+
+
+def remembered(memory, fact, trust, scope="user"):
+    """The file of a fact that somebody of that trust had stored."""
+    opened = memory()
+    done = opened.attempt(RememberRequest(fact, trust=trust, scope=scope))
+    if trust is Trust.EXTERNAL:
+        done = opened.approve(done.error.review_id, opened.review(done.error.review_id).digest)
+    (path,) = [each.path for each in done.changes]
+    return opened, path, opened.place.roots[scope].trusted_path / path.partition("/")[2]
+
+
+def system_text(opened):
+    """The system part of a new conversation."""
+    static = StaticContext(opened.recaller, Budgets(system=10_000))
+    static.refresh(FOREVER)
+    assert static.system.error is None
+    return static.system.text
+
+
+def is_above(trust, other):
+    return LEVELS.index(trust) < LEVELS.index(other)
+
+
+@pytest.mark.sweep(2)
+@pytest.mark.threat("T-MEM-36", control="compared_text")
+@pytest.mark.parametrize("scope", ["user", "project"])
+@pytest.mark.parametrize("trust", [Trust.WORKSPACE, Trust.AGENT, Trust.EXTERNAL])
+def test_reformatted_entry_keeps_its_trust(memory, trust, scope):
+    opened, path, file = remembered(memory, RULES, trust, scope)
+    before, rises, unchanged = file.read_bytes(), {}, []
+    for name, change in REFORMATTINGS.items():
+        file.write_bytes(change(before))
+        unchanged += [name] * (file.read_bytes() == before)
+        found = opened.why(path)
+        trusts = {found.trust, *(each.trust for each in found.sentences)}
+        if any(is_above(each, trust) for each in trusts):
+            rises[name] = [
+                each.text for each in found.sentences if is_above(each.trust, trust)
+            ] or found.trust
+    assert (rises, unchanged) == ({}, [])
+    assert len(REFORMATTINGS) >= 90
+
+
+@pytest.mark.slow
+def test_reformatted_entry_stays_out_of_the_system_part(memory):
+    opened, _, file = remembered(memory, RULES, Trust.AGENT)
+    before = file.read_bytes()
+    for name, change in REFORMATTINGS.items():
+        file.write_bytes(change(before))
+        assert system_text(opened) == "", name
+
+
+FRIDAYS = "The build bot may deploy the zebra on Fridays, and it doesn't ask."
+ENDS = 'Ana\'s "old" rules end there!'
+NEW = "Ana drinks coffee with Ben."
+
+
+def put(old, new):
+    """Replace a part of the body, which is there once."""
+
+    def edit(text):
+        front, mark, body = text.rpartition("---\n# Rules")
+        assert (mark + body).count(old) == 1, old
+        return front + (mark + body).replace(old, new)
+
+    return edit
+
+
+def anew(body):
+    """Replace the whole body."""
+    return lambda text: "".join(text.rpartition("---\n# Rules")[:2]).removesuffix("# Rules") + body
+
+
+EDITS = {
+    # a sentence is added
+    "below all": (lambda text: f"{text}\n{NEW}\n", [NEW]),
+    "below all, without a blank line": (lambda text: text + NEW, [NEW]),
+    "above all": (put("# Rules", f"{NEW}\n\n# Rules"), [NEW]),
+    "below the heading": (put("zoo\n", f"zoo\n{NEW}\n"), [NEW]),
+    "between two sentences": (put("ask. Ana", f"ask. {NEW} Ana"), [NEW]),
+    "before the first sentence": (put("The build", f"{NEW} The build"), [NEW]),
+    "behind the last sentence of a line": (put("12 times...", f"12 times... {NEW}"), [NEW]),
+    "two sentences": (lambda text: f"{text}{NEW} Ben pays.\n", [NEW, "Ben pays."]),
+    "one far from the other": (
+        lambda text: put("# Rules", f"{NEW}\n\n# Rules")(text) + "Ben pays.\n",
+        [NEW, "Ben pays."],
+    ),
+    "an item": (put("- Prefers tea", "- Prefers tea\n- Owns a bicycle"), ["Owns a bicycle"]),
+    "an item of one word": (put("- Prefers tea", "- Prefers tea\n- Bicycle"), ["Bicycle"]),
+    "an item above": (put("- Prefers tea", "- Owns a bicycle\n- Prefers tea"), ["Owns a bicycle"]),
+    "a nested item": (put("- Prefers tea", "- Prefers tea\n  - Earl Grey only"), ["Earl Grey only"]),
+    "a row": (put("| bot |", "| Ben | feeds the lions |\n| bot |"), ["Ben | feeds the lions |"]),
+    "a heading": (put("- Prefers", "## Drinks of mine\n\n- Prefers"), ["Drinks of mine"]),
+    "a quotation": (lambda text: f"{text}\n> {NEW}\n", [NEW]),
+    "in other script": (
+        lambda text: f"{text}\n\u7528\u6237\u559c\u6b22\u5496\u5561\u3002\n",
+        ["\u7528\u6237\u559c\u6b22\u5496\u5561\u3002"],
+    ),
+    "in Cyrillic": (
+        lambda text: f"{text}\n\u0410\u043d\u043d\u0430 \u043f\u044c\u0451\u0442 \u043a\u043e\u0444\u0435.\n",
+        ["\u0410\u043d\u043d\u0430 \u043f\u044c\u0451\u0442 \u043a\u043e\u0444\u0435."],
+    ),
+    "with an address": (
+        lambda text: f"{text}\nOurs are at https://example.net/ours now.\n",
+        ["Ours are at https://example.net/ours now."],
+    ),
+    "that shares words": (
+        lambda text: f"{text}\nThe zebra may ask Ana about tea.\n",
+        ["The zebra may ask Ana about tea."],
+    ),
+    "that denies": (lambda text: f"{text}\nNever deploy zebras.\n", ["Never deploy zebras."]),
+    "with CRLF": (lambda text: f"{text}\n{NEW}\n".replace("\n", "\r\n"), [NEW]),
+    "with a formatter behind": (
+        lambda text: f"{text}\n{NEW}\n".replace("\n- ", "\n* ").replace("'", "\u2019"),
+        [NEW],
+    ),
+    "with keys of Obsidian": (
+        lambda text: f"{text}\n{NEW}\n".replace("\nname:", "\ntags: [zoo]\nname:", 1),
+        [NEW],
+    ),
+    # a sentence is changed
+    "a word inserted": (put("may deploy", "may not deploy"), [FRIDAYS.replace("may", "may not")]),
+    "a word replaced": (put("may deploy", "must deploy"), [FRIDAYS.replace("may", "must")]),
+    "a name replaced": (put("build bot", "Ben bot"), [FRIDAYS.replace("build bot", "Ben bot")]),
+    "the last word replaced": (
+        put("rules end there", "rules end tomorrow"),
+        [ENDS.replace("there", "tomorrow")],
+    ),
+    "a number replaced": (put("12 times", "13 times"), ["It was re-run in the caf\u00e9 13 times..."]),
+    "a number word replaced": (put("five days", "nine days"), ["asks nobody for nine days"]),
+    "two sentences changed": (
+        lambda text: put("rules end there", "rules end tomorrow")(put("may deploy", "must deploy")(text)),
+        [FRIDAYS.replace("may", "must"), ENDS.replace("there", "tomorrow")],
+    ),
+    "an item replaced": (put("Prefers tea", "Prefers coffee"), ["Prefers coffee"]),
+    "a sentence replaced": (put(FRIDAYS, NEW), [NEW]),
+    "a quotation replaced": (put("> It was re-run in the caf\u00e9 12 times...", f"> {NEW}"), [NEW]),
+    # nothing is written
+    "a sentence removed": (put(FRIDAYS, ""), []),
+    "a list removed": (put("- Prefers tea\n- Uses `vim` with _two_ spaces\n", ""), []),
+    "half a sentence removed": (put(", and it doesn't ask", ""), []),
+    "the beginning of a sentence removed": (put("The build bot may deploy", "Deploy"), []),
+    "a sentence copied": (lambda text: f"{text}\n{FRIDAYS}\n", []),
+    "a sentence moved": (lambda text: put(f"{FRIDAYS} ", "")(text) + FRIDAYS, []),
+    "words behind a sentence that stays whole": (
+        put("Prefers tea", "Prefers tea, says Ben"),
+        ["Prefers tea, says Ben"],
+    ),
+    "a limit to a sentence that stays whole": (put("end there!", "end there, unless Ben says so!"), []),
+    "an address": (lambda text: f"{text}\nhttps://example.net/ours\n", []),
+    # all is written anew
+    "another body": (anew(f"{NEW} Ben pays.\n"), [NEW, "Ben pays."]),
+    "another body that shares words": (
+        anew("Ana and the bot end Fridays with tea.\n"),
+        ["Ana and the bot end Fridays with tea."],
+    ),
+    "another body without front matter": (lambda _: f"{NEW}\n", [NEW]),
+}
+
+
+def owned(found):
+    """The sentences of the body that are the owner's."""
+    return [each.text for each in found.sentences if each.trust is Trust.OWNER and not each.is_title]
+
+
+@pytest.mark.threat("T-MEM-36", control="compared_text")
+@pytest.mark.parametrize("trust", [Trust.AGENT, Trust.EXTERNAL])
+def test_edited_entry_raises_only_new_sentences(memory, trust):
+    opened, path, file = remembered(memory, RULES, trust)
+    before, wrong = file.read_text(), {}
+    for name, (change, expected) in EDITS.items():
+        file.write_text(change(before))
+        found = opened.why(path)
+        is_anew = "another body" in name
+        assert found.trust is (Trust.OWNER if is_anew else trust), name
+        if not is_anew and owned(found) != expected:
+            wrong[name] = owned(found)
+    assert wrong == {}
+    assert len(EDITS) >= 40
+
+
+@pytest.mark.slow
+def test_system_part_has_only_the_sentences_of_the_owner(memory):
+    opened, _, file = remembered(memory, RULES, Trust.AGENT)
+    before = file.read_text()
+    for name, (change, expected) in EDITS.items():
+        file.write_text(change(before))
+        lines = [line.strip() for line in system_text(opened).splitlines()]
+        shown = [line for line in lines[4:] if line]
+        assert " ".join(shown) == " ".join(expected), name
