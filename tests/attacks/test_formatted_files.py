@@ -1,6 +1,7 @@
 """Formatting a file raises nobody's words, and a person's edit only those that the person wrote."""
 
 import math
+import re
 import shutil
 
 import pytest
@@ -11,14 +12,14 @@ from muniment.jobs.edit import edited
 from muniment.jobs.request import RememberRequest
 from muniment.kernel.cancel import Patience
 from muniment.kernel.names import Trust
-from muniment.kernel.path import CanonicalPath
 from muniment.recall.context import Budgets, StaticContext
+from muniment.store.erase import EraseGround, erase
 
 RULES = """\
 # Rules of the zoo
 
-The build bot may deploy the zebra on Fridays, and it doesn't ask. Ana's "old" rules end there! It will recieve
-a seperate key at teh gate, see https://example.org/rules and [[Old rules]].
+The build bot may deploy the zebra on Fridays, and it doesn't ask. Ana's "old" rules end there! It will
+recieve a seperate key at teh gate, see https://example.org/rules and [[Old rules]].
 
 - Prefers tea
 - Uses `vim` with _two_ spaces
@@ -223,3 +224,113 @@ def test_system_part_has_only_the_sentences_of_the_owner(memory):
         lines = [line.strip() for line in system_text(opened).splitlines()]
         shown = [line for line in lines[4:] if line]
         assert " ".join(shown) == " ".join(expected), name
+
+
+@needs_git
+@pytest.mark.threat("T-MEM-36", control="compared_text")
+def test_checkout_with_autocrlf_keeps_the_trust(memory, tmp_path):
+    opened, path, file = remembered(memory, RULES, Trust.EXTERNAL)
+    repository = tmp_path / "notes"
+    repository.mkdir()
+    git(repository, "init", "-q")
+    shutil.copy(file, repository / "entry.md")
+    git(repository, "add", "entry.md")
+    git(repository, "commit", "-q", "-m", "entry")
+    (repository / "entry.md").unlink()
+    git(repository, "-c", "core.autocrlf=true", "checkout", "-q", "--", "entry.md")
+    assert b"\r\n" in (repository / "entry.md").read_bytes()
+    file.write_bytes((repository / "entry.md").read_bytes())
+    assert opened.why(path).trust is Trust.EXTERNAL
+    assert system_text(opened) == ""
+
+
+@pytest.mark.threat("T-MEM-36", control="compared_text")
+@pytest.mark.parametrize("scope", ["user", "project"])
+def test_renamed_and_reformatted_entry_keeps_its_trust(memory, scope):
+    opened, _, file = remembered(memory, RULES, Trust.AGENT)
+    before, other = file.read_bytes(), opened.place.roots[scope].trusted_path / "mine.md"
+    file.unlink()
+    for name, change in REFORMATTINGS.items():
+        other.write_bytes(change(before))
+        found = opened.why(f"{scope}/mine.md")
+        assert found.trust is Trust.AGENT, name
+        raised = [each.text for each in found.sentences if each.trust is not Trust.AGENT]
+        assert not [each for each in raised if len(re.findall(r"\w+", each)) > 2], (
+            name
+        )  # Shorter ones are not recognized.
+
+
+@pytest.mark.threat("T-MEM-36", control="compared_text")
+def test_copied_sentence_keeps_its_trust_in_another_file(memory):
+    opened, _, _ = remembered(memory, RULES, Trust.AGENT)
+    mine = opened.place.roots["user"].trusted_path / "mine.md"
+    copied = FRIDAYS.replace("may", "MAY").replace("zebra", "*zebra*")
+    mine.write_text(f"# Notes of mine\n\n{NEW}\n{copied}\nBen pays.\n")
+    found = opened.why("user/mine.md")
+    assert (found.trust, owned(found)) == (Trust.AGENT, ["Notes of mine", NEW, "Ben pays."])
+    assert "zebra" not in system_text(opened)
+    assert NEW in system_text(opened)
+
+
+def test_quoted_sentence_keeps_the_owners_trust_at_its_path(memory):
+    opened, path, file = remembered(memory, f"{NEW} Ben pays for the cake.", Trust.OWNER)
+    opened.attempt(RememberRequest(f"{NEW} The bot pays.", trust=Trust.AGENT, scope="user"))
+    file.write_text(file.read_text().replace(". ", ".\n\n") + "\nCarla sings.\n")
+    assert opened.why(path).trust is Trust.OWNER
+
+
+def test_common_short_sentences_lower_no_other_entry(memory):
+    opened, _, _ = remembered(memory, "Yes. No. Done. Dark mode.", Trust.AGENT)
+    mine = opened.place.roots["user"].trusted_path / "mine.md"
+    mine.write_text("Yes.\n\n- Done\n- Dark mode\n- Ben prefers dark mode at night\n")
+    assert opened.why("user/mine.md").trust is Trust.OWNER
+
+
+@pytest.mark.threat("T-MEM-36", control="compared_text")
+def test_text_that_is_too_long_has_the_least_known_trust(memory):
+    opened, path, file = remembered(memory, RULES, Trust.AGENT)
+    opened.attempt(RememberRequest("The aunt of Ben grows melons.", trust=Trust.EXTERNAL, scope="project"))
+    file.write_text("".join(f"Word{number} " for number in range(60_000)) + FRIDAYS)
+    assert opened.why(path).trust is Trust.AGENT
+
+
+@pytest.mark.threat("T-MEM-36", control="whole_edits")
+def test_edit_command_raises_only_new_sentences(memory):
+    opened, path, file = remembered(memory, RULES, Trust.AGENT)
+    place, at = opened.place, opened.place.path(path)
+    before = file.read_bytes()
+    edited(place, at, before, before.replace(b"\n- ", b"\n* ") + b"\n\n")
+    assert opened.why(path).trust is Trust.AGENT
+    assert system_text(opened) == ""
+    before = file.read_bytes()
+    run, _ = edited(place, at, before, before + f"{NEW}\n".encode())
+    found = opened.why(path)
+    assert (found.state, found.trust, owned(found)) == ("committed", Trust.AGENT, [NEW])
+    assert system_text(opened).rstrip().endswith(NEW)
+    file.write_bytes(file.read_bytes().replace(b"\n", b"\r\n"))
+    assert owned(opened.why(path)) == [NEW]
+    file.write_bytes(file.read_bytes().replace(b"\r\n", b"\n"))
+    opened.undo(run.task)
+    assert (opened.why(path).trust, owned(opened.why(path))) == (Trust.AGENT, [])
+    edited(place, at, file.read_bytes(), f"{NEW}\n".encode())
+    assert opened.why(path).trust is Trust.OWNER
+
+
+def test_undone_and_erased_entries_leave_no_passages(memory):
+    opened, path, _ = remembered(memory, RULES, Trust.AGENT)
+    ledger = opened.place.state.ledger
+    assert ledger.rows("SELECT count(*) FROM passage") > [(50,)]
+    where = EraseGround(opened.place.state, opened.place.roots, opened.place.policy, FOREVER)
+    erase(path, where)
+    assert ledger.rows("SELECT count(*) FROM passage") == [(0,)]
+
+
+def test_why_command_lists_the_trust_of_sentences(command, memory):
+    opened, path, file = remembered(memory, RULES, Trust.AGENT)
+    opened.close()
+    file.write_text(f"{file.read_text()}\n{NEW}\n")
+    code, document = command("why", path, "--json")
+    assert (code, document["trust"]) == (0, "agent")
+    assert {"trust": "owner", "text": NEW} in document["sentences"]
+    assert {"trust": "agent", "text": FRIDAYS} in document["sentences"]
+    assert f"  owner: {NEW}" in command("why", path)[1].splitlines()

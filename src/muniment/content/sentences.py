@@ -74,13 +74,15 @@ _NOBODYS: Final = re.compile(
     | \b[A-Za-z][A-Za-z0-9+.-]{1,20}://\S+ | \bwww\.\S+ | \bmailto:\S+
     | \$[A-Z][A-Za-z]{1,20}(?::[^$\n]{0,200})?\$  # what git or another tool fills in
     | (?<=\s)\^[A-Za-z0-9-]{1,40}\s*$           # the name of a block
+    | ^\s*muniment:\s*\{.{0,4000}\}\s*$         # what Muniment writes of an entry
     """,
     re.VERBOSE,
 )
-_NUMBER_WORDS: Final = frozenset(
-    "zero none four five nine seven eight three eleven twelve thirteen fourteen fifteen sixteen seventeen "
-    "eighteen nineteen twenty thirty forty fifty sixty seventy eighty ninety hundred thousand million".split()
-)
+_NUMBERS: Final = """
+zero none four five nine seven eight three eleven twelve thirteen fourteen fifteen sixteen seventeen
+eighteen nineteen twenty thirty forty fifty sixty seventy eighty ninety hundred thousand million
+"""
+_NUMBER_WORDS: Final = frozenset(_NUMBERS.split())
 _VOWELS: Final = frozenset("aeiouyhw")
 _PUNCTUATION: Final = re.compile(r"[\s!-/:-@\[-`{-~\u2010-\u2027\u2022]+")
 

@@ -30,7 +30,14 @@ from muniment.kernel.path import CanonicalPath
 from muniment.store import audit
 from muniment.store import tasks as outbox
 from muniment.store.database import unavailable
-from muniment.store.passages import PERSON, TrustedSentence, digest_body, keep_passages, read_authorship
+from muniment.store.passages import (
+    NO_SOURCE,
+    PERSON,
+    TrustedSentence,
+    digest_body,
+    keep_passages,
+    read_authorship,
+)
 from muniment.store.state import LedgerState, State
 from muniment.store.table import Table
 
@@ -140,9 +147,14 @@ class Run:
     answers: str | None = None
 
     @property
+    def is_of_person(self) -> bool:
+        """Whether a person edited or moved an entry."""
+        return (self.kind, self.decided_by) == ("edit", PERSON)
+
+    @property
     def is_mixed(self) -> bool:
         """Whether a person edited an entry in which sentences of lower trust are left."""
-        return self.decided_by == PERSON and self.trust is not Trust.OWNER
+        return self.is_of_person and self.trust is not Trust.OWNER
 
 
 class ChangeRow(NamedTuple):
@@ -319,7 +331,9 @@ def finish(state: State, kept: CommitRow) -> None:
                 item.change.path.rel,
                 item.after_digest,
                 replace(run, trust=item.change.trust or run.trust),
-                digest_body(state, text),
+                NO_SOURCE
+                if run.is_of_person and item.change.before is not None
+                else digest_body(state, text),
             )
             for item, text in texts
             if item.after_digest is not None
@@ -329,7 +343,7 @@ def finish(state: State, kept: CommitRow) -> None:
         _PROVENANCE.insert(connection, sources)
         kept_texts = zip(sources, texts, strict=True)
         keep_passages(
-            state, connection, [(of.body, text, of.run.trust, run.decided_by) for of, (_, text) in kept_texts]
+            state, connection, [(each.body, text, each.run.trust) for each, (_, text) in kept_texts]
         )
         _tell(state, kept)
         told = {

@@ -1,10 +1,11 @@
-"""Which sentences of a text are known to the ledger, and how far they are trusted, however they are formatted.
+"""Which sentences of a text the ledger knows, and how far they are trusted, however they are formatted.
 
 With each row of `provenance` the ledger keeps keyed digests of the comparable text (`content/sentences.py`):
-of its body, and of its grams unless it is the owner's. For bytes that the ledger does not know at their path:
+of its body, and of its grams unless it is the owner's. For bytes that the ledger does not know at their
+path:
 
-- A1. A sentence has the trust of the entry in which its words were committed: at its own path that of the last
-  commit which had them, else the least of those anywhere in this ledger.
+- A1. A sentence has the trust of the entry in which its words were committed: at its own path that of the
+  last commit which had them, else the least of those anywhere in this ledger.
 - A2. A word that no commit had is of whoever may write in the scope by hand. A sentence is theirs if it has
   one such word for every `MAX_CARRIED` others, and no whole sentence of lower trust stands in it.
 - A3. The entry has the least trust of its sentences. Of a text that is too long to be compared it has the
@@ -33,8 +34,8 @@ from muniment.content.sentences import (
     SentenceMatch,
     compare,
     known_grams,
-    read_text,
     more_grams,
+    read_text,
 )
 from muniment.kernel.change import digest
 from muniment.kernel.names import RelPath, Trust
@@ -43,7 +44,10 @@ from muniment.store.state import State
 from muniment.store.table import Table
 
 PERSON: Final = "owner"
-"""What decided a commit by which a person edited an entry (`Run.decided_by`)."""
+"""What decides where a person edits an entry (`Run.decided_by`)."""
+
+NO_SOURCE: Final = 0
+"""Stands for the digest of a body whose sentences differ in their author (A4)."""
 
 MAX_VERSIONS: Final = 8
 """Committed versions of a file that its sentences are compared with; older ones count as other files."""
@@ -56,17 +60,17 @@ _AT_ONCE: Final = 256
 _BITS: Final = 63
 _TRUSTS: Final = tuple(Trust)
 _FIND: Final = (
-    "SELECT passage.digest, known.trust FROM passage JOIN provenance AS known ON known.body = passage.body "
+    "SELECT passage.digest, known.trust FROM passage JOIN provenance AS known ON known.body = passage.body "  # noqa: S608
     f"WHERE passage.digest IN ({', '.join('?' * _AT_ONCE)})"
 )
 _VERSIONS: Final = (
-    "SELECT step.after, known.trust FROM step JOIN provenance AS known "
+    "SELECT step.after, known.trust FROM step JOIN provenance AS known "  # noqa: S608
     "ON known.root = step.root AND known.rel = step.rel AND known.digest = step.after_digest "
     "WHERE step.root = ? AND step.rel = ? AND step.done IS NOT NULL AND step.after IS NOT NULL "
-    f"AND known.decided_by <> '{PERSON}' ORDER BY step.change_set DESC LIMIT {MAX_VERSIONS}"
+    f"AND known.body <> {NO_SOURCE} ORDER BY step.change_set DESC LIMIT {MAX_VERSIONS}"
 )
 _INCOMPLETE: Final = (
-    "SELECT root, rel, digest, trust, decided_by, (SELECT after FROM change WHERE change.root = known.root "
+    "SELECT root, rel, digest, trust, (SELECT after FROM change WHERE change.root = known.root "  # noqa: S608
     "AND change.rel = known.rel AND change.after_digest = known.digest AND after IS NOT NULL LIMIT 1) "
     f"FROM provenance AS known WHERE body IS NULL LIMIT {_AT_ONCE}"
 )
@@ -118,20 +122,19 @@ def digest_body(state: State, text: ComparedText) -> int:
 
 
 def keep_passages(
-    state: State, connection: Transaction, texts: Iterable[tuple[int, ComparedText, Trust, str]]
+    state: State, connection: Transaction, texts: Iterable[tuple[int, ComparedText, Trust]]
 ) -> None:
     """Keep by what texts are recognized.
 
     Args:
         state: whose ledger.
         connection: inside a transaction of it.
-        texts: each with `digest_body` of it, its trust, and what decided its commit. Those of the owner, and
-            those that a person edited, are passed over (A4).
+        texts: each with its body's digest and its trust. Nothing is kept of the owner's, and of `NO_SOURCE`.
     """
     rows = [
         _Passage(each, body)
-        for body, text, trust, decided_by in texts
-        if trust is not Trust.OWNER and decided_by != PERSON
+        for body, text, trust in texts
+        if trust is not Trust.OWNER and body != NO_SOURCE
         for each in {_digest(state, gram) for gram in known_grams(text, _SIZE)}
     ]
     _PASSAGES.insert(connection, rows, more="ON CONFLICT DO NOTHING")
@@ -159,12 +162,12 @@ def read_authorship(state: State, root: str, rel: RelPath, data: bytes, ours: Tr
 
     Cost: a query if the ledger knows nothing of lower trust; else linear in the text, about 10 µs a word.
     """
-    same = "SELECT DISTINCT trust FROM provenance WHERE digest = ? AND decided_by <> ?"
-    trusts = [Trust(trust) for (trust,) in state.ledger.rows(same, (digest(data), PERSON))]
+    _complete(state)
+    same = "SELECT DISTINCT trust FROM provenance WHERE digest = ? AND body <> ?"
+    trusts = [Trust(trust) for (trust,) in state.ledger.rows(same, (digest(data), NO_SOURCE))]
     least = ours.capped(*trusts)
     if least is not ours:
         return Authorship(least)
-    _complete(state)
     versions = [(bytes(after), Trust(trust)) for after, trust in state.ledger.rows(_VERSIONS, (root, rel))]
     is_any_lower = any(not trust.satisfies(ours) for _, trust in versions)
     if not is_any_lower and not state.ledger.rows("SELECT 1 FROM passage LIMIT 1"):
@@ -252,15 +255,14 @@ def _digest(state: State, gram: Gram) -> int:
 
 
 def _complete(state: State) -> None:
-    """Compute what rows lack that an earlier version wrote; of those whose bytes were erased nothing is known."""
+    """Compute what rows lack that an earlier version wrote; without their bytes nothing is known of them."""
     while rows := state.ledger.rows(_INCOMPLETE):
-        texts = [read_text(bytes(row[5] or b""), row[1]) for row in rows]
+        texts = [read_text(bytes(row[4] or b""), row[1]) for row in rows]
         bodies = [digest_body(state, text) for text in texts]
         with state.ledger.transaction() as connection:
             connection.executemany(
                 "UPDATE provenance SET body = ? WHERE root = ? AND rel = ? AND digest = ?",
                 [(body, *row[:3]) for body, row in zip(bodies, rows, strict=True)],
             )
-            trusts = [(Trust(row[3]), row[4]) for row in rows]
-            each = zip(bodies, texts, trusts, strict=True)
-            keep_passages(state, connection, [(body, text, *of) for body, text, of in each])
+            trusts = [Trust(row[3]) for row in rows]
+            keep_passages(state, connection, zip(bodies, texts, trusts, strict=True))

@@ -78,6 +78,15 @@ def compared_text(comparison, _text):
     return Authorship(comparison._ours)
 
 
+@instead("*store.trust:by_person")
+def whole_edits(_state, _key, _before, _policy):
+    """What a person edits is all theirs."""
+    from muniment.kernel.names import Trust
+    from muniment.store.trust import constant
+
+    return constant(Trust.OWNER)
+
+
 @control()
 def pulled_trust(off):
     """Files that Muniment did not write count as the owner's words, also inside a repository."""
