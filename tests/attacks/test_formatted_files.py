@@ -19,7 +19,7 @@ RULES = """\
 # Rules of the zoo
 
 The build bot may deploy the zebra on Fridays, and it doesn't ask. Ana's "old" rules end there! It will
-recieve a seperate key at teh gate, see https://example.org/rules and [[Old rules]].
+grdaually give aunnt Eva a spaer keiy for thhe gate, see https://example.org/rules and [[Old rules]].
 
 - Prefers tea
 - Uses `vim` with _two_ spaces
@@ -29,7 +29,7 @@ recieve a seperate key at teh gate, see https://example.org/rules and [[Old rule
 |---|---|
 | bot | deploys the zebra at night |
 
-> It was re-run in the caf\u00e9 12 times... -- and nobody found out
+> It was re-run in the café 12 times... -- and nobody found out
 """
 FOREVER = Patience(math.inf)
 LEVELS = list(Trust)
@@ -162,7 +162,7 @@ EDITS = {
         put("rules end there", "rules end tomorrow"),
         [ENDS.replace("there", "tomorrow")],
     ),
-    "a number replaced": (put("12 times", "13 times"), ["It was re-run in the caf\u00e9 13 times..."]),
+    "a number replaced": (put("12 times", "13 times"), ["It was re-run in the café 13 times..."]),
     "a number word replaced": (put("five days", "nine days"), ["asks nobody for nine days"]),
     "two sentences changed": (
         lambda text: put("rules end there", "rules end tomorrow")(put("may deploy", "must deploy")(text)),
@@ -170,7 +170,7 @@ EDITS = {
     ),
     "an item replaced": (put("Prefers tea", "Prefers coffee"), ["Prefers coffee"]),
     "a sentence replaced": (put(FRIDAYS, NEW), [NEW]),
-    "a quotation replaced": (put("> It was re-run in the caf\u00e9 12 times...", f"> {NEW}"), [NEW]),
+    "a quotation replaced": (put("> It was re-run in the café 12 times...", f"> {NEW}"), [NEW]),
     # nothing is written
     "a sentence removed": (put(FRIDAYS, ""), []),
     "a list removed": (put("- Prefers tea\n- Uses `vim` with _two_ spaces\n", ""), []),
@@ -286,7 +286,7 @@ def test_common_short_sentences_lower_no_other_entry(memory):
     assert opened.why("user/mine.md").trust is Trust.OWNER
 
 
-@pytest.mark.threat("T-MEM-36", control="compared_text")
+@pytest.mark.threat("T-MEM-36", control="moved_trust")
 def test_text_that_is_too_long_has_the_least_known_trust(memory):
     opened, path, file = remembered(memory, RULES, Trust.AGENT)
     opened.attempt(RememberRequest("The aunt of Ben grows melons.", trust=Trust.EXTERNAL, scope="project"))

@@ -6,11 +6,12 @@ formatter, an editor or a spelling corrector changes:
 - K1. Case, accents, compatibility forms, invisible characters, apostrophes, hyphens, emphasis, escapes,
   entities, quotation marks, and all other punctuation do not count. Nor do white space, line ends, a byte
   order mark, list markers, task boxes, heading markers, block quotes and table pipes.
-- K2. A word of four or more letters from a to z is its first letter and the set of its other consonants, so
-  that `recieve` is `receive`. A word of three letters is the set of its letters. Digits, number words, and
-  words of other scripts are compared exactly. In scripts without spaces each character is a word.
+- K2. A word of three or more letters from a to z is its first letter and the set of its other consonants: a
+  spelling corrector seldom changes them. Digits, number words, shorter words, and words of other scripts are
+  compared exactly. In scripts without spaces each character is a word.
 - K3. Words of an address, a link target, a tag, a keyword such as `$Id$`, or the language of a code block are
-  compared, but are nobody's if they are new (`ComparedWord.counts`).
+  compared, but are nobody's if they are new (`ComparedWord.counts`). So are words of one or two letters from
+  a to z beside known words (`ComparedWord.is_small`), other than `no`.
 - K4. A sentence ends at its punctuation or at the end of its line, whichever comes first.
 
 A gram is some neighbouring words. `known_grams` returns what is stored of a text whose author is known;
@@ -79,10 +80,11 @@ _NOBODYS: Final = re.compile(
     re.VERBOSE,
 )
 _NUMBERS: Final = """
-zero none four five nine seven eight three eleven twelve thirteen fourteen fifteen sixteen seventeen
-eighteen nineteen twenty thirty forty fifty sixty seventy eighty ninety hundred thousand million
+zero none one two four five nine seven eight three six ten eleven twelve thirteen fourteen fifteen sixteen
+seventeen eighteen nineteen twenty thirty forty fifty sixty seventy eighty ninety hundred thousand million
 """
 _NUMBER_WORDS: Final = frozenset(_NUMBERS.split())
+_MIN_LETTERS: Final = 3
 _VOWELS: Final = frozenset("aeiouyhw")
 _PUNCTUATION: Final = re.compile(r"[\s!-/:-@\[-`{-~\u2010-\u2027\u2022]+")
 
@@ -97,6 +99,11 @@ class ComparedWord(NamedTuple):
 
     key: str
     counts: bool
+
+    @property
+    def is_small(self) -> bool:
+        """Whether it is too short to make a sentence with known words its writer's (K3)."""
+        return len(self.key) < _MIN_LETTERS and self.key.isascii() and self.key.isalpha() and self.key != "no"
 
 
 class Sentence(NamedTuple):
@@ -338,10 +345,8 @@ def _parts(text: str, counts: bool) -> Iterator[tuple[str, bool]]:  # noqa: FBT0
 def _key(word: str) -> str:
     """Return what words have in common that differ only in their spelling (K2)."""
     if not word.isascii():
-        bare = "".join(char for char in unicodedata.normalize("NFD", word) if not unicodedata.combining(char))
+        bare = "".join(char for char in normalised("NFKD", word) if not unicodedata.combining(char))
         word = bare if bare.isascii() else word
-    if not (word.isascii() and word.isalpha()) or len(word) < 3 or word in _NUMBER_WORDS:  # noqa: PLR2004
+    if not (word.isascii() and word.isalpha()) or len(word) < _MIN_LETTERS or word in _NUMBER_WORDS:
         return word
-    if len(word) == 3:  # noqa: PLR2004  its letters
-        return "".join(sorted(word))
     return f"{word[0]}.{''.join(sorted({*word[1:].replace('z', 's')} - _VOWELS))}"

@@ -6,8 +6,9 @@ path:
 
 - A1. A sentence has the trust of the entry in which its words were committed: at its own path that of the
   last commit which had them, else the least of those anywhere in this ledger.
-- A2. A word that no commit had is of whoever may write in the scope by hand. A sentence is theirs if it has
-  one such word for every `MAX_CARRIED` others, and no whole sentence of lower trust stands in it.
+- A2. A word that no commit had is of whoever may write in the scope by hand, unless it is nobody's. A
+  sentence is theirs if it has one such word for every `MAX_CARRIED` words of lower trust, and no whole
+  sentence of lower trust stands in it.
 - A3. The entry has the least trust of its sentences. Of a text that is too long to be compared it has the
   least trust that the ledger knows.
 - A4. What a person committed by an edit is no source of trust: the sentences that were there before keep
@@ -175,10 +176,10 @@ def read_authorship(state: State, root: str, rel: RelPath, data: bytes, ours: Tr
     text = read_text(data, rel)
     if not text.is_whole:
         return Authorship(ours.capped(*_all_trusts(state)))
-    return _Comparison(state, rel, ours, versions).read(text)
+    return _TextComparison(state, rel, ours, versions).read(text)
 
 
-class _Comparison:
+class _TextComparison:
     """The comparison of a text with what the ledger knows."""
 
     def __init__(
@@ -221,7 +222,10 @@ class _Comparison:
         if not lower:
             return self._ours if sentence.counts or any(trusts) else None
         others = zip(sentence.words, trusts, strict=True)
-        new = sum(word.counts and (trust is None or trust.satisfies(self._ours)) for word, trust in others)
+        new = sum(
+            word.counts and not word.is_small and (trust is None or trust.satisfies(self._ours))
+            for word, trust in others
+        )
         is_theirs = new * MAX_CARRIED >= len(lower) and not (here.is_intact or there.is_intact)
         return self._ours if new and is_theirs else self._ours.capped(*lower)
 

@@ -69,6 +69,11 @@ def _escape(body):
     return re.sub(r"([_.!()-])(?=\w)", r"\\\1", body)
 
 
+def _correct(body):
+    right = {"grdaually": "gradually", "aunnt": "aunt", "spaer": "spare", "keiy": "key", "thhe": "the"}
+    return re.sub(r"\w+", lambda found: right.get(found[0], found[0]), body)
+
+
 def _unwrap(body):
     parts = body.split("\n\n")
     return "\n\n".join(part if part[:1] in "-|>#" else part.replace("\n", " ") for part in parts)
@@ -115,11 +120,9 @@ REFORMATTINGS = {
     "final punctuation removed": _sub(r"[.!]$", ""),
     "final punctuation changed": _sub(r"[.]$", "!"),
     "commas removed": _swap(",", ""),
-    "spelling corrected": _swap("recieve", "receive"),
-    "spelling corrected twice": _sub(
-        "recieve|seperate", lambda found: found[0].replace("ie", "ei").replace("per", "par")
-    ),
-    "transposed letters corrected": _swap("teh", "the"),
+    "spelling corrected": _swap("grdaually", "gradually"),
+    "spelling of all words corrected": _body(_correct),
+    "spelling spoilt": _swap("deploys", "delpoyss"),
     "accents stripped": _swap("\u00e9", "e"),
     "accents decomposed": _swap("\u00e9", "e\u0301"),
     "soft hyphens": _swap("deploy", "de\u00adploy"),

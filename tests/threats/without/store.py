@@ -70,7 +70,7 @@ def moved_trust(_state, _root, _rel, _data, ours):
     return Authorship(ours)
 
 
-@instead("*store.passages:_Comparison.read")
+@instead("store.passages:_TextComparison.read")
 def compared_text(comparison, _text):
     """Only the bytes of a file are compared with what the ledger knows."""
     from muniment.store.passages import Authorship
