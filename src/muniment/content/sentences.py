@@ -131,13 +131,13 @@ class ComparedText:
         body: its sentences in order.
         titles: sentences of its name, its description and its longer keywords, unless code made them of the
             body.
-        front: the lines of its front matter, which a broken front matter makes a part of the body.
+        front: its front matter, which becomes a part of the body if somebody breaks it.
         is_whole: False if it has more than `MAX_WORDS` words; the others are left out.
     """
 
     body: tuple[Sentence, ...]
     titles: tuple[Sentence, ...]
-    front: tuple[Sentence, ...]
+    front: str
     is_whole: bool
 
     @property
@@ -183,7 +183,7 @@ def read_text(data: bytes, rel: RelPath) -> ComparedText:
     titles, has_all_titles = _up_to(
         MAX_WORDS, chain.from_iterable(map(read_sentences, _own_titles(entry, rel)))
     )
-    front = tuple(read_sentences(entry.text[: len(entry.text) - len(entry.body)]))
+    front = entry.text[: len(entry.text) - len(entry.body)]
     return ComparedText(body, titles, front, is_whole and has_all_titles)
 
 
@@ -224,7 +224,7 @@ def more_grams(text: ComparedText, size: int) -> Iterator[Gram]:
     They are those of fewer than `size` words, for short sentences, and those of the front matter.
     """
     yield text.body_gram
-    for sentences in (text.body, text.titles, text.front):
+    for sentences in (text.body, text.titles, tuple(read_sentences(text.front))):
         keys = _keys(sentences)
         for length in range(1, size + 1):
             yield from ((_INSIDE, *keys[at : at + length]) for at in range(len(keys) - length + 1))
@@ -236,52 +236,46 @@ def compare(sentences: Sequence[Sentence], size: int, find: Find, *, short: bool
     Args:
         sentences: of one text.
         size: words of a known gram.
-        find: looks grams up.
+        find: looks grams up; a second time only if it found some.
         short: whether a sentence of fewer than `size` words is known if its gram of `more_grams` is.
     """
-    keys = _keys(sentences)
-    windows = {at: tuple(keys[at : at + size]) for at in range(len(keys) - size + 1)}
-    spans = list(_spans(sentences))
+    keys, spans = _keys(sentences), list(_spans(sentences))
+    windows = {at: keys[at : at + size] for at in range(len(keys) - size + 1)}
     small = {
-        (at, at + length): (_WHOLE, *keys[at : at + length])
-        for length in range(MIN_WHOLE_WORDS, size)
-        for at in range(len(keys) - length + 1)
+        (start, end): (_INSIDE if short else _WHOLE, *keys[start:end])
+        for start, end in spans
+        if end - start < size and (short or end - start >= MIN_WHOLE_WORDS)
     }
-    single = {span: (_INSIDE, *keys[slice(*span)]) for span in spans if short and span[1] - span[0] < size}
-    marked = ((mark, *window) for window in windows.values() for mark in (_INSIDE, _FIRST, _LAST))
-    found = find({*marked, *small.values(), *single.values()})
+    found = find({*((_INSIDE, *window) for window in windows.values()), *small.values()})
     known: list[GramValue | None] = [None] * len(keys)
     covered = [((at, at + size), found.get((_INSIDE, *window))) for at, window in windows.items()]
-    wholes = [(span, found.get(gram)) for span, gram in small.items()]
-    for (start, end), value in (
-        *covered,
-        *wholes,
-        *((span, found.get(gram)) for span, gram in single.items()),
-    ):
+    for (start, end), value in (*covered, *((span, found.get(gram)) for span, gram in small.items())):
         for at in range(start, end) if value else ():
             known[at] = min(filter(None, (known[at], value)))
-    ends = _intact_ends(windows, size, found)
-    for (start, end), value in wholes:
-        if value is not None:
-            ends[start] = min(end, ends.get(start, end))
+    ends = _intact_ends({at: windows[at] for (at, _), value in covered if value}, size, find)
     return [
         SentenceMatch(tuple(known[start:end]), any(ends.get(at, end + 1) <= end for at in range(start, end)))
         for start, end in spans
     ]
 
 
-def _intact_ends(windows: Mapping[int, Gram], size: int, found: Mapping[Gram, GramValue]) -> dict[int, int]:
-    """Return where known sentences end, by where they begin; of several that begin there the shortest."""
+def _intact_ends(windows: Mapping[int, Gram], size: int, find: Find) -> dict[int, int]:
+    """Return where known sentences end, by where they begin; of several that begin there the shortest.
+
+    Args:
+        windows: the known words, by where they begin.
+        size: of each.
+        find: as of `compare`.
+    """
+    found = find({(mark, *window) for window in windows.values() for mark in (_FIRST, _LAST)})
     ends: dict[int, int] = {}
     nearest: int | None = None
     for at in sorted(windows, reverse=True):
-        window = windows[at]
-        if (_INSIDE, *window) not in found:
+        if at + 1 not in windows:
             nearest = None
-            continue
-        if (_LAST, *window) in found:
+        if (_LAST, *windows[at]) in found:
             nearest = at + size
-        if nearest is not None and (_FIRST, *window) in found:
+        if nearest is not None and (_FIRST, *windows[at]) in found:
             ends[at] = nearest
     return ends
 
@@ -325,8 +319,10 @@ def _read_words(text: str, *, counts: bool) -> Iterator[ComparedWord]:
         at += len(part)
         for word in split_words(_IGNORED.sub("", normalised("NFKC", part))):
             is_any = True
-            for key in word if is_running(word) else (_key(word),):
-                yield ComparedWord(key, is_counted)
+            if word.isascii() or not is_running(word):
+                yield _compared(word, is_counted)
+            else:
+                yield from (ComparedWord(char, is_counted) for char in word)
     if not is_any and (signs := _PUNCTUATION.sub("", _IGNORED.sub("", plain))):
         yield ComparedWord(f"\1{normalised('NFKC', signs)}", counts)
 
@@ -342,6 +338,10 @@ def _parts(text: str, counts: bool) -> Iterator[tuple[str, bool]]:  # noqa: FBT0
 
 
 @lru_cache(maxsize=1 << 14)
+def _compared(word: str, counts: bool) -> ComparedWord:  # noqa: FBT001  passed on
+    return ComparedWord(_key(word), counts)
+
+
 def _key(word: str) -> str:
     """Return what words have in common that differ only in their spelling (K2)."""
     if not word.isascii():

@@ -202,6 +202,11 @@ def assessing(state: State, key: RootKey, scope: Scope, policy: Policy, known: K
     ours = policy.trust_of(scope)
     retention = policy.retention
 
+    def ends_by(trust: Trust, at: str | None, ends: str | None) -> str | None:
+        days = retention.untrusted if trust is Trust.EXTERNAL else retention.default
+        kept = None if days == NEVER or at is None else _days_after(at, days)
+        return min(filter(None, (ends, kept)), default=None)
+
     def assess(rel: RelPath, found: Digest, data: bytes) -> Assessed:
         put, ends, mixed = known.get((scope, rel, found)), _ends(data), False
         if put is None and (source := source_of(state, key, rel, found)) is not None:
@@ -210,11 +215,10 @@ def assessing(state: State, key: RootKey, scope: Scope, policy: Policy, known: K
                 mixed = bool(read_authorship(state, key, rel, data, ours).body_of(Trust.OWNER))
         if put is None:
             by = read_authorship(state, key, rel, data, ours)
-            return Assessed(by.trust, ends, held_for(data, rel, by.trust), bool(by.body_of(Trust.OWNER)))
+            mixed = bool(by.body_of(Trust.OWNER))
+            return Assessed(by.trust, ends_by(by.trust, by.since, ends), held_for(data, rel, by.trust), mixed)
         trust, at = put
-        days = retention.untrusted if trust is Trust.EXTERNAL else retention.default
-        kept = None if days == NEVER else _days_after(at, days)
-        return Assessed(trust, min(filter(None, (ends, kept)), default=None), None, mixed)
+        return Assessed(trust, ends_by(trust, at, ends), None, mixed)
 
     return assess
 
