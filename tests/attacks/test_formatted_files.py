@@ -8,9 +8,12 @@ import pytest
 
 from kit.content.reformatting import REFORMATTINGS
 from kit.git import git, needs_git
+from muniment.errors import PendingReview
 from muniment.jobs.edit import edited
+from muniment.jobs.entries import Entries
 from muniment.jobs.request import RememberRequest
 from muniment.kernel.cancel import Patience
+from muniment.kernel.change import FileChange, digest
 from muniment.kernel.names import Trust
 from muniment.recall.context import Budgets, StaticContext
 from muniment.store.erase import EraseGround, erase
@@ -290,7 +293,7 @@ def test_common_short_sentences_lower_no_other_entry(memory):
 def test_text_that_is_too_long_has_the_least_known_trust(memory):
     opened, path, file = remembered(memory, RULES, Trust.AGENT)
     opened.attempt(RememberRequest("The aunt of Ben grows melons.", trust=Trust.EXTERNAL, scope="project"))
-    file.write_text("".join(f"Word{number} " for number in range(60_000)) + FRIDAYS)
+    file.write_text("".join(f"Word{number} " for number in range(80_000)) + FRIDAYS)
     assert opened.why(path).trust is Trust.AGENT
 
 
@@ -314,6 +317,16 @@ def test_edit_command_raises_only_new_sentences(memory):
     assert (opened.why(path).trust, owned(opened.why(path))) == (Trust.AGENT, [])
     edited(place, at, file.read_bytes(), f"{NEW}\n".encode())
     assert opened.why(path).trust is Trust.OWNER
+
+
+@pytest.mark.threat("T-MEM-36", control="no_write_up")
+def test_agent_cannot_remove_an_entry_with_the_owners_sentences(memory):
+    opened, path, file = remembered(memory, RULES, Trust.AGENT)
+    file.write_text(f"{file.read_text()}\n{NEW}\n")
+    gone = FileChange(opened.place.path(path), digest(file.read_bytes()), None)
+    with pytest.raises(PendingReview, match="has trust owner"):
+        Entries(opened.place).change([gone], Trust.AGENT, FOREVER)
+    assert NEW in file.read_text()
 
 
 def test_undone_and_erased_entries_leave_no_passages(memory):

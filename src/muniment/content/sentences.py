@@ -39,8 +39,8 @@ from muniment.content.words import is_running, split_words
 from muniment.kernel.names import RelPath
 from muniment.kernel.path import normalised
 
-MAX_WORDS: Final = 50_000
-"""Words of a text that are compared: those of a file of 300 KiB."""
+MAX_WORDS: Final = 70_000
+"""Words of a text that are compared: no entry of 128 KiB has as many."""
 
 MAX_CARRIED: Final = 15
 """Known words that one new word makes its writer's: a longer sentence needs more new words."""

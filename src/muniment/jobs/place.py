@@ -143,6 +143,7 @@ class Holding:
         data: the file.
         digest: of the file, as a claim.
         trust: of these bytes, by the ledger.
+        most: the highest of their sentences: whoever removes them needs it.
         at: when this memory wrote them, ISO-8601 UTC; empty: it did not, somebody's hand or program did.
     """
 
@@ -151,6 +152,7 @@ class Holding:
     data: bytes
     digest: Digest
     trust: Trust
+    most: Trust
     at: str
 
     @property
@@ -182,12 +184,14 @@ def read_holding(place: Place, scope: Scope, row: CatalogEntry) -> Holding | Non
     found = digest(data)
     key = place.key(scope)
     source = source_of(place.state, key, row.rel, found)
+    by = authorship_at(place.state, key, path, data, place.policy, source)
     return Holding(
         path,
         row,
         data,
         found,
-        authorship_at(place.state, key, path, data, place.policy, source).trust,
+        by.trust,
+        by.most,
         "" if source is None else source.at,
     )
 

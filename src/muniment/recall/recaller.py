@@ -439,6 +439,11 @@ class ReadEntry:
     own: str = ""
 
     @property
+    def most(self) -> Trust:
+        """The highest trust of its sentences."""
+        return Trust.OWNER if self.own else self.trust
+
+    @property
     def of_owner(self) -> ReadEntry | None:
         """The entry as far as it is the owner's; None if nothing of it is."""
         if self.trust is Trust.OWNER:

@@ -56,7 +56,6 @@ from muniment.store.audit import timestamp
 from muniment.store.commit import Terms, commit, granting
 from muniment.store.index import is_index_path
 from muniment.store.ledger import ERASED, RootKey, Run, commits, erased_name, root_key
-from muniment.store.passages import drop_passages
 from muniment.store.state import LEDGER_NAME, State
 from muniment.store.table import Table
 from muniment.store.tasks import (
@@ -312,7 +311,6 @@ def drop(state: State, target: EraseTarget, found: TargetTraces, run: Run) -> No
             )
         each = [(task,) for task in found.tasks]
         connection.executemany("UPDATE change_set SET fact = NULL WHERE task = ?", each)
-        drop_passages(connection)
         facts = [_Forgotten(fact, run.at, run.task) for fact in found.facts]
         _FORGOTTEN.insert(connection, facts, more="ON CONFLICT DO NOTHING")
         clear(state, found.lane_tasks, run.at)

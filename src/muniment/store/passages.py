@@ -120,6 +120,13 @@ class Authorship:
     sentences: tuple[TrustedSentence, ...] = ()
     since: str | None = None
 
+    @property
+    def most(self) -> Trust:
+        """The highest trust of its sentences: whoever replaces or removes the text needs at least this."""
+        return next(
+            trust for trust in Trust if trust in {self.trust, *(each.trust for each in self.sentences)}
+        )
+
     def body_of(self, trust: Trust) -> str:
         """Return the sentences of the body that have a trust, one a line."""
         return "\n".join(each.text for each in self.sentences if each.trust is trust and not each.is_title)
@@ -128,7 +135,7 @@ class Authorship:
 class _AuthorshipCache:
     """Answers of `read_authorship` until the next commit.
 
-    Threads may share it: `kept` is replaced whole, and what is added to it was computed later than its position.
+    Threads may share it: `kept` is replaced whole, and what is added to it is newer than its position.
     """
 
     def __init__(self) -> None:
@@ -161,13 +168,6 @@ def keep_passages(
         for each in {_digest(state, gram) for gram in known_grams(text, _SIZE)}
     ]
     _PASSAGES.insert(connection, rows, more="ON CONFLICT DO NOTHING")
-
-
-def drop_passages(connection: Transaction) -> None:
-    """Drop the passages of texts whose provenance is gone."""
-    connection.execute(
-        "DELETE FROM passage WHERE NOT EXISTS (SELECT 1 FROM provenance WHERE provenance.body = passage.body)"
-    )
 
 
 def read_authorship(state: State, root: str, rel: RelPath, data: bytes, ours: Trust) -> Authorship:
@@ -228,13 +228,18 @@ class _TextComparison:
         lower = [at for _, trust, at in versions if not Trust(trust).satisfies(ours)]
         self._since = min(lower, default=None)
         self._at_path: dict[Gram, GramValue] = {}
+        self._least_of_long = ours
         for order, (content, trust, _) in enumerate(versions):
             known = read_text(bytes(content), rel)
+            if not known.is_whole:
+                self._least_of_long = self._least_of_long.capped(Trust(trust))
             for gram in (*known_grams(known, _SIZE_AT_PATH), *more_grams(known, _SIZE_AT_PATH)):
                 self._at_path.setdefault(gram, (order, -_TRUSTS.index(Trust(trust))))
 
     def read(self, text: ComparedText) -> Authorship:
         """Return the authorship of a text."""
+        if self._least_of_long is not self._ours:  # Its last sentences are not compared.
+            return Authorship(self._least_of_long, since=self._since)
         whole = self._find_anywhere([text.body_gram]).get(text.body_gram)
         known = self._at_path.get(text.body_gram, whole)
         if known is not None and not (least := _trust_in(known)).satisfies(self._ours):

@@ -320,7 +320,7 @@ def reasons_for_review(
 
     Args:
         draft: with the trust of its new bytes.
-        held: of the bytes that it replaces or removes; None if it creates.
+        held: the highest of the sentences that it replaces or removes; None if it creates.
         by: of whoever replaces or removes.
         policy: says which scopes are reviewed, and what becomes of agent-directed and external text.
         is_new_text: False: it was there before, and is only brought back or cut.

@@ -15,3 +15,11 @@ ALTER TABLE passage FORCE ROW LEVEL SECURITY;
 CREATE POLICY own ON passage USING (home = current_setting('muniment.home', true))
     WITH CHECK (home = current_setting('muniment.home', true));
 GRANT SELECT, INSERT, UPDATE, DELETE ON passage TO {role};
+CREATE FUNCTION drop_passages() RETURNS TRIGGER LANGUAGE plpgsql AS $$
+BEGIN
+    DELETE FROM passage WHERE passage.home = OLD.home AND passage.body = OLD.body AND NOT EXISTS (
+        SELECT 1 FROM provenance WHERE provenance.home = OLD.home AND provenance.body = OLD.body);
+    RETURN NULL;
+END $$;
+CREATE TRIGGER drop_passages AFTER DELETE ON provenance
+    FOR EACH ROW WHEN (OLD.body IS NOT NULL) EXECUTE FUNCTION drop_passages();

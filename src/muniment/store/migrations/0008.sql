@@ -8,3 +8,7 @@ CREATE TABLE passage (
     PRIMARY KEY (digest, body)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX passage_of_body ON passage (body);
+CREATE TRIGGER drop_passages AFTER DELETE ON provenance WHEN OLD.body IS NOT NULL BEGIN
+    DELETE FROM passage WHERE body = OLD.body
+        AND NOT EXISTS (SELECT 1 FROM provenance WHERE provenance.body = OLD.body);
+END;
