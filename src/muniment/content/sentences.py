@@ -27,8 +27,10 @@ import codecs
 import html
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import SequenceMatcher
 from functools import lru_cache
 from itertools import chain
 from typing import Final, NamedTuple
@@ -60,7 +62,8 @@ _SENTENCE_END: Final = re.compile(
 _MARKERS: Final = re.compile(
     r"[\s>|]*(?:(?:\\?[-*+\u2022]|[0-9]{1,9}\\?[.)]|\\?#{1,6})[ \t]+)*(?:\\?\[[ xX/-]\\?\][ \t]+)?"
 )
-_CODE_FENCE: Final = re.compile(r"(?:```|~~~)")
+_TOOL_LINE: Final = re.compile(r"[\s>|]*(?:```|~~~|:::|\[![A-Za-z]+\][+-]?\s*$)|[<=>|]{7}(?:\s|$)")
+"""Of a code block, a callout, or what git writes around a conflict."""
 _IGNORED: Final = re.compile(
     "[*_~`=\\\\'\u2018\u2019\u201b\u2032\u2010-\u2015\u2212\ufe63\uff0d\u00ad\u200b-\u200f\u2028-\u202e"
     "\x00-\x08\x0e-\x1f\x7f\u2060-\u2069\ufe00-\ufe0f\ufeff\U000e0000-\U000e007f-]"
@@ -71,7 +74,7 @@ _NOBODYS: Final = re.compile(
     | \]\([^()\s]{0,2000}(?:\s+"[^"\n]{0,300}")?\)  # the target of a link
     | \[\^[^\]\s]{1,50}\]                       # a footnote
     | ^\s*\[[^\]\n]{1,300}\]:\s*\S+             # where a reference leads
-    | <!--.{0,2000}?--> | </?[A-Za-z][^<>\n]{0,500}>
+    | <!--.{0,200}?--> | </?[A-Za-z][^<>\n]{0,500}>
     | \b[A-Za-z][A-Za-z0-9+.-]{1,20}://\S+ | \bwww\.\S+ | \bmailto:\S+
     | \$[A-Z][A-Za-z]{1,20}(?::[^$\n]{0,200})?\$  # what git or another tool fills in
     | (?<=\s)\^[A-Za-z0-9-]{1,40}\s*$           # the name of a block
@@ -85,6 +88,8 @@ seventeen eighteen nineteen twenty thirty forty fifty sixty seventy eighty ninet
 """
 _NUMBER_WORDS: Final = frozenset(_NUMBERS.split())
 _MIN_LETTERS: Final = 3
+_LETTERS_AN_ERROR: Final = 5
+_MAX_RESPELLED: Final = 120
 _VOWELS: Final = frozenset("aeiouyhw")
 _PUNCTUATION: Final = re.compile(r"[\s!-/:-@\[-`{-~\u2010-\u2027\u2022]+")
 
@@ -94,10 +99,12 @@ class ComparedWord(NamedTuple):
 
     Attributes:
         key: the same for words that count as equal (K1, K2).
+        text: folded.
         counts: whether it is its writer's if it is new (K3).
     """
 
     key: str
+    text: str
     counts: bool
 
     @property
@@ -191,9 +198,9 @@ def read_sentences(text: str) -> Iterator[Sentence]:
     """Yield the sentences of a text (K1 to K4)."""
     for line in text.splitlines():
         rest = line[_MARKERS.match(line).end() :]  # type: ignore[union-attr]  # It matches anything.
-        is_fence = _CODE_FENCE.match(rest) is not None
+        counts = _TOOL_LINE.match(line) is None
         for part in _SENTENCE_END.split(rest):
-            if words := tuple(_read_words(part, counts=not is_fence)):
+            if words := tuple(_read_words(part, counts=counts)):
                 yield Sentence(part.strip(), words)
 
 
@@ -280,6 +287,58 @@ def _intact_ends(windows: Mapping[int, Gram], size: int, find: Find) -> dict[int
     return ends
 
 
+def find_old_words(known: Sequence[ComparedWord], words: Sequence[ComparedWord]) -> set[int]:
+    """Return where words stand that are in a known text too, in this order, though another spelling may be.
+
+    Args:
+        known: of the part of a text that is most like the words.
+        words: of a sentence.
+    """
+    keys = [each.key for each in known], [each.key for each in words]
+    old: set[int] = set()
+    for kind, start, end, at, to in SequenceMatcher(None, *keys, autojunk=False).get_opcodes():
+        if kind == "equal" or (kind == "replace" and _has_respelled(known[start:end], words[at:to])):
+            old.update(range(at, to))
+    return old
+
+
+def is_respelled(some: Sequence[ComparedWord], others: Sequence[ComparedWord]) -> bool:
+    """Whether words differ from others in a few letters, or in where a word ends; never in a number."""
+    if _numbers(some) != _numbers(others):
+        return False
+    one, other = ("".join(each.text for each in words) for words in (some, others))
+    size, longest = sorted((len(one), len(other)))
+    allowed = max(1, size // _LETTERS_AN_ERROR)
+    if longest > _MAX_RESPELLED or longest - size > allowed:
+        return False
+    is_near = (Counter(one) - Counter(other)).total() <= allowed  # Else no need to look at their order.
+    return is_near and _distance(one, other) <= allowed
+
+
+def _has_respelled(some: Sequence[ComparedWord], words: Sequence[ComparedWord]) -> bool:
+    """Whether words respell the beginning or the end of others."""
+    sizes = range(max(1, len(words) - 2), min(len(some), len(words) + 2) + 1)
+    return any(is_respelled(part, words) for size in sizes for part in (some[:size], some[-size:]))
+
+
+def _numbers(words: Iterable[ComparedWord]) -> list[str]:
+    return [each.text for each in words if each.text in _NUMBER_WORDS or any(map(str.isdigit, each.text))]
+
+
+def _distance(one: str, other: str) -> int:
+    """Return how many letters were added, removed, replaced, or exchanged with the next."""
+    before: list[int] = []
+    row = list(range(len(other) + 1))
+    for at, letter in enumerate(one, 1):
+        earlier, before, row = before, row, [at]
+        for to, theirs in enumerate(other, 1):
+            cost = min(row[-1] + 1, before[to] + 1, before[to - 1] + (letter != theirs))
+            if at > 1 and to > 1 and (letter, theirs) == (other[to - 2], one[at - 2]):
+                cost = min(cost, earlier[to - 2] + 1)
+            row.append(cost)
+    return row[-1]
+
+
 def _spans(sentences: Iterable[Sentence]) -> Iterator[tuple[int, int]]:
     start = 0
     for sentence in sentences:
@@ -322,9 +381,10 @@ def _read_words(text: str, *, counts: bool) -> Iterator[ComparedWord]:
             if word.isascii() or not is_running(word):
                 yield _compared(word, is_counted)
             else:
-                yield from (ComparedWord(char, is_counted) for char in word)
+                yield from (ComparedWord(char, char, is_counted) for char in word)
     if not is_any and (signs := _PUNCTUATION.sub("", _IGNORED.sub("", plain))):
-        yield ComparedWord(f"\1{normalised('NFKC', signs)}", counts)
+        key = f"\1{normalised('NFKC', signs)}"
+        yield ComparedWord(key, key, counts)
 
 
 def _parts(text: str, counts: bool) -> Iterator[tuple[str, bool]]:  # noqa: FBT001  passed on
@@ -339,7 +399,7 @@ def _parts(text: str, counts: bool) -> Iterator[tuple[str, bool]]:  # noqa: FBT0
 
 @lru_cache(maxsize=1 << 14)
 def _compared(word: str, counts: bool) -> ComparedWord:  # noqa: FBT001  passed on
-    return ComparedWord(_key(word), counts)
+    return ComparedWord(_key(word), word, counts)
 
 
 def _key(word: str) -> str:

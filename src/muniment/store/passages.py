@@ -22,6 +22,7 @@ Attacked in tests/attacks/test_formatted_files.py.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple, cast
@@ -29,11 +30,14 @@ from typing import Final, NamedTuple, cast
 from muniment.content.sentences import (
     MAX_CARRIED,
     ComparedText,
+    ComparedWord,
     Gram,
     GramValue,
     Sentence,
     SentenceMatch,
     compare,
+    find_old_words,
+    is_respelled,
     known_grams,
     more_grams,
     read_text,
@@ -56,15 +60,28 @@ MAX_VERSIONS: Final = 8
 MAX_CACHED: Final = 4_096
 """Answers of `read_authorship` that are kept; then they are computed anew."""
 
+MAX_SIMILAR: Final = 4
+"""Other entries with which the spelling of a sentence is compared."""
+
+MAX_STEPS: Final = 20_000
+"""Pairs of sentences of a text of which the spelling is compared; further ones are taken for known."""
+
+MAX_ALIGNED: Final = 60
+"""Words of a sentence of which the spelling is compared word by word."""
+
 _SIZE: Final = 4
 """Words of a gram that is found anywhere."""
 _SIZE_AT_PATH: Final = 3
 """Words of a gram that is found in versions of the same file."""
+_ALIGNMENT: Final = 40
+"""Steps that it costs to compare a sentence word by word."""
+_AROUND: Final = 8
+"""Words of a known text before and behind those that a sentence is compared with."""
 _AT_ONCE: Final = 256
 _BITS: Final = 63
 _TRUSTS: Final = tuple(Trust)
 _FIND: Final = (
-    "SELECT passage.digest, known.trust, known.at FROM passage "  # noqa: S608
+    "SELECT passage.digest, passage.body, known.trust, known.at FROM passage "  # noqa: S608
     "JOIN provenance AS known ON known.body = passage.body "
     f"WHERE passage.digest IN ({', '.join('?' * _AT_ONCE)})"
 )
@@ -73,6 +90,12 @@ _VERSIONS: Final = (
     "ON known.root = step.root AND known.rel = step.rel AND known.digest = step.after_digest "
     "WHERE step.root = ? AND step.rel = ? AND step.done IS NOT NULL AND step.after IS NOT NULL "
     f"AND known.body <> {NO_SOURCE} ORDER BY step.change_set DESC LIMIT {MAX_VERSIONS}"
+)
+_CONTENT: Final = (
+    "SELECT change.rel, change.after, known.trust "
+    "FROM provenance AS known JOIN change ON change.root = known.root "
+    "AND change.rel = known.rel AND change.after_digest = known.digest "
+    "WHERE known.body = ? AND change.after IS NOT NULL LIMIT 1"
 )
 _POSITION: Final = "SELECT max(id), (SELECT count(*) FROM change_set WHERE done IS NULL) FROM change_set"
 """Differs after each commit: no other change adds a source of trust."""
@@ -218,6 +241,26 @@ def _read_authorship(state: State, root: str, rel: RelPath, data: bytes, ours: T
     return _TextComparison(state, rel, ours, versions).read(text)
 
 
+class _KnownText:
+    """The words of an entry in the ledger, and where its grams stand."""
+
+    def __init__(self, text: ComparedText) -> None:
+        self._words = [word for sentence in (*text.body, *text.titles) for word in sentence.words]
+        keys = [word.key for word in self._words]
+        self._places = {
+            tuple(keys[at : at + _SIZE_AT_PATH]): at for at in range(len(keys) - _SIZE_AT_PATH + 1)
+        }
+
+    def part_like(self, sentence: Sentence) -> list[ComparedWord]:
+        """Return the words around the first gram that a sentence has in common with this text."""
+        keys, size = [word.key for word in sentence.words], _SIZE_AT_PATH
+        for at in range(len(keys) - size + 1):
+            place = self._places.get(tuple(keys[at : at + size]))
+            if place is not None:
+                return self._words[max(0, place - at - _AROUND) : place - at + len(keys) + _AROUND]
+        return []
+
+
 class _TextComparison:
     """The comparison of a text with what the ledger knows."""
 
@@ -228,9 +271,14 @@ class _TextComparison:
         lower = [at for _, trust, at in versions if not Trust(trust).satisfies(ours)]
         self._since = min(lower, default=None)
         self._at_path: dict[Gram, GramValue] = {}
+        self._known: list[_KnownText] = []
+        self._bodies: Counter[int] = Counter()
+        self._lower: list[tuple[Sentence, Trust]] = []
+        self._steps_left = MAX_STEPS
         self._least_of_long = ours
         for order, (content, trust, _) in enumerate(versions):
             known = read_text(bytes(content), rel)
+            self._add_known(known, Trust(trust))
             if not known.is_whole:
                 self._least_of_long = self._least_of_long.capped(Trust(trust))
             for gram in (*known_grams(known, _SIZE_AT_PATH), *more_grams(known, _SIZE_AT_PATH)):
@@ -259,6 +307,7 @@ class _TextComparison:
         if all(None not in match.known for match in here):
             return [self._trust_of(each, match, match) for each, match in zip(sentences, here, strict=True)]
         there = compare(sentences, _SIZE, self._find_anywhere, short=False)
+        self._read_similar()
         return [self._trust_of(*each) for each in zip(sentences, here, there, strict=True)]
 
     def _trust_of(self, sentence: Sentence, here: SentenceMatch, there: SentenceMatch) -> Trust | None:
@@ -266,15 +315,53 @@ class _TextComparison:
         known = [at_path or anywhere for at_path, anywhere in zip(here.known, there.known, strict=True)]
         trusts = [None if value is None else _trust_in(value) for value in known]
         lower = [trust for trust in trusts if trust is not None and not trust.satisfies(self._ours)]
+        if None in trusts and (respelled := self._trust_of_respelled(sentence)):
+            return respelled
         if not lower:
             return self._ours if sentence.counts or any(trusts) else None
-        others = zip(sentence.words, trusts, strict=True)
-        new = sum(
-            word.counts and not word.is_small and (trust is None or trust.satisfies(self._ours))
-            for word, trust in others
-        )
+        others = {
+            at
+            for at, (word, trust) in enumerate(zip(sentence.words, trusts, strict=True))
+            if word.counts and not word.is_small and (trust is None or trust.satisfies(self._ours))
+        }
+        new = len(self._without_old(others, sentence))
         is_theirs = new * MAX_CARRIED >= len(lower) and not (here.is_intact or there.is_intact)
         return self._ours if new and is_theirs else self._ours.capped(*lower)
+
+    def _without_old(self, new: set[int], sentence: Sentence) -> set[int]:
+        """Return which words are new, without those that are known ones in another spelling."""
+        for each in self._known if new and len(sentence.words) <= MAX_ALIGNED else ():
+            if part := each.part_like(sentence):
+                new = new - find_old_words(part, sentence.words) if self._may_go_on(_ALIGNMENT) else set()
+        return new
+
+    def _may_go_on(self, steps: int) -> bool:
+        """Whether the spelling of more sentences is compared; if not, they are taken for known ones."""
+        self._steps_left -= steps
+        return self._steps_left >= 0
+
+    def _trust_of_respelled(self, sentence: Sentence) -> Trust | None:
+        """Return the trust of the known sentence of which this one is another spelling; None: of none."""
+        for known, trust in self._lower:
+            if not self._may_go_on(1):
+                return trust
+            if is_respelled(known.words, sentence.words):
+                old = find_old_words(known.words, sentence.words)
+                if all(at in old or word.is_small for at, word in enumerate(sentence.words)):
+                    return trust
+        return None
+
+    def _add_known(self, text: ComparedText, trust: Trust) -> None:
+        self._known.append(_KnownText(text))
+        if not trust.satisfies(self._ours):
+            self._lower += [(each, trust) for each in text.body]
+
+    def _read_similar(self) -> None:
+        """Read the entries that have the most grams in common with the text."""
+        for body, _ in self._bodies.most_common(MAX_SIMILAR):
+            for rel, content, trust in self._state.ledger.rows(_CONTENT, (body,)):
+                self._add_known(read_text(bytes(content), rel), Trust(trust))
+        self._bodies.clear()
 
     def _find_at_path(self, grams: Collection[Gram]) -> Mapping[Gram, GramValue]:
         return {gram: self._at_path[gram] for gram in grams if gram in self._at_path}
@@ -286,7 +373,8 @@ class _TextComparison:
         for start in range(0, len(wanted), _AT_ONCE):
             some = wanted[start : start + _AT_ONCE]
             values = (*some, *[-1] * (_AT_ONCE - len(some)))
-            for each, trust, at in self._state.ledger.rows(_FIND, values):
+            for each, body, trust, at in self._state.ledger.rows(_FIND, values):
+                self._bodies[body] += 1
                 if not Trust(trust).satisfies(self._ours):
                     self._since = min(at, self._since or at)
                 value = (0, -_TRUSTS.index(Trust(trust)))
