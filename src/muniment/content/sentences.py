@@ -82,6 +82,11 @@ _NOBODYS: Final = re.compile(
     """,
     re.VERBOSE,
 )
+_PLAIN_TAG: Final = re.compile(
+    r"</?(?:br|p|b|i|em|strong|u|s|del|ins|mark|code|kbd|sub|sup|span|div|pre|blockquote|[uo]l|li|h[1-6r]|"
+    r"table|thead|tbody|t[rdh])[ ]?/?>",
+    re.IGNORECASE,
+)
 _NUMBERS: Final = """
 zero none one two four five nine seven eight three six ten eleven twelve thirteen fourteen fifteen sixteen
 seventeen eighteen nineteen twenty thirty forty fifty sixty seventy eighty ninety hundred thousand million
@@ -372,7 +377,8 @@ def _own_titles(entry: Entry, rel: RelPath) -> Iterator[str]:
 
 
 def _read_words(text: str, *, counts: bool) -> Iterator[ComparedWord]:
-    plain = html.unescape(text) if "&" in text else text
+    plain = _PLAIN_TAG.sub(" ", text) if "<" in text else text
+    plain = html.unescape(plain) if "&" in plain else plain
     at, is_any = 0, False
     for part, is_counted in _parts(plain, counts):
         at += len(part)
