@@ -1,4 +1,4 @@
-"""Formatting a file raises nobody's words, and a person's edit only those that the person wrote."""
+"""Formatting a file raises no trust, and a person's edit raises only the sentences that they wrote."""
 
 import math
 import re
@@ -39,7 +39,7 @@ LEVELS = list(Trust)
 
 
 def remembered(memory, fact, trust, scope="user"):
-    """The file of a fact that somebody of that trust had stored."""
+    """Return a memory with a fact of that trust, and the path and file of its entry."""
     opened = memory()
     done = opened.attempt(RememberRequest(fact, trust=trust, scope=scope))
     if trust is Trust.EXTERNAL:
@@ -49,7 +49,7 @@ def remembered(memory, fact, trust, scope="user"):
 
 
 def system_text(opened):
-    """The system part of a new conversation."""
+    """Return the system part of a new conversation."""
     static = StaticContext(opened.recaller, Budgets(system=10_000))
     static.refresh(FOREVER)
     assert static.system.error is None
@@ -225,7 +225,7 @@ EDITS = {
 
 
 def owned(found):
-    """The sentences of the body that are the owner's."""
+    """Return the sentences of the body that are the owner's."""
     return [each.text for each in found.sentences if each.trust is Trust.OWNER and not each.is_title]
 
 

@@ -1,4 +1,4 @@
-"""Compare texts sentence by sentence: which words of one stand in another, however either is formatted. Pure.
+"""Compare texts sentence by sentence: find the words of one in another, in any format. Pure.
 
 A text is read as sentences, and a sentence as words. Two words are equal if they differ only in what a
 formatter, an editor or a spelling corrector changes:
@@ -10,8 +10,8 @@ formatter, an editor or a spelling corrector changes:
   spelling corrector seldom changes them. Digits, number words, shorter words, and words of other scripts are
   compared exactly. In scripts without spaces each character is a word.
 - K3. Words of an address, a link target, a tag, a keyword such as `$Id$`, or the language of a code block are
-  compared, but are nobody's if they are new (`ComparedWord.counts`). So are words of one or two letters from
-  a to z beside known words (`ComparedWord.is_small`), other than `no`.
+  compared, but do not count as written by a person if they are new (`ComparedWord.counts`). Nor do words of
+  one or two letters from a to z beside known words (`ComparedWord.is_small`), except `no`.
 - K4. A sentence ends at its punctuation or at the end of its line, whichever comes first.
 
 A gram is some neighbouring words. `known_grams` returns what is stored of a text whose author is known;
@@ -68,12 +68,12 @@ _IGNORED: Final = re.compile(
     "[*_~`=\\\\'\u2018\u2019\u201b\u2032\u2010-\u2015\u2212\ufe63\uff0d\u00ad\u200b-\u200f\u2028-\u202e"
     "\x00-\x08\x0e-\x1f\x7f\u2060-\u2069\ufe00-\ufe0f\ufeff\U000e0000-\U000e007f-]"
 )
-_NOBODYS: Final = re.compile(
+_UNCOUNTED: Final = re.compile(
     r"""
     \[\[[^\[\]\n]{0,300}\]\]                    # a link of a wiki
     | \]\([^()\s]{0,2000}(?:\s+"[^"\n]{0,300}")?\)  # the target of a link
     | \[\^[^\]\s]{1,50}\]                       # a footnote
-    | ^\s*\[[^\]\n]{1,300}\]:\s*\S+             # where a reference leads
+    | ^\s*\[[^\]\n]{1,300}\]:\s*\S+             # the target of a reference
     | <!--.{0,200}?--> | </?[A-Za-z][^<>\n]{0,500}>
     | \b[A-Za-z][A-Za-z0-9+.-]{1,20}://\S+ | \bwww\.\S+ | \bmailto:\S+
     | \$[A-Z][A-Za-z]{1,20}(?::[^$\n]{0,200})?\$  # what git or another tool fills in
@@ -122,7 +122,7 @@ class Sentence(NamedTuple):
     """A sentence, or the part of it in one line.
 
     Attributes:
-        text: as it stands there, without the markers of its line.
+        text: as in the file, without the markers of its line.
         words: at least one.
     """
 
@@ -143,7 +143,7 @@ class ComparedText:
         body: its sentences in order.
         titles: sentences of its name, its description and its longer keywords, unless code made them of the
             body.
-        front: its front matter, which becomes a part of the body if somebody breaks it.
+        front: its front matter, which becomes a part of the body if an edit breaks it.
         is_whole: False if it has more than `MAX_WORDS` words; the others are left out.
     """
 
@@ -163,7 +163,7 @@ class SentenceMatch(NamedTuple):
 
     Attributes:
         known: for each word the smallest value of the grams that cover it; None: it is new.
-        is_intact: whether a whole known sentence of `MIN_WHOLE_WORDS` words or more stands in it.
+        is_intact: whether it contains a whole known sentence of `MIN_WHOLE_WORDS` words or more.
     """
 
     known: tuple[GramValue | None, ...]
@@ -293,7 +293,7 @@ def _intact_ends(windows: Mapping[int, Gram], size: int, find: Find) -> dict[int
 
 
 def find_old_words(known: Sequence[ComparedWord], words: Sequence[ComparedWord]) -> set[int]:
-    """Return where words stand that are in a known text too, in this order, though another spelling may be.
+    """Return the positions of words that a known text has in the same order, in any spelling.
 
     Args:
         known: of the part of a text that is most like the words.
@@ -367,7 +367,7 @@ def _up_to(limit: int, sentences: Iterable[Sentence]) -> tuple[tuple[Sentence, .
 
 
 def _own_titles(entry: Entry, rel: RelPath) -> Iterator[str]:
-    """Yield what the front matter says in words that code did not make of the body."""
+    """Yield the titles and keywords of the front matter that code did not make of the body."""
     titles, made = current_titles(entry, rel), titles_of(entry.body)
     if entry.name is not None and titles.name != made.name:
         yield titles.name
@@ -396,7 +396,7 @@ def _read_words(text: str, *, counts: bool) -> Iterator[ComparedWord]:
 def _parts(text: str, counts: bool) -> Iterator[tuple[str, bool]]:  # noqa: FBT001  passed on
     """Yield the parts of a text with whether their words count (K3)."""
     at = 0
-    for match in _NOBODYS.finditer(text) if counts else ():
+    for match in _UNCOUNTED.finditer(text) if counts else ():
         yield text[at : match.start()], True
         yield match[0], False
         at = match.end()

@@ -6,9 +6,8 @@ path:
 
 - A1. A sentence has the trust of the entry in which its words were committed: at its own path that of the
   last commit which had them, else the least of those anywhere in this ledger.
-- A2. A word that no commit had is of whoever may write in the scope by hand, unless it is nobody's. A
-  sentence is theirs if it has one such word for every `MAX_CARRIED` words of lower trust, and no whole
-  sentence of lower trust stands in it.
+- A2. A sentence has the trust of the scope if it has one new word for every `MAX_CARRIED` words of lower
+  trust, and contains no whole sentence of lower trust. A word is new if no commit had it, in any spelling.
 - A3. The entry has the least trust of its sentences. Of a text that is too long to be compared it has the
   least trust that the ledger knows.
 - A4. What a person committed by an edit is no source of trust: the sentences that were there before keep
@@ -49,7 +48,7 @@ from muniment.store.state import State
 from muniment.store.table import Table
 
 PERSON: Final = "owner"
-"""What decides where a person edits an entry (`Run.decided_by`)."""
+"""The value of `Run.decided_by` if a person edits an entry."""
 
 NO_SOURCE: Final = 0
 """Stands for the digest of a body whose sentences differ in their author (A4)."""
@@ -58,7 +57,7 @@ MAX_VERSIONS: Final = 8
 """Committed versions of a file that its sentences are compared with; older ones count as other files."""
 
 MAX_CACHED: Final = 4_096
-"""Answers of `read_authorship` that are kept; then they are computed anew."""
+"""Answers of `read_authorship` that are cached; if there are more, all are dropped."""
 
 MAX_SIMILAR: Final = 4
 """Other entries with which the spelling of a sentence is compared."""
@@ -76,7 +75,7 @@ _SIZE_AT_PATH: Final = 3
 _ALIGNMENT: Final = 40
 """Steps that it costs to compare a sentence word by word."""
 _AROUND: Final = 8
-"""Words of a known text before and behind those that a sentence is compared with."""
+"""Words of a known text before and after those that a sentence is compared with."""
 _AT_ONCE: Final = 256
 _BITS: Final = 63
 _TRUSTS: Final = tuple(Trust)
@@ -119,7 +118,7 @@ class TrustedSentence:
     """A sentence of an entry.
 
     Attributes:
-        text: as it stands there.
+        text: as in the file.
         trust: of it.
         is_title: whether it is of the name, the description or the keywords.
     """
@@ -136,7 +135,7 @@ class Authorship:
     Attributes:
         trust: the least of its sentences, or less.
         sentences: those of the body, then those of the titles; empty if all have the trust of the whole.
-        since: when text of lower trust than the scope's was first committed that may stand in it.
+        since: when text of lower trust that it may contain was first committed.
     """
 
     trust: Trust
@@ -145,7 +144,7 @@ class Authorship:
 
     @property
     def most(self) -> Trust:
-        """The highest trust of its sentences: whoever replaces or removes the text needs at least this."""
+        """The highest trust of its sentences: a run needs it to replace or remove the text."""
         return next(
             trust for trust in Trust if trust in {self.trust, *(each.trust for each in self.sentences)}
         )
@@ -242,7 +241,7 @@ def _read_authorship(state: State, root: str, rel: RelPath, data: bytes, ours: T
 
 
 class _KnownText:
-    """The words of an entry in the ledger, and where its grams stand."""
+    """The words of an entry in the ledger, and the positions of its grams."""
 
     def __init__(self, text: ComparedText) -> None:
         self._words = [word for sentence in (*text.body, *text.titles) for word in sentence.words]
@@ -311,7 +310,7 @@ class _TextComparison:
         return [self._trust_of(*each) for each in zip(sentences, here, there, strict=True)]
 
     def _trust_of(self, sentence: Sentence, here: SentenceMatch, there: SentenceMatch) -> Trust | None:
-        """Return the trust of a sentence (A1, A2); None if it is new and nobody's."""
+        """Return the trust of a sentence (A1, A2); None if no word of it counts."""
         known = [at_path or anywhere for at_path, anywhere in zip(here.known, there.known, strict=True)]
         trusts = [None if value is None else _trust_in(value) for value in known]
         lower = [trust for trust in trusts if trust is not None and not trust.satisfies(self._ours)]
