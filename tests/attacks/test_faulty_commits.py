@@ -153,6 +153,7 @@ def test_edit_of_an_interrupted_commit_keeps_trust_and_history(home):
         assert list(entries(home).values()) == [edited]
         (step,) = memory.history()
         assert (step.path, step.trust) == (path, Trust.AGENT)
+        assert memory.why(path).trust is Trust.AGENT
     edited.write_bytes(as_written)
     with open_memory(home) as memory:
         assert memory.why(path).trust is Trust.AGENT

@@ -106,6 +106,7 @@ def _why_lines(found: Why) -> Iterator[str]:
 
     trust = f"; trust {found.trust}" if found.trust is not None else ""
     yield on_one_line(f"{found.path} {STATES[found.state]}{trust}")
+    yield from (f"  {each.trust}: {on_one_line(each.text)}" for each in found.sentences)
     if found.source is None:
         return
     source = found.source

@@ -78,20 +78,22 @@ class Vocabulary:
 
 def vocabulary(text: str) -> Vocabulary:
     """The words of `text`. Cost: linear."""
-    words = set(_words(text))
+    words = set(split_words(text))
     running = {word for word in words if is_running(word)}
     return Vocabulary(frozenset(words - running), " ".join(sorted(running)))
 
 
 def significant(query: str) -> tuple[str, ...]:
     """The words of a query that say something, each once, in order (W3). Maybe none."""
-    return tuple(dict.fromkeys(word for word in _words(query) if len(word) > 1 and word not in STOP_WORDS))
+    return tuple(
+        dict.fromkeys(word for word in split_words(query) if len(word) > 1 and word not in STOP_WORDS)
+    )
 
 
 def features(text: str) -> frozenset[str]:
     """What two texts share if they are alike: their words; of the runs of W2 each two characters in turn."""
     found: set[str] = set()
-    for word in set(_words(text)):
+    for word in set(split_words(text)):
         if is_running(word) and len(word) > 1:
             found.update(first + second for first, second in pairwise(word))
         else:
@@ -113,7 +115,8 @@ def is_running(word: str) -> bool:
     return _IS_RUNNING.match(word) is not None
 
 
-def _words(text: str) -> Iterator[str]:
+def split_words(text: str) -> Iterator[str]:
+    """Yield the words of `text` in order, folded (W1, W2)."""
     plain = fold(text)
     if plain.isascii():
         yield from _ASCII_WORD.findall(plain)

@@ -194,7 +194,7 @@ class Findings:
                 for old in near.values()
                 if old.at < new.at
                 and old.row.type == new.row.type
-                and new.trust.satisfies(old.trust)
+                and new.trust.satisfies(old.most)
                 and supersedes(body, self._bodies[old.path.text])
                 and self._may_go(old)
             )
@@ -226,7 +226,7 @@ class Findings:
                     yield tuple(part)
 
     def _reason(self, holding: Holding) -> str | None:
-        return reason_to_keep(self._judge, holding.path, holding.trust, self._request)
+        return reason_to_keep(self._judge, holding.path, holding.most, self._request)
 
     def _may_go(self, holding: Holding) -> bool:
         reason = self._reason(holding)

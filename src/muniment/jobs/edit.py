@@ -24,7 +24,8 @@ from muniment.kernel.path import CanonicalPath, canonicalise, fold
 from muniment.recall.context import PINNED
 from muniment.store.commit import Commit, granting
 from muniment.store.ledger import Run
-from muniment.store.trust import constant
+from muniment.store.passages import PERSON
+from muniment.store.trust import TrustRule, by_person, constant
 
 
 def check_editable(place: Place, path: CanonicalPath) -> None:
@@ -36,7 +37,7 @@ def check_editable(place: Place, path: CanonicalPath) -> None:
 
 
 def edited(place: Place, path: CanonicalPath, before: bytes, after: bytes) -> tuple[Run, Commit]:
-    """Put a new text of an entry in the place of the one that was read.
+    """Put a new text of an entry in the place of the one that was read; only what is new is the owner's.
 
     Args:
         place: the memory; stays the caller's.
@@ -51,7 +52,8 @@ def edited(place: Place, path: CanonicalPath, before: bytes, after: bytes) -> tu
         ManagedMemoryUnavailable, DeadlineExceeded, PathEscape: as `commit`.
     """
     change = FileChange(path, digest(before), after)
-    return _committed(place, place.policy, (change,), Trust.OWNER, before)
+    rule = by_person(place.state, place.key(path.scope), before, place.policy)
+    return _committed(place, place.policy, (change,), rule, before)
 
 
 def with_body(before: bytes, body: str) -> bytes:
@@ -91,7 +93,7 @@ def moved_to_pinned(place: Place, path: CanonicalPath) -> tuple[CanonicalPath, R
         told = f"{path.text} is held back from models ({found.held}), and would not be once it is moved"
         raise RememberRefused(f"{told}; change what it says first")
     changes = (FileChange(path, digest(before), None), FileChange(other, None, before))
-    run, done = _committed(place, policy, changes, found.trust, before, reviewed=True)
+    run, done = _committed(place, policy, changes, constant(found.trust), before, reviewed=True)
     return other, run, done
 
 
@@ -117,14 +119,14 @@ def _committed(
     place: Place,
     policy: Policy,
     changes: tuple[FileChange, ...],
-    trust: Trust,
+    rule: TrustRule,
     before: bytes,
     *,
     reviewed: bool = False,
 ) -> tuple[Run, Commit]:
     """Commit what the owner does to the entry that was `before`."""
-    run = run_of(place, EDIT, id_of_task(EDIT, None), Trust.OWNER, "owner")
+    run = run_of(place, EDIT, id_of_task(EDIT, None), Trust.OWNER, PERSON)
     patience = place.patience()
     stamped = stamped_like({each.path: before for each in changes})
-    terms = replace(terms_of(place, run, patience, constant(trust)), policy=policy, stamp=stamped)
+    terms = replace(terms_of(place, run, patience, rule), policy=policy, stamp=stamped)
     return run, commit_edit(changes, replace(terms, reviewed=reviewed))

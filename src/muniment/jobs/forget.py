@@ -532,7 +532,7 @@ def _meant(task: _Forgetting, judge: Judge, holding: Holding, wanted: Wanted) ->
     found = Meant(is_whole=True) if isinstance(wanted, CanonicalPath) else meant(entry, path.rel, wanted)
     if found is None:
         return
-    reason = reason_to_keep(judge, path, holding.trust, task.request.trust)
+    reason = reason_to_keep(judge, path, holding.most, task.request.trust)
     if reason is None and not found.is_whole:
         if not found.items and not task.is_by_rules:
             return  # The model is shown its parts.
@@ -605,7 +605,7 @@ def _near(
             continue
         if holding.path.text in passed:
             continue
-        if reason_to_keep(judge, holding.path, holding.trust, task.request.trust) is not None:
+        if reason_to_keep(judge, holding.path, holding.most, task.request.trust) is not None:
             continue
         yield from (
             each

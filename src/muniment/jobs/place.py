@@ -24,10 +24,10 @@ from muniment.kernel.names import Digest, Scope, Trust, Verb
 from muniment.kernel.path import CanonicalPath, canonicalise
 from muniment.names import Symlinks
 from muniment.store.catalog import CatalogEntry
-from muniment.store.ledger import RootKey, root_key, source_of, trust_of_moved
+from muniment.store.ledger import RootKey, root_key, source_of
 from muniment.store.rows import Assessed
 from muniment.store.state import State
-from muniment.store.trust import assessing, trust_at
+from muniment.store.trust import assessing, authorship_at, trust_at
 
 if TYPE_CHECKING:
     from muniment.agent.model import OnModelFailure
@@ -143,6 +143,7 @@ class Holding:
         data: the file.
         digest: of the file, as a claim.
         trust: of these bytes, by the ledger.
+        most: the highest of their sentences: whoever removes them needs it.
         at: when this memory wrote them, ISO-8601 UTC; empty: it did not, somebody's hand or program did.
     """
 
@@ -151,6 +152,7 @@ class Holding:
     data: bytes
     digest: Digest
     trust: Trust
+    most: Trust
     at: str
 
     @property
@@ -180,13 +182,16 @@ def read_holding(place: Place, scope: Scope, row: CatalogEntry) -> Holding | Non
     except (PathEscape, Refusal, ToolError):
         return None
     found = digest(data)
-    source = source_of(place.state, place.key(scope), row.rel, found)
+    key = place.key(scope)
+    source = source_of(place.state, key, row.rel, found)
+    by = authorship_at(place.state, key, path, data, place.policy, source)
     return Holding(
         path,
         row,
         data,
         found,
-        trust_of_moved(place.state, found, place.policy.trust_of(scope)) if source is None else source.trust,
+        by.trust,
+        by.most,
         "" if source is None else source.at,
     )
 

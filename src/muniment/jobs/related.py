@@ -101,7 +101,7 @@ def _related(
 ) -> Related:
     entry = reading.entry
     says = sayings(entry.body) if reading.trust.satisfies(request) else ()
-    is_ours = request.satisfies(reading.trust) and entry.expires is None
+    is_ours = request.satisfies(reading.most) and entry.expires is None
     return Related(
         id=entry_id(entry),
         path=path,

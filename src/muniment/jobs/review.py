@@ -37,7 +37,7 @@ from muniment.jobs.job import ended_as, id_of_task, run_of, status_of, terms_of
 from muniment.jobs.place import Place
 from muniment.jobs.request import error_json
 from muniment.kernel.cancel import Patience
-from muniment.kernel.change import ChangeKind, ChangeSet, FileChange, digest
+from muniment.kernel.change import ChangeKind, ChangeSet, FileChange
 from muniment.kernel.names import Scope, Trust
 from muniment.kernel.path import CanonicalPath, canonicalise
 from muniment.store.audit import timestamp
@@ -118,7 +118,7 @@ def why_of(place: Place, unsafe_path: str) -> Why:
     """
     path = place.path(unsafe_path)
     try:
-        present = digest(place.read(path))
+        present = place.read(path)
     except NotFound:
         present = None
     return why(place.state, place.key(path.scope), path, present, place.policy.trust_of(path.scope))

@@ -2,8 +2,8 @@
 
 Three tiers, each with a budget of its own; an entry is told by the first that has room for it, once:
 
-1. *system*: entries of the scope `user` of trust `owner`, for the system prompt. Nothing of lower trust ever
-   reaches it.
+1. *system*: entries of the scope `user` of trust `owner`, and the owner's sentences of entries that have
+   others too, for the system prompt. Nothing of lower trust ever reaches it.
 2. *project*: all else, fenced as data, for the first message of the user. What is of trust `external` comes
    last: however much of it is filed, it takes nobody's place.
 3. *just in time*: what of the rest is about a path that the conversation touches: an entry whose folder, or
@@ -55,7 +55,7 @@ _MAX_FOLDERS: Final = 12
 
 _LISTED: Final = f"""
     SELECT {HIT_COLUMNS} FROM entry
-    WHERE {TOLD_THERE} AND entry.trust IN (SELECT value FROM json_each(?))
+    WHERE {TOLD_THERE} AND (entry.trust IN (SELECT value FROM json_each(?)) OR entry.mixed AND ?)
     ORDER BY entry.sort LIKE '{PINNED}/%' DESC, entry.mtime_ns DESC, entry.rel
     LIMIT {MAX_LISTED}
 """  # noqa: S608  constants of this package
@@ -68,7 +68,13 @@ _ABOUT: Final = f"""
 
 
 def listed(
-    catalog: Database, roots: Sequence[RootKey], trusts: Sequence[Trust], now: str, patience: Patience
+    catalog: Database,
+    roots: Sequence[RootKey],
+    trusts: Sequence[Trust],
+    now: str,
+    patience: Patience,
+    *,
+    mixed: bool = False,
 ) -> list[Hit]:
     """The entries of some roots and trusts: pinned ones first, then the newest; at most `MAX_LISTED`.
 
@@ -78,13 +84,14 @@ def listed(
         trusts: as rows say; whoever shows an entry asks the ledger (`reading.py`).
         now: ISO-8601 UTC; what has expired by then is not listed.
         patience: until when to look.
+        mixed: also list entries of any trust that have sentences of the owner.
 
     Raises:
         ManagedMemoryUnavailable, Cancelled, DeadlineExceeded: as `Database.rows`.
 
     Cost: 30 ms in a memory of 100 000 entries.
     """
-    values = (json.dumps(list(roots)), now, json.dumps(list(trusts)))
+    values = (json.dumps(list(roots)), now, json.dumps(list(trusts)), mixed)
     return [hit_of(row) for row in catalog.rows(_LISTED, values, patience=patience)]
 
 
@@ -176,6 +183,7 @@ class StaticContext:
         self._recaller, self._budgets = recaller, budgets
         self._lock = threading.Lock()
         self._system, self._project = Recollection(), Recollection()
+        self._mixed = frozenset[EntryKey]()
         self._told = frozenset(told or ())
         self._is_project_due = told is None
 
@@ -192,7 +200,7 @@ class StaticContext:
         with self._lock:
             if system.error is None:
                 self._system = system
-            known = self._system.keys
+            known = self._whole
         project = self._recaller.answer(
             lambda shelf: self._project_of(shelf, known, patience), None, patience
         )
@@ -210,9 +218,7 @@ class StaticContext:
     def keys(self) -> frozenset[EntryKey]:
         """The entries of the first two tiers: those that were told, or are about to be."""
         with self._lock:
-            return (
-                self._system.keys | self._told | (self._project.keys if self._is_project_due else frozenset())
-            )
+            return self._whole | self._told | (self._project.keys if self._is_project_due else frozenset())
 
     @property
     def told(self) -> frozenset[EntryKey] | None:
@@ -229,7 +235,7 @@ class StaticContext:
         with self._lock:
             if not self._is_project_due:
                 return None
-            project, known = self._project, self._system.keys.union(told)
+            project, known = self._project, self._whole.union(told)
         project = self._recaller.without(project, known, self._budgets.project)
         if not project.entries:
             return None
@@ -270,8 +276,9 @@ class StaticContext:
         return recaller.answer(work, None, patience)
 
     def _system_of(self, shelf: Shelf, patience: Patience) -> Recollection:
-        readings = _read(lambda: self._listed(shelf, [Trust.OWNER], patience), shelf)
-        owned = [each for each in readings if each.trust is Trust.OWNER]  # By the ledger, not by a row.
+        readings = _read(lambda: self._listed(shelf, [Trust.OWNER], patience, mixed=True), shelf)
+        owned = [each for reading in readings if (each := reading.of_owner)]  # By the ledger, not by a row.
+        self._mixed = frozenset(each.hit.key for each in readings if each.trust is not Trust.OWNER)
         return self._recaller.told(owned, shelf, self._budgets.system, is_system=True)
 
     def _project_of(self, shelf: Shelf, known: Collection[EntryKey], patience: Patience) -> Recollection:
@@ -284,8 +291,16 @@ class StaticContext:
 
         return self._recaller.told(_read(hits, shelf), shelf, self._budgets.project)
 
-    def _listed(self, shelf: Shelf, trusts: Sequence[Trust], patience: Patience) -> list[Hit]:
-        return listed(self._recaller.catalog, shelf.keys, trusts, self._recaller.now, patience)
+    def _listed(
+        self, shelf: Shelf, trusts: Sequence[Trust], patience: Patience, *, mixed: bool = False
+    ) -> list[Hit]:
+        recaller = self._recaller
+        return listed(recaller.catalog, shelf.keys, trusts, recaller.now, patience, mixed=mixed)
+
+    @property
+    def _whole(self) -> frozenset[EntryKey]:
+        """The entries of which the system tier has everything."""
+        return self._system.keys - self._mixed
 
 
 def _read(hits: Callable[[], Sequence[Hit]], shelf: Shelf) -> list[ReadEntry]:

@@ -31,7 +31,7 @@ from muniment.content.admission import addressed_to_agent
 from muniment.content.entry import MAX_NAME_CHARS, Entry, parse, shortened
 from muniment.content.gates import GATES, check_text, one_line
 from muniment.content.markdown import QUOTE, Line, fence_token, fenced, read_lines
-from muniment.content.titles import current_titles
+from muniment.content.titles import current_titles, titles_of
 from muniment.errors import (
     Cancelled,
     ContentRejected,
@@ -64,9 +64,10 @@ from muniment.store.audit import append, timestamp
 from muniment.store.catalog import View
 from muniment.store.database import Database
 from muniment.store.index import shown_path
-from muniment.store.ledger import RootKey, root_key, source_of, trust_of_moved
+from muniment.store.ledger import RootKey, root_key, source_of
 from muniment.store.rows import as_indexed
 from muniment.store.state import State
+from muniment.store.trust import authorship_at
 from muniment.store.watching import looks_of
 
 # -- excerpt -----------------------------------------------------------------------------------------
@@ -427,6 +428,7 @@ class ReadEntry:
         name: of the front matter, else derived; not cleaned.
         trust: who it comes from.
         at: when it was written.
+        own: the owner's sentences, if it has others of lower trust too.
     """
 
     hit: Hit
@@ -434,6 +436,21 @@ class ReadEntry:
     name: str
     trust: Trust
     at: datetime
+    own: str = ""
+
+    @property
+    def most(self) -> Trust:
+        """The highest trust of its sentences."""
+        return Trust.OWNER if self.own else self.trust
+
+    @property
+    def of_owner(self) -> ReadEntry | None:
+        """The entry as far as it is the owner's; None if nothing of it is."""
+        if self.trust is Trust.OWNER:
+            return self
+        if not self.own:
+            return None
+        return replace(self, entry=parse(self.own), name=titles_of(self.own).name, trust=Trust.OWNER, own="")
 
 
 def read(hit: Hit, state: State, bound: BoundRoot, policy: Policy) -> ReadEntry | str | None:
@@ -448,20 +465,22 @@ def read(hit: Hit, state: State, bound: BoundRoot, policy: Policy) -> ReadEntry 
 
     Cost: an open, a read, a query of the ledger, and some 30 µs a KiB of English.
     """
+    path = CanonicalPath(bound.scope, hit.key.rel)
     try:
-        data = bound.root.read_bytes(CanonicalPath(bound.scope, hit.key.rel))
+        data = bound.root.read_bytes(path)
     except (PathEscape, Refusal, ToolError):
         return None
     if digest(data) != hit.key.digest:
         return None
     source = source_of(state, *hit.key)
-    ours = policy.trust_of(bound.scope)
-    trust = trust_of_moved(state, hit.key.digest, ours) if source is None else source.trust
+    found = authorship_at(state, hit.key.root, path, data, policy, source)
+    trust = found.trust
     at = _written(hit) if source is None else datetime.fromisoformat(source.at)
     entry = parse(data)
     name = current_titles(entry, hit.key.rel).name
     gate = gate_of("\n".join([name, entry.description or "", *entry.keywords, entry.body]), trust)
-    return gate or ReadEntry(hit, entry, name, trust, at)
+    own = "" if trust is Trust.OWNER else found.body_of(Trust.OWNER)
+    return gate or ReadEntry(hit, entry, name, trust, at, own)
 
 
 def gate_of(text: str, trust: Trust) -> str | None:

@@ -51,6 +51,7 @@ CREATE TABLE entry (
     sees TEXT NOT NULL DEFAULT '',  -- likewise: what it replaces or is about too, with spaces between
     readable INTEGER NOT NULL,
     held TEXT,                   -- the gate that holds its text back
+    mixed INTEGER NOT NULL DEFAULT 0,  -- 1: it has sentences of the owner, and others of lower trust
     note TEXT NOT NULL,
     line TEXT NOT NULL,          -- of the index; '' once it has expired, for then it is in none
     line_bytes INTEGER NOT NULL,

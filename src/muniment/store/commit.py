@@ -34,10 +34,11 @@ from muniment.store.ledger import (
     least_trust,
     of_task,
     root_key,
+    source_of,
 )
 from muniment.store.review import hold
 from muniment.store.state import State
-from muniment.store.trust import TrustRule, reasons_for_review, trust_at
+from muniment.store.trust import TrustRule, authorship_at, reasons_for_review
 from muniment.store.upkeep import (
     Rename,
     after_recovery,
@@ -184,10 +185,12 @@ class _Work:
     def completed(self, change: FileChange) -> FileChange:
         """See `Proposal`: with its trust, and what the caller stamps."""
         terms, path = self._terms, change.path
-        held = None
+        held = most = None
         if change.before is not None:
             key = root_key(self._state, terms.roots[path.scope])
-            held = trust_at(self._state, key, path, change.before, terms.policy)
+            source = source_of(self._state, key, path.rel, digest(change.before))
+            by = authorship_at(self._state, key, path, change.before, terms.policy, source)
+            held, most = by.trust, by.most
         ruling = terms.trust(change, held)
         if ruling.note is not None:
             self._notes.append(ruling.note)
@@ -196,7 +199,7 @@ class _Work:
             if terms.stamp is not None:
                 after = terms.stamp(after, change.before, path, replace(terms.run, trust=ruling.trust))
             change = replace(change, after=after, trust=ruling.trust)
-        self._drafts.append((change, held, ruling.by or ruling.trust))
+        self._drafts.append((change, most, ruling.by or ruling.trust))
         return change
 
     def accepted(self, judged: Judged) -> bool:

@@ -22,6 +22,7 @@ from typing import Final, Literal, NamedTuple, NewType
 
 from muniment.content.entry import parse, shortened
 from muniment.content.gates import on_one_line
+from muniment.content.sentences import read_text
 from muniment.errors import Erased, NotFound
 from muniment.kernel.binding import BoundRoot
 from muniment.kernel.change import ChangeKind, FileChange, digest
@@ -30,6 +31,14 @@ from muniment.kernel.path import CanonicalPath
 from muniment.store import audit
 from muniment.store import tasks as outbox
 from muniment.store.database import Transaction, unavailable
+from muniment.store.passages import (
+    NO_SOURCE,
+    PERSON,
+    TrustedSentence,
+    digest_body,
+    keep_passages,
+    read_authorship,
+)
 from muniment.store.state import LedgerState, State
 from muniment.store.table import Table
 
@@ -138,6 +147,16 @@ class Run:
     undoes: str | None = None
     answers: str | None = None
 
+    @property
+    def is_of_person(self) -> bool:
+        """Whether a person edited or moved an entry."""
+        return (self.kind, self.decided_by) == ("edit", PERSON)
+
+    @property
+    def is_mixed(self) -> bool:
+        """Whether a person edited an entry in which sentences of lower trust are left."""
+        return self.is_of_person and self.trust is not Trust.OWNER
+
 
 class ChangeRow(NamedTuple):
     """A change as the ledger keeps it.
@@ -206,6 +225,7 @@ class _Provenance(NamedTuple):
     rel: RelPath
     digest: Digest
     run: Run
+    body: int
 
 
 class _Last(NamedTuple):
@@ -300,7 +320,7 @@ def finish(state: State, kept: CommitRow) -> None:
     with state.ledger.transaction() as connection:
         done = "UPDATE change_set SET done = ?, notes = ? WHERE id = ?"
         connection.execute(done, (at, json.dumps(kept.notes), kept.id))
-        _record_provenance(connection, run, kept.changes)
+        _record_provenance(state, connection, run, kept.changes)
         _tell(state, kept)
         told = {
             name: getattr(run, name) for name in ("kind", "trust", "decided_by", "policy", "fact", "undoes")
@@ -312,24 +332,32 @@ def finish(state: State, kept: CommitRow) -> None:
         audit.append(state, at, "commit", run.task, {**told, "changes": changes})
 
 
-def _record_provenance(connection: Transaction, run: Run, changes: Iterable[ChangeRow]) -> None:
-    """Record where the new bytes of changes are from.
+def _record_provenance(state: State, connection: Transaction, run: Run, changes: Iterable[ChangeRow]) -> None:
+    """Record where the new bytes of changes are from, and the digests of their text.
 
     An undo records nothing: what it brings back is from where it was from, and foreign text stays foreign.
     """
+    texts = [
+        (item, read_text(item.change.after or b"", item.change.path.rel))
+        for item in changes
+        if item.after_digest is not None and run.undoes is None
+    ]
     sources = [
         _Provenance(
             item.root,
             item.change.path.rel,
             item.after_digest,
             replace(run, trust=item.change.trust or run.trust),
+            NO_SOURCE if run.is_of_person and item.change.before is not None else digest_body(state, text),
         )
-        for item in changes
-        if item.after_digest is not None and run.undoes is None
+        for item, text in texts
+        if item.after_digest is not None
     ]
     known = "DELETE FROM provenance WHERE root = ? AND rel = ? AND digest = ?"
     connection.executemany(known, [(each.root, each.rel, each.digest) for each in sources])
     _PROVENANCE.insert(connection, sources)
+    kept_texts = zip(sources, texts, strict=True)
+    keep_passages(state, connection, [(each.body, text, each.run.trust) for each, (_, text) in kept_texts])
 
 
 def abandon(state: State, number: int, roots: Collection[RootKey] | None = None) -> None:
@@ -365,7 +393,7 @@ def keep_conflicts(state: State, number: int, left: Collection[tuple[RootKey, Re
     """
     with state.ledger.transaction() as connection:
         for intent in commits(state, "id = ?", (number,)):
-            _record_provenance(connection, intent.run, intent.changes)
+            _record_provenance(state, connection, intent.run, intent.changes)
             found = tuple(each for each in intent.changes if (each.root, each.change.path.rel) in left)
             if found:
                 run = replace(intent.run, task=f"recovery-{secrets.token_hex(8)}", fact=None)
@@ -405,16 +433,6 @@ def source_of(state: State, root: RootKey, rel: RelPath, of: Digest) -> Run | No
     """
     at = "WHERE root = ? AND rel = ? AND digest = ? LIMIT 1"
     return _SOURCES.first(state.ledger, at, (root, rel, of))
-
-
-def trust_of_moved(state: State, of: Digest, trust_of_scope: Trust) -> Trust:
-    """The trust of bytes with the digest `of` where this ledger's commits did not put them.
-
-    That of their scope, but no more than they were trusted with wherever a commit did put them: whoever
-    renames or copies a file says nothing of whose words it holds.
-    """
-    known = state.ledger.rows("SELECT DISTINCT trust FROM provenance WHERE digest = ?", (of,))
-    return trust_of_scope.capped(*(Trust(trust) for (trust,) in known))
 
 
 def is_known(state: State, root: RootKey, rel: RelPath, of: Digest) -> bool:
@@ -504,12 +522,14 @@ class Why:
             never wrote it. `removed`: its task removed it. `missing`: it went by hand, since the task.
         trust: of what is there now; None where nothing is.
         source: what the ledger knows of the present bytes, or else of the last ones that it knows.
+        sentences: of what is there now, if they differ in their trust.
     """
 
     path: str
     state: Literal["committed", "edited", "foreign", "removed", "missing"]
     trust: Trust | None
     source: Run | None
+    sentences: tuple[TrustedSentence, ...] = ()
 
     @property
     def asked(self) -> str | None:
@@ -526,7 +546,8 @@ class Why:
         of = ("trust", "task", "decided_by", "policy", "at")
         source = self.source and {each: getattr(self.source, each) for each in of}
         told = {"path": self.path, "state": self.state, "trust": self.trust, "source": source}
-        return {**told, "asked": self.asked, "fact": self.fact}
+        sentences = [{"trust": each.trust, "text": each.text} for each in self.sentences]
+        return {**told, "asked": self.asked, "fact": self.fact, "sentences": sentences}
 
 
 def history(
@@ -613,7 +634,7 @@ def count_by_day(
 
 
 def why(
-    state: State, root: RootKey, path: CanonicalPath, present: Digest | None, trust_of_scope: Trust
+    state: State, root: RootKey, path: CanonicalPath, present: bytes | None, trust_of_scope: Trust
 ) -> Why:
     """Where a file comes from.
 
@@ -621,25 +642,29 @@ def why(
         state: whose ledger.
         root: of the file.
         path: of the file.
-        present: digest of what is there now; None: nothing is.
+        present: what is there now; None: nothing is.
         trust_of_scope: the trust of what Muniment did not write there.
 
     Raises:
         NotFound: nothing is there, and nothing ever was as far as the ledger knows.
         Erased: what was there was erased.
     """
-    source = None if present is None else source_of(state, root, path.rel, present)
+    source = None if present is None else source_of(state, root, path.rel, digest(present))
+    found = None
+    if present is not None and (source is None or source.is_mixed):
+        found = read_authorship(state, root, path.rel, present, trust_of_scope)
+    sentences = () if found is None else found.sentences
     if source is not None:
-        return Why(path.text, "committed", source.trust, source)
+        return Why(path.text, "committed", source.trust, source, sentences)
     last = _last(state, root, path.rel)
-    if present is not None and last is None:
-        return Why(path.text, "foreign", trust_of_moved(state, present, trust_of_scope), None)
+    if found is not None and last is None:
+        return Why(path.text, "foreign", found.trust, None, sentences)
     if last is None and _last(state, root, erased_name(state, root, path.rel)) is not None:
         raise Erased(f"what was remembered at {path.text} was erased")
     if last is None:
         raise NotFound(f"nothing is remembered at {path.text}, nor was it")
-    if present is not None:
-        return Why(path.text, "edited", trust_of_moved(state, present, trust_of_scope), last.run)
+    if found is not None:
+        return Why(path.text, "edited", found.trust, last.run, sentences)
     return Why(path.text, "removed" if last.after_digest is None else "missing", None, last.run)
 
 

@@ -174,11 +174,13 @@ class Assessed(NamedTuple):
         trust: who it comes from.
         expires: when it is no longer to be told, ISO-8601 UTC; None if never.
         held: the gate that holds its text back; None if it may be told.
+        mixed: whether it has sentences of the owner, and others.
     """
 
     trust: Trust
     expires: str | None = None
     held: str | None = None
+    mixed: bool = False
 
 
 Assess = Callable[[RelPath, Digest, bytes], Assessed]
@@ -215,6 +217,7 @@ class Row(NamedTuple):
     sees: str
     readable: int
     held: str | None
+    mixed: int
     note: str
     line: str
     line_bytes: int
@@ -351,6 +354,7 @@ def _row(
         sees=" ".join(name for key in ("supersedes", "see") for name in _names(provenance.get(key))),
         readable=int(index.readable),
         held=assessed.held,
+        mixed=int(assessed.mixed),
         note=note,
         line=line,
         line_bytes=len(line.encode()),

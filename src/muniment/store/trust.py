@@ -1,7 +1,8 @@
 """How far an entry is trusted: by what the ledger knows of its bytes, never by what they say of themselves.
 
-T1 Bytes that this ledger's commits put at a path have the trust that was recorded with them; any other bytes
-   have their scope's, but no more than they were recorded with at another path, whoever moved them.
+T1 Bytes that this ledger's commits put at a path have the trust that was recorded with them. Any other bytes
+   are compared with what the ledger knows, sentence by sentence and whatever their format (`passages`): they
+   have the least trust of their sentences, and the trust of their scope if the ledger knows none of these.
 T2 What a run writes has the request's trust where its words are the requester's (`content.provenance`): the
    fact itself, or the fact put into what the file held before (then the least of both). An entry of which
    nothing changes but its provenance keeps its own. Any other words are a model's: `agent` at most, whoever
@@ -33,7 +34,8 @@ from muniment.kernel.names import Digest, RelPath, Scope, Trust
 from muniment.kernel.path import CanonicalPath
 from muniment.names import __version__
 from muniment.store.audit import timestamp
-from muniment.store.ledger import RootKey, Run, source_of, trust_of_moved
+from muniment.store.ledger import RootKey, Run, source_of
+from muniment.store.passages import Authorship, read_authorship
 from muniment.store.rows import Assess, Assessed
 from muniment.store.state import State
 
@@ -200,26 +202,73 @@ def assessing(state: State, key: RootKey, scope: Scope, policy: Policy, known: K
     ours = policy.trust_of(scope)
     retention = policy.retention
 
+    def ends_by(trust: Trust, at: str | None, ends: str | None) -> str | None:
+        days = retention.untrusted if trust is Trust.EXTERNAL else retention.default
+        kept = None if days == NEVER or at is None else _days_after(at, days)
+        return min(filter(None, (ends, kept)), default=None)
+
     def assess(rel: RelPath, found: Digest, data: bytes) -> Assessed:
-        put, ends = known.get((scope, rel, found)), _ends(data)
+        put, ends, mixed = known.get((scope, rel, found)), _ends(data), False
         if put is None and (source := source_of(state, key, rel, found)) is not None:
             put = source.trust, source.at
+            if source.is_mixed:
+                mixed = bool(read_authorship(state, key, rel, data, ours).body_of(Trust.OWNER))
         if put is None:
-            trust = trust_of_moved(state, found, ours)
-            return Assessed(trust, ends, held_for(data, rel, trust))
+            by = read_authorship(state, key, rel, data, ours)
+            mixed = bool(by.body_of(Trust.OWNER))
+            return Assessed(by.trust, ends_by(by.trust, by.since, ends), held_for(data, rel, by.trust), mixed)
         trust, at = put
-        days = retention.untrusted if trust is Trust.EXTERNAL else retention.default
-        kept = None if days == NEVER else _days_after(at, days)
-        return Assessed(trust, min(filter(None, (ends, kept)), default=None), None)
+        return Assessed(trust, ends_by(trust, at, ends), None, mixed)
 
     return assess
 
 
 def trust_at(state: State, key: RootKey, path: CanonicalPath, content: bytes, policy: Policy) -> Trust:
     """How far bytes are trusted that stand at a path, or come back there (T1)."""
-    found = digest(content)
-    source = source_of(state, key, path.rel, found)
-    return trust_of_moved(state, found, policy.trust_of(path.scope)) if source is None else source.trust
+    source = source_of(state, key, path.rel, digest(content))
+    return authorship_at(state, key, path, content, policy, source).trust
+
+
+def authorship_at(
+    state: State, key: RootKey, path: CanonicalPath, content: bytes, policy: Policy, source: Run | None
+) -> Authorship:
+    """Return how far bytes and their sentences are trusted at a path (T1).
+
+    Args:
+        state: whose ledger.
+        key: of the root.
+        path: where they stand.
+        content: the bytes.
+        policy: says how far the files of the scope are trusted.
+        source: of these bytes at this path, from `source_of`.
+    """
+    if source is not None and not source.is_mixed:
+        return Authorship(source.trust)
+    found = read_authorship(state, key, path.rel, content, policy.trust_of(path.scope))
+    return found if source is None else Authorship(source.trust, found.sentences)
+
+
+def by_person(state: State, key: RootKey, before: bytes, policy: Policy) -> TrustRule:
+    """Return the rule of a person's edit: only sentences that they wrote are theirs.
+
+    In a file that others wrote by hand, no more than the trust of its scope.
+
+    Args:
+        state: whose ledger.
+        key: of the root.
+        before: the entry that is edited.
+        policy: as of `trust_at`.
+    """
+
+    def rule(draft: FileChange, _held: Trust | None) -> Ruling:
+        if draft.after is None:
+            return Ruling(Trust.OWNER)
+        rel = draft.path.rel
+        is_known = source_of(state, key, rel, digest(before)) is not None
+        ours = Trust.OWNER if is_known else policy.trust_of(draft.path.scope)
+        return Ruling(read_authorship(state, key, rel, draft.after, ours).trust, by=Trust.OWNER)
+
+    return rule
 
 
 def basis(policy: Policy, scope: Scope) -> str:
@@ -271,7 +320,7 @@ def reasons_for_review(
 
     Args:
         draft: with the trust of its new bytes.
-        held: of the bytes that it replaces or removes; None if it creates.
+        held: the highest of the sentences that it replaces or removes; None if it creates.
         by: of whoever replaces or removes.
         policy: says which scopes are reviewed, and what becomes of agent-directed and external text.
         is_new_text: False: it was there before, and is only brought back or cut.

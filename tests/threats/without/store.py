@@ -77,11 +77,29 @@ def ledger_trust(*_):
     return lambda _rel, _digest, data: Assessed(Trust((parse(data).muniment or {}).get("trust", "owner")))
 
 
-@control()
-def moved_trust(off):
+@instead("*store.passages:read_authorship")
+def moved_trust(_state, _root, _rel, _data, ours):
     """Bytes at a path that no commit gave them have the trust of their scope, whoever wrote them."""
-    for where in ("store.ledger", "store.trust", "recall.recaller", "jobs.place"):
-        off.put(f"{where}:trust_of_moved", lambda _state, _of, trust_of_scope: trust_of_scope)
+    from muniment.store.passages import Authorship
+
+    return Authorship(ours)
+
+
+@instead("store.passages:_TextComparison.read")
+def compared_text(comparison, _text):
+    """Only the bytes of a file are compared with what the ledger knows."""
+    from muniment.store.passages import Authorship
+
+    return Authorship(comparison._ours)
+
+
+@instead("*store.trust:by_person")
+def whole_edits(_state, _key, _before, _policy):
+    """What a person edits is all theirs."""
+    from muniment.kernel.names import Trust
+    from muniment.store.trust import constant
+
+    return constant(Trust.OWNER)
 
 
 @control()

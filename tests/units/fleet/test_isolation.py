@@ -24,14 +24,15 @@ from muniment import lane as reading
 from muniment.daemon.tokens import Tokens
 from muniment.errors import ManagedMemoryUnavailable, NotFound
 from muniment.fleet import homes, schema
-from muniment.kernel.change import digest
 from muniment.kernel.names import Trust
 from muniment.kernel.path import CanonicalPath, canonicalise
 from muniment.lane import Lane
 from muniment.store import audit, erase, ledger, review, tasks, told
+from muniment.store.passages import read_authorship
 from muniment.store.state import Shared, State
 from muniment.store.tasks import QueuedTask
 from muniment.store.told import HookSession, ToldEntry
+from muniment.store.trust import constant
 
 GONE = b"What nobody remembers any more"
 NOW = datetime(2026, 11, 26, tzinfo=UTC)
@@ -100,6 +101,8 @@ def filled(fleet, base, own):
         ground.commit(new("user/gone.md", GONE), run=by("task-0", fact="f" * 64))
         erase.erase("user/gone.md", erase.EraseGround(ground.state, ground.roots, STRICT, patience()))
         ground.commit(new("user/n.md", own.encode()), run=by("task-1"))
+        low, trust = f"{own} again and again".encode(), constant(Trust.AGENT)
+        ground.commit(new("user/low.md", low), run=by("task-1b"), trust=trust)
         lane = Lane(ground.state, "w")
         submit(lane, text=own, repeat="key")
         ((repeat,),) = ground.state.ledger.rows("SELECT repeat FROM task")
@@ -382,7 +385,6 @@ def test_by_another_homes_roots_and_tasks_no_history_is_read_and_no_commit_found
         ledger.root_key(theirs.state, theirs.ground.roots["user"]),
         canonicalise("user/n.md", ("user",)),
     )
-    of = digest(b"what the one said")
     (kept,) = ledger.commits(theirs.state, "task = ?", ("task-1",))
     written = kept.changes[0].after_digest
     assert ledger.is_known(theirs.state, key, path.rel, written)
@@ -392,7 +394,9 @@ def test_by_another_homes_roots_and_tasks_no_history_is_read_and_no_commit_found
     assert (ledger.unfinished(ours, [key]), ledger.history(ours, {key: "user"})) == ((), ())
     assert ledger.count_by_day(ours, {key: "user"}, "2000") == ()
     assert ledger.source_of(ours, key, path.rel, written) is None
-    assert ledger.trust_of_moved(ours, of, Trust.OWNER) is Trust.OWNER
+    for state, trust in ((ours, Trust.OWNER), (theirs.state, Trust.AGENT)):
+        low = b"What the one said, again and again"
+        assert read_authorship(state, key, "m.md", low, Trust.OWNER).trust is trust
     assert not ledger.is_known(ours, key, path.rel, written)
     for read in (ledger.content_at, ledger.content_before):
         raised(NotFound, read, ours, key, path, "task-1")

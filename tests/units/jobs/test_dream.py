@@ -250,7 +250,7 @@ def test_a_model_is_shown_one_trust_and_nothing_from_outside_or_protected(place)
     committed(place, {"user/e.md": f"{A} canary\n", "user/f.md": f"{B} canary\n"}, trust=Trust.EXTERNAL)
     lay(place, {"user/pinned/p.md": f"{A} canary\n", "user/long.md": f"{A} {A} canary{' x' * 1_000}\n"})
     committed(place, {"user/g.md": f"{A}\n"}, trust=Trust.AGENT)
-    alike(place, A, B)
+    alike(place, A, B, trust=Trust.OWNER)
     model = ScriptedModel([say('{"merges": []}')])
     assert done(dreaming(place, model)).counts.near_duplicates >= 4
     shown = "".join(message.text for message in model.requests[0].messages)

@@ -254,7 +254,7 @@ def test_whatever_a_chooser_raises_once_it_was_cancelled_nothing_is_left_and_tha
 
 
 def test_a_chooser_is_shown_no_words_of_others_than_the_owner(made, recaller):
-    made.put({"user/own.md": wine(1), "project/wine.md": wine(CANARY)})
+    made.put({"user/own.md": wine(1, "Our riesling is of another valley."), "project/wine.md": wine(CANARY)})
     made.commit("user/heard.md", wine(CANARY), trust=Trust.AGENT)
     choose = choosing([0])
     assert len(recaller.recall(WINE, choose=choose).entries) == 3

@@ -199,3 +199,20 @@ def test_front_matter_without_room_and_a_ulid_out_of_range_are_refused():
     raised(TooLarge, stamp, b"---\nx: " + b"y" * 8_170 + b"\n---\n", None, PATH, RUN, NEW_ID)
     for milliseconds, size in ((-1, 10), (2**48, 10), (0, 9), (0, 11)):
         raised(ValueError, ulid, milliseconds, bytes(size), match="ULID")
+
+
+LOW = "The build bot may deploy the zebra on Fridays.\n\n- Prefers tea\n"
+
+
+@over_both
+@pytest.mark.threat("T-MEM-36", control="compared_text")
+def test_ledger_of_an_earlier_version_is_completed_at_first_use(ground):
+    ground.commit(new("user/n.md", LOW.encode()), trust=constant(AGENT))
+    kept = ground.state.ledger.rows("SELECT digest, body FROM passage ORDER BY 1, 2")
+    with ground.state.ledger.transaction() as connection:
+        connection.execute("UPDATE provenance SET body = NULL")
+        connection.execute("DELETE FROM passage")
+    (ground.user / "n.md").write_bytes(LOW.replace("\n", "\r\n").encode())
+    (ground.user / "copy.md").write_text(f"Ben pays.\n{LOW}")
+    assert [trust_in(ground, path, sweep=True) for path in ("user/n.md", "user/copy.md")] == [AGENT, AGENT]
+    assert ground.state.ledger.rows("SELECT digest, body FROM passage ORDER BY 1, 2") == kept

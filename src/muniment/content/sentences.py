@@ -1,0 +1,418 @@
+"""Compare texts sentence by sentence: find the words of one in another, in any format. Pure.
+
+A text is read as sentences, and a sentence as words. Two words are equal if they differ only in what a
+formatter, an editor or a spelling corrector changes:
+
+- K1. Case, accents, compatibility forms, invisible characters, apostrophes, hyphens, emphasis, escapes,
+  entities, quotation marks, and all other punctuation do not count. Nor do white space, line ends, a byte
+  order mark, list markers, task boxes, heading markers, block quotes and table pipes.
+- K2. A word of three or more letters from a to z is its first letter and the set of its other consonants: a
+  spelling corrector seldom changes them. Digits, number words, shorter words, and words of other scripts are
+  compared exactly. In scripts without spaces each character is a word.
+- K3. Words of an address, a link target, a tag, a keyword such as `$Id$`, or the language of a code block are
+  compared, but do not count as written by a person if they are new (`ComparedWord.counts`). Nor do words of
+  one or two letters from a to z beside known words (`ComparedWord.is_small`), except `no`.
+- K4. A sentence ends at its punctuation or at the end of its line, whichever comes first.
+
+A gram is some neighbouring words. `known_grams` returns what is stored of a text whose author is known;
+`compare` finds these grams in another text. Both ignore where sentences and lines end, except for the first
+and the last gram of a sentence: they show whether a whole known sentence is still there.
+
+Cost: linear in the text.
+"""
+
+from __future__ import annotations
+
+import codecs
+import html
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from functools import lru_cache
+from itertools import chain
+from typing import Final, NamedTuple
+
+from muniment.content.entry import Entry, parse
+from muniment.content.titles import current_titles, titles_of
+from muniment.content.words import is_running, split_words
+from muniment.kernel.names import RelPath
+from muniment.kernel.path import normalised
+
+MAX_WORDS: Final = 70_000
+"""Words of a text that are compared: no entry of 128 KiB has as many."""
+
+MAX_CARRIED: Final = 15
+"""Known words that one new word makes its writer's: a longer sentence needs more new words."""
+
+MIN_WHOLE_WORDS: Final = 3
+"""Words of a sentence that is recognized by itself in another text, or inside a longer sentence."""
+
+Gram = tuple[str, ...]
+"""Keys of neighbouring words, after a mark: one of those below, or none inside a text."""
+
+_INSIDE, _FIRST, _LAST, _WHOLE, _BODY = "", "^", "$", "^$", "="
+
+_BYTE_ORDER_MARKS: Final = {codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
+_SENTENCE_END: Final = re.compile(
+    "(?<=[.!?\u2026\u061f\u0964])[\"')\\]\u201d\u2019\u00bb*_`~]*\\s+|(?<=[\u3002\uff01\uff1f])"
+)
+_MARKERS: Final = re.compile(
+    r"[\s>|]*(?:(?:\\?[-*+\u2022]|[0-9]{1,9}\\?[.)]|\\?#{1,6})[ \t]+)*(?:\\?\[[ xX/-]\\?\][ \t]+)?"
+)
+_TOOL_LINE: Final = re.compile(r"[\s>|]*(?:```|~~~|:::|\[![A-Za-z]+\][+-]?\s*$)|[<=>|]{7}(?:\s|$)")
+"""Of a code block, a callout, or what git writes around a conflict."""
+_IGNORED: Final = re.compile(
+    "[*_~`=\\\\'\u2018\u2019\u201b\u2032\u2010-\u2015\u2212\ufe63\uff0d\u00ad\u200b-\u200f\u2028-\u202e"
+    "\x00-\x08\x0e-\x1f\x7f\u2060-\u2069\ufe00-\ufe0f\ufeff\U000e0000-\U000e007f-]"
+)
+_UNCOUNTED: Final = re.compile(
+    r"""
+    \[\[[^\[\]\n]{0,300}\]\]                    # a link of a wiki
+    | \]\([^()\s]{0,2000}(?:\s+"[^"\n]{0,300}")?\)  # the target of a link
+    | \[\^[^\]\s]{1,50}\]                       # a footnote
+    | ^\s*\[[^\]\n]{1,300}\]:\s*\S+             # the target of a reference
+    | <!--.{0,200}?--> | </?[A-Za-z][^<>\n]{0,500}>
+    | \b[A-Za-z][A-Za-z0-9+.-]{1,20}://\S+ | \bwww\.\S+ | \bmailto:\S+
+    | \$[A-Z][A-Za-z]{1,20}(?::[^$\n]{0,200})?\$  # what git or another tool fills in
+    | (?<=\s)\^[A-Za-z0-9-]{1,40}\s*$           # the name of a block
+    | ^\s*muniment:\s*\{.{0,4000}\}\s*$         # what Muniment writes of an entry
+    """,
+    re.VERBOSE,
+)
+_PLAIN_TAG: Final = re.compile(
+    r"</?(?:br|p|b|i|em|strong|u|s|del|ins|mark|code|kbd|sub|sup|span|div|pre|blockquote|[uo]l|li|h[1-6r]|"
+    r"table|thead|tbody|t[rdh])[ ]?/?>",
+    re.IGNORECASE,
+)
+_NUMBERS: Final = """
+zero none one two four five nine seven eight three six ten eleven twelve thirteen fourteen fifteen sixteen
+seventeen eighteen nineteen twenty thirty forty fifty sixty seventy eighty ninety hundred thousand million
+"""
+_NUMBER_WORDS: Final = frozenset(_NUMBERS.split())
+_MIN_LETTERS: Final = 3
+_LETTERS_AN_ERROR: Final = 5
+_MAX_RESPELLED: Final = 120
+_VOWELS: Final = frozenset("aeiouyhw")
+_PUNCTUATION: Final = re.compile(r"[\s!-/:-@\[-`{-~\u2010-\u2027\u2022]+")
+
+
+class ComparedWord(NamedTuple):
+    """A word of a text.
+
+    Attributes:
+        key: the same for words that count as equal (K1, K2).
+        text: folded.
+        counts: whether it is its writer's if it is new (K3).
+    """
+
+    key: str
+    text: str
+    counts: bool
+
+    @property
+    def is_small(self) -> bool:
+        """Whether it is too short to make a sentence with known words its writer's (K3)."""
+        return len(self.key) < _MIN_LETTERS and self.key.isascii() and self.key.isalpha() and self.key != "no"
+
+
+class Sentence(NamedTuple):
+    """A sentence, or the part of it in one line.
+
+    Attributes:
+        text: as in the file, without the markers of its line.
+        words: at least one.
+    """
+
+    text: str
+    words: tuple[ComparedWord, ...]
+
+    @property
+    def counts(self) -> bool:
+        """Whether any word of it does (K3)."""
+        return any(word.counts for word in self.words)
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedText:
+    """An entry as it is compared.
+
+    Attributes:
+        body: its sentences in order.
+        titles: sentences of its name, its description and its longer keywords, unless code made them of the
+            body.
+        front: its front matter, which becomes a part of the body if an edit breaks it.
+        is_whole: False if it has more than `MAX_WORDS` words; the others are left out.
+    """
+
+    body: tuple[Sentence, ...]
+    titles: tuple[Sentence, ...]
+    front: str
+    is_whole: bool
+
+    @property
+    def body_gram(self) -> Gram:
+        """The words of the whole body as one gram."""
+        return (_BODY, *_keys(self.body))
+
+
+class SentenceMatch(NamedTuple):
+    """What of a sentence is known.
+
+    Attributes:
+        known: for each word the smallest value of the grams that cover it; None: it is new.
+        is_intact: whether it contains a whole known sentence of `MIN_WHOLE_WORDS` words or more.
+    """
+
+    known: tuple[GramValue | None, ...]
+    is_intact: bool
+
+
+GramValue = tuple[int, int]
+"""What the caller knows of a gram."""
+
+Find = Callable[[Collection[Gram]], Mapping[Gram, GramValue]]
+"""Return the values of those grams that are known."""
+
+
+def decode_text(data: bytes) -> str:
+    """Return the text of a file, also of one that an editor saved in UTF-16 or in a code page of Windows."""
+    for mark, encoding in _BYTE_ORDER_MARKS.items():
+        if data.startswith(mark):
+            return data.decode(encoding, "replace")
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return data.decode("cp1252", "replace")
+
+
+def read_text(data: bytes, rel: RelPath) -> ComparedText:
+    """Return the sentences of an entry, at most `MAX_WORDS` words of them."""
+    entry = parse(decode_text(data))
+    body, is_whole = _up_to(MAX_WORDS, read_sentences(entry.body))
+    titles, has_all_titles = _up_to(
+        MAX_WORDS, chain.from_iterable(map(read_sentences, _own_titles(entry, rel)))
+    )
+    front = entry.text[: len(entry.text) - len(entry.body)]
+    return ComparedText(body, titles, front, is_whole and has_all_titles)
+
+
+def read_sentences(text: str) -> Iterator[Sentence]:
+    """Yield the sentences of a text (K1 to K4)."""
+    for line in text.splitlines():
+        rest = line[_MARKERS.match(line).end() :]  # type: ignore[union-attr]  # It matches anything.
+        counts = _TOOL_LINE.match(line) is None
+        for part in _SENTENCE_END.split(rest):
+            if words := tuple(_read_words(part, counts=counts)):
+                yield Sentence(part.strip(), words)
+
+
+def known_grams(text: ComparedText, size: int) -> Iterator[Gram]:
+    """Yield the grams by which a text is found in another one.
+
+    Args:
+        text: of a known author.
+        size: words of a gram; `compare` needs the same.
+    """
+    if len(text.body_gram) > MIN_WHOLE_WORDS:
+        yield text.body_gram
+    for sentences in (text.body, text.titles):
+        keys = _keys(sentences)
+        yield from ((_INSIDE, *keys[at : at + size]) for at in range(len(keys) - size + 1))
+    for sentence in text.body:
+        keys = _keys([sentence])
+        if len(keys) >= size:
+            yield (_FIRST, *keys[:size])
+            yield (_LAST, *keys[-size:])
+        elif len(keys) >= MIN_WHOLE_WORDS:
+            yield (_WHOLE, *keys)
+
+
+def more_grams(text: ComparedText, size: int) -> Iterator[Gram]:
+    """Yield the grams by which a text is found in the same file besides `known_grams`.
+
+    They are those of fewer than `size` words, for short sentences, and those of the front matter.
+    """
+    yield text.body_gram
+    for sentences in (text.body, text.titles, tuple(read_sentences(text.front))):
+        keys = _keys(sentences)
+        for length in range(1, size + 1):
+            yield from ((_INSIDE, *keys[at : at + length]) for at in range(len(keys) - length + 1))
+
+
+def compare(sentences: Sequence[Sentence], size: int, find: Find, *, short: bool) -> list[SentenceMatch]:
+    """Return what is known of each of some sentences that follow one another.
+
+    Args:
+        sentences: of one text.
+        size: words of a known gram.
+        find: looks grams up; a second time only if it found some.
+        short: whether a sentence of fewer than `size` words is known if its gram of `more_grams` is.
+    """
+    keys, spans = _keys(sentences), list(_spans(sentences))
+    windows = {at: keys[at : at + size] for at in range(len(keys) - size + 1)}
+    small = {
+        (start, end): (_INSIDE if short else _WHOLE, *keys[start:end])
+        for start, end in spans
+        if end - start < size and (short or end - start >= MIN_WHOLE_WORDS)
+    }
+    found = find({*((_INSIDE, *window) for window in windows.values()), *small.values()})
+    known: list[GramValue | None] = [None] * len(keys)
+    covered = [((at, at + size), found.get((_INSIDE, *window))) for at, window in windows.items()]
+    for (start, end), value in (*covered, *((span, found.get(gram)) for span, gram in small.items())):
+        for at in range(start, end) if value else ():
+            known[at] = min(filter(None, (known[at], value)))
+    ends = _intact_ends({at: windows[at] for (at, _), value in covered if value}, size, find)
+    return [
+        SentenceMatch(tuple(known[start:end]), any(ends.get(at, end + 1) <= end for at in range(start, end)))
+        for start, end in spans
+    ]
+
+
+def _intact_ends(windows: Mapping[int, Gram], size: int, find: Find) -> dict[int, int]:
+    """Return where known sentences end, by where they begin; of several that begin there the shortest.
+
+    Args:
+        windows: the known words, by where they begin.
+        size: of each.
+        find: as of `compare`.
+    """
+    found = find({(mark, *window) for window in windows.values() for mark in (_FIRST, _LAST)})
+    ends: dict[int, int] = {}
+    nearest: int | None = None
+    for at in sorted(windows, reverse=True):
+        if at + 1 not in windows:
+            nearest = None
+        if (_LAST, *windows[at]) in found:
+            nearest = at + size
+        if nearest is not None and (_FIRST, *windows[at]) in found:
+            ends[at] = nearest
+    return ends
+
+
+def find_old_words(known: Sequence[ComparedWord], words: Sequence[ComparedWord]) -> set[int]:
+    """Return the positions of words that a known text has in the same order, in any spelling.
+
+    Args:
+        known: of the part of a text that is most like the words.
+        words: of a sentence.
+    """
+    keys = [each.key for each in known], [each.key for each in words]
+    old: set[int] = set()
+    for kind, start, end, at, to in SequenceMatcher(None, *keys, autojunk=False).get_opcodes():
+        if kind == "equal" or (kind == "replace" and _has_respelled(known[start:end], words[at:to])):
+            old.update(range(at, to))
+    return old
+
+
+def is_respelled(some: Sequence[ComparedWord], others: Sequence[ComparedWord]) -> bool:
+    """Whether words differ from others in a few letters, or in where a word ends; never in a number."""
+    if _numbers(some) != _numbers(others):
+        return False
+    one, other = ("".join(each.text for each in words) for words in (some, others))
+    size, longest = sorted((len(one), len(other)))
+    allowed = max(1, size // _LETTERS_AN_ERROR)
+    if longest > _MAX_RESPELLED or longest - size > allowed:
+        return False
+    is_near = (Counter(one) - Counter(other)).total() <= allowed  # Else no need to look at their order.
+    return is_near and _distance(one, other) <= allowed
+
+
+def _has_respelled(some: Sequence[ComparedWord], words: Sequence[ComparedWord]) -> bool:
+    """Whether words respell the beginning or the end of others."""
+    sizes = range(max(1, len(words) - 2), min(len(some), len(words) + 2) + 1)
+    return any(is_respelled(part, words) for size in sizes for part in (some[:size], some[-size:]))
+
+
+def _numbers(words: Iterable[ComparedWord]) -> list[str]:
+    return [each.text for each in words if each.text in _NUMBER_WORDS or any(map(str.isdigit, each.text))]
+
+
+def _distance(one: str, other: str) -> int:
+    """Return how many letters were added, removed, replaced, or exchanged with the next."""
+    before: list[int] = []
+    row = list(range(len(other) + 1))
+    for at, letter in enumerate(one, 1):
+        earlier, before, row = before, row, [at]
+        for to, theirs in enumerate(other, 1):
+            cost = min(row[-1] + 1, before[to] + 1, before[to - 1] + (letter != theirs))
+            if at > 1 and to > 1 and (letter, theirs) == (other[to - 2], one[at - 2]):
+                cost = min(cost, earlier[to - 2] + 1)
+            row.append(cost)
+    return row[-1]
+
+
+def _spans(sentences: Iterable[Sentence]) -> Iterator[tuple[int, int]]:
+    start = 0
+    for sentence in sentences:
+        yield start, start + len(sentence.words)
+        start += len(sentence.words)
+
+
+def _keys(sentences: Iterable[Sentence]) -> tuple[str, ...]:
+    return tuple(word.key for sentence in sentences for word in sentence.words)
+
+
+def _up_to(limit: int, sentences: Iterable[Sentence]) -> tuple[tuple[Sentence, ...], bool]:
+    """Return the first sentences, of so many words together, and whether these are all."""
+    kept: list[Sentence] = []
+    for sentence in sentences:
+        limit -= len(sentence.words)
+        if limit < 0:
+            return tuple(kept), False
+        kept.append(sentence)
+    return tuple(kept), True
+
+
+def _own_titles(entry: Entry, rel: RelPath) -> Iterator[str]:
+    """Yield the titles and keywords of the front matter that code did not make of the body."""
+    titles, made = current_titles(entry, rel), titles_of(entry.body)
+    if entry.name is not None and titles.name != made.name:
+        yield titles.name
+    if entry.description is not None and titles.description != made.description:
+        yield titles.description
+    yield from (each for each in entry.keywords if len(list(split_words(each))) >= MIN_WHOLE_WORDS)
+
+
+def _read_words(text: str, *, counts: bool) -> Iterator[ComparedWord]:
+    plain = _PLAIN_TAG.sub(" ", text) if "<" in text else text
+    plain = html.unescape(plain) if "&" in plain else plain
+    at, is_any = 0, False
+    for part, is_counted in _parts(plain, counts):
+        at += len(part)
+        for word in split_words(_IGNORED.sub("", normalised("NFKC", part))):
+            is_any = True
+            if word.isascii() or not is_running(word):
+                yield _compared(word, is_counted)
+            else:
+                yield from (ComparedWord(char, char, is_counted) for char in word)
+    if not is_any and (signs := _PUNCTUATION.sub("", _IGNORED.sub("", plain))):
+        key = f"\1{normalised('NFKC', signs)}"
+        yield ComparedWord(key, key, counts)
+
+
+def _parts(text: str, counts: bool) -> Iterator[tuple[str, bool]]:  # noqa: FBT001  passed on
+    """Yield the parts of a text with whether their words count (K3)."""
+    at = 0
+    for match in _UNCOUNTED.finditer(text) if counts else ():
+        yield text[at : match.start()], True
+        yield match[0], False
+        at = match.end()
+    yield text[at:], counts
+
+
+@lru_cache(maxsize=1 << 14)
+def _compared(word: str, counts: bool) -> ComparedWord:  # noqa: FBT001  passed on
+    return ComparedWord(_key(word), word, counts)
+
+
+def _key(word: str) -> str:
+    """Return what words have in common that differ only in their spelling (K2)."""
+    if not word.isascii():
+        bare = "".join(char for char in normalised("NFKD", word) if not unicodedata.combining(char))
+        word = bare if bare.isascii() else word
+    if not (word.isascii() and word.isalpha()) or len(word) < _MIN_LETTERS or word in _NUMBER_WORDS:
+        return word
+    return f"{word[0]}.{''.join(sorted({*word[1:].replace('z', 's')} - _VOWELS))}"
