@@ -18,6 +18,7 @@ from kit.store.ground import STRICT, Ground, by, new, patience, photograph, sha
 from muniment.errors import LeaseLost, ManagedMemoryUnavailable, MunimentError, StoreConflict
 from muniment.fleet.copies import MEMORY, CopyTerms, WorkingCopy
 from muniment.fleet.homes import key_of
+from muniment.kernel.write import replay
 from muniment.store import copied
 from muniment.store.erase import EraseGround, erase
 
@@ -259,6 +260,25 @@ def test_copy_with_stray_file_that_is_behind_indexes_none_of_it(nodes, is_closed
     commit(one, new("user/b.md", b"# B\n"), run=by("task-2"))
     assert files(two) == {"user/a.md": b"# A\n", "user/b.md": b"# B\n"}
     assert WORD not in held_by(two)
+
+
+def test_copy_cut_off_in_replay_is_made_anew(nodes, monkeypatch):
+    one, two, killed = (nodes.copy(name) for name in ("one", "two", "killed"))
+    commit(one, new("user/a.md", b"# A\n"))
+    assert files(two) == {"user/a.md": b"# A\n"}
+    with changing(one) as ground:
+        ground.commit(ground.edit("user/a.md", b"# Other\n"), new("user/b.md", b"# B\n"), run=by("task-2"))
+
+    def cut_off(changes, held):
+        replay(changes[:1], held)
+        shutil.copytree(two.directory, killed.directory)  # What a kill leaves.
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(copied, "replay", cut_off)
+        raised(KeyboardInterrupt, files, two)
+    for copy in (two, killed):
+        assert files(copy) == {"user/a.md": b"# Other\n", "user/b.md": b"# B\n"}
 
 
 def test_copy_that_nobody_changed_is_never_made_anew(nodes, monkeypatch):
