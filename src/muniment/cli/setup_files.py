@@ -293,7 +293,7 @@ class KeptFile:
         return [MadeDirectory(*each) for each in found if _is_made_directory(each)]
 
     def unused_directories(self) -> list[MadeDirectory]:
-        """Return those of `directories` that nothing needs after `drop`: a file's only if setup removed it."""
+        """Return those of `directories` that nothing needs after `drop`: if setup removed the file, all."""
         return self.directories() if self._read_note().get("removing") is True else self.own_directories()
 
     def own_directories(self) -> list[MadeDirectory]:
