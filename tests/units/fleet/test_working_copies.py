@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
@@ -168,9 +167,8 @@ def test_who_reads_while_a_lease_is_lost_keeps_who_had_it_from_nothing(nodes):
             reading = threads.submit(files, one)
             while not one.is_spoiled:
                 assert not reading.done()
-        begun = time.monotonic()
+        # If both waited for each other, the reader's patience would end, and this would raise.
         assert reading.result() == {"user/a.md": b"# A\n"}
-    assert time.monotonic() < begun + 2
     assert one.held is None
 
 
