@@ -481,6 +481,10 @@ def _has_foreign(opened: OpenCopy, patience: Patience, *, is_thorough: bool) -> 
     """
     place, files, is_complete = opened.place, 0, True
     for root in place.roots.values():
+        try:
+            root.verify()
+        except PathEscape:
+            return True
         if is_thorough:
             view = view_of(place.state, root, place.policy, sweep=True, patience=patience)
         else:

@@ -94,6 +94,26 @@ def remove_all(copy):
         shutil.rmtree(each) if each.is_dir() else each.unlink()
 
 
+def replace_scope(copy):
+    copy.user.rename(copy.user.with_name("moved"))
+    copy.user.mkdir(mode=0o700)
+    (copy.user / "stray.md").write_bytes(copy.foreign)
+
+
+def link_scope(copy):
+    moved = copy.user.rename(copy.user.parents[1] / "moved")
+    (moved / "stray.md").write_bytes(copy.foreign)
+    copy.user.symlink_to(moved)
+
+
+def remove_scope(copy):
+    shutil.rmtree(copy.user)
+
+
+def remove_copy(copy):
+    shutil.rmtree(copy.user.parents[1])
+
+
 CHANGES = (
     replace_in_place,
     replace_by_rename,
@@ -105,6 +125,10 @@ CHANGES = (
     remove_entry,
     replace_with_link,
     remove_all,
+    replace_scope,
+    link_scope,
+    remove_scope,
+    remove_copy,
 )
 
 
