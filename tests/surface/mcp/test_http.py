@@ -22,7 +22,7 @@ from kit.mcp import ERAS, HELLO, Heard, hears_of_change, over_http, refused, sta
 from muniment.adapters.mcp import server
 from muniment.daemon import guard
 from muniment.daemon.core import MAX_OWNER
-from muniment.daemon.mcp import MAX_READS, _LaneMemory
+from muniment.daemon.mcp import MAX_READS, MAX_UNDOS, _LaneMemory
 
 MESSAGE = ("Accept: application/json, text/event-stream",)
 META = {
@@ -162,15 +162,19 @@ def test_an_undo_whose_client_has_left_is_not_carried_out_and_takes_no_place_of_
     (path,) = task["result"]["filesTouched"]
     params = {"_meta": META, "name": "undo", "arguments": {"task_id": task["taskId"]}}
     undo = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+
+    def waiting():
+        return len(daemon.core.mcp._undos._waiters or ())
+
     with locked(daemon.home / "user"), ExitStack() as lines:
         for _ in range(MAX_OWNER + 2):
             line = lines.enter_context(daemon.line())
             line.send(
                 daemon.request("POST", "/mcp", *MESSAGE, *named, "Connection: close", body=undo, token=token)
             )
-        daemon.until(lambda: daemon.core._owners)
+        daemon.until(lambda: (len(daemon.core._owners), waiting()) == (MAX_UNDOS, MAX_OWNER + 2 - MAX_UNDOS))
         lines.close()
-        daemon.until(lambda: not daemon.core._owners)
+        daemon.until(lambda: not waiting() and not daemon.core._owners)  # In the order in which they go.
     assert (daemon.home / path).exists()
 
 
