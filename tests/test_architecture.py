@@ -232,8 +232,8 @@ MAY_OPEN = {
     "daemon.page.pages": {"files('muniment.daemon.page').joinpath('static').iterdir", "each.read_bytes"},
     # Settings of other programs, at a person's yes, and what they held before.
     "cli.setup_files": {
-        *("opened", "placing", "directory.glob", "path.unlink"),
-        *("file.path.parent.mkdir", "file.path.unlink", "self.original.unlink"),
+        *("opened", "placing", "directory.glob", "path.unlink", "each.mkdir", "Path(each.path).rmdir"),
+        *("file.path.unlink", "self.original.unlink"),
     },
     "fleet.address": {"path.open"},  # the URL of the database, in a file that its operator named
     # Working copies, which are ours alone and made anew: whether one is whole, and what is not.

@@ -170,6 +170,11 @@ def true(*_, **__):
     return True
 
 
+def false(*_, **__):
+    """No."""
+    return False
+
+
 def same(value, *_):
     """What was given, as it is."""
     return value

@@ -5,6 +5,7 @@ S2 What is shown is what is written, and nothing else of the file: other lines m
 S3 A file that changed between look and answer is looked at anew, and written only if that comes to the same.
 S4 `--remove` gives back the very bytes where nothing else changed since; else it takes out ours, and leaves
    the rest as others made it.
+S5 `--remove` also removes the directories that setup made, if nothing else lies in them.
 
 U1 What there is is shown first; nothing is done without a `yes`.
 U2 The memory goes only if that is asked for by itself: by `--erase-memory`, and at a terminal by a second
@@ -35,9 +36,12 @@ from muniment.cli.setup_edits import Edit, edit_text
 from muniment.cli.setup_files import (
     ChangedMeanwhile,
     KeptFile,
+    MadeDirectory,
     SettingsFile,
     kept_files,
+    make_directories,
     read_settings_file,
+    remove_directories,
     write_settings_file,
 )
 from muniment.cli.setup_tools import NAME, TOOLS, CodingTool, Part, Program
@@ -236,8 +240,15 @@ class Setting:
         Raises:
             ConfigInvalid: it cannot be done, or is something else by now (S3). What was written before stays.
         """
-        for change in changes:
-            self._write_as_shown(change)
+        made: list[MadeDirectory] = []
+        try:
+            for change in changes:
+                self._write_as_shown(change, made)
+        except BaseException:
+            remove_directories(made)
+            raise
+        if self.program is None:
+            self.forget()
 
     def notes(self) -> list[str]:
         """What a person should know besides."""
@@ -260,9 +271,12 @@ class Setting:
         return notes
 
     def forget(self) -> None:
-        """Keep no file any longer."""
-        for part in self._parts():
-            self._kept(part).drop()
+        """Keep no file any longer, and remove the directories that setup made and nothing needs (S5)."""
+        kept = [self._kept(part) for part in self._parts()]
+        unused = {directory for each in kept for directory in each.unused_directories()}
+        for each in kept:
+            each.drop()
+        remove_directories(unused)
 
     def files(self) -> list[Path]:
         """The settings files of the tool, there or not."""
@@ -336,7 +350,7 @@ class Setting:
         others = [each for each in self._parts() if each.file != part.file]
         return {event for each in others for event in each.events_in(self._document(each))}
 
-    def _write_as_shown(self, shown: SettingsChange) -> None:
+    def _write_as_shown(self, shown: SettingsChange, made: list[MadeDirectory]) -> None:
         change: SettingsChange | None = shown
         for _ in range(_TRIES):
             if change is None:
@@ -344,20 +358,28 @@ class Setting:
             if change.words != shown.words:
                 break
             try:
-                self._write(change)
+                self._write(change, made)
             except ChangedMeanwhile:
                 change = self._change(shown.part)
             else:
                 return
         raise ConfigInvalid(f"{shown.file.shown} was changed meanwhile; run this again and look at it again")
 
-    def _write(self, change: SettingsChange) -> None:
+    def _write(self, change: SettingsChange, made: list[MadeDirectory]) -> None:
         kept = self._kept(change.part)
-        if self.program is not None and change.after is not None:
-            kept.keep(change.before, change.after)
+        if change.after is None:
+            kept.begin_removal()
+        elif self.program is not None:
+            made += (each for each in self._known_directories() if each not in made)
+            make_directories(change.file, made)
+            kept.keep(change.file.path, change.before, change.after, made)
         write_settings_file(change.file, change.after)
-        if self.program is None:
-            kept.drop()
+
+    def _known_directories(self) -> Iterator[MadeDirectory]:
+        """Return the directories that an earlier setup made for files that are still there."""
+        for part in self._parts():
+            if part.file.exists():
+                yield from self._kept(part).directories()
 
 
 def _text_of(file: SettingsFile) -> tuple[str, str]:

@@ -8,6 +8,8 @@ F3 A file is replaced whole, by a rename, with its owner, group, mode and extend
    it holds what the change was made from. What its program writes between that look and the rename, some
    microseconds, is lost.
 F4 What a file held is kept in `$MUNIMENT_HOME/setup`, readable by this user alone, until it is put back.
+F5 A directory that was made for a file is recorded there, and removed after that file if it is empty and
+   still the same directory. No other directory is removed.
 
 Apart from `setup`: what is done to files of other programs is reviewed by itself.
 Attacked by `tests/surface/cli/test_setup.py`.
@@ -19,15 +21,16 @@ import errno
 import json
 import os
 import stat
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from muniment.errors import ConfigInvalid, printable
 from muniment.files import opened, placing, read_up_to
 from muniment.kernel.change import digest
-from muniment.ownership import create_private_directory, require_way_ours
+from muniment.ownership import require_way_ours
 
 MAX_SETTINGS_BYTES: Final = 32 << 20
 """Bytes of a settings file; Claude Code's, which holds a history, may have some megabytes."""
@@ -129,10 +132,50 @@ def write_settings_file(file: SettingsFile, content: bytes | None) -> None:
         raise ConfigInvalid(f"{file.shown} cannot be written: {error.strerror}; it is as it was") from None
 
 
+class MadeDirectory(NamedTuple):
+    """A directory that setup made; the inode number identifies it (F5)."""
+
+    path: str
+    inode: int
+
+    def is_above(self, path: Path) -> bool:
+        """Return whether a path lies in this directory."""
+        return Path(self.path) in path.parents
+
+    def is_unchanged(self) -> bool:
+        """Return whether this very directory is still there."""
+        try:
+            return Path(self.path).lstat().st_ino == self.inode
+        except OSError:
+            return False
+
+
+def make_directories(file: SettingsFile, made: list[MadeDirectory]) -> None:
+    """Make the missing directories above a settings file, and add each to `made`.
+
+    Raises:
+        ConfigInvalid: the system does not allow it.
+    """
+    try:
+        for each in reversed(file.path.parents):
+            if not each.is_dir():
+                with suppress(FileExistsError):  # Another process made it, or the file cannot be written.
+                    each.mkdir(_NEW_DIRECTORY)
+                    made.append(MadeDirectory(str(each), each.lstat().st_ino))
+    except OSError as error:
+        raise ConfigInvalid(f"{file.shown} cannot be written: {error.strerror}; it is as it was") from None
+
+
+def remove_directories(made: Iterable[MadeDirectory]) -> None:
+    """Remove the directories that are empty and still those that were made, the innermost first (F5)."""
+    for each in sorted(made, key=lambda each: len(each.path), reverse=True):
+        if each.is_unchanged():
+            with suppress(OSError):  # It is not empty, or the system does not allow it: it stays.
+                Path(each.path).rmdir()
+
+
 def _write_whole(file: SettingsFile, content: bytes) -> None:
     from muniment.store.state import sync
-
-    file.path.parent.mkdir(_NEW_DIRECTORY, parents=True, exist_ok=True)
 
     def name(beside: Path, path: Path) -> None:
         _check_unchanged(file)
@@ -204,8 +247,14 @@ class KeptFile:
     def _stem(self) -> str:
         return f"{self.tool}-{self.named.name.lstrip('.')}-{digest(os.fsencode(self.named))[:8]}"
 
-    def keep(self, before: bytes | None, after: bytes) -> None:
+    def keep(self, path: Path, before: bytes | None, after: bytes, made: list[MadeDirectory]) -> None:
         """Keep what a file held, and tell by what it is going to hold whether it was changed since.
+
+        Args:
+            path: where it lies, links followed.
+            before: what it held.
+            after: what it is going to hold.
+            made: the directories that setup made; those that are made to keep this are added.
 
         Raises:
             ConfigInvalid: it cannot be kept.
@@ -216,16 +265,40 @@ class KeptFile:
             "existed": before is not None,
             "written": digest(after),
         }
-        try:
-            create_private_directory(self.directory)
+        with self._reporting():
+            make_directories(read_settings_file(self._note), made)
+            own = {each for kept in kept_files(self.directory) for each in kept.own_directories()}
+            known = [each for each in {*made, *own} if each.is_above(path) or each.is_above(self._note)]
+            note["directories"] = sorted(each for each in known if each.is_unchanged())
             if before is None:
                 self.original.unlink(missing_ok=True)
             else:
                 _write_whole(read_settings_file(self.original), before)
-            _write_whole(read_settings_file(self._note), json.dumps(note).encode())
-        except (OSError, ChangedMeanwhile) as error:
-            problem = getattr(error, "strerror", None) or "another setup runs"
-            raise ConfigInvalid(f"{printable(str(self.named))} cannot be kept as it is: {problem}") from None
+            self._write_note(note)
+
+    def begin_removal(self) -> None:
+        """Record that the file is about to be removed; a later `--remove` then goes on with its directories.
+
+        Raises:
+            ConfigInvalid: it cannot be recorded.
+        """
+        if self.directories():
+            with self._reporting():
+                self._write_note({**self._read_note(), "removing": True})
+
+    def directories(self) -> list[MadeDirectory]:
+        """Return the directories that setup made for the file, and to keep what it held."""
+        listed = self._read_note().get("directories")
+        found = listed if isinstance(listed, list) else []
+        return [MadeDirectory(*each) for each in found if _is_made_directory(each)]
+
+    def unused_directories(self) -> list[MadeDirectory]:
+        """Return those of `directories` that nothing needs after `drop`: if setup removed the file, all."""
+        return self.directories() if self._read_note().get("removing") is True else self.own_directories()
+
+    def own_directories(self) -> list[MadeDirectory]:
+        """Return those of `directories` that were made to keep what files held."""
+        return [each for each in self.directories() if each.is_above(self._note)]
 
     def before(self, now: bytes | None) -> tuple[bool, bytes | None]:
         """Whether a file holds what was written, and what it held before; None: nothing that is known.
@@ -244,6 +317,17 @@ class KeptFile:
         found = self._read_note().get("existed")
         return found if isinstance(found, bool) else None
 
+    @contextmanager
+    def _reporting(self) -> Iterator[None]:
+        try:
+            yield
+        except (OSError, ChangedMeanwhile) as error:
+            problem = getattr(error, "strerror", None) or "another setup runs"
+            raise ConfigInvalid(f"{printable(str(self.named))} cannot be kept as it is: {problem}") from None
+
+    def _write_note(self, note: Mapping[str, Any]) -> None:
+        _write_whole(read_settings_file(self._note), json.dumps(note).encode())
+
     def drop(self) -> None:
         """Keep nothing any longer."""
         for path in (self._note, self.original):
@@ -255,6 +339,10 @@ class KeptFile:
         except ValueError:
             found = {}
         return found if isinstance(found, dict) else {}
+
+
+def _is_made_directory(value: Any) -> bool:
+    return isinstance(value, list) and [type(each) for each in value] == [str, int]
 
 
 def kept_files(directory: Path) -> list[KeptFile]:

@@ -7,6 +7,9 @@ W2 Whoever changes the memory holds the lease of the home; what he did and the l
 W3 What was erased is in no copy: one that was made before is thrown away, text and catalog.
 W4 On disk a copy is marked whole only while nobody changes it, and for this run of the system: one that a
    process or a power cut left half changed is not taken up again.
+W5 If the ledger does not say that the bytes of a file belong at its path (`ledger.is_current`), the file is
+   never recalled, and no commit is made of it. A copy that has such a file, or lacks one, is thrown away and
+   made anew: at a read if directories or a watch report the change, and always before the home is changed.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -44,8 +47,10 @@ from muniment.store import copied
 from muniment.store.database import held, reporting
 from muniment.store.postgres import HomeLedger
 from muniment.store.rows import Embedder
-from muniment.store.state import Shared, State
-from muniment.store.upkeep import recover_all
+from muniment.store.state import CopyPosition, Shared, State
+from muniment.store.trust import UNKNOWN_BYTES
+from muniment.store.upkeep import has_foreign_index, recover_all, view_of
+from muniment.store.watching import looks_of
 
 MARK: Final = "whole"
 """The file that says of which commits a copy is; it is there only while the copy is that."""
@@ -83,14 +88,13 @@ class OpenCopy:
     """A copy that is open.
 
     Attributes:
-        number, erased: of the ledger, as it stood when the copy was like it. One that knows a later number
-            than the ledger has seen commits that were lost there.
+        position: of the ledger, as it stood when the copy was like it. One with a later number than the
+            ledger has seen commits that were lost there.
     """
 
     workspace: Workspace
     place: Place
-    number: int
-    erased: int
+    position: CopyPosition
 
     @property
     def state(self) -> State:
@@ -203,8 +207,8 @@ class WorkingCopy:
 
     def _is_fresh(self) -> bool:
         found, mark = copied.stand(self._ledger), self._marked()
-        mine = mark if self._opened is None else (self._opened.number, self._opened.erased)
-        return found is not None and mine is not None and mine[1] == found.erased
+        mine = mark if self._opened is None else self._opened.position
+        return found is not None and mine is not None and mine.erased == found.erased
 
     # -- leases
 
@@ -237,7 +241,7 @@ class WorkingCopy:
             return None
         held = self._ledger.at(epoch)
         try:
-            opened = self._brought_up(patience)
+            opened = self._brought_up(patience, is_thorough=True)
             recover_all(opened.state.under(held), opened.place.roots, opened.place.policy, patience)
             self._unmark()
         except BaseException:
@@ -282,10 +286,11 @@ class WorkingCopy:
         with held.transaction():
             stand, is_any_begun = copied.stand(held), copied.is_any_begun(held)
             lease.release(held)
-        if stand is None or is_any_begun or self.is_spoiled or held.failures != self._failures:
+        is_done = stand is not None and not is_any_begun and held.failures == self._failures
+        if stand is None or not is_done or self.is_spoiled or stand.erased != opened.position.erased:
             self.spoil()
             return
-        opened.number, opened.erased, _ = stand
+        self._advance(opened, stand.number)
         self._mark(opened)
 
     # -- bringing up to date
@@ -301,31 +306,41 @@ class WorkingCopy:
             raise ManagedMemoryUnavailable(self._ledger.name, "there is no such home")
         return found
 
-    def _brought_up(self, patience: Patience) -> OpenCopy:
+    def _advance(self, opened: OpenCopy, number: int) -> None:
+        """Record that the copy has the files of all commits up to a number."""
+        position, scopes = opened.position, opened.place.roots
+        position.files += copied.growth(self._ledger, position.number, number, scopes)
+        position.number = number
+
+    def _brought_up(self, patience: Patience, *, is_thorough: bool = False) -> OpenCopy:
         number, erased, epoch = self._stand()
         with self._change:
             is_ours = self._held is not None
             if is_ours and self._held != epoch:
                 self.is_spoiled = True
         opened = self._opened
-        is_other = opened is not None and (opened.erased != erased or opened.number > number)
+        is_other = opened is not None and _is_beyond(opened.position, number, erased)
         if self.is_spoiled or (is_other and not is_ours):
             self._throw_away(patience)
             opened = None
         if opened is None:
-            return self._open(patience)
-        if opened.number < number and not is_ours:
+            opened = self._open(patience)
+        elif opened.position.number < number and not is_ours:
             opened = self._followed(opened, number, patience)
+        if not is_ours and _has_foreign(opened, patience, is_thorough=is_thorough):
+            events.emit("copy_differs", code=UNKNOWN_BYTES)
+            self._throw_away(patience)
+            opened = self._open(patience)
         return opened
 
     def _followed(self, opened: OpenCopy, number: int, patience: Patience) -> OpenCopy:
         """The copy with what was done since; another one where that cannot be."""
         self._unmark()
         try:
-            lacking = copied.behind(self._ledger, opened.number, number, opened.place.roots)
+            lacking = copied.behind(self._ledger, opened.position.number, number, opened.place.roots)
             if lacking is not None:
                 self._carry_out(opened, lacking, patience)
-                opened.number = number
+                self._advance(opened, number)
                 self._mark(opened)
                 return opened
         except (StoreConflict, PathEscape, Refusal, ToolError) as error:
@@ -342,16 +357,16 @@ class WorkingCopy:
         if found is None:
             self._delete()
         create_private_directory(self.directory)
-        opened = self._opened_at(*(found or (0, 0)))
+        opened = self._opened_at(found or CopyPosition(0, 0, 0))
         try:
             number, erased, _ = self._stand()
             if found is None:
                 self._build(opened, patience)
-            elif opened.erased != erased or opened.number > number:
+            elif _is_beyond(opened.position, number, erased):
                 opened.close()
                 self._delete()
                 return self._open(patience)
-            elif opened.number < number:
+            elif opened.position.number < number:
                 self._opened = opened
                 return self._followed(opened, number, patience)
         except BaseException:
@@ -361,7 +376,7 @@ class WorkingCopy:
         self._opened = opened
         return opened
 
-    def _opened_at(self, number: int, erased: int) -> OpenCopy:
+    def _opened_at(self, position: CopyPosition) -> OpenCopy:
         base, terms = self.directory / MEMORY, self._terms
         create_private_directory(base)
         paths = {scope: base / scope for scope in terms.policy.scopes}
@@ -369,7 +384,7 @@ class WorkingCopy:
             create_private_directory(path)
         roots = bind_all(paths)
         try:
-            shared = Shared(self._ledger, self._key, base)
+            shared = Shared(self._ledger, self._key, base, position)
             state = State(self.directory / "state", embedder=terms.embedder, shared=shared)
         except BaseException:
             for root in roots.values():
@@ -388,13 +403,15 @@ class WorkingCopy:
         except BaseException:
             state.close()
             raise
-        return OpenCopy(workspace, place, number, erased)
+        return OpenCopy(workspace, place, position)
 
     def _build(self, opened: OpenCopy, patience: Patience) -> None:
         """Fill an empty copy."""
         with self._ledger.transaction():  # So that nobody commits meanwhile.
-            opened.number, opened.erased, _ = self._stand()
+            position = opened.position
+            position.number, position.erased, _ = self._stand()
             lacking = copied.newest(self._ledger, opened.place.roots)
+            position.files = len(lacking.changes)
         self._carry_out(opened, lacking, patience)
         self._mark(opened)
 
@@ -429,7 +446,7 @@ class WorkingCopy:
                 shutil.rmtree(self.directory)
 
     def _mark(self, opened: OpenCopy) -> None:
-        told = {"home": self._ledger.home, "number": opened.number, "erased": opened.erased, "boot": _boot()}
+        told = {"home": self._ledger.home, "boot": _boot(), **asdict(opened.position)}
         with reporting(self.directory):
             new = self.directory / f"{MARK}.new"
             new.write_text(json.dumps(told), "ascii")
@@ -439,9 +456,9 @@ class WorkingCopy:
         with reporting(self.directory):
             (self.directory / MARK).unlink(missing_ok=True)
 
-    def _marked(self) -> tuple[int, int] | None:
+    def _marked(self) -> CopyPosition | None:
         found = marked(self.directory)
-        return None if found is None or found[0] != self._ledger.home else found[1:]
+        return None if found is None or found[0] != self._ledger.home else found[1]
 
 
 def directory_of(cache: Path, home: str) -> Path:
@@ -449,11 +466,41 @@ def directory_of(cache: Path, home: str) -> Path:
     return cache / digest(home.encode())[:32]
 
 
-def marked(directory: Path) -> tuple[str, int, int] | None:
-    """Of the copy in a directory: its home, and `OpenCopy.number` and `erased`; None: it is not whole."""
+def _is_beyond(position: CopyPosition, number: int, erased: int) -> bool:
+    """Return whether a copy may hold what the ledger has no more: lost commits, or what was erased since."""
+    return position.erased != erased or position.number > number
+
+
+def _has_foreign(opened: OpenCopy, patience: Patience, *, is_thorough: bool) -> bool:
+    """Return whether a copy has a file that the ledger does not say stands there, or lacks one (W5).
+
+    Args:
+        opened: the copy.
+        patience: how long to look.
+        is_thorough: ask every file, and read the indexes; else only look where a change shows.
+    """
+    place, files, is_complete = opened.place, 0, True
+    for root in place.roots.values():
+        try:
+            root.verify()
+        except PathEscape:
+            return True
+        if is_thorough:
+            view = view_of(place.state, root, place.policy, sweep=True, patience=patience)
+        else:
+            view = looks_of(place.state).view(root, place.policy, patience)
+        if view.has_withheld() or (is_thorough and has_foreign_index(place.state, root)):
+            return True
+        files, is_complete = files + view.usage().files, is_complete and view.complete
+    return is_complete and files != opened.position.files
+
+
+def marked(directory: Path) -> tuple[str, CopyPosition] | None:
+    """Of the copy in a directory: its home, and `OpenCopy.position`; None: it is not whole."""
     try:
         found: Any = json.loads((directory / MARK).read_text("ascii"))
-        return (found["home"], found["number"], found["erased"]) if found["boot"] == _boot() else None
+        position = CopyPosition(found["number"], found["erased"], found["files"])
+        return (found["home"], position) if found["boot"] == _boot() else None
     except (OSError, ValueError, LookupError, TypeError):
         return None
 

@@ -413,7 +413,7 @@ class FleetNode(ServingCore):
         marks = {each: marked(each) for each in self._cache.iterdir()}
         told = [mark for mark in marks.values() if mark is not None]
         with self._pool.connection() as connection:
-            names, seen = [name for name, _, _ in told], [erased for _, _, erased in told]
+            names, seen = [name for name, _ in told], [position.erased for _, position in told]
             found = connection.execute("SELECT stale_copies(%s, %s::bigint[])", (names, seen)).fetchall()
             connection.execute(
                 "DELETE FROM node WHERE seen < now() - make_interval(secs => %s)", (_GONE_SECONDS,)
@@ -455,7 +455,7 @@ class FleetNode(ServingCore):
         for each in sorted(sizes, key=_changed):
             if left <= 0:
                 return
-            name = (marked(each) or ("",))[0]
+            name = (marked(each) or ("", None))[0]
             if name and self.home(name).copy.is_idle:
                 self._discard(name)
                 left -= sizes[each]

@@ -64,7 +64,7 @@ from muniment.store.audit import append, timestamp
 from muniment.store.catalog import View
 from muniment.store.database import Database
 from muniment.store.index import shown_path
-from muniment.store.ledger import RootKey, root_key, source_of
+from muniment.store.ledger import RootKey, is_current, root_key, source_of
 from muniment.store.rows import as_indexed
 from muniment.store.state import State
 from muniment.store.trust import authorship_at
@@ -404,7 +404,8 @@ def age(at: datetime, now: datetime) -> str:
 #
 # A row tells what to look for, and no more (`catalog.py`). So of every entry that is shown:
 #
-# - V1. its bytes were read by the handle of its root, just now, and are those that its row is of;
+# - V1. its bytes were read by the handle of its root, just now, and are those that its row is of, in a
+#   working copy also those that the ledger says stand there;
 # - V2. its trust and its age are what the ledger knows of these bytes;
 # - V3. it does not address an agent as one of its trust may not, and holds no characters that a reader would
 #   not see, also where a policy let its gates rest when it was written.
@@ -470,7 +471,7 @@ def read(hit: Hit, state: State, bound: BoundRoot, policy: Policy) -> ReadEntry 
         data = bound.root.read_bytes(path)
     except (PathEscape, Refusal, ToolError):
         return None
-    if digest(data) != hit.key.digest:
+    if digest(data) != hit.key.digest or not is_current(state, *hit.key):
         return None
     source = source_of(state, *hit.key)
     found = authorship_at(state, hit.key.root, path, data, policy, source)

@@ -238,6 +238,11 @@ class View:
         ]
         return ScopeUsage(len(sizes), sum(sizes))
 
+    def has_withheld(self) -> bool:
+        """Return whether an entry is withheld or cannot be read."""
+        query = "SELECT 1 FROM entry WHERE root = ? AND (held IS NOT NULL OR NOT readable) LIMIT 1"
+        return bool(self._rows(query))
+
     def entry(self, rel: RelPath) -> CatalogEntry | None:
         """The entry at `rel`, if there is one."""
         return _LISTED.first(self._catalog, "WHERE root = ? AND rel = ?", (self.key, rel))

@@ -63,6 +63,7 @@ CREATE INDEX entry_by_weight ON entry (root, trust <> 'owner', updated DESC, sor
 CREATE INDEX entry_of_page ON entry (root, topic, key, line_bytes);
 CREATE INDEX entry_that_ends ON entry (root, expires) WHERE expires > '' AND line_bytes > 0;
 CREATE INDEX entry_seen ON entry (root, topic, rel, inode, size, mtime_ns, ctime_ns);
+CREATE INDEX entry_withheld ON entry (root) WHERE held IS NOT NULL OR NOT readable;
 CREATE INDEX entry_in_time ON entry (root, mtime_ns, topic, length(rel), rel);
 CREATE TABLE saying (            -- what an entry says by itself, also one item of a list
     digest TEXT NOT NULL,        -- see `rows.saying_digest`

@@ -14,7 +14,7 @@ from functools import partial
 
 from muniment.content.admission import is_cut
 from muniment.elsewhere import require_writing
-from muniment.errors import PendingReview
+from muniment.errors import PendingReview, StoreConflict
 from muniment.kernel import commit as kernel
 from muniment.kernel.binding import BoundRoot
 from muniment.kernel.cancel import Patience
@@ -31,6 +31,7 @@ from muniment.store.ledger import (
     Run,
     change_of,
     classify_touched_scopes,
+    is_current,
     least_trust,
     of_task,
     root_key,
@@ -188,6 +189,8 @@ class _Work:
         held = most = None
         if change.before is not None:
             key = root_key(self._state, terms.roots[path.scope])
+            if not is_current(self._state, key, path.rel, digest(change.before)):
+                raise StoreConflict((path.text,))  # Somebody changed the file of a working copy.
             source = source_of(self._state, key, path.rel, digest(change.before))
             by = authorship_at(self._state, key, path, change.before, terms.policy, source)
             held, most = by.trust, by.most

@@ -45,6 +45,13 @@ _BEHIND: Final = (
     "JOIN root ON root.home = change.home AND root.id = change.root "
     "WHERE number > ? AND number <= ? ORDER BY number, position LIMIT ?"
 )
+_GROWTH: Final = (
+    "SELECT root.path, count(*) FILTER (WHERE before_digest IS NULL) "
+    "- count(*) FILTER (WHERE after_digest IS NULL) FROM change_set "
+    "JOIN change_kept AS kept ON kept.home = change_set.home AND kept.change_set = change_set.id "
+    "JOIN root ON root.home = kept.home AND root.id = kept.root "
+    "WHERE number > ? AND number <= ? GROUP BY root.path"
+)
 _NEWEST: Final = (
     "SELECT root.path, newest.rel, blob.content, after_digest, known.trust, known.at FROM ("
     "SELECT DISTINCT ON (root, rel) kept.home, root, rel, after_blob, after_digest FROM change_kept AS kept "
@@ -120,6 +127,11 @@ def behind(ledger: Ledger, after: int, upto: int, scopes: Collection[Scope]) -> 
     return Lacking(
         [each for each in changes if each.before != each.after], {each.path.scope for each in changes}
     )
+
+
+def growth(ledger: Ledger, after: int, upto: int, scopes: Collection[Scope]) -> int:
+    """Return by how many entries the scopes grew with the commits after a number, if nothing was erased."""
+    return sum(count for root, count in ledger.rows(_GROWTH, (after, upto)) if os.fsdecode(root) in scopes)
 
 
 def newest(ledger: Ledger, scopes: Collection[Scope]) -> Lacking:

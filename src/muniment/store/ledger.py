@@ -238,6 +238,15 @@ _CHANGES: Final = Table("change", ChangeRow, base="before_digest")
 _CHANGE_SETS: Final = Table("change_set", CommitRow, given="id", changes=None, answers=None)
 _PROVENANCE: Final = Table("provenance", _Provenance, kind=None, fact=None, undoes=None, answers=None)
 _SOURCES: Final = Table("source", Run, undoes=None, answers=None)
+_CURRENT: Final = """
+    SELECT 1 FROM change_kept AS kept
+    JOIN change_set ON change_set.home = kept.home AND change_set.id = kept.change_set
+    WHERE root = ?1 AND rel = ?2 AND after_digest = ?3 AND (number IS NOT NULL OR review IS NULL)
+    AND (number IS NULL OR number >= coalesce((
+        SELECT max(number) FROM change_kept AS before
+        JOIN change_set ON change_set.home = before.home AND change_set.id = before.change_set
+        WHERE root = ?1 AND rel = ?2 AND number <= ?4), 0)) LIMIT 1
+"""
 _STEPS: Final = Table("step", _Last, trust="coalesce(trust, asked)", answers=None)
 
 
@@ -433,6 +442,19 @@ def source_of(state: State, root: RootKey, rel: RelPath, of: Digest) -> Run | No
     """
     at = "WHERE root = ? AND rel = ? AND digest = ? LIMIT 1"
     return _SOURCES.first(state.ledger, at, (root, rel, of))
+
+
+def is_current(state: State, root: RootKey, rel: RelPath, of: Digest) -> bool:
+    """Return whether bytes with the digest `of` belong at a path; true if the roots are no working copy.
+
+    In a working copy they must be those of the last commit that the copy has, or of a later commit, done or
+    begun: another machine may be ahead, or this one may be writing them.
+
+    Cost: one query.
+    """
+    if state.position is None:
+        return True
+    return bool(state.ledger.rows(_CURRENT, (root, rel, of, state.position.number)))
 
 
 def is_known(state: State, root: RootKey, rel: RelPath, of: Digest) -> bool:

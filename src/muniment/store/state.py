@@ -35,6 +35,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
 from importlib.resources import files
 from pathlib import Path
@@ -224,6 +225,21 @@ class LedgerState:
         return self.mac(b"text", text.encode()).hex()
 
 
+@dataclass(slots=True)
+class CopyPosition:
+    """How far a working copy follows the ledger that machines share.
+
+    Attributes:
+        number: of the last commit whose files it has.
+        erased: how often something was erased until then.
+        files: how many entries the ledger had then.
+    """
+
+    number: int
+    erased: int
+    files: int
+
+
 class Shared(NamedTuple):
     """A ledger that other machines use too, in place of one in the state directory.
 
@@ -231,11 +247,13 @@ class Shared(NamedTuple):
         ledger: the truth; stays the caller's.
         key: what `KEY_NAME` holds elsewhere: the same on every machine.
         base: the directory that all roots lie in: they are known by their paths below it.
+        position: of the working copy in `base`, which its owner keeps right; None: these files are no copy.
     """
 
     ledger: Ledger
     key: bytes
     base: Path
+    position: CopyPosition | None = None
 
 
 def shared_root_key(state: LedgerState, name: str) -> str:
@@ -255,6 +273,7 @@ class State(LedgerState):
         directory: where it is.
         catalog: derived; only `store/catalog.py`, `store/visit.py` and the readers of its rows use it.
         root_keys: of roots of a ledger that machines share, as far as it was asked; by `name_of_root`.
+        position: of the working copy that the roots are; None: they are the memory itself.
 
     Raises:
         StateTooNew: a newer version of Muniment wrote it.
@@ -265,6 +284,7 @@ class State(LedgerState):
         self, directory: Path | None, *, embedder: Embedder | None = None, shared: Shared | None = None
     ) -> None:
         self.embedder, self._base = embedder, None if shared is None else os.path.realpath(shared.base)
+        self.position = None if shared is None else shared.position
         self._temporary = TemporaryDirectory(prefix="muniment-state-") if directory is None else None
         self.directory = Path(self._temporary.name) if self._temporary else Path(directory or "")
         self._lock, self._beside = threading.Lock(), dict[str, Closable]()

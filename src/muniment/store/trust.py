@@ -34,7 +34,7 @@ from muniment.kernel.names import Digest, RelPath, Scope, Trust
 from muniment.kernel.path import CanonicalPath
 from muniment.names import __version__
 from muniment.store.audit import timestamp
-from muniment.store.ledger import RootKey, Run, source_of
+from muniment.store.ledger import RootKey, Run, is_current, source_of
 from muniment.store.passages import Authorship, read_authorship
 from muniment.store.rows import Assess, Assessed
 from muniment.store.state import State
@@ -188,6 +188,9 @@ Known = Mapping[tuple[Scope, RelPath, Digest], tuple[Trust, str]]
 
 NONE_KNOWN: Final[Known] = MappingProxyType({})
 
+UNKNOWN_BYTES: Final = "unknown_bytes"
+"""The gate that withholds a file of a working copy if the ledger does not say that its bytes stand there."""
+
 
 def assessing(state: State, key: RootKey, scope: Scope, policy: Policy, known: Known = NONE_KNOWN) -> Assess:
     """What the catalog asks about each file of a root (T1); text of others is gated at its first sight.
@@ -209,6 +212,8 @@ def assessing(state: State, key: RootKey, scope: Scope, policy: Policy, known: K
 
     def assess(rel: RelPath, found: Digest, data: bytes) -> Assessed:
         put, ends, mixed = known.get((scope, rel, found)), _ends(data), False
+        if put is None and not is_current(state, key, rel, found):
+            return Assessed(Trust.EXTERNAL, ends, UNKNOWN_BYTES)
         if put is None and (source := source_of(state, key, rel, found)) is not None:
             put = source.trust, source.at
             if source.is_mixed:

@@ -662,6 +662,25 @@ def is_as_written(state: State, root: BoundRoot, index: bytes) -> bool:
     return found == [(digest(index),)]
 
 
+def has_foreign_index(state: State, root: BoundRoot) -> bool:
+    """Return whether an index file of a root is missing or holds other bytes than were last written there.
+
+    Raises:
+        ManagedMemoryUnavailable: the catalog cannot be read.
+
+    Cost: each index file is read.
+    """
+    rows = state.catalog.rows("SELECT rel, digest FROM written WHERE root = ?", (root_key(state, root),))
+    for rel, written in rows:
+        try:
+            found = digest(root.root.read_bytes(_in(root, rel)))
+        except (PathEscape, ToolError):
+            return True
+        if found != written:
+            return True
+    return False
+
+
 def trusted_less(state: State, root: BoundRoot, reader: Trust) -> Callable[[RelPath], Trust | None]:
     """The trust of an entry of a root that a reader trusts less than themselves; else None.
 

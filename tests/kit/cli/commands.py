@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from typer.testing import CliRunner, Result
@@ -15,10 +17,32 @@ from muniment.cli.app import app
 
 def invoked(arguments: Sequence[str], env: Mapping[str, str], stdin: str | None = None) -> Result:
     """What became of a command."""
-    try:
+    with restored_process():
         return CliRunner().invoke(app, arguments, input=stdin, env=env, catch_exceptions=False)
-    finally:  # Or the next one would log to its streams.
+
+
+@contextmanager
+def restored_process() -> Iterator[None]:
+    """Restore what a command sets of its process: the umask and the log, which has its streams."""
+    root, umask = logging.getLogger(), os.umask(0o077)
+    os.umask(umask)
+    levels = {logger: logger.level for logger in all_loggers()}
+    handlers = root.handlers[:]
+    try:
+        yield
+    finally:
+        os.umask(umask)
+        root.handlers[:] = handlers
         logging.getLogger("muniment").handlers.clear()
+        for logger in all_loggers():
+            if logger.level != (before := levels.get(logger, logging.NOTSET)):
+                logger.setLevel(before)
+
+
+def all_loggers() -> list[logging.Logger]:
+    """Every logger of this process."""
+    root = logging.getLogger()
+    return [root, *(each for each in root.manager.loggerDict.values() if isinstance(each, logging.Logger))]
 
 
 class Commands(ABC):

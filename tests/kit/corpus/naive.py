@@ -13,6 +13,9 @@ from urllib.parse import quote
 from muniment.testing.corpus import Answer, Committed
 from muniment.testing.corpus.stage import ROOTS
 
+LOOKS = 2_000
+"""How often `RealpathTools` looks whether a folder has become a link."""
+
 
 class NaiveTools:
     """`normpath` and `startswith`."""
@@ -86,10 +89,21 @@ class NaiveTools:
 
 
 class RealpathTools(NaiveTools):
-    """`realpath`, `commonpath`, and then the path again: safe until somebody is faster."""
+    """`realpath`, `commonpath`, and then the path again: safe until somebody is faster.
+
+    It gives an attacker time between check and use: until the folder has become a link, or for some looks.
+    On a busy machine the two would hardly ever run at the same time.
+    """
 
     def _resolved(self, path):
-        return path if self._stays(path) else "/"
+        if not self._stays(path):
+            return "/"
+        folder = Path(path).parent
+        for _ in range(LOOKS):
+            if folder.is_symlink():
+                break
+            os.sched_yield()
+        return path
 
     def _stays(self, path):
         full = os.path.realpath(path)

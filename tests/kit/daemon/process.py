@@ -179,7 +179,7 @@ class Asking:
         headers |= self._who(token, client) | ({} if cursor is None else {"Last-Event-ID": cursor})
         transport = httpx2.HTTPTransport(socket_options=options)
         with (
-            httpx2.Client(base_url=self.url, transport=transport, timeout=10) as http,
+            httpx2.Client(base_url=self.url, transport=transport, timeout=60) as http,
             http.stream("GET", path, headers=headers) as response,
         ):
             assert response.status_code == 200, response.status_code

@@ -20,10 +20,13 @@ ENGINES = ("sqlite", "postgres")
 over_both = pytest.mark.parametrize("engine", ENGINES, scope="module")
 """For a test of a file whose others need one engine."""
 
-of_sqlite = pytest.mark.parametrize("engine", ["sqlite"], scope="module")
-"""For a test of what SQLite does, or of its files: beside those that take both."""
+of_sqlite = pytest.mark.parametrize("engine", ["sqlite"], indirect=True, scope="module")
+"""For a test of what SQLite does, or of its files: beside those that take both.
 
-of_postgres = pytest.mark.parametrize("engine", ["postgres"], scope="module")
+Indirect: else what fixtures of the module made of another engine would stay, in some orders.
+"""
+
+of_postgres = pytest.mark.parametrize("engine", ["postgres"], indirect=True, scope="module")
 """Likewise, of what PostgreSQL does."""
 
 

@@ -77,6 +77,21 @@ def as_role(url: str, role: str) -> str:
     return f"{scheme}://{role}@{rest.rpartition('@')[2]}"
 
 
+def is_idle(base: Base, home: str) -> bool:
+    """Return whether no task of a home is pending, no turn is queued, and no node has its lease.
+
+    Then no node changes its rows unless it is asked to.
+    """
+    with psycopg.connect(base.superuser, options="-c search_path=muniment") as connection:
+        found = connection.execute(
+            "SELECT node IS NULL AND NOT EXISTS (SELECT FROM task WHERE task.home = home.home "
+            "AND status IN ('queued', 'running')) AND NOT EXISTS (SELECT FROM procrastinate_jobs AS job "
+            "WHERE lock = home.home AND job.status IN ('todo', 'doing')) FROM home WHERE home = %s",
+            (home,),
+        ).fetchone()
+    return found == (True,)
+
+
 def rows_of_home(base: Base, home: str) -> dict[str, list[str]]:
     """All rows of a home, as the server's superuser sees them."""
     with psycopg.connect(base.superuser, options="-c search_path=muniment") as connection:

@@ -116,11 +116,11 @@ def test_a_cancel_and_the_end_cancel_what_runs_answer_it_and_leave_nothing(start
         assert host.entries == []
         model.release()
         assert host.ask(REMEMBER, content=FACT)["decidedBy"] == "scripted"
-        before = host.entries
+        before, asked = host.entries, len(model.server.requests)
         model.hold()
         for number in (1, 2):
             host.send(id=number, method=REMEMBER, params={"content": f"Fact {number} is another one"})
-        model.wait_until_asked(len(model.server.requests) + 1)
+        model.wait_until_asked(asked + 1)
         children = descendants(host.process.pid)
         assert children
         if end.startswith("SIG"):

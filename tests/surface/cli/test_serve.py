@@ -150,6 +150,20 @@ def test_what_cannot_be_served_is_refused_with_the_reason(muniment, at_work, hom
     assert not (home / "state" / "daemon.json").exists()
 
 
+def test_command_that_serves_leaves_umask_and_log_of_its_process(muniment):
+    root = logging.getLogger()
+    before = umask(), root.handlers[:], root.level, logging.getLogger("psycopg.pool").level
+    assert muniment("serve", "--workspace", "nowhere").exit_code == 1
+    assert (umask(), root.handlers, root.level, logging.getLogger("psycopg.pool").level) == before
+
+
+def umask():
+    """The umask of this process."""
+    found = os.umask(0o077)
+    os.umask(found)
+    return found
+
+
 @pytest.mark.usefixtures("at_work")
 def test_a_token_file_that_cannot_be_relied_on_is_refused(muniment, home):
     for directory in (home, home / "state"):

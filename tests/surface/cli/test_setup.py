@@ -201,7 +201,7 @@ def test_server_and_hook_are_put_in_beside_what_is_there_once_and_taken_out_byte
     assert (again.exit_code, "is set up already" in again.stdout, now(before)) == (0, True, written)
     assert run("setup", tool, "--remove", "--yes").exit_code == 0
     assert now(before) == before
-    assert list((home / "setup").iterdir()) == []
+    assert not home.exists()
     last = run("setup", tool, "--remove", "--yes")
     assert (last.exit_code, "hold nothing of Muniment" in last.stdout) == (0, True)
 
@@ -236,6 +236,148 @@ def test_where_others_changed_a_file_since_ours_alone_is_taken_out_of_it(run, pl
         assert "muniment" not in path.read_text()
         assert meant(path) == said[path] | {"added": {"a": 1}}
         assert COMMENTS.findall(path.read_text()) == COMMENTS.findall(text.decode())
+
+
+# -- directories that setup makes --------------------------------------------------------------------
+
+
+def tree(*directories):
+    """Every path below some directories, and what the files hold."""
+    return {
+        path: path.read_bytes() if path.is_file() else None
+        for directory in directories
+        for path in [directory, *directory.rglob("*")]
+        if path.exists()
+    }
+
+
+@pytest.mark.parametrize("tool", TOOLS)
+def test_remove_deletes_directories_that_setup_made(run, user, home, tool):
+    before = tree(user, home)
+    assert run("setup", tool, "--yes").exit_code == 0
+    assert run("setup", tool, "--remove", "--yes").exit_code == 0
+    assert tree(user, home) == before
+
+
+@pytest.mark.parametrize("tool", TOOLS)
+def test_remove_keeps_directories_that_were_there_before(run, user, home, tool):
+    home.mkdir(mode=0o700)
+    for name in FILES[tool]:
+        (user / name).parent.mkdir(mode=0o700, exist_ok=True)
+    before = tree(user, home)
+    run("setup", tool, "--yes")
+    run("setup", tool, "--remove", "--yes")
+    assert tree(user, home) == before
+
+
+@pytest.mark.parametrize("kind", ["file", "directory", "link"])
+@pytest.mark.parametrize("tool", TOOLS)
+def test_remove_keeps_made_directories_that_hold_something_else(run, user, tool, kind):
+    run("setup", tool, "--yes")
+    directory = (user / HOOKS[tool][0]).parent
+    other = directory / "theirs"
+    {"file": other.touch, "directory": other.mkdir, "link": lambda: other.symlink_to("nowhere")}[kind]()
+    run("setup", tool, "--remove", "--yes")
+    assert list(directory.iterdir()) == [other]
+
+
+@pytest.mark.parametrize(
+    ("tool", "variable"),
+    [("codex", "CODEX_HOME"), ("qwen-code", "QWEN_HOME"), ("gemini-cli", "GEMINI_CLI_HOME")],
+)
+def test_remove_deletes_nested_directories_of_moved_tool(run, tmp_path, tool, variable):
+    (tmp_path / "a").mkdir()
+    moved = {variable: str(tmp_path / "a" / "b" / "c")}
+    before = tree(tmp_path)
+    run("setup", tool, "--yes", **moved)
+    assert (tmp_path / "a" / "b" / "c").is_dir()
+    run("setup", tool, "--remove", "--yes", **moved)
+    assert tree(tmp_path) == before
+
+
+def test_remove_after_second_setup_deletes_directories(run, user, home, monkeypatch):
+    before = tree(user, home)
+    for tool in TOOLS:
+        run("setup", tool, "--yes")
+    monkeypatch.setattr(setup, "find_program", lambda _: Program(("/new/muniment",)))
+    for tool in TOOLS:
+        assert run("setup", tool, "--yes").exit_code == 0
+    (user / ".cursor/mcp.json").unlink()
+    for tool in TOOLS:
+        run("setup", tool, "--remove", "--yes")
+    assert tree(user, home) == before
+
+
+def test_uninstall_deletes_directories_that_setup_made(run, user):
+    before = tree(user)
+    for tool in TOOLS:
+        run("setup", tool, "--yes")
+    assert run("uninstall", "--yes").exit_code == 0
+    assert tree(user) == before
+
+
+def test_remove_keeps_a_directory_that_a_person_made_anew(run, user):
+    run("setup", "cursor", "--yes")
+    directory = user / ".cursor"
+    for each in directory.iterdir():
+        each.unlink()
+    directory.rmdir()
+    directory.mkdir()
+    run("setup", "cursor", "--remove", "--yes")
+    assert directory.is_dir()
+
+
+def test_remove_keeps_a_link_in_place_of_a_made_directory(run, user, tmp_path):
+    run("setup", "cursor", "--yes")
+    (user / ".cursor").rename(tmp_path / "moved")
+    (user / ".cursor").symlink_to(tmp_path / "moved")
+    run("setup", "cursor", "--remove", "--yes")
+    assert list((user / ".cursor").iterdir()) == []
+    assert (user / ".cursor").is_symlink()
+
+
+def test_remove_killed_before_directories_goes_on_when_repeated(run, user, home, monkeypatch):
+    before = tree(user, home)
+    run("setup", "cursor", "--yes")
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rmdir", killed)
+        patch.setattr(setup, "write_settings_file", killed_after(setup.write_settings_file))
+        for _ in FILES["cursor"]:
+            with pytest.raises(Killed):
+                run("setup", "cursor", "--remove", "--yes")
+    assert (user / ".cursor").is_dir()
+    run("setup", "cursor", "--remove", "--yes")
+    assert tree(user, home) == before
+
+
+def test_setup_on_full_disk_leaves_no_directory(run, user, monkeypatch):
+    before = tree(user)
+
+    def fsync(_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", fsync)
+        assert run("setup", "cursor", "--yes").exit_code == 1
+    assert tree(user) == before
+
+
+class Killed(BaseException):
+    """The process ends."""
+
+
+def killed(*_):
+    raise Killed
+
+
+def killed_after(real):
+    """What does the work, and then the process ends."""
+
+    def done(*given):
+        real(*given)
+        raise Killed
+
+    return done
 
 
 # -- asking and showing ------------------------------------------------------------------------------
@@ -627,13 +769,6 @@ def test_where_the_disk_is_full_everything_is_as_it_was_and_nothing_is_left_lyin
 
 def test_who_is_killed_between_keeping_and_writing_loses_nothing(run, placed, user, home, monkeypatch):
     before = placed("codex")
-
-    class Killed(BaseException):
-        pass
-
-    def killed(*_):
-        raise Killed
-
     with monkeypatch.context() as patch:
         patch.setattr(setup, "write_settings_file", killed)
         with pytest.raises(Killed):
@@ -642,7 +777,7 @@ def test_who_is_killed_between_keeping_and_writing_loses_nothing(run, placed, us
     (user / ".codex/config.toml").write_text(CODEX + "# later\n")
     assert "hold nothing of Muniment" in run("setup", "codex", "--remove", "--yes").stdout
     assert (user / ".codex/config.toml").read_text() == CODEX + "# later\n"
-    assert list((home / "setup").iterdir()) == []
+    assert not home.exists()
 
 
 def test_a_home_without_what_was_kept_takes_out_what_is_known_as_ours(run, placed, home):

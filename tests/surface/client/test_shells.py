@@ -35,7 +35,7 @@ def scale(monkeypatch, seconds):
         monkeypatch.setattr(module, name, seconds)
 
 
-hasty = pytest.fixture(lambda monkeypatch: scale(monkeypatch, 0.1))
+hasty = pytest.fixture(lambda monkeypatch: scale(monkeypatch, 0.5))
 
 
 @pytest.fixture
@@ -155,7 +155,7 @@ def test_a_daemon_that_says_nothing_is_left_after_its_time(shell):
 @pytest.mark.parametrize("part", ["header", "body", "refusal of events", "header of events"])
 def test_an_answer_that_drips_is_left_after_its_time(shell, monkeypatch, part):
     """Bytes without end, each within the time that all should take."""
-    scale(monkeypatch, 0.15)
+    scale(monkeypatch, 0.5)
     tick = threading.Event()
     pieces = [b" ", lambda: tick.wait(0.03)] * 40
     begun = b"HTTP/1.1 200 OK\r\n"
@@ -279,16 +279,16 @@ def test_closing_ends_the_call_of_another_thread_or_task(call, step, kind, monke
     async def in_tasks(url):
         async with AsyncClient(url) as client:
             under_way = asyncio.create_task(call(client))
-            assert await asyncio.to_thread(server.acted.wait, 10)
+            assert await asyncio.to_thread(server.acted.wait, 30)
             await client.close()
-            await asyncio.wait_for(under_way, 10)
+            await asyncio.wait_for(under_way, 30)
 
     def in_threads(url):
         with Client(url) as client, ThreadPoolExecutor(1) as pool:
             under_way = pool.submit(call, client)
-            assert server.acted.wait(10)
+            assert server.acted.wait(30)
             client.close()
-            under_way.result(10)
+            under_way.result(30)
 
     monkeypatch.setattr(exchange, "TRY_SECONDS", 60)  # Longer than anybody waits here.
     trusting = ssl.create_default_context(cafile=CERTIFICATE)
@@ -320,7 +320,7 @@ def test_closing_ends_a_call_that_connects_or_gives_up(monkeypatch):
                 await connecting.wait()
                 await client.close()
                 with pytest.raises(errors.ClientError, match="was closed"):
-                    await asyncio.wait_for(under_way, 5)
+                    await asyncio.wait_for(under_way, 30)
             connecting.clear()
         async with AsyncClient(NOBODY) as client:
             closing.append(client)
@@ -445,7 +445,7 @@ def test_a_stream_may_last_and_who_no_longer_follows_has_no_connection(shell, mo
         is_later.set()
         assert next(told).id == "0badcafe-2"
         told.close()
-        assert closed.wait(10)
+        assert closed.wait(30)
 
 
 # -- each by itself ------------------------------------------------------------------------------------

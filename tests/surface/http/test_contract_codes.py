@@ -311,8 +311,9 @@ def of_daemons_that_end(world):
     (base := world.base / "moved").mkdir()
     with running(base, world.model) as daemon:
         world.model.hold()
+        asked = len(world.model.server.requests)
         ahead, task_id = daemon.remember("The user moves"), daemon.remember("The user has moved")
-        world.model.wait_until_asked(len(world.model.server.requests) + 1)
+        world.model.wait_until_asked(asked + 1)
         daemon.root().rename(base / "elsewhere")
         daemon.cancel(ahead)
         yield "managed_memory_unavailable", daemon.wait(task_id)

@@ -33,7 +33,7 @@ from kit.mcp import (
 from muniment.adapters.mcp import server
 from muniment.daemon import guard
 from muniment.daemon.core import MAX_OWNER
-from muniment.daemon.mcp import MAX_READS, _LaneMemory
+from muniment.daemon.mcp import MAX_READS, MAX_UNDOS, _LaneMemory
 
 MESSAGE = ("Accept: application/json, text/event-stream",)
 META = {
@@ -173,15 +173,19 @@ def test_an_undo_whose_client_has_left_is_not_carried_out_and_takes_no_place_of_
     (path,) = task["result"]["filesTouched"]
     params = {"_meta": META, "name": "undo", "arguments": {"task_id": task["taskId"]}}
     undo = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+
+    def waiting():
+        return 0 if daemon.core.mcp is None else len(daemon.core.mcp._undos._waiters or ())
+
     with locked(daemon.home / "user"), ExitStack() as lines:
         for _ in range(MAX_OWNER + 2):
             line = lines.enter_context(daemon.line())
             line.send(
                 daemon.request("POST", "/mcp", *MESSAGE, *named, "Connection: close", body=undo, token=token)
             )
-        daemon.until(lambda: daemon.core._owners)
+        daemon.until(lambda: (len(daemon.core._owners), waiting()) == (MAX_UNDOS, MAX_OWNER + 2 - MAX_UNDOS))
         lines.close()
-        daemon.until(lambda: not daemon.core._owners)
+        daemon.until(lambda: not waiting() and not daemon.core._owners)
     assert (daemon.home / path).exists()
 
 
@@ -193,14 +197,19 @@ def test_reads_whose_clients_have_left_take_no_place_of_the_owner(daemon, monkey
         gate.wait(30)
         return [], None
 
+    def waiting():
+        return daemon.core.mcp is not None and bool(daemon.core.mcp._reads._waiters)
+
     monkeypatch.setattr("muniment.adapters.mcp.server.listing", listing)
     named = ("Mcp-Protocol-Version: 2026-07-28", "Mcp-Method: resources/list")
     asked = {"jsonrpc": "2.0", "id": 1, "method": "resources/list", "params": {"_meta": META}}
     try:
-        for least in (min(number, MAX_READS) for number in range(1, MAX_OWNER + 3)):
+        for number in range(1, MAX_OWNER + 3):
             with daemon.line() as line:
                 line.send(daemon.request("POST", "/mcp", *MESSAGE, *named, body=asked, token=token))
-                daemon.until(lambda least=least: len(begun) >= least)
+                daemon.until(lambda number=number: len(begun) >= number or waiting())
+            daemon.until(lambda: not waiting())  # Who has left waits for no place.
+        assert len(begun) == MAX_READS
         assert daemon.ask("GET", f"{BASE}/review").status == 200
     finally:
         gate.set()

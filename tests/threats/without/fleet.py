@@ -1,7 +1,7 @@
 """A fleet, without what keeps its homes, its nodes and its working copies in order."""
 
 from kit.paths import forged
-from threats.switches import around, control, instead, none, table, true
+from threats.switches import around, control, false, instead, none, table, true
 
 
 def _migrated(*replacements, patches):
@@ -45,14 +45,10 @@ table({
     "replayed_names": ("What a ledger names is written into a copy, whatever it is called.", {
         "kernel.write:check_suffix": none,
         "kernel.write:INDEX_NAME": "", "kernel.write:INDEX_DIRECTORY": ""}),
-    "counted_erasures": ("Nobody asks whether something was erased since a copy was made.", {
-        "store.copied:_STAND": (
-            "SELECT number, 0, epoch FROM home WHERE home = current_setting('muniment.home')"),
-        "store.copied:ERASED": "nothing is"}),
-    "spoiled_copies": ("A copy is kept whatever was done to it.", {
-        "fleet.copies:WorkingCopy.spoil": none}),
-    "unmarked_copies": ("A copy that is being changed is marked whole.", {
-        "fleet.copies:WorkingCopy._unmark": none}),
+    "compared_copies": ("The files of a copy are not compared with the ledger.", {
+        "fleet.copies:_has_foreign": false}),
+    "current_bytes": ("Whatever stands in a copy counts as what the ledger says.", {
+        "*store.ledger:is_current": true}),
     "home_shares": ("The owner of any home has the places of the owner of all.", {
         "daemon.tokens:Principal.share": property(lambda self: self.name)}),
     "home_keys": ("All homes have one key.", {"*fleet.homes:key_of": lambda fleet, _: fleet}),
@@ -79,6 +75,37 @@ def canonical_rows(off):
     """The paths of a ledger are taken as they stand there, and handles lead anywhere."""
     off.also("layer_one")
     off.put("store.copied:canonicalise", lambda text, _: forged(*text.split("/", 1)))
+
+
+@control()
+def counted_erasures(off):
+    """Nobody asks whether something was erased since a copy was made."""
+    off.also("compared_copies")
+    off.put(
+        "store.copied:_STAND",
+        "SELECT number, 0, epoch FROM home WHERE home = current_setting('muniment.home')",
+    )
+    off.put("store.copied:ERASED", "nothing is")
+
+
+@control()
+def spoiled_copies(off):
+    """A copy is kept whatever was done to it."""
+    off.also("compared_copies")
+    off.put("fleet.copies:WorkingCopy.spoil", none)
+
+
+@control()
+def unmarked_copies(off):
+    """A copy that is being changed is marked whole."""
+    off.also("compared_copies")
+    off.put("fleet.copies:WorkingCopy._unmark", none)
+
+
+@control()
+def claimed_copies(off):
+    """What stands at a name in a copy is replaced unseen."""
+    off.also("compared_copies", "claimed_file")
 
 
 @around("fleet.address:_parts")

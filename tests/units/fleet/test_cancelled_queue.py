@@ -29,7 +29,7 @@ def test_a_queue_that_is_cancelled_while_the_database_goes_ends(fleet, monkeypat
         running = asyncio.create_task(queue.run())
         await begun.wait()
         running.cancel()
-        done, _ = await asyncio.wait({running}, timeout=5)
+        done, _ = await asyncio.wait({running}, timeout=30)
         running.cancel()
         return bool(done)
 

@@ -144,7 +144,7 @@ def test_a_home_whose_row_is_kept_busy_keeps_no_other_one_waiting(fleet, run):
                 asyncio.ensure_future(home.submit(home, asked(text=f"{n} cups."))) for n in range(MAX_PENDING)
             ]
             await asyncio.sleep(0)  # They have begun.
-            told = await asyncio.wait_for(node.home(other).submit(node.home(other), asked(text="Tea.")), 5)
+            told = await asyncio.wait_for(node.home(other).submit(node.home(other), asked(text="Tea.")), 20)
             assert not told.repeated
             owner.rollback()
         assert not any([(await each).repeated for each in waiting])
@@ -185,7 +185,7 @@ def test_a_home_that_is_dropped_while_somebody_uses_it_has_no_second_copy(fleet,
     async def act(node):
         used, other = (node.home(name) for name in names)
         await used.at(used, lambda place, _: set(place.roots), writes=False)
-        await asyncio.to_thread(used.copy.close, Patience(time.monotonic() + 5))
+        await asyncio.to_thread(used.copy.close, Patience(time.monotonic() + 30))
         await asyncio.to_thread(until, lambda: len(node._homes) == 1)
         assert node.home(used.name) is used
         assert node.home(other.name) is other
@@ -233,7 +233,7 @@ def test_a_copy_that_may_hold_what_was_erased_meanwhile_is_deleted_unasked(fleet
         copy = node.home(name).copy
 
         def lost():
-            with copy.holding(Patience(time.monotonic() + 5)), fleet.pool.home(name).transaction() as home:
+            with copy.holding(Patience(time.monotonic() + 30)), fleet.pool.home(name).transaction() as home:
                 home.execute("UPDATE home SET epoch = epoch + 1, until = '-infinity'")
 
         await asyncio.to_thread(lost)

@@ -21,9 +21,9 @@ from muniment.daemon.tokens import Tokens
 from muniment.kernel.names import Trust
 from muniment.kernel.path import canonicalise
 from muniment.lane import Lane, Writer
-from muniment.store import audit, erase, ledger, review, tasks
+from muniment.store import audit, copied, erase, ledger, review, tasks
 from muniment.store.postgres import LedgerPool
-from muniment.store.state import Shared, State
+from muniment.store.state import CopyPosition, Shared, State
 from muniment.store.told import HookSession, ToldEntry
 from muniment.store.upkeep import recover_all
 
@@ -110,6 +110,8 @@ def a_day(ground, often):
     ledger.history(state, {key: "user"}, path)
     ledger.count_by_day(state, {key: "user"}, "2026")
     ledger.content_at(state, key, path, running.id)
+    copied.growth(state.ledger, 0, 3, {"user"})
+    ledger.is_current(state, key, "1.md", "d")
     ledger.why(state, key, path, None, Trust.OWNER)
     ledger.undone_by(state, "task-1")
     token = Tokens(state).add("editor", [], Trust.AGENT)
@@ -142,7 +144,7 @@ def lived(pool, home, base, monkeypatch, often=1):
 
     @contextmanager
     def opening(directory):
-        with State(directory, shared=Shared(pool.home(home), KEY, base)) as state:
+        with State(directory, shared=Shared(pool.home(home), KEY, base, CopyPosition(0, 0, 0))) as state:
             yield state
 
     with laid_out(base, opening) as ground, monkeypatch.context() as patched:

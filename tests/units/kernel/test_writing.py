@@ -119,7 +119,7 @@ def test_roots_are_locked_in_the_block_and_free_after_it_also_of_forks(bound, tr
 
     with monkeypatch.context() as patched:
         patched.setattr(fcntl, "flock", copied)
-        with land.lock_roots(bound, Patience(time.monotonic() + 10)):
+        with land.lock_roots(bound, Patience(time.monotonic() + 30)):
             patched.undo()
             assert is_locked(trees.inside)
             assert is_locked(trees.other)
@@ -140,7 +140,7 @@ def test_locks_are_taken_in_one_order_whatever_was_asked(bound, monkeypatch):
 
     monkeypatch.setattr(land, "_lock", noting)
     for roots in (bound, bound[::-1], [*bound, *bound]):
-        with land.lock_roots(roots, Patience(time.monotonic() + 10)):
+        with land.lock_roots(roots, Patience(time.monotonic() + 30)):
             orders.append(tuple(taken))
         taken.clear()
     assert len(set(orders)) == 1
