@@ -200,7 +200,7 @@ class Ledger(Protocol):
     def is_lasting(self) -> bool:
         """Whether a transaction is open, which an error of a statement may have ended."""
 
-    def limit(self, patience: Patience) -> None:
+    def limit(self, patience: Patience) -> None:  # noqa: ARG002  a server limits its statements itself
         """Have every later statement fail once a patience has ended, where the ledger is a file.
 
         Cost: as `rows` with a patience, which lifts it.
