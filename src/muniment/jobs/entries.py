@@ -22,6 +22,7 @@ from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Final
 
+from muniment.content.admission import NAME
 from muniment.content.entry import Entry, parse
 from muniment.content.frontmatter import BYTE_ORDER_MARK, line_break, opens
 from muniment.content.gates import decode, encode
@@ -154,7 +155,7 @@ class Entries:
         return digest(self._place.read(path))
 
     def listed(self, scope: Scope) -> Iterator[tuple[CanonicalPath, CatalogEntry]]:
-        """The entries of a scope that may be listed, by path; generated files are none.
+        """The entries of a scope that may be listed, by path; none whose name is withheld.
 
         Raises:
             ManagedMemoryUnavailable, PathEscape: the root cannot be used, or is not where it was.
@@ -166,7 +167,7 @@ class Entries:
         view = view_of(self._place.state, bound, self._place.policy)
         for row in view.entries():
             path = CanonicalPath(scope, row.rel)
-            if self._judge.allows(Verb.LIST, path):
+            if row.held != NAME and self._judge.allows(Verb.LIST, path):
                 yield path, row
 
     # -- changing

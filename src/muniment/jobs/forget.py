@@ -33,7 +33,7 @@ from typing import Final
 from muniment.agent.model import Model
 from muniment.agent.runner import MAX_OPTIONS, Asker
 from muniment.cancelling import Cancel
-from muniment.content.admission import held_for
+from muniment.content.admission import NAME, held_for
 from muniment.content.entry import MAX_DESCRIPTION_CHARS, Entry, EntryType, parse, shortened, titled
 from muniment.content.gates import one_line
 from muniment.content.markdown import Item, outline, without
@@ -238,7 +238,7 @@ def _name(place: Place, item: ChangeRow, data: bytes) -> str:
     """The name of an entry; of one whose text is held back that of its file."""
     path = item.change.path
     is_ours = source_of(place.state, item.root, path.rel, digest(data)) is not None
-    if not is_ours and held_for(data, path.rel, place.policy.trust_of(path.scope)) is not None:
+    if not is_ours and held_for(data, path.text, place.policy.trust_of(path.scope)) is not None:
         return path.name.removesuffix(FILE_SUFFIX)
     return titled(parse(data), path.rel).name
 
@@ -508,6 +508,8 @@ def _matches(task: _Forgetting, view: View, wanted: Wanted) -> Iterator[_ForgetM
             continue
         if listed is not None and row.rel not in listed and row.held is None:
             continue
+        if row.held == NAME and named is None and task.request.trust is not Trust.OWNER:
+            continue  # Whoever asks may be a model, and would be shown the name.
         task.budget.check()
         holding = read_holding(place, scope, row)
         if holding is None or not may_see(judge, holding.path):
@@ -702,4 +704,4 @@ def _cut(matches: Sequence[_ForgetMatch], kept: list[KeptEntry]) -> tuple[bytes 
 
 def _may_be_left(holding: Holding, left: bytes) -> bool:
     """Whether a file without some items may become ours: text of others first passes the gates."""
-    return bool(holding.at) or held_for(left, holding.path.rel, holding.trust) is None
+    return bool(holding.at) or held_for(left, holding.path.text, holding.trust) is None

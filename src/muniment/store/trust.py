@@ -20,7 +20,7 @@ from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
 from typing import Final
 
-from muniment.content.admission import addressed_to_agent, held_for
+from muniment.content.admission import INSTRUCTIONS, addressed_to_agent, held_for, name_gate
 from muniment.content.entry import EXPIRY_KEY, TYPES, Entry, completed, parse, titled
 from muniment.content.frontmatter import MAX_FRONT_MATTER_BYTES
 from muniment.content.gates import decode, encode
@@ -206,7 +206,7 @@ def assessing(state: State, key: RootKey, scope: Scope, policy: Policy, known: K
             put = source.trust, source.at
         if put is None:
             trust = trust_of_moved(state, found, ours)
-            return Assessed(trust, ends, held_for(data, rel, trust))
+            return Assessed(trust, ends, held_for(data, f"{scope}/{rel}", trust))
         trust, at = put
         days = retention.untrusted if trust is Trust.EXTERNAL else retention.default
         kept = None if days == NEVER else _days_after(at, days)
@@ -287,6 +287,9 @@ def reasons_for_review(
         yield f"text of trust {by} would {done} {path}, which has trust {held}"
     if draft.after is not None and draft.trust is not None and is_new_text:
         yield from _reasons_in_text(path, draft.after, draft.trust, policy)
+        is_new_name = draft.base is None and policy.content.instructions == "quarantine"
+        if is_new_name and name_gate(draft.path.text, draft.trust) == INSTRUCTIONS:
+            yield "the name of a new entry speaks to an agent"
 
 
 def _reasons_in_text(path: str, text: bytes, trust: Trust, policy: Policy) -> Iterator[str]:
