@@ -265,7 +265,7 @@ MAY_OPEN = {
     "jobs.exporting": {"tarfile.open"},  # over a file that is open
     # New files that a person named.
     "cli.moving": {
-        *("placing", "os.link", "file.open", "unfinished.rename"),
+        *("placing", "os.link", "os.open", "os.fdopen", "unfinished.rename"),
         "path.absolute().parent.glob",
     },
     # The whole home, read under the locks of its roots, or made anew beside where none is.
@@ -273,6 +273,7 @@ MAY_OPEN = {
         *("opened", "os.open", "os.fdopen", "os.listdir", "tarfile.open", "shutil.rmtree", "home.iterdir"),
         *("(home / 'projects').glob", "directory.iterdir", "restored.iterdir", "made.unlink", "path.unlink"),
         *("beside.rename", "path.read_text", "path.write_text", "(directory / LEDGER_NAME).open"),
+        "shutil.disk_usage",
     },
     # The state directory, which a person configured.
     "store.database": {

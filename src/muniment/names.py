@@ -15,6 +15,9 @@ from muniment.kernel.names import Enforcement
 HOME_VARIABLE: Final = "MUNIMENT_HOME"
 """Names the directory of what Muniment keeps."""
 
+MAX_CONFIG_BYTES: Final = 65_536
+"""Bytes of `config.toml`; it has a handful of lines."""
+
 
 class FenceLayer(StrEnum):
     """What the kernel fence consists of, in the order in which a worker puts it up."""

@@ -47,8 +47,8 @@ from muniment.policy.grammar import NO_LINKS, Links, check_symlinks, resolve
 from muniment.policy.load import Loaded, load_files
 from muniment.portable import IS_LINUX
 from muniment.store.audit import timestamp
-from muniment.store.commit import Commit, Stamp, Terms, commit
-from muniment.store.ledger import Change, Run, change_of
+from muniment.store.commit import Commit, NewName, Stamp, Terms, commit
+from muniment.store.ledger import Change, Run, changes_of
 from muniment.store.state import State
 from muniment.store.trust import TrustRule, constant, new_ulid
 from muniment.store.upkeep import Rename
@@ -262,7 +262,7 @@ class Sandbox:
 
     def changes(self) -> list[Change]:
         """What would be committed, in order of paths; raises as `call`."""
-        return [change_of(item) for item in self._change_set().changes]
+        return list(changes_of(self._change_set().changes))
 
     def commit(
         self,
@@ -271,6 +271,7 @@ class Sandbox:
         trust: TrustRule | None = None,
         stamp: Stamp | None = None,
         rename: Rename | None = None,
+        replaced: NewName | None = None,
         dry_run: bool = False,
         accept: Callable[[ChangeSet], None] = lambda _: None,
     ) -> Commit:
@@ -283,6 +284,7 @@ class Sandbox:
             trust: says how far the new bytes are trusted; None: as the owner's.
             stamp: completes what is committed; None keeps the proposed bytes.
             rename: says where a new file goes instead; None: where it was proposed.
+            replaced: says where an entry goes whose text is replaced; None: each stays.
             dry_run: do everything except writing.
             accept: is shown the very change-set that is judged then, and raises what it likes.
 
@@ -291,10 +293,8 @@ class Sandbox:
             RememberRefused: the judge does not allow a change.
             PendingReview: the policy wants the owner to look at it first.
             StoreConflict: a file is no longer what the run read or replaces.
-            StateTooNew: a newer version of Muniment wrote the state directory.
-            ManagedMemoryUnavailable: a root or the state cannot be locked or written, with the reason.
-            DeadlineExceeded, Cancelled: before the first write.
-            WorkerLost: as `call`.
+            StateTooNew, ManagedMemoryUnavailable: a root or the state cannot be used, with the reason.
+            DeadlineExceeded, Cancelled, WorkerLost: as `call`, before the first write.
         """
         if self._escape is not None:
             raise self._escape
@@ -312,6 +312,7 @@ class Sandbox:
                 trust or constant(Trust.OWNER),
                 stamp=stamp,
                 rename=rename,
+                replaced=replaced,
                 # A job whose policy shows it nothing cannot know what is taken.
                 settle_names=self._is_clean or (self._is_job and not self._open_scopes),
                 dry_run=dry_run,

@@ -26,7 +26,7 @@ from typing import Any, Final
 from muniment.agent.model import OnModelFailure, check_model_name, check_on_model_failure, check_protocol
 from muniment.errors import ConfigInvalid, InvalidScope, printable
 from muniment.kernel.names import Scope
-from muniment.names import HOME_VARIABLE
+from muniment.names import HOME_VARIABLE, MAX_CONFIG_BYTES
 from muniment.ownership import check_ours, create_private_directory, require_ours
 from muniment.policy.family import refuse_long_keys
 
@@ -53,9 +53,6 @@ _FILES: Final = frozenset({"api_key_file", "embeddings", "policy_signers"})
 
 RULES: Final = "rules"
 """The model that is embedded: the rule writer."""
-
-MAX_CONFIG_BYTES: Final = 65_536
-"""Bytes of `config.toml`; it has a handful of lines."""
 
 _CONFIG_KEYS: Final = (*_VARIABLES, "roots", "symlinks")
 

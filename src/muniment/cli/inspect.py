@@ -221,7 +221,7 @@ def edit(
     where: MemoryFlags,
 ) -> Report:
     """Open an entry in your editor, and commit it as yours when you close it."""
-    from muniment.jobs.edit import check_editable, edited
+    from muniment.jobs.edit import check_editable, edited, path_after
 
     with place_at(where) as place:
         editor = _editor()
@@ -242,8 +242,11 @@ def edit(
             raise
         shutil.rmtree(directory)
     return Report(
-        {"task_id": run.task, "path": found.text, "notes": list(done.notes)},
-        [f"saved (changed): {on_one_line(found.text)}", f"  to take it back: muniment undo {run.task}"],
+        {"task_id": run.task, "path": path_after(done, found), "notes": list(done.notes)},
+        [
+            f"saved (changed): {on_one_line(path_after(done, found))}",
+            f"  to take it back: muniment undo {run.task}",
+        ],
         done.notes,
     )
 

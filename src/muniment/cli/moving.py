@@ -6,6 +6,7 @@ import errno
 import math
 import os
 import shlex
+import stat
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -20,7 +21,7 @@ from muniment.cli.command import Report, command, place_at, settings_of
 from muniment.cli.options import MemoryFlags
 from muniment.cli.terminal import EXIT_FAILED, cancel_on_interrupt, progress
 from muniment.content.gates import on_one_line
-from muniment.errors import ConfigInvalid, PlatformUnsupported, printable
+from muniment.errors import ConfigInvalid, DeadlineExceeded, PlatformUnsupported, printable
 from muniment.files import placing
 from muniment.kernel.names import Scope, Trust
 from muniment.portable import IS_WINDOWS
@@ -265,15 +266,19 @@ def backup(*, file: Annotated[str, typer.Argument(help="A new file.")]) -> Repor
 @command("not restored", before=_require_links)
 def restore(*, file: Annotated[Path, typer.Argument(help="What `backup` wrote.")]) -> Report:
     """Make the home of a backup, once all of it is checked; a home that holds anything is left alone."""
+    from muniment.kernel.cancel import Patience
     from muniment.store import backup as backing
 
     home = settings_of().home
-    try:
-        source = file.open("rb")
-    except OSError as error:
-        raise ConfigInvalid(f"{file} cannot be read: {error.strerror}") from error
-    with source, cancel_on_interrupt() as cancel, progress("restoring") as observe:
-        done = backing.restore(home, source, check=_check_projects, observe=_stepping(observe, cancel))
+    with _backup_file(file) as source, cancel_on_interrupt() as cancel, progress("restoring") as observe:
+        patience = Patience(time.monotonic() + backing.RESTORE_SECONDS, cancel)
+        try:
+            done = backing.restore(home, source, patience=patience, check=_check_projects, observe=observe)
+        except DeadlineExceeded as error:
+            limit = f"{file} could not be restored within {backing.RESTORE_SECONDS:.0f} s"
+            raise ConfigInvalid(
+                f"{limit}; use a faster disk, or another backup; nothing was restored"
+            ) from error
     done.notes += _left_beside(home, f".{escape(home.name)}.*.restoring")
     lines = [on_one_line(f"restored {done.files} files, {done.size} bytes, to {home}; its records are whole")]
     for scope in done.outside:
@@ -281,6 +286,22 @@ def restore(*, file: Annotated[Path, typer.Argument(help="What `backup` wrote.")
         lines.append(on_one_line(f"  {scope} lay outside the home; it is in {lies} now"))
     lines.append(f"  compare the end of its records with what you kept: {done.head}")
     return Report({"home": str(home), **_told(done)}, lines, done.notes)
+
+
+def _backup_file(path: Path) -> BinaryIO:
+    """Open a backup to read; a pipe or device, which may never end, is rejected.
+
+    Raises:
+        ConfigInvalid: it cannot be read, or is not a file.
+    """
+    try:
+        file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
+    except OSError as error:
+        raise ConfigInvalid(f"{path} cannot be read: {error.strerror}") from error
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise ConfigInvalid(f"{path} is not a file; name the file that `backup` wrote; nothing was restored")
+    return file
 
 
 def _stepping(observe: Callable[[int], None], cancel: Cancel) -> Callable[[int], None]:

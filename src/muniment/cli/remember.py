@@ -201,7 +201,7 @@ def _lines(result: RememberReport) -> Iterator[str]:
         for change in result.changes:
             if change.superseded is not None:
                 yield f'{would}updated: {change.path} (was: "{change.superseded.was}")'
-            else:
+            elif change.kind != "delete":  # That got another name.
                 yield f"{would}saved ({'new' if change.kind == 'create' else 'changed'}): {change.path}"
         if result.expires is not None:
             yield f"  it ends: from {result.expires} on it is no longer told"

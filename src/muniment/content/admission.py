@@ -3,6 +3,8 @@
 - `check_entry`: what this program is about to write. Encoding, invisible characters, secrets, active markup;
   the model is told the gate and the rule, never the value. Run in the worker, and again in the broker.
 - `held_for`: what somebody else wrote, before its text, name or description is shown to anyone.
+- `name_gate`: the path of an entry, read as text; both functions above do the same. A name is shown where its
+  text is not, in indexes, listings and answers.
 
 Holds:
 
@@ -11,6 +13,9 @@ Holds:
   quote, where nothing can be one.
 - M2. Secrets are refused whatever `content.secrets` says: under `redact` the worker takes them out before,
   and what is left here could not be taken out.
+- M4. A path is judged by what its folders and file say together: hyphens, underscores, dots, capitals and
+  numbers between words count as spaces, and what is spelled `=20`, `%20`, `_x0020_` or `+` as what it spells,
+  up to `_UNSPELLINGS` times. A name has the trust of its entry; an approved one stays.
 - M3. `held_for` answers for any bytes, and by every gate that there is: a policy that lets a gate rest speaks
   for what its own runs write, not for files of unknown origin.
 
@@ -33,7 +38,7 @@ from muniment.content.secrets import find_secret
 from muniment.errors import ContentRejected
 from muniment.kernel.decide import Content
 from muniment.kernel.names import Trust
-from muniment.kernel.path import normalised
+from muniment.kernel.path import FILE_SUFFIX, normalised
 from muniment.shipped import shipped_tables
 
 # -- instructions ------------------------------------------------------------------------------------
@@ -168,9 +173,27 @@ def _without_marks(text: str) -> str:
 
 # -- admission ---------------------------------------------------------------------------------------
 
+_UNSPELLINGS: Final = 3
+"""How often a name is read for what it spells: `=3d20` spells `=20`."""
+
+_SPELLED: Final = re.compile(r"(?:[=%][0-9A-Fa-f]{2})+|_x(?P<code>00[0-9A-Fa-f]{2})_|\+")
+_HUMP: Final = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+"""Where a word begins in `camelCase` and `HTTPServer`."""
+
+_BETWEEN: Final = re.compile(r"[-_./\\,;+&@=]+")
+_ENDS: Final = "md"
+"""A word at the end of each line, so that no rule reads on from one to the next."""
+
+_NUMBER: Final = re.compile(r"(?<![^\W_])[0-9]+(?![^\W_])")
+
 SECRETS: Final = "secrets"
 INSTRUCTIONS: Final = "instructions"
 """Gates that have a key of their own in a policy."""
+
+NAME: Final = "name"
+"""What `held_for` calls every gate that a path does not pass: such an entry is in no listing either."""
+
+_ALL_GATES: Final = (*GATES, ACTIVE_MARKUP)
 
 
 def check_entry(data: bytes, rel: str, content: Content) -> None:
@@ -189,6 +212,8 @@ def check_entry(data: bytes, rel: str, content: Content) -> None:
     Cost: about 40 µs for an ordinary entry.
     """
     text = decode(data)
+    if (gate := _gate_in_name(rel, content.reject)) is not None:
+        raise ContentRejected(f"the path holds what the gate {gate!r} refuses; use another name", rule=gate)
     other = spelled(text)
     _check_characters(text, other, content.reject)
     if other is not None:
@@ -207,28 +232,89 @@ def held_for(data: bytes, rel: str, trust: Trust) -> str | None:
 
     Args:
         data: the file. Bytes that are not UTF-8 are somebody else's business, and hide nothing here.
-        rel: its path inside its scope.
+        rel: its path, with its scope where that is shown.
         trust: of files in its scope that Muniment did not write.
 
     Returns:
-        One of `muniment.content.gates.GATES`, `marks`, `secrets`, `active-markup`, `instructions`.
+        One of `muniment.content.gates.GATES`, `marks`, `secrets`, `active-markup`, `instructions`, `name`.
 
     Cost: about 60 µs for a KiB of English, 120 µs where letters have accents; it grows with the file.
     """
+    if _gate_in_name(rel, _ALL_GATES) is not None or addressed_to_agent(name_as_text(rel), trust) is not None:
+        return NAME
     text = data.decode("utf-8", "replace")
     other = spelled(text)
     try:
         _check_characters(text, other, GATES)
     except ContentRejected as rejected:
         return rejected.rule
-    if find_secret(data, rel) is not None:
-        return SECRETS
+    if (found := find_secret(data, rel)) is not None:
+        return SECRETS if found.line else NAME
     if _active(text, other) is not None:
         return ACTIVE_MARKUP
     for view in (text, other):
         if view is not None and addressed_to_agent(view, trust) is not None:
             return INSTRUCTIONS
     return None
+
+
+def name_gate(rel: str, trust: Trust) -> str | None:
+    """Return the gate that the path of an entry does not pass as text, or None (M4).
+
+    Args:
+        rel: the path inside its scope, or with it.
+        trust: of whoever made the name.
+
+    Cost: about 0.2 ms, most of it for secrets.
+    """
+    if (gate := _gate_in_name(rel, _ALL_GATES)) is not None:
+        return gate
+    if find_secret(b"", rel) is not None:
+        return SECRETS
+    return INSTRUCTIONS if addressed_to_agent(name_as_text(rel), trust) else None
+
+
+def name_as_text(rel: str) -> str:
+    """What a path says in the ways in which a reader may take it, one a line: as it stands, then as words."""
+    path = _unspelled_path(rel)
+    words = " ".join(_BETWEEN.sub(" ", _HUMP.sub(" ", path)).split())
+    views = dict.fromkeys((path, words, " ".join(_NUMBER.sub(" ", words).split())))
+    return "\n".join(f"{view} {_ENDS}" for view in views)
+
+
+def _unspelled_path(rel: str) -> str:
+    path = rel.removesuffix(FILE_SUFFIX)
+    for _ in range(_UNSPELLINGS):
+        path, before = _SPELLED.sub(_unspelled, path), path
+        if path == before:
+            break
+    return path
+
+
+def _unspelled(found: re.Match[str]) -> str:
+    """What an escape of a name spells; bytes that are not UTF-8 are themselves."""
+    if found[0] == "+":
+        return " "
+    if found["code"]:
+        return chr(int(found["code"], 16))
+    return bytes.fromhex(re.sub("[=%]", "", found[0])).decode("utf-8", "replace")
+
+
+def _gate_in_name(rel: str, reject: Collection[str]) -> str | None:
+    """The gate of characters, markup or hidden secrets that a path does not pass; None: it passes all.
+
+    A secret that stands in it as it is, or as words, is what `find_secret` finds in any path.
+    """
+    if rel.isascii() and _SPELLED.search(rel) is None:
+        return None  # The grammar lets in no ASCII that any of them refuses.
+    path = _unspelled_path(rel)
+    try:
+        _check_characters(path, None, reject)
+    except ContentRejected as rejected:
+        return rejected.rule
+    if find_secret(b"", path) is not None:
+        return SECRETS
+    return ACTIVE_MARKUP if ACTIVE_MARKUP in reject and active_markup(path) is not None else None
 
 
 def is_cut(before: bytes, after: bytes) -> bool:

@@ -39,6 +39,7 @@ SLUG_BYTES: Final = 150
 _RESERVED: Final = """
 memory memory-before-muniment index readme
 agent agents claude conventions crush copilot-instructions gemini qwen skill warp
+bootstrap heartbeat identity iflow jules soul tools user
 """
 RESERVED_STEMS: Final = frozenset(_RESERVED.split())
 """Stems of files that the store writes itself or that other agents load as instructions."""

@@ -1,6 +1,7 @@
 """Edit: the owner changes one entry by hand, as a commit that can be seen, explained and undone.
 
-What code had made of the old text, its title and description, is made of the new one (`content/titles.py`).
+What code had made of the old text, its title and description, is made of the new one (`content/titles.py`),
+and its name if that no longer fits (`jobs/naming.py`).
 To pin an entry is to move it into the folder `pinned/` of its scope, where no run changes anything, and where
 recall looks first; it is as trusted there as it was. The policy has to let its other place be made, changed
 and removed, and is not asked about `pinned/`, which it keeps from runs.
@@ -15,17 +16,18 @@ from dataclasses import replace
 from muniment.content.entry import parse
 from muniment.content.gates import decode
 from muniment.errors import NotFound, Refusal, RememberRefused
-from muniment.jobs.job import EDIT, commit_edit, id_of_task, run_of, stamped_like, terms_of
+from muniment.jobs.job import EDIT, commit_edit, id_of_task, run_of, terms_of
+from muniment.jobs.naming import name_of_replaced
 from muniment.jobs.place import Place
 from muniment.kernel.change import FileChange, digest
 from muniment.kernel.decide import Judge, Policy
 from muniment.kernel.names import RelPath, Trust, Verb
 from muniment.kernel.path import CanonicalPath, canonicalise, fold
 from muniment.recall.context import PINNED
-from muniment.store.commit import Commit, granting
+from muniment.store.commit import Commit, NewName, granting
 from muniment.store.ledger import Run
 from muniment.store.passages import PERSON
-from muniment.store.trust import TrustRule, by_person, constant
+from muniment.store.trust import TrustRule, by_person, constant, stamp
 
 
 def check_editable(place: Place, path: CanonicalPath) -> None:
@@ -53,7 +55,12 @@ def edited(place: Place, path: CanonicalPath, before: bytes, after: bytes) -> tu
     """
     change = FileChange(path, digest(before), after)
     rule = by_person(place.state, place.key(path.scope), before, place.policy)
-    return _committed(place, place.policy, (change,), rule, before)
+    return _committed(place, place.policy, (change,), rule, before, replaced=name_of_replaced)
+
+
+def path_after(done: Commit, path: CanonicalPath) -> str:
+    """Return the path of an entry after an edit of it, which may have given it another name."""
+    return next((each.path for each in done.changes if each.kind != "delete"), path.text)
 
 
 def with_body(before: bytes, body: str) -> bytes:
@@ -123,10 +130,14 @@ def _committed(
     before: bytes,
     *,
     reviewed: bool = False,
+    replaced: NewName | None = None,
 ) -> tuple[Run, Commit]:
     """Commit what the owner does to the entry that was `before`."""
     run = run_of(place, EDIT, id_of_task(EDIT, None), Trust.OWNER, PERSON)
     patience = place.patience()
-    stamped = stamped_like({each.path: before for each in changes})
+
+    def stamped(data: bytes, _base: bytes | None, path: CanonicalPath, by: Run) -> bytes:
+        return stamp(data, before, path, by)  # It stays the same entry, whatever it is called.
+
     terms = replace(terms_of(place, run, patience, rule), policy=policy, stamp=stamped)
-    return run, commit_edit(changes, replace(terms, reviewed=reviewed))
+    return run, commit_edit(changes, replace(terms, reviewed=reviewed, replaced=replaced))

@@ -22,6 +22,7 @@ from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Final
 
+from muniment.content.admission import NAME
 from muniment.content.entry import Entry, parse
 from muniment.content.frontmatter import BYTE_ORDER_MARK, line_break, opens
 from muniment.content.gates import decode, encode
@@ -154,7 +155,7 @@ class Entries:
         return digest(self._place.read(path))
 
     def listed(self, scope: Scope, trust: Trust) -> Iterator[tuple[CanonicalPath, CatalogEntry]]:
-        """The entries of a scope that a reader of some trust may be shown; generated files are none.
+        """The entries of a scope that a reader of some trust may be shown; none whose name is withheld.
 
         Raises:
             ManagedMemoryUnavailable, PathEscape: the root cannot be used, or is not where it was.
@@ -165,7 +166,7 @@ class Entries:
         visibility = Visibility(self._place, Reader(trust))
         for row in visibility.view(scope).entries():
             path = CanonicalPath(scope, row.rel)
-            is_shown = trust is Trust.OWNER or visibility.is_recallable(path, row)
+            is_shown = row.held != NAME if trust is Trust.OWNER else visibility.is_recallable(path, row)
             if is_shown and self._judge.allows(Verb.LIST, path):
                 yield path, row
 

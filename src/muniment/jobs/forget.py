@@ -240,7 +240,7 @@ def _name(place: Place, item: ChangeRow, data: bytes) -> str:
     """The name of an entry; of one whose text is held back that of its file."""
     path = item.change.path
     is_ours = source_of(place.state, item.root, path.rel, digest(data)) is not None
-    if not is_ours and held_for(data, path.rel, place.policy.trust_of(path.scope)) is not None:
+    if not is_ours and held_for(data, path.text, place.policy.trust_of(path.scope)) is not None:
         return path.name.removesuffix(FILE_SUFFIX)
     return titled(parse(data), path.rel).name
 
@@ -712,4 +712,4 @@ def _cut(matches: Sequence[_ForgetMatch], kept: list[KeptEntry]) -> tuple[bytes 
 
 def _may_be_left(holding: Holding, left: bytes) -> bool:
     """Whether a file without some items may become ours: text of others first passes the gates."""
-    return bool(holding.at) or held_for(left, holding.path.rel, holding.trust) is None
+    return bool(holding.at) or held_for(left, holding.path.text, holding.trust) is None

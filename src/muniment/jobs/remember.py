@@ -56,6 +56,7 @@ from muniment.errors import (
     WorkerLost,
 )
 from muniment.jobs.job import Fruitless, Job, carry_out, once_more
+from muniment.jobs.naming import name_of_replaced
 from muniment.jobs.place import Place
 from muniment.jobs.related import gone_by, related_to
 from muniment.jobs.request import (
@@ -315,7 +316,7 @@ class _Remembering(Job[RememberReport]):
         )
 
     def again(self, done: CommitRow) -> RememberReport:
-        paths = tuple(change.path for change in done.known)
+        paths = tuple(change.path for change in done.known if change.kind != "delete")
         result = self.result()
         return replace(
             result,
@@ -559,6 +560,7 @@ def _filed(
         trust=ruled,
         stamp=words.stamped,
         rename=words.rename,
+        replaced=name_of_replaced,
         dry_run=task.is_dry,
         accept=accept,
     )
@@ -629,7 +631,7 @@ def _end_of(request: RememberRequest, fact: str) -> date | None:
 
 
 def _committed(task: _Remembering, outcome: RunOutcome, done: Commit) -> RememberReport:
-    paths = tuple(change.path for change in done.changes)
+    paths = tuple(change.path for change in done.changes if change.kind != "delete")
     result = task.result()
     return replace(
         result,

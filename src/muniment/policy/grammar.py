@@ -36,14 +36,20 @@ _ASCII: Final = str.maketrans("i1|0", "lllo")
 
 @cache
 def tables() -> dict[str, dict[str, str]]:
-    """`names` with their sources, and `confusables`. Cost: reads one file of the package, once a process."""
+    """`names`, `suffixes` and `confusables`, with sources. Cost: reads one file of ours, once a process."""
     return shipped_tables("muniment.policy", "lookalikes")
 
 
 def looked_like(name: str) -> str | None:
     """The reserved name that `name` is taken for without being it (L1, L2). Cost: 1 µs, 5 beyond ASCII."""
-    reserved = _reserved().get(skeleton(name))
-    return None if reserved is None or reserved.lower() == name.lower() else reserved
+    shown = skeleton(name)
+    reserved = _reserved().get(shown)
+    if reserved is not None:
+        return None if reserved.lower() == name.lower() else reserved
+    for suffix, ending in _reserved_suffixes().items():
+        if shown.endswith(suffix):
+            return None if name.lower().endswith(ending) else f"*{ending}"
+    return None
 
 
 def skeleton(name: str) -> str:
@@ -57,6 +63,11 @@ def skeleton(name: str) -> str:
 @cache
 def _reserved() -> dict[str, str]:
     return {skeleton(name): name for name in tables()["names"]}
+
+
+@cache
+def _reserved_suffixes() -> dict[str, str]:
+    return {skeleton(suffix): suffix for suffix in tables()["suffixes"]}
 
 
 @cache

@@ -15,9 +15,11 @@ K3 Not in it: keys of model servers, tokens of the daemon, models, the catalog, 
 R1 Restore reads the whole backup first: every member plain, named once, inside its place and as the manifest
    says, to the byte; then writes it to a directory beside the home, has the ledger's chain of records
    verified there, and renames that to the home in one step. Whatever is wrong, nothing is left.
-R2 It takes no home that holds anything.
+R2 It takes no home that holds anything, and ends after `RESTORE_SECONDS`, whatever the backup holds.
 R3 The ledger knows directories by their paths: those of the new home are put in the place of the old ones.
    What lay outside comes to `restored/SCOPE` in the new home, and `config.toml` binds it there.
+R4 The ledger brings rows and nothing that runs: a schema that no migration makes is rejected before a
+   statement of ours meets it (`schema.py`), and so are rows that SQLite's own checks find damaged.
 
 Does not hold: anything against one who has the backup, since the ledger's key is in it: he reads all of it
 and can make another one that verifies. Keep it as you keep the home.
@@ -39,6 +41,7 @@ import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from io import BufferedReader
 from pathlib import Path
 from secrets import token_hex
@@ -51,17 +54,22 @@ from muniment.kernel.binding import bind
 from muniment.kernel.cancel import Patience
 from muniment.kernel.land import lock_roots
 from muniment.kernel.names import Scope
+from muniment.names import MAX_CONFIG_BYTES
 from muniment.ownership import create_private_directory
 from muniment.store.audit import Head, head_of_copy, verify
 from muniment.store.database import Database
 from muniment.store.ledger import move_roots
-from muniment.store.state import KEY_NAME, LEDGER_NAME, State, sync
+from muniment.store.schema import examine
+from muniment.store.state import KEY_NAME, LEDGER_NAME, State, open_ledger, sync
 
 FORMAT: Final = "muniment-backup/1"
 MANIFEST: Final = "muniment-backup.json"
 OUTSIDE: Final = "outside"
 RESTORED: Final = "restored"
 """Where roots stand in a restored home that had lain outside of it."""
+
+RESTORE_SECONDS: Final = 1_800.0
+"""Seconds after which a restore is given up, unless its caller says otherwise."""
 
 MAX_FILES: Final = 200_000
 MAX_MANIFEST_BYTES: Final = 268_435_456
@@ -295,14 +303,16 @@ def restore(
     home: Path,
     file: BinaryIO,
     *,
+    patience: Patience,
     check: Callable[[Path], object] = lambda _: None,
     observe: Callable[[int], None] = lambda _: None,
 ) -> BackedUp:
-    """Make a home of a backup (R1 to R3).
+    """Make a home of a backup (R1 to R4).
 
     Args:
         home: missing or empty.
         file: a backup, from anybody.
+        patience: until when all of it has to be done.
         check: told the home before it has its name; raises `ConfigInvalid` where it cannot be used.
         observe: told how many more files were written.
 
@@ -310,6 +320,7 @@ def restore(
         ConfigInvalid: the home holds something, or the file is no whole backup; nothing is left of it.
         StateTooNew: a newer version of Muniment made it; likewise.
         ManagedMemoryUnavailable: the disk cannot be written; likewise.
+        DeadlineExceeded, Cancelled: the patience ended; likewise.
     """
     _require_empty(home)
     real = Path(os.path.realpath(home))
@@ -317,10 +328,10 @@ def restore(
     create_private_directory(beside)
     try:
         with _reporting(real):
-            told, done = _unpacked(file, beside, observe)
-        _settle_ledger(beside, real, told, done)
+            told, done = _unpacked(file, beside, patience, observe)
+        _settle_ledger(beside, real, told, done, patience)
         with _reporting(real):
-            _bind_anew(beside, real, done)
+            _bind_anew(beside, real, done, patience)
             check(beside)
             os.sync()
             _require_empty(home)
@@ -380,7 +391,7 @@ class _Member(ShortHeader):
 
 
 def _unpacked(
-    file: BinaryIO, into: Path, observe: Callable[[int], None]
+    file: BinaryIO, into: Path, patience: Patience, observe: Callable[[int], None]
 ) -> tuple[Mapping[str, Any], BackedUp]:
     """Every member is in its place, and as the manifest says; the manifest."""
     found: dict[str, tuple[int, str]] = {}
@@ -389,7 +400,10 @@ def _unpacked(
             source = None if member.issparse() else archive.extractfile(member)
             if source is None or len(found) >= MAX_FILES:
                 raise ValueError(f"{printable(member.name)} is no plain file, or one too many")
-            found[member.name] = (member.size, _put(source, into, member.name))
+            patience.check()
+            if member.size > shutil.disk_usage(into).free:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))  # Before it fills the disk of others.
+            found[member.name] = (member.size, _put(source, into, member.name, patience))
             observe(1)
         content = None if member is None else archive.extractfile(member)
         if member is None or content is None or member.size > MAX_MANIFEST_BYTES:
@@ -441,7 +455,7 @@ def _place(name: str) -> Path:
     raise ValueError(f"{printable(name)} is no name of a file of a memory")
 
 
-def _put(source: IO[bytes], into: Path, name: str) -> str:
+def _put(source: IO[bytes], into: Path, name: str, patience: Patience) -> str:
     """Write a new file; its digest. A name that comes twice, or is a folder's as well, is a `ValueError`."""
     digest, path = hashlib.sha256(), into / _place(name)
     try:
@@ -453,6 +467,7 @@ def _put(source: IO[bytes], into: Path, name: str) -> str:
         raise ValueError(f"{printable(name)} comes twice, or is a folder as well") from None
     with os.fdopen(fd, "wb") as file:
         while block := source.read(_BLOCK):
+            patience.check()
             digest.update(block)
             file.write(block)
     return digest.hexdigest()
@@ -462,8 +477,10 @@ def _leads_through_a_file(path: Path, into: Path) -> bool:
     return any(each.is_file() for each in path.parents if each.is_relative_to(into))
 
 
-def _settle_ledger(beside: Path, home: Path, told: Mapping[str, Any], done: BackedUp) -> None:
-    """The chain of records is whole, and the roots are those of the new home."""
+def _settle_ledger(
+    beside: Path, home: Path, told: Mapping[str, Any], done: BackedUp, patience: Patience
+) -> None:
+    """Check that the ledger is one of ours, to its rows (R4), and have its roots be those of the new home."""
     old = os.fsencode(told["home"])
     moved = {os.fsencode(path): os.fsencode(home / place) for place, path in told["roots"].items()}
 
@@ -477,23 +494,30 @@ def _settle_ledger(beside: Path, home: Path, told: Mapping[str, Any], done: Back
     if not any(header[-_VERSION_BYTES:]):
         raise ConfigInvalid("its ledger holds nothing; nothing was restored")
     try:
+        open_ledger(directory / LEDGER_NAME, check=partial(examine, patience=patience)).close()
         with State(directory) as state:
+            state.ledger.limit(patience)
             found = verify(state)
             if found.problems:
                 raise ConfigInvalid(f"its records were changed: {found.problems[0]}; nothing was restored")
+            patience.check()
             move_roots(state, new_place)
             done.head = found.head
     except ManagedMemoryUnavailable as error:
+        patience.check()  # What SQLite calls interrupted.
         raise ConfigInvalid(f"its ledger cannot be used: {error.reason}; nothing was restored") from error
     for made in [each for each in directory.iterdir() if each.name not in {LEDGER_NAME, KEY_NAME}]:
         made.unlink()  # By looking; without them a new series of events begins with the first use.
 
 
-def _bind_anew(beside: Path, home: Path, done: BackedUp) -> None:
+def _bind_anew(beside: Path, home: Path, done: BackedUp, patience: Patience) -> None:
     """Have `config.toml` bind what lay outside where it is now, or note that a person has to."""
     path, restored = beside / "config.toml", beside / RESTORED
     done.outside = tuple(sorted(each.name for each in restored.iterdir())) if restored.is_dir() else ()
+    if path.exists() and path.stat().st_size > MAX_CONFIG_BYTES:
+        raise ConfigInvalid(f"its config.toml is larger than {MAX_CONFIG_BYTES} bytes; nothing was restored")
     for scope in done.outside:
+        patience.check()
         text = path.read_text(encoding="utf-8") if path.exists() else ""
         told = tomllib.loads(text)
         place = str(home / RESTORED / scope)

@@ -14,22 +14,23 @@ from functools import partial
 
 from muniment.content.admission import is_cut
 from muniment.elsewhere import require_writing
-from muniment.errors import PendingReview, StoreConflict
+from muniment.errors import NotFound, PathEscape, PendingReview, StoreConflict, ToolError
 from muniment.kernel import commit as kernel
 from muniment.kernel.binding import BoundRoot
 from muniment.kernel.cancel import Patience
 from muniment.kernel.change import ChangeSet, FileChange, Judged, digest, joint
 from muniment.kernel.decide import Layer, Policy, Rule
 from muniment.kernel.land import Landed, LockedRoots
-from muniment.kernel.names import Scope, Trust, Verb
+from muniment.kernel.names import RelPath, Scope, Trust, Verb
 from muniment.kernel.path import CanonicalPath
 from muniment.kernel.write import Recovered, temporary_of_index
+from muniment.store.catalog import View
 from muniment.store.journal import CatalogFacts, LedgerJournal, gates_of
 from muniment.store.ledger import (
     Change,
     CommitRow,
     Run,
-    change_of,
+    changes_of,
     classify_touched_scopes,
     is_current,
     least_trust,
@@ -37,6 +38,7 @@ from muniment.store.ledger import (
     root_key,
     source_of,
 )
+from muniment.store.passages import Authorship
 from muniment.store.review import hold
 from muniment.store.state import State
 from muniment.store.trust import TrustRule, authorship_at, reasons_for_review
@@ -45,6 +47,7 @@ from muniment.store.upkeep import (
     after_recovery,
     follow_or_tell,
     renamed,
+    renamed_replacements,
     settle_names,
     tell_degraded,
 )
@@ -53,6 +56,10 @@ from muniment.tracing import span
 
 Stamp = Callable[[bytes, bytes | None, CanonicalPath, Run], bytes]
 """Final bytes from (proposed bytes, bytes before or None, path, the run with the trust of these bytes)."""
+
+
+NewName = Callable[[FileChange, bool], RelPath]
+"""Where an entry goes whose text is replaced: from the change, and whether its new text is trusted more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +72,8 @@ class Terms:
         trust: says how far the new bytes are trusted.
         stamp: makes the final bytes; None keeps the proposed ones.
         rename: says where a new file goes instead; None: where it was proposed.
+        replaced: says where an entry goes whose text is replaced, and whether the new text is trusted more is
+            the last argument; None: each stays.
         settle_names: give a new file whose name is taken another one, instead of a conflict; for
             runs that were not allowed to know what is there.
         dry_run: write nothing; what would wait for review only notes that.
@@ -80,6 +89,7 @@ class Terms:
     trust: TrustRule
     stamp: Stamp | None = None
     rename: Rename | None = None
+    replaced: NewName | None = None
     settle_names: bool = False
     dry_run: bool = False
     reviewed: bool = False
@@ -163,6 +173,7 @@ class _Work:
         self._repeats: CommitRow | None = None
         self._drafts: list[tuple[FileChange, Trust | None, Trust]] = []
         self._notes: list[str] = []
+        self._origins: dict[CanonicalPath, FileChange] = {}
 
     def recovered(self, done: Sequence[Recovered], held: LockedRoots) -> None:
         """See `Proposal`."""
@@ -181,26 +192,47 @@ class _Work:
             parts = [renamed(part, terms.rename, terms.policy, views) for part in parts]
         if terms.settle_names:
             parts = [settle_names(part, terms.policy, views) for part in parts]
+        if terms.replaced is not None:
+            parts = [self._with_new_names(part, terms.replaced, held, views) for part in parts]
         return parts
+
+    def _with_new_names(
+        self, part: ChangeSet, new_name: NewName, held: LockedRoots, views: Mapping[Scope, View]
+    ) -> ChangeSet:
+        """The part, with entries whose text is replaced where `Terms.replaced` says."""
+
+        def rename(change: FileChange, _names: object) -> RelPath:
+            old = self._authorship_at(change.path, change.before or b"").trust
+            new = self._terms.trust(change, old).trust
+            return new_name(change, not old.satisfies(new)) if new.satisfies(old) else change.path.rel
+
+        read = replace(part, changes=tuple(_with_text(each, held) for each in part.changes))
+        part, origins = renamed_replacements(read, rename, self._terms.policy, views)
+        self._origins |= origins
+        return part
+
+    def _authorship_at(self, path: CanonicalPath, content: bytes) -> Authorship:
+        key, found = root_key(self._state, self._terms.roots[path.scope]), digest(content)
+        if not is_current(self._state, key, path.rel, found):
+            raise StoreConflict((path.text,))  # Somebody changed the file of a working copy.
+        source = source_of(self._state, key, path.rel, found)
+        return authorship_at(self._state, key, path, content, self._terms.policy, source)
 
     def completed(self, change: FileChange) -> FileChange:
         """See `Proposal`: with its trust, and what the caller stamps."""
         terms, path = self._terms, change.path
-        held = most = None
-        if change.before is not None:
-            key = root_key(self._state, terms.roots[path.scope])
-            if not is_current(self._state, key, path.rel, digest(change.before)):
-                raise StoreConflict((path.text,))  # Somebody changed the file of a working copy.
-            source = source_of(self._state, key, path.rel, digest(change.before))
-            by = authorship_at(self._state, key, path, change.before, terms.policy, source)
+        origin = self._origins.get(path, change)  # What the entry was that has got another name.
+        before, held, most = origin.before, None, None
+        if before is not None:
+            by = self._authorship_at(origin.path, before)
             held, most = by.trust, by.most
-        ruling = terms.trust(change, held)
+        ruling = terms.trust(replace(change, path=origin.path, base=origin.base, before=before), held)
         if ruling.note is not None:
             self._notes.append(ruling.note)
         if change.after is not None:
             after = change.after
             if terms.stamp is not None:
-                after = terms.stamp(after, change.before, path, replace(terms.run, trust=ruling.trust))
+                after = terms.stamp(after, before, path, replace(terms.run, trust=ruling.trust))
             change = replace(change, after=after, trust=ruling.trust)
         self._drafts.append((change, most, ruling.by or ruling.trust))
         return change
@@ -255,10 +287,19 @@ class _Work:
         return not self.journal.knows(change.path, digest(after))
 
 
+def _with_text(change: FileChange, held: LockedRoots) -> FileChange:
+    """A change of a file with what stands there, if that is what the change rests on."""
+    try:
+        found = held[change.path.scope].root.read_bytes(change.path)
+    except (NotFound, PathEscape, ToolError):
+        return change  # The judge says so.
+    return replace(change, before=found) if digest(found) == change.base else change
+
+
 def _told(
     changes: Iterable[FileChange], notes: Iterable[str], *, rejected: int = 0, repeated: bool = False
 ) -> Commit:
     """What callers are told of what was committed."""
     every = tuple(changes)
-    told, scopes = tuple(map(change_of, every)), classify_touched_scopes(every)
+    told, scopes = changes_of(every), classify_touched_scopes(every)
     return Commit(told, scopes, tuple(notes), least_trust(every), rejected, repeated)

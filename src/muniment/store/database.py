@@ -18,11 +18,14 @@ from __future__ import annotations
 import errno
 import sqlite3
 import stat
+import sys
 import threading
+import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -197,6 +200,13 @@ class Ledger(Protocol):
     def is_lasting(self) -> bool:
         """Whether a transaction is open, which an error of a statement may have ended."""
 
+    def limit(self, patience: Patience) -> None:  # noqa: ARG002  a server limits its statements itself
+        """Have every later statement fail once a patience has ended, where the ledger is a file.
+
+        Cost: as `rows` with a patience, which lifts it.
+        """
+        return
+
     @property
     def failures(self) -> int:
         """How often it could not be asked or written, where it is elsewhere."""
@@ -336,6 +346,7 @@ class Database(Ledger):
                 self.path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
             )
             try:
+                distrust_schema(connection)
                 (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
                 connection.execute(f"PRAGMA synchronous = {self._synchronous}")
                 connection.execute(f"PRAGMA cache_size = -{self._cache_kib}")
@@ -453,6 +464,17 @@ class Database(Ledger):
             finally:
                 self._connection.set_progress_handler(None, 0)
 
+    def limit(self, patience: Patience) -> None:
+        """See `Ledger`."""
+
+        def has_ended() -> bool:
+            return time.monotonic() >= patience.deadline or (
+                patience.cancel is not None and patience.cancel.is_set()
+            )
+
+        with self.bare() as connection:
+            connection.set_progress_handler(has_ended, _STEPS)
+
     @contextmanager
     def bare(self) -> Iterator[sqlite3.Connection]:
         """The connection outside any transaction, for what cannot be in one, such as `VACUUM`.
@@ -530,6 +552,20 @@ class Database(Ledger):
         return is_corrupt(error) and error.what == self.name
 
 
+def distrust_schema(connection: sqlite3.Connection) -> None:
+    """Have SQLite trust neither the schema nor the pages of a database that may be anybody's.
+
+    Raises:
+        sqlite3.Error: it is no database.
+
+    Cost: some microseconds.
+    """
+    connection.execute("PRAGMA trusted_schema = OFF")
+    connection.execute("PRAGMA cell_size_check = ON")
+    if sys.version_info >= (3, 12):
+        connection.setconfig(sqlite3.SQLITE_DBCONFIG_DEFENSIVE, True)
+
+
 def _identity(path: Path) -> tuple[int, int] | None:
     """Which file a path leads to; None: to none."""
     try:
@@ -558,7 +594,8 @@ def is_corrupt(error: ManagedMemoryUnavailable) -> bool:
     return code & _PRIMARY in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 
 
-def migrations(package: str) -> dict[int, str]:
+@cache
+def migrations(package: str) -> Mapping[int, str]:
     """The scripts that make the tables of a ledger: the numbered files of a package, in order."""
     found = (each for each in files(package).joinpath("migrations").iterdir() if each.name[:4].isdigit())
     return dict(sorted((int(each.name[:4]), each.read_text("utf-8")) for each in found))

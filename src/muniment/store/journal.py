@@ -161,7 +161,7 @@ def gates_of(state: State, policy: Policy, roots: Mapping[Scope, BoundRoot]) -> 
         if before is None or was is None or _kind(was) != _kind(refusal):
             raise refusal
         is_ours = source_of(state, root_key(state, roots[path.scope]), path.rel, digest(before)) is not None
-        if not is_ours and held_for(after, path.rel, policy.trust_of(path.scope)) is not None:
+        if not is_ours and held_for(after, path.text, policy.trust_of(path.scope)) is not None:
             raise refusal
 
     return gate

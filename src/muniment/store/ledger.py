@@ -86,18 +86,26 @@ class Change:
     superseded: Superseded | None = None
 
 
-def change_of(item: FileChange) -> Change:
-    """The public view of what a change-set does to a file."""
-    return Change(item.path.text, item.kind, item.base, item.digest, _superseded(item))
+def changes_of(items: Sequence[FileChange]) -> tuple[Change, ...]:
+    """The public view of what a change-set does to its files."""
+    gone: dict[object, bytes] = {
+        each.base: each.before for each in items if each.after is None and each.before is not None
+    }
+    return tuple(
+        Change(each.path.text, each.kind, each.base, each.digest, _superseded(each, gone)) for each in items
+    )
 
 
-def _superseded(item: FileChange) -> Superseded | None:
-    if item.before is None or item.after is None:
+def _superseded(item: FileChange, gone: Mapping[object, bytes]) -> Superseded | None:
+    """What an item took the place of: at its path, or where it stood before it got another name."""
+    if item.after is None:
         return None
     told = parse(item.after).muniment or {}
-    if told.get(SUPERSEDES) != digest(item.before):
+    replaced = told.get(SUPERSEDES)
+    before = item.before if item.before is not None else gone.get(replaced)
+    if before is None or replaced != digest(before):
         return None
-    was = shortened(on_one_line(parse(item.before).body), MAX_WAS_CHARS)
+    was = shortened(on_one_line(parse(before).body), MAX_WAS_CHARS)
     return Superseded(str(told.get("id") or ""), was)
 
 
@@ -202,7 +210,7 @@ class CommitRow:
     @property
     def known(self) -> tuple[Change, ...]:
         """What it changed, as far as that was not erased."""
-        return tuple(change_of(item.change) for item in self.changes if not item.is_erased)
+        return changes_of([item.change for item in self.changes if not item.is_erased])
 
     @property
     def touched_scopes(self) -> tuple[Scope, ...]:

@@ -16,6 +16,7 @@ from itertools import pairwise
 from types import MappingProxyType
 from typing import Final, NamedTuple, Protocol
 
+from muniment.content.admission import NAME, name_gate
 from muniment.content.entry import parse
 from muniment.content.gates import one_line
 from muniment.content.titles import current_titles
@@ -305,7 +306,8 @@ def drop_texts(connection: sqlite3.Connection, entries: Collection[tuple[int]]) 
 
 def unreadable_row(rel: RelPath, note: str) -> Row:
     """The row of an entry that cannot be read; nobody knows who it comes from, so it is trusted least."""
-    return _bare(rel, None, Assessed(Trust.EXTERNAL), note)
+    is_withheld = name_gate(rel, Trust.EXTERNAL) is not None
+    return _bare(rel, None, Assessed(Trust.EXTERNAL, held=NAME if is_withheld else None), note)
 
 
 def _names(said: object) -> Iterator[str]:
@@ -324,7 +326,10 @@ def _bare(rel: RelPath, digest: Digest | None, assessed: Assessed, note: str) ->
     index = IndexRow(
         rel, stem, "", assessed.trust, readable=digest is not None, held=assessed.held is not None
     )
-    return _row(index, digest, assessed, None, (), note)
+    row = _row(index, digest, assessed, None, (), note)
+    if assessed.held == NAME:
+        return row._replace(line="", line_bytes=0)  # It would say the name.
+    return row
 
 
 def _row(

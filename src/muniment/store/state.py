@@ -13,6 +13,8 @@ All of it is 0600, in a directory that is the caller's alone. On success of `Sta
   one after the other.
 - S3 the key is the one that the ledger was begun with, as far as can be told: it is made before the ledger,
   and never where there is one.
+- S4 both databases have the schema that this code makes and nothing else (`schema.py`): a catalog with
+  another one is replaced by an empty one, a ledger with another one is rejected.
 
 Does not hold: anything against another process of the same user, who may edit all of this; `audit.py` finds
 that. The directory must be on a local file system. A process of an older version that has the directory open
@@ -36,7 +38,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from importlib.resources import files
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -60,6 +62,7 @@ from muniment.store.database import (
     unavailable,
 )
 from muniment.store.rows import Embedder
+from muniment.store.schema import has_schema, require_schema
 from muniment.store.table import Table
 
 # -- placing -----------------------------------------------------------------------------------------
@@ -411,12 +414,15 @@ class State(LedgerState):
             self._temporary.cleanup()
 
 
-def open_ledger(path: Path, later: Sequence[str] = ()) -> Database:
-    """The ledger, at the version that migrations lead to (S1); no other process may open it meanwhile.
+def open_ledger(
+    path: Path, later: Sequence[str] = (), check: Callable[[Database], None] = lambda _: None
+) -> Database:
+    """The ledger, at the version that migrations lead to (S1, S4); no other process may open it meanwhile.
 
     Args:
         path: of it.
         later: migrations besides those of `LEDGER_VERSION`.
+        check: called once its schema is known to be ours, before anything is changed.
 
     Raises:
         StateTooNew, ManagedMemoryUnavailable: as `State`.
@@ -428,13 +434,16 @@ def open_ledger(path: Path, later: Sequence[str] = ()) -> Database:
         version = _version(database)
         # It stands in the write-ahead log alone where a migration was killed at its very end.
         _refuse_above(newest, version, path)
+        scripts = (*migrations(__package__).values(), *later)
+        require_schema(database, scripts[:version])
+        check(database)
         if version == newest:
             return database
         if version:
             _copy(database, path.with_name(f"{path.name}.version-{version}"))
         with database.transaction() as connection:
             connection.create_function("from_base64", 1, base64.b64decode)
-            for script in (*migrations(__package__).values(), *later)[version:]:
+            for script in scripts[version:]:
                 for statement in statements(script):
                     connection.execute(statement)
             connection.execute(f"PRAGMA user_version = {newest}")
@@ -468,6 +477,7 @@ def open_catalog(path: Path) -> Database:
     return catalog
 
 
+@cache
 def catalog_script() -> str:
     """What makes the tables of a catalog."""
     return files(__package__).joinpath("catalog.sql").read_text("utf-8")
@@ -484,9 +494,9 @@ def _begin_anew(catalog: Database) -> None:
 
 
 def _is_current(database: Database) -> bool:
-    """Whether a catalog is one of this code."""
+    """Whether a catalog is one of this code, to its schema (S4)."""
     try:
-        return _version(database) == CATALOG_VERSION
+        return _version(database) == CATALOG_VERSION and has_schema(database, (catalog_script(),))
     except ManagedMemoryUnavailable as error:
         if not is_corrupt(error):
             raise

@@ -21,7 +21,7 @@ from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
 from typing import Final
 
-from muniment.content.admission import addressed_to_agent, held_for
+from muniment.content.admission import INSTRUCTIONS, addressed_to_agent, held_for, name_gate
 from muniment.content.entry import EXPIRY_KEY, TYPES, Entry, completed, parse, titled
 from muniment.content.frontmatter import MAX_FRONT_MATTER_BYTES
 from muniment.content.gates import decode, encode
@@ -221,7 +221,9 @@ def assessing(state: State, key: RootKey, scope: Scope, policy: Policy, known: K
         if put is None:
             by = read_authorship(state, key, rel, data, ours)
             mixed = bool(by.body_of(Trust.OWNER))
-            return Assessed(by.trust, ends_by(by.trust, by.since, ends), held_for(data, rel, by.trust), mixed)
+            return Assessed(
+                by.trust, ends_by(by.trust, by.since, ends), held_for(data, f"{scope}/{rel}", by.trust), mixed
+            )
         trust, at = put
         return Assessed(trust, ends_by(trust, at, ends), None, mixed)
 
@@ -341,6 +343,9 @@ def reasons_for_review(
         yield f"text of trust {by} would {done} {path}, which has trust {held}"
     if draft.after is not None and draft.trust is not None and is_new_text:
         yield from _reasons_in_text(path, draft.after, draft.trust, policy)
+        is_new_name = draft.base is None and policy.content.instructions == "quarantine"
+        if is_new_name and name_gate(draft.path.text, draft.trust) == INSTRUCTIONS:
+            yield "the name of a new entry speaks to an agent"
 
 
 def _reasons_in_text(path: str, text: bytes, trust: Trust, policy: Policy) -> Iterator[str]:

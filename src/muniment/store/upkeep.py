@@ -12,12 +12,14 @@ from muniment import events
 from muniment.content.entry import parse, titled
 from muniment.elsewhere import may_write, require_writing
 from muniment.errors import (
+    BadName,
     DeadlineExceeded,
     ManagedMemoryUnavailable,
     MunimentError,
     NotFound,
     PathEscape,
     QuotaExceeded,
+    Refused,
     StoreConflict,
     ToolError,
     printable,
@@ -96,6 +98,53 @@ def renamed(
         return path if rel == path.rel else _free_file(path.scope, directory, name, names)
 
     return replace(change_set, changes=tuple(_moved(change_set.changes, moved, policy, views)))
+
+
+def renamed_replacements(
+    change_set: ChangeSet,
+    rename: Rename,
+    policy: Policy,
+    views: Mapping[Scope, View],
+) -> tuple[ChangeSet, dict[CanonicalPath, FileChange]]:
+    """Give entries whose text is replaced the names that `rename` says, as far as the policy grants that.
+
+    Args:
+        change_set: its replacements are to be asked about where they have their `before`.
+        rename: as for `renamed`; the path that a change has: it stays.
+        policy: has to let the new file be created, and the old one be removed.
+        views: of the scopes.
+
+    Returns:
+        The change-set, in which an entry is removed and created instead of changed; and what was proposed, by
+        the new paths.
+
+    Raises:
+        QuotaExceeded: as `free_name`.
+    """
+    judge, names = Judge(policy), {scope: _DirectoryNames(view) for scope, view in views.items()}
+    changes, origins = list[FileChange](), dict[CanonicalPath, FileChange]()
+    for each in change_set.changes:
+        path, rel = each.path, each.path.rel
+        if each.kind == "modify" and each.before is not None:
+            rel = rename(each, names[path.scope])
+        if rel == path.rel or not _may_move(judge, path, CanonicalPath(path.scope, rel)):
+            changes.append(replace(each, before=None))
+            continue
+        directory, _, name = rel.rpartition("/")
+        to = _free_file(path.scope, directory, name, names[path.scope])
+        origins[to] = each
+        changes += (FileChange(path, each.base, None), FileChange(to, None, each.after))
+    return replace(change_set, changes=tuple(changes)), origins
+
+
+def _may_move(judge: Judge, path: CanonicalPath, to: CanonicalPath) -> bool:
+    try:
+        judge.require_removal(path)
+        judge.require(Verb.CREATE, to)
+        check_creatable(to)
+    except (Refused, BadName):
+        return False
+    return True
 
 
 def settle_names(change_set: ChangeSet, policy: Policy, views: Mapping[Scope, View]) -> ChangeSet:

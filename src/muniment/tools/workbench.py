@@ -29,7 +29,7 @@ from typing import Any, Final
 
 import re2
 
-from muniment.content.admission import check_entry
+from muniment.content.admission import check_entry, name_gate
 from muniment.content.gates import decode, encode
 from muniment.content.secrets import redacted
 from muniment.errors import (
@@ -410,11 +410,17 @@ class Workbench:
     def _is_visible(self, reached: Reached, kind: Kind) -> bool:
         """A file shows iff granted; a directory iff not denied and it holds a file that shows."""
         if kind == "file":
-            return self._reach.allows(reached, Verb.LIST)
+            return self._may_list(reached)
         if self._reach.covered(reached):
             return False
         links = (link for link in self._reach.links_below(reached) if self._kind(link) == "file")
-        return any(self._reach.allows(below, Verb.LIST) for below in chain(self._files_below(reached), links))
+        return any(map(self._may_list, chain(self._files_below(reached), links)))
+
+    def _may_list(self, reached: Reached) -> bool:
+        """Whether the policy lets the run see a file, and its names pass the gates as its text has to."""
+        trust = self._policy.trust_of(reached.path.scope)
+        is_granted = self._reach.allows(reached, Verb.LIST)
+        return is_granted and all(name_gate(name.text, trust) is None for name in reached.names)
 
     def _files_below(self, directory: Reached) -> Iterator[Reached]:
         """Every file beneath a directory, but none that is only a link there."""
@@ -482,7 +488,7 @@ class Workbench:
 
     def _searched_below(self, directory: Reached) -> Iterator[tuple[CanonicalPath, bytes]]:
         for below in self._files_below(directory):
-            if not (self._reach.allows(below, Verb.LIST) and self._reach.allows(below, Verb.READ)):
+            if not (self._reach.allows(below, Verb.READ) and self._may_list(below)):
                 continue
             try:
                 data = self._overlay.read(below.path)

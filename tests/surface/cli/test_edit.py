@@ -43,8 +43,10 @@ def test_an_entry_is_corrected_in_an_editor_and_title_description_and_index_foll
 ):
     editor(f"---\n{WAS}", f"---\n{NOW}")
     lines = muniment.lines("edit", saved)
-    assert lines[0] == f"saved (changed): {saved}"
-    entry = parse(at(roots, saved).read_bytes())
+    now = saved.replace("dark", "light")  # Code had made the name of what it said.
+    assert lines[0] == f"saved (changed): {now}"
+    assert not at(roots, saved).exists()
+    entry = parse(at(roots, now).read_bytes())
     assert (entry.body, entry.description, entry.name) == (
         f"{NOW}\n",
         NOW,
@@ -84,8 +86,9 @@ def test_nothing_is_saved_where_nothing_changed_or_the_editor_fails(
     assert muniment.failure("edit", "user/nothing.md") == "not_found"
     assert muniment.failure("edit", f"{saved.partition('/')[0]}/MEMORY.md") == "remember_refused"
     editor(WAS, NOW)
-    assert muniment.document("edit", saved)["path"] == saved
-    muniment.lines("undo", muniment.document("history", saved)["steps"][0]["task"])
+    done = muniment.document("edit", saved)
+    assert done["path"] == saved.replace("dark", "light")
+    muniment.lines("undo", done["task_id"])
     for named in ("", "vi '"):
         monkeypatch.setenv("EDITOR", named)
         (line,) = muniment.lines("edit", saved, code=1)
@@ -116,10 +119,12 @@ def test_a_correction_by_hand_reaches_index_and_recall_and_a_name_that_a_person_
 def test_an_update_says_what_no_longer_holds(muniment):
     was, now = "We deploy on Tuesdays", "We now deploy on Mondays, no longer on Tuesdays"
     path = muniment.document("remember", was)["files_touched"][0]
-    assert muniment.lines("remember", now, "--dry-run")[0] == f'would be updated: {path} (was: "{was}")'
-    assert muniment.lines("remember", now)[0] == f'updated: {path} (was: "{was}")'
+    new = path.replace("we-deploy-on-tuesdays", "we-now-deploy-on-mondays-no-longer-on-tuesdays")
+    assert muniment.lines("remember", now, "--dry-run")[0] == f'would be updated: {new} (was: "{was}")'
+    assert muniment.lines("remember", now)[0] == f'updated: {new} (was: "{was}")'
     done = [line.split()[2:4] for line in muniment.lines("history", path)]
-    assert done == [["changed", path], ["new", path]]
+    assert done == [["removed", path], ["new", path]]
+    assert [line.split()[2:4] for line in muniment.lines("history", new)] == [["new", new]]
     assert muniment.lines("remember", "thanks!") == [
         "nothing to keep: it is only thanks, a greeting, or a yes or no"
     ]

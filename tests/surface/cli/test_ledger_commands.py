@@ -94,7 +94,7 @@ def test_what_each_task_left_or_removed_is_shown_and_told(muniment, saved, roots
     monkeypatch.setattr(api, "open_model", lambda *_: nullcontext(ScriptedModel(steps)))
     again = muniment.document("remember", light)["task_id"]
     assert muniment("show", f"{path}@{task}").stdout == before
-    assert "light mode" in muniment("show", path).stdout
+    assert "light mode" in muniment("show", path.replace("dark", "light")).stdout
     told = {"path": path, "content": before, "task": task}
     assert muniment.document("show", f"{path}@{task}") == told
     for shown, code in ((f"{path}@other", "not_found"), (f"team/x.md@{task}", "refused")):

@@ -2,6 +2,7 @@
 
 import io
 import json
+import math
 import os
 import signal
 import sqlite3
@@ -20,6 +21,7 @@ from kit.git import repository
 from kit.memories import photograph, put
 from muniment.cli.app import app
 from muniment.errors import ManagedMemoryUnavailable
+from muniment.kernel.cancel import Patience
 from muniment.store import backup as backing
 
 FACTS = ["The user prefers dark mode in all editors", "The project pins pnpm to version 9", "My name is Ana"]
@@ -271,7 +273,7 @@ def test_a_binding_that_code_cannot_rewrite_for_sure_is_left_to_a_person(tmp_pat
     put(tmp_path / "beside", "config.toml", config.format(tmp_path / "team", "y"))
     done = backing.BackedUp()
     put(tmp_path / "beside", "restored/user/a.md")
-    backing._bind_anew(tmp_path / "beside", tmp_path / "new", done)
+    backing._bind_anew(tmp_path / "beside", tmp_path / "new", done, Patience(math.inf))
     assert done.notes == [f'bind it in config.toml: [roots] user = "{tmp_path}/new/restored/user"']
     assert (tmp_path / "beside" / "config.toml").read_text() == config.format(tmp_path / "team", "y")
 

@@ -1,14 +1,21 @@
 """Import and restore, without what keeps a file from being believed."""
 
+import math
 import os
 from pathlib import Path
 
+from muniment.kernel.cancel import Patience
+from muniment.store import backup
 from threats.switches import table
 from threats.without.writing import Other
 
 
 def following(path, *, dir_fd, follow_symlinks):  # noqa: ARG001  that is what is left out
     return os.stat(path, dir_fd=dir_fd)
+
+
+def unhurried(home, file, *, patience, restore=backup.restore, **more):  # noqa: ARG001  likewise
+    return restore(home, file, patience=Patience(math.inf), **more)
 
 
 # fmt: off
@@ -20,6 +27,12 @@ table({
         "jobs.sources:LISTING": os.O_RDONLY | os.O_DIRECTORY}),
     "restored_names": ("A member of a backup goes where its name says, inside the test's own directory.", {
         "store.backup:_place": lambda name: Path(name.lstrip("/"))}),
+    "database_schema": ("A database may have any schema.", {
+        "store.schema:_difference": lambda _database, _scripts: None}),
+    "database_rows": ("The rows of a restored ledger are not checked.", {
+        "store.backup:examine": lambda database, patience: database.limit(patience)}),
+    "restore_deadline": ("A restore may take as long as it takes.", {
+        "store.backup:restore": unhurried}),
     "restored_digests": ("Nobody asks whether a backup is as it was made.", {
         "store.backup:_checked": lambda told, _found: told | {"roots": {}}}),
 })

@@ -27,10 +27,17 @@ def done(intent, *_):
 
 # fmt: off
 table({
+    "names_as_text": ("The name of an entry passes no gate.", {
+        "content.admission:name_as_text": lambda _rel: "", "content.admission:_gate_in_name": none,
+        "*content.admission:name_gate": none}),
+}, in_workers=True)
+table({
     "random_names": ("Temporary files have a name that can be known beforehand.", {
         "*kernel._directory:temporary_name": lambda _random: f".muniment-{'0' * 16}.tmp"}),
     "claimed_file": ("What stands at a name is replaced or removed unseen.", {
         "kernel._directory:Directory._require": none}),
+    "new_names": ("An entry keeps its name, whoever replaces what it says.", {
+        "store.commit:renamed_replacements": lambda part, *_: (part, {})}),
     "single_component": ("A name in a directory may be a path.", {"*kernel.root:leaf": os.fsencode}),
     "private_modes": ("Files and directories are made as the umask lets.", {
         "kernel._directory:_FILE_MODE": 0o666, "kernel._directory:_MODE": 0o777,

@@ -20,7 +20,7 @@ from muniment.daemon.page.call import PageCall
 from muniment.daemon.routes import accept
 from muniment.errors import MunimentError, NotFound, PendingReview, StoreConflict
 from muniment.jobs import review
-from muniment.jobs.edit import check_editable, edited, moved_to_pinned, with_body
+from muniment.jobs.edit import check_editable, edited, moved_to_pinned, path_after, with_body
 from muniment.jobs.place import Place
 from muniment.jobs.request import RememberReport, RememberRequest
 from muniment.kernel.change import digest
@@ -78,16 +78,19 @@ async def edit(call: PageCall, form: Form) -> Response:
     path = form.get("path", "")
     body = form.get("body", "")
 
-    def save(place: Place, _: Cancel) -> str:
+    def save(place: Place, _: Cancel) -> tuple[str, str]:
         at, before = _present(place, path)
         if digest(before) != form.get("digest"):
             raise StoreConflict((at.text,))
         check_editable(place, at)
         text = _as_lines_end(parse(before).body, body)
-        return "" if text is None else edited(place, at, before, with_body(before, text))[0].task
+        if text is None:
+            return "", path
+        run, done = edited(place, at, before, with_body(before, text))
+        return run.task, path_after(done, at)
 
     try:
-        task = await call.at_place(save)
+        task, now = await call.at_place(save)
     except PendingReview as waits:
         told = f"Not saved yet, it waits for you: {'; '.join(waits.reasons)}."
         return call.go("review", told, id=waits.review_id)
@@ -99,7 +102,7 @@ async def edit(call: PageCall, form: Form) -> Response:
 
         return await call.show("edit.html", again, status=409)
     told = f"Saved; to take it back, undo {task}." if task else "Nothing was changed."
-    return call.go("entry", told, path=path)
+    return call.go("entry", told, path=now)
 
 
 def _as_lines_end(before: str, sent: str) -> str | None:
