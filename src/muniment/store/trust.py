@@ -24,6 +24,7 @@ from muniment.content.admission import addressed_to_agent, held_for
 from muniment.content.entry import EXPIRY_KEY, TYPES, Entry, completed, parse, titled
 from muniment.content.frontmatter import MAX_FRONT_MATTER_BYTES
 from muniment.content.gates import decode, encode
+from muniment.content.poison import find_poison
 from muniment.content.provenance import Replaces, Whose, whose
 from muniment.content.titles import TITLES_KEY, current_titles, mark_of
 from muniment.errors import Refused
@@ -299,6 +300,10 @@ def _reasons_in_text(path: str, text: bytes, trust: Trust, policy: Policy) -> It
         rule = addressed_to_agent(decode(text), trust)
         if rule is not None:
             yield f"{path} speaks to an agent ({rule})"
+    if policy.content.poison == "quarantine" and trust in {Trust.AGENT, Trust.EXTERNAL}:
+        found = find_poison(decode(text))
+        if found is not None:
+            yield f"{path} {found.reason}, and agents would read it as a fact ({found.rules[0]})"
 
 
 def _ends(data: bytes) -> str | None:
