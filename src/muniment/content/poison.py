@@ -39,10 +39,14 @@ THRESHOLD: Final = 3
 MAX_DECODED: Final = 16
 """Encoded parts of a text that are decoded; a text with more of them waits for that alone."""
 
-_STAMP: Final = re.compile(r"\A(---\n(?:(?!---\n).*\n)*?)muniment: \{.*\}\n")
+NEGATED_CHARS: Final = 30
+"""Characters between a negation and a check that it negates, at most."""
+
+_UNTIL: Final = re.compile(r"\b(?:before|until|unless|bevor|avant|antes|prima)\b")
+_OURS: Final = re.compile(r"\A(---\n(?:(?!---\n).*\n)*?)(?:type: [a-z]+|muniment: \{.*\})\n")
 _SENTENCE: Final = re.compile(r"(?<=[.!?])\s+|[。！？]|\n\s*\n|\n(?=\s*(?:[-*+#>|]|\d+[.)]|[a-z]+:\s))")
 _CLAUSE: Final = re.compile(
-    r"[;:。；：]|[.!?]\s|\s[-–—]+\s|\b(?:but|instead,|however|except|yet|aber|sondern|sauf|mais|pero|sino|mas|maar|behalve|ma)\b"
+    r"[;:。；：]|\n\n|[.!?]\s|\s[-–—]+\s|\b(?:but|instead,|however|except|yet|aber|sondern|sauf|mais|pero|sino|mas|maar|behalve|ma)\b"
     r"|\bonly if\b|但|而是|ただし|но |кроме"
 )
 _WORD: Final = re.compile(r"\w+")
@@ -64,6 +68,7 @@ _HOST: Final = re.compile(
     r"|(?P<name>(?<![\w./@-])(?:[a-z0-9](?:[a-z0-9-]*[a-z0-9])?\.)+(?:com|net|org|io|dev|app|xyz|example|test|invalid|co|ru|cn|info|biz"
     r"|cloud|site|online|top|me|gg|ai|tech|tools|link|pw|cc|tk|de|fr|es|it|pt|nl|jp|uk|eu|us|ch|at|be|se|no|fi|dk|pl|cz|in|br|kr|gov|edu"
     r"|host|page|store|space|live|pro|network|systems|support|services|software|download|zip|onion)\b(?![.\w-]))"
+    r"|(?<![:\w/])//(?P<bare>[a-z0-9-]+(?:\.[a-z0-9-]+)+)"
     r"|(?P<path>(?<![\w./@-])(?:[a-z0-9-]+\.)+[a-z]{2,}/\S+)"
 )
 _URL: Final = re.compile(r"[a-z][a-z0-9+.-]*://[^\s\"'<>)\]}|,]+|[a-z0-9._%+-]+@[a-z0-9-]+(?:\.[a-z0-9-]+)+")
@@ -111,7 +116,7 @@ def find_poison(text: str) -> Finding | None:
     Cost: about 1 ms for a sentence.
     """
     worst: tuple[int, Finding] | None = None
-    for view, extra in _views(_STAMP.sub(r"\1", text, count=1)):
+    for view, extra in _views(_OURS.sub(r"\1", _OURS.sub(r"\1", text))):
         sentences = [each for each in _SENTENCE.split(view) if each.strip()]
         for first, second in zip(sentences, [*sentences[1:], ""], strict=True):
             found = _weigh(first, second, extra)
@@ -124,7 +129,7 @@ def find_poison(text: str) -> Finding | None:
 
 
 def _weigh(first: str, second: str, extra: frozenset[str]) -> tuple[int, Finding] | None:
-    passage = f"{first}\n{second}" if second else first
+    passage = f"{first}\n\n{second}" if second else first
     seen = _Passage(passage, extra)
     met = [rule for rule in _rules() if seen.meets(rule)]
     acts = [rule for rule in met if not rule.is_context]
@@ -180,7 +185,7 @@ class _Passage:
                     continue
                 if rule.near and not all(any(_within(span, other, rule.near) for other in spans) for spans in places):
                     continue
-                if rule.is_context or self._is_negated(span, rule) == rule.is_negated:
+                if (rule.is_context and rule.weight > 0) or self._is_negated(span, rule) == rule.is_negated:
                     return True
         return False
 
@@ -189,7 +194,8 @@ class _Passage:
         begin = max((each.end() for each in _CLAUSE.finditer(self._text, 0, start)), default=0)
         negators = [each for each in self.spans("not") if begin <= each[0] and each[1] <= start]
         if rule.is_negated:
-            return len([each for each in negators if start - each[1] <= 30]) % 2 == 1  # noqa: PLR2004
+            near = [each for each in negators if start - each[1] <= NEGATED_CHARS]
+            return len(negators) % 2 == 1 and any(not _UNTIL.search(self._text[each[1] : start]) for each in near)
         negators = [each for each in negators if not self._is_over(each[1], start)]
         if len(negators) % 2 == 1:
             return True
@@ -214,7 +220,7 @@ def _within(one: tuple[int, int], other: tuple[int, int], near: int) -> bool:
 def _hosts(text: str) -> Iterator[tuple[int, int]]:
     """Hosts that are not of this machine or network, and not a well-known registry."""
     for found in _HOST.finditer(text):
-        name = found["url"] or (found["mail"] or "").partition("@")[2] or found["ip"] or found["name"] or found["path"].partition("/")[0]
+        name = found["url"] or (found["mail"] or "").partition("@")[2] or found["ip"] or found["name"] or found["bare"] or found["path"].partition("/")[0]
         if _LOCAL.match(name) or _INNER.search(name) or _KNOWN.fullmatch(name):
             continue
         if found["path"] and _FILE.fullmatch(name):
