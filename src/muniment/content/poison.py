@@ -39,9 +39,14 @@ THRESHOLD: Final = 3
 MAX_DECODED: Final = 16
 """Encoded parts of a text that are decoded; a text with more of them waits for that alone."""
 
+MIN_ALIKE: Final = 6
+"""Letters that a part of a name has more of before it is compared with a well-known name."""
+
 NEGATED_CHARS: Final = 30
 """Characters between a negation and a check that it negates, at most."""
 
+CONDITION_CHARS: Final = 80
+_CONDITION: Final = re.compile(r"\b(?:if|when|where|once|because|since|wenn|si|quand|se|als|если)\b[^,]*$")
 _UNTIL: Final = re.compile(r"\b(?:before|until|unless|bevor|avant|antes|prima)\b")
 _OURS: Final = re.compile(r"\A(---\n(?:(?!---\n).*\n)*?)(?:type: [a-z]+|muniment: \{.*\})\n")
 _SENTENCE: Final = re.compile(r"(?<=[.!?])\s+|[。！？]|\n\s*\n|\n(?=\s*(?:[-*+#>|]|\d+[.)]|[a-z]+:\s))")
@@ -67,8 +72,9 @@ _HOST: Final = re.compile(
     r"|(?P<ip>\b\d{1,3}(?:\.\d{1,3}){3}\b)"
     r"|(?P<name>(?<![\w./@-])(?:[a-z0-9](?:[a-z0-9-]*[a-z0-9])?\.)+(?:com|net|org|io|dev|app|xyz|example|test|invalid|co|ru|cn|info|biz"
     r"|cloud|site|online|top|me|gg|ai|tech|tools|link|pw|cc|tk|de|fr|es|it|pt|nl|jp|uk|eu|us|ch|at|be|se|no|fi|dk|pl|cz|in|br|kr|gov|edu"
-    r"|host|page|store|space|live|pro|network|systems|support|services|software|download|zip|onion)\b(?![.\w-]))"
+    r"|host|page|store|space|live|pro|network|systems|support|services|software|download|zip|onion)\b(?![\w-]|\.\w))"
     r"|(?<![:\w/])//(?P<bare>[a-z0-9-]+(?:\.[a-z0-9-]+)+)"
+    r"|(?<![\w@.])@(?P<at>[a-z0-9-]+(?:\.[a-z0-9-]+)+)"
     r"|(?P<path>(?<![\w./@-])(?:[a-z0-9-]+\.)+[a-z]{2,}/\S+)"
 )
 _URL: Final = re.compile(r"[a-z][a-z0-9+.-]*://[^\s\"'<>)\]}|,]+|[a-z0-9._%+-]+@[a-z0-9-]+(?:\.[a-z0-9-]+)+")
@@ -158,6 +164,8 @@ class _Passage:
         if found is None:
             if name == "host":
                 found = tuple(_hosts(self._text))
+            elif name == "url":
+                found = tuple(each for each in self.spans("host") if "@" not in self._text[slice(*each)])
             elif name == "alike":
                 found = tuple(_alike(self._text))
             elif name in ("decoded", "spelled_apart"):
@@ -206,6 +214,8 @@ class _Passage:
         """Whether a clause of its own stands between a negation and an act, so that the act is not negated."""
         between = self._text[end:start]
         head, comma, tail = between.rpartition(",")
+        if comma and _CONDITION.search(self._text[max(0, end - CONDITION_CHARS) : end]):
+            return True
         return bool(comma) and len(_WORD.findall(tail)) <= 2 and len(_WORD.findall(head)) >= 3 and not head.startswith(",")  # noqa: PLR2004
 
 
@@ -220,7 +230,7 @@ def _within(one: tuple[int, int], other: tuple[int, int], near: int) -> bool:
 def _hosts(text: str) -> Iterator[tuple[int, int]]:
     """Hosts that are not of this machine or network, and not a well-known registry."""
     for found in _HOST.finditer(text):
-        name = found["url"] or (found["mail"] or "").partition("@")[2] or found["ip"] or found["name"] or found["bare"] or found["path"].partition("/")[0]
+        name = found["url"] or (found["mail"] or "").partition("@")[2] or found["ip"] or found["name"] or found["bare"] or found["at"] or found["path"].partition("/")[0]
         if _LOCAL.match(name) or _INNER.search(name) or _KNOWN.fullmatch(name):
             continue
         if found["path"] and _FILE.fullmatch(name):
@@ -230,11 +240,12 @@ def _hosts(text: str) -> Iterator[tuple[int, int]]:
 
 def _alike(text: str) -> Iterator[tuple[int, int]]:
     """Names that differ by one letter from that of a package that everybody knows."""
-    if not any(_classes()[name][0].search(text) for name in ("install", "package")):
+    if not any(_classes()[name][0].search(text) for name in ("install", "package", "swapped")):
         return
     for found in re.finditer(r"[a-z][a-z0-9_.-]{4,30}[a-z0-9]", text):
-        word = found[0].replace("_", "-")
-        if word not in _popular() and any(_is_one_off(word, each) for each in _popular()):
+        whole = found[0].replace("_", "-")
+        words = {whole, *(each for each in whole.split("-") if len(each) > MIN_ALIKE)} - _popular()
+        if whole not in _popular() and any(_is_one_off(word, each) for word in words for each in _popular()):
             yield found.span()
 
 
