@@ -98,6 +98,7 @@ class _Rule:
     near: int
     is_negated: bool
     is_context: bool
+    unless: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +184,8 @@ class _Passage:
 
     def meets(self, rule: _Rule) -> bool:
         """Whether each class is there, and the act is not negated (or is, if it has to be)."""
+        if rule.unless is not None and self.spans(rule.unless):
+            return False
         act, *others = rule.classes
         places = [[span for name in names for span in self.spans(name)] for names in others]
         if not all(places):
@@ -355,6 +358,7 @@ def _rules() -> tuple[_Rule, ...]:
             table.get("near", 0),
             table.get("negated", False),
             table.get("context", False),
+            table.get("unless"),
         )
         for table in _tables()["rule"]
     )
