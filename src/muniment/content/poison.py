@@ -25,7 +25,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from urllib.parse import unquote
 
 from muniment.content.admission import INVISIBLE, LOOKALIKES, without_marks
@@ -39,6 +39,13 @@ THRESHOLD: Final = 3
 MAX_DECODED: Final = 16
 """Encoded parts of a text that are decoded; a text with more of them waits for that alone."""
 
+LIKENESS: Final = "likeness"
+"""In place of a rule: the learned weights found it."""
+
+MIN_STEM: Final = 4
+_TOKEN: Final = re.compile(r"[a-z0-9']+|[^\x00-\x7f\W]")
+MIN_PAIR: Final = 4
+_NAME: Final = re.compile(r"[a-z][a-z0-9]+(?:[-_.][a-z0-9]+)*")
 MIN_ALIKE: Final = 6
 """Letters that a part of a name has more of before it is compared with a well-known name."""
 
@@ -143,11 +150,29 @@ def _weigh(first: str, second: str, extra: frozenset[str]) -> tuple[int, Finding
     context = [rule.weight for rule in met if rule.is_context]
     weight = sum(rule.weight for rule in acts)
     weight += max([0, *context]) + min([0, *context])
-    if weight < THRESHOLD or not acts:
+    if acts and weight >= THRESHOLD:
+        acts.sort(key=lambda rule: -rule.weight)
+        reasons = dict.fromkeys(rule.reason for rule in acts)
+        return weight, Finding(tuple(rule.id for rule in acts), ", ".join([*reasons][:3]))
+    learned = _learned()
+    likeness = {each: learned.weights[each] for each in seen.features(met) if each in learned.weights}
+    if learned.bias + sum(likeness.values()) <= learned.threshold:
         return None
-    acts.sort(key=lambda rule: -rule.weight)
-    reasons = dict.fromkeys(rule.reason for rule in acts)
-    return weight, Finding(tuple(rule.id for rule in acts), ", ".join([*reasons][:3]))
+    words = [each[2:] for each in sorted(likeness, key=lambda each: -likeness[each]) if each.startswith("w:")]
+    return 0, Finding((LIKENESS,), f"reads like harmful advice (by the words {', '.join(words[:4])})")
+
+
+def by_rules(text: str) -> bool:
+    """Return whether the rules alone stop a text; for learning what else has to be stopped."""
+    found = find_poison(text)
+    return found is not None and found.rules != (LIKENESS,)
+
+
+def features(text: str) -> frozenset[str]:
+    """Return what the learned weights see of a text of at most two sentences."""
+    view, extra = next(_views(text))
+    seen = _Passage(view, extra)
+    return seen.features([rule for rule in _rules() if seen.meets(rule)])
 
 
 class _Passage:
@@ -169,6 +194,8 @@ class _Passage:
                 found = tuple(each for each in self.spans("host") if "@" not in self._text[slice(*each)])
             elif name == "alike":
                 found = tuple(_alike(self._text))
+            elif name == "pair":
+                found = tuple(_pairs(self._text))
             elif name in ("decoded", "spelled_apart"):
                 found = ((0, 0),) if name in self._extra else ()
             else:
@@ -181,6 +208,14 @@ class _Passage:
                 )
             self._found[name] = found
         return found
+
+    def features(self, met: Iterable[_Rule]) -> frozenset[str]:
+        """The words, classes and rules that are found, as the learned weights name them."""
+        words = (("#" if each.isdigit() else _stem(each)) for each in _TOKEN.findall(self._words))
+        classes = (name for name in (*_classes(), "host") if self.spans(name))
+        return frozenset(
+            [*(f"w:{each}" for each in words), *(f"c:{each}" for each in classes), *(f"r:{rule.id}" for rule in met)]
+        )
 
     def meets(self, rule: _Rule) -> bool:
         """Whether each class is there, and the act is not negated (or is, if it has to be)."""
@@ -252,6 +287,15 @@ def _alike(text: str) -> Iterator[tuple[int, int]]:
             yield found.span()
 
 
+def _pairs(text: str) -> Iterator[tuple[int, int]]:
+    """Names of packages that are another name of the text with something before or behind it."""
+    names = {each[0] for each in _NAME.finditer(text)}
+    for found in re.finditer(r"[a-z][a-z0-9]+(?:[-_.][a-z0-9]+)+", text):
+        parts = re.split(r"[-_.]", found[0])
+        if len(parts) > 1 and any(name in (parts[0], parts[-1]) for name in names - {found[0]} if len(name) >= MIN_PAIR):
+            yield found.span()
+
+
 def _is_one_off(one: str, other: str) -> bool:
     """Whether one letter was added, left out, replaced or swapped with its neighbour."""
     if abs(len(one) - len(other)) > 1 or one[0] != other[0]:
@@ -286,6 +330,11 @@ _UPPER: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _ROT13: Final = str.maketrans(
     _UPPER + _UPPER.lower(), _UPPER[13:] + _UPPER[:13] + _UPPER[13:].lower() + _UPPER[:13].lower()
 )
+
+
+def _stem(word: str) -> str:
+    ending = next((each for each in ("ing", "ed", "es", "s") if word.endswith(each)), "")
+    return word[: len(word) - len(ending)] if len(word) - len(ending) >= MIN_STEM else word
 
 
 def _fold(text: str) -> str:
@@ -340,6 +389,25 @@ def _if_prose(data: bytes) -> Iterator[str]:
 @cache
 def _tables() -> Mapping[str, Any]:
     return shipped_tables("muniment.content", "poison")
+
+
+class _Learned(NamedTuple):
+    """Weights that `benchmarks/poison_weights.py` learned; `threshold` is what a passage has to exceed."""
+
+    weights: Mapping[str, float]
+    bias: float
+    threshold: float
+
+
+@cache
+def _learned() -> _Learned:
+    tables = shipped_tables("muniment.content", "poison_weights")
+    weights = {}
+    for kind, entries in tables["weights"].items():
+        for entry in entries.replace("\n", " ").split(", "):
+            name, _, weight = entry.strip().rpartition(" ")
+            weights[f"{kind}:{name}"] = int(weight) / 100
+    return _Learned(weights, tables["bias"] / 100, tables["threshold"] / 100)
 
 
 @cache
