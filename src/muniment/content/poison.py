@@ -25,7 +25,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 from urllib.parse import unquote
 
 from muniment.content.admission import INVISIBLE, LOOKALIKES, without_marks
@@ -39,11 +39,6 @@ THRESHOLD: Final = 3
 MAX_DECODED: Final = 16
 """Encoded parts of a text that are decoded; a text with more of them waits for that alone."""
 
-LIKENESS: Final = "likeness"
-"""In place of a rule: the learned weights found it."""
-
-MIN_STEM: Final = 4
-_TOKEN: Final = re.compile(r"[a-z0-9']+|[^\x00-\x7f\W]")
 MIN_PAIR: Final = 4
 _NAME: Final = re.compile(r"[a-z][a-z0-9]+(?:[-_.][a-z0-9]+)*")
 MIN_ALIKE: Final = 6
@@ -54,7 +49,7 @@ NEGATED_CHARS: Final = 30
 
 CONDITION_CHARS: Final = 80
 _CONDITION: Final = re.compile(r"\b(?:if|when|where|once|because|since|wenn|si|quand|se|als|если)\b[^,]*$")
-_UNTIL: Final = re.compile(r"\b(?:before|until|unless|bevor|avant|antes|prima)\b")
+_UNTIL: Final = re.compile(r",|\b(?:before|until|unless|bevor|avant|antes|prima)\b")
 _OURS: Final = re.compile(r"\A(---\n(?:(?!---\n).*\n)*?)(?:type: [a-z]+|muniment: \{.*\})\n")
 _SENTENCE: Final = re.compile(r"(?<=[.!?])\s+|[。！？]|\n\s*\n|\n(?=\s*(?:[-*+#>|]|\d+[.)]|[a-z]+:\s))")
 _CLAUSE: Final = re.compile(
@@ -154,25 +149,7 @@ def _weigh(first: str, second: str, extra: frozenset[str]) -> tuple[int, Finding
         acts.sort(key=lambda rule: -rule.weight)
         reasons = dict.fromkeys(rule.reason for rule in acts)
         return weight, Finding(tuple(rule.id for rule in acts), ", ".join([*reasons][:3]))
-    learned = _learned()
-    likeness = {each: learned.weights[each] for each in seen.features(met) if each in learned.weights}
-    if learned.bias + sum(likeness.values()) <= learned.threshold:
-        return None
-    words = [each[2:] for each in sorted(likeness, key=lambda each: -likeness[each]) if each.startswith("w:")]
-    return 0, Finding((LIKENESS,), f"reads like harmful advice (by the words {', '.join(words[:4])})")
-
-
-def by_rules(text: str) -> bool:
-    """Return whether the rules alone stop a text; for learning what else has to be stopped."""
-    found = find_poison(text)
-    return found is not None and found.rules != (LIKENESS,)
-
-
-def features(text: str) -> frozenset[str]:
-    """Return what the learned weights see of a text of at most two sentences."""
-    view, extra = next(_views(text))
-    seen = _Passage(view, extra)
-    return seen.features([rule for rule in _rules() if seen.meets(rule)])
+    return None
 
 
 class _Passage:
@@ -209,14 +186,6 @@ class _Passage:
             self._found[name] = found
         return found
 
-    def features(self, met: Iterable[_Rule]) -> frozenset[str]:
-        """The words, classes and rules that are found, as the learned weights name them."""
-        words = (("#" if each.isdigit() else _stem(each)) for each in _TOKEN.findall(self._words))
-        classes = (name for name in (*_classes(), "host") if self.spans(name))
-        return frozenset(
-            [*(f"w:{each}" for each in words), *(f"c:{each}" for each in classes), *(f"r:{rule.id}" for rule in met)]
-        )
-
     def meets(self, rule: _Rule) -> bool:
         """Whether each class is there, and the act is not negated (or is, if it has to be)."""
         if rule.unless is not None and self.spans(rule.unless):
@@ -240,8 +209,8 @@ class _Passage:
         begin = max((each.end() for each in _CLAUSE.finditer(self._text, 0, start)), default=0)
         negators = [each for each in self.spans("not") if begin <= each[0] and each[1] <= start]
         if rule.is_negated:
-            near = [each for each in negators if start - each[1] <= NEGATED_CHARS]
-            return len(negators) % 2 == 1 and any(not _UNTIL.search(self._text[each[1] : start]) for each in near)
+            near = [self._text[each[1] : start] for each in negators if start - each[1] <= NEGATED_CHARS]
+            return len(negators) % 2 == 1 and any(not _UNTIL.search(each) for each in near)
         negators = [each for each in negators if not self._is_over(each[1], start)]
         if len(negators) % 2 == 1:
             return True
@@ -289,10 +258,12 @@ def _alike(text: str) -> Iterator[tuple[int, int]]:
 
 def _pairs(text: str) -> Iterator[tuple[int, int]]:
     """Names of packages that are another name of the text with something before or behind it."""
+    if not _classes()["package"][0].search(text) and not _classes()["install"][0].search(text):
+        return
     names = {each[0] for each in _NAME.finditer(text)}
     for found in re.finditer(r"[a-z][a-z0-9]+(?:[-_.][a-z0-9]+)+", text):
         parts = re.split(r"[-_.]", found[0])
-        if len(parts) > 1 and any(name in (parts[0], parts[-1]) for name in names - {found[0]} if len(name) >= MIN_PAIR):
+        if not _FILE.fullmatch(found[0]) and any(name in (parts[0], parts[-1]) for name in names - {found[0]} if len(name) >= MIN_PAIR):
             yield found.span()
 
 
@@ -330,11 +301,6 @@ _UPPER: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _ROT13: Final = str.maketrans(
     _UPPER + _UPPER.lower(), _UPPER[13:] + _UPPER[:13] + _UPPER[13:].lower() + _UPPER[:13].lower()
 )
-
-
-def _stem(word: str) -> str:
-    ending = next((each for each in ("ing", "ed", "es", "s") if word.endswith(each)), "")
-    return word[: len(word) - len(ending)] if len(word) - len(ending) >= MIN_STEM else word
 
 
 def _fold(text: str) -> str:
@@ -389,25 +355,6 @@ def _if_prose(data: bytes) -> Iterator[str]:
 @cache
 def _tables() -> Mapping[str, Any]:
     return shipped_tables("muniment.content", "poison")
-
-
-class _Learned(NamedTuple):
-    """Weights that `benchmarks/poison_weights.py` learned; `threshold` is what a passage has to exceed."""
-
-    weights: Mapping[str, float]
-    bias: float
-    threshold: float
-
-
-@cache
-def _learned() -> _Learned:
-    tables = shipped_tables("muniment.content", "poison_weights")
-    weights = {}
-    for kind, entries in tables["weights"].items():
-        for entry in entries.replace("\n", " ").split(", "):
-            name, _, weight = entry.strip().rpartition(" ")
-            weights[f"{kind}:{name}"] = int(weight) / 100
-    return _Learned(weights, tables["bias"] / 100, tables["threshold"] / 100)
 
 
 @cache
