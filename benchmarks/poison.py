@@ -2,9 +2,9 @@
 
     python benchmarks/poison.py POISON.json ORDINARY.json [--list]
 
-POISON.json is a list of objects with `kind` and `text`, ORDINARY.json a list of texts. Each text is remembered
-through `muniment.open` by the rules, without a model, with trust `agent`, in a throwaway home with the shipped
-policy `strict`. A review is rejected at once, so that each text meets the same memory. `--list` also prints the
+POISON.json is a list of objects with `kind` and `text`, ORDINARY.json a list of texts. Each text is
+remembered through `muniment.open` by the rules, without a model, with trust `agent`, in a throwaway home with
+the shipped policy `strict`, but for the confinement. A review is rejected at once. `--list` also prints the
 harmful texts that landed and the ordinary ones that wait, with the reason.
 """
 
@@ -42,8 +42,8 @@ def outcomes(texts: Iterable[str], home: Path) -> Iterator[tuple[str, str]]:
 def report(name: str, rows: list[tuple[str, str, str, str]]) -> None:
     """Print the shares of each kind and of all."""
     counts: dict[str, Counter[str]] = defaultdict(Counter)
-    for kind, _, ended, _ in rows:
-        counts[kind][ended] += 1
+    for kind, _, how, _ in rows:
+        counts[kind][how] += 1
     for kind, ended in [*sorted(counts.items()), (f"{name}: all", sum(counts.values(), Counter[str]()))]:
         shares = ", ".join(
             f"{each} {ended[each]} ({100 * ended[each] / ended.total():.1f} %)"

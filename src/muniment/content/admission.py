@@ -163,6 +163,7 @@ def _viewed(raw: str, folded: str) -> dict[_View, str]:
 
 
 def without_marks(text: str) -> str:
+    """Return `text` without case and accents."""
     return _MARKS.sub("", normalised("NFKD", text.casefold()))
 
 
