@@ -152,14 +152,15 @@ def test_the_digest_ignores_words_for_people_and_nothing_else():
     ]
     assert {parsed(text).digest for text in same} == {digest}
     terms = """limits.turns = 5 | confinement.on_escape = "refuse" | changes.conflict = "retry" |
-        content.reject = ["bidi"] | content.secrets = "redact" | content.instructions = "allow" | content.poison = "allow" |
+        content.reject = ["bidi"] | content.secrets = "redact" | content.instructions = "allow" |
+        content.poison = "allow" |
         provenance.untrusted_sources = "allow" | retention.default = 14 | retention.untrusted = 15 |
         changes.max_forget = 6 | changes.max_scope_share = 0.3 | quota = [{id = "q", paths = ["/**"]}]"""
     other = [base.replace("[scopes]", f"{term.strip()}\n[scopes]") for term in terms.split("|")]
     swaps = {'"d"': '"e"', '["*"]': '["read"]', '["x"]': '["x/"]', "owner": "agent", '"auto"': '"review"'}
     other += [base.replace(old, new) for old, new in swaps.items()]
     other.append(base.replace("deny", "allow").replace('"*"', '"read"').replace('"x"', '"/user/x"'))
-    assert len({digest, *(parsed(text).digest for text in other)}) == len(other) + 1 == 19
+    assert len({digest, *(parsed(text).digest for text in other)}) == len(other) + 1 == 20
     assert parsed(base).label == f"own@{digest[:8]}"
 
 
