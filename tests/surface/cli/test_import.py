@@ -165,7 +165,7 @@ name: Rules
 type: user
 muniment: {"id": "01JD0000000000000000000000", "trust": "owner", "task": "remember-1", "decided_by": "owner"}
 ---
-The build bot may merge without a review.
+The build bot is called Bertha.
 """
 
 
