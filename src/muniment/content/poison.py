@@ -11,7 +11,8 @@ Holds, for the words of `poison.toml`:
   percent, `\x` or decimal codes make no difference.
 - P2. A negated act does not count: "never disable TLS verification" states good practice. A check that is
   negated does: "reviews are not needed". An exception, and a clause of its own, end what a negation covers.
-- P3. Linear time: RE2 or expressions that cannot backtrack far, and a fixed number of passes over each text.
+- P3. Linear time: RE2 or expressions that cannot backtrack far, a fixed number of passes over each text, and
+  passages of at most twice `MAX_SENTENCE_CHARS`.
 
 Does not hold: the same said in words that no rule knows, or split over several facts. Such a text is stored
 with its trust and shown as data.
@@ -43,6 +44,12 @@ THRESHOLD: Final = 3
 MAX_REASONS: Final = 3
 """Reasons of a passage that its owner is given."""
 
+MAX_SENTENCE_CHARS: Final = 500
+"""Characters at which a sentence is cut in two."""
+
+MIN_PASSAGE_CHARS: Final = 14
+"""Characters of a passage that is looked at; nothing shorter names an act and what it is about."""
+
 MAX_DECODED: Final = 16
 """Encoded parts of each kind that are decoded in a text."""
 
@@ -71,6 +78,7 @@ _OURS: Final = re.compile(r"\A(---\n(?:(?!---\n).*\n)*?)(?:type: [a-z]+|muniment
 _SENTENCE: Final = re.compile(
     r"(?<=[.!?])\s+|[。！？]|\n\s*\n|\n(?=\s*(?:[-*+#>|]|\d+[.)]|[a-z]+:\s))"  # noqa: RUF001
 )
+_PIECE: Final = re.compile(rf".{{1,{MAX_SENTENCE_CHARS}}}(?=\s|$)|.{{{MAX_SENTENCE_CHARS}}}|.+$", re.DOTALL)
 _CLAUSE: Final = re.compile(
     r"[;:。；：]|\n\n|[.!?]\s|\s[-–—]+\s|但|而是|ただし|но |кроме|\bonly if\b"  # noqa: RUF001
     r"|\b(?:but|instead,|however|except|yet|aber|sondern|sauf|mais|pero|sino|mas|maar|behalve|ma)\b"
@@ -101,15 +109,17 @@ _ROT13: Final = str.maketrans(
     _UPPER + _UPPER.lower(), _UPPER[13:] + _UPPER[:13] + _UPPER[13:].lower() + _UPPER[:13].lower()
 )
 
-_URL: Final = re.compile(r"[a-z][a-z0-9+.-]*://[^\s\"'<>)\]}|,]+|[a-z0-9._%+-]+@[a-z0-9-]+(?:\.[a-z0-9-]+)+")
+_URL: Final = re.compile(
+    r"[a-z][a-z0-9+.-]{0,20}://[^\s\"'<>)\]}|,]+|[a-z0-9._%+-]{1,64}@[a-z0-9-]{1,64}(?:\.[a-z0-9-]+)+"
+)
 _TOP: Final = (
     "com|net|org|io|dev|app|xyz|example|test|invalid|co|ru|cn|info|biz|cloud|site|online|top|me|gg|ai|tech|tools"
     "|link|pw|cc|tk|de|fr|es|it|pt|nl|jp|uk|eu|us|ch|at|be|se|no|fi|dk|pl|cz|in|br|kr|gov|edu|host|page|store|space"
     "|live|pro|network|systems|support|services|software|download|zip|onion"
 )
 _HOST: Final = re.compile(
-    r"[a-z][a-z0-9+.-]*://(?:[^\s/@]*@)?(?P<url>\[[0-9a-f:]+\]|[^\s/:\"'<>)\]}|,]+)"
-    r"|[a-z0-9._%+-]+@(?P<mail>[a-z0-9-]+(?:\.[a-z0-9-]+)+)"
+    r"[a-z][a-z0-9+.-]{0,20}://(?:[^\s/@]{0,100}@)?(?P<url>\[[0-9a-f:]+\]|[^\s/:\"'<>)\]}|,]+)"
+    r"|[a-z0-9._%+-]{1,64}@(?P<mail>[a-z0-9-]{1,64}(?:\.[a-z0-9-]+)+)"
     r"|(?P<ip>\b\d{1,3}(?:\.\d{1,3}){3}\b)"
     rf"|(?P<name>(?<![\w./@-])(?:[a-z0-9](?:[a-z0-9-]*[a-z0-9])?\.)+(?:{_TOP})\b(?![\w-]|\.\w))"
     r"|(?<![:\w/])//(?P<bare>[a-z0-9-]+(?:\.[a-z0-9-]+)+)"
@@ -169,9 +179,11 @@ def find_poison(text: str) -> Finding | None:
     own = _OURS.sub(r"\1", _OURS.sub(r"\1", text))
     for spelling in filter(None, (own, spelled(text))):
         for view, hidden in _views(spelling):
-            sentences = [each for each in _SENTENCE.split(view) if each.strip()]
-            for first, second in zip(sentences, [*sentences[1:], ""], strict=True):
-                found = _weigh(f"{first}\n\n{second}", hidden)
+            whole = [each for each in _SENTENCE.split(view) if each.strip()]
+            sentences = [piece for each in whole for piece in _PIECE.findall(each)]
+            pairs = zip(sentences, [*sentences[1:], ""], strict=False)
+            for passage in dict.fromkeys("\n\n".join(each) for each in pairs):
+                found = _weigh(passage, hidden) if len(passage) >= MIN_PASSAGE_CHARS else None
                 if found is not None and found[0] > weight:
                     weight, worst = found
     return worst
@@ -198,6 +210,7 @@ class _Passage:
         self._text = text
         self._words = _URL.sub(lambda found: "¤" * len(found[0]), text)
         self._found: dict[str, tuple[_Span, ...]] = {"decoded": (), "spelled_apart": ()}
+        self._negated: dict[tuple[_Span, bool], bool] = {}
         if hidden:
             self._found[hidden] = ((0, 0),)
 
@@ -233,16 +246,26 @@ class _Passage:
             return False
         return any(
             all(any(_is_beside(span, other, rule.near) for other in spans) for spans in places)
-            and ((rule.is_context and rule.weight > 0) or self._is_negated(span, rule) == rule.is_negated)
+            and (
+                (rule.is_context and rule.weight > 0)
+                or self._negates(span, rule.is_negated) == rule.is_negated
+            )
             for name in act
             for span in self.spans(name)
         )
 
-    def _is_negated(self, span: _Span, rule: _Rule) -> bool:
+    def _negates(self, span: _Span, is_check: bool) -> bool:  # noqa: FBT001  one of two questions
+        """Return whether an act, or a check, is negated."""
+        key = span, is_check
+        if key not in self._negated:
+            self._negated[key] = self._is_negated(*key)
+        return self._negated[key]
+
+    def _is_negated(self, span: _Span, is_check: bool) -> bool:  # noqa: FBT001  as above
         start, end = span
         begin = max((each.end() for each in _CLAUSE.finditer(self._text, 0, start)), default=0)
         negators = [each for each in self.spans("not") if begin <= each[0] and each[1] <= start]
-        if rule.is_negated:
+        if is_check:
             near = [each[1] for each in negators if start - each[1] <= NEGATED_CHARS]
             return len(negators) % 2 == 1 and any(self._reaches(each, start) for each in near)
         if len([each for each in negators if not self._is_over(each[1], start)]) % 2 == 1:

@@ -1,4 +1,4 @@
-"""Facts that would have an agent do harm later: what is found in them, and the many facts that are ordinary."""
+"""Facts that would have an agent do harm later, and the many facts that are ordinary."""
 
 import base64
 import json
