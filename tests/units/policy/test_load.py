@@ -26,7 +26,8 @@ E104 limits.turns = true | limits.seconds = 10.5 | limits.turns = "6" | scopes =
 E104 scopes = {user = {commit = "later"}} | scopes = 3 | confinement.require = "maximal" | allow = [3]
 E104 confinement.on_escape = "log" | changes.conflict = "merge" | changes.max_forget = 2.5
 E104 content.reject = ["html"] | content.reject = [3] | content.secrets = "allow"
-E104 content.instructions = "reject" | content.poison = "reject" | provenance.untrusted_sources = "review" | retention.untrusted = "14"
+E104 content.poison = "reject"
+E104 content.instructions = "reject" | provenance.untrusted_sources = "review" | retention.untrusted = "14"
 E104 changes.max_scope_share = true | retention.untrusted = true | retention.default = 1.5
 E104 test = [{verb = "removal", path = "user/a.md", expect = "deny", total_bytes = 9}]
 E104 test = [{verb = "read", path = "user/a.md", expect = "perhaps"}] | description = 1979-05-27
