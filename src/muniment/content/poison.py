@@ -84,7 +84,6 @@ _CLAUSE: Final = re.compile(
     r"|\b(?:but|instead,|however|except|yet|aber|sondern|sauf|mais|pero|sino|mas|maar|behalve|ma)\b"
 )
 _UNTIL: Final = re.compile(r",|\b(?:before|until|unless|bevor|avant|antes|prima)\b")
-_CONDITION: Final = re.compile(r"\b(?:if|when|where|once|because|since|wenn|si|quand|se|als|если)\b[^,]*$")
 _WORD: Final = re.compile(r"\w+")
 _NAME: Final = re.compile(r"[a-z][a-z0-9]+(?:[-_.][a-z0-9]+)*")
 _LONG_NAME: Final = re.compile(r"[a-z][a-z0-9_.-]{4,30}[a-z0-9]")
@@ -285,7 +284,8 @@ class _Passage:
         head, comma, tail = self._text[end:start].rpartition(",")
         if not comma or head.startswith(","):
             return False
-        if _CONDITION.search(self._text[max(0, end - CONDITION_CHARS) : end]):
+        conditions = [each for each in self.spans("condition") if end - CONDITION_CHARS <= each[0] < end]
+        if any("," not in self._text[each[1] : end] for each in conditions):
             return True
         return len(_WORD.findall(head)) > 2 >= len(_WORD.findall(tail))  # noqa: PLR2004
 
