@@ -176,7 +176,7 @@ def find_poison(text: str) -> Finding | None:
     """
     worst, weight = None, 0
     own = _OURS.sub(r"\1", _OURS.sub(r"\1", text))
-    for spelling in filter(None, (own, spelled(text))):
+    for spelling in filter(None, (own, spelled(own))):
         for view, hidden in _views(spelling):
             whole = [each for each in _SENTENCE.split(view) if each.strip()]
             sentences = [piece for each in whole for piece in _PIECE.findall(each)]
