@@ -30,7 +30,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
-from urllib.parse import unquote
 
 from muniment.content.admission import INVISIBLE, LOOKALIKES, without_marks
 from muniment.content.frontmatter import spelled
@@ -142,7 +141,7 @@ _FILE: Final = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class _Rule:
+class _PoisonRule:
     id: str
     reason: str
     weight: int
@@ -154,7 +153,7 @@ class _Rule:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class PoisonFinding:
     """Why a text waits.
 
     Attributes:
@@ -166,7 +165,7 @@ class Finding:
     reason: str
 
 
-def find_poison(text: str) -> Finding | None:
+def find_poison(text: str) -> PoisonFinding | None:
     """Return why `text` has to wait for its owner, or None.
 
     Args:
@@ -188,7 +187,7 @@ def find_poison(text: str) -> Finding | None:
     return worst
 
 
-def _weigh(passage: str, hidden: str) -> tuple[int, Finding] | None:
+def _weigh(passage: str, hidden: str) -> tuple[int, PoisonFinding] | None:
     """Return the weight of a passage and its finding; None: it is below the threshold."""
     seen = _Passage(passage, hidden)
     met = [rule for rule in _rules() if seen.meets(rule)]
@@ -199,7 +198,7 @@ def _weigh(passage: str, hidden: str) -> tuple[int, Finding] | None:
     if weight < THRESHOLD or not acts:
         return None
     reasons = [*dict.fromkeys(rule.reason for rule in acts)][:MAX_REASONS]
-    return weight, Finding(tuple(rule.id for rule in acts), ", ".join(reasons))
+    return weight, PoisonFinding(tuple(rule.id for rule in acts), ", ".join(reasons))
 
 
 class _Passage:
@@ -235,7 +234,7 @@ class _Passage:
                     if expression is not None:
                         yield from (each.span() for each in expression.finditer(text))
 
-    def meets(self, rule: _Rule) -> bool:
+    def meets(self, rule: _PoisonRule) -> bool:
         """Return whether each class is there, and the act is not negated (or is, if it has to be)."""
         if rule.unless is not None and self.spans(rule.unless):
             return False
@@ -387,7 +386,7 @@ def _decoded(text: str) -> Iterator[str]:
         digits = re.sub(r"\\x|0x|[ ,:%]", "", found)
         yield from _if_prose(bytes.fromhex(digits[: len(digits) // 2 * 2]))
     for found in _first(_PERCENT, text):
-        yield from _if_prose(unquote(found).encode())
+        yield from _if_prose(bytes.fromhex(found.replace("%", "")))
     for found in _first(_ESCAPES, text):
         codes = re.findall(r"[0-9A-Fa-f]{2,4}", found)
         yield from _if_prose("".join(chr(int(each, 16)) for each in codes).encode("utf-8", "replace"))
@@ -422,9 +421,9 @@ def _popular() -> frozenset[str]:
 
 
 @cache
-def _rules() -> tuple[_Rule, ...]:
+def _rules() -> tuple[_PoisonRule, ...]:
     return tuple(
-        _Rule(
+        _PoisonRule(
             table["id"],
             table["reason"],
             table["weight"],
