@@ -58,6 +58,7 @@ def assert_no_looser(policy, original):
     assert set(policy.content.reject) >= set(original.content.reject)
     assert policy.content.secrets == "reject" or original.content.secrets == "redact"
     assert policy.content.instructions == "quarantine" or original.content.instructions == "allow"
+    assert policy.content.poison == "quarantine" or original.content.poison == "allow"
     assert policy.confinement.require.satisfies(original.confinement.require)
     assert policy.confinement.on_escape == original.confinement.on_escape
     trusts = list(Trust)

@@ -33,7 +33,7 @@ pytestmark = [pytest.mark.usefixtures("any_words"), pytest.mark.timeout(600)]
 STRICT, CLEAN = load_policy("strict"), load_policy("clean")
 LEFT = tuple(gate for gate in STRICT.content.reject if gate != "active-markup")
 SAME_TRUST = tuple(ScopeTerms(name=each.name, trust=Trust.AGENT) for each in STRICT.scope_terms)
-WITHOUT = {"content": Content(reject=LEFT, instructions="allow"), "scope_terms": SAME_TRUST}
+WITHOUT = {"content": Content(reject=LEFT, instructions="allow", poison="allow"), "scope_terms": SAME_TRUST}
 UNGATED = replace(STRICT, **WITHOUT)
 """Where text may say what it likes, and nothing is trusted more than what a run writes."""
 

@@ -68,9 +68,9 @@ _LOW: Final = frozenset({Trust.AGENT, Trust.EXTERNAL})
 _PART: Final = re.compile(r"\{([a-z_]+)\}")
 _NO_WORD: Final = re.compile(r"[\W_]+")
 _MARKS: Final = re.compile("[\u0300-\u036f\u064b-\u0652\u3099\u309a]")
-_INVISIBLE: Final = re.compile("[\xad\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufe00-\ufe0f\ufeff]")
+INVISIBLE: Final = re.compile("[\xad\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufe00-\ufe0f\ufeff]")
 _OTHER_LETTERS: Final = re.compile("[\u0370-\u03ff\u0400-\u052f\u0530-\u058f\u0250-\u02af]")
-_LOOKALIKES: Final = str.maketrans("авеёкмнорстухіјѕһԁԛԝɡɩαβεηικνορτυχ", "abeekmhopctyxijshdqwgiabenikvoptux")
+LOOKALIKES: Final = str.maketrans("авеёкмнорстухіјѕһԁԛԝɡɩαβεηικνορτυχ", "abeekmhopctyxijshdqwgiabenikvoptux")
 _ASCII_WORDS: Final = bytes(
     ord(chr(code).lower()) if chr(code).isascii() and chr(code).isalnum() else ord(" ") for code in range(256)
 )
@@ -138,7 +138,7 @@ def _written(pattern: str, parts: dict[str, str], view: _View) -> str:
         pattern = _PART.sub(lambda found: parts[found[1]], pattern)
     if view == "raw":
         return pattern
-    folded = _without_marks(pattern)
+    folded = without_marks(pattern)
     return folded.replace(" ", "") if view == "letters" else folded
 
 
@@ -153,11 +153,11 @@ def _spellings(text: str) -> list[dict[_View, str]]:
     if text.isascii():
         words = b" ".join(text.encode().translate(_ASCII_WORDS).split()).decode()
         return [{"raw": text, "words": f" {words} ", "letters": words.replace(" ", "")}]
-    raw = normalised("NFKC", _INVISIBLE.sub("", text))
-    folded = _without_marks(raw)
+    raw = normalised("NFKC", INVISIBLE.sub("", text))
+    folded = without_marks(raw)
     spellings = [_viewed(raw, folded)]
     if _OTHER_LETTERS.search(folded):
-        latin = folded.translate(_LOOKALIKES)
+        latin = folded.translate(LOOKALIKES)
         spellings.append(_viewed(latin, latin))
     return spellings
 
@@ -167,7 +167,8 @@ def _viewed(raw: str, folded: str) -> dict[_View, str]:
     return {"raw": raw, "words": f" {words.strip()} ", "letters": words.replace(" ", "")}
 
 
-def _without_marks(text: str) -> str:
+def without_marks(text: str) -> str:
+    """Return `text` without case and accents."""
     return _MARKS.sub("", normalised("NFKD", text.casefold()))
 
 

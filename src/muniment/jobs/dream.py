@@ -29,7 +29,7 @@ from muniment.agent.model import Model, ModelError
 from muniment.agent.runner import MAX_TEXT_CHARS, Asker, Merge
 from muniment.agent.updates import says_change, supersedes
 from muniment.cancelling import Cancel
-from muniment.content.admission import addressed_to_agent, check_entry, own
+from muniment.content.admission import check_entry, own
 from muniment.content.entry import MAX_DESCRIPTION_CHARS, Entry, completed, parse, shortened
 from muniment.content.gates import encode, one_line
 from muniment.content.markdown import relative_links
@@ -54,7 +54,7 @@ from muniment.store.audit import timestamp
 from muniment.store.commit import Commit, commit
 from muniment.store.erase import is_forgotten
 from muniment.store.ledger import CommitRow, of_task
-from muniment.store.trust import Ruling, stamp
+from muniment.store.trust import Ruling, is_risky, stamp
 from muniment.store.upkeep import view_of
 
 # -- dream findings ----------------------------------------------------------------------------------
@@ -359,7 +359,7 @@ def _written(text: str, stays: Holding, policy: Policy) -> bytes | None:
         check_entry(data, stays.path.rel, policy.content)
     except ToolError:
         return None
-    if policy.content.instructions == "quarantine" and addressed_to_agent(text, stays.trust) is not None:
+    if is_risky(text, stays.trust, policy):
         return None
     return data
 

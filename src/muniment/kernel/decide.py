@@ -124,11 +124,13 @@ class Content:
         reject: the gates that are on, sorted.
         secrets: `reject` refuses text that holds a secret; `redact` takes the secret out of it.
         instructions: whether a change that addresses an agent waits for its owner (`quarantine`).
+        poison: whether a fact of an agent that could make agents do harm later waits for its owner.
     """
 
     reject: tuple[Gate, ...] = GATES
     secrets: Literal["reject", "redact"] = "reject"
     instructions: Literal["allow", "quarantine"] = "quarantine"
+    poison: Literal["allow", "quarantine"] = "quarantine"
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,9 +325,8 @@ def _terms(part: _Part, *place: str) -> Iterator[tuple[str, ...]]:
         value: object = getattr(part, term.name)
         if isinstance(value, int | float) and not 0 < value <= term.metadata["most"]:
             raise PolicyInvalid("E110", f"{place[0]}.{term.name}", f"{value} is out of bounds")
-        for each in value if isinstance(value, tuple) else (value,):
-            if term.name not in {"name", "id"}:
-                yield *place, term.name, str(each)
+        values = value if isinstance(value, tuple) else (value,)
+        yield from ((*place, term.name, str(each)) for each in values if term.name not in {"name", "id"})
 
 
 class _Facts(dict[str, "_Facts"]):
@@ -336,8 +337,7 @@ class _Facts(dict[str, "_Facts"]):
 
     def said(self, term: str) -> str:
         """The only thing that is said about it."""
-        (said,) = self[term]
-        return said
+        return self.one(term, self[term])
 
     def one(self, term: str, known: Iterable[_Said]) -> _Said:
         """The same, out of what can be said."""
@@ -385,14 +385,15 @@ def _read(found: _Facts, name: str) -> Policy:
         for said in numbered.values()
     )
     gates = tuple(gate for gate in GATES if gate in content["reject"])
-    instructions: Literal["allow", "quarantine"] = content.one("instructions", ("allow", "quarantine"))
+    waits: tuple[Literal["allow", "quarantine"], ...] = ("allow", "quarantine")
+    secrets: Literal["reject", "redact"] = content.one("secrets", ("reject", "redact"))
     share, days = float(changes.said("max_scope_share")), map(kept.said, ("default", "untrusted"))
     return Policy(
         *(name, tuple(scopes), tuple(layers), tuple(quotas)),
         Limits(*(int(limits.said(each.name)) for each in fields(Limits))),
         Confinement(held.one("require", Enforcement), held.one("on_escape", ("abort", "refuse"))),
         Changes(changes.one("conflict", ("retry", "fail")), int(changes.said("max_forget")), share),
-        Content(gates, content.one("secrets", ("reject", "redact")), instructions),
+        Content(gates, secrets, *(content.one(each, waits) for each in ("instructions", "poison"))),
         Provenance(sources.one("untrusted_sources", ("allow", "quarantine", "reject"))),
         Retention(*(NEVER if each == NEVER else int(each) for each in days)),
     )

@@ -281,6 +281,8 @@ class PolicyReview:
              "characters that hide text, or active markup, are let in", "leave `reject` out: all gates"),
             ("W805", policy.content.instructions == "allow", "content", "instructions",
              "text that addresses an agent is stored without review", '"quarantine"'),
+            ("W805", policy.content.poison == "allow", "content", "poison",
+             "facts of agents that could do harm later are stored without review", '"quarantine"'),
             ("W806", policy.confinement.on_escape == "refuse", "confinement", "on_escape",
              "a run that tried to escape goes on, and is committed", '"abort"'),
         ):  # fmt: skip

@@ -20,10 +20,10 @@ E130 to E132; `pattern` has E2xx. A policy inside a root is E126 (`kernel.bindin
 E140 to E143 (`signatures`).
 
 A missing key never means more: absent `[limits]` keys and quota numbers are those of the shipped `strict`,
-absent `[content]` or `reject` turns every gate on, absent `secrets` is `reject`, absent `instructions` and
-`untrusted_sources` are `quarantine`, absent `[retention]` keeps what is untrusted for 14 days, absent
-`[confinement]` is `partial` and `abort`, absent `[changes]` is `fail`, 5 entries and a fifth of a scope, and
-a scope without `trust` is `external`. Only `commit` is `auto` where it is absent.
+absent `[content]` or `reject` turns every gate on, absent `secrets` is `reject`, absent `instructions`,
+`poison` and `untrusted_sources` are `quarantine`, absent `[retention]` keeps what is untrusted for 14 days,
+absent `[confinement]` is `partial` and `abort`, absent `[changes]` is `fail`, 5 entries and a fifth of a
+scope, and a scope without `trust` is `external`. Only `commit` is `auto` where it is absent.
 """
 
 from __future__ import annotations
@@ -297,6 +297,7 @@ _LOOSE_TO_STRICT: Final[Mapping[str, tuple[object, ...]]] = {
     "conflict": ("retry", "fail"),
     "secrets": ("redact", "reject"),
     "instructions": ("allow", "quarantine"),
+    "poison": ("allow", "quarantine"),
     "untrusted_sources": ("allow", "quarantine", "reject"),
 }
 _WRITING: Final = (Verb.CREATE, Verb.DELETE, Verb.MODIFY)
@@ -531,6 +532,7 @@ class ContentTable(Frozen):
     reject: Annotated[tuple[_Gate, ...], Field(strict=False)] = _CONTENT.reject
     secrets: Literal["reject", "redact"] = _CONTENT.secrets
     instructions: Literal["allow", "quarantine"] = _CONTENT.instructions
+    poison: Literal["allow", "quarantine"] = _CONTENT.poison
 
 
 class ProvenanceTable(Frozen):

@@ -7,8 +7,9 @@ V2 An approval names a digest of the final text, of the claims, the roots and th
    it is now: what was shown is what is committed, or nothing.
 V3 A review is decided once. That it was approved is read from the ledger's commit of `approval_task`, which
    commits at most once; a rejection is made under the locks of its roots, and so never beside an approval.
-V4 A task waits once, whatever it proposes when it is carried out again; at most `MAX_OF_TOKEN` wait of one
-   client's token, and `MAX_WAITING` in all.
+V4 A task waits once, whatever it proposes when it is carried out again. Number and bytes of pending reviews
+   are limited: for one client's token, for all runs of low trust, and in all. Runs of low trust never use up
+   what is left for the owner's. A new review that exceeds a limit is rejected; none that waits is dropped.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from muniment.kernel.binding import BoundRoot
 from muniment.kernel.cancel import Patience
 from muniment.kernel.change import ChangeSet, Claim, FileChange, digest
 from muniment.kernel.land import lock_roots
-from muniment.kernel.names import Digest, Scope
+from muniment.kernel.names import Digest, Scope, Trust
 from muniment.store import audit
 from muniment.store.ledger import ChangeRow, CommitRow, RootKey, Run, begin, commits, of_task, root_key
 from muniment.store.state import State
@@ -38,11 +39,20 @@ ID_CHARS: Final = 6
 """Characters of a review's id behind its `r`, for people to type: 30 bits, and new where one is taken."""
 
 MAX_OF_TOKEN: Final = 20
-"""Reviews that wait of the tasks of one token: no more than a person looks through at one sitting."""
+"""Pending reviews of the tasks of one token: no more than a person looks through at one sitting."""
+
+MAX_OF_AGENTS: Final = 150
+"""Pending reviews of all runs of trust `agent` or `external`; the rest of `MAX_WAITING` is the owner's."""
 
 MAX_WAITING: Final = 200
-"""Reviews that wait in all, whoever asked."""
+"""Pending reviews in all, whoever asked."""
 
+MAX_BYTES_OF_TOKEN: Final = 4 << 20
+MAX_BYTES_OF_AGENTS: Final = 24 << 20
+MAX_WAITING_BYTES: Final = 32 << 20
+"""Bytes of new text in pending reviews of one token, of all runs of low trust, and in all."""
+
+_BELOW_WORKSPACE: Final = frozenset({Trust.AGENT, Trust.EXTERNAL})
 _ALPHABET: Final = "0123456789abcdefghjkmnpqrstvwxyz"
 _WAITING: Final = (
     "state = 'pending' AND NOT EXISTS "
@@ -155,7 +165,7 @@ def hold(
                 return each.id
         asked = state.ledger.rows("SELECT token FROM task WHERE id = ?", (run.task,))
         by = asked[0][0] if asked else None  # Of no lane.
-        _check_caps(state, by)
+        _check_caps(state, waiting, by)
         return _add(state, waiting, by)
 
 
@@ -164,13 +174,28 @@ def _is_repeated(one: Pending, other: Pending) -> bool:
     return (one.roots, one.run.fact) == (other.roots, other.run.fact)
 
 
-def _check_caps(state: State, by: str | None) -> None:
-    ((in_all, of_token),) = state.ledger.rows(
-        f"SELECT count(*), count(*) FILTER (WHERE token = ?) FROM review WHERE {_WAITING}",  # noqa: S608  from above
-        (by,),
+def _check_caps(state: State, new: Pending, token: str | None) -> None:
+    """Raise if a new review would exceed a limit on what waits (V4)."""
+    size_of = "(SELECT sum(length(change.after)) FROM change WHERE change.change_set = change_set.id)"
+    waiting: Sequence[tuple[str | None, str, int]] = state.ledger.rows(
+        f"SELECT review.token, change_set.trust, coalesce({size_of}, 0) "  # noqa: S608  from here and above
+        f"FROM review JOIN change_set ON change_set.review = review.id WHERE {_WAITING}"
     )
-    if in_all >= MAX_WAITING or (by is not None and of_token >= MAX_OF_TOKEN):
-        raise QuotaExceeded("too many changes wait for review; have the owner decide about some first")
+    size = sum(len(each.after or b"") for each in new.change_set.changes)
+    of_agents = [int(each) for _, trust, each in waiting if trust in _BELOW_WORKSPACE]
+    of_token = [int(each) for by, _, each in waiting if by == token]
+    limits = [("in all", [int(each) for *_, each in waiting], MAX_WAITING, MAX_WAITING_BYTES)]
+    if new.run.trust in _BELOW_WORKSPACE:
+        limits.append(("of agents", of_agents, MAX_OF_AGENTS, MAX_BYTES_OF_AGENTS))
+    if token is not None:
+        limits.append(("of this client", of_token, MAX_OF_TOKEN, MAX_BYTES_OF_TOKEN))
+    for whose, sizes, most, most_bytes in limits:
+        if len(sizes) >= most or sum(sizes) + size > most_bytes:
+            raise QuotaExceeded(
+                f"too many changes wait for review: {len(sizes)} {whose} with {sum(sizes)} bytes; this one "
+                f"has {size}; the limits are {most} and {most_bytes} bytes; have the owner approve or reject "
+                "some, see: muniment review list"
+            )
 
 
 def pending(state: State, more: str = "", values: Sequence[object] = ()) -> tuple[Pending, ...]:

@@ -25,6 +25,7 @@ from muniment.content.admission import INSTRUCTIONS, addressed_to_agent, held_fo
 from muniment.content.entry import EXPIRY_KEY, TYPES, Entry, completed, parse, titled
 from muniment.content.frontmatter import MAX_FRONT_MATTER_BYTES
 from muniment.content.gates import decode, encode
+from muniment.content.poison import find_poison
 from muniment.content.provenance import Replaces, Whose, whose
 from muniment.content.titles import TITLES_KEY, current_titles, mark_of
 from muniment.errors import Refused
@@ -354,10 +355,23 @@ def _reasons_in_text(path: str, text: bytes, trust: Trust, policy: Policy) -> It
         raise Refused("this memory takes no text from outside", rule="untrusted_sources", layer=policy.name)
     if taken == "quarantine":
         yield f"{path} comes from outside"
-    if policy.content.instructions == "quarantine":
-        rule = addressed_to_agent(decode(text), trust)
-        if rule is not None:
-            yield f"{path} speaks to an agent ({rule})"
+    for reason in _risks(decode(text), trust, policy):
+        yield f"{path} {reason}"
+
+
+def is_risky(text: str, trust: Trust, policy: Policy) -> bool:
+    """Return whether a text would have to wait for what it says, whatever it replaces."""
+    return next(_risks(text, trust, policy), None) is not None
+
+
+def _risks(text: str, trust: Trust, policy: Policy) -> Iterator[str]:
+    """Yield what is wrong with a text, to follow its name."""
+    if policy.content.instructions == "quarantine" and (rule := addressed_to_agent(text, trust)) is not None:
+        yield f"speaks to an agent ({rule})"
+    if policy.content.poison == "quarantine" and trust in {Trust.AGENT, Trust.EXTERNAL}:
+        found = find_poison(text)
+        if found is not None:
+            yield f"{found.reason}, which agents would take for a fact ({found.rules[0]})"
 
 
 def _ends(data: bytes) -> str | None:

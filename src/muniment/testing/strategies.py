@@ -644,7 +644,18 @@ WORDS: Final = (
     "commit",
     *("user", "project", "owner", "workspace", "external", "full", "partial", "none", "abort", "refuse"),
     "fail",
-    *("retry", "auto", "review", "strict", "provenance", "retention", "secrets", "instructions", "redact"),
+    *(
+        "retry",
+        "auto",
+        "review",
+        "strict",
+        "provenance",
+        "retention",
+        "secrets",
+        "instructions",
+        "poison",
+        "redact",
+    ),
     *("quarantine", "untrusted_sources", "untrusted", "default", "never", "max_forget", "max_scope_share"),
     *("request", *VERBS, *GATES),
 )
@@ -733,7 +744,8 @@ def _terms(draw: st.DrawFn) -> list[str]:
         f'[changes]\nconflict = "{draw(st.sampled_from(["retry", "fail"]))}"',
         f"[changes]\nmax_forget = {draw(st.integers(1, 99))}\nmax_scope_share = {draw(_shares)}",
         f"[content]\nreject = {_toml(draw(st.lists(st.sampled_from(GATES))))}",
-        f'[content]\nsecrets = "{draw(_secrets)}"\ninstructions = "{draw(_instructions)}"',
+        f'[content]\nsecrets = "{draw(_secrets)}"\ninstructions = "{draw(_waits)}"',
+        f'[content]\npoison = "{draw(_waits)}"',
         f'[provenance]\nuntrusted_sources = "{draw(_sources)}"',
         f"[retention]\ndefault = {draw(_days)}\nuntrusted = {draw(_days)}",
     ]
@@ -750,7 +762,7 @@ def _terms(draw: st.DrawFn) -> list[str]:
 _escapes = st.sampled_from(["abort", "refuse"])
 _shares = st.sampled_from([0.01, 0.2, 1])
 _secrets = st.sampled_from(["reject", "redact"])
-_instructions = st.sampled_from(["allow", "quarantine"])
+_waits = st.sampled_from(["allow", "quarantine"])
 _sources = st.sampled_from(["allow", "quarantine", "reject"])
 _days = st.sampled_from(['"never"', 1, 14, 36_500])
 _slips = st.lists(

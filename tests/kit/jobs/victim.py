@@ -388,7 +388,7 @@ class Memory:
 def memory(base, *, on_escape="abort", in_process=True, instructions="quarantine"):
     """A memory below `base`, in this process or in real workers; other terms are those of its policy."""
     policy = strict(require="none" if in_process else "partial", on_escape=on_escape)
-    content = replace(policy.content, instructions=instructions)
+    content = replace(policy.content, instructions=instructions, poison=instructions)
     policy = replace(policy, content=content)
     with made(base, policy, in_process=in_process) as place:
         yield Memory(base, place)

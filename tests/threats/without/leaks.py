@@ -21,6 +21,8 @@ table({
     "active_markup": ("Nobody looks at markup.", {"*content.markdown:active_markup": none}),
     "agent_instructions": ("Nobody notices that a text addresses an agent.", {
         "*content.admission:addressed_to_agent": none}),
+    "poison_gate": ("Nobody notices that a fact would have an agent do harm.", {
+        "*content.poison:find_poison": none}),
     "index_excerpts": ("A run is shown every line of an index.", {
         "jobs.remember:excerpt": lambda index, *_: index.decode()}),
     "index_size": ("An index lists every entry.", {

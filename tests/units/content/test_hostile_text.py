@@ -10,6 +10,7 @@ from kit.content.secret_values import filled
 from muniment.content.admission import addressed_to_agent, rules
 from muniment.content.gates import GATES, check_text, visible
 from muniment.content.markdown import active_markup, relative_links
+from muniment.content.poison import find_poison
 from muniment.content.provenance import holds
 from muniment.content.secrets import find_secret
 from muniment.content.words import significant, vocabulary
@@ -29,6 +30,7 @@ def comes_through(text):
 SAYS = {  # How long the text is, and what is true of it.
     "holds": (65_536, lambda text: not holds([text], text[: len(text) // 2] + " end")),
     "addresses": (131_072, lambda text: addressed_to_agent(text, Trust.EXTERNAL) in ANSWERS),
+    "harms": (16_384, lambda text: getattr(find_poison(text), "reason", "words") != ""),
     "runs": (131_072, lambda text: active_markup(text + "<script>") is not None),
     "secret": (131_072, lambda text: find_secret(f"{KEY}\n{text}".encode(), "a.md") is not None),
     "leads": (600_000, lambda text: not any(to[0] in "/." for to in relative_links(text, RelPath("a.md")))),
@@ -39,6 +41,8 @@ UNITS = """
 holds: a |so |so, not |/- x|*a* |. |1.|-1 |'a|y|n|s|ing|**a|_aSPACE
 addresses: a|a |ignore all |ß|ignore previous |игнорируй все |忽略所有之前|이전의모든|<PIPE|"name": "x",SPACE
 addresses: --- begin |send a b c d e f g keys |when the user a b c d |user: a/|ai a b c must d e fSPACE
+harms: a|a.|a a |run |never run |skip review |not |@|a@|a.a|- a/|, if |&#65;|%41|12 |_|''|requesta SPACE
+harms: run fetch use the |必ず|ключ |run it from a.b.example, |"name": "x",SPACE
 runs: <|<a |<a '|![|![]|[|![[|[a]:/|` `` ``` |`a` |```/|&#x3c;|<a on|<div /|](java|<a style=|/
 runs: <script>`|```/<script>/```/|`<script>`SPACE
 secret: a|/|ghp_|The user prefers dark mode in all editors and runs make with eight jobs.SPACE

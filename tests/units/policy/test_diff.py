@@ -162,7 +162,8 @@ LIMITS = "turns seconds tool_calls read_bytes scan_bytes write_bytes files_writt
 TERMS = """
 confinement.require full partial | confinement.on_escape abort refuse | changes.conflict fail retry
 changes.max_forget 1 2 | changes.max_scope_share 0.1 0.2 | content.secrets reject redact
-content.instructions quarantine allow | provenance.untrusted_sources reject quarantine
+content.instructions quarantine allow | content.poison quarantine allow
+provenance.untrusted_sources reject quarantine
 retention.default 36500 never | retention.untrusted 14 15
 """
 ROWS = [row.split() for row in TERMS.strip().replace("\n", "|").split("|")]

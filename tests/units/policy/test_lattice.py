@@ -28,6 +28,7 @@ TERMS = {
     "changes.max_scope_share": [1.0, 0.2, 0.05],
     "content.secrets": ["redact", "reject"],
     "content.instructions": ["allow", "quarantine"],
+    "content.poison": ["allow", "quarantine"],
     "provenance.untrusted_sources": ["allow", "quarantine", "reject"],
     **{key: [99, 9, 2, 1] for key in ("limits.tool_calls", "changes.max_forget")},
     **{f"retention.{key}": ["never", 36_500, 14, 1] for key in ("default", "untrusted")},

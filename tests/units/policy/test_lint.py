@@ -210,6 +210,7 @@ RISKS = [
     ("W803", 15, SCOPES + TESTED + '[provenance]\nuntrusted_sources = "allow"\n'),
     ("W805", 15, SCOPES + TESTED + '[content]\nreject = ["bidi"]\n'),
     ("W805", 15, SCOPES + TESTED + '[content]\ninstructions = "allow"\n'),
+    ("W805", 15, SCOPES + TESTED + '[content]\npoison = "allow"\n'),
     ("W806", 15, SCOPES + TESTED + '[confinement]\non_escape = "refuse"\n'),
     ("W804", 6, TEAM + READS_AND_WRITES),
 ]

@@ -26,6 +26,7 @@ E104 limits.turns = true | limits.seconds = 10.5 | limits.turns = "6" | scopes =
 E104 scopes = {user = {commit = "later"}} | scopes = 3 | confinement.require = "maximal" | allow = [3]
 E104 confinement.on_escape = "log" | changes.conflict = "merge" | changes.max_forget = 2.5
 E104 content.reject = ["html"] | content.reject = [3] | content.secrets = "allow"
+E104 content.poison = "reject"
 E104 content.instructions = "reject" | provenance.untrusted_sources = "review" | retention.untrusted = "14"
 E104 changes.max_scope_share = true | retention.untrusted = true | retention.default = 1.5
 E104 test = [{verb = "removal", path = "user/a.md", expect = "deny", total_bytes = 9}]
@@ -105,6 +106,7 @@ def test_what_a_file_leaves_out_is_never_unlimited_and_never_permissive():
     assert policy.limits == strict.limits == decide.Limits()
     assert policy.content == strict.content == decide.Content(reject=decide.GATES)
     assert (policy.content.secrets, policy.content.instructions) == ("reject", "quarantine")
+    assert policy.content.poison == "quarantine"
     assert policy.provenance.untrusted_sources == "quarantine"
     assert (policy.retention.default, policy.retention.untrusted) == ("never", 14)
     assert (policy.changes.max_forget, policy.changes.max_scope_share) == (5, 0.2)
@@ -152,13 +154,14 @@ def test_the_digest_ignores_words_for_people_and_nothing_else():
     assert {parsed(text).digest for text in same} == {digest}
     terms = """limits.turns = 5 | confinement.on_escape = "refuse" | changes.conflict = "retry" |
         content.reject = ["bidi"] | content.secrets = "redact" | content.instructions = "allow" |
+        content.poison = "allow" |
         provenance.untrusted_sources = "allow" | retention.default = 14 | retention.untrusted = 15 |
         changes.max_forget = 6 | changes.max_scope_share = 0.3 | quota = [{id = "q", paths = ["/**"]}]"""
     other = [base.replace("[scopes]", f"{term.strip()}\n[scopes]") for term in terms.split("|")]
     swaps = {'"d"': '"e"', '["*"]': '["read"]', '["x"]': '["x/"]', "owner": "agent", '"auto"': '"review"'}
     other += [base.replace(old, new) for old, new in swaps.items()]
     other.append(base.replace("deny", "allow").replace('"*"', '"read"').replace('"x"', '"/user/x"'))
-    assert len({digest, *(parsed(text).digest for text in other)}) == len(other) + 1 == 19
+    assert len({digest, *(parsed(text).digest for text in other)}) == len(other) + 1 == 20
     assert parsed(base).label == f"own@{digest[:8]}"
 
 

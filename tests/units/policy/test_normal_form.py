@@ -63,6 +63,7 @@ changes\tmax_scope_share\t0.2
 confinement\ton_escape\tabort
 confinement\trequire\tpartial
 content\tinstructions\tquarantine
+content\tpoison\tquarantine
 content\tsecrets\treject
 layer\town\t1
 layer\town\t1\tdeny\td\tlist\ta

@@ -38,7 +38,9 @@ def test_strict_grants_exactly_this_and_hardened_and_clean_no_more():
 
 
 def test_every_shipped_policy_turns_every_gate_on_and_quarantines_what_is_doubtful():
-    expected = {"content": Content(reject=GATES, secrets="reject", instructions="quarantine")}
+    expected = {
+        "content": Content(reject=GATES, secrets="reject", instructions="quarantine", poison="quarantine")
+    }
     expected["provenance"] = Provenance(untrusted_sources="quarantine")
     expected["retention"] = Retention(default="never", untrusted=14)
     expected |= {"changes": Changes(conflict="retry", max_forget=5, max_scope_share=0.2)}

@@ -144,6 +144,42 @@ def test_no_client_fills_what_waits_and_all_together_only_so_far(ground, monkeyp
     assert wait(1) not in mine
 
 
+def waits_of(ground, number, trust, size=1):
+    return held(ground, new("user/n.md", b"%d " % number * size), trusts={}, task=f"t-{number}", trust=trust)
+
+
+@pytest.mark.threat("T-HUM-03", control="capped_reviews")
+def test_reviews_of_agents_leave_room_for_the_owner(ground, monkeypatch):
+    monkeypatch.setattr(review, "MAX_OF_AGENTS", 2)
+    monkeypatch.setattr(review, "MAX_WAITING", 4)
+    first = waits_of(ground, 1, Trust.AGENT)
+    waits_of(ground, 2, Trust.EXTERNAL)
+    for trust in (Trust.AGENT, Trust.EXTERNAL):
+        error = raised(QuotaExceeded, waits_of, ground, 3, trust)
+        assert "2 of agents" in str(error)
+        assert "muniment review list" in str(error)
+    assert waits_of(ground, 1, Trust.AGENT) == first
+    waits_of(ground, 4, Trust.OWNER)
+    waits_of(ground, 5, Trust.WORKSPACE)
+    assert len(pending(ground.state)) == 4
+    assert "4 in all" in str(raised(QuotaExceeded, waits_of, ground, 6, Trust.OWNER))
+
+
+@pytest.mark.threat("T-HUM-03", control="capped_reviews")
+def test_bytes_of_reviews_are_limited_and_none_is_dropped(ground, monkeypatch):
+    monkeypatch.setattr(review, "MAX_BYTES_OF_AGENTS", 1_000)
+    monkeypatch.setattr(review, "MAX_WAITING_BYTES", 2_000)
+    kept = [waits_of(ground, 1, Trust.AGENT, 300)]
+    assert "of agents with 600 bytes" in str(raised(QuotaExceeded, waits_of, ground, 2, Trust.AGENT, 300))
+    kept.append(waits_of(ground, 3, Trust.AGENT, 100))
+    kept.append(waits_of(ground, 4, Trust.OWNER, 500))
+    raised(QuotaExceeded, waits_of, ground, 5, Trust.OWNER, 500)
+    assert [each.id for each in pending(ground.state)] == kept
+    closed(ground, kept[0])
+    kept.append(waits_of(ground, 6, Trust.AGENT, 200))
+    assert [each.id for each in pending(ground.state)] == kept[1:]
+
+
 @pytest.mark.threat("T-LOG-03", control="shapes_of_paths")
 def test_the_record_names_what_is_there_and_digests_and_no_content_and_no_name_that_only_waits(ground):
     held(ground, new("user/canary/7f3a.md", b"the content itself\n"), ground.edit("user/a.md", b"other\n"))

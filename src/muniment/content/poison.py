@@ -1,0 +1,466 @@
+r"""Find text that would have an agent do harm later: the gate that facts of agents wait for.
+
+A text is cut into sentences. For each passage of two sentences, the weights of the rules of `poison.toml` add
+up. A rule needs words of several classes; its first class is an act, which counts only if nothing negates it.
+If a passage reaches `THRESHOLD`, the text waits for its owner, with the reasons of the rules that it met.
+
+Holds, for the words of `poison.toml`:
+
+- P1. Case, accents, compatibility forms, invisible characters, lookalike letters in words of mixed alphabets,
+  markup, HTML entities, quotes and backslashes inside words, letters spelled apart, and text in base64, hex,
+  percent, `\x` or decimal codes make no difference.
+- P2. A negated act does not count: "never disable TLS verification" states good practice. A check that is
+  negated does: "reviews are not needed". An exception, and a clause of its own, end what a negation covers.
+- P3. Linear time: RE2 or expressions that cannot backtrack far, a fixed number of passes over each text, and
+  passages of at most twice `MAX_SENTENCE_CHARS`.
+
+Does not hold: the same said in words that no rule knows, or split over several facts. Such a text is stored
+with its trust and shown as data.
+
+Attacked in tests/units/content/test_poison.py; measured by benchmarks/poison.py.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import html
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Final
+
+from muniment.content.admission import INVISIBLE, LOOKALIKES, without_marks
+from muniment.content.frontmatter import spelled
+from muniment.content.patterns import compiled
+from muniment.kernel.path import normalised
+from muniment.shipped import shipped_tables
+
+THRESHOLD: Final = 3
+"""Weight at which a passage makes its text wait."""
+
+MAX_REASONS: Final = 3
+"""Reasons of a passage that its owner is given."""
+
+MAX_SENTENCE_CHARS: Final = 500
+"""Characters at which a sentence is cut in two."""
+
+MIN_PASSAGE_CHARS: Final = 14
+"""Characters of a passage that is looked at; nothing shorter names an act and what it is about."""
+
+MAX_DECODED: Final = 16
+"""Encoded parts of each kind that are decoded in a text."""
+
+NEGATED_CHARS: Final = 30
+"""Characters between a negation and a check that it negates, at most."""
+
+FORBIDDEN_CHARS: Final = 90
+"""Characters behind an act in which a word such as "forbidden" negates it."""
+
+CONDITION_CHARS: Final = 80
+"""Characters before a negation in which a word such as "if" makes its clause a condition."""
+
+MIN_APART: Final = 15
+"""Characters of words that are spelled apart, from which on they are taken for hidden."""
+
+MIN_PROSE: Final = 8
+MIN_PAIR: Final = 4
+MIN_ALIKE: Final = 6
+"""Letters of what is taken for text once decoded, and of names and parts of names that are compared."""
+
+_Span = tuple[int, int]
+
+# -- expressions -------------------------------------------------------------------------------------
+
+_OURS: Final = re.compile(r"\A(---\n(?:(?!---\n).*\n)*?)(?:type: [a-z]+|muniment: \{.*\})\n")
+_SENTENCE: Final = re.compile(
+    r"(?<=[.!?])\s+|[。！？]|\n\s*\n|\n(?=\s*(?:[-*+#>|]|\d+[.)]|[a-z]+:\s))"  # noqa: RUF001
+)
+_PIECE: Final = re.compile(rf".{{1,{MAX_SENTENCE_CHARS}}}(?=\s|$)|.{{{MAX_SENTENCE_CHARS}}}|.+$", re.DOTALL)
+_CLAUSE: Final = re.compile(
+    r"[;:。；：]|\n\n|[.!?]\s|\s[-–—]+\s|但|而是|ただし|но |кроме|\bonly if\b"  # noqa: RUF001
+    r"|\b(?:but|instead,|however|except|yet|aber|sondern|sauf|mais|pero|sino|mas|maar|behalve|ma)\b"
+)
+_UNTIL: Final = re.compile(r",|\b(?:before|until|unless|bevor|avant|antes|prima)\b")
+_WORD: Final = re.compile(r"\w+")
+_NAME: Final = re.compile(r"[a-z][a-z0-9]+(?:[-_.][a-z0-9]+)*")
+_LONG_NAME: Final = re.compile(r"[a-z][a-z0-9_.-]{4,30}[a-z0-9]")
+_SEPARATOR: Final = re.compile(r"[-_.]")
+
+_APART: Final = re.compile(r"(?<!\w)(?:[^\W\d_][ ._\-·•*|]{1,2}){3,}[^\W\d_](?!\w)")
+_BETWEEN_LETTERS: Final = re.compile(r"[ ._\-·•*|]")
+_GLUE: Final = re.compile(r"""''|""|\\(?=[a-z/.:-])|<[^<>\n]{0,80}>|\*\*|__|~~""")
+_TAG_ENDS: Final = re.compile(r"<!--|-->|`")
+_LETTERS: Final = re.compile(r"[^\W\d_]+")
+_LATIN: Final = re.compile("[a-z]")
+_BACKWARDS: Final = re.compile("revers|backward", re.IGNORECASE)
+_BASE64: Final = re.compile(r"[A-Za-z0-9+/_-]{16,}={0,2}")
+_HEX: Final = re.compile(r"(?:(?:\\x|0x|%)?[0-9A-Fa-f]{2}[ ,:]?){10,}")
+_PERCENT: Final = re.compile(r"(?:%[0-9A-Fa-f]{2}){4,}")
+_ESCAPES: Final = re.compile(r"(?:\\u[0-9A-Fa-f]{4}|\\x[0-9A-Fa-f]{2}){4,}")
+_CODES: Final = re.compile(r"(?:\d{2,3}[ ,;]+){8,}\d{2,3}")
+_PROSE: Final = re.compile(r"[\w\s.,:;/'\"|&$<>(){}\[\]=?!@#%*+~^\\-]+", re.ASCII)
+_GAP: Final = re.compile(r"[\s/:.]")
+_UPPER: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+_ROT13: Final = str.maketrans(
+    _UPPER + _UPPER.lower(), _UPPER[13:] + _UPPER[:13] + _UPPER[13:].lower() + _UPPER[:13].lower()
+)
+
+_URL: Final = re.compile(
+    r"[a-z][a-z0-9+.-]{0,20}://[^\s\"'<>)\]}|,]+|[a-z0-9._%+-]{1,64}@[a-z0-9-]{1,64}(?:\.[a-z0-9-]+)+"
+)
+_TOP: Final = (
+    "com|net|org|io|dev|app|xyz|example|test|invalid|co|ru|cn|info|biz|cloud|site|online|top|me|gg|ai|tech|tools"
+    "|link|pw|cc|tk|de|fr|es|it|pt|nl|jp|uk|eu|us|ch|at|be|se|no|fi|dk|pl|cz|in|br|kr|gov|edu|host|page|store|space"
+    "|live|pro|network|systems|support|services|software|download|zip|onion"
+)
+_HOST: Final = re.compile(
+    r"[a-z][a-z0-9+.-]{0,20}://(?:[^\s/@]{0,100}@)?(?P<url>\[[0-9a-f:]+\]|[^\s/:\"'<>)\]}|,]+)"
+    r"|[a-z0-9._%+-]{1,64}@(?P<mail>[a-z0-9-]{1,64}(?:\.[a-z0-9-]+)+)"
+    r"|(?P<ip>\b\d{1,3}(?:\.\d{1,3}){3}\b)"
+    rf"|(?P<name>(?<![\w./@-])(?:[a-z0-9](?:[a-z0-9-]*[a-z0-9])?\.)+(?:{_TOP})\b(?![\w-]|\.\w))"
+    r"|(?<![:\w/])//(?P<bare>[a-z0-9-]+(?:\.[a-z0-9-]+)+)"
+    r"|(?<![\w@.])@(?P<at>[a-z0-9-]+(?:\.[a-z0-9-]+)+)"
+    r"|(?<![\w./@-])(?P<path>(?:[a-z0-9-]+\.)+[a-z]{2,})/\S+"
+)
+_LOCAL: Final = re.compile(
+    r"localhost|127\.|0\.0\.0\.0|10\.|192\.168\.|172\.(?:1[6-9]|2\d|3[01])\.|\[?::1|host\.docker\.internal"
+    r"|\$|\{|<|.*\.(?:internal|corp|lan|intra|intranet|local|home|localdomain)$"
+)
+_KNOWN: Final = re.compile(
+    r"(?:.*\.)?(?:pypi\.org|npmjs\.(?:org|com)|crates\.io|rubygems\.org|golang\.org|maven\.org|docker\.(?:io|com)"
+    r"|nodejs\.org|python\.org|debian\.org|ubuntu\.com|rust-lang\.org|kubernetes\.io|brew\.sh|postgresql\.org)"
+)
+_FILE: Final = re.compile(
+    r".*\.(?:md|py|js|ts|tsx|jsx|rs|go|rb|sh|toml|json|ya?ml|txt|lock|cfg|ini|html|css|sql|java|kt|php|cs|c|h|cpp)"
+)
+
+
+# -- findings ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _PoisonRule:
+    id: str
+    reason: str
+    weight: int
+    classes: tuple[tuple[str, ...], ...]
+    near: int
+    is_negated: bool
+    is_context: bool
+    unless: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class PoisonFinding:
+    """Why a text waits.
+
+    Attributes:
+        rules: the rules that a passage met, the heaviest first.
+        reason: the same in words, to follow the name of the text.
+    """
+
+    rules: tuple[str, ...]
+    reason: str
+
+
+def find_poison(text: str) -> PoisonFinding | None:
+    """Return why `text` has to wait for its owner, or None.
+
+    Args:
+        text: a fact, or a whole entry; the lines that this program writes about it are left out.
+
+    Cost: about 1 ms for a sentence.
+    """
+    worst, weight = None, 0
+    own = _OURS.sub(r"\1", _OURS.sub(r"\1", text))
+    for spelling in filter(None, (own, spelled(own))):
+        for view, hidden in _views(spelling):
+            whole = [each for each in _SENTENCE.split(view) if each.strip()]
+            sentences = [piece for each in whole for piece in _PIECE.findall(each)]
+            pairs = zip(sentences, [*sentences[1:], ""], strict=False)
+            for passage in dict.fromkeys("\n\n".join(each) for each in pairs):
+                found = _weigh(passage, hidden) if len(passage) >= MIN_PASSAGE_CHARS else None
+                if found is not None and found[0] > weight:
+                    weight, worst = found
+    return worst
+
+
+def _weigh(passage: str, hidden: str) -> tuple[int, PoisonFinding] | None:
+    """Return the weight of a passage and its finding; None: it is below the threshold."""
+    seen = _Passage(passage, hidden)
+    met = [rule for rule in _rules() if seen.meets(rule)]
+    acts = sorted((rule for rule in met if not rule.is_context), key=lambda rule: -rule.weight)
+    context = [rule.weight for rule in met if rule.is_context]
+    # However many circumstances there are, they count once on either side.
+    weight = sum(rule.weight for rule in acts) + max([0, *context]) + min([0, *context])
+    if weight < THRESHOLD or not acts:
+        return None
+    reasons = [*dict.fromkeys(rule.reason for rule in acts)][:MAX_REASONS]
+    return weight, PoisonFinding(tuple(rule.id for rule in acts), ", ".join(reasons))
+
+
+class _Passage:
+    """Two sentences, and where each class of words is in them."""
+
+    def __init__(self, text: str, hidden: str) -> None:
+        self._text = text
+        self._words = _URL.sub(lambda found: "¤" * len(found[0]), text)
+        self._found: dict[str, tuple[_Span, ...]] = {"decoded": (), "spelled_apart": ()}
+        self._negated: dict[tuple[_Span, bool], bool] = {}
+        if hidden:
+            self._found[hidden] = ((0, 0),)
+
+    def spans(self, name: str) -> tuple[_Span, ...]:
+        """Return where words of a class are."""
+        if name not in self._found:
+            self._found[name] = tuple(self._find(name))
+        return self._found[name]
+
+    def _find(self, name: str) -> Iterator[_Span]:
+        match name:
+            case "host":
+                yield from _hosts(self._text)
+            case "url":
+                yield from (each for each in self.spans("host") if "@" not in self._text[slice(*each)])
+            case "alike":
+                yield from _alike(self._text)
+            case "pair":
+                yield from _pairs(self._text)
+            case _:
+                words, patterns = _classes()[name]
+                for expression, text in ((words, self._words), (patterns, self._text)):
+                    if expression is not None:
+                        yield from (each.span() for each in expression.finditer(text))
+
+    def meets(self, rule: _PoisonRule) -> bool:
+        """Return whether each class is there, and the act is not negated (or is, if it has to be)."""
+        if rule.unless is not None and self.spans(rule.unless):
+            return False
+        act, *others = rule.classes
+        places = [[span for name in names for span in self.spans(name)] for names in others]
+        if not all(places):
+            return False
+        return any(
+            all(any(_is_beside(span, other, rule.near) for other in spans) for spans in places)
+            and (
+                (rule.is_context and rule.weight > 0)
+                or self._negates(span, rule.is_negated) == rule.is_negated
+            )
+            for name in act
+            for span in self.spans(name)
+        )
+
+    def _negates(self, span: _Span, is_check: bool) -> bool:  # noqa: FBT001  one of two questions
+        """Return whether an act, or a check, is negated."""
+        key = span, is_check
+        if key not in self._negated:
+            self._negated[key] = self._is_negated(*key)
+        return self._negated[key]
+
+    def _is_negated(self, span: _Span, is_check: bool) -> bool:  # noqa: FBT001  as above
+        start, end = span
+        begin = max((each.end() for each in _CLAUSE.finditer(self._text, 0, start)), default=0)
+        negators = [each for each in self.spans("not") if begin <= each[0] and each[1] <= start]
+        if is_check:
+            near = [each[1] for each in negators if start - each[1] <= NEGATED_CHARS]
+            return len(negators) % 2 == 1 and any(self._reaches(each, start) for each in near)
+        if len([each for each in negators if not self._is_over(each[1], start)]) % 2 == 1:
+            return True
+        clause = next((each.start() for each in _CLAUSE.finditer(self._text, end)), len(self._text))
+        stop = min(clause, end + FORBIDDEN_CHARS)
+        return any(end <= each[0] < stop for each in self.spans("forbidden"))
+
+    def _reaches(self, end: int, start: int) -> bool:
+        """Return whether a negation is about a check behind it, and not about leaving the check out."""
+        return not _UNTIL.search(self._text[end:start]) and not any(
+            end <= off[0] and off[1] <= start for off in self.spans("off")
+        )
+
+    def _is_over(self, end: int, start: int) -> bool:
+        """Return whether a clause ends between a negation and an act, so that the act is not negated."""
+        head, comma, tail = self._text[end:start].rpartition(",")
+        if not comma or head.startswith(","):
+            return False
+        conditions = [each for each in self.spans("condition") if end - CONDITION_CHARS <= each[0] < end]
+        if any("," not in self._text[each[1] : end] for each in conditions):
+            return True
+        return len(_WORD.findall(head)) > 2 >= len(_WORD.findall(tail))  # noqa: PLR2004
+
+
+def _is_beside(one: _Span, other: _Span, near: int) -> bool:
+    """Return whether two places do not overlap, and are at most `near` characters apart unless that is 0."""
+    gap = max(one[0], other[0]) - min(one[1], other[1])
+    return gap >= 0 and (near == 0 or gap <= near)
+
+
+def _hosts(text: str) -> Iterator[_Span]:
+    """Yield hosts that are not of this machine or network, and not a well-known registry."""
+    for found in _HOST.finditer(text):
+        name = next(filter(None, found.groups()))
+        is_file = found["path"] is not None and _FILE.fullmatch(name) is not None
+        if not (is_file or _LOCAL.match(name) or _KNOWN.fullmatch(name)):
+            yield found.span()
+
+
+def _is_about_packages(text: str) -> bool:
+    return any(_classes()[name][0].search(text) is not None for name in ("install", "package", "swapped"))
+
+
+def _alike(text: str) -> Iterator[_Span]:
+    """Yield names that differ by one letter from that of a package that everybody knows."""
+    if not _is_about_packages(text):
+        return
+    known = _popular()
+    for found in _LONG_NAME.finditer(text):
+        whole = found[0].replace("_", "-")
+        words = {whole, *(each for each in whole.split("-") if len(each) > MIN_ALIKE)} - known
+        if whole not in known and any(_is_one_off(word, each) for word in words for each in known):
+            yield found.span()
+
+
+def _pairs(text: str) -> Iterator[_Span]:
+    """Yield names of packages that are another name in the text with something before or behind it."""
+    if not _is_about_packages(text):
+        return
+    names = {each[0] for each in _NAME.finditer(text) if len(each[0]) >= MIN_PAIR}
+    for found in _NAME.finditer(text):
+        parts = _SEPARATOR.split(found[0])
+        if len(parts) > 1 and not _FILE.fullmatch(found[0]) and {parts[0], parts[-1]} & (names - {found[0]}):
+            yield found.span()
+
+
+def _is_one_off(one: str, other: str) -> bool:
+    """Return whether one letter was added, left out, replaced or swapped with its neighbour."""
+    if abs(len(one) - len(other)) > 1 or one[0] != other[0]:
+        return False
+    shorter = min(len(one), len(other))
+    at = next((at for at in range(shorter) if one[at] != other[at]), shorter)
+    a, b = one[at:], other[at:]
+    return a[1:] == b or a == b[1:] or a[1:] == b[1:] or (a[:2] == b[1::-1] and a[2:] == b[2:])
+
+
+# -- views -------------------------------------------------------------------------------------------
+
+
+def _views(text: str) -> Iterator[tuple[str, str]]:
+    """Yield the spellings of a text, folded, each with the class that says how it was hidden."""
+    raw = INVISIBLE.sub("", normalised("NFKC", text))
+    raw = html.unescape(raw) if "&" in raw else raw
+    plain = _TAG_ENDS.sub(" ", raw)
+    for view in dict.fromkeys([plain, _GLUE.sub("", plain).replace("${IFS}", " ")]):
+        yield _fold(view), ""
+    for decoded in _decoded(raw):
+        yield _fold(decoded), "decoded"
+    joined = _APART.sub(lambda found: _BETWEEN_LETTERS.sub("", found[0]), raw)
+    if sum(len(each[0]) for each in _APART.finditer(raw)) >= MIN_APART:
+        yield _fold(joined), "spelled_apart"
+    if "rot13" in raw.casefold():
+        yield _fold(raw.translate(_ROT13)), ""
+    if _BACKWARDS.search(raw):
+        yield _fold(raw[::-1]), ""
+
+
+def _fold(text: str) -> str:
+    """Return `text` without case, accents, and lookalikes in words of mixed alphabets."""
+    text = without_marks(text.replace("\u2019", "'").replace("\r\n", "\n"))
+    return text if text.isascii() else _LETTERS.sub(_latin, text)
+
+
+def _latin(found: re.Match[str]) -> str:
+    word = found[0]
+    latin = word.translate(LOOKALIKES)
+    return latin if latin.isascii() and not word.isascii() and _LATIN.search(word) else word
+
+
+def _decoded(text: str) -> Iterator[str]:
+    """Yield what encoded parts of a text say, as far as it is text."""
+    for found in _first(_BASE64, text):
+        part = found.replace("-", "+").replace("_", "/").rstrip("=")
+        try:
+            yield from _if_prose(base64.b64decode(part + "=" * (-len(part) % 4), validate=True))
+        except binascii.Error:
+            continue
+    for found in _first(_HEX, text):
+        digits = re.sub(r"\\x|0x|[ ,:%]", "", found)
+        yield from _if_prose(bytes.fromhex(digits[: len(digits) // 2 * 2]))
+    for found in _first(_PERCENT, text):
+        yield from _if_prose(bytes.fromhex(found.replace("%", "")))
+    for found in _first(_ESCAPES, text):
+        codes = re.findall(r"[0-9A-Fa-f]{2,4}", found)
+        yield from _if_prose("".join(chr(int(each, 16)) for each in codes).encode("utf-8", "replace"))
+    for found in _first(_CODES, text):
+        yield from _if_prose(bytes(int(each) & 127 for each in re.findall(r"\d+", found)))
+
+
+def _first(expression: re.Pattern[str], text: str) -> Iterator[str]:
+    return (found[0] for _, found in zip(range(MAX_DECODED), expression.finditer(text), strict=False))
+
+
+def _if_prose(data: bytes) -> Iterator[str]:
+    """Yield `data` as text if it reads like some."""
+    text = data.decode("utf-8", "replace")
+    letters = sum(map(str.isalpha, text))
+    is_text = text.isprintable() and _PROSE.fullmatch(text) is not None and _GAP.search(text) is not None
+    if is_text and len(text) >= MIN_PROSE and letters >= len(text) / 2:
+        yield text
+
+
+# -- tables ------------------------------------------------------------------------------------------
+
+
+@cache
+def _tables() -> Mapping[str, Any]:
+    return shipped_tables("muniment.content", "poison")
+
+
+@cache
+def _popular() -> frozenset[str]:
+    return frozenset(_tables()["popular"]["packages"].split())
+
+
+@cache
+def _rules() -> tuple[_PoisonRule, ...]:
+    return tuple(
+        _PoisonRule(
+            table["id"],
+            table["reason"],
+            table["weight"],
+            tuple(tuple(names.split("|")) for names in table["all"]),
+            table.get("near", 0),
+            table.get("negated", False),
+            table.get("context", False),
+            table.get("unless"),
+        )
+        for table in _tables()["rule"]
+    )
+
+
+@cache
+def _classes() -> Mapping[str, tuple[Any, Any]]:
+    """Return by class what finds its words outside addresses, and what finds its patterns anywhere."""
+    words, patterns = _tables()["words"], _tables()["patterns"]
+    return {
+        name: (_any(_sources(words.get(name, ""))), _any(f"(?:{each})" for each in patterns.get(name, ())))
+        for name in {*words, *patterns}
+    }
+
+
+def _any(sources: Iterable[str]) -> Any:
+    source = "|".join(sources)
+    return compiled(source) if source else None
+
+
+def _sources(words: str) -> Iterator[str]:
+    """Yield an expression for each word of a class, the longest first."""
+    entries = {without_marks(each.strip()) for each in words.replace("\n", " ").split(",")} - {""}
+    for entry in sorted(entries, key=lambda each: (-len(each), each)):
+        body = re.escape(entry)
+        if not entry.isascii():
+            yield body
+            continue
+        body = body.replace(r"\*", "[a-z]*").replace(r"\ ", r"\s+").replace("'", "'?")
+        before = r"\b" if entry[0].isalnum() else ""
+        after = r"\b" if entry[-1].isalnum() or entry[-1] == "*" else ""
+        yield f"{before}{body}{after}"
