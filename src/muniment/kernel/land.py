@@ -371,7 +371,9 @@ def _begin(item: _Item, begun: set[int]) -> Landing:
     try:
         return _publish(item)
     except StoreConflict:
-        begun.discard(item.number)  # What was there is there again.
+        # What was there is there again, unless a peer has used that moment: then what is aside is theirs.
+        if _found(item.directory, item.temporary) == item.file.after:
+            begun.discard(item.number)
         raise
 
 

@@ -10,6 +10,7 @@ import os
 import stat
 import time
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -47,6 +48,15 @@ def topic(trees):
     root = trees.root("openat2")
     with open_directory(root, user("topic"), create=False) as directory:
         yield directory
+    os.close(root.fd)
+
+
+def test_folder_or_file_on_a_device_that_is_gone_is_unavailable(trees):
+    root, names = trees.root("openat2"), {b"topic": errno.ENODEV, b"note.md": errno.ENXIO}
+    failing = replace(root, resolver=Failing(names, root.resolver))
+    raised(ManagedMemoryUnavailable, open_directory, failing, user("topic"), create=True)
+    with open_directory(failing, user(""), create=False) as directory:
+        raised(ManagedMemoryUnavailable, directory.read, "note.md")
     os.close(root.fd)
 
 

@@ -84,6 +84,21 @@ def test_each_look_of_one_that_stays_finds_an_append_of_another_process_and_asks
     assert asked == []
 
 
+def test_name_whose_status_cannot_be_told_is_listed_and_kept(made, look, monkeypatch):
+    for _ in range(2):
+        look()
+    append(made.file("user/b/two.md"), " zebra")
+    real = os.stat
+
+    def failing(name, *rest, **terms):
+        if name == b"two.md":
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return real(name, *rest, **terms)
+
+    monkeypatch.setattr(os, "stat", failing)
+    assert look("zebra") == ["b/two.md"]
+
+
 def looks_at_closed(made, look):
     """What is seen of the root `user` after somebody closed it."""
     made.put("user/b/three.md", "About b three\n")
