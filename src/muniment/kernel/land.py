@@ -636,25 +636,22 @@ def clear(
             if partial_name(name) == name:
                 opened.drop_partial(name)
                 continue
-            try:
-                content = opened.read(name)
-            except (PathEscape, ToolError):
-                continue  # A link or something special that a peer put there: not ours to drop.
-            staged = Staged(name, digest(content))
-            if is_worthless(name, content):
-                opened.discard(staged)
-            else:
-                kept.append(directory.child(_publish_free(opened, staged)))
+            content = _found(opened, name)
+            if isinstance(content, bytes) and is_worthless(name, content):
+                opened.discard(Staged(name, digest(content)))
+            elif content is not None:
+                # Also a link or a file that is too large: a peer put it in our way, and it is not ours to drop.
+                kept.append(directory.child(_publish_free(opened, name)))
         opened.sync()
     return tuple(kept)
 
 
-def _publish_free(directory: Directory, staged: Staged) -> str:
-    """Give bytes that stand under a temporary name the first free one for what is kept."""
+def _publish_free(directory: Directory, temporary: str) -> str:
+    """Give what stands under a temporary name the first free one for what is kept."""
     for number in range(1, _MOST_NAMES):
         name = f"{SAVED_NAME}{FILE_SUFFIX}" if number == 1 else f"{SAVED_NAME}-{number}{FILE_SUFFIX}"
         with suppress(StoreConflict):
-            directory.publish_new(staged, name)
+            directory.publish_new(Staged(temporary, digest(b"")), name)
             return name
     raise StoreConflict((f"{directory.path.text}/{SAVED_NAME}",))
 

@@ -13,7 +13,7 @@ from unittest.mock import Mock
 import pytest
 
 from kit.recall.places import WAIT, EndlessSweep, ground, nothing_left_behind, telling
-from muniment.errors import Cancelled, ManagedMemoryUnavailable
+from muniment.errors import Cancelled, ManagedMemoryUnavailable, Unreadable
 from muniment.kernel.cancel import Patience
 from muniment.kernel.root import OpenDirectory
 from muniment.store import catalog, visit
@@ -97,6 +97,23 @@ def test_name_whose_status_cannot_be_told_is_listed_and_kept(made, look, monkeyp
 
     monkeypatch.setattr(os, "stat", failing)
     assert look("zebra") == ["b/two.md"]
+
+
+def test_folder_that_cannot_be_opened_to_be_watched_ends_the_watch(made, look, monkeypatch, told):
+    look()
+    real = subject.OpenDirectory
+
+    def opening(root, where):
+        if where.rel == "b":
+            raise Unreadable("too many files are open")
+        return real(root, where)
+
+    monkeypatch.setattr(subject, "OpenDirectory", opening)
+    look()
+    monkeypatch.setattr(subject, "OpenDirectory", real)
+    made.put("user/b/three.md", "A zebra\n")
+    assert look("zebra") == ["b/three.md"]
+    assert [event for event, _ in told] == ["memory_not_watched"]
 
 
 def looks_at_closed(made, look):
