@@ -27,12 +27,11 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import suppress
 from typing import Final, cast
 
 from muniment import events
 from muniment.cancelling import Cancel
-from muniment.errors import Cancelled, MunimentError
+from muniment.errors import Cancelled, MunimentError, NotFound, PathEscape
 from muniment.kernel.binding import BoundRoot
 from muniment.kernel.cancel import Patience
 from muniment.kernel.decide import Policy

@@ -113,7 +113,7 @@ def test_folder_that_cannot_be_opened_to_be_watched_ends_the_watch(made, look, m
     monkeypatch.setattr(subject, "OpenDirectory", real)
     made.put("user/b/three.md", "A zebra\n")
     assert look("zebra") == ["b/three.md"]
-    assert [event for event, _ in told] == ["memory_not_watched"]
+    assert [each["event"] for each in told()] == ["memory_not_watched"]
 
 
 def looks_at_closed(made, look):
