@@ -70,7 +70,8 @@ def caught(text):
         if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             name = (*name, node.name)
         if isinstance(node, ast.ExceptHandler):
-            found[".".join(name)][ast.unparse(node.type) if node.type else "everything"] += 1
+            kinds = node.type.elts if isinstance(node.type, ast.Tuple) else [node.type] if node.type else []
+            found[".".join(name)][", ".join(map(ast.unparse, kinds)) or "everything"] += 1
         if isinstance(node, ast.Call) and ast.unparse(node.func) in {"suppress", "contextlib.suppress"}:
             found[".".join(name)][f"suppress({', '.join(map(ast.unparse, node.args))})"] += 1
         for each in ast.iter_child_nodes(node):
@@ -81,11 +82,9 @@ def caught(text):
 
 
 def handlers():
-    """Return the errors that each function of the kernel and the store handles, by place; with their count."""
+    """Count the errors that each function of the kernel and the store handles, by place."""
     return {
-        f"{package}.{path.stem}.{name}": {
-            error.strip("()") if error.startswith("(") else error: count for error, count in errors.items()
-        }
+        f"{package}.{path.stem}.{name}": errors
         for package in ("kernel", "store")
         for path in sorted((REPOSITORY / "src" / "muniment" / package).glob("*.py"))
         for name, errors in caught(path.read_text()).items()
@@ -108,7 +107,8 @@ def handler_table(found, reasons):
         rows = defaultdict(list)
         for each in errors.items():
             said = given[place, key_of(*each)]
-            assert said.endswith(".") and len(said.split()) <= MOST_WORDS, f"one short sentence: {said}"
+            assert said.endswith("."), f"no sentence: {said}"
+            assert len(said.split()) <= MOST_WORDS, f"too long: {said}"
             rows[said].append(f"`{key_of(*each)}`")
         yield from (f"| `{place}` | {', '.join(keys)} | {said} |\n" for said, keys in rows.items())
 

@@ -640,7 +640,7 @@ def clear(
             if isinstance(content, bytes) and is_worthless(name, content):
                 opened.discard(Staged(name, digest(content)))
             elif content is not None:
-                # Also a link or a file that is too large: a peer put it in our way, and it is not ours to drop.
+                # Also a link or a file that is too large: a peer's, and not ours to drop.
                 kept.append(directory.child(_publish_free(opened, name)))
         opened.sync()
     return tuple(kept)

@@ -451,13 +451,13 @@ def written(database: Database, view: View, plan: IndexPlan) -> None:
     all_but_unread = (view.key, json.dumps(sorted(plan.unread)))
     with database.transaction() as connection:
         if plan.whole:
-            connection.execute(f"DELETE FROM written {forget}", all_but_unread)
+            connection.execute(f"DELETE FROM written {forget}", all_but_unread)  # noqa: S608  a constant
         connection.executemany(
             "DELETE FROM written WHERE root = ? AND rel = ?", [(view.key, rel) for rel in plan.gone]
         )
         files = [IndexedFile(view.key, *file) for file in plan.files.items()]
         WRITTEN.insert(connection, files, "INSERT OR REPLACE")
-        connection.execute(f"DELETE FROM planned {forget}", all_but_unread)
+        connection.execute(f"DELETE FROM planned {forget}", all_but_unread)  # noqa: S608  a constant
         connection.execute("DELETE FROM relisted WHERE root = ? AND id <= ?", (view.key, plan.upto))
 
 
