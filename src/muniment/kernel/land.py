@@ -74,6 +74,7 @@ from muniment.kernel.refusal import (
     PathEscape,
     RollbackFailed,
     StoreConflict,
+    TooLarge,
     ToolError,
 )
 from muniment.kernel.root import Root
@@ -636,11 +637,16 @@ def clear(
             if partial_name(name) == name:
                 opened.drop_partial(name)
                 continue
-            content = _found(opened, name)
-            if isinstance(content, bytes) and is_worthless(name, content):
+            content = None
+            try:
+                content = opened.read(name)
+            except TooLarge:
+                pass  # None of ours is: somebody wrote it.
+            except (PathEscape, ToolError):
+                continue  # A link or something special that a peer put there: it stays as it is.
+            if content is not None and is_worthless(name, content):
                 opened.discard(Staged(name, digest(content)))
-            elif content is not None:
-                # Also a link or a file that is too large: a peer's, and not ours to drop.
+            else:
                 kept.append(directory.child(_publish_free(opened, name)))
         opened.sync()
     return tuple(kept)
