@@ -94,11 +94,20 @@ def test_commit_with_faults_at_any_call_is_all_or_nothing(tmp_path):
     } == {*PEER_DEEDS}
 
 
+def test_second_edit_during_an_exchange_leaves_no_temporary_name(tmp_path):
+    """A peer replaces a file before the exchange and again before it is taken back."""
+    calls, _, _ = measured(tmp_path)
+    deed = [("replace", "topic/t.md")]
+    cases = [Case([{}], [{at: deed, at + later: deed}]) for at in range(1, calls) for later in (3, 4)]
+    wrong = [(case, problems) for case, problems, _ in tried(cases, tmp_path) if problems]
+    assert not wrong
+
+
 # -- through the library, with the real ledger
 
 
 @pytest.mark.threat("T-IDX-02", control="proven_rollback")
-@pytest.mark.parametrize("number", [errno.EMFILE, errno.EIO, errno.EACCES])
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.EIO, errno.EACCES, errno.ENXIO])
 def test_recovery_that_cannot_read_a_file_keeps_the_intent(home, number):
     kill_at_second_file(home)
     real, (_, second) = root.Openat2Resolver.open, sorted(entries(home).values())

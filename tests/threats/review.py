@@ -1,16 +1,23 @@
 """Makes the tables of `threat-model/REVIEW.md` from the sources: `python -m threats.review`.
 
-What a file promises is the first sentence of its docstring; who attacks it stands here.
+What a file promises is the first sentence of its docstring; who attacks it stands here. Why a handler of an
+error may do what it does stands in `handlers.toml`.
 """
 
 import ast
 import runpy
+import tomllib
+from collections import Counter, defaultdict
 from pathlib import Path
 
 REPOSITORY = Path(__file__).parents[2]
 PAGE = REPOSITORY / "threat-model" / "REVIEW.md"
 COMMAND = "PYTHONPATH=tests python -m threats.review"
 BEGIN, END = f"<!-- made by `{COMMAND}` -->\n", "<!-- end -->\n"
+BEGIN_HANDLERS = f"<!-- handlers, made by `{COMMAND}` -->\n"
+REASONS = Path(__file__).with_name("handlers.toml")
+MOST_WORDS = 24
+"""Words of one reason."""
 
 READING = {
     "names": ("Words and limits.", "units/policy/test_grammar.py"),
@@ -55,10 +62,64 @@ def table():
     yield f"| | **{total}** | | |\n"
 
 
+def caught(text):
+    """Count the errors that each function of a file catches or suppresses, by its qualified name."""
+    found = defaultdict(Counter)
+
+    def visit(node, name):
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            name = (*name, node.name)
+        if isinstance(node, ast.ExceptHandler):
+            kinds = node.type.elts if isinstance(node.type, ast.Tuple) else [node.type] if node.type else []
+            found[".".join(name)][", ".join(map(ast.unparse, kinds)) or "everything"] += 1
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in {"suppress", "contextlib.suppress"}:
+            found[".".join(name)][f"suppress({', '.join(map(ast.unparse, node.args))})"] += 1
+        for each in ast.iter_child_nodes(node):
+            visit(each, name)
+
+    visit(ast.parse(text), ())
+    return found
+
+
+def handlers():
+    """Count the errors that each function of the kernel and the store handles, by place."""
+    return {
+        f"{package}.{path.stem}.{name}": errors
+        for package in ("kernel", "store")
+        for path in sorted((REPOSITORY / "src" / "muniment" / package).glob("*.py"))
+        for name, errors in caught(path.read_text()).items()
+    }
+
+
+def key_of(error, count):
+    """The key of a reason: the same errors of one function have one, which says how many there are."""
+    return error if count == 1 else f"{error} ({count} times)"
+
+
+def handler_table(found, reasons):
+    """Lines of the table. An error that has no reason, and a reason that has no error, fail."""
+    wanted = {(place, key_of(*each)) for place, errors in found.items() for each in errors.items()}
+    given = {(place, key): said for place, all_said in reasons.items() for key, said in all_said.items()}
+    assert not wanted - given.keys(), f"handlers without a reason in {REASONS.name}: {wanted - given.keys()}"
+    assert not given.keys() - wanted, f"reasons without a handler: {given.keys() - wanted}"
+    yield "| place | catches | what follows, and why the rule holds |\n|---|---|---|\n"
+    for place, errors in found.items():
+        rows = defaultdict(list)
+        for each in errors.items():
+            said = given[place, key_of(*each)]
+            assert said.endswith("."), f"no sentence: {said}"
+            assert len(said.split()) <= MOST_WORDS, f"too long: {said}"
+            rows[said].append(f"`{key_of(*each)}`")
+        yield from (f"| `{place}` | {', '.join(keys)} | {said} |\n" for said, keys in rows.items())
+
+
 def page(text):
-    """The page, with its table as the sources are now."""
-    before, rest = text.split(BEGIN)
-    return before + BEGIN + "".join(table()) + END + rest.split(END)[1]
+    """The page, with its tables as the sources are now."""
+    reasons = tomllib.loads(REASONS.read_text())
+    for begin, lines in ((BEGIN, table()), (BEGIN_HANDLERS, handler_table(handlers(), reasons))):
+        before, rest = text.split(begin)
+        text = before + begin + "".join(lines) + END + rest.split(END, 1)[1]
+    return text
 
 
 if __name__ == "__main__":

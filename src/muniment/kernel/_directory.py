@@ -37,7 +37,7 @@ from enum import StrEnum
 from typing import Final
 
 from muniment.kernel.change import digest
-from muniment.kernel.names import MAX_FILE_BYTES, Digest, Scope
+from muniment.kernel.names import MAX_FILE_BYTES, Digest, Scope, Via
 from muniment.kernel.path import CanonicalPath
 from muniment.kernel.refusal import (
     BadName,
@@ -146,6 +146,12 @@ class Directory(Descriptor):
                 return file.read_whole(MAX_FILE_BYTES)
         except Unreadable as error:
             raise ManagedMemoryUnavailable(self.root.scope, str(error)) from error
+        except PathEscape as error:
+            # The error of a device that is gone is also that of a socket.
+            found = self._status(name) if error.via is Via.SPECIAL else None
+            if found is not None and stat.S_ISREG(found.st_mode):
+                raise ManagedMemoryUnavailable(self.root.scope, f"its device is gone: {error}") from error
+            raise
 
     def stage(self, temporary: str, content: bytes, *, durable: bool = True) -> Staged:
         """Put `content` on disk under a temporary name, once it is whole: 0600 before the first byte.
@@ -466,6 +472,8 @@ def _opened(root: Root, path: CanonicalPath) -> Directory:
             raise NotAFile(printable(f"{path.text} is a file, not a directory")) from error
         except OSError as error:
             refusal = refusal_of(path.text, error)
-            if isinstance(refusal, Unreadable):
+            if isinstance(refusal, Unreadable) or (
+                isinstance(refusal, PathEscape) and refusal.via is Via.SPECIAL  # Its device is gone.
+            ):
                 raise
             raise refusal from error

@@ -74,6 +74,7 @@ from muniment.kernel.refusal import (
     PathEscape,
     RollbackFailed,
     StoreConflict,
+    TooLarge,
     ToolError,
 )
 from muniment.kernel.root import Root
@@ -371,7 +372,9 @@ def _begin(item: _Item, begun: set[int]) -> Landing:
     try:
         return _publish(item)
     except StoreConflict:
-        begun.discard(item.number)  # What was there is there again.
+        # What was there is there again, unless a peer has used that moment: then what is aside is theirs.
+        if _found(item.directory, item.temporary) == item.file.after:
+            begun.discard(item.number)
         raise
 
 
@@ -634,25 +637,27 @@ def clear(
             if partial_name(name) == name:
                 opened.drop_partial(name)
                 continue
+            content = None
             try:
                 content = opened.read(name)
+            except TooLarge:
+                pass  # None of ours is: somebody wrote it.
             except (PathEscape, ToolError):
-                continue  # A link or something special that a peer put there: not ours to drop.
-            staged = Staged(name, digest(content))
-            if is_worthless(name, content):
-                opened.discard(staged)
+                continue  # A link or something special that a peer put there: it stays as it is.
+            if content is not None and is_worthless(name, content):
+                opened.discard(Staged(name, digest(content)))
             else:
-                kept.append(directory.child(_publish_free(opened, staged)))
+                kept.append(directory.child(_publish_free(opened, name)))
         opened.sync()
     return tuple(kept)
 
 
-def _publish_free(directory: Directory, staged: Staged) -> str:
-    """Give bytes that stand under a temporary name the first free one for what is kept."""
+def _publish_free(directory: Directory, temporary: str) -> str:
+    """Give what stands under a temporary name the first free one for what is kept."""
     for number in range(1, _MOST_NAMES):
         name = f"{SAVED_NAME}{FILE_SUFFIX}" if number == 1 else f"{SAVED_NAME}-{number}{FILE_SUFFIX}"
         with suppress(StoreConflict):
-            directory.publish_new(staged, name)
+            directory.publish_new(Staged(temporary, digest(b"")), name)
             return name
     raise StoreConflict((f"{directory.path.text}/{SAVED_NAME}",))
 

@@ -243,7 +243,7 @@ class OpenFile(Descriptor):
                 pieces.append(piece)
                 position += len(piece)
         except OSError as error:
-            raise refusal_of(self._shown, error) from error
+            raise _unreadable(self._shown, error) from error
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def read_whole(self, limit: int) -> bytes:
@@ -385,11 +385,12 @@ class Root:
         try:
             with Descriptor(self.resolver.open(dir_fd, name, EXAMINE)) as opened:
                 mode = fstat(opened.fd).st_mode
-        except FileNotFoundError:
-            return None
-        except OSError:
-            # A link or a mount; whatever else stops an O_PATH open also stops any use of it.
-            return "other"
+        except OSError as error:
+            if error.errno == errno.ENOENT:
+                return None
+            if error.errno in _ESCAPES:  # A link or a mount.
+                return "other"
+            raise
         return "directory" if stat.S_ISDIR(mode) else "file" if stat.S_ISREG(mode) else "other"
 
 
@@ -403,8 +404,10 @@ def _opened(resolver: Resolver, dir_fd: int, way: bytes, shown: str) -> OpenFile
         found = fstat(fd)
         if found.st_mode & _TYPE_BITS != _REGULAR or found.st_nlink != 1:
             _refuse_object(shown, found)
-    except BaseException:
+    except BaseException as error:
         os.close(fd)
+        if isinstance(error, OSError):
+            raise _unreadable(shown, error) from error
         raise
     return OpenFile(fd, found.st_size, shown)
 
@@ -427,6 +430,10 @@ def refusal_of(shown: str, error: OSError) -> MunimentError:
         return PathEscape(via, shown)
     if error.errno in _ABSENT:
         return NotFound(f"{printable(shown)} does not exist")
+    return _unreadable(shown, error)
+
+
+def _unreadable(shown: str, error: OSError) -> Unreadable:
     name = errno.errorcode.get(error.errno or 0, "unknown error")
     return Unreadable(f"the system does not let this process read {printable(shown)} ({name})")
 
@@ -563,14 +570,19 @@ class OpenDirectory(Descriptor):
         return found
 
     def status_of(self, name: str) -> os.stat_result | None:
-        """What stands at a name, a link itself included; None if nothing does or the system does not tell.
+        """Return what stands at a name, a link itself included, or None if nothing does.
+
+        Raises:
+            Unreadable: the system does not tell.
 
         Cost: one `newfstatat`.
         """
         try:
             return os.stat(leaf(name), dir_fd=self.fd, follow_symlinks=False)
-        except OSError:
-            return None
+        except OSError as error:
+            if error.errno in _ABSENT:
+                return None
+            raise _unreadable(f"{self._path.text}/{name}", error) from error
 
     def read(self, name: str) -> tuple[bytes, os.stat_result]:
         """The whole file of that name, and what it was before its first byte was read (L2).

@@ -510,19 +510,19 @@ def _stale(root: Root, known: Mapping[str, _Recorded]) -> list[str]:
             children[parent].append(name)
     stale: list[str] = []
     for parent, names in children.items():
+        found: list[str] = []
         try:
-            opened = opened_directory(root, parent)
+            with opened_directory(root, parent) as opened:
+                if not parent and not _is_as_recorded(opened.status, known[""]):
+                    found.append("")
+                found += [
+                    path
+                    for name in names
+                    if not _is_as_recorded(opened.status_of(name), known[path := joined(parent, name)])
+                ]
         except MunimentError:
-            stale += [parent, *(joined(parent, name) for name in names)]
-            continue
-        with opened:
-            if not parent and not _is_as_recorded(opened.status, known[""]):
-                stale.append("")
-            stale += [
-                path
-                for name in names
-                if not _is_as_recorded(opened.status_of(name), known[path := joined(parent, name)])
-            ]
+            found = [parent, *(joined(parent, name) for name in names)]
+        stale += found
     return stale
 
 

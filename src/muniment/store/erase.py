@@ -42,6 +42,7 @@ from muniment.errors import (
     Refused,
     StoreConflict,
     ToolError,
+    Unreadable,
     printable,
 )
 from muniment.kernel.binding import BoundRoot
@@ -686,8 +687,12 @@ def _remaining(target: EraseTarget, where: EraseGround, staying: Sequence[_Entry
             continue
         try:
             yield root.root.read_bytes(CanonicalPath(root.scope, rel))
+        except Unreadable:  # It may be read again: then it says what the ledger last knew of it.
+            last = "SELECT after FROM step WHERE root = ? AND rel = ? ORDER BY change_set DESC LIMIT 1"
+            rows = where.state.ledger.rows(last, (keys[root.scope], rel))
+            yield from (content for (content,) in rows if content is not None)
         except (ToolError, PathEscape):
-            continue  # Gone meanwhile, or unreadable to anybody who would look.
+            continue  # Gone meanwhile, or no file of the memory any more.
     marks = ", ".join("?" * len(keys))
     for (content,) in where.state.ledger.rows(
         "SELECT after FROM step JOIN (SELECT root, rel, max(change_set) AS change_set FROM step "  # noqa: S608

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,12 +17,14 @@ from muniment.errors import (
     DeadlineExceeded,
     ManagedMemoryUnavailable,
     MunimentError,
+    NotAFile,
     NotFound,
     PathEscape,
     QuotaExceeded,
     Refused,
     StoreConflict,
     ToolError,
+    Unreadable,
     printable,
 )
 from muniment.kernel.binding import BoundRoot
@@ -304,6 +307,8 @@ class IndexPlan:
             index to be planned again.
         files: what stands in index files once `writes` are carried out, as far as it is known.
         gone: files that are no index files any more.
+        unread: files that the system does not let be read now: what the catalog knows of them stays.
+        listed: what stands in `index/`, if it was listed.
         upto: the last row of `relisted` that is heeded; 0 for none, as long as there are problems.
         whole: nothing was taken from what was written before.
 
@@ -330,6 +335,8 @@ class IndexPlan:
         self.saved: set[RelPath] = set()
         self.files: dict[RelPath, Digest] = {}
         self.gone: list[RelPath] = []
+        self.unread: set[RelPath] = set()
+        self.listed: list[RelPath] = []
         self.upto = 0
         self._told: list[str] = []
         self.whole = False
@@ -361,10 +368,10 @@ class IndexPlan:
             self.problems.append(f"{obstacle}; move it away, then run: muniment index rebuild")
         for rel, content in layout.files.items():
             self._write(rel, content, needed=self._always or layout.entries > 0)
-        # What could not be written is forgotten as well; with what stays relisted it is tried again.
-        self.gone = sorted({*layout.gone, *layout.files} - self.files.keys())
         for rel in sorted({*layout.gone, *self._left_behind()} - layout.files.keys()):
             self._remove(rel)
+        # What could not be written is forgotten as well; with what stays relisted it is tried again.
+        self.gone = sorted({*layout.gone, *layout.files} - self.files.keys() - self.unread)
         self.upto = 0 if self.problems else layout.upto
 
     def _is_any_written(self, condition: str) -> bool:
@@ -374,8 +381,17 @@ class IndexPlan:
 
     def _left_behind(self) -> Iterator[RelPath]:
         """What may be a page that nobody remembers."""
-        if self.whole:
-            yield from (rel for rel in _listed(self._root) if is_page_name(rel.rpartition("/")[2]))
+        if not self.whole:
+            return
+        try:
+            found = self._root.root.list_directory(_in(self._root, INDEX_DIRECTORY))
+        except (NotFound, PathEscape, NotAFile):
+            return
+        except ToolError as error:
+            self.problems.append(f"{_shown(self._root, INDEX_DIRECTORY)} cannot be listed: {error}")
+            return
+        self.listed = [joined(INDEX_DIRECTORY, item.name) for item in found]
+        yield from (rel for rel in self.listed if is_page_name(rel.rpartition("/")[2]))
 
     def _write(self, rel: RelPath, content: bytes, *, needed: bool) -> None:
         """Put a file into the plan, unless nothing but a problem can come of it."""
@@ -398,6 +414,8 @@ class IndexPlan:
             self._told.append(f"{shown} was a link; the index takes its place, what it led to is left alone")
         except ToolError as error:
             self.problems.append(f"{shown} cannot be rebuilt: {error}; move it away")
+            if isinstance(error, Unreadable):
+                self.unread.add(rel)
             return
         self.files[rel] = digest(content)
         if before == content:
@@ -411,7 +429,11 @@ class IndexPlan:
         path = _in(self._root, rel)
         try:
             before = self._root.root.read_bytes(path)
-        except (NotFound, PathEscape, ToolError):
+        except Unreadable as error:
+            self.problems.append(f"{_shown(self._root, rel)} cannot be removed: {error}")
+            self.unread.add(rel)
+            return
+        except (PathEscape, ToolError):
             return
         if self._is_ours(rel, before, b""):
             self.writes.append(IndexFile(path, before, None))
@@ -474,15 +496,17 @@ def written(database: Database, view: View, plan: IndexPlan) -> None:
     Raises:
         ManagedMemoryUnavailable: the catalog cannot be written. The next plan writes the same files again.
     """
+    forget = "WHERE root = ? AND rel NOT IN (SELECT value FROM json_each(?))"
+    all_but_unread = (view.key, json.dumps(sorted(plan.unread)))
     with database.transaction() as connection:
         if plan.whole:
-            connection.execute("DELETE FROM written WHERE root = ?", (view.key,))
+            connection.execute(f"DELETE FROM written {forget}", all_but_unread)  # noqa: S608  a constant
         connection.executemany(
             "DELETE FROM written WHERE root = ? AND rel = ?", [(view.key, rel) for rel in plan.gone]
         )
         files = [IndexedFile(view.key, *file) for file in plan.files.items()]
         WRITTEN.insert(connection, files, "INSERT OR REPLACE")
-        connection.execute("DELETE FROM planned WHERE root = ?", (view.key,))
+        connection.execute(f"DELETE FROM planned {forget}", all_but_unread)  # noqa: S608  a constant
         connection.execute("DELETE FROM relisted WHERE root = ? AND id <= ?", (view.key, plan.upto))
 
 
@@ -507,7 +531,7 @@ def verify_index(
     known = {*plan.files, *wrong}
     notes = [
         f"{_shown(root, rel)} is no file of the index; it is left alone"
-        for rel in _listed(root)
+        for rel in plan.listed
         if rel not in known and not rel.startswith(f"{INDEX_DIRECTORY}/.")
     ]
     told = [f"{_shown(root, rel)} {_wrong(write, plan)}" for rel, write in sorted(wrong.items())]
@@ -530,15 +554,6 @@ def _obstacle(root: BoundRoot) -> str | None:
     if found is None:
         return None
     return "" if found.kind == "directory" else f"{shown} cannot be used: it is a file"
-
-
-def _listed(root: BoundRoot) -> list[RelPath]:
-    """Everything in `index/`, sorted; nothing where it cannot be listed."""
-    try:
-        found = root.root.list_directory(_in(root, INDEX_DIRECTORY))
-    except (PathEscape, ToolError):
-        return []
-    return [joined(INDEX_DIRECTORY, item.name) for item in found]
 
 
 def _wrong(write: IndexFile, plan: IndexPlan) -> str:

@@ -389,7 +389,10 @@ class Visit:
         with opened:
             if recorded.odd is not None or recorded.missed or opened.status.st_ino & _MASK != recorded.inode:
                 return False
-            listed = [item for item in (_sighted(opened, name) for name in names) if item is not None]
+            try:
+                listed = [item for item in (_sighted(opened, name) for name in names) if item is not None]
+            except MunimentError:
+                return False
             entries, others = self._entries_of(path, names), self._others_of(path, names)
             before = len(entries) + len(others)
             is_of_files = all(item.kind != "directory" for item in listed)

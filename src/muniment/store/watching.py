@@ -27,12 +27,11 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import suppress
 from typing import Final, cast
 
 from muniment import events
 from muniment.cancelling import Cancel
-from muniment.errors import Cancelled, MunimentError
+from muniment.errors import Cancelled, MunimentError, NotFound, PathEscape
 from muniment.kernel.binding import BoundRoot
 from muniment.kernel.cancel import Patience
 from muniment.kernel.decide import Policy
@@ -105,7 +104,13 @@ class Watch:
             raise OSError("more directories than are watched")
         for path in new:
             where = CanonicalPath(root.scope, RelPath(path))
-            with suppress(MunimentError), OpenDirectory(root, where) as opened:
+            try:
+                opened = OpenDirectory(root, where)
+            except (PathEscape, NotFound):
+                continue
+            except MunimentError as error:  # What changes in it would be told to nobody.
+                raise OSError(str(error)) from error
+            with opened:
                 # By its descriptor: a name could lead elsewhere by now.
                 name = f"/proc/self/fd/{opened.fd}".encode()
                 number = _checked(self._libc.inotify_add_watch(self._fd, name, _CHANGES | _ONLY_DIRECTORIES))

@@ -7,6 +7,7 @@ import os
 import socket
 import stat
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,7 +20,7 @@ from kit.memories import photograph
 from kit.paths import at
 from kit.raising import raised
 from muniment import errors
-from muniment.errors import BadName, ManagedMemoryUnavailable, NotFound, PathEscape
+from muniment.errors import BadName, ManagedMemoryUnavailable, NotFound, PathEscape, Unreadable
 from muniment.kernel import root as subject
 from muniment.kernel import syscalls
 from muniment.kernel.names import MAX_FILE_BYTES, MAX_PATH_BYTES, Via
@@ -29,6 +30,15 @@ from muniment.tools import links
 from muniment.tools.links import read_links
 
 user = partial(at, "user")
+
+
+def fails(number):
+    """A system call that always fails."""
+
+    def failing(*_, **__):
+        raise OSError(number, os.strerror(number))
+
+    return failing
 
 
 def escapes(root, rel):
@@ -77,6 +87,31 @@ def test_a_directory_is_listed_in_order_with_kinds_and_anew_each_time(root, tree
     # A file system that tells no kinds; they are found without following.
     monkeypatch.setattr(subject, "entries", lambda _fd: [(name, 0) for name in (*names, b"gone")])
     assert root.list_directory(user("")) == expected
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.EIO, errno.ENOMEM])
+def test_kind_that_the_system_does_not_tell_fails_the_listing(root, monkeypatch, number):
+    monkeypatch.setattr(subject, "entries", lambda _fd: [(b"note.md", 0)])
+    failing = replace(root, resolver=Failing({b"note.md": number}, root.resolver))
+    raised(Unreadable, failing.list_directory, user(""))
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ENOENT, errno.ENXIO])
+def test_error_while_reading_an_open_file_is_unreadable(root, monkeypatch, number):
+    monkeypatch.setattr(os, "pread", fails(number))
+    raised(Unreadable, root.read_bytes, user("note.md"))
+
+
+def test_error_of_fstat_on_an_open_file_is_unreadable(root, monkeypatch):
+    monkeypatch.setattr(subject, "fstat", fails(errno.EIO))
+    raised(Unreadable, root.read_bytes, user("note.md"))
+
+
+def test_status_that_the_system_does_not_tell_is_not_absence(root, monkeypatch):
+    with OpenDirectory(root, user("")) as opened:
+        assert opened.status_of("missing.md") is None
+        monkeypatch.setattr(os, "stat", fails(errno.EIO))
+        raised(Unreadable, opened.status_of, "note.md")
 
 
 def test_a_listing_longer_than_one_buffer_is_complete(root, trees):

@@ -10,6 +10,7 @@ import os
 import stat
 import time
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -48,6 +49,26 @@ def topic(trees):
     with open_directory(root, user("topic"), create=False) as directory:
         yield directory
     os.close(root.fd)
+
+
+def test_folder_or_file_on_a_device_that_is_gone_is_unavailable(trees):
+    root, names = trees.root("openat2"), {b"topic": errno.ENODEV, b"note.md": errno.ENXIO}
+    failing = replace(root, resolver=Failing(names, root.resolver))
+    raised(ManagedMemoryUnavailable, open_directory, failing, user("topic"), create=True)
+    with open_directory(failing, user(""), create=False) as directory:
+        raised(ManagedMemoryUnavailable, directory.read, "note.md")
+    os.close(root.fd)
+
+
+def test_clear_names_what_a_peer_wrote_though_it_is_too_large(trees):
+    place = trees.inside / "topic" / fresh()
+    place.write_bytes(b"x" * (MAX_FILE_BYTES + 1))
+    was = place.stat()
+    with bind("user", trees.inside) as bound, land.lock_roots([bound], Patience(math.inf)) as held:
+        (kept,) = land.clear(user("topic"), held, lambda _: True, lambda *_: True)
+    now = (trees.inside / kept.rel).stat()
+    assert (now.st_ino, now.st_size) == (was.st_ino, was.st_size)
+    assert not place.exists()
 
 
 @pytest.fixture(params=["with flags", "without flags"])

@@ -23,6 +23,7 @@ from muniment.cancelling import Cancel
 from muniment.kernel.change import FileChange, digest
 from muniment.kernel.names import Trust
 from muniment.kernel.path import CanonicalPath, canonicalise
+from muniment.kernel.root import Root
 from muniment.kernel.write import new_token
 from muniment.lane import Ended, Lane, NewTask
 from muniment.store import erase as module
@@ -118,6 +119,22 @@ def test_what_a_remaining_entry_says_as_well_is_kept_for_it_and_older_pieces_els
     assert at(ground, "user/k.md", "task-0") == b"# K\n" + shared
     assert left_over(shared, where) == {}
     assert left_in(ground, shared)
+
+
+def test_text_of_a_remaining_entry_that_cannot_be_read_is_kept_for_it(ground, where, monkeypatch):
+    shared, own = secret(), secret()
+    ground.commit(new("user/x.md", shared + own), new("user/k.md", b"# K\n" + shared), run=by("task-0"))
+    real = Root.read_bytes
+
+    def reading(self, path, *limit):
+        if path.rel == "k.md":
+            raise errors.Unreadable("too many files are open")
+        return real(self, path, *limit)
+
+    monkeypatch.setattr(Root, "read_bytes", reading)
+    assert plan("user/x.md", where).others == ()
+    erase("user/x.md", where)
+    assert at(ground, "user/k.md", "task-0") == b"# K\n" + shared
 
 
 @over_both

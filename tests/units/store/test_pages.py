@@ -537,6 +537,58 @@ def test_pages_that_nobody_remembers_go_with_a_rebuild_where_they_say_nothing_of
     assert shelf.verify().notes == tuple(left)
 
 
+@pytest.fixture
+def unreadable(monkeypatch):
+    """Paths that the system does not let be read or listed, for now."""
+    paths = set()
+
+    def refusing(real):
+        def asked(self, path, *rest):
+            if path.rel in paths:
+                raise Unreadable("no")
+            return real(self, path, *rest)
+
+        return asked
+
+    for name in ("read_bytes", "list_directory"):
+        monkeypatch.setattr(Root, name, refusing(getattr(Root, name)))
+    return paths
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_page_of_forgotten_entries_that_cannot_be_read_is_removed_later(shelf, unreadable, whole):
+    drop(shelf, slice(99), slice(100, 199))
+    shelf.ever.clear()
+    unreadable.add(PAGE)
+    plan = shelf.plan(whole=whole)
+    shelf.carry_out(plan)
+    assert plan.notes == (f"user/{PAGE} cannot be removed: no",)
+    assert (shelf.top / PAGE).exists()
+    unreadable.clear()
+    assert told(shelf) == ()
+    assert not (shelf.top / PAGE).exists()
+    assert is_right(shelf)
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_page_of_ours_that_cannot_be_read_is_not_saved_as_an_entry_later(shelf, unreadable, whole):
+    shelf.put("t/0.md", "words of an entry")
+    shelf.index()
+    shelf.put("t/0.md", "other words")
+    shelf.ever.clear()
+    unreadable.add(PAGE)
+    shelf.carry_out(shelf.plan(whole=whole))
+    unreadable.clear()
+    assert told(shelf) == ()
+    assert not (shelf.top / "memory-before-muniment.md").exists()
+    assert is_right(shelf)
+
+
+def test_index_folder_that_cannot_be_listed_is_told(shelf, unreadable):
+    unreadable.add("index")
+    assert shelf.verify().problems == ("user/index cannot be listed: no",)
+
+
 def test_pages_that_somebody_removed_altogether_or_that_are_links_are_made_again(shelf):
     (shelf.top / "index").rename(shelf.top.parent / "elsewhere")
     shelf.put("t/new.md")

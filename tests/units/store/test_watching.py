@@ -13,7 +13,7 @@ from unittest.mock import Mock
 import pytest
 
 from kit.recall.places import WAIT, EndlessSweep, ground, nothing_left_behind, telling
-from muniment.errors import Cancelled, ManagedMemoryUnavailable
+from muniment.errors import Cancelled, ManagedMemoryUnavailable, Unreadable
 from muniment.kernel.cancel import Patience
 from muniment.kernel.root import OpenDirectory
 from muniment.store import catalog, visit
@@ -82,6 +82,38 @@ def test_each_look_of_one_that_stays_finds_an_append_of_another_process_and_asks
     asked.clear()
     assert len(look()) == 6
     assert asked == []
+
+
+def test_name_whose_status_cannot_be_told_is_listed_and_kept(made, look, monkeypatch):
+    for _ in range(2):
+        look()
+    append(made.file("user/b/two.md"), " zebra")
+    real = os.stat
+
+    def failing(name, *rest, **terms):
+        if name == b"two.md":
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return real(name, *rest, **terms)
+
+    monkeypatch.setattr(os, "stat", failing)
+    assert look("zebra") == ["b/two.md"]
+
+
+def test_folder_that_cannot_be_opened_to_be_watched_ends_the_watch(made, look, monkeypatch, told):
+    look()
+    real = subject.OpenDirectory
+
+    def opening(root, where):
+        if where.rel == "b":
+            raise Unreadable("too many files are open")
+        return real(root, where)
+
+    monkeypatch.setattr(subject, "OpenDirectory", opening)
+    look()
+    monkeypatch.setattr(subject, "OpenDirectory", real)
+    made.put("user/b/three.md", "A zebra\n")
+    assert look("zebra") == ["b/three.md"]
+    assert [each["event"] for each in told()] == ["memory_not_watched"]
 
 
 def looks_at_closed(made, look):
