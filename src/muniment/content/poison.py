@@ -189,7 +189,7 @@ def find_poison(text: str) -> PoisonFinding | None:
 
 def _weigh(passage: str, hidden: str) -> tuple[int, PoisonFinding] | None:
     """Return the weight of a passage and its finding; None: it is below the threshold."""
-    seen = _Passage(passage, hidden)
+    seen = _RiskyPassage(passage, hidden)
     met = [rule for rule in _rules() if seen.meets(rule)]
     acts = sorted((rule for rule in met if not rule.is_context), key=lambda rule: -rule.weight)
     context = [rule.weight for rule in met if rule.is_context]
@@ -201,7 +201,7 @@ def _weigh(passage: str, hidden: str) -> tuple[int, PoisonFinding] | None:
     return weight, PoisonFinding(tuple(rule.id for rule in acts), ", ".join(reasons))
 
 
-class _Passage:
+class _RiskyPassage:
     """Two sentences, and where each class of words is in them."""
 
     def __init__(self, text: str, hidden: str) -> None:
