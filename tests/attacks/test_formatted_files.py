@@ -42,7 +42,7 @@ def remembered(memory, fact, trust, scope="user"):
     """Return a memory with a fact of that trust, and the path and file of its entry."""
     opened = memory()
     done = opened.attempt(RememberRequest(fact, trust=trust, scope=scope))
-    if trust is Trust.EXTERNAL:
+    if done.error is not None:  # It waits for its owner.
         done = opened.approve(done.error.review_id, opened.review(done.error.review_id).digest)
     (path,) = [each.path for each in done.changes]
     return opened, path, opened.place.roots[scope].trusted_path / path.partition("/")[2]

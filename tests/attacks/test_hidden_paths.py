@@ -83,7 +83,8 @@ class Hidden:
         moved.write_text("The user has a lamp\n")
         fact = f"The user no longer lives in {WORDS['superseded']}, but in Porto"
         self.told = daemon.done("remember", {"content": fact, "scope": "user"}, token=self.other)
-        moved_to = daemon.home / self.paths["superseded"]
+        touched = [daemon.home / each for each in self.told["result"]["filesTouched"]]
+        (moved_to,) = [path for path in touched if path.exists()]  # It has got another name.
         moved_to.write_text("The user lives in Porto\n")
         moved_to.rename(daemon.home / "user" / "home.md")
 

@@ -161,7 +161,7 @@ ROWS = {
     "counter that is text": sql("UPDATE sqlite_sequence SET seq = 'x'"),
     "type": mistyped,
     "missing root": sql(
-        "INSERT INTO provenance VALUES ('none', 'a.md', 'd', 'owner', 't', 'rules', 'p', '2026-01-01')"
+        "INSERT INTO provenance VALUES ('none', 'a.md', 'd', 'owner', 't', 'rules', 'p', '2026-01-01', 0)"
     ),
     "check": sql("PRAGMA ignore_check_constraints = ON; INSERT INTO head VALUES (2, 1, x'00')"),
 }

@@ -146,10 +146,11 @@ def test_a_write_that_has_begun_goes_to_what_was_bound_or_nowhere(box, roots, tm
     def everything_else():
         return photograph(*(path for path in tmp_path.iterdir() if path.lstat().st_ino != bound))
 
-    def replaced_first(*args):
+    def replaced_first(*args, **terms):
+        monkeypatch.undo()  # What is rolled back is landed too.
         replace(roots["user"])
         before.update(everything_else())
-        return land(*args)
+        return land(*args, **terms)
 
     monkeypatch.setattr(writing, "land", replaced_first)
     if replace is shutil.rmtree:

@@ -324,9 +324,9 @@ class Machine(RuleBasedStateMachine):
 
 
 def run(examples, steps, monkeypatch):
-    def announced(*args):
+    def announced(*args, **terms):
         Machine.landing()
-        return land(*args)
+        return land(*args, **terms)
 
     monkeypatch.setattr("muniment.kernel.write.land", announced)
     shared_zygote().start()

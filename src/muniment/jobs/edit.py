@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from muniment.content.entry import parse
-from muniment.content.gates import decode
+from muniment.content.gates import decode, one_line
 from muniment.errors import NotFound, Refusal, RememberRefused
 from muniment.jobs.job import EDIT, commit_edit, id_of_task, run_of, terms_of
 from muniment.jobs.naming import name_of_replaced
@@ -22,7 +22,7 @@ from muniment.jobs.place import Place
 from muniment.kernel.change import FileChange, digest
 from muniment.kernel.decide import Judge, Policy
 from muniment.kernel.names import RelPath, Trust, Verb
-from muniment.kernel.path import CanonicalPath, canonicalise, fold
+from muniment.kernel.path import FILE_SUFFIX, CanonicalPath, canonicalise, fold
 from muniment.recall.context import PINNED
 from muniment.store.commit import Commit, NewName, granting
 from muniment.store.ledger import Run
@@ -53,9 +53,22 @@ def edited(place: Place, path: CanonicalPath, before: bytes, after: bytes) -> tu
         PendingReview: the policy wants a review of every change.
         ManagedMemoryUnavailable, DeadlineExceeded, PathEscape: as `commit`.
     """
+    if not place.assessed(path, before).trust.satisfies(Trust.OWNER):
+        after = _without_file_name(after, path)
     change = FileChange(path, digest(before), after)
     rule = by_person(place.state, place.key(path.scope), before, place.policy)
     return _committed(place, place.policy, (change,), rule, before, replaced=name_of_replaced)
+
+
+def _without_file_name(after: bytes, path: CanonicalPath) -> bytes:
+    """Return the text without a `name` that only repeats the name of its file, which others have chosen."""
+    entry = parse(after)
+    stem = path.name.removesuffix(FILE_SUFFIX)
+    fields = entry.front.fields if entry.front is not None and entry.name == one_line(stem) else ()
+    for field in fields:
+        if field.key == "name":
+            return (entry.text[: field.start] + entry.text[field.end :]).encode()
+    return after
 
 
 def path_after(done: Commit, path: CanonicalPath) -> str:

@@ -628,11 +628,11 @@ def clear(
     kept: list[CanonicalPath] = []
     root = held[directory.scope].root
     try:
+        names = [each.name for each in root.list_directory(directory)]
         opened = open_directory(root, directory, create=False)
     except (NotFound, PathEscape, NotAFile):
         return ()
     with opened:
-        names = [each.name for each in root.list_directory(directory)]
         for name in (name for name in names if is_temporary(name) and is_ours(name)):
             if partial_name(name) == name:
                 opened.drop_partial(name)

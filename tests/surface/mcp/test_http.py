@@ -198,7 +198,7 @@ def test_reads_whose_clients_have_left_take_no_place_of_the_owner(daemon, monkey
         return [], None
 
     def waiting():
-        return daemon.core.mcp is not None and bool(daemon.core.mcp._reads._waiters)
+        return bool(daemon.core.reads._waiters)
 
     monkeypatch.setattr("muniment.adapters.mcp.server.listing", listing)
     named = ("Mcp-Protocol-Version: 2026-07-28", "Mcp-Method: resources/list")
