@@ -9,7 +9,7 @@ import pytest
 from kit.content.reformatting import REFORMATTINGS
 from kit.git import git, needs_git
 from muniment.errors import PendingReview
-from muniment.jobs.edit import edited
+from muniment.jobs.edit import edited, path_after
 from muniment.jobs.entries import Entries
 from muniment.jobs.request import RememberRequest
 from muniment.kernel.cancel import Patience
@@ -353,8 +353,8 @@ def test_edit_command_raises_only_new_sentences(memory):
     file.write_bytes(file.read_bytes().replace(b"\r\n", b"\n"))
     opened.undo(run.task)
     assert (opened.why(path).trust, owned(opened.why(path))) == (Trust.AGENT, [])
-    edited(place, at, file.read_bytes(), f"{NEW}\n".encode())
-    assert opened.why(path).trust is Trust.OWNER
+    _, done = edited(place, at, file.read_bytes(), f"{NEW}\n".encode())
+    assert opened.why(path_after(done, at)).trust is Trust.OWNER  # Nothing is left of what the agent wrote.
 
 
 @pytest.mark.threat("T-MEM-36", control="no_write_up")
