@@ -184,7 +184,10 @@ class Directory(Descriptor):
                         os.fsync(fd)
                 finally:
                     os.close(fd)
-                self._move(partial, temporary, conflict=temporary)
+                if self._status(temporary) is not None:
+                    raise self._conflict(temporary)
+                # Nobody else knows this name, so a plain rename cannot replace what came meanwhile.
+                os.rename(partial, temporary, src_dir_fd=self.fd, dst_dir_fd=self.fd)
             except BaseException:
                 self._unlink(partial)
                 raise
