@@ -476,8 +476,9 @@ def _has_foreign(opened: OpenCopy, patience: Patience, *, is_thorough: bool) -> 
 
     Args:
         opened: the copy.
-        patience: how long to look.
-        is_thorough: ask every file, and read the indexes; else only look where a change shows.
+        patience: how long to look where a change shows.
+        is_thorough: ask every file, and read the indexes, however long that takes: if this gave up after the
+            copy was made anew, a node that is slow would never begin.
     """
     place, files, is_complete = opened.place, 0, True
     for root in place.roots.values():
@@ -486,7 +487,7 @@ def _has_foreign(opened: OpenCopy, patience: Patience, *, is_thorough: bool) -> 
         except PathEscape:
             return True
         if is_thorough:
-            view = view_of(place.state, root, place.policy, sweep=True, patience=patience)
+            view = view_of(place.state, root, place.policy, sweep=True)
         else:
             view = looks_of(place.state).view(root, place.policy, patience)
         if view.has_withheld() or (is_thorough and has_foreign_index(place.state, root)):

@@ -295,6 +295,14 @@ def test_copy_that_nobody_changed_is_never_made_anew(nodes, monkeypatch):
     assert made == [one, two]
 
 
+def test_change_begins_however_slow_the_node_is(nodes):
+    one, two = nodes.copy("one"), nodes.copy("two")
+    commit(one, new("user/a.md", b"# A\n"))
+    with two.holding(patience(0)) as (_, place):
+        assert place.roots
+    assert files(two) == files(one)
+
+
 # -- A ledger that somebody wrote into ---------------------------------------------------------------------
 
 HOSTILE = ("../../../../outside/x.md", "/outside/x.md", "MEMORY.md", "index/x.md", "x")
