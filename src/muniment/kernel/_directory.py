@@ -171,6 +171,8 @@ class Directory(Descriptor):
             raise TooLarge(f"more than {MAX_FILE_BYTES} bytes in one file")
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         partial = partial_name(temporary)
+        if self._status(temporary) is not None:
+            raise self._conflict(temporary)
         with reporting(self.root.scope):
             try:
                 fd = os.open(partial, flags, _FILE_MODE, dir_fd=self.fd)
@@ -184,9 +186,7 @@ class Directory(Descriptor):
                         os.fsync(fd)
                 finally:
                     os.close(fd)
-                if self._status(temporary) is not None:
-                    raise self._conflict(temporary)
-                # Nobody else knows this name, so a plain rename cannot replace what came meanwhile.
+                # Nobody else knows this name, so a plain rename replaces nothing.
                 os.rename(partial, temporary, src_dir_fd=self.fd, dst_dir_fd=self.fd)
             except BaseException:
                 self._unlink(partial)

@@ -567,9 +567,12 @@ def _empty(
     if found is None:
         return
     if is_begun and found != after != before:
-        with suppress(StoreConflict):
-            content = found if isinstance(found, bytes) else b""
+        content = found if isinstance(found, bytes) else b""
+        try:
             _put(directory, name, Staged(aside, digest(content)), after if found == before else placed)
+        except StoreConflict:
+            found = _found(directory, aside)  # Somebody exchanged the name once more.
+        else:
             return
     # The bytes before are dropped only if somebody has replaced them with a file of their own.
     is_replaced = is_begun and found == before and _found(directory, name) is not Standing.LINK
