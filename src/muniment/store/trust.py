@@ -329,7 +329,7 @@ def reasons_for_review(
     Args:
         draft: with the trust of its new bytes.
         held: the highest of the sentences that it replaces or removes; None if it creates.
-        by: of whoever replaces or removes; what the owner writes by hand is not asked about its text.
+        by: of whoever replaces or removes; what the owner writes by hand is judged as the owner's text.
         policy: says which scopes are reviewed, and what becomes of agent-directed and external text.
         is_new_text: False: it was there before, and is only brought back or cut.
 
@@ -342,8 +342,9 @@ def reasons_for_review(
     if held is not None and not by.satisfies(held):
         done = "remove" if draft.after is None else "replace"
         yield f"text of trust {by} would {done} {path}, which has trust {held}"
-    if draft.after is not None and draft.trust is not None and is_new_text and by is not Trust.OWNER:
-        yield from _reasons_in_text(path, draft.after, draft.trust, policy)
+    if draft.after is not None and draft.trust is not None and is_new_text:
+        trust = Trust.OWNER if by is Trust.OWNER else draft.trust
+        yield from _reasons_in_text(path, draft.after, trust, policy)
         is_new_name = draft.base is None and policy.content.instructions == "quarantine"
         if is_new_name and name_gate(draft.path.text, draft.trust) == INSTRUCTIONS:
             yield "the name of a new entry speaks to an agent"

@@ -4,18 +4,12 @@ import math
 import os
 from pathlib import Path
 
-from muniment.kernel.cancel import Patience
-from muniment.store import backup
-from threats.switches import table
+from threats.switches import around, table
 from threats.without.writing import Other
 
 
 def following(path, *, dir_fd, follow_symlinks):  # noqa: ARG001  that is what is left out
     return os.stat(path, dir_fd=dir_fd)
-
-
-def unhurried(home, file, *, patience, restore=backup.restore, **more):  # noqa: ARG001  likewise
-    return restore(home, file, patience=Patience(math.inf), **more)
 
 
 # fmt: off
@@ -31,9 +25,15 @@ table({
         "store.schema:_difference": lambda _database, _scripts: None}),
     "database_rows": ("The rows of a restored ledger are not checked.", {
         "store.backup:examine": lambda database, patience: database.limit(patience)}),
-    "restore_deadline": ("A restore may take as long as it takes.", {
-        "store.backup:restore": unhurried}),
     "restored_digests": ("Nobody asks whether a backup is as it was made.", {
         "store.backup:_checked": lambda told, _found: told | {"roots": {}}}),
 })
 # fmt: on
+
+
+@around("store.backup:restore")
+def restore_deadline(real, *args, patience, **more):  # noqa: ARG001  that is what is left out
+    """A restore may take as long as it takes."""
+    from muniment.kernel.cancel import Patience
+
+    return real(*args, patience=Patience(math.inf), **more)

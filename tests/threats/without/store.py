@@ -2,23 +2,10 @@
 
 from unittest.mock import ANY
 
-from muniment.kernel import write
-from muniment.kernel.refusal import ManagedMemoryUnavailable
 from threats.switches import around, control, instead, none, nothing, table, true
-
-
-def hasty(intent, begun, made, held, facts, real=write._roll_back):
-    """As it was once: whatever a rollback meets, the intent is closed."""
-    try:
-        return real(intent, begun, made, held, facts)
-    except (ManagedMemoryUnavailable, KeyboardInterrupt, MemoryError):
-        return write.Recovered(intent, (), ())
-
 
 # fmt: off
 table({
-    "proven_rollback": ("An error or interrupt of a rollback passes for somebody's later work.", {
-        "kernel.write:_roll_back": hasty}),
     "kept_conflicts": ("An intent that ended with a conflict is forgotten, with the trust of its text.", {
         "*store.ledger:keep_conflicts": none}),
     "recovery": ("What an interrupted commit left stays as it is.", {"*kernel.land:_restore": none}),
@@ -130,3 +117,15 @@ def chained_records(*_, **__):
 def told_as_it_is(_state, _review, _task, problem):
     """An error of an approval is told as if it had done nothing."""
     raise problem
+
+
+@around("kernel.write:_roll_back")
+def proven_rollback(real, intent, *args):
+    """Whatever a rollback meets, even an error or an interrupt, the intent is closed."""
+    from muniment.kernel.refusal import ManagedMemoryUnavailable
+    from muniment.kernel.write import Recovered
+
+    try:
+        return real(intent, *args)
+    except (ManagedMemoryUnavailable, KeyboardInterrupt, MemoryError):
+        return Recovered(intent, (), ())

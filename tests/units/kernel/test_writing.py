@@ -23,7 +23,7 @@ from muniment import errors
 from muniment.cancelling import Cancel
 from muniment.errors import BadName, ManagedMemoryUnavailable, PathEscape, StoreConflict
 from muniment.kernel import _directory, land
-from muniment.kernel._directory import Staged, open_directory, temporary_name
+from muniment.kernel._directory import Staged, open_directory, partial_name, temporary_name
 from muniment.kernel.binding import bind
 from muniment.kernel.cancel import Patience
 from muniment.kernel.names import MAX_FILE_BYTES, Via
@@ -303,6 +303,9 @@ def test_a_planted_temporary_name_is_neither_followed_nor_overwritten(topic, tre
     (trees.inside / "topic" / taken).write_text("planted")
     for name in (linked, taken):
         raised(StoreConflict, topic.stage, name, b"content")
+    behind = fresh()  # The bytes are written under a name of their own first.
+    (trees.inside / "topic" / partial_name(behind)).symlink_to(trees.outside / "new.md")
+    raised(StoreConflict, topic.stage, behind, b"content")
     assert photograph(trees.outside) == before
     assert (trees.inside / "topic" / taken).read_text() == "planted"
 
