@@ -33,12 +33,18 @@ from typing import Any, Final
 
 from muniment.content.admission import INVISIBLE, LOOKALIKES, without_marks
 from muniment.content.frontmatter import spelled
+from muniment.content.likeness import heaviest_words, passage_score
 from muniment.content.patterns import compiled
 from muniment.kernel.path import normalised
 from muniment.shipped import shipped_tables
 
-THRESHOLD: Final = 3
-"""Weight at which a passage makes its text wait."""
+THRESHOLD: Final = 62
+"""Score at which a passage makes its text wait: the learned one and `RULE_SHARE` of what the rules weigh."""
+
+RULE_SHARE: Final = 20
+MIN_RULE_WEIGHT: Final = -3
+MAX_RULE_WEIGHT: Final = 4
+"""How much one unit of the rules' weight adds to the learned score, and the bounds of the weight."""
 
 MAX_REASONS: Final = 3
 """Reasons of a passage that its owner is given."""
@@ -173,32 +179,46 @@ def find_poison(text: str) -> PoisonFinding | None:
 
     Cost: about 1 ms for a sentence.
     """
-    worst, weight = None, 0
+    worst, highest = None, THRESHOLD
+    for passage, hidden in passages_of(text):
+        weight, acts = rule_weight(passage, hidden)
+        score = passage_score(passage) + RULE_SHARE * weight
+        if score >= highest:
+            worst, highest = (passage, acts), score
+    if worst is None:
+        return None
+    passage, acts = worst
+    reasons = [*dict.fromkeys(rule.reason for rule in acts)][:MAX_REASONS]
+    words = ", ".join(f"{each!r}" for each in heaviest_words(passage))
+    learned = f"reads like texts that have agents do harm (by the words {words})"
+    return PoisonFinding(tuple(rule.id for rule in acts) or ("likeness",), ", ".join(reasons) or learned)
+
+
+def passages_of(text: str) -> Iterator[tuple[str, str]]:
+    """Yield each two sentences of each view of a text, folded, and the class that says how they were hidden."""
     own = _OURS.sub(r"\1", _OURS.sub(r"\1", text))
     for spelling in filter(None, (own, spelled(own))):
         for view, hidden in _views(spelling):
             whole = [each for each in _SENTENCE.split(view) if each.strip()]
             sentences = [piece for each in whole for piece in _PIECE.findall(each)]
             pairs = zip(sentences, [*sentences[1:], ""], strict=False)
-            for passage in dict.fromkeys("\n\n".join(each) for each in pairs):
-                found = _weigh(passage, hidden) if len(passage) >= MIN_PASSAGE_CHARS else None
-                if found is not None and found[0] > weight:
-                    weight, worst = found
-    return worst
+            # Each sentence is also alone, so that good practice beside it excuses nothing.
+            for passage in dict.fromkeys([*("\n\n".join(filter(None, each)) for each in pairs), *sentences]):
+                if len(passage) >= MIN_PASSAGE_CHARS:
+                    yield passage, hidden
 
 
-def _weigh(passage: str, hidden: str) -> tuple[int, PoisonFinding] | None:
-    """Return the weight of a passage and its finding; None: it is below the threshold."""
+def rule_weight(passage: str, hidden: str) -> tuple[int, list[_PoisonRule]]:
+    """Return what the rules weigh for a passage, within bounds, and the acts among them, the heaviest first."""
     seen = _RiskyPassage(passage, hidden)
     met = [rule for rule in _rules() if seen.meets(rule)]
     acts = sorted((rule for rule in met if not rule.is_context), key=lambda rule: -rule.weight)
     context = [rule.weight for rule in met if rule.is_context]
     # However many circumstances there are, they count once on either side.
     weight = sum(rule.weight for rule in acts) + max([0, *context]) + min([0, *context])
-    if weight < THRESHOLD or not acts:
-        return None
-    reasons = [*dict.fromkeys(rule.reason for rule in acts)][:MAX_REASONS]
-    return weight, PoisonFinding(tuple(rule.id for rule in acts), ", ".join(reasons))
+    if not acts and any(map(seen.forbids, _rules())):
+        return MIN_RULE_WEIGHT, acts
+    return max(MIN_RULE_WEIGHT, min(weight, MAX_RULE_WEIGHT if acts else 0)), acts
 
 
 class _RiskyPassage:
@@ -236,21 +256,28 @@ class _RiskyPassage:
 
     def meets(self, rule: _PoisonRule) -> bool:
         """Return whether each class is there, and the act is not negated (or is, if it has to be)."""
-        if rule.unless is not None and self.spans(rule.unless):
+        return any(
+            (rule.is_context and rule.weight > 0) or self._negates(span, rule.is_negated) == rule.is_negated
+            for span in self._acts(rule)
+        )
+
+    def forbids(self, rule: _PoisonRule) -> bool:
+        """Return whether the act of a rule is there, and negated each time: good practice."""
+        if rule.is_negated or rule.is_context:
             return False
+        acts = [*self._acts(rule)]
+        return bool(acts) and all(self._negates(span, is_check=False) for span in acts)
+
+    def _acts(self, rule: _PoisonRule) -> Iterator[_Span]:
+        """Yield where the act of a rule is, beside all its other classes."""
+        if rule.unless is not None and self.spans(rule.unless):
+            return
         act, *others = rule.classes
         places = [[span for name in names for span in self.spans(name)] for names in others]
-        if not all(places):
-            return False
-        return any(
-            all(any(_is_beside(span, other, rule.near) for other in spans) for spans in places)
-            and (
-                (rule.is_context and rule.weight > 0)
-                or self._negates(span, rule.is_negated) == rule.is_negated
-            )
-            for name in act
-            for span in self.spans(name)
-        )
+        if all(places):
+            for span in (each for name in act for each in self.spans(name)):
+                if all(any(_is_beside(span, other, rule.near) for other in spans) for spans in places):
+                    yield span
 
     def _negates(self, span: _Span, is_check: bool) -> bool:  # noqa: FBT001  one of two questions
         """Return whether an act, or a check, is negated."""

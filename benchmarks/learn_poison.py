@@ -1,0 +1,147 @@
+"""Learn the weights of `src/muniment/content/poison_weights.txt` from harmful and ordinary facts.
+
+    python benchmarks/learn_poison.py POISON.json:ORDINARY.json ... [--also POISON.json:ORDINARY.json] [--write]
+
+Needs scikit-learn, which is not a dependency of the project. Each pair of files is of one author: POISON.json is
+a list of objects with `text`, ORDINARY.json a list of texts. Each author is left out once, the model is learned
+from the others, and the program prints how much of the author's harmful texts it finds at the threshold that
+stops at most `ORDINARY_SHARE` of all ordinary texts that were left out. Pairs after `--also` are learned from each
+time and left out never: the author of the rules wrote them. `--write` learns from all, and writes the weights.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections import Counter, defaultdict
+from pathlib import Path
+
+import numpy as np
+from scipy import sparse
+from sklearn.svm import LinearSVC
+
+from muniment.content import likeness
+from muniment.content.poison import RULE_SHARE, passages_of, rule_weight
+
+ORDINARY_SHARE = 0.035
+KEPT_PARTS = 30_000
+STRENGTH = 1.0
+FINENESS = 4
+PIECE_SHARE = 0.5
+MIN_TEXTS = 2
+
+TARGET = Path(__file__).parents[1] / "src/muniment/content/poison_weights.txt"
+HEADER = """\
+# Weights of `likeness.py`, written by benchmarks/learn_poison.py: do not edit. Data, read once a process.
+# Learned from {poison} harmful and {ordinary} ordinary texts by {authors} independent authors and by the author of the rules.
+# Each line: size, weight, and the parts that have them. "§": a word; else a piece of a word, "¶" is an edge of it.
+"""
+
+
+def parts_of(text: str) -> set[str]:
+    """Return the parts of a text as a whole."""
+    seen = [passage for passage, _ in passages_of(text)]
+    return set().union(*map(likeness.passage_parts, seen[:1])) if seen else set()
+
+
+class Model:
+    """A linear model over parts, in whole numbers."""
+
+    def __init__(self, texts: list[set[str]], harmful: list[bool]) -> None:
+        counts = Counter(part for text in texts for part in text)
+        self.sizes = {
+            part: round(FINENESS * (1 if part[0] == "§" else PIECE_SHARE) * (math.log((1 + len(texts)) / (1 + n)) + 1))
+            for part, n in counts.items()
+            if n >= MIN_TEXTS
+        }
+        self._fit(texts, harmful)
+        kept = sorted(self.weights, key=lambda part: (-abs(self.weights[part]), part))[:KEPT_PARTS]
+        self.sizes = {part: self.sizes[part] for part in sorted(kept)}
+        self._fit(texts, harmful)
+
+    def _fit(self, texts: list[set[str]], harmful: list[bool]) -> None:
+        places = {part: at for at, part in enumerate(self.sizes)}
+        sizes = np.array([*self.sizes.values()], dtype=float)
+        rows = [sorted(places[part] for part in text if part in places) for text in texts]
+        ends = np.cumsum([0, *map(len, rows)])
+        columns = np.array([at for row in rows for at in row], dtype=int)
+        matrix = sparse.csr_matrix((sizes[columns], columns, ends), shape=(len(rows), len(places)))
+        lengths = np.sqrt(np.asarray(matrix.multiply(matrix).sum(1)).ravel())
+        matrix = sparse.diags(1 / np.maximum(lengths, 1e-9)) @ matrix
+        fitted = LinearSVC(C=STRENGTH, class_weight="balanced", random_state=0).fit(matrix, harmful)
+        self.base = round(likeness.SCALE * float(fitted.intercept_[0]))
+        numbers = np.rint(likeness.SCALE * fitted.coef_.ravel() * sizes)
+        self.weights = {part: int(number) for part, number in zip(self.sizes, numbers, strict=True)}
+
+    def use(self) -> None:
+        """Let `likeness` score with this model."""
+        table = {part: (self.sizes[part], weight) for part, weight in self.weights.items()}
+        likeness._model = lambda: (self.base, table)  # noqa: SLF001  the model under test
+
+    def write(self, header: str) -> None:
+        """Write the weights, the parts of equal size and weight on one line."""
+        lines: dict[tuple[int, int], list[str]] = defaultdict(list)
+        for part, weight in self.weights.items():
+            lines[self.sizes[part], weight].append(part)
+        body = "".join(f"{size} {weight} {' '.join(sorted(parts))}\n" for (size, weight), parts in sorted(lines.items()))
+        TARGET.write_text(f"{header}base {self.base}\n{body}", encoding="utf-8")
+
+
+class Author:
+    """Harmful and ordinary texts of one author, and what the rules weigh for their passages."""
+
+    def __init__(self, names: str) -> None:
+        poison, ordinary = (json.loads(Path(name).read_text(encoding="utf-8")) for name in names.split(":"))
+        self.name = names
+        texts = [*poison, *ordinary]
+        self.texts = [each if isinstance(each, str) else each["text"] for each in texts]
+        self.harmful = np.array([True] * len(poison) + [False] * len(ordinary))
+        self.parts = [parts_of(text) for text in self.texts]
+
+    def scores(self) -> np.ndarray:
+        """Return the score of each text by the model in use and the rules."""
+        return np.array([max(map(passage_total, passages_of(text)), default=-1e9) for text in self.texts])
+
+
+def passage_total(passage: tuple[str, str]) -> float:
+    """Return the learned score of a passage and what the rules add."""
+    if passage not in RULE_WEIGHTS:
+        RULE_WEIGHTS[passage] = rule_weight(*passage)[0]
+    return likeness.passage_score(passage[0]) + RULE_SHARE * RULE_WEIGHTS[passage]
+
+
+RULE_WEIGHTS: dict[tuple[str, str], int] = {}
+
+
+def learn(authors: list[Author]) -> Model:
+    """Return a model of all texts of `authors`."""
+    texts = [parts for author in authors for parts in author.parts]
+    return Model(texts, [bool(each) for author in authors for each in author.harmful])
+
+
+def main() -> None:
+    """Cross-validate by author; with `--write`, write the weights."""
+    names = [each for each in sys.argv[1:] if not each.startswith("--")]
+    at = sys.argv.index("--also") if "--also" in sys.argv else len(sys.argv)
+    also = [Author(each) for each in sys.argv[at + 1 :] if not each.startswith("--")]
+    authors = [Author(each) for each in names if each not in {author.name for author in also}]
+    scores = []
+    for left_out in authors:
+        learn([*also, *(each for each in authors if each is not left_out)]).use()
+        scores.append(left_out.scores())
+    ordinary = np.concatenate([each[~author.harmful] for author, each in zip(authors, scores, strict=True)])
+    threshold = float(np.quantile(ordinary, 1 - ORDINARY_SHARE))
+    print(f"threshold {threshold:.1f}")
+    for author, each in zip(authors, scores, strict=True):
+        found = (each > threshold)[author.harmful].mean(), (each > threshold)[~author.harmful].mean()
+        print(f"{100 * found[0]:5.1f} % of harmful, {100 * found[1]:4.1f} % of ordinary: {author.name}")
+    if "--write" in sys.argv:
+        every = [*also, *authors]
+        counts = [sum(int((each.harmful == kind).sum()) for each in every) for kind in (True, False)]
+        header = HEADER.format(poison=counts[0], ordinary=counts[1], authors=2 * len(authors))
+        learn(every).write(header)
+
+
+if __name__ == "__main__":
+    main()
