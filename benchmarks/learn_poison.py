@@ -1,12 +1,13 @@
 """Learn the weights of `src/muniment/content/poison_weights.txt` from harmful and ordinary facts.
 
-    python benchmarks/learn_poison.py POISON.json:ORDINARY.json ... [--also POISON.json:ORDINARY.json] [--write]
+    python benchmarks/learn_poison.py A.json:B.json ... [--write] [--also A.json:B.json ...]
 
-Needs scikit-learn, which is not a dependency of the project. Each pair of files is of one author: POISON.json is
-a list of objects with `text`, ORDINARY.json a list of texts. Each author is left out once, the model is learned
-from the others, and the program prints how much of the author's harmful texts it finds at the threshold that
-stops at most `ORDINARY_SHARE` of all ordinary texts that were left out. Pairs after `--also` are learned from each
-time and left out never: the author of the rules wrote them. `--write` learns from all, and writes the weights.
+Needs scikit-learn, which is not a dependency of the project. Each pair of files is of one author or of two
+who worked apart: A.json is a list of objects with `text`, B.json a list of texts. Each pair is
+left out once and the model is learned from the others. The program prints the share of the harmful and of
+the ordinary texts that were left out and wait, at the threshold of the gate and at the one that stops
+`ORDINARY_SHARE` of all ordinary texts. Pairs after `--also` are always learned from and never left out:
+they are ours, like the rules. `--write` learns from all pairs, and writes the weights.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from scipy import sparse
 from sklearn.svm import LinearSVC
 
 from muniment.content import likeness
-from muniment.content.poison import RULE_SHARE, passages_of, rule_weight
+from muniment.content.poison import THRESHOLD, passage_total, passages_of
 
 ORDINARY_SHARE = 0.035
 KEPT_PARTS = 30_000
@@ -34,8 +35,8 @@ MIN_TEXTS = 2
 TARGET = Path(__file__).parents[1] / "src/muniment/content/poison_weights.txt"
 HEADER = """\
 # Weights of `likeness.py`, written by benchmarks/learn_poison.py: do not edit. Data, read once a process.
-# Learned from {poison} harmful and {ordinary} ordinary texts by {authors} independent authors and by the author of the rules.
-# Each line: size, weight, and the parts that have them. "§": a word; else a piece of a word, "¶" is an edge of it.
+# Learned from {poison} harmful and {ordinary} ordinary texts, by {authors} independent authors and by us.
+# Each line: size, weight, and the parts that have them. "§": a word; else a piece of one, "¶" is its edge.
 """
 
 
@@ -51,7 +52,9 @@ class Model:
     def __init__(self, texts: list[set[str]], harmful: list[bool]) -> None:
         counts = Counter(part for text in texts for part in text)
         self.sizes = {
-            part: round(FINENESS * (1 if part[0] == "§" else PIECE_SHARE) * (math.log((1 + len(texts)) / (1 + n)) + 1))
+            part: round(
+                FINENESS * (1 if part[0] == "§" else PIECE_SHARE) * (math.log((1 + len(texts)) / (1 + n)) + 1)
+            )
             for part, n in counts.items()
             if n >= MIN_TEXTS
         }
@@ -77,6 +80,7 @@ class Model:
     def use(self) -> None:
         """Let `likeness` score with this model."""
         table = {part: (self.sizes[part], weight) for part, weight in self.weights.items()}
+        likeness._known.cache_clear()  # noqa: SLF001  of the model before
         likeness._model = lambda: (self.base, table)  # noqa: SLF001  the model under test
 
     def write(self, header: str) -> None:
@@ -84,7 +88,9 @@ class Model:
         lines: dict[tuple[int, int], list[str]] = defaultdict(list)
         for part, weight in self.weights.items():
             lines[self.sizes[part], weight].append(part)
-        body = "".join(f"{size} {weight} {' '.join(sorted(parts))}\n" for (size, weight), parts in sorted(lines.items()))
+        body = "".join(
+            f"{size} {weight} {' '.join(sorted(parts))}\n" for (size, weight), parts in sorted(lines.items())
+        )
         TARGET.write_text(f"{header}base {self.base}\n{body}", encoding="utf-8")
 
 
@@ -101,17 +107,12 @@ class Author:
 
     def scores(self) -> np.ndarray:
         """Return the score of each text by the model in use and the rules."""
-        return np.array([max(map(passage_total, passages_of(text)), default=-1e9) for text in self.texts])
-
-
-def passage_total(passage: tuple[str, str]) -> float:
-    """Return the learned score of a passage and what the rules add."""
-    if passage not in RULE_WEIGHTS:
-        RULE_WEIGHTS[passage] = rule_weight(*passage)[0]
-    return likeness.passage_score(passage[0]) + RULE_SHARE * RULE_WEIGHTS[passage]
-
-
-RULE_WEIGHTS: dict[tuple[str, str], int] = {}
+        return np.array(
+            [
+                max((passage_total(*each)[0] for each in passages_of(text)), default=-1e9)
+                for text in self.texts
+            ]
+        )
 
 
 def learn(authors: list[Author]) -> Model:
@@ -131,11 +132,13 @@ def main() -> None:
         learn([*also, *(each for each in authors if each is not left_out)]).use()
         scores.append(left_out.scores())
     ordinary = np.concatenate([each[~author.harmful] for author, each in zip(authors, scores, strict=True)])
-    threshold = float(np.quantile(ordinary, 1 - ORDINARY_SHARE))
-    print(f"threshold {threshold:.1f}")
-    for author, each in zip(authors, scores, strict=True):
-        found = (each > threshold)[author.harmful].mean(), (each > threshold)[~author.harmful].mean()
-        print(f"{100 * found[0]:5.1f} % of harmful, {100 * found[1]:4.1f} % of ordinary: {author.name}")
+    for threshold in (THRESHOLD, float(np.quantile(ordinary, 1 - ORDINARY_SHARE))):
+        print(
+            f"threshold {threshold:.1f}: {100 * (ordinary >= threshold).mean():.1f} % of all ordinary texts"
+        )
+        for author, each in zip(authors, scores, strict=True):
+            harmful, others = ((each >= threshold)[author.harmful == kind].mean() for kind in (True, False))
+            print(f"  {100 * harmful:5.1f} % of harmful, {100 * others:4.1f} % of ordinary: {author.name}")
     if "--write" in sys.argv:
         every = [*also, *authors]
         counts = [sum(int((each.harmful == kind).sum()) for each in every) for kind in (True, False)]

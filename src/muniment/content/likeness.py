@@ -1,16 +1,17 @@
 """Score how much a passage reads like texts that would have agents do harm, by learned weights.
 
-A passage becomes a set of parts: its words, and pieces of 3 to 5 characters of each word, with addresses and
-digits replaced. Each part that `poison_weights.txt` names has a weight and a size; the score is the sum of the
-weights divided by the length of the vector of sizes. So one linear model decides, written as whole numbers.
+A passage becomes a set of parts: its words, and pieces of 3 to 5 characters of each word. Addresses and
+digits are replaced first. Each part that `poison_weights.txt` names has a weight and a size. The score is
+the sum of the weights divided by the length of the vector of sizes: one linear model, in whole numbers.
 
 Holds:
 
-- A sentence is scored alone, beside its neighbour, and in windows of `WINDOW_WORDS` words if it is long. Harmless
-  text around harmful text does not dilute the score.
-- Linear time: each word is in a fixed number of windows, each window has a bounded number of words per passage.
+- Windows of `WINDOW_WORDS` words of a long passage are scored too, so that harmless words around harmful
+  ones do not dilute the score.
+- Linear time: each word of a passage is in at most three sets, and gives a bounded number of parts.
 
-Does not hold: that the score is right. It follows the texts from which it was learned; see benchmarks/RESULTS.md.
+Does not hold: that the score is right. It follows the texts from which it was learned:
+benchmarks/RESULTS.md.
 
 Source: benchmarks/learn_poison.py writes the weights.
 """
@@ -19,7 +20,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from functools import cache
+from functools import cache, lru_cache
 from importlib.resources import files
 from math import sqrt
 from typing import Final
@@ -28,7 +29,7 @@ SCALE: Final = 100
 """Score of a passage at the distance 1 from the boundary of the model."""
 
 WINDOW_WORDS: Final = 24
-"""Words that are scored together in a sentence of more than twice as many, with a step of half of it."""
+"""Words that are scored together if a passage has more than twice as many; the step is half of it."""
 
 PIECE_CHARS: Final = (3, 4, 5)
 """Lengths of the pieces of words that are parts."""
@@ -41,7 +42,9 @@ MAX_SHOWN_WORDS: Final = 3
 
 _WORD_MARK: Final = "§"
 _EDGE: Final = "¶"
-_HOST: Final = re.compile(r"[\w-]+(?:\.[\w-]+)*\.(?:example|test|com|org|net|io|dev|sh|app|cloud|co|ai|invalid|xyz)\b")
+_HOST: Final = re.compile(
+    r"[\w-]+(?:\.[\w-]+)*\.(?:example|test|com|org|net|io|dev|sh|app|cloud|co|ai|invalid|xyz)\b"
+)
 _DIGITS: Final = re.compile(r"\d+")
 _WORD: Final = re.compile(r"\w+")
 
@@ -66,7 +69,11 @@ def passage_score(passage: str) -> float:
 
 def heaviest_words(passage: str) -> tuple[str, ...]:
     """Return the words of a folded passage that raise its score most, the heaviest first."""
-    words = {found[0]: sum(weight for _, _, weight in _known(word)) for word in _words(passage) for found in _WORD.finditer(word)}
+    words = {
+        found[0]: sum(weight for _, _, weight in _known(word))
+        for word in _words(passage)
+        for found in _WORD.finditer(word)
+    }
     ranked = sorted(words, key=lambda word: (-words[word], word))
     return tuple(word for word in ranked if words[word] > 0)[:MAX_SHOWN_WORDS]
 
@@ -93,13 +100,14 @@ def _parts(word: str) -> Iterator[str]:
         yield from (edged[at : at + size] for at in range(max(1, len(edged) - size + 1)))
 
 
-def _known(word: str) -> list[tuple[str, int, int]]:
+@lru_cache(maxsize=1024)
+def _known(word: str) -> tuple[tuple[str, int, int], ...]:
     """Return the parts of a word that have a weight, each with size and weight."""
     _, weights = _model()
-    return [(part, *weights[part]) for part in {*_parts(word)} if part in weights]
+    return tuple((part, *weights[part]) for part in {*_parts(word)} if part in weights)
 
 
-def _score(words: list[list[tuple[str, int, int]]]) -> float:
+def _score(words: list[tuple[tuple[str, int, int], ...]]) -> float:
     base, _ = _model()
     known = {each for parts in words for each in parts}
     size = sqrt(sum(size * size for _, size, _ in known))
