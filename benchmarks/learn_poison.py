@@ -16,11 +16,12 @@ import json
 import math
 import sys
 from collections import Counter, defaultdict
+from functools import cache
 from pathlib import Path
 
 import numpy as np
-from scipy import sparse
-from sklearn.svm import LinearSVC
+from scipy import sparse  # type: ignore[import-untyped,unused-ignore]
+from sklearn.svm import LinearSVC  # type: ignore[import-not-found,unused-ignore]
 
 from muniment.content import likeness
 from muniment.content.poison import THRESHOLD, passage_total, passages_of
@@ -81,7 +82,7 @@ class Model:
         """Let `likeness` score with this model."""
         table = {part: (self.sizes[part], weight) for part, weight in self.weights.items()}
         likeness._known.cache_clear()  # noqa: SLF001  of the model before
-        likeness._model = lambda: (self.base, table)  # noqa: SLF001  the model under test
+        likeness._model = cache(lambda: (self.base, table))  # noqa: SLF001  the model under test
 
     def write(self, header: str) -> None:
         """Write the weights, the parts of equal size and weight on one line."""
