@@ -4,6 +4,8 @@ A passage becomes a set of parts: its words, and pieces of 3 to 5 characters of 
 digits are replaced first. Each part that `poison_weights.txt` names has a weight and a size. The score is
 the sum of the weights divided by the length of the vector of sizes: one linear model, in whole numbers.
 
+Apart from `poison.py` because it scores words alone, and knows no rules.
+
 Holds:
 
 - Windows of `WINDOW_WORDS` words of a long passage are scored too, so that harmless words around harmful
@@ -21,9 +23,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from functools import cache, lru_cache
-from importlib.resources import files
 from math import sqrt
 from typing import Final
+
+from muniment.shipped import shipped_lines
 
 SCALE: Final = 100
 """Score of a passage at the distance 1 from the boundary of the model."""
@@ -117,7 +120,7 @@ def _score(words: list[tuple[tuple[str, int, int], ...]]) -> float:
 @cache
 def _model() -> tuple[int, Mapping[str, tuple[int, int]]]:
     """Return the score of an empty passage, and size and weight by part."""
-    lines = files("muniment.content").joinpath("poison_weights.txt").read_text(encoding="utf-8").splitlines()
+    lines = shipped_lines("muniment.content", "poison_weights")
     base = 0
     weights: dict[str, tuple[int, int]] = {}
     for line in lines:
