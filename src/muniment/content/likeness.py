@@ -26,7 +26,7 @@ from functools import cache, lru_cache
 from math import sqrt
 from typing import Final
 
-from muniment.shipped import shipped_lines
+from muniment.shipped import shipped_text
 
 SCALE: Final = 100
 """Score of a passage at the distance 1 from the boundary of the model."""
@@ -120,7 +120,7 @@ def _score(words: list[tuple[tuple[str, int, int], ...]]) -> float:
 @cache
 def _model() -> tuple[int, Mapping[str, tuple[int, int]]]:
     """Return the score of an empty passage, and size and weight by part."""
-    lines = shipped_lines("muniment.content", "poison_weights")
+    lines = shipped_text("muniment.content", "poison_weights.txt").splitlines()
     base = 0
     weights: dict[str, tuple[int, int]] = {}
     for line in lines:
