@@ -34,6 +34,9 @@ SCALE: Final = 100
 WINDOW_WORDS: Final = 24
 """Words that are scored together if a passage has more than twice as many; the step is half of it."""
 
+MIN_SCORED_BYTES: Final = 24
+"""Bytes of a passage below which its score is 0 at most: a title or a key says too little."""
+
 PIECE_CHARS: Final = (3, 4, 5)
 """Lengths of the pieces of words that are parts."""
 
@@ -63,6 +66,8 @@ def passage_score(passage: str) -> float:
     Cost: about 0.1 ms for a sentence.
     """
     known = [_known(word) for word in _words(passage)]
+    if len(passage.encode()) < MIN_SCORED_BYTES:
+        return min(_score(known), 0.0)
     if len(known) <= 2 * WINDOW_WORDS:
         return _score(known)
     step = WINDOW_WORDS // 2
