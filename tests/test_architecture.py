@@ -297,7 +297,7 @@ MAY_OPEN = {
     "client.finding": {"opened"},  # the state directory of the daemon that a client looks for
     "client.transport": {"self._line.open"},  # no file
     "client.mcp": {"self._line.open"},  # likewise
-    "shipped": {"files(package).joinpath(f'{name}.toml').read_text"},  # tables of our own
+    "shipped": {"files(package).joinpath(name).read_text"},  # tables of our own
 }
 ATTACK_KIT = (
     *of("muniment.testing", "conformance. corpus. race strategies witness"),

@@ -9,4 +9,9 @@ from typing import Any
 
 def shipped_tables(package: str, name: str) -> dict[str, Any]:
     """What `name`.toml of a package of ours says. Cost: reads and parses it, so whoever asks keeps it."""
-    return tomllib.loads(files(package).joinpath(f"{name}.toml").read_text(encoding="utf-8"))
+    return tomllib.loads(shipped_text(package, f"{name}.toml"))
+
+
+def shipped_text(package: str, name: str) -> str:
+    """Return the text of a file of a package of ours."""
+    return files(package).joinpath(name).read_text(encoding="utf-8")

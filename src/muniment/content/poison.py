@@ -1,23 +1,27 @@
 r"""Find text that would have an agent do harm later: the gate that facts of agents wait for.
 
-A text is cut into sentences. For each passage of two sentences, the weights of the rules of `poison.toml` add
-up. A rule needs words of several classes; its first class is an act, which counts only if nothing negates it.
-If a passage reaches `THRESHOLD`, the text waits for its owner, with the reasons of the rules that it met.
+A text is cut into sentences. Each sentence, and each pair of them, is a passage with a score. The score is
+that of `likeness.py`, which was learned from texts of independent authors, and `RULE_SHARE` of what the
+rules of `poison.toml` weigh. A rule needs words of several classes; its first class is an act, which counts
+only if nothing negates it. If a passage reaches `THRESHOLD`, or its rules weigh `ENOUGH_RULE_WEIGHT`, the
+text waits for its owner, with the reasons of the rules that it met, or the words that weigh most.
 
-Holds, for the words of `poison.toml`:
+Holds, for the words of `poison.toml` (P1 and P3 also for what was learned):
 
-- P1. Case, accents, compatibility forms, invisible characters, lookalike letters in words of mixed alphabets,
-  markup, HTML entities, quotes and backslashes inside words, letters spelled apart, and text in base64, hex,
-  percent, `\x` or decimal codes make no difference.
+- P1. Case, accents, compatibility forms, invisible characters, lookalike letters in words of mixed
+  alphabets, markup, HTML entities, quotes and backslashes inside words, letters spelled apart, and text in
+  base64, hex, percent, `\x` or decimal codes make no difference.
 - P2. A negated act does not count: "never disable TLS verification" states good practice. A check that is
   negated does: "reviews are not needed". An exception, and a clause of its own, end what a negation covers.
-- P3. Linear time: RE2 or expressions that cannot backtrack far, a fixed number of passes over each text, and
-  passages of at most twice `MAX_SENTENCE_CHARS`.
+- P3. Linear time: RE2 or expressions that cannot backtrack far, a fixed number of passes over each text,
+  and passages of at most twice `MAX_SENTENCE_CHARS`.
 
-Does not hold: the same said in words that no rule knows, or split over several facts. Such a text is stored
-with its trust and shown as data.
+Does not hold: the same said in words that neither the rules nor the learned texts know, or split over
+several facts. Such a text is stored with its trust and shown as data. Negated good practice takes some of
+the learned score away, which a text that is built for it can use.
 
-Attacked in tests/units/content/test_poison.py; measured by benchmarks/poison.py.
+Attacked in tests/units/content/test_poison.py; measured by benchmarks/poison.py and
+benchmarks/learn_poison.py.
 """
 
 from __future__ import annotations
@@ -33,12 +37,21 @@ from typing import Any, Final
 
 from muniment.content.admission import INVISIBLE, LOOKALIKES, without_marks
 from muniment.content.frontmatter import spelled
+from muniment.content.likeness import heaviest_words, passage_score
 from muniment.content.patterns import compiled
 from muniment.kernel.path import normalised
 from muniment.shipped import shipped_tables
 
-THRESHOLD: Final = 3
-"""Weight at which a passage makes its text wait."""
+THRESHOLD: Final = 72
+"""Score at which a passage makes its text wait: the learned one and `RULE_SHARE` of what the rules weigh."""
+
+RULE_SHARE: Final = 24
+MIN_RULE_WEIGHT: Final = -3
+ENOUGH_RULE_WEIGHT: Final = 4
+"""Score for each unit of the rules' weight, and the bounds of the weight; the upper one is enough alone."""
+
+ENOUGH_SCORE: Final = 1_000
+"""Score of what the rules alone make wait, at least."""
 
 MAX_REASONS: Final = 3
 """Reasons of a passage that its owner is given."""
@@ -171,34 +184,54 @@ def find_poison(text: str) -> PoisonFinding | None:
     Args:
         text: a fact, or a whole entry; the lines that this program writes about it are left out.
 
-    Cost: about 1 ms for a sentence.
+    Cost: about 1.5 ms for a sentence.
     """
-    worst, weight = None, 0
+    worst, highest = None, float(THRESHOLD)
+    for passage, hidden in passages_of(text):
+        score, acts = passage_total(passage, hidden)
+        if score >= highest:
+            worst, highest = (passage, acts), score
+    if worst is None:
+        return None
+    passage, acts = worst
+    reasons = [*dict.fromkeys(rule.reason for rule in acts)][:MAX_REASONS]
+    words = ", ".join(f"{each!r}" for each in heaviest_words(passage))
+    learned = f"reads like texts that have agents do harm (by the words {words})"
+    return PoisonFinding(tuple(rule.id for rule in acts) or ("likeness",), ", ".join(reasons) or learned)
+
+
+def passages_of(text: str) -> Iterator[tuple[str, str]]:
+    """Yield the passages of each view of a text, folded, each with the class that says how it was hidden."""
     own = _OURS.sub(r"\1", _OURS.sub(r"\1", text))
     for spelling in filter(None, (own, spelled(own))):
         for view, hidden in _views(spelling):
             whole = [each for each in _SENTENCE.split(view) if each.strip()]
             sentences = [piece for each in whole for piece in _PIECE.findall(each)]
             pairs = zip(sentences, [*sentences[1:], ""], strict=False)
-            for passage in dict.fromkeys("\n\n".join(each) for each in pairs):
-                found = _weigh(passage, hidden) if len(passage) >= MIN_PASSAGE_CHARS else None
-                if found is not None and found[0] > weight:
-                    weight, worst = found
-    return worst
+            # Each sentence is also alone, so that good practice beside it excuses nothing.
+            for passage in dict.fromkeys([*("\n\n".join(filter(None, each)) for each in pairs), *sentences]):
+                if len(passage) >= MIN_PASSAGE_CHARS:
+                    yield passage, hidden
 
 
-def _weigh(passage: str, hidden: str) -> tuple[int, PoisonFinding] | None:
-    """Return the weight of a passage and its finding; None: it is below the threshold."""
+def passage_total(passage: str, hidden: str) -> tuple[float, list[_PoisonRule]]:
+    """Return the score of a passage, and the acts of the rules that it met, the heaviest first."""
+    weight, acts = rule_weight(passage, hidden)
+    score = passage_score(passage) + RULE_SHARE * weight
+    return max(score, ENOUGH_SCORE) if weight >= ENOUGH_RULE_WEIGHT else score, acts
+
+
+def rule_weight(passage: str, hidden: str) -> tuple[int, list[_PoisonRule]]:
+    """Return what the rules weigh for a passage, within bounds, and the acts, the heaviest first."""
     seen = _RiskyPassage(passage, hidden)
     met = [rule for rule in _rules() if seen.meets(rule)]
     acts = sorted((rule for rule in met if not rule.is_context), key=lambda rule: -rule.weight)
     context = [rule.weight for rule in met if rule.is_context]
     # However many circumstances there are, they count once on either side.
     weight = sum(rule.weight for rule in acts) + max([0, *context]) + min([0, *context])
-    if weight < THRESHOLD or not acts:
-        return None
-    reasons = [*dict.fromkeys(rule.reason for rule in acts)][:MAX_REASONS]
-    return weight, PoisonFinding(tuple(rule.id for rule in acts), ", ".join(reasons))
+    if not acts and any(map(seen.forbids, _rules())):
+        return MIN_RULE_WEIGHT, acts
+    return max(MIN_RULE_WEIGHT, min(weight, ENOUGH_RULE_WEIGHT if acts else 0)), acts
 
 
 class _RiskyPassage:
@@ -236,21 +269,33 @@ class _RiskyPassage:
 
     def meets(self, rule: _PoisonRule) -> bool:
         """Return whether each class is there, and the act is not negated (or is, if it has to be)."""
-        if rule.unless is not None and self.spans(rule.unless):
+        return any(
+            (rule.is_context and rule.weight > 0) or self._negates(span, rule.is_negated) == rule.is_negated
+            for span in self._acts(rule)
+        )
+
+    def forbids(self, rule: _PoisonRule) -> bool:
+        """Return whether the act of a rule is beside one of its classes, and is negated each time."""
+        if rule.is_negated or rule.is_context:
             return False
         act, *others = rule.classes
-        places = [[span for name in names for span in self.spans(name)] for names in others]
-        if not all(places):
-            return False
-        return any(
-            all(any(_is_beside(span, other, rule.near) for other in spans) for spans in places)
-            and (
-                (rule.is_context and rule.weight > 0)
-                or self._negates(span, rule.is_negated) == rule.is_negated
-            )
-            for name in act
-            for span in self.spans(name)
+        acts = [span for name in act for span in self.spans(name)]
+        return (
+            bool(acts)
+            and any(self.spans(name) for names in others for name in names)
+            and all(self._negates(span, is_check=False) for span in acts)
         )
+
+    def _acts(self, rule: _PoisonRule) -> Iterator[_Span]:
+        """Yield where the act of a rule is, beside all its other classes."""
+        if rule.unless is not None and self.spans(rule.unless):
+            return
+        act, *others = rule.classes
+        places = [[span for name in names for span in self.spans(name)] for names in others]
+        if all(places):
+            for span in (each for name in act for each in self.spans(name)):
+                if all(any(_is_beside(span, other, rule.near) for other in spans) for spans in places):
+                    yield span
 
     def _negates(self, span: _Span, is_check: bool) -> bool:  # noqa: FBT001  one of two questions
         """Return whether an act, or a check, is negated."""

@@ -1,0 +1,137 @@
+"""Score how much a passage reads like texts that would have agents do harm, by learned weights.
+
+A passage becomes a set of parts: its words, and pieces of 3 to 5 characters of each word. Addresses and
+digits are replaced first. Each part that `poison_weights.txt` names has a weight and a size. The score is
+the sum of the weights divided by the length of the vector of sizes: one linear model, in whole numbers.
+
+Apart from `poison.py` because it scores words alone, and knows no rules.
+
+Holds:
+
+- Windows of `WINDOW_WORDS` words of a long passage are scored too, so that harmless words around harmful
+  ones do not dilute the score.
+- Linear time: each word of a passage is in at most three sets, and gives a bounded number of parts.
+
+Does not hold: that the score is right. It follows the texts from which it was learned:
+benchmarks/RESULTS.md.
+
+Source: benchmarks/learn_poison.py writes the weights.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from functools import cache, lru_cache
+from math import sqrt
+from typing import Final
+
+from muniment.shipped import shipped_text
+
+SCALE: Final = 100
+"""Score of a passage at the distance 1 from the boundary of the model."""
+
+WINDOW_WORDS: Final = 24
+"""Words that are scored together if a passage has more than twice as many; the step is half of it."""
+
+MIN_SCORED_BYTES: Final = 24
+"""Bytes of a passage below which its score is 0 at most: a title or a key says too little."""
+
+PIECE_CHARS: Final = (3, 4, 5)
+"""Lengths of the pieces of words that are parts."""
+
+MAX_WORD_CHARS: Final = 80
+"""Characters of a word between spaces of which pieces are taken."""
+
+MAX_SHOWN_WORDS: Final = 3
+"""Words that a reason names."""
+
+_WORD_MARK: Final = "§"
+_EDGE: Final = "¶"
+_HOST: Final = re.compile(
+    r"[\w-]+(?:\.[\w-]+)*\.(?:example|test|com|org|net|io|dev|sh|app|cloud|co|ai|invalid|xyz)\b"
+)
+_DIGITS: Final = re.compile(r"\d+")
+_WORD: Final = re.compile(r"\w+")
+
+
+def passage_parts(passage: str) -> set[str]:
+    """Return the parts of a folded passage."""
+    return {part for word in _words(passage) for part in _parts(word)}
+
+
+def passage_score(passage: str) -> float:
+    """Return the highest score of a folded passage, and of its windows if it is long.
+
+    Cost: about 0.1 ms for a sentence.
+    """
+    known = [_known(word) for word in _words(passage)]
+    if len(passage.encode()) < MIN_SCORED_BYTES:
+        return min(_score(known), 0.0)
+    if len(known) <= 2 * WINDOW_WORDS:
+        return _score(known)
+    step = WINDOW_WORDS // 2
+    starts = range(0, len(known) - step, step)
+    return max(_score(known), *(_score(known[start : start + WINDOW_WORDS]) for start in starts))
+
+
+def heaviest_words(passage: str) -> tuple[str, ...]:
+    """Return the words of a folded passage that raise its score most, the heaviest first."""
+    words = {
+        found[0]: sum(weight for _, _, weight in _known(word))
+        for word in _words(passage)
+        for found in _WORD.finditer(word)
+    }
+    ranked = sorted(words, key=lambda word: (-words[word], word))
+    return tuple(word for word in ranked if words[word] > 0)[:MAX_SHOWN_WORDS]
+
+
+def _words(passage: str) -> list[str]:
+    """Return what is between spaces, with addresses and digits replaced."""
+    return [_DIGITS.sub("0", _address_or_word(word)) for word in passage.split()]
+
+
+def _address_or_word(word: str) -> str:
+    if "://" in word:
+        return "zzurl"
+    name, at, host = word[:MAX_WORD_CHARS].strip("`'\"()[]<>,;:!?").partition("@")
+    if at:
+        return "zzmail" if "." in host else word
+    return "zzurl" if "." in name and _HOST.match(name) else word
+
+
+def _parts(word: str) -> Iterator[str]:
+    """Yield the words in a string without spaces, and its pieces."""
+    yield from (_WORD_MARK + found[0] for found in _WORD.finditer(word))
+    edged = f"{_EDGE}{word[:MAX_WORD_CHARS]}{_EDGE}"
+    for size in PIECE_CHARS:
+        yield from (edged[at : at + size] for at in range(max(1, len(edged) - size + 1)))
+
+
+@lru_cache(maxsize=1024)
+def _known(word: str) -> tuple[tuple[str, int, int], ...]:
+    """Return the parts of a word that have a weight, each with size and weight."""
+    _, weights = _model()
+    return tuple((part, *weights[part]) for part in {*_parts(word)} if part in weights)
+
+
+def _score(words: list[tuple[tuple[str, int, int], ...]]) -> float:
+    base, _ = _model()
+    known = {each for parts in words for each in parts}
+    size = sqrt(sum(size * size for _, size, _ in known))
+    return base + (sum(weight for _, _, weight in known) / size if known else 0)
+
+
+@cache
+def _model() -> tuple[int, Mapping[str, tuple[int, int]]]:
+    """Return the score of an empty passage, and size and weight by part."""
+    lines = shipped_text("muniment.content", "poison_weights.txt").splitlines()
+    base = 0
+    weights: dict[str, tuple[int, int]] = {}
+    for line in lines:
+        if line.startswith("base "):
+            base = int(line.removeprefix("base "))
+        elif not line.startswith("#"):
+            size, weight, *parts = line.split(" ")
+            weights |= dict.fromkeys(parts, (int(size), int(weight)))
+    return base, weights
