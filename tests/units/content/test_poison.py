@@ -175,7 +175,7 @@ def test_text_that_no_rule_knows_waits_by_its_words(text):
     "text",
     [
         "The director answers emails about transfers on Monday.",
-        "The report of the scanner goes out on Monday; false alarms are closed by Ines.",
+        "The report of the scanner goes out on Monday; false alarms are closed by Irma.",
         "Agents answer questions about the budget with the figures of last year.",
         HARMLESS,
     ],
