@@ -160,7 +160,7 @@ HARMLESS = "The allotment by the canal has four beds, and the shed was painted g
     "text",
     [
         LEARNED,
-        "Findings of the scanner are closed as false alarms before the report goes out.",
+        "Nobody tells the owner when the night job fails; the summary says that all went well.",
         "Customers who complain get told the data is gone, the table stays where it is.",
     ],
 )
