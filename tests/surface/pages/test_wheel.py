@@ -34,7 +34,7 @@ def test_it_holds_every_module_and_file_of_data_with_their_bytes_and_nothing_els
 
     names = {info.filename for info in wheel.infolist() if not info.is_dir()}
     expected = below("", "**/*.py") | {"muniment/py.typed"}
-    expected |= below("", "**/*.sql")
+    expected |= below("", "**/*.sql") | below("content", "*.txt")
     expected |= {
         each for folder in ("agent", "content", "policy", "recall") for each in below(folder, "*.toml")
     }

@@ -121,7 +121,10 @@ def filled(fleet, base, own):
 @pytest.fixture(scope="module")
 def both(fleet, tmp_path_factory):
     base = tmp_path_factory.mktemp("homes")
-    with filled(fleet, base / "one", "what the one said") as one, filled(fleet, base / "two", "other") as two:
+    with (
+        filled(fleet, base / "one", "the one drinks green tea") as one,
+        filled(fleet, base / "two", "other") as two,
+    ):
         yield one, two
 
 
@@ -301,7 +304,7 @@ def test_another_homes_rows_are_neither_read_nor_changed_nor_made_by_any_stateme
 
 
 def test_another_homes_rows_are_not_in_the_views_nor_written_by_them(fleet, mine, theirs):
-    key, words = ledger.root_key(theirs.state, theirs.ground.roots["user"]), b"what the one said"
+    key, words = ledger.root_key(theirs.state, theirs.ground.roots["user"]), b"the one drinks green tea"
     for who in (mine, None):
         with asking(fleet, who) as connection:
             for view in ("change", "step", "source"):
@@ -350,7 +353,7 @@ def test_by_another_homes_ids_no_task_is_found_told_of_cancelled_or_ended(mine, 
     raised(NotFound, lane.get, their.id)
     raised(NotFound, lane.cancel, their.id, OWNER)
     assert (lane.finish(their, DONE), lane.requeue(their), lane.tell(their, {})) == (None, None, None)
-    assert theirs.lane.submit(asked(text="what the one said", repeat="key")).repeated
+    assert theirs.lane.submit(asked(text="the one drinks green tea", repeat="key")).repeated
     assert reading.find(ours, "w", their.id) is None
     assert [each.id for each in reading.tasks(ours, "w") if each.id == their.id] == []
     assert {each.id for each in reading.running(ours, "w")} == {mine.running.id}
@@ -395,7 +398,7 @@ def test_by_another_homes_roots_and_tasks_no_history_is_read_and_no_commit_found
     assert ledger.count_by_day(ours, {key: "user"}, "2000") == ()
     assert ledger.source_of(ours, key, path.rel, written) is None
     for state, trust in ((ours, Trust.OWNER), (theirs.state, Trust.AGENT)):
-        low = b"What the one said, again and again"
+        low = b"The one drinks green tea, again and again"
         assert read_authorship(state, key, "m.md", low, Trust.OWNER).trust is trust
     assert not ledger.is_known(ours, key, path.rel, written)
     for read in (ledger.content_at, ledger.content_before):
