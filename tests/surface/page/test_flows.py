@@ -134,7 +134,6 @@ def test_a_fact_is_remembered_appears_in_every_window_is_edited_undone_and_gone(
         press(page, "Undo this")
         assert re.match(r"Took back edit-\w+; to have it again, undo undo-", told(page))
         assert (text_of(daemon, path), text_of(daemon, edited)) == (before, None)
-        page.get(f"{page.root}/entry?path={path}")
         assert FACT in shown(page, "article").text
 
         page.find_element(By.CSS_SELECTOR, "dl a").click()

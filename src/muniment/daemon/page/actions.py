@@ -133,7 +133,11 @@ async def undo(call: PageCall, form: Form) -> Response:
     if result.error is not None:
         raise result.error
     told = f"Took back {task}; to have it again, undo {result.task_id}."
-    return call.go("entry" if "path" in form else "memory", told, path=form.get("path"))
+    path = form.get("path")
+    there = [each.path for each in result.changes if each.kind != "delete"]
+    if path not in there and len(there) == 1:
+        path = there[0]  # The entry has the name again that it had before.
+    return call.go("entry" if "path" in form else "memory", told, path=path)
 
 
 async def approve(call: PageCall, form: Form) -> Response:
