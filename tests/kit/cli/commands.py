@@ -24,19 +24,23 @@ def invoked(arguments: Sequence[str], env: Mapping[str, str], stdin: str | None 
 @contextmanager
 def restored_process() -> Iterator[None]:
     """Restore what a command sets of its process: the umask and the log, which has its streams."""
-    root, umask = logging.getLogger(), os.umask(0o077)
+    umask = os.umask(0o077)
     os.umask(umask)
-    levels = {logger: logger.level for logger in all_loggers()}
-    handlers = root.handlers[:]
+    before = {logger: logging_of(logger) for logger in all_loggers()}
     try:
         yield
     finally:
         os.umask(umask)
-        root.handlers[:] = handlers
-        logging.getLogger("muniment").handlers.clear()
         for logger in all_loggers():
-            if logger.level != (before := levels.get(logger, logging.NOTSET)):
-                logger.setLevel(before)
+            level, propagate, handlers = before.get(logger, (logging.NOTSET, True, []))
+            logger.propagate, logger.handlers[:] = propagate, handlers
+            if logger.level != level:
+                logger.setLevel(level)
+
+
+def logging_of(logger: logging.Logger) -> tuple[int, bool, list[logging.Handler]]:
+    """What a command may set of a logger: its level, whether its parent hears it too, and its handlers."""
+    return logger.level, logger.propagate, logger.handlers[:]
 
 
 def all_loggers() -> list[logging.Logger]:

@@ -18,6 +18,7 @@ import httpx2
 import pytest
 
 import muniment as package
+from kit.cli.commands import logging_of
 from kit.cli.launched import SECONDS, launch
 from kit.daemon.process import serving
 from kit.daemon.raw import running
@@ -150,11 +151,15 @@ def test_what_cannot_be_served_is_refused_with_the_reason(muniment, at_work, hom
     assert not (home / "state" / "daemon.json").exists()
 
 
-def test_command_that_serves_leaves_umask_and_log_of_its_process(muniment):
-    root = logging.getLogger()
-    before = umask(), root.handlers[:], root.level, logging.getLogger("psycopg.pool").level
+def test_commands_leave_umask_and_log_of_their_process(muniment):
+    def found():
+        names = ("", "muniment", "psycopg.pool")
+        return umask(), [logging_of(logging.getLogger(name or None)) for name in names]
+
+    before = found()
     assert muniment("serve", "--workspace", "nowhere").exit_code == 1
-    assert (umask(), root.handlers, root.level, logging.getLogger("psycopg.pool").level) == before
+    assert muniment("ls").exit_code == 0
+    assert found() == before
 
 
 def umask():
