@@ -8,14 +8,13 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 import muniment
+from kit.cli.commands import invoked
 from kit.git import clone, committed, git, needs_git, repository
 from kit.memories import CANARY, photograph
 from kit.policy.files import write
 from muniment import checkouts
-from muniment.cli.app import app
 from muniment.errors import ConfigInvalid, ManagedMemoryUnavailable
 from muniment.opening import find_place
 from muniment.projects import BindingKind, bind_checkout, find_project, keep_inside, memory_in, read_projects
@@ -281,7 +280,7 @@ def test_a_cloned_repository_that_brings_a_memory_binds_nothing_until_its_user_s
     assert {key: value for key, value in now.items() if str(key) not in ours} == {
         key: value for key, value in before.items() if str(key) not in ours
     }
-    ran = CliRunner().invoke(app, ["init", str(cloned)], env={"MUNIMENT_HOME": str(home)})
+    ran = invoked(["init", str(cloned)], {"MUNIMENT_HOME": str(home)})
     assert (ran.exit_code, "1 entry there already" in ran.output) == (0, True)
     assert roots_at(home, cloned)[0] == cloned / ".muniment"
 

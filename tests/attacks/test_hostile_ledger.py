@@ -11,10 +11,9 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-import typer.testing
 
 import muniment
-from muniment.cli.app import app
+from kit.cli.commands import invoked
 from muniment.jobs.request import RememberRequest
 from muniment.kernel.names import Trust
 from muniment.store import backup
@@ -27,7 +26,7 @@ ENDLESS = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELEC
 def run(home, *arguments):
     """The exit code of a command, and the document that it prints."""
     given = [*map(str, arguments), "--json"]
-    done = typer.testing.CliRunner().invoke(app, given, env={"MUNIMENT_HOME": str(home)})
+    done = invoked(given, {"MUNIMENT_HOME": str(home)})
     return done.exit_code, json.loads(done.stdout)
 
 

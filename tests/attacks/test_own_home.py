@@ -5,13 +5,12 @@ from itertools import product
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 import muniment
+from kit.cli.commands import invoked
 from kit.memories import CANARY, photograph
 from kit.policy.files import write
 from muniment import ownership
-from muniment.cli.app import app
 from muniment.errors import ConfigInvalid, PolicyInvalid
 from muniment.fence import pool
 from muniment.policy.load import load_policy
@@ -76,7 +75,7 @@ def test_nothing_starts_with_what_belongs_to_another_user(home, tmp_path, monkey
     env = {"MUNIMENT_HOME": str(home), "HOME": str(tmp_path)}
     commands = ("remember tea", "recall tea", "ls", "doctor", f"serve --workspace {tmp_path}", "token list")
     for command in commands:
-        done = CliRunner().invoke(app, command.split(), env=env)
+        done = invoked(command.split(), env)
         assert (done.exit_code != 0, "belongs to user" in done.output) == (True, True), command
     assert [*(home / "state").iterdir(), *home.glob("user")] == []
 

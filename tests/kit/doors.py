@@ -107,15 +107,13 @@ def http(tmp_path, opened):
 @pytest.fixture
 def command(tmp_path):
     """Door 7, the command line's runner in this process: exit code, and what was printed or its document."""
-    from typer.testing import CliRunner
-
-    from muniment.cli.app import app
+    from kit.cli.commands import invoked
 
     def run(*arguments, given=None, **environment):
         workspace = tmp_path / "work"
         (workspace / ".git").mkdir(parents=True, exist_ok=True)
         env = {"MUNIMENT_HOME": str(tmp_path / "home"), **environment}
-        said = CliRunner().invoke(app, [*arguments, f"--workspace={workspace}"], input=given, env=env)
+        said = invoked([*arguments, f"--workspace={workspace}"], env, given)
         return said.exit_code, json.loads(said.stdout) if "--json" in arguments else said.output
 
     return run

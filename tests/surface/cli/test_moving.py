@@ -13,13 +13,12 @@ import time
 from pathlib import Path
 
 import pytest
-import typer.testing
 
 import muniment
 from kit import sources
+from kit.cli.commands import invoked
 from kit.git import repository
 from kit.memories import photograph, put
-from muniment.cli.app import app
 from muniment.errors import ManagedMemoryUnavailable
 from muniment.kernel.cancel import Patience
 from muniment.store import backup as backing
@@ -38,7 +37,7 @@ class Home:
         placed = arguments[0] not in {"backup", "restore", "audit"}
         given = [*map(str, arguments), *([f"--workspace={self.work}"] if placed else [])]
         env = {"MUNIMENT_HOME": str(self.path), **environment}
-        done = typer.testing.CliRunner().invoke(app, given, env=env, catch_exceptions=False)
+        done = invoked(given, env)
         assert done.exit_code == code, done.output
         return done
 

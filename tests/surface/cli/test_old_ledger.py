@@ -13,13 +13,12 @@ from contextlib import closing
 from itertools import cycle
 
 import pytest
-from typer.testing import CliRunner
 
+from kit.cli.commands import invoked
 from kit.daemon.process import BASE, path_of, policy_file
 from kit.paths import at
 from kit.raising import raised
 from kit.store.ledgers import Recorded, lay_old_memory
-from muniment.cli.app import app
 from muniment.client import Client
 from muniment.errors import (
     AlreadyUndone,
@@ -67,7 +66,7 @@ def ask(old):
         unplaced = arguments[0] in {"audit", "token"}
         where = [] if unplaced else [f"--workspace={old.base / 'work'}"]
         env = {"MUNIMENT_HOME": str(old.home)}
-        said = CliRunner().invoke(app, [*arguments, *where, "--json"], input=given, env=env)
+        said = invoked([*arguments, *where, "--json"], env, given)
         assert said.exit_code == code, said.output
         return json.loads(said.stdout)
 

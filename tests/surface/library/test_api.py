@@ -11,9 +11,9 @@ from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
-from typer.testing import CliRunner
 
 import muniment
+from kit.cli.commands import invoked
 from kit.memories import CANARY, IN_A_WORKER, descriptors, make_roots, photograph, put
 from kit.policy.files import SCOPES, allow, write
 from kit.recall.places import paths
@@ -21,7 +21,6 @@ from kit.served import URL, serve
 from muniment import api, errors, opening
 from muniment.agent.filing import RuleWriter
 from muniment.agent.model import ModelError
-from muniment.cli.app import app
 from muniment.jobs.remember import remember
 from muniment.jobs.request import RememberRequest
 from muniment.settings import read_settings
@@ -361,7 +360,7 @@ def test_without_a_repository_every_fact_is_the_users_and_no_project_is_made(tmp
     assert not (tmp_path / "home" / "projects").exists()
     with muniment.open() as memory, pytest.raises(errors.InvalidScope, match=r"no repository.*--workspace"):
         memory.remember(PROJECT, scope="project")
-    asked = CliRunner().invoke(app, ["remember", "--scope", "project", PROJECT])
+    asked = invoked(["remember", "--scope", "project", PROJECT], {})
     assert (asked.exit_code, "name its --workspace DIR" in asked.stderr) == (1, True)
 
 
@@ -370,7 +369,7 @@ def test_a_workspace_that_is_named_has_a_project_and_keeps_it():
     assert scopes_of(PROJECT, workspace=".") == [("project",)]
     with muniment.open() as memory:
         assert memory.recall("which workspaces does the project use").entries[0].path.startswith("project/")
-    again = CliRunner().invoke(app, ["remember", "--workspace", ".", PROJECT])
+    again = invoked(["remember", "--workspace", ".", PROJECT], {})
     assert (again.exit_code, "unchanged" in again.output.lower() or "project" in again.output) == (0, True)
 
 

@@ -13,14 +13,13 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
+from kit.cli.commands import invoked
 from kit.git import clone, git, needs_git, repository
 from kit.memories import photograph
 from kit.where import REPOSITORY
 from muniment import projects
 from muniment.checkouts import find_checkout, normalised, remote_of
-from muniment.cli.app import app
 from muniment.errors import ConfigInvalid, ManagedMemoryUnavailable
 from muniment.opening import find_place
 from muniment.projects import find_project, read_projects, workspace_key
@@ -42,9 +41,7 @@ class User:
         self.home, self.notes = home, ""
 
     def run(self, *arguments, code=0):
-        said = CliRunner().invoke(
-            app, [*map(str, arguments), "--json"], env={"MUNIMENT_HOME": str(self.home)}
-        )
+        said = invoked([*map(str, arguments), "--json"], {"MUNIMENT_HOME": str(self.home)})
         assert said.exit_code == code, said.output
         self.notes = said.stderr
         return json.loads(said.stdout)

@@ -3,14 +3,13 @@
 import json
 
 import pytest
-from typer.testing import CliRunner
 
 import muniment
+from kit.cli.commands import invoked
 from kit.daemon.process import policy_file
 from kit.daemon.raw import running
 from kit.git import clone, committed, git, needs_git, repository
 from muniment import projects
-from muniment.cli.app import app
 from muniment.client import Client
 from muniment.projects import bind_checkout, keep_inside, read_projects
 
@@ -39,9 +38,7 @@ class Colleague:
             return [memory.remember(fact, scope="project") for fact in facts]
 
     def command(self, *arguments):
-        said = CliRunner().invoke(
-            app, [*arguments, f"--workspace={self.clone}"], env={"MUNIMENT_HOME": str(self.home)}
-        )
+        said = invoked([*arguments, f"--workspace={self.clone}"], {"MUNIMENT_HOME": str(self.home)})
         assert said.exit_code == 0, said.output
         return said.stdout
 

@@ -7,13 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 import muniment
+from kit.cli.commands import invoked
 from kit.memories import descriptors, make_roots
 from kit.policy.files import READ, SCOPES, write
 from muniment import signatures
-from muniment.cli.app import app
 from muniment.errors import PolicyInvalid
 from muniment.policy.load import load_files
 from muniment.settings import Settings
@@ -175,12 +174,12 @@ def test_no_command_runs_by_an_unsigned_policy(own, keys, signers, root, tmp_pat
     monkeypatch.setenv("MUNIMENT_HOME", str(home))
     tool = ["tool", "--policy", str(own), "--root", f"user={root}"]
     for command in (["doctor"], tool, ["ls", "--workspace", str(workspace)], ["remember", "a fact"]):
-        done = CliRunner().invoke(app, command, input="")
+        done = invoked(command, {}, "")
         assert (done.exit_code, "E141" in done.output) == (1, True), command
     with pytest.raises(PolicyInvalid, match="E141"):
         muniment.open(workspace, home=home)
     signed(own, keys[0])
-    assert CliRunner().invoke(app, tool, input="").exit_code == 0
+    assert invoked(tool, {}, "").exit_code == 0
     muniment.open(workspace, home=home).close()
 
 
@@ -199,7 +198,7 @@ def test_no_policy_is_read_from_where_a_run_may_write(root, tmp_path):
         with pytest.raises(PolicyInvalid) as caught:
             muniment.Sandbox(policy=named, roots={"user": root})
         assert (caught.value.rule, "scope 'user'" in caught.value.problem) == ("E126", True)
-    told = CliRunner().invoke(app, ["tool", "--policy", str(named), "--root", f"user={root}"], input="")
+    told = invoked(["tool", "--policy", str(named), "--root", f"user={root}"], {}, "")
     assert "E126" in told.output
     with pytest.raises(PolicyInvalid, match="E126"):
         muniment.open(outside, policy=bad, **terms)
