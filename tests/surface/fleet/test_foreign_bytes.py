@@ -5,6 +5,9 @@ import shutil
 
 import pytest
 
+from kit.fleet.homes import is_idle
+from kit.fleet.pair import until
+
 FACT = "The user keeps box 17 in cellar marmot-0017."
 QUERY = "where is box 17, marmot-0017 or wombat-0017?"
 FOREIGN = "wombat-0017"
@@ -14,13 +17,20 @@ class Copy:
     """The working copy of a new home at a node, which holds one fact."""
 
     def __init__(self, nodes):
-        self.home = nodes.home()
+        self.nodes, self.home = nodes, nodes.home()
         self.writes, self.reads = self.home.at
         self.task = self.writes.done("remember", {"content": FACT, "scope": "user"})
+        self.wait_until_idle()
         assert self.reads.recalled(QUERY)
         self.user = nodes.nodes[1].memory(self.home.name) / "user"
         self.entry = self.entry_with(b"marmot")
         self.original = self.entry.read_bytes()
+
+    def wait_until_idle(self):
+        """Wait until no node has the lease: a node that has it does not compare files, see T-FLT-04."""
+        name = self.home.name
+        until(lambda: is_idle(self.nodes.base, name))
+        until(lambda: all(each.node.home(name).copy.held is None for each in self.nodes.nodes))
 
     def entry_with(self, word):
         """The path of the only entry that holds a word."""
@@ -162,6 +172,7 @@ def test_task_after_file_changed_starts_from_ledger_files(copy, change):
 def test_recall_after_forgotten_file_restored_is_empty(copy):
     forgotten = copy.writes.done("forget", {"query": f"user/{copy.entry.relative_to(copy.user)}"})
     assert forgotten["status"] == "completed", forgotten
+    copy.wait_until_idle()
     assert copy.reads.recalled(QUERY) == []
     copy.entry.parent.mkdir(exist_ok=True)
     copy.entry.write_bytes(copy.original)
@@ -175,6 +186,7 @@ def test_recall_after_old_version_restored_returns_new_version(copy):
     assert undone.status_code == 200, undone.text
     again = copy.writes.done("remember", {"content": FACT.replace("marmot", "heron"), "scope": "user"})
     assert again["status"] == "completed", again
+    copy.wait_until_idle()
     assert copy.reads.recalled("box 17 in cellar heron-0017")
     copy.entry_with(b"heron").rename(copy.entry)
     copy.entry.write_bytes(copy.original)

@@ -468,20 +468,24 @@ def test_nothing_is_upgraded(quiet):
 
 
 def test_a_header_or_a_body_that_never_ends_is_cut_off_also_behind_another_request(quiet, monkeypatch):
-    monkeypatch.setattr(guard, "HEADER_SECONDS", 0.05)
     monkeypatch.setattr(http, "BODY_SECONDS", 0.05)
-    whole = quiet.request("GET", "/healthz")
-    sent = (b"", b"G", b"GET /healthz HTTP/1.1\r\nHost: x\r\n", b"GET /healthz HTTP/1.1\r\nX", whole)
-    bodies = [start(quiet, how) for how in ("Content-Length: 100", "Transfer-Encoding: chunked")]
+    begun = (b"", b"G", b"GET /healthz HTTP/1.1\r\nHost: x\r\n", b"GET /healthz HTTP/1.1\r\nX")
     with ExitStack() as opened:
-        lines = [opened.enter_context(quiet.line()) for _ in range(7)]
-        for line, data in zip(lines, (*sent, *bodies), strict=True):
-            line.send(data)
-        assert lines[4].answer().status == 200
-        lines[4].send(b"GET /healthz HT")
-        for line in lines[5:]:
+        for how in ("Content-Length: 100", "Transfer-Encoding: chunked"):
+            line = opened.enter_context(quiet.line())
+            line.send(start(quiet, how))
             assert line.answer().code == (408, "request_timeout")
-        assert all(line.is_closed() for line in lines)
+            assert line.is_closed()
+        second = opened.enter_context(quiet.line())
+        assert asks(quiet, second) == 200
+        monkeypatch.setattr(
+            guard, "HEADER_SECONDS", 0.05
+        )  # Only from here on: the others send all of theirs.
+        second.send(b"GET /healthz HTT")
+        lines = [opened.enter_context(quiet.line()) for _ in begun]
+        for line, data in zip(lines, begun, strict=True):
+            line.send(data)
+        assert all(line.is_closed() for line in (second, *lines))
 
 
 def test_who_never_reads_its_answers_or_whose_header_drips_is_cut_off(quiet, monkeypatch):
@@ -506,8 +510,11 @@ def test_idle_lines_however_many_keep_nobody_out(quiet, monkeypatch, address):
         follower = opened.enter_context(quiet.line())
         assert asks(quiet, follower, f"{BASE}/events") == 200
         idle = [opened.enter_context(quiet.line(getattr(quiet, address))) for _ in range(100)]
-        for each in idle[::2]:
+        for each in idle[:-1:2]:
             each.send(b"GET /healthz HTTP/1.1\r\nX: y")
+        assert (
+            asks(quiet, idle[-1]) == 200
+        )  # All were accepted: none still comes and makes the next one the oldest.
         assert getattr(quiet.ask("GET", "/healthz"), "status", "no answer") == 200
         quiet.until(lambda: quiet.connections() <= 40)
         assert follower.line()
