@@ -87,10 +87,7 @@ def strict(*, require="partial", on_escape="abort", conflict="retry", deny=(), a
 
 
 def descriptors():
-    """How many descriptors this process has open, besides what earlier tests left to be collected.
-
-    Compare with `<=`: what other tests left running may close some meanwhile.
-    """
+    """How many descriptors this process has open, besides what earlier tests left to be collected."""
     gc.collect()
     return len(list(Path("/proc/self/fd").iterdir()))
 

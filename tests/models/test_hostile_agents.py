@@ -203,6 +203,7 @@ class Machine(RuleBasedStateMachine):
             self.state.close()
             self._check_outside()
             if sys.exc_info()[0] is None:
+                # Fewer are no leak: what earlier tests left running may close some meanwhile.
                 assert descriptors() <= self.open_descriptors
         finally:
             logger = logging.getLogger("muniment")

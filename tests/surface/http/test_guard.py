@@ -478,9 +478,8 @@ def test_a_header_or_a_body_that_never_ends_is_cut_off_also_behind_another_reque
             assert line.is_closed()
         second = opened.enter_context(quiet.line())
         assert asks(quiet, second) == 200
-        monkeypatch.setattr(
-            guard, "HEADER_SECONDS", 0.05
-        )  # Only from here on: the others send all of theirs.
+        # Only from here on: a request that is to be answered may take longer to arrive.
+        monkeypatch.setattr(guard, "HEADER_SECONDS", 0.05)
         second.send(b"GET /healthz HTT")
         lines = [opened.enter_context(quiet.line()) for _ in begun]
         for line, data in zip(lines, begun, strict=True):

@@ -118,8 +118,7 @@ def test_what_cannot_be_opened_is_told_and_leaves_nothing_open_also_no_model(ope
         for model in ({}, {"model": "m", "base_url": URL}):
             with pytest.raises(error):
                 opens(**model, **terms)
-    assert [model.closed for model in opened] == [1] * 4
-    assert descriptors() <= before
+    assert ([model.closed for model in opened], descriptors()) == ([1] * 4, before)
 
 
 # -- its model
@@ -191,8 +190,7 @@ def test_a_model_that_cannot_be_built_is_told_and_creates_nothing(opens, home, m
         with pytest.raises(errors.ConfigInvalid, match=re.escape(words)):
             opens(**terms)
         assert not home.exists()
-    assert opened == []
-    assert descriptors() <= before
+    assert (descriptors(), opened) == (before, [])
 
 
 # -- where roots may not lie
@@ -214,7 +212,7 @@ def test_no_root_holds_the_key_file_nor_the_file_that_a_link_to_it_leads_to(
             opens(roots=roots, **terms)
         assert str(caught.value) == f"user: its root lies around {path}; bind a directory apart from it"
         open_now.append(descriptors())
-    assert open_now[1] <= open_now[0]
+    assert open_now[0] == open_now[1]
     monkeypatch.setenv("MUNIMENT_API_KEY_FILE", str(beside))
     opens(model="rules", roots=roots).close()
 
@@ -258,15 +256,14 @@ def test_places_share_the_callers_state_and_ones_own_is_closed_with_it(home, tmp
                 with pytest.raises(errors.MunimentError, match=words):
                     opening.find_place(settings(**terms), tmp_path, state=state)
         looks_of(state).close()  # Which watch the root that both have, as long as the state is open.
-        assert of_task(state, "task-1") is not None
-        assert descriptors() <= before
+        assert (descriptors(), of_task(state, "task-1") is None) == (before, False)
     before, place = descriptors(), opening.find_place(settings(), tmp_path)
     assert of_task(place.state, "task-1")
     place.close()
     for each in (state, place.state):
         with pytest.raises(errors.ManagedMemoryUnavailable):
             of_task(each, "task-1")
-    assert descriptors() <= before
+    assert descriptors() == before
 
 
 # -- recall

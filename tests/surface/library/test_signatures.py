@@ -202,7 +202,7 @@ def test_no_policy_is_read_from_where_a_run_may_write(root, tmp_path):
     assert "E126" in told.output
     with pytest.raises(PolicyInvalid, match="E126"):
         muniment.open(outside, policy=bad, **terms)
-    assert descriptors() <= before
+    assert descriptors() == before
 
 
 def test_a_place_that_nobody_can_look_at_is_no_place_for_a_policy(own, root, tmp_path):

@@ -28,7 +28,7 @@ def no_descriptor_left():
     before = descriptors()
     with nothing_left_behind():
         yield
-    assert descriptors() <= before
+    assert descriptors() == before
 
 
 @pytest.fixture
