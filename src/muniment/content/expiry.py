@@ -1,15 +1,20 @@
-"""Until when something holds: as a caller says it, and as the words of a fact do. Pure.
+"""When a fact ends: as a caller says it, and as the words of a fact do. Pure.
 
-- U1. `read_expiry` takes a day to come (`2026-12-31`) or a number of days (`30d`), and nothing else.
-- U2. `expiry_in` finds a date behind a word for `until`, in the languages of `expiry.toml`, only where a
-  whole one is told: with its year, or as the next such day (`Friday`, `4 March`, the end of the month).
-- U3. It finds none where there is doubt: where a sentence has no end, or one that is no date ("until the
-  release"); where something else follows ("then", "but"), or the thing comes again ("every"); in a range of
-  days or months ("Monday until Friday"); where a date does not exist, may be read in two ways, or has passed;
-  where it has no year, and something is told that was ("lived in Rome until June 3").
+A day `D` always means the whole of that day, in the time zone of this process: "until D" includes D, and what
+expires on D does so when D is over.
 
-In doubt an entry lasts. What is found is the day on which it is no longer told. An entry ends as a whole, so
-a text of several sentences ends only if all of them do, with the last of them.
+- U1. `read_expiry` takes today or a later day (`2026-12-31`), or a number of days (`30d`), and nothing else.
+- U2. `find_end` finds a date after a word for `until`, in the languages of `expiry.toml`, only if it is a
+  whole one: with its year, or the next such day (`Friday`, `4 March`, the end of the month).
+- U3. It finds none if there is doubt: if a sentence has no end, or one that is not a date ("until the
+  release"); if something else follows ("then", "but"), or it happens again ("every"); in a range of
+  days or months ("Monday until Friday"); if a date does not exist, can be read in two ways, or has passed;
+  if it has no year, and the sentence tells of the past ("lived in Rome until June 3").
+- U4. It finds none if the end is what the sentence is about: a warranty, a contract, a deadline ("the
+  warranty runs until D"). Such a fact is asked for when D has passed.
+
+An end that words say is a hint: it hides and removes nothing (ADR 0054). So in doubt an entry lasts. An entry
+ends as a whole, so a text of several sentences ends only if all of them do, with the last of them.
 
 What does not hold: that everything that ends is found.
 """
@@ -41,34 +46,38 @@ _MONTH: Final = "(?P<month{}>[01]?[0-9])"
 _DAY: Final = "(?P<day{}>[0-3]?[0-9])"
 _DAY_SIGN: Final = "[\u65e5\u53f7\uc77c]"
 
+_SIGNS: Final = re.compile("[-/]")
 _QUOTES: Final = "\"'\u2018\u201a\u201c\u201e\u00ab\u300c"
 _WORD: Final = re.compile(r"\w")
 _ENDS_SENTENCE: Final = r"[.!?;](?=\s|\Z)"
 _UNSPACED: Final = "\u3005-\u30ff\u3400-\u9fff\uac00-\ud7a3"
+
+_END_SUBJECT: Final = ("about", "subject", "state", "event", "passing")
+"""The keys of a language of which `_EndSubject` is made, in the order of its attributes."""
 
 _FEWEST: Final = 2
 """Words besides its date, or characters of a script without spaces: a sentence that has more tells a fact."""
 
 
 def read_expiry(text: str, today: date) -> date:
-    """The day that a caller names (U1).
+    """Return the last day that a caller names (U1).
 
     Raises:
-        ValueError: it is no such day, or none to come within `MAX_DAYS`.
+        ValueError: it is not such a day, has passed, or is not within `MAX_DAYS`.
     """
     said = text.strip()
     found = None
     if _ISO.fullmatch(said):
         found = date.fromisoformat(said)
-    elif days := _DAYS.fullmatch(said):
+    elif (days := _DAYS.fullmatch(said)) and int(days[1]):
         found = today + timedelta(days=min(int(days[1]), MAX_DAYS + 1))
     if found is None or not _is_to_come(found, today):
-        raise ValueError("no day to come, such as 2026-12-31, nor a number of days, such as 30d")
+        raise ValueError("use today or a later day (2026-12-31), or a number of days (30d)")
     return found
 
 
-def expiry_in(fact: str, today: date) -> date | None:
-    """The day on which a fact says that it no longer holds (U2); None: none that is certain (U3).
+def find_end(fact: str, today: date) -> date | None:
+    """Return the last day on which a fact says that it holds (U2); None if none is certain (U3, U4).
 
     Args:
         fact: any text.
@@ -90,7 +99,7 @@ def expiry_in(fact: str, today: date) -> date | None:
 
 
 def _is_to_come(found: date, today: date) -> bool:
-    return today < found <= today + timedelta(days=MAX_DAYS)
+    return today <= found <= today + timedelta(days=MAX_DAYS)
 
 
 def _plain(text: str) -> str:
@@ -104,6 +113,40 @@ def _plain(text: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class _EndSubject:
+    """Words that tell a fact about an end ("the warranty runs until D") from one that ends, compiled.
+
+    Attributes:
+        lasting: words for "is valid", "runs"; they count if only the end stands beside them.
+        subject: words for "warranty", "contract".
+        state: words for "closed", "away"; a sentence with one of them tells of something that passes.
+        event: words for "hand in", "exam": the end is a deadline, or that of an appointment.
+        passing: words for "use", "price"; as `state`, unless there is an event.
+    """
+
+    lasting: re.Pattern[str]
+    subject: re.Pattern[str]
+    state: re.Pattern[str]
+    event: re.Pattern[str]
+    passing: re.Pattern[str]
+
+    def is_in(self, sentence: str, start: int, stop: int) -> bool:
+        """Return whether the end is the subject of a sentence that names it from `start` to `stop`."""
+        before, after = sentence[:start].rstrip(" ,:("), sentence[stop:].strip(" ,:).!")
+        rest = f"{before} | {after}"
+        for words, answer in ((self.state, False), (self.event, True), (self.passing, False)):
+            if words.search(rest):
+                return answer
+        if self.subject.search(rest):
+            return True
+        near = list(self.lasting.finditer(rest))
+        return any(
+            each.end() == len(before) or each.start() == len(before) + 3 or each.end() == len(rest)
+            for each in near
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class _Language:
     """How one language says it, compiled.
 
@@ -112,6 +155,8 @@ class _Language:
         bare: finds that word alone; as many as dates, or one of them leads to no date.
         days, months: from their words to their numbers, from 0 and from 1.
         named: finds a word for a day or month.
+        about: tells whether the end itself is what a sentence is about.
+        hint: finds a word of the language, if a date of numbers alone needs one beside it; None: it does not.
         doubt: finds a word because of which nothing ends.
         past: finds a word because of which only a whole date is one to come.
     """
@@ -123,6 +168,8 @@ class _Language:
     named: re.Pattern[str] | None
     doubt: re.Pattern[str]
     past: re.Pattern[str]
+    about: _EndSubject
+    hint: re.Pattern[str] | None
     day_first: bool
 
 
@@ -131,11 +178,17 @@ def _end_of(sentence: str, today: date) -> date | None:
     found: dict[tuple[int, int], date | None] = {}
     for language in _languages():
         dates = list(language.ends.finditer(sentence))
+        if language.hint is not None and not language.hint.search(sentence):
+            dates = [each for each in dates if not _SIGNS.search(each["date"])]
         if not dates:
             continue
-        if len(language.bare.findall(sentence)) > len(dates) or language.doubt.search(sentence):
+        # In Polish and Czech the word means "to" as well.
+        has_others = language.hint is None and len(language.bare.findall(sentence)) > len(dates)
+        if has_others or language.doubt.search(sentence):
             return None
         for each in dates:
+            if language.about.is_in(sentence, each.start(), each.end()):
+                return None
             # Two languages may read the same words; what either can tell counts.
             span = each.span("date")
             found[span] = found.get(span) or _date(each, language, sentence, today)
@@ -202,7 +255,7 @@ def _next_day(weekday: int, today: date) -> date:
 
 def _next_date(month: int, day: int, today: date) -> date:
     this = date(today.year, month, day)
-    return this if this > today else date(today.year + 1, month, day)
+    return this if this >= today else date(today.year + 1, month, day)
 
 
 @cache
@@ -219,9 +272,10 @@ def _languages() -> tuple[_Language, ...]:
 @cache
 def _sentence_end() -> re.Pattern[str]:
     """What ends a sentence; the period of `4. April` does not."""
-    months = [word for table in _tables().values() for word in _words(table, "months")]
+    keys = ("months", "before")
+    words = [word for table in _tables().values() for key in keys for word in _words(table, key)]
     return re.compile(
-        rf"(?<![0-9]){_ENDS_SENTENCE}|(?<=[0-9]){_ENDS_SENTENCE}(?!\s+{_any(months)})"
+        rf"(?<![0-9]){_ENDS_SENTENCE}|(?<=[0-9]){_ENDS_SENTENCE}(?!\s+(?:{_any(words)}|[0-9]))"
         "|[\u3002\uff01\uff1f\uff1b\u0964\u061f]|[\r\n]+"
     )
 
@@ -233,7 +287,8 @@ def _language(table: Mapping[str, str]) -> _Language:
     if before := _words(table, "before"):
         bare = _any(before)
         skip = rf"(?:{_any([*_words(table, 'skip'), *days])}[,.]?\s*){{0,3}}"
-        ends = rf"(?<![{_QUOTES}]){bare}:?\s*{skip}{dates}"
+        dated = f"{_any([*before, *_words(table, 'dated')])}{_range(table)}"
+        ends = rf"(?<![{_QUOTES}])(?:{dated}):?\s*{skip}{dates}"
     else:
         bare = f"(?:{'|'.join(map(re.escape, sorted(_words(table, 'after'), key=len, reverse=True)))})"
         ends = dates + bare
@@ -245,7 +300,17 @@ def _language(table: Mapping[str, str]) -> _Language:
         re.compile(_any([*months, *days])) if months or days else None,
         re.compile(_any([*_words(table, "then"), *_words(table, "again")])),
         re.compile(_any(_words(table, "past"))),
+        _EndSubject(*(re.compile(_any_form(_words(table, key))) for key in _END_SUBJECT)),
+        re.compile(_any(hints)) if (hints := _words(table, "hint")) else None,
         "day_first" in table,
+    )
+
+
+def _range(table: Mapping[str, str]) -> str:
+    """An alternative for "from 4 January to", at the beginning of a sentence."""
+    return "".join(
+        rf"|\A\s*{re.escape(first)}\s(?:\w+\s)?[0-9][^;!?]{{0,30}}?\s{re.escape(last)}(?!\w)"
+        for first, last in _groups(table, "range")
     )
 
 
@@ -255,11 +320,11 @@ def _dates(table: Mapping[str, str], months: Mapping[str, int], days: Mapping[st
         rf"{_YEAR.format(2)}\s?[\u5e74\ub144]\s?{_MONTH.format(2)}\s?[\u6708\uc6d4]\s?{_DAY.format(2)}\s?{_DAY_SIGN}",
         rf"{_MONTH.format(3)}\s?[\u6708\uc6d4]\s?{_DAY.format(3)}\s?{_DAY_SIGN}",
     ]
-    if "words_only" not in table:
+    if "words_only" not in table or "hint" in table:
         forms += [
             rf"{_YEAR.format(1)}(?P<mark>[-/.])\s?{_MONTH.format(1)}(?P=mark)\s?{_DAY.format(1)}(?:t[0-9:]{{4,8}}z?)?",
             rf"{_DAY.format(4)}\.\s?{_MONTH.format(4)}\.\s?{_YEAR.format(4)}",
-            r"(?P<first>[0-3]?[0-9])/(?P<second>[0-3]?[0-9])/(?P<slash_year>[12][0-9]{3})",
+            r"(?P<first>[0-3]?[0-9])(?P<slash>[-/])(?P<second>[0-3]?[0-9])(?P=slash)(?P<slash_year>[12][0-9]{3})",
         ]
     if months:
         name = _any(months, "month5")
@@ -291,6 +356,16 @@ def _groups(table: Mapping[str, str], key: str) -> Iterator[list[str]]:
     for group in table.get(key, "").split(","):
         if group.strip():
             yield [_plain(word).replace("_", " ") for word in group.split()]
+
+
+def _any_form(words: list[str]) -> str:
+    """An expression for one of some words, with `*` for any letters and `?` for one; or for none."""
+    forms = []
+    for word in words:
+        is_unspaced = re.search(f"[{_UNSPACED}]", word) is not None
+        form = re.escape(word).replace(r"\*", r"\w*").replace(r"\?", r"\w")
+        forms.append(form if is_unspaced else rf"(?<!\w){form}(?!\w)")
+    return "|".join(forms) or r"(?!)"
 
 
 def _any(words: list[str] | Mapping[str, int], name: str = "") -> str:

@@ -32,7 +32,7 @@ from muniment.agent.updates import is_chatter, takes_the_place
 from muniment.cancelling import Cancel
 from muniment.content.admission import own, quoted
 from muniment.content.entry import EXPIRY_KEY, parse
-from muniment.content.expiry import expiry_in, read_expiry
+from muniment.content.expiry import find_end, read_expiry
 from muniment.content.frontmatter import written
 from muniment.content.gates import decode, encode, on_one_line
 from muniment.content.markdown import fence_token
@@ -389,7 +389,7 @@ class _Remembering(Job[RememberReport]):
         content = self.request.content
         content = redacted(content) if self.place.policy.content.secrets == "redact" else content
         if self.request.expires is None and comparable(text) in map(comparable, separate_items(content)):
-            return expiry_in(text.strip(), datetime.now(UTC).date())
+            return find_end(text.strip(), datetime.now(UTC).date())
         return self.ends
 
     def lasts(self, content: bytes) -> bool:
@@ -620,7 +620,7 @@ def _end_of(request: RememberRequest, fact: str) -> date | None:
     """When a fact ends: as the caller says, or else its words; nobody else has a say."""
     today = datetime.now(UTC).date()
     if request.expires is None:
-        return expiry_in(fact, today)
+        return find_end(fact, today)
     try:
         return read_expiry(request.expires, today)
     except ValueError:

@@ -86,7 +86,7 @@ def test_what_is_said_again_is_known_as_long_as_it_ends_no_sooner(place):
 
 def test_a_day_that_is_none_to_come_is_refused_and_asks_no_model(place):
     model = ScriptedModel([])
-    for said in ("yesterday", str(TODAY), "2020-01-01", "0d", "", "2026-13-01", f"{DAY}\nname: x"):
+    for said in ("yesterday", str(TODAY - timedelta(days=2)), "0d", "", "2026-13-01", f"{DAY}\nname: x"):
         error = remembering(place, FACT, model, expires=said).error
         assert (error.code, "2026-12-31" in str(error), entries(place)) == ("invalid_expires", True, {})
 

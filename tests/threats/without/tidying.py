@@ -8,10 +8,10 @@ def _said_by_a_run(_words, after, _before):
     from datetime import UTC, datetime
 
     from muniment.content.entry import parse
-    from muniment.content.expiry import expiry_in
+    from muniment.content.expiry import find_end
 
     entry = parse(after)
-    end = entry.expires or expiry_in(entry.body, datetime.now(UTC).date())
+    end = entry.expires or find_end(entry.body, datetime.now(UTC).date())
     return after if entry.expires or not end else f"---\nexpires: {end}\n---\n{entry.body}".encode()
 
 
