@@ -80,8 +80,8 @@ class Memory:
             dry_run: judge and report, commit nothing.
             task_id: makes the same request, made twice, be carried out once; see `RememberRequest`.
             detail: the result's `detail` holds the model's last words, fenced as data.
-            expires: the day on which it is no longer told, or in how many days, such as `30d`; None: as its
-                words say ("until 2026-12-31"), else never.
+            expires: the last day on which it is shown, or in how many days, such as `30d`; None: it is never
+                hidden, whatever its words say ("until 2026-12-31").
             cancel: ends the run early.
             observe: told of every tool call.
 

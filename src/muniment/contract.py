@@ -116,7 +116,10 @@ class RememberResult(WireAnswer):
     ] = None
     superseded: Annotated[tuple[SupersededEntry, ...], "What no longer holds."] = field(default_factory=tuple)
     notes: Annotated[tuple[str, ...], "What a person should know."] = field(default_factory=tuple)
-    expires: Annotated[str | None, "The day on which it is no longer told; without one it lasts."] = None
+    expires: Annotated[str | None, "The last day on which it is shown, as the request said."] = None
+    ends: Annotated[
+        str | None, "The last day on which it holds, as its words say; it is found afterwards, as ended."
+    ] = None
 
 
 class _OfFile(WireAnswer):
@@ -185,6 +188,9 @@ class DreamResult(WireAnswer):
     rejected: Annotated[int, "How many groups were left alone, since they changed meanwhile."] = field(
         default_factory=int
     )
+    ended_entries: Annotated[
+        int, "How many entries no longer hold, as their words say; they stay until a person removes them."
+    ] = field(default_factory=int)
 
 
 # -- tasks -------------------------------------------------------------------------------------------
@@ -267,6 +273,7 @@ class RecalledEntry(WireAnswer):
     trust: Annotated[Trust, "Whom it comes from."]
     at: Annotated[str, "When it was written."]
     text: Annotated[str, "What of it stands in the text of the answer."]
+    ended: Annotated[str | None, "The last day on which it held, if that has passed."] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -141,7 +141,7 @@ CODES: Final[Mapping[str, Meaning]] = MappingProxyType(
         ),
         "invalid_context_mode": Meaning(400, '`contextMode` must be "workspace", "clean", or omitted.'),
         "invalid_expires": Meaning(
-            400, "`expires` must be a day to come such as 2026-12-31, or days such as 30d."
+            400, "`expires` must be today or a later day such as 2026-12-31, or days such as 30d."
         ),
         "invalid_scope": Meaning(400, "`scope` must be a scope of the policy, or omitted."),
         "invalid_query": Meaning(

@@ -10,9 +10,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import date
 from typing import Any, Final, Literal, Protocol, get_args
 
+from muniment.content.expiry import End
 from muniment.content.gates import visible
 from muniment.errors import Cancelled, ConfigInvalid, DeadlineExceeded, printable
 from muniment.kernel.cancel import Cancelling
@@ -124,7 +124,7 @@ class Brief:
         scopes: the scopes of the run, in the order of the policy.
         context: what the run may see.
         related: entries that are like the fact, the nearest first; the run counts as having read them.
-        ends: the day on which the fact is no longer told; None: never.
+        ends: when the fact ends; None: never.
         is_one: the fact is filed as one, also if it is a list of facts.
     """
 
@@ -132,7 +132,7 @@ class Brief:
     scopes: tuple[ScopeBrief, ...]
     context: ContextMode
     related: tuple[Related, ...] = ()
-    ends: date | None = None
+    ends: End | None = None
     is_one: bool = False
 
     @property

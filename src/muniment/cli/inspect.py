@@ -43,30 +43,38 @@ class _ScopeListing(NamedTuple):
     entries: tuple[CatalogEntry, ...]
     odd: tuple[Odd, ...]
     complete: bool
+    expired: int
 
 
 @command("not listed")
 def ls(
     *,
     path: Annotated[str, typer.Argument(help="Scope or directory; all scopes if empty.")] = "",
+    every: Annotated[bool, typer.Option("--all", help="Also list entries that have expired.")] = False,
     where: MemoryFlags,
 ) -> Report:
     """List the entries, with whatever cannot be read or named."""
     with place_at(where, reads=True) as place:
         below = canonicalise(path.removesuffix("/"), place.policy.scopes) if path else None
         found = [
-            _listed(place, bound, RelPath("") if below is None else below.rel)
+            _listed(place, bound, RelPath("") if below is None else below.rel, every=every)
             for scope, bound in place.roots.items()
             if below is None or scope == below.scope
         ]
-        if below is not None and below.rel and not any(each.entries or each.odd for each in found):
+        if (
+            below is not None
+            and below.rel
+            and not any(each.entries or each.odd or each.expired for each in found)
+        ):
             raise NotFound(f"nothing is remembered at {below.text}")
         missing = [scope for scope in place.policy.scopes if scope not in place.roots]
     return Report(lambda: _listing(found), _listing_lines(found, missing))
 
 
-def _listed(place: Place, bound: BoundRoot, below: RelPath) -> _ScopeListing:
-    """What a look at every file of a root finds at a path and beneath it."""
+def _listed(place: Place, bound: BoundRoot, below: RelPath, *, every: bool) -> _ScopeListing:
+    """Return what a look at every file of a root finds at a path and under it."""
+    from muniment.content.expiry import is_expired
+    from muniment.store.audit import timestamp
     from muniment.store.upkeep import view_of
 
     view = view_of(place.state, bound, place.policy, sweep=True)
@@ -74,16 +82,19 @@ def _listed(place: Place, bound: BoundRoot, below: RelPath) -> _ScopeListing:
     def is_below(rel: str) -> bool:
         return not below or rel == below or rel.startswith(f"{below}/")
 
+    now, found = timestamp(), [entry for entry in view.entries() if is_below(entry.rel)]
+    shown = [entry for entry in found if every or not is_expired(entry.expires, now)]
     return _ScopeListing(
         bound.scope,
-        tuple(entry for entry in view.entries() if is_below(entry.rel)),
+        tuple(shown),
         tuple(item for item in view.odd() if is_below(item.path)),
         complete=view.complete,
+        expired=len(found) - len(shown),
     )
 
 
 def _listing(found: list[_ScopeListing]) -> dict[str, object]:
-    told = ("name", "description", "type", "size", "trust", "expires", "readable", "held", "note")
+    told = ("name", "description", "type", "size", "trust", "expires", "ends", "readable", "held", "note")
     return {
         "entries": [
             {"path": f"{each.scope}/{entry.rel}", **{name: getattr(entry, name) for name in told}}
@@ -96,18 +107,24 @@ def _listing(found: list[_ScopeListing]) -> dict[str, object]:
             for item in each.odd
         ],
         "complete": all(each.complete for each in found),
+        "expired": sum(each.expired for each in found),
     }
 
 
 def _listing_lines(found: list[_ScopeListing], missing: list[Scope]) -> Iterator[str]:
+    from muniment.content.expiry import has_ended
+
     for scope in missing:
         yield f"{scope}: nothing yet"
     for each in found:
         count = len(each.entries)
         yield f"{each.scope}: {count} {'entry' if count == 1 else 'entries'}"
         for entry in each.entries:
-            note = f" ({on_one_line(entry.note)})" if entry.note else ""
+            notes = [f"ended on {entry.ends}" if has_ended(entry.ends) else "", on_one_line(entry.note)]
+            note = f" ({'; '.join(filter(None, notes))})" if any(notes) else ""
             yield f"  {each.scope}/{entry.rel}  {_named(entry)}{note}"
+        if each.expired:
+            yield f"  {each.expired} expired; to list also what has expired: muniment ls --all"
         for item in each.odd:
             yield f"  passed over: {each.scope}/{visible(item.path)} ({on_one_line(item.reason)})"
         if not each.complete:

@@ -62,7 +62,7 @@ OnModelFailure = Annotated[
     ),
 ]
 Expires = Annotated[
-    str | None, typer.Option(metavar="DATE|30d", help="When it ends, if its words do not say so.")
+    str | None, typer.Option(metavar="DATE|30d", help="The last day on which it is shown; then it is hidden.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")]
 

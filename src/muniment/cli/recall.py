@@ -118,7 +118,8 @@ def recall(
 
 def _lines(recalled: Recollection) -> Iterator[str]:
     for entry in recalled.entries:
-        yield f"{on_one_line(entry.path)} (trust: {entry.trust}, {entry.at:%Y-%m-%d})"
+        ended = "" if entry.ended is None else f", ended on {entry.ended}"
+        yield f"{on_one_line(entry.path)} (trust: {entry.trust}, {entry.at:%Y-%m-%d}{ended})"
         for line in entry.text.splitlines():
             yield f"  {visible(line)}".rstrip()
     if not recalled.entries:

@@ -204,7 +204,9 @@ def _lines(result: RememberReport) -> Iterator[str]:
             elif change.kind != "delete":  # That got another name.
                 yield f"{would}saved ({'new' if change.kind == 'create' else 'changed'}): {change.path}"
         if result.expires is not None:
-            yield f"  it ends: from {result.expires} on it is no longer told"
+            yield f"  it expires: after {result.expires} it is hidden"
+        if result.ends is not None:
+            yield f"  it ends on {result.ends}, as it says; after that it is found as ended"
         yield (
             f"  {on_one_line(result.decided_by)}, {result.turns} turns, {result.seconds:.2f} s, "
             f"policy {result.policy}, enforcement {_enforcement(result)}"

@@ -105,6 +105,9 @@ def _dreamt(result: DreamReport) -> Iterator[str]:
         yield f"{would}merged: {on_one_line(path)}"
     for path in result.expired_entries:
         yield f"{would}removed, its time is over: {on_one_line(path)}"
+    for path in result.ended_entries:
+        yield f"ended, by its own words: {on_one_line(path)}"
+        yield f"  to remove it: muniment forget {on_one_line(path)} --yes"
     yield from _kept(result.kept)
     for group in result.alike[:SHOWN_GROUPS]:
         yield f"alike: {', '.join(map(on_one_line, group))}"

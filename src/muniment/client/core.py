@@ -221,8 +221,8 @@ class ClientCore:
             context_mode: `workspace` (None), or `clean`: the agent sees nothing of the memory.
             trust: who it comes from, up to the token's trust: `owner`, `workspace`, `agent`, `external`.
             ref: where it comes from, in the caller's words.
-            expires: the day on which it is no longer told, such as `2026-12-31`, or in how many days, such as
-                `30d`; None: as its words say, else never.
+            expires: the last day on which it is shown, such as `2026-12-31`, or in how many days, such as
+                `30d`; None: it is never hidden, whatever its words say.
             idempotency_key: the same request under the same key is one task, also from another client object;
                 None: one of this call's own.
         """

@@ -30,6 +30,7 @@ from datetime import UTC, date, datetime
 from enum import StrEnum
 from typing import Final, TypeVar
 
+from muniment.content.expiry import End, utc_text
 from muniment.content.frontmatter import (
     BYTE_ORDER_MARK,
     MAX_FRONT_MATTER_BYTES,
@@ -72,6 +73,10 @@ TYPES: Final[tuple[str, ...]] = tuple(EntryType)
 PROVENANCE_KEY: Final = "muniment"
 
 EXPIRY_KEY: Final = "expires"
+"""The key of an end that a person gave: after it the entry is hidden."""
+
+ENDS_KEY: Final = "ends"
+"""The key of an end that was inferred from words: after it the entry is still found."""
 
 MAX_NAME_CHARS: Final = 80
 """Characters of a name that is derived or listed: a heading still fits."""
@@ -82,6 +87,7 @@ MAX_DESCRIPTION_CHARS: Final = 150
 _HEADING: Final = re.compile(r" {0,3}#{1,6}(?:[ \t]+(.*)|)")
 _BLANK_OR_BACKSLASH: Final = re.compile(r"[\s\\]+")
 _FENCE: Final = re.compile(r" {0,3}(`{3,}|~{3,})")
+_DAY_CHARS: Final = len("2026-12-31")
 _DATE: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}(?:[T ]|\Z)")
 _MARKER: Final = re.compile(r"(?:[-*+>]|[0-9]{1,9}[.)])[ \t]+")
 
@@ -95,7 +101,9 @@ class Entry:
         description: likewise.
         type: one of `TYPES`, or None.
         keywords: without the empty ones.
-        expires: when it is no longer to be told, in UTC; None: its keys name no date such as 2026-12-31.
+        expires: the last day on which it is shown, or a time in UTC; None: its keys name no date such as
+            2026-12-31.
+        ends: the last day on which it holds, as its words say; None: its keys name no such day.
         muniment: the JSON object of the provenance line, unchecked, or None.
         body: everything behind the front matter.
         notes: what was not understood, by line; never holds text of the file.
@@ -107,16 +115,32 @@ class Entry:
     description: str | None
     type: str | None
     keywords: tuple[str, ...]
-    expires: datetime | None
+    expires: str | None
+    ends: date | None
     muniment: Mapping[str, object] | None
     body: str
     notes: tuple[str, ...]
     text: str
     front: FrontMatter | None
 
-    def lasts(self, until: date | None) -> bool:
-        """Whether it is told up to a day; None: for ever."""
-        return self.expires is None or (until is not None and self.expires.date() >= until)
+    @property
+    def has_end(self) -> bool:
+        """Whether it expires or ends."""
+        return self.expires is not None or self.ends is not None
+
+    def lasts(self, end: End | None) -> bool:
+        """Return whether it holds as long as a fact with this end, and is not hidden before that."""
+        if end is None:
+            return not self.has_end
+        is_shown = self.expires is None or (end.is_explicit and self.expires[:_DAY_CHARS] >= str(end.day))
+        return is_shown and (self.ends is None or self.ends >= end.day)
+
+    def has_same_end(self, end: End | None) -> bool:
+        """Return whether a fact with this end would have these keys."""
+        return (self.expires and self.expires[:_DAY_CHARS], self.ends and str(self.ends)) == (
+            str(end.day) if end is not None and end.is_explicit else None,
+            str(end.day) if end is not None and not end.is_explicit else None,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +166,7 @@ def parse(data: bytes | str) -> Entry:
         if opens(text):
             notes.append(f"the front matter is not closed within {MAX_FRONT_MATTER_BYTES} bytes")
         body = text.removeprefix(BYTE_ORDER_MARK)
-        return Entry(None, None, None, (), None, None, body, tuple(notes), text, None)
+        return Entry(None, None, None, (), None, None, None, body, tuple(notes), text, None)
     fields: dict[str, Field] = {}
     for field in front.fields:
         if field.key is None:
@@ -157,6 +181,7 @@ def parse(data: bytes | str) -> Entry:
         type=_read(fields.get("type"), _as_type, notes),
         keywords=_read(fields.get("keywords"), _as_keywords, notes) or (),
         expires=_read(fields.get(EXPIRY_KEY), _as_time, notes),
+        ends=_read(fields.get(ENDS_KEY), _as_day, notes),
         muniment=_read(fields.get(PROVENANCE_KEY), _as_object, notes),
         body=text[front.body :],
         notes=tuple(notes),
@@ -276,15 +301,20 @@ def _as_keywords(first: str, rest: Sequence[str]) -> tuple[str, ...]:
     return tuple(filter(None, (item.strip() for item in read_list(first, rest))))
 
 
-def _as_time(first: str, rest: Sequence[str]) -> datetime | None:
+def _as_time(first: str, rest: Sequence[str]) -> str | None:
     value = _as_text(first, rest)
     if value is None:
         return None
     with suppress(ValueError, OverflowError):
         if _DATE.match(value):  # fromisoformat alone takes a bare number for a date, too
             found = datetime.fromisoformat(value)
-            return found.replace(tzinfo=found.tzinfo or UTC).astimezone(UTC)
+            return value if len(value) == _DAY_CHARS else utc_text(found.replace(tzinfo=found.tzinfo or UTC))
     raise ValueError("is no date such as 2026-12-31")
+
+
+def _as_day(first: str, rest: Sequence[str]) -> date | None:
+    value = _as_time(first, rest)
+    return None if value is None else date.fromisoformat(value[:_DAY_CHARS])
 
 
 def _as_object(first: str, rest: Sequence[str]) -> Mapping[str, object]:
@@ -298,7 +328,7 @@ def _shown(key: str) -> str:
     """A key for a note: ours by name; any other is text of the file and stays out."""
     return (
         key
-        if key in ("name", "description", "type", "keywords", EXPIRY_KEY, PROVENANCE_KEY)
+        if key in ("name", "description", "type", "keywords", EXPIRY_KEY, ENDS_KEY, PROVENANCE_KEY)
         else "key of the same name"
     )
 

@@ -25,7 +25,7 @@ import re
 from calendar import monthrange
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, timedelta
 from functools import cache
 from typing import Final
 
@@ -47,6 +47,7 @@ _DAY: Final = "(?P<day{}>[0-3]?[0-9])"
 _DAY_SIGN: Final = "[\u65e5\u53f7\uc77c]"
 
 _SIGNS: Final = re.compile("[-/]")
+_DAY_CHARS: Final = len("2026-12-31")
 _QUOTES: Final = "\"'\u2018\u201a\u201c\u201e\u00ab\u300c"
 _WORD: Final = re.compile(r"\w")
 _ENDS_SENTENCE: Final = r"[.!?;](?=\s|\Z)"
@@ -57,6 +58,54 @@ _END_SUBJECT: Final = ("about", "subject", "state", "event", "passing")
 
 _FEWEST: Final = 2
 """Words besides its date, or characters of a script without spaces: a sentence that has more tells a fact."""
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """When a fact ends.
+
+    Attributes:
+        day: the last day on which it holds.
+        is_explicit: its caller said so, and it is hidden after that day; False: its words say so.
+    """
+
+    day: date
+    is_explicit: bool = False
+
+
+def local_day(at: datetime | None = None) -> date:
+    """Return the day of a time, or of now, in the time zone of this process."""
+    return (at or datetime.now(UTC)).astimezone().date()
+
+
+def expiry_time(expires: str) -> str:
+    """Return when an entry expires, as the ledger writes times.
+
+    Args:
+        expires: as of `content.entry.Entry`: a day, which is over at midnight here; or a time, in UTC.
+    """
+    if len(expires) != _DAY_CHARS:
+        return expires
+    try:
+        over = datetime.fromisoformat(expires) + timedelta(days=1)
+        return utc_text(over.astimezone())
+    except OverflowError:
+        return expires  # Of the first or the last day that there is.
+
+
+def utc_text(at: datetime) -> str:
+    """Return a time as the ledger writes it: ISO-8601, UTC, milliseconds."""
+    return at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def is_expired(expires: str | None, now: str) -> bool:
+    """Return whether an entry has expired at a time, as the ledger writes it."""
+    return expires is not None and expiry_time(expires) <= now
+
+
+def has_ended(ends: str | date | None, at: datetime | None = None) -> bool:
+    """Return whether the last day of which the words of an entry speak has passed."""
+    return ends is not None and str(ends) < str(local_day(at))
 
 
 def read_expiry(text: str, today: date) -> date:

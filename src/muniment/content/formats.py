@@ -64,7 +64,7 @@ class SourceItem:
         description: likewise, one line.
         type: one of `content.entry.TYPES`, or None.
         keywords: its tags.
-        expires: a day, such as `2026-12-31`; empty: it lasts.
+        expires, ends: as of `content.entry.Entry`; empty: it lasts.
         path: of its file in the source, `/`-separated; empty: it has none of its own.
         when: the day on which it was made or changed there, as far as the source tells; proves nothing.
         problem: why it cannot be imported; empty: nothing is known against it.
@@ -79,6 +79,7 @@ class SourceItem:
     type: str | None = None
     keywords: tuple[str, ...] = ()
     expires: str = ""
+    ends: str = ""
     path: str = ""
     when: str = ""
     problem: str = ""
@@ -153,7 +154,7 @@ _Fields = Mapping[str, Field]
 
 
 def _markdown(name: str, text: str) -> Iterator[SourceItem]:
-    """Files as they are: `name`, `description`, `type`, `keywords` and `expires` of their front matter stay.
+    """Files as they are, with the keys of their front matter that an entry has.
 
     `MEMORY.md` is passed over where it is an index: nothing but headings and lines that begin with a link.
     """
@@ -168,7 +169,8 @@ def _markdown(name: str, text: str) -> Iterator[SourceItem]:
         description=entry.description or "",
         type=entry.type or _metadata_type(fields),
         keywords=entry.keywords,
-        expires="" if entry.expires is None else str(entry.expires.date()),
+        expires=entry.expires or "",
+        ends="" if entry.ends is None else str(entry.ends),
         path="" if is_index else name,
         when=_day(_scalar(fields, "modified")),
     )

@@ -6,13 +6,12 @@ Apart from `http`, so that `muniment acp` asks likewise and loads no HTTP server
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from pydantic import BaseModel, ValidationError
 from pydantic.alias_generators import to_camel
 
-from muniment.content.expiry import read_expiry
+from muniment.content.expiry import local_day, read_expiry
 from muniment.daemon import contract
 from muniment.daemon.contract import HttpProblem
 from muniment.errors import MunimentError
@@ -56,7 +55,7 @@ def remember(document: dict[str, Any], workspace: ServedWorkspace) -> NewTask:
     arguments = {"content": content, "scope": scope, "context": context}
     if body.expires is not None:
         try:
-            read_expiry(body.expires, datetime.now(UTC).date())
+            read_expiry(body.expires, local_day())
         except ValueError:
             raise HttpProblem("invalid_expires") from None
         arguments["expires"] = body.expires

@@ -81,8 +81,8 @@ class RememberBody(_Request):
     source: Source = Source()
     expires: Annotated[str, Field(max_length=MAX_EXPIRES_CHARS)] | None = Field(
         None,
-        description="The day on which it is no longer told, such as `2026-12-31`, or in how many days, such "
-        "as `30d`; null: as its words say, else never.",
+        description="The last day on which it is shown, such as `2026-12-31`, or in how many days, such as "
+        "`30d`; null: it is never hidden, whatever its words say.",
     )
 
 

@@ -1,7 +1,8 @@
 """Dream: tidies the memory. What says the same twice is said once, what is over goes, the rest is counted.
 
 1. Code looks at every entry of each scope.
-2. By code go what has expired and what says exactly what another entry says.
+2. By code go what has expired and what says exactly what another entry says. What has ended by its words
+   stays; it is named, so that a person may remove it.
 3. A language model, if there is one, is shown entries that are almost the same, a group of one trust at a
    time. It may say that one of them stands for others, as it is or with a text that is made of their words
    (`agent/runner.py`). It has no tools and sees no path, so there is no worker to cage.
@@ -21,6 +22,7 @@ import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from datetime import datetime
 from decimal import Decimal
 from itertools import chain
 from typing import Final
@@ -31,6 +33,7 @@ from muniment.agent.updates import says_change, supersedes
 from muniment.cancelling import Cancel
 from muniment.content.admission import check_entry, own
 from muniment.content.entry import MAX_DESCRIPTION_CHARS, Entry, completed, parse, shortened
+from muniment.content.expiry import has_ended, is_expired
 from muniment.content.gates import encode, one_line
 from muniment.content.markdown import relative_links
 from muniment.content.provenance import is_made_of
@@ -104,6 +107,7 @@ class Findings:
         broken_links: how many relative links lead to nothing.
         expired: what may be removed because its time is over, the oldest first.
         past: how many there are whose time is over.
+        ended: logical paths of those that no longer hold, as their words say.
         same: the groups of which something may be removed.
         repeated: how many entries say what another one says.
         alike: groups of what will be left.
@@ -128,6 +132,7 @@ class Findings:
         self.kept: list[KeptEntry] = []
         facts: defaultdict[str, list[Holding]] = defaultdict(list)
         past: list[Holding] = []
+        self.ended: list[str] = []
         for row in rows:
             task.budget.check()
             holding = read_holding(place, scope, row) if row.readable else None
@@ -139,9 +144,12 @@ class Findings:
             entry = holding.entry
             self.broken_links += self._broken_links(entry, row.rel)
             self._bodies[holding.path.text] = entry.body
-            if row.expires is not None and row.expires <= now:
+            if is_expired(row.expires, now):
                 past.append(holding)
-            elif (fact := _fact(entry)) is not None:
+                continue
+            if has_ended(row.ends, datetime.fromisoformat(now)):
+                self.ended.append(holding.path.text)
+            if (fact := _fact(entry)) is not None:
                 facts[fact].append(holding)
         self.past = len(past)
         self.room = Room(self.entries - self.past, place.policy.changes.max_scope_share)
@@ -167,6 +175,7 @@ class Findings:
             key=lambda each: (
                 trusts.index(each.trust),
                 each.row.expires is not None,
+                each.row.ends is not None,
                 each.path not in protected,
                 each.at,
                 each.path,
@@ -176,7 +185,7 @@ class Findings:
 
     def _outdated(self, holdings: Sequence[Holding]) -> Iterator[Same]:
         """What later entries say is no longer so (D5)."""
-        ours = [each for each in holdings if each.at and each.row.expires is None]
+        ours = [each for each in holdings if each.at and not each.entry.has_end]
         words = {each.path: features(self._bodies[each.path.text]) for each in ours}
         sharing: defaultdict[str, list[Holding]] = defaultdict(list)
         for each in ours:
@@ -218,6 +227,7 @@ class Findings:
                 each
                 for each in group
                 if each.trust is not Trust.EXTERNAL
+                and each.row.ends is None
                 and len(each.entry.body) <= MAX_TEXT_CHARS
                 and self._reason(each) is None
             ]
@@ -529,6 +539,7 @@ def _result(task: _Dreaming, found: Sequence[Findings], done: Commit) -> DreamRe
         exact_duplicates=sum(each.repeated for each in found),
         near_duplicates=sum(len(group) for each in found for group in each.alike),
         expired=sum(each.past for each in found),
+        ended=sum(len(each.ended) for each in found),
         unreadable=sum(each.unreadable for each in found),
         broken_links=sum(each.broken_links for each in found),
         merged=len(gone) - len(over),
@@ -541,6 +552,7 @@ def _result(task: _Dreaming, found: Sequence[Findings], done: Commit) -> DreamRe
     return replace(
         task.result(counts, gone, over),
         summary=_summary(counts, is_preview=not task.request.yes),
+        ended_entries=tuple(sorted({path for each in found for path in each.ended} - gone)),
         alike=tuple(group for group in groups if len(group) > 1),
         kept=tuple(kept for each in found for kept in each.kept),
         touched_topics=() if kept is None else topics_of(kept.changes),

@@ -24,6 +24,7 @@ from typing import Final
 
 from muniment.content.admission import NAME
 from muniment.content.entry import Entry, parse
+from muniment.content.expiry import is_expired
 from muniment.content.frontmatter import BYTE_ORDER_MARK, line_break, opens
 from muniment.content.gates import decode, encode
 from muniment.content.secrets import redacted
@@ -145,7 +146,7 @@ class Entries:
         if found.held is not None:
             told = f"the text of {path.text} is held back from models ({found.held}); its owner can see it"
             raise Refused(told, rule=found.held, layer="content")
-        if found.expires is not None and found.expires <= timestamp():
+        if found.expires is not None and is_expired(found.expires, timestamp()):
             told = f"{path.text} expired on {found.expires[:10]}, and is told to nobody any more"
             raise Refused(told, rule="expires", layer="retention")
         return HeldEntry(path, data, found.trust, parse(decode(data)), datetime.fromtimestamp(written, UTC))

@@ -36,6 +36,7 @@ from muniment.agent.runner import MAX_OPTIONS, Asker
 from muniment.cancelling import Cancel
 from muniment.content.admission import held_for
 from muniment.content.entry import MAX_DESCRIPTION_CHARS, Entry, EntryType, parse, shortened, titled
+from muniment.content.expiry import is_expired
 from muniment.content.gates import one_line
 from muniment.content.markdown import Item, outline, without
 from muniment.content.negation import Says, denied, ended, turns
@@ -219,8 +220,7 @@ def expired_by(place: Place, done: CommitRow) -> frozenset[str]:
         path, before = item.change.path, item.change.before
         if item.change.after is not None or before is None:
             continue
-        expires = place.assessed(path, before).expires
-        if expires is not None and expires <= done.run.at:
+        if is_expired(place.assessed(path, before).expires, done.run.at):
             found.add(path.text)
     return frozenset(found)
 
@@ -650,7 +650,7 @@ def _chosen(
         row = match.holding.row
         if row.held is not None:
             task.kept.append(KeptEntry(match.removed.path, "its text is held back from models"))
-        elif row.expires is not None and row.expires <= now:
+        elif is_expired(row.expires, now):
             task.kept.append(KeptEntry(match.removed.path, "its time is over: the next dream removes it"))
         else:
             shown.append(match)

@@ -22,13 +22,14 @@ import time
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, date, datetime
+from datetime import date, timedelta
 from typing import Any, Final, NamedTuple
 
 from muniment.agent.filing import PROJECT, USER, RuleWriter, read
 from muniment.cancelling import Cancel
 from muniment.content.admission import check_entry
 from muniment.content.entry import (
+    ENDS_KEY,
     EXPIRY_KEY,
     MAX_DESCRIPTION_CHARS,
     MAX_NAME_CHARS,
@@ -38,6 +39,7 @@ from muniment.content.entry import (
     parse,
     shortened,
 )
+from muniment.content.expiry import expiry_time, find_end, is_expired, local_day
 from muniment.content.formats import SourceItem
 from muniment.content.frontmatter import written
 from muniment.content.gates import GATES, check_text, decode, encode, on_one_line
@@ -357,11 +359,10 @@ class _Import:
     def _made(self, item: SourceItem) -> _Filed | None:
         """An entry of an item that is none yet."""
         text = check_content(self._clean(item.text))
-        ends = date.fromisoformat(item.expires) if item.expires else None
-        if ends is not None and ends < datetime.now(UTC).date():
-            raise InvalidContent(f"it has ended on {ends}")
+        if item.expires and is_expired(item.expires, timestamp()):
+            raise InvalidContent(f"it has expired on {item.expires[:10]}")
         identity = ulid(0, self._place.state.mac(b"import", text.encode())[:ULID_RANDOM_BYTES])
-        if self._texts.knows(identity, text, self._request.trust, ends):
+        if self._texts.knows(identity, text, self._request.trust, item.expires or None):
             self._result.known.append(_told(item.name))
             return None
         made, reading = titles_of(text), read(text)
@@ -373,7 +374,8 @@ class _Import:
         title = self._label(item.title, MAX_NAME_CHARS) or made.name
         labels = {"name": title, "description": self._label(item.description, MAX_DESCRIPTION_CHARS)}
         labels["description"] = labels["description"] or made.description
-        labels |= {"type": kind} | ({} if ends is None else {EXPIRY_KEY: str(ends)})
+        labels |= {"type": kind} | ({EXPIRY_KEY: item.expires} if item.expires else {})
+        labels |= {ENDS_KEY: ends} if not item.expires and (ends := item.ends or _end_in(item, text)) else {}
         words = [self._label(each, KEYWORD_CHARS) for each in item.keywords[:KEYWORDS]]
         front = [f"{key}: {written(value)}" for key, value in labels.items()]
         front += [f"keywords: [{', '.join(map(written, filter(None, words)))}]"] if any(words) else []
@@ -553,22 +555,21 @@ class _Texts:
         self._taken: set[str] = set()
         self._brought: set[str] = set()
 
-    def knows(self, identity: str, text: str, trust: Trust, ends: date | None) -> bool:
+    def knows(self, identity: str, text: str, trust: Trust, expires: str | None) -> bool:
         """Whether an item stands there, or stood in the source before."""
-        last = None if ends is None else datetime(ends.year, ends.month, ends.day, tzinfo=UTC)
         is_there = comparable(text) in self._taken or identity in self._ids
-        return is_there or self.is_said(text, trust, last)
+        return is_there or self.is_said(text, trust, expires)
 
     def take(self, text: str) -> None:
         """An item is to say it."""
         self._taken.add(comparable(text))
 
-    def is_said(self, text: str, trust: Trust, ends: datetime | None) -> bool:
+    def is_said(self, text: str, trust: Trust, expires: str | None) -> bool:
         """Whether an entry that this import did not bring says it: trusted so far, and as long."""
-        last = None if ends is None else timestamp(ends)
+        last = "" if expires is None else expiry_time(expires)
         return any(
             each.trust.satisfies(trust)
-            and (each.expires is None or (last is not None and each.expires >= last))
+            and (each.expires is None or (bool(last) and expiry_time(each.expires) >= last))
             and each.held is None
             and f"{view.scope}/{each.rel}" not in self._brought
             for view in self._views
@@ -636,6 +637,18 @@ class _Names:
             found = self._views[scope].names(folder) or () if scope in self._views else ()
             self._taken[scope, folder] = {fold(name) for name in found}
         return self._taken[scope, folder]
+
+
+def _end_in(item: SourceItem, text: str) -> str:
+    """Return the last day on which an item says that it holds; empty if none is certain.
+
+    Of an item without a date only a whole date is: nobody knows which Friday it meant.
+    """
+    today = date.fromisoformat(item.when) if item.when else local_day()
+    end = find_end(text, today)
+    if end is None or (not item.when and find_end(text, today - timedelta(days=366)) != end):
+        return ""
+    return str(end)
 
 
 def trusted(item: SourceItem, most: Trust) -> Trust:

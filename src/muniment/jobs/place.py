@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from muniment.content.entry import Entry, parse
+from muniment.content.expiry import expiry_time
 from muniment.errors import (
     InvalidScope,
     NotFound,
@@ -161,9 +162,13 @@ class Holding:
         return self.digest == self.row.digest
 
     def outlasts(self, other: Holding) -> bool:
-        """Whether this is still to be told when `other` no longer is."""
-        ours, theirs = self.row.expires, other.row.expires
-        return theirs is not None and (ours is None or ours > theirs)
+        """Return whether this is still shown, or still holds, when `other` no longer does."""
+        ours, theirs = self.row, other.row
+        if theirs.expires is not None and (
+            ours.expires is None or expiry_time(ours.expires) > expiry_time(theirs.expires)
+        ):
+            return True
+        return theirs.ends is not None and (ours.ends is None or ours.ends > theirs.ends)
 
     @property
     def entry(self) -> Entry:

@@ -17,11 +17,12 @@ Apart from `remember.py`, which commits: this only reads. Attacked in tests/unit
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from datetime import UTC, date, datetime
+from datetime import UTC, datetime
 from functools import cache
 from typing import Final
 
 from muniment.agent.model import Brief, Related
+from muniment.content.expiry import End
 from muniment.content.provenance import separate_items
 from muniment.content.words import comparable, sayings
 from muniment.jobs.place import Place
@@ -52,7 +53,7 @@ def related_to(
     place: Place,
     policy: Policy,
     patience: Patience,
-    end_of: Callable[[str], date | None],
+    end_of: Callable[[str], End | None],
 ) -> tuple[Related, ...]:
     """The entries that are like the fact of a brief, the nearest first; none in a run that may see nothing.
 
@@ -93,7 +94,7 @@ def related_to(
 def _related(
     reading: ReadEntry,
     path: CanonicalPath,
-    ends: Mapping[str, date | None],
+    ends: Mapping[str, End | None],
     request: Trust,
     now: datetime,
     *,
@@ -101,7 +102,7 @@ def _related(
 ) -> Related:
     entry = reading.entry
     says = sayings(entry.body) if reading.trust.satisfies(request) else ()
-    is_ours = request.satisfies(reading.most) and entry.expires is None
+    is_ours = request.satisfies(reading.most) and not entry.has_end
     return Related(
         id=entry_id(entry),
         path=path,

@@ -20,7 +20,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
-from datetime import UTC, date, datetime
 from typing import Final
 
 from muniment import events
@@ -31,8 +30,8 @@ from muniment.agent.runner import RUN_NAME, Observer, Runner, RunOutcome, Witnes
 from muniment.agent.updates import is_chatter, takes_the_place
 from muniment.cancelling import Cancel
 from muniment.content.admission import own, quoted
-from muniment.content.entry import EXPIRY_KEY, parse
-from muniment.content.expiry import find_end, read_expiry
+from muniment.content.entry import ENDS_KEY, EXPIRY_KEY, Entry, parse, shortened
+from muniment.content.expiry import End, find_end, local_day, read_expiry
 from muniment.content.frontmatter import written
 from muniment.content.gates import decode, encode, on_one_line
 from muniment.content.markdown import fence_token
@@ -91,6 +90,9 @@ KIND: Final = "remember"
 FOLDER_WORDS: Final = 3
 NAME_WORDS: Final = 12
 """Words that a run may give a new folder or file; more of them are a sentence."""
+
+EXPIRY_CHARS: Final = 32
+"""Characters of an invalid expiry that an error quotes."""
 
 KEYWORDS: Final = 12
 KEYWORD_CHARS: Final = 40
@@ -166,7 +168,7 @@ class _FactWords:
         """
         entry, old = parse(decode(after)), None if before is None else parse(before)
         by, ends = self._whose(after, None if old is None else old.body), self._task.end_of(entry.body)
-        is_other = old is not None and (old.expires and old.expires.date()) != ends
+        is_other = old is not None and not old.has_same_end(ends)
         if is_other and by is not Whose.SAME and (ends is not None or by is Whose.FACT):
             raise self._task.not_in_its_place()
         if old is not None and by is not Whose.FACT:
@@ -177,7 +179,7 @@ class _FactWords:
         if by is Whose.FACT:
             said = {"name": self._titles.name, "description": self._titles.description} | said
         lines = [f"{key}: {written(label)}" for key, label in said.items()]
-        lines += [] if ends is None else [f"{EXPIRY_KEY}: {ends}"]
+        lines += [] if ends is None else [f"{EXPIRY_KEY if ends.is_explicit else ENDS_KEY}: {ends.day}"]
         lines += [f"type: {kind}" for kind in (entry.type or (old and old.type),) if kind]
         if words := [
             written(word)
@@ -267,7 +269,7 @@ class _Remembering(Job[RememberReport]):
     """What stays the same over the attempts of one request.
 
     Attributes:
-        ends: the day on which the fact is no longer told; None: never.
+        ends: when the fact ends; None: never.
         held: what held the worker of the last run; None: it came to none.
     """
 
@@ -280,7 +282,7 @@ class _Remembering(Job[RememberReport]):
         self.request, self.model = request, model
         self.observe, self.witness = observe, witness
         self.content = ""
-        self.ends: date | None = None
+        self.ends: End | None = None
         self.held: Held | None = None
 
     def check(self) -> str:
@@ -317,6 +319,7 @@ class _Remembering(Job[RememberReport]):
 
     def again(self, done: CommitRow) -> RememberReport:
         paths = tuple(change.path for change in done.known if change.kind != "delete")
+        entries = [entry for each in done.changes if (entry := _entry_after(each)) is not None]
         result = self.result()
         return replace(
             result,
@@ -328,7 +331,8 @@ class _Remembering(Job[RememberReport]):
             changes=done.known,
             trust=done.trust,
             notes=(*result.notes, *done.notes),
-            expires=next((str(end.date()) for end in map(_expiry_of, done.changes) if end is not None), None),
+            expires=next((each.expires for each in entries if each.expires), None),
+            ends=next((str(each.ends) for each in entries if each.ends), None),
         )
 
     def ended(self, status: Fruitless, error: MunimentError) -> RememberReport:
@@ -384,12 +388,12 @@ class _Remembering(Job[RememberReport]):
             return RememberRefused("refused: what ends is an entry of its own")
         return _GivesWay("it would have put its own words in the place of an entry")
 
-    def end_of(self, text: str) -> date | None:
+    def end_of(self, text: str) -> End | None:
         """When a text ends: of a fact in a list of such by its own words, unless the caller said when."""
         content = self.request.content
         content = redacted(content) if self.place.policy.content.secrets == "redact" else content
         if self.request.expires is None and comparable(text) in map(comparable, separate_items(content)):
-            return find_end(text.strip(), datetime.now(UTC).date())
+            return _find_end(text.strip())
         return self.ends
 
     def lasts(self, content: bytes) -> bool:
@@ -616,23 +620,29 @@ def _without_changes(task: _Remembering, outcome: RunOutcome, known: Collection[
     raise task.came_to_nothing(error, "it proposed no change")
 
 
-def _end_of(request: RememberRequest, fact: str) -> date | None:
-    """When a fact ends: as the caller says, or else its words; nobody else has a say."""
-    today = datetime.now(UTC).date()
+def _end_of(request: RememberRequest, fact: str) -> End | None:
+    """Return when a fact ends: as the caller says, or else its words; nobody else has a say."""
     if request.expires is None:
-        return find_end(fact, today)
+        return _find_end(fact)
     try:
-        return read_expiry(request.expires, today)
+        return End(read_expiry(request.expires, local_day()), is_explicit=True)
     except ValueError:
         raise InvalidContent(
-            "it is to end on no day to come, such as 2026-12-31, nor in a number of days, such as 30d",
+            f"invalid expiry {shortened(on_one_line(request.expires), EXPIRY_CHARS)!r}: "
+            "use today or a later day (2026-12-31), or a number of days (30d)",
             code="invalid_expires",
         ) from None
 
 
+def _find_end(text: str) -> End | None:
+    """Return when a text says that it ends, if it does."""
+    day = find_end(text, local_day())
+    return None if day is None else End(day)
+
+
 def _committed(task: _Remembering, outcome: RunOutcome, done: Commit) -> RememberReport:
     paths = tuple(change.path for change in done.changes if change.kind != "delete")
-    result = task.result()
+    result, ends = task.result(), task.ends
     return replace(
         result,
         summary=f"{'would save' if task.is_dry else 'saved'} {', '.join(paths)}",
@@ -642,7 +652,8 @@ def _committed(task: _Remembering, outcome: RunOutcome, done: Commit) -> Remembe
         changes=done.changes,
         notes=(*result.notes, *done.notes),
         detail=_detail(task, outcome),
-        expires=None if task.ends is None else str(task.ends),
+        expires=str(ends.day) if ends is not None and ends.is_explicit else None,
+        ends=str(ends.day) if ends is not None and not ends.is_explicit else None,
     )
 
 
@@ -744,5 +755,5 @@ def _failed(message: str) -> JobFailed:
     return JobFailed(message, code="remember_failed")
 
 
-def _expiry_of(row: ChangeRow) -> datetime | None:
-    return None if row.change.after is None else parse(row.change.after).expires
+def _entry_after(row: ChangeRow) -> Entry | None:
+    return None if row.change.after is None else parse(row.change.after)

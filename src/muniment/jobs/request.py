@@ -66,8 +66,8 @@ class RememberRequest:
         dry_run: judge and report, commit nothing.
         task_id: chosen by the caller, 1 to `MAX_TASK_CHARS` of A-Z a-z 0-9 `.` `_` `-`, so that the same
             request made twice is carried out once; None: a new one.
-        expires: the day on which it is no longer to be told, such as `2026-12-31`, or in how many days, such
-            as `30d`; None: as its words say, see `content/expiry.py`.
+        expires: the last day on which it is shown, such as `2026-12-31`, or in how many days, such as `30d`;
+            None: it is not hidden. What its words say of an end is kept beside it, see `content/expiry.py`.
     """
 
     content: str
@@ -128,8 +128,9 @@ class RememberReport(RememberResult):
         names = "task_id status summary files_touched touched_scopes enforcement missing_layers decided_by"
         document = members(self, f"{names} trust turns")
         document |= ending_json(self.seconds, self.timeline, self.policy, self.error)
-        if self.expires is not None:
-            document["expires"] = self.expires
+        for name in ("expires", "ends"):
+            if getattr(self, name) is not None:
+                document |= members(self, name)
         if self.unchanged:
             document["unchanged"] = True
         if self.repeated:
@@ -302,6 +303,7 @@ class Counts:
         broken_links: relative links to nothing, in numbers of links.
         merged: removed because another one says it, or that it is no longer so; of a preview, that would be.
         removed_expired: removed because their time is over; likewise.
+        ended: that no longer hold, as their words say; they stay.
         rewritten: that were given a new text, which stands for others as well; likewise.
         left: that one dream may not change any more; the next one may.
         rejected: groups that changed meanwhile, and so were left alone.
@@ -315,6 +317,7 @@ class Counts:
     broken_links: int = 0
     merged: int = 0
     removed_expired: int = 0
+    ended: int = 0
     rewritten: int = 0
     left: int = 0
     rejected: int = 0
@@ -331,6 +334,7 @@ class DreamReport:
         deduped_entries: logical paths of the entries that went because another one says what they said; of a
             preview, that would go.
         expired_entries: those whose time was over; likewise.
+        ended_entries: those that no longer hold, as their words say. They stay; a person may remove them.
         alike: groups of logical paths whose texts are alike, as they are now.
         kept: what would have gone, but may not.
         touched_topics: the types of the entries that changed; `reference` for one that says none.
@@ -352,6 +356,7 @@ class DreamReport:
     counts: Counts = Counts()
     deduped_entries: tuple[str, ...] = ()
     expired_entries: tuple[str, ...] = ()
+    ended_entries: tuple[str, ...] = ()
     alike: tuple[tuple[str, ...], ...] = ()
     kept: tuple[KeptEntry, ...] = ()
     touched_topics: tuple[str, ...] = ()
@@ -369,13 +374,14 @@ class DreamReport:
             touched_scopes=self.touched_scopes,
             deduped_entries=len(self.deduped_entries),
             rejected=self.counts.rejected,
+            ended_entries=len(self.ended_entries),
         )
 
     def as_json(self) -> dict[str, Any]:
         """The document that `dream --json` prints."""
-        names = "task_id status summary counts deduped_entries expired_entries alike kept touched_topics"
+        names = "task_id status summary counts deduped_entries expired_entries ended_entries alike kept"
         return {
-            **members(self, f"{names} touched_scopes decided_by turns notes"),
+            **members(self, f"{names} touched_topics touched_scopes decided_by turns notes"),
             **({"repeated": True} if self.repeated else {}),
             **ending_json(self.seconds, self.timeline, self.policy, self.error),
         }

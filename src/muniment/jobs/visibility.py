@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
+from muniment.content.expiry import is_expired
 from muniment.errors import (
     Erased,
     JobFailed,
@@ -104,7 +105,7 @@ class Visibility:
 
         This holds for the owner too: what a recall does not show stands in no answer to a model.
         """
-        is_over = row.expires is not None and row.expires <= self._now
+        is_over = is_expired(row.expires, self._now)
         return row.readable and row.held is None and not is_over and may_see(self._judge, path)
 
     def lists(self, path: CanonicalPath, row: CatalogEntry) -> bool:

@@ -9,6 +9,7 @@ Three tiers, each with a budget of its own; an entry is told by the first that h
 3. *just in time*: what of the rest is about a path that the conversation touches: an entry whose folder, or
    one of whose keywords, is the name of the file, or of a folder above it.
 
+What has ended, as its words say, is in neither of the first two; a recall still finds it.
 In the first two what is pinned (in the folder `pinned/`) comes first, then what was written last. The system
 part is the same text as long as the memory is the same, so that a provider can cache it.
 
@@ -22,10 +23,12 @@ import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import PurePosixPath
 from typing import Any, Final, NamedTuple
 
 from muniment import events
+from muniment.content.expiry import local_day
 from muniment.errors import Cancelled, MunimentError
 from muniment.kernel.cancel import Patience
 from muniment.kernel.names import Scope, Trust
@@ -55,7 +58,8 @@ _MAX_FOLDERS: Final = 12
 
 _LISTED: Final = f"""
     SELECT {HIT_COLUMNS} FROM entry
-    WHERE {TOLD_THERE} AND (entry.trust IN (SELECT value FROM json_each(?)) OR entry.mixed AND ?)
+    WHERE {TOLD_THERE} AND (entry.ends IS NULL OR entry.ends >= ?)
+        AND (entry.trust IN (SELECT value FROM json_each(?)) OR entry.mixed AND ?)
     ORDER BY entry.sort LIKE '{PINNED}/%' DESC, entry.mtime_ns DESC, entry.rel
     LIMIT {MAX_LISTED}
 """  # noqa: S608  constants of this package
@@ -82,7 +86,7 @@ def listed(
         catalog: up to date.
         roots: where.
         trusts: as rows say; whoever shows an entry asks the ledger (`reading.py`).
-        now: ISO-8601 UTC; what has expired by then is not listed.
+        now: ISO-8601 UTC; what has expired or ended by then is not listed.
         patience: until when to look.
         mixed: also list entries of any trust that have sentences of the owner.
 
@@ -91,7 +95,8 @@ def listed(
 
     Cost: 30 ms in a memory of 100 000 entries.
     """
-    values = (json.dumps(list(roots)), now, json.dumps(list(trusts)), mixed)
+    today = str(local_day(datetime.fromisoformat(now)))
+    values = (json.dumps(list(roots)), now, today, json.dumps(list(trusts)), mixed)
     return [hit_of(row) for row in catalog.rows(_LISTED, values, patience=patience)]
 
 

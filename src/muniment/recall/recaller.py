@@ -8,6 +8,8 @@
   they keep no other entry out: whoever can have something filed can neither fill an answer nor empty it.
 - E4. With a chooser, its picks, in its order, out of what the search found; without an answer from it that
   names these and nothing else, what the search found.
+- E6. What has ended, as its words say, comes after what holds, and says when it ended. Of what holds it
+  takes at most `MAX_ENDED` places.
 - E5. A chooser is shown names of code's making of what is not the owner's: nobody speaks to it by a title.
 
 Attacked in tests/units/recall/test_recaller.py and test_recall_bad_input.py.
@@ -22,13 +24,14 @@ import unicodedata
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from muniment import events
 from muniment.content.admission import addressed_to_agent
 from muniment.content.entry import MAX_NAME_CHARS, Entry, parse, shortened
+from muniment.content.expiry import has_ended
 from muniment.content.gates import GATES, check_text, one_line
 from muniment.content.markdown import QUOTE, Line, fence_token, fenced, read_lines
 from muniment.content.titles import current_titles, titles_of
@@ -328,7 +331,7 @@ def block_of(
     """
 
     def bullet(entry: RecollectedEntry) -> str:
-        since = age(entry.at, now)
+        since = age(entry.at, now) + ("" if entry.ended is None else f", ended on {entry.ended}")
         return f"{entry.path} (trust: {entry.trust}, {entry.at.date()}, {since}): {_name(entry)}"
 
     def whole(bullets: Sequence[str]) -> str:
@@ -611,8 +614,12 @@ class Shelf:
                 found = True
         return found
 
-    def read(self, hits: Sequence[Hit], enough: int) -> Picked:
+    def read(
+        self, hits: Sequence[Hit], enough: int, has_ended: Callable[[ReadEntry], bool] = lambda _: False
+    ) -> Picked:
         """Read entries, the first ones first, until `enough` may be shown, `MAX_EXTERNAL` of strangers.
+
+        Of those that have ended `MAX_ENDED` come at once; more only if too few others are found.
 
         Raises:
             ManagedMemoryUnavailable: the ledger cannot be read.
@@ -621,10 +628,11 @@ class Shelf:
         Cost: that of `reading.read` for each.
         """
         picked = Picked()
-        external = 0
+        external = ended = 0
+        spare: list[ReadEntry] = []
         for hit in hits:
             if len(picked.readings) >= enough:
-                break
+                return picked
             self._patience.check()
             found = read(hit, self._state, self._opened[hit.key.root][0], self._policy)
             if found is None:
@@ -634,7 +642,10 @@ class Shelf:
                 events.emit("recall_withheld", path=self.path(hit), gate=found)
             elif found.trust is not Trust.EXTERNAL or external < MAX_EXTERNAL:
                 external += found.trust is Trust.EXTERNAL
-                picked.readings.append(found)
+                is_over = has_ended(found)
+                (spare if is_over and ended >= MAX_ENDED else picked.readings).append(found)
+                ended += is_over
+        picked.readings += spare[: enough - len(picked.readings)]
         return picked
 
     def read_found(self, find: Callable[[], Sequence[Hit]], enough: int) -> Picked:
@@ -664,6 +675,7 @@ class RecollectedEntry:
         trust: who it comes from.
         at: when it was written.
         text: what of it stands in the answer.
+        ended: the last day on which it held, if that has passed.
     """
 
     path: str
@@ -672,6 +684,7 @@ class RecollectedEntry:
     trust: Trust
     at: datetime
     text: str
+    ended: date | None = None
 
     @property
     def id(self) -> str:
@@ -717,6 +730,7 @@ class Recollection:
                     "trust": each.trust,
                     "at": timestamp(each.at),
                     "text": each.text,
+                    **({} if each.ended is None else {"ended": str(each.ended)}),
                 }
                 for each in self.entries
             ],
@@ -761,6 +775,9 @@ def keys_in(unsafe_listed: object) -> set[EntryKey]:
 
 MAX_ENTRIES: Final = 5
 """Entries of one answer, unless the caller says otherwise."""
+
+MAX_ENDED: Final = 2
+"""Entries of an answer that have ended, if there are others for the rest of it."""
 
 MAX_TOKENS: Final = 2_000
 """Tokens of one answer, unless the caller says otherwise: five entries of the longest that are shown."""
@@ -846,6 +863,7 @@ class Recaller:
             readings = picked.readings[:limit]
             if readings and choose is not None:
                 readings = _chosen(choose, query, readings, limit, until)
+            readings = sorted(readings, key=self._has_ended)
             if not readings:
                 return Recollection(abstained=True, withheld=picked.withheld)
 
@@ -964,13 +982,23 @@ class Recaller:
         """
         entries = [
             RecollectedEntry(
-                shelf.path(each.hit), each.hit.key, each.name, each.trust, each.at, each.entry.body
+                shelf.path(each.hit),
+                each.hit.key,
+                each.name,
+                each.trust,
+                each.at,
+                each.entry.body,
+                each.entry.ends if self._has_ended(each) else None,
             )
             for each in readings
         ]
         if is_system:
             return system_block_of(entries, budget, self.count, weight)
         return self._block(entries, budget, weight)
+
+    def _has_ended(self, reading: ReadEntry) -> bool:
+        """Whether an entry no longer holds, as its words say (E6)."""
+        return has_ended(reading.entry.ends, self._clock())
 
     def without(self, recalled: Recollection, keys: Collection[EntryKey], budget: int) -> Recollection:
         """What was recalled, without some entries, within a budget: itself where that changes nothing.
@@ -1017,11 +1045,11 @@ class Recaller:
         found = search.find(wanted, patience)
         if shelf.have_changed(found.hits[:MAX_ASKED]):
             found = search.find(wanted, patience)
-        picked = shelf.read(found.hits, enough)
+        picked = shelf.read(found.hits, enough, self._has_ended)
         if picked.changed:
             shelf.look_again(picked.changed)
             found = search.find(wanted, patience)
-            picked = shelf.read(found.hits, enough)
+            picked = shelf.read(found.hits, enough, self._has_ended)
         return found, picked
 
     def _is_crowded(self, found: SearchResult, picked: Picked, patience: Patience) -> bool:

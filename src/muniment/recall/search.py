@@ -47,6 +47,7 @@ from muniment.kernel.cancel import Patience
 from muniment.kernel.names import Digest, RelPath, Trust
 from muniment.shipped import shipped_tables
 from muniment.store.database import Database
+from muniment.store.index import EXPIRES_AT
 from muniment.store.ledger import RootKey
 from muniment.store.rows import as_indexed, saying_digest
 from muniment.store.visit import Stamp
@@ -852,10 +853,10 @@ def _values(roots: Sequence[RootKey], now: str, exclude: Collection[EntryKey]) -
     return json.dumps(list(roots)), now, json.dumps(shown)
 
 
-TOLD_THERE: Final = """
+TOLD_THERE: Final = f"""
         entry.root IN (SELECT value FROM json_each(?))
-        AND entry.readable AND entry.held IS NULL AND (entry.expires IS NULL OR entry.expires > ?)
-"""
+        AND entry.readable AND entry.held IS NULL AND (entry.expires IS NULL OR {EXPIRES_AT} > ?)
+"""  # noqa: S608  a constant of the store
 """Whether an entry may be shown, of some roots and at a time."""
 
 MAY_BE_SHOWN: Final = f"""

@@ -98,7 +98,8 @@ class CatalogEntry:
         type: by front matter, or None.
         keywords: by front matter.
         trust: who it comes from; the least for one that cannot be read.
-        expires: when it is no longer to be told, ISO-8601 UTC; None if never.
+        expires: the last day on which it is shown, or a time in UTC; None if never.
+        ends: the last day on which it holds, as its words say; None if they do not.
         readable: whether the file could be read.
         held: the gate that holds its text back; None if it may be told.
         note: what was not understood or why it could not be read; empty if nothing.
@@ -113,6 +114,7 @@ class CatalogEntry:
     keywords: tuple[str, ...]
     trust: Trust
     expires: str | None
+    ends: str | None
     readable: bool
     held: str | None
     note: str

@@ -45,7 +45,8 @@ CREATE TABLE entry (
     type TEXT,
     keywords TEXT NOT NULL,      -- JSON
     trust TEXT NOT NULL,
-    expires TEXT,
+    expires TEXT,                -- the last day on which it is shown, here; or a time, in UTC
+    ends TEXT,                   -- the last day on which it holds, as its words say
     ident TEXT,                  -- by its own provenance, which anybody may write
     updated TEXT NOT NULL DEFAULT '',  -- likewise, to the second; '' if it does not say
     sees TEXT NOT NULL DEFAULT '',  -- likewise: what it replaces or is about too, with spaces between

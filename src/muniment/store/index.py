@@ -685,6 +685,14 @@ class Rows:
                 )
 
 
+EXPIRES_AT: Final = (
+    "CASE length(entry.expires) WHEN 10 THEN"
+    " coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', entry.expires, '+1 day', 'utc'), entry.expires)"
+    " ELSE entry.expires END"
+)
+"""SQL for when an entry expires, as `content.expiry.expiry_time`: SQLite has the same time zone."""
+
+
 def expire(rows: Rows, now: str) -> None:
     """Take the lines of what has expired from the index.
 
@@ -692,7 +700,7 @@ def expire(rows: Rows, now: str) -> None:
         rows: of a root.
         now: ISO-8601 UTC.
     """
-    over = f"WHERE root = ? AND expires > '' AND {_IS_LISTED} AND expires <= ?"
+    over = f"WHERE root = ? AND expires > '' AND {_IS_LISTED} AND {EXPIRES_AT} <= ?"
     if rows.rows(f"SELECT 1 FROM entry {over} LIMIT 1", now):  # noqa: S608
         relisted = "INSERT INTO relisted (root, topic, key) SELECT root, topic, key FROM entry"
         rows.rows(f"{relisted} {over}", now)

@@ -173,7 +173,7 @@ class Assessed(NamedTuple):
 
     Attributes:
         trust: who it comes from.
-        expires: when it is no longer to be told, ISO-8601 UTC; None if never.
+        expires: as of `content.entry.Entry`; None if never.
         held: the gate that holds its text back; None if it may be told.
         mixed: whether it has sentences of the owner, and others.
     """
@@ -213,6 +213,7 @@ class Row(NamedTuple):
     keywords: str
     trust: str
     expires: str | None
+    ends: str | None
     ident: str | None
     updated: str
     sees: str
@@ -253,6 +254,7 @@ def row_of(
         entry.keywords,
         "; ".join(entry.notes),
         entry.muniment or {},
+        None if entry.ends is None else str(entry.ends),
     )
     words = columns(rel, titles.name, titles.description, entry.body, entry.keywords)
     vector = None if embedder is None else embedder.vector(words)
@@ -340,6 +342,7 @@ def _row(
     keywords: tuple[str, ...],
     note: str,
     provenance: Mapping[str, object] = MappingProxyType({}),
+    ends: str | None = None,
 ) -> Row:
     line = entry_line(index)
     return Row(
@@ -354,6 +357,7 @@ def _row(
         keywords=json.dumps(keywords),
         trust=assessed.trust,
         expires=assessed.expires,
+        ends=ends,
         ident=next(_names(provenance.get("id")), None),
         updated=_time(provenance.get("updated")),
         sees=" ".join(name for key in ("supersedes", "see") for name in _names(provenance.get(key))),

@@ -186,7 +186,7 @@ KEY_BYTES: Final = 32
 LEDGER_VERSION: Final = 8
 """How many files there are in `migrations/`: each leads from the version before to its own number."""
 
-CATALOG_VERSION: Final = 9
+CATALOG_VERSION: Final = 10
 """Of `catalog.sql`: a catalog of another version is deleted, not migrated."""
 
 CATALOG_CACHE_KIB: Final = 32_000

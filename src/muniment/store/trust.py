@@ -23,6 +23,7 @@ from typing import Final
 
 from muniment.content.admission import INSTRUCTIONS, addressed_to_agent, held_for, name_gate
 from muniment.content.entry import EXPIRY_KEY, TYPES, Entry, completed, parse, titled
+from muniment.content.expiry import expiry_time
 from muniment.content.frontmatter import MAX_FRONT_MATTER_BYTES
 from muniment.content.gates import decode, encode
 from muniment.content.poison import find_poison
@@ -209,7 +210,7 @@ def assessing(state: State, key: RootKey, scope: Scope, policy: Policy, known: K
     def ends_by(trust: Trust, at: str | None, ends: str | None) -> str | None:
         days = retention.untrusted if trust is Trust.EXTERNAL else retention.default
         kept = None if days == NEVER or at is None else _days_after(at, days)
-        return min(filter(None, (ends, kept)), default=None)
+        return min(filter(None, (ends, kept)), key=expiry_time, default=None)
 
     def assess(rel: RelPath, found: Digest, data: bytes) -> Assessed:
         put, ends, mixed = known.get((scope, rel, found)), _ends(data), False
@@ -311,7 +312,7 @@ def by_words(
                 return Ruling(held)
             case Whose.FACT:
                 return Ruling(request)
-            case Whose.KEPT if held is not None and old is not None and old.expires is None:
+            case Whose.KEPT if held is not None and old is not None and not old.has_end:
                 return Ruling(request.capped(held))  # In one that ends the fact would end with it.
         trust = request.capped(Trust.AGENT, *filter(None, [least_shown()]))
         if trust is request:
@@ -378,8 +379,7 @@ def _risks(text: str, trust: Trust, policy: Policy) -> Iterator[str]:
 def _ends(data: bytes) -> str | None:
     """When an entry says that it is no longer to be told; None: it does not."""
     head = data[:MAX_FRONT_MATTER_BYTES]
-    ends = parse(head).expires if EXPIRY_KEY.encode() in head else None
-    return None if ends is None else timestamp(ends)
+    return parse(head).expires if EXPIRY_KEY.encode() in head else None
 
 
 def _days_after(at: str, days: int) -> str:

@@ -54,6 +54,7 @@ from muniment.store.audit import timestamp
 from muniment.store.catalog import Look, View
 from muniment.store.database import Database
 from muniment.store.index import (
+    EXPIRES_AT,
     STAND_IN,
     IndexRow,
     entry_line,
@@ -685,7 +686,7 @@ def expired_in(state: State, root: BoundRoot) -> frozenset[RelPath]:
         ManagedMemoryUnavailable: the catalog cannot be read.
     """
     rows = state.catalog.rows(
-        "SELECT rel FROM entry WHERE root = ? AND expires > '' AND expires <= ?",
+        f"SELECT rel FROM entry WHERE root = ? AND expires > '' AND {EXPIRES_AT} <= ?",  # noqa: S608
         (root_key(state, root), timestamp()),
     )
     return frozenset(RelPath(rel) for (rel,) in rows)
@@ -702,7 +703,7 @@ def is_listable_in(state: State, root: BoundRoot) -> Callable[[RelPath], bool]:
     """
     key, now, rows = root_key(state, root), timestamp(), state.catalog.rows
     entries = "SELECT 1 FROM entry WHERE root = ?"
-    listed = f"{entries} AND readable AND held IS NULL AND (expires IS NULL OR expires > ?)"
+    listed = f"{entries} AND readable AND held IS NULL AND (expires IS NULL OR {EXPIRES_AT} > ?)"
 
     def is_listable(rel: RelPath) -> bool:
         if is_index_path(rel) or rows(f"{listed} AND rel = ?", (key, now, rel)):

@@ -41,7 +41,7 @@ class FakeMemory:
             entry, path = parse(text), canonicalise(name, [scope.name for scope in BOTH])
             if path.name == "MEMORY.md" or path.segments[1] == "index":
                 continue
-            said = frozenset() if entry.expires else frozenset(sayings(entry.body))
+            said = frozenset() if entry.has_end else frozenset(sayings(entry.body))
             more = {"sayings": said, "is_ours": True, "is_shown": True, "type": entry.type}
             titles = {"id": "", "title": "", "body": entry.body.strip(), "age": "today"}
             found.append(Related(path=path, digest=Digest("0" * 64), trust=Trust.OWNER, **titles, **more))

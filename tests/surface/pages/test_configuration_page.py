@@ -120,7 +120,7 @@ def test_the_example_of_an_entry_is_parsed_as_the_page_says_and_found(tmp_path, 
     text = block_of(ENTRIES, "markdown")
     entry = parse(text)
     assert (entry.notes, entry.type, entry.keywords) == ((), "project", ("postgres", "pgbouncer"))
-    assert entry.expires.date().isoformat() == "2026-12-31"
+    assert entry.expires == "2026-12-31"
     assert titled(entry, "x.md").name == entry.name == "Staging database"
     bare = parse("# Heading\n\nThe first line.\n")
     assert (titled(bare, "x.md").name, titled(bare, "x.md").description) == ("Heading", "The first line.")

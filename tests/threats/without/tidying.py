@@ -11,8 +11,16 @@ def _said_by_a_run(_words, after, _before):
     from muniment.content.expiry import find_end
 
     entry = parse(after)
-    end = entry.expires or find_end(entry.body, datetime.now(UTC).date())
-    return after if entry.expires or not end else f"---\nexpires: {end}\n---\n{entry.body}".encode()
+    end = find_end(entry.body, datetime.now(UTC).date())
+    return after if entry.has_end or not end else f"---\nends: {end}\n---\n{entry.body}".encode()
+
+
+def _explicit_end(text):
+    """The end that words say, as if a person had given it."""
+    from muniment.content.expiry import End, find_end, local_day
+
+    day = find_end(text, local_day())
+    return None if day is None else End(day, is_explicit=True)
 
 
 # fmt: off
@@ -32,6 +40,8 @@ table({
         "jobs.dream:features": lambda _: frozenset(), "jobs.dream:is_made_of": true}),
     "expiry_of_people": ("A run says when an entry ends.", {
         "jobs.remember:_FactWords.labelled": lambda _, after, __: after}),
+    "inferred_ends": ("An end that words say hides and removes an entry.", {
+        "jobs.remember:_find_end": _explicit_end}),
     "ends_of_people": ("A fact ends as whatever is written for it says.", {
         "jobs.remember:_FactWords.labelled": _said_by_a_run}),
 })

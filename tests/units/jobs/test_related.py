@@ -440,7 +440,7 @@ def test_facts_in_a_list_are_named_and_end_each_by_itself(place):
     paths = done(remembering(place, f"- {tea}\n- {office}")).files_touched
     by_body = {(found := parse(memory(place)[path])).body.strip(): found for path in paths}
     assert by_body.keys() == {tea, office}
-    assert (by_body[tea].expires, by_body[office].expires.date()) == (None, date(2099, 5, 1))
+    assert (by_body[tea].has_end, by_body[office].ends) == (False, date(2099, 5, 1))
     assert "office" not in by_body[tea].name.casefold()
     assert "tea" not in by_body[office].name.casefold()
 
@@ -451,8 +451,8 @@ def test_an_item_ends_by_its_own_words_also_where_its_secret_is_taken_out(tmp_pa
     told = "- The wifi password is hunter2hunter2 until 2099-05-01\n- I like green tea"
     with made(tmp_path, policy) as place:
         done(remembering(place, told))
-        ends = [parse(data).expires for data in memory(place).values()]
-        assert sorted(str(each and each.date()) for each in ends) == ["2099-05-01", "None"]
+        ends = [parse(data).ends for data in memory(place).values()]
+        assert sorted(map(str, ends)) == ["2099-05-01", "None"]
 
 
 def test_a_fact_is_put_into_no_entry_that_ends_on_another_day(place):
@@ -461,10 +461,11 @@ def test_a_fact_is_put_into_no_entry_that_ends_on_another_day(place):
     behind = call("write_file", path=path, content=f"I like green tea\n{more}\n")
     turns = [calls(call("read_file", path=path), behind), say("Saved.")]
     result = done(remembering(place, more, ScriptedModel(turns)))
-    assert (result.decided_by, result.expires) == ("rules", "2098-01-01")
-    assert {str(parse(data).expires.date()) for data in memory(place).values()} == {
-        "2098-01-01",
-        "2099-01-01",
+    assert (result.decided_by, result.expires, result.ends) == ("rules", None, "2098-01-01")
+    found = [parse(data) for data in memory(place).values()]
+    assert {(each.expires, str(each.ends)) for each in found} == {
+        ("2099-01-01", "None"),
+        (None, "2098-01-01"),
     }
 
 

@@ -24,6 +24,7 @@ from markdown_it.token import Token
 from markdown_it.utils import EnvType, OptionsDict
 from markupsafe import Markup, escape
 
+from muniment.content.expiry import has_ended
 from muniment.content.gates import visible
 from muniment.jobs.review import BECAME
 
@@ -55,6 +56,7 @@ def _environment() -> Environment:
         "ago": _ago,
         "exact": escape,  # A text as it is, for a form that sends it back.
         "became": BECAME.__getitem__,
+        "end": lambda day: f"ended on {day}" if has_ended(day) else f"holds until {day}",
     }
     made.globals["parts"] = made.get_template("parts.html").module
     return made
