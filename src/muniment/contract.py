@@ -189,8 +189,9 @@ class DreamResult(WireAnswer):
         default_factory=int
     )
     ended_entries: Annotated[
-        int, "How many entries no longer hold, as their words say; they stay until a person removes them."
-    ] = field(default_factory=int)
+        int | None,
+        "How many entries no longer hold, as their words say; they stay until a person removes them.",
+    ] = None
 
 
 # -- tasks -------------------------------------------------------------------------------------------

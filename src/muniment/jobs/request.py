@@ -374,7 +374,7 @@ class DreamReport:
             touched_scopes=self.touched_scopes,
             deduped_entries=len(self.deduped_entries),
             rejected=self.counts.rejected,
-            ended_entries=len(self.ended_entries),
+            ended_entries=len(self.ended_entries) or None,
         )
 
     def as_json(self) -> dict[str, Any]:

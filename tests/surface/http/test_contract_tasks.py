@@ -92,19 +92,22 @@ def test_a_forget_tells_what_went_and_a_dry_run_what_would(daemon):
     assert (did, rel in daemon.files()) == (did | told, False)
 
 
-def test_when_a_fact_ends_is_taken_and_told_also_where_its_words_say_it(http):
+def test_end_of_fact_is_taken_and_reported_apart(http):
     daemon = http()
-    client, day = daemon.open_client(), str((datetime.now(UTC) + timedelta(days=90)).date())
-    for fact, expires, told in (
-        ("The user lends a bicycle", "90d", day),
-        ("The user lends a cello", day, day),
-        (f"The user lends a drum until {day}", None, day),
-        ("The user lends an easel until the release", None, None),
+    now = datetime.now(UTC).astimezone()
+    client, today, day = daemon.open_client(), str(now.date()), str((now + timedelta(days=90)).date())
+    for fact, expires, explicit, inferred in (
+        ("The user lends a bicycle", "90d", day, None),
+        ("The user lends a cello", today, today, None),
+        (f"The user lends a drum until {today}", None, None, today),
+        ("The user lends an easel until the release", None, None, None),
     ):
         result = client.remember(fact, expires=expires).wait()
         (path,) = result.files_touched
         text = (daemon.home / path).read_text(encoding="utf-8")
-        assert (result.expires, f"expires: {day}\n" in text) == (told, told is not None)
+        assert (result.expires, result.ends) == (explicit, inferred)
+        assert (f"expires: {explicit}\n" in text) == (explicit is not None)
+        assert (f"ends: {inferred}\n" in text) == (inferred is not None)
     for said in ("yesterday", "0d", "2020-01-01", "", "9" * 64):
         assert (
             raised(library.InvalidContent, client.remember, "The user lends a fan", expires=said).status

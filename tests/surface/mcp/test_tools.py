@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from datetime import UTC, datetime
 
 import anyio
 import mcp_types as t
@@ -47,6 +48,15 @@ def session(request, opened_memory):
 def called(session, tool, trust="agent", **arguments):
     """One call of one client."""
     return session(lambda client: client.call_tool(tool, arguments), trust)
+
+
+def test_fact_of_today_ends_today_for_a_client_too(session, user):
+    day = str(datetime.now(UTC).astimezone().date())
+    fact = {"content": f"The sauna is closed until {day}", "scope": "user"}
+    (path,) = called(session, "remember", **fact).structured_content["paths"]
+    assert f"\nends: {day}\n" in (user.parent / path).read_text()
+    (user / "over.md").write_text("---\nends: 2020-02-29\n---\nThe gym is closed\n")
+    assert "ended on 2020-02-29" in text_of(called(session, "recall", query="is the gym closed"))
 
 
 def test_a_client_learns_what_each_tool_takes_answers_and_does(session):

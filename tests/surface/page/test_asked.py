@@ -6,6 +6,7 @@ import html
 import re
 import socket
 from contextlib import ExitStack
+from datetime import UTC, datetime
 
 import pytest
 
@@ -37,6 +38,20 @@ def test_the_lines_of_a_fact_end_as_lines_of_ours_do_whatever_browsers_send(visi
     task = visitor.daemon.get(f"{BASE}/tasks").json()["tasks"][0]["taskId"]
     (path,) = visitor.daemon.wait(task)["result"]["filesTouched"]
     assert read(visitor, path).endswith(b"---\nThe user likes:\n\n- tea\n- milk\n")
+
+
+def test_form_reads_end_of_today_as_others_do(visitor):
+    day = str(datetime.now(UTC).astimezone().date())
+    visitor.post("remember", content=f"The sauna is closed until {day}", scope="user")
+    task = visitor.daemon.get(f"{BASE}/tasks").json()["tasks"][0]["taskId"]
+    result = visitor.daemon.wait(task)["result"]
+    assert (result["ends"], "expires" in result) == (day, False)
+    page = visitor.get("entry", path=result["filesTouched"][0]).body.decode()
+    assert f"holds until {day}" in page
+    past = "---\nends: 2020-02-29\n---\nThe sauna is new\n"
+    (visitor.daemon.root() / "sauna.md").write_text(past)
+    assert "ended on 2020-02-29" in visitor.get("entry", path="user/sauna.md").body.decode()
+    assert "ended on 2020-02-29" in visitor.get("search", q="is the sauna new").body.decode()
 
 
 def test_what_a_task_did_is_told_also_of_one_that_no_lane_knows(visitor):

@@ -132,7 +132,7 @@ def test_the_example_of_an_entry_is_parsed_as_the_page_says_and_found(tmp_path, 
 
 def test_the_keys_limits_and_reserved_characters_are_those_of_the_code():
     keys = [row[0].strip("`") for row in rows_of(ENTRIES, "## Front matter")]
-    assert keys == ["name", "description", "type", "keywords", "expires", "muniment"]
+    assert keys == ["name", "description", "type", "keywords", "expires", "ends", "muniment"]
     row = next(row for row in rows_of(ENTRIES, "## Front matter") if row[0] == "`type`")
     assert re.findall(r"`([a-z]+)`", row[1]) == list(TYPES)
     limits = dict(rows_of(ENTRIES, "## Names, folders, limits"))
