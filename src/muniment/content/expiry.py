@@ -223,7 +223,7 @@ class _Language:
 
 
 def _end_of(sentence: str, today: date) -> date | None:
-    """The end that a sentence tells, if there is exactly one that is certain."""
+    """Return the end that a sentence has, if there is exactly one that is certain."""
     found: dict[tuple[int, int], date | None] = {}
     for language in _languages():
         dates = list(language.ends.finditer(sentence))
@@ -233,14 +233,14 @@ def _end_of(sentence: str, today: date) -> date | None:
             continue
         # In Polish and Czech the word means "to" as well.
         has_others = language.hint is None and len(language.bare.findall(sentence)) > len(dates)
-        if has_others or language.doubt.search(sentence):
+        if has_others or len(dates) > 1 or language.doubt.search(sentence):
             return None
-        for each in dates:
-            if language.about.is_in(sentence, each.start(), each.end()):
-                return None
-            # Two languages may read the same words; what either can tell counts.
-            span = each.span("date")
-            found[span] = found.get(span) or _date(each, language, sentence, today)
+        (only,) = dates
+        if language.about.is_in(sentence, only.start(), only.end()):
+            return None
+        # Two languages may read the same words; what either can tell counts.
+        span = only.span("date")
+        found[span] = found.get(span) or _date(only, language, sentence, today)
     if len(found) != 1:
         return None
     (((start, stop), end),) = found.items()

@@ -48,16 +48,24 @@ def scripted(monkeypatch, *steps):
 # -- remember ------------------------------------------------------------------------------------------
 
 
-def test_when_a_fact_ends_is_said_by_an_option_or_its_words_and_told(muniment, roots):
-    for fact, option in ((FACT, ["--expires", "2098-12-31"]), (f"{FACT} until 2098-12-31", [])):
+def test_remember_says_whether_a_fact_expires_or_ends(muniment, roots):
+    for fact, option, key, line in (
+        (FACT, ["--expires", "2098-12-31"], "expires", "  it expires: after 2098-12-31 it is hidden"),
+        (
+            f"{FACT} until 2098-12-31",
+            [],
+            "ends",
+            "  it ends on 2098-12-31, as it says; after that it is found",
+        ),
+    ):
         saved, ends, _ = muniment.lines("remember", fact, *option)
-        assert ends == "  it ends: from 2098-12-31 on it is no longer told"
+        assert ends.startswith(line)
         text = (roots["user"] / saved.removeprefix("saved (new): user/")).read_text()
-        assert "expires: 2098-12-31\n" in text
+        assert f"\n{key}: 2098-12-31\n" in text
     document = muniment.document("remember", "The user likes kites", "--expires=30d")
     assert re.fullmatch(r"\d{4}-\d\d-\d\d", document["expires"])
     (told,) = muniment.lines("remember", FACT, "--expires", "soon", code=1)
-    assert told.startswith("not saved: it is to end on no day to come, such as 2026-12-31")
+    assert told.startswith("not saved: invalid expiry 'soon': use today or a later day (2026-12-31)")
 
 
 def test_a_fact_is_saved_in_two_lines_and_known_the_next_time(muniment, roots):
@@ -350,8 +358,12 @@ def test_no_note_breaks_its_line_and_what_cannot_be_read_is_listed_as_such(munim
     for line_break in "\n\r\x85\u2028":
         text = f"a{line_break}{FORGED}"
         entries = (
-            SimpleNamespace(rel="a.md", name=text, readable=True, held=None, note=text),
-            SimpleNamespace(rel="b.md", name="\x1b[2J", readable=False, held=None, note=""),
+            SimpleNamespace(
+                rel="a.md", name=text, readable=True, held=None, note=text, expires=None, ends=None
+            ),
+            SimpleNamespace(
+                rel="b.md", name="\x1b[2J", readable=False, held=None, note="", expires=None, ends=None
+            ),
         )
         odd = (SimpleNamespace(path="c", reason=text),)
         found = Mock(entries=Mock(return_value=entries), odd=Mock(return_value=odd), complete=False)
