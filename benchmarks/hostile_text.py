@@ -35,7 +35,7 @@ from muniment.agent.filing import read as read_facts
 from muniment.agent.updates import is_chatter, takes_the_place
 from muniment.content.admission import addressed_to_agent, held_for
 from muniment.content.entry import completed, parse, titled
-from muniment.content.expiry import expiry_in
+from muniment.content.expiry import find_end
 from muniment.content.frontmatter import locate, read_quoted, read_scalar, spelled, unescaped
 from muniment.content.gates import GATES, check_text, one_line, visible
 from muniment.content.markdown import active_markup, outline, read_lines, relative_links, without_code
@@ -176,7 +176,7 @@ FUNCTIONS: Final[dict[str, Callable[[str], object]]] = {
     "holds": lambda text: holds([f"{text} a"], f"{text[:2000]} b"),
     "takes_the_place": lambda text: takes_the_place(f"a is now {text}", f"a is {text}."),
     "is_chatter": is_chatter,
-    "expiry_in": lambda text: expiry_in(f"it is closed {text} until Friday", date(2026, 11, 26)),
+    "find_end": lambda text: find_end(f"it is closed {text} until Friday", date(2026, 11, 26)),
     "sayings": lambda text: list(sayings(text)),
     "alike": lambda text: alike({"a": text, "b": f"{text}."}),
     "meant": lambda text: meant(_entry(text), REL, significant(text[:200]) or ("a",)),
