@@ -46,12 +46,16 @@ _MONTH: Final = "(?P<month{}>[01]?[0-9])"
 _DAY: Final = "(?P<day{}>[0-3]?[0-9])"
 _DAY_SIGN: Final = "[\u65e5\u53f7\uc77c]"
 
+_ORDINAL: Final = re.compile(r"(?<=[0-9])\.(?=\s+(\w))")
 _SIGNS: Final = re.compile("[-/]")
 _DAY_CHARS: Final = len("2026-12-31")
 _QUOTES: Final = "\"'\u2018\u201a\u201c\u201e\u00ab\u300c"
 _WORD: Final = re.compile(r"\w")
 _ENDS_SENTENCE: Final = r"[.!?;](?=\s|\Z)"
 _UNSPACED: Final = "\u3005-\u30ff\u3400-\u9fff\uac00-\ud7a3"
+
+_MOST_AFTER: Final = 4
+"""Words after a date, from "is valid" on, of a sentence that tells of nothing else: its subject."""
 
 _END_SUBJECT: Final = ("about", "subject", "state", "event", "passing")
 """The keys of a language of which `_EndSubject` is made, in the order of its attributes."""
@@ -152,13 +156,20 @@ def _is_to_come(found: date, today: date) -> bool:
 
 
 def _plain(text: str) -> str:
-    """`text` folded, without the accents of Latin, Greek and Cyrillic, and with one kind of apostrophe."""
+    """Return `text` folded, with one kind of apostrophe.
+
+    The accents of Latin, Greek and Cyrillic are left out, and the periods of ordinal numbers (`4. floor`).
+    """
     bare = "".join(
         char
-        for char in normalised("NFKD", fold(text))
+        for char in normalised("NFKD", fold(_ORDINAL.sub(_without_period, text)))
         if not ("\u0300" <= char <= "\u036f" or "\u064b" <= char <= "\u0652")
     )
     return normalised("NFKC", bare).replace("\u2019", "'")
+
+
+def _without_period(ordinal: re.Match[str]) -> str:
+    return "" if ordinal[1].islower() else ordinal[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,8 +200,11 @@ class _EndSubject:
         if self.subject.search(rest):
             return True
         near = list(self.lasting.finditer(rest))
+        is_brief = len(after.split()) <= _MOST_AFTER
         return any(
-            each.end() == len(before) or each.start() == len(before) + 3 or each.end() == len(rest)
+            each.end() == len(before)
+            or (is_brief and each.start() == len(before) + 3)
+            or each.end() == len(rest)
             for each in near
         )
 
@@ -320,11 +334,10 @@ def _languages() -> tuple[_Language, ...]:
 
 @cache
 def _sentence_end() -> re.Pattern[str]:
-    """What ends a sentence; the period of `4. April` does not."""
-    keys = ("months", "before")
-    words = [word for table in _tables().values() for key in keys for word in _words(table, key)]
+    """Return a pattern for the end of a sentence; the period of `4. April` is not one."""
+    months = [word for table in _tables().values() for word in _words(table, "months")]
     return re.compile(
-        rf"(?<![0-9]){_ENDS_SENTENCE}|(?<=[0-9]){_ENDS_SENTENCE}(?!\s+(?:{_any(words)}|[0-9]))"
+        rf"(?<![0-9]){_ENDS_SENTENCE}|(?<=[0-9]){_ENDS_SENTENCE}(?!\s+(?:{_any(months)}|[0-9]))"
         "|[\u3002\uff01\uff1f\uff1b\u0964\u061f]|[\r\n]+"
     )
 

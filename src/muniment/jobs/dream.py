@@ -185,7 +185,7 @@ class Findings:
 
     def _outdated(self, holdings: Sequence[Holding]) -> Iterator[Same]:
         """What later entries say is no longer so (D5)."""
-        ours = [each for each in holdings if each.at and not each.entry.has_end]
+        ours = [each for each in holdings if each.at and each.row.expires is None and each.row.ends is None]
         words = {each.path: features(self._bodies[each.path.text]) for each in ours}
         sharing: defaultdict[str, list[Holding]] = defaultdict(list)
         for each in ours:
