@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import UTC, date, datetime, timedelta
 
 import pytest
@@ -23,11 +24,14 @@ from muniment.store.audit import timestamp
 from muniment.store.upkeep import verify
 from muniment.testing.minds import ScriptedModel, call, calls, say
 
-place = places.place
+place, some = places.place, places.some
 TODAY = datetime.now(UTC).astimezone().date()
 DAY = TODAY + timedelta(days=40)
 FACT = "The side door is locked"
 ENDING = f"{FACT} until {DAY}"
+SECRET = re.compile("password|hasło", re.IGNORECASE)
+"""Of facts that are withheld for another reason than their end."""
+
 SET_DAY = date(2026, 11, 28)
 
 
@@ -129,10 +133,11 @@ def test_ended_entry_leaves_standing_context_and_expired_too(place):
     assert static_context(place, at=midnight_after(DAY)) == [kept]
 
 
-def test_no_fact_of_the_set_is_lost_after_its_end(place):
+def test_no_fact_of_the_set_is_lost_after_its_end(place, some):
     """All facts of the independent set, asked by their own words, when every day in them has passed."""
     facts = [row["text"] for row in json.loads((FACTS / "ends.json").read_text("utf-8"))["sentences"]]
-    facts = [fact for fact in facts if find_end(fact, SET_DAY) and "password" not in fact][::4]
+    facts = [fact for fact in facts if find_end(fact, SET_DAY) and not SECRET.search(fact)]
+    facts = some(facts, 4)
     lay(place, {
         f"user/n{number}.md": f"---\nends: {find_end(fact, SET_DAY)}\n---\n{fact}\n"
         for number, fact in enumerate(facts)

@@ -10,7 +10,8 @@ from datetime import date, timedelta
 import pytest
 
 from kit.where import FACTS
-from muniment.content.expiry import MAX_CHARS, MAX_DAYS, find_end, read_expiry
+from muniment.content.entry import parse
+from muniment.content.expiry import MAX_CHARS, MAX_DAYS, find_end, is_expired, read_expiry
 
 TODAY = date(2026, 11, 26)
 ENDS = json.loads((FACTS / "ends.json").read_text("utf-8"))["sentences"]
@@ -112,3 +113,24 @@ def test_any_text_is_read_without_an_error():
         "a\0until Friday it is so",
     ):
         find_end(text, TODAY)
+
+
+def test_parse_keeps_explicit_and_inferred_end_apart():
+    for line, expires, ends, notes in (
+        ("expires: 2026-12-31", "2026-12-31", None, 0),
+        ("expires: 2026-12-31T12:00:00+02:00", "2026-12-31T10:00:00.000Z", None, 0),
+        ("ends: 2026-12-31", None, TODAY.replace(month=12, day=31), 0),
+        ("ends: 2026-12-31\nexpires: 2027-01-01", "2027-01-01", TODAY.replace(month=12, day=31), 0),
+        ("ends: soon", None, None, 1),
+        ("expires: 20261231", None, None, 1),
+    ):
+        entry = parse(f"---\n{line}\n---\nThe gym is closed\n")
+        assert (entry.expires, entry.ends, len(entry.notes)) == (expires, ends, notes), line
+        assert entry.has_end == (notes == 0)
+
+
+def test_last_and_first_day_never_fail_to_compare():
+    assert not is_expired("9999-12-31", "2026-11-26T00:00:00.000Z")
+    assert is_expired("0001-01-01", "2026-11-26T00:00:00.000Z")
+    assert is_expired("", "2026-11-26T00:00:00.000Z")  # Of a row that is to be read again.
+    assert not is_expired(None, "2026-11-26T00:00:00.000Z")

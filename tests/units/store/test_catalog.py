@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sqlite3
 import time
 from contextlib import closing
 from itertools import chain, repeat
@@ -16,12 +17,14 @@ from kit.meanwhile import nth
 from kit.raising import raised
 from kit.store.catalogued import KEY, as_nobody, catalogued, much_later
 from kit.store.ground import STRICT, patience, sha
+from muniment.content.expiry import expiry_time
 from muniment.errors import Cancelled, DeadlineExceeded, ManagedMemoryUnavailable, NotFound
 from muniment.kernel.names import MAX_DEPTH, MAX_FILE_BYTES, Trust
 from muniment.kernel.root import OpenDirectory
 from muniment.store import catalog as subject
 from muniment.store import upkeep, visit
 from muniment.store.catalog import Look, View
+from muniment.store.index import EXPIRES_AT
 from muniment.store.rows import Assessed
 from muniment.store.state import open_catalog
 from muniment.store.upkeep import view_in_time, view_of
@@ -398,3 +401,20 @@ def test_what_there_is_no_time_for_is_left_to_the_next_look(ground, monkeypatch)
         assert len(seen(60)) == 1
     assert len(seen(60)) == 2
     raised(DeadlineExceeded, seen, 0)
+
+
+def test_database_and_code_agree_when_a_day_is_over(monkeypatch):
+    with closing(sqlite3.connect(":memory:")) as database:
+        database.execute("CREATE TABLE entry (expires TEXT)")
+        days = [f"2027-{month:02}-{day:02}" for month in range(1, 13) for day in (1, 6, 13, 27, 28)]
+        days += ["9999-12-31", "2027-01-01T12:00:00.000Z", ""]
+        database.executemany("INSERT INTO entry VALUES (?)", [(day,) for day in days])
+        for zone in ("UTC", "America/New_York", "Australia/Lord_Howe", "Etc/GMT-14"):
+            monkeypatch.setenv("TZ", zone)
+            time.tzset()
+            try:
+                found = [at for (at,) in database.execute(f"SELECT {EXPIRES_AT} FROM entry ORDER BY rowid")]
+                assert found == list(map(expiry_time, days)), zone
+            finally:
+                monkeypatch.delenv("TZ")
+                time.tzset()
