@@ -22,7 +22,7 @@ from muniment.kernel.names import Scope, Trust
 from muniment.kernel.refusal import RollbackFailed
 from muniment.ownership import bind_outside
 from muniment.policy.grammar import check_symlinks
-from muniment.projects import Binding, find_project, notes_of, recorded, require_beneath
+from muniment.projects import Binding, advice_on, find_project, notes_of, recorded, require_beneath
 from muniment.sandbox import check_enforcement
 from muniment.settings import RULES, Settings, default_roots, read_api_key
 from muniment.signatures import load_configured
@@ -107,6 +107,7 @@ def find_place(
         for root in roots.values():
             opened.callback(root.close)
         notes = () if project is None else tuple(notes_of(settings.home, project, wrote=is_made))
+        advice = () if project is None else tuple(advice_on(settings.home, project))
         if state is None:
             state, more = _opened_state(settings, is_needed=create, is_used=reads and bool(roots))
             notes += more
@@ -125,6 +126,7 @@ def find_place(
         symlinks=symlinks,
         in_process=in_process,
         notes=notes,
+        advice=advice,
         on_model_failure=settings.on_model_failure,
     )
 
@@ -230,7 +232,7 @@ def recaller_of(place: Place) -> Recaller:
     """What recalls from a place; close it before the place."""
     from muniment.recall.recaller import Recaller
 
-    return Recaller(place.policy, place.roots, place.state)
+    return Recaller(place.policy, place.roots, place.state, notes=place.advice)
 
 
 def chooser_of(place: Place, model: Model) -> Chooser | None:
