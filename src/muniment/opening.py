@@ -27,7 +27,7 @@ from muniment.sandbox import check_enforcement
 from muniment.settings import RULES, Settings, default_roots, read_api_key
 from muniment.signatures import load_configured
 from muniment.store.ledger import move_root
-from muniment.store.state import LEDGER_NAME, State
+from muniment.store.state import LEDGER_NAME, State, is_writable
 from muniment.store.upkeep import recover_all
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def find_place(
         create: make default directories that are missing; else their scopes are left out.
         reads: without `create`, make the state directory where there is a root, so that what is read of it
             need not be read again; where that cannot be, a temporary one is used, and a note says so. So it
-            is where nothing may be written (`elsewhere`).
+            is where nothing may be written (`elsewhere`); of a state directory that cannot be, a copy is.
         state: shared with other places, and stays the caller's; None: that of `settings` is opened.
     """
     symlinks = check_symlinks(settings.symlinks)
@@ -99,7 +99,8 @@ def find_place(
     policy = loaded.policy
     if in_process:
         check_enforcement(policy, in_process=True)
-    if not may_write(policy):
+    is_read_only = state is None and settings.state.is_dir() and not is_writable(settings.state)
+    if is_read_only or not may_write(policy):
         create, reads = False, True
     paths, project, is_made = _paths_at(settings, policy, workspace, create=create)
     with ExitStack() as opened:
@@ -206,6 +207,8 @@ def _opened_state(settings: Settings, *, is_needed: bool, is_used: bool) -> tupl
     directory, embedder = settings.state, embedder_of(settings)
     if not (is_needed or is_used or directory.is_dir()):
         return State(None, embedder=embedder), ()
+    if not is_needed and directory.is_dir() and not is_writable(directory):
+        return State(directory, embedder=embedder, read_only=True), ()
     try:
         return State(directory, embedder=embedder), ()
     except ManagedMemoryUnavailable as error:
