@@ -53,8 +53,8 @@ from muniment.kernel.path import CanonicalPath
 from muniment.store.audit import timestamp
 from muniment.store.commit import Commit, commit
 from muniment.store.erase import is_forgotten
-from muniment.store.ledger import CommitRow, of_task
-from muniment.store.trust import Ruling, is_risky, stamp
+from muniment.store.ledger import CommitRow, history, of_task
+from muniment.store.trust import Ruling, entry_id, is_risky, stamp
 from muniment.store.upkeep import view_of
 
 # -- dream findings ----------------------------------------------------------------------------------
@@ -63,12 +63,12 @@ from muniment.store.upkeep import view_of
 #
 # D1 Entries say the same if their bodies do (`content.likeness`). A body of less than `TELLING_WORDS` words
 # says nothing without its name, so there the names must be the same too. Without a body nothing is the
-# same. D2 Of those that say the same stays the one with the highest trust; of equals one that never ends,
-# then one that may not be removed, then one that this memory did not write, then the oldest, then the first
-# by path. None goes that ends later than it. D3 Entries are alike, or not, among those of one trust. D4
-# What is held back from models is counted as an entry and otherwise left alone, and so is what changes
-# while it is looked at. D5 An entry that this memory wrote goes for a later one of its type, trusted as far,
-# that says by its form that it is no longer so (`agent/updates.py`).
+# same. D2 Of those that say the same stays the one with the highest trust; of equals one that this memory
+# filed, so that its id and history stay; then one that never ends, then one that may not be removed, then the
+# oldest, then the first by path. None goes that ends later than it. D3 Entries are alike, or not, among those
+# of one trust. D4 What is held back from models is counted as an entry and otherwise left alone, and so is
+# what changes while it is looked at. D5 An entry that this memory wrote goes for a later one of its type,
+# trusted as far, that says by its form that it is no longer so (`agent/updates.py`).
 
 MAX_SHARING: Final = 50
 """Entries that share a word, above which it tells nothing of what they are about."""
@@ -119,7 +119,7 @@ class Findings:
 
     def __init__(self, task: _Dreaming, scope: Scope, now: str) -> None:
         place = task.place
-        self._judge, self._request = Judge(place.policy), task.trust
+        self._place, self._judge, self._request = place, Judge(place.policy), task.trust
         self._view = view_of(place.state, place.roots[scope], place.policy, sweep=True)
         self._names: dict[str, frozenset[str]] = {}
         self._bodies: dict[str, str] = {}
@@ -166,6 +166,7 @@ class Findings:
             group,
             key=lambda each: (
                 trusts.index(each.trust),
+                self._filing_rank(each),
                 each.row.expires is not None,
                 each.path not in protected,
                 each.at,
@@ -173,6 +174,16 @@ class Findings:
             ),
         )
         return Same(stays, tuple(each for each in others if not each.outlasts(stays) and self._may_go(each)))
+
+    def _filing_rank(self, holding: Holding) -> int:
+        """Return 0 for bytes of this memory, 1 for a file of its that was edited, 2 for an id, 3 for none."""
+        if holding.at:
+            return 0
+        names = {self._place.key(self.scope): self.scope}
+        last = history(self._place.state, names, holding.path, limit=1)
+        if last and last[0].kind != "removed":
+            return 1
+        return 2 if entry_id(holding.entry) else 3
 
     def _outdated(self, holdings: Sequence[Holding]) -> Iterator[Same]:
         """What later entries say is no longer so (D5)."""
