@@ -8,7 +8,8 @@ P1 A checkout is bound to a project by its place, or by a mark with the project'
    What a repository brings with it, a remote, a mark of another home or a folder of that name, binds nothing.
 P2 A mark in a place that is not recorded: where at a recorded place there is no repository any more, that of
    another project or remote, or a link that leads to this very repository, the repository was moved; else it
-   is a copy. A directory without git was moved if the recorded place of one is a link that leads to it.
+   is a copy. A directory without git, and a repository that could not be marked and has a remote, was moved
+   if the recorded place of one, with the same remote, is a link that leads to it.
 P3 A copy, and another clone of a known remote, is a question to a person, asked once. Unanswered it reads
    nothing of the other's memory, and what is written goes to a memory of its own, which answers the question.
 P4 A repository without the mark that its place is recorded to bear is another one, and begins anew, unless it
@@ -227,9 +228,9 @@ def find_in(projects: Projects, home: Path, checkout: Checkout) -> Binding:
     if held is None:
         old = [unrecorded(projects, home, path) for path in (checkout.place, checkout.path)]
         held = next(filter(None, old), None)
-    if held is None and (moved := _moved_directory(projects, checkout)) is not None:
-        return replace(found(BindingKind.MOVED, moved[0]), left=(moved[1],))
     remote = None if checkout.common is None else remote_of(checkout.common)
+    if held is None and (moved := _moved_directory(projects, checkout, remote)) is not None:
+        return replace(found(BindingKind.MOVED, moved[0]), left=(moved[1],))
     if held is not None:
         if marked is None and _is_another(projects, held, checkout, remote):
             return found(BindingKind.REPLACED, free(), held)
@@ -316,10 +317,15 @@ def _links_to(projects: Projects, checkout: Checkout) -> Iterator[tuple[str, str
                     yield project_id, place
 
 
-def _moved_directory(projects: Projects, checkout: Checkout) -> tuple[str, str] | None:
-    """Return the project and the recorded place of a directory without git that was moved; else None (P2)."""
-    links = () if checkout.is_repository else _links_to(projects, checkout)
-    return next((each for each in links if not projects[each[0]].places[each[1]]), None)
+def _moved_directory(projects: Projects, checkout: Checkout, remote: str | None) -> tuple[str, str] | None:
+    """Return the project and the recorded place of a moved directory without a mark; else None (P2)."""
+    if checkout.is_repository and remote is None:
+        return None
+    for project_id, link in _links_to(projects, checkout):
+        project = projects[project_id]
+        if not project.places[link] and (not checkout.is_repository or project.remote == remote):
+            return project_id, link
+    return None
 
 
 def _free_id(projects: Projects, home: Path, checkout: Checkout) -> str:

@@ -338,6 +338,7 @@ def step_of_merge(merge: Merge, group: Sequence[Holding], policy: Policy) -> Cha
         group: what it was asked about.
         policy: says which gates a text passes.
     """
+    merge = _keep_filed(merge, group)
     stays, going = group[merge.keep], tuple(group[number] for number in merge.drop)
     sources = [each.entry.body for each in (stays, *going)]
     if stays.trust.satisfies(Trust.WORKSPACE) and not is_made_of(merge.text or stays.entry.body, sources):
@@ -354,6 +355,17 @@ def step_of_merge(merge: Merge, group: Sequence[Holding], policy: Policy) -> Cha
     if written is None:
         return None
     return ChangeSet((FileChange(stays.path, stays.digest, written), *map(_going, going)))
+
+
+def _keep_filed(merge: Merge, group: Sequence[Holding]) -> Merge:
+    """Return a merge that keeps an entry of this memory, with the text that was to stay (D2)."""
+    stays = group[merge.keep]
+    filed = next((number for number in merge.drop if group[number].at), None)
+    is_filed = bool(stays.at or entry_id(stays.entry))
+    if is_filed or filed is None or {stays.row.expires, group[filed].row.expires} != {None}:
+        return merge
+    drop = tuple(merge.keep if number == filed else number for number in merge.drop)
+    return replace(merge, keep=filed, drop=drop, text=merge.text or stays.entry.body)
 
 
 def _removal(same: Same) -> ChangeSet:

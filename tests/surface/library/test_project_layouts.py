@@ -34,6 +34,9 @@ S = "repo source; git . clone --quiet source main; keep main a; "
 B = M + "git . clone --quiet --bare main bare.git; git bare.git worktree add --quiet ../tree; keep tree b; "
 """A bare clone with a worktree, and facts of their own."""
 
+U = "repo source; git . clone --quiet source main; mkdir main/.git/muniment; keep main a; "
+"""A clone with a fact, that could not be marked."""
+
 LAYOUTS = {
     # The checkout, renamed and moved.
     "itself": (M, "main=a"),
@@ -218,6 +221,18 @@ LAYOUTS = {
     "two users, one of them used it since": (
         M + "keep2 main b; mv main renamed; ln -s renamed main; keep renamed c",
         "main=a+c 2:main=b 2:renamed=b",
+    ),
+    "another user owns the marks": (
+        U + "mv main renamed; ln -s renamed main",
+        "renamed=a main=a",
+    ),
+    "another user owns the marks, foreign repository linked": (
+        U + "repo evil; mv main renamed; ln -s evil main",
+        "evil=- main=-",
+    ),
+    "another user owns the marks, foreign remote linked": (
+        U + "repo evil; git evil remote add origin https://example.org/e; mv main renamed; ln -s evil main",
+        "evil=- main=-",
     ),
     "another user without a memory": (M + "mv main renamed; ln -s renamed main", "2:renamed=- 2:main=-"),
     # Foreign ones.

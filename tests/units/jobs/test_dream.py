@@ -111,6 +111,17 @@ def test_dream_keeps_the_filed_entry_beside_a_hand_made_copy(tmp_path, kind, tru
             assert hand_made in memory(place)
 
 
+def test_dream_by_a_model_keeps_the_filed_entry(place):
+    longer = f"{A}\nand at work"
+    lay(place, {"user/a.md": f"{longer}\n"})
+    (filed,) = done(remembering(place, A, scope="user")).files_touched
+    ident = entry_id(parse(memory(place)[filed]))
+    result = done(dreaming(place, merging("c1", "c2", keep="c1")))
+    assert result.deduped_entries == ("user/a.md",), result.notes
+    (entry,) = map(parse, memory(place).values())
+    assert (entry_id(entry), entry.body.strip()) == (ident, longer)
+
+
 # -- what says the same ------------------------------------------------------------------------------
 
 LITTLE = {
