@@ -23,7 +23,7 @@ DROPPED = {
         "The first line is\nthe second",
     ),
     "all of them": (f"{ZWSP}{SHY}{WJ}{BOM}The door is green{BOM}{WJ}{SHY}{ZWSP}", "The door is green"),
-    "a non-joiner between Latin letters": (f"Die Auf{ZWNJ}lage ist 500", "Die Auflage ist 500"),
+    "a non-joiner between Latin letters": (f"Die Auf{ZWNJ}lage beträgt 500", "Die Auflage beträgt 500"),
     "a joiner between Latin letters": (f"The fi{ZWJ}le is here", "The file is here"),
     "rows of joiners": (f"The{ZWJ}{ZWNJ}{ZWJ} code is x{ZWNJ}{ZWNJ}", "The code is x"),
     "Khmer": (f"ឯកសារ{ZWSP}នេះ{ZWSP}ល្អ", "ឯកសារនេះល្អ"),
