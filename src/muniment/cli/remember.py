@@ -193,7 +193,7 @@ def _read_fact(argument: str) -> str:
         raise InvalidContent("standard input is not UTF-8 text") from None
 
 
-def _lines(result: RememberReport, advice: Iterable[str]) -> Iterator[str]:
+def _lines(result: RememberReport, advice: Iterable[str] = ()) -> Iterator[str]:
     if result.error is None and (result.unchanged or result.repeated):
         yield visible(result.summary)
     elif result.error is None:
