@@ -286,6 +286,7 @@ MAY_OPEN = {
         *("mark.unlink", "os.open", "path.open", "(self.directory / name).unlink", "placing"),
         *("self.directory.iterdir", "unfinished.rename"),
         *("unfinished.unlink", "path.parent.glob", "left_over.unlink"),
+        "(target / each.name).open",  # a copy of a state directory that cannot be written
         "files(__package__).joinpath('catalog.sql').read_text",  # data of our own
     },
     "daemon.guard": {"_OVERFLOW.read_text"},  # a file of the kernel

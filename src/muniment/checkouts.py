@@ -51,7 +51,8 @@ class Checkout:
     """A directory in which somebody works.
 
     Attributes:
-        path: the nearest directory with `.git`, else the one that was asked about; real.
+        path: the nearest directory with `.git`, else the one that was asked about, such as a bare repository;
+            real.
         common: what all worktrees of its clone share, git's common directory; None: there is no repository,
             or one that is not believed (K1).
         place: where its memory is known to belong: the main worktree, else the common directory; without one
@@ -71,7 +72,7 @@ class Checkout:
 
 
 def find_checkout(directory: Path) -> Checkout:
-    """The checkout around `directory`: its nearest ancestor that holds `.git`, else itself.
+    """Return the checkout around `directory`: its nearest ancestor that holds `.git`, else itself.
 
     Raises:
         ConfigInvalid: there is no such directory.
@@ -85,7 +86,9 @@ def find_checkout(directory: Path) -> Checkout:
     if not start.is_dir():
         raise ConfigInvalid(f"the workspace {directory} is no directory")
     path = next((each for each in (start, *start.parents) if os.path.lexists(each / GIT)), None)
-    return Checkout(start, None, start) if path is None else checkout_at(path)
+    if path is None:
+        return Checkout(start, start if _is_bare_repository(start) else None, start)
+    return checkout_at(path)
 
 
 def checkout_at(path: Path) -> Checkout:
@@ -189,6 +192,12 @@ def _believed(path: Path, git: Path) -> Path | None:
 
 def _is_git_directory(directory: Path) -> bool:
     return read_small(directory / "HEAD") is not None
+
+
+def _is_bare_repository(directory: Path) -> bool:
+    """Return whether a directory looks like a git directory to git itself."""
+    has_parts = all((directory / name).is_dir() for name in ("objects", "refs"))
+    return has_parts and _is_git_directory(directory)
 
 
 def _core_worktree(directory: Path) -> str:

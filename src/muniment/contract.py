@@ -291,6 +291,7 @@ class Recalled(WireAnswer):
         Literal["managed_memory_unavailable", "deadline", "recall_failed"] | None,
         "Why it is empty; without it nothing went wrong.",
     ] = None
+    notes: Annotated[tuple[str, ...], "What the user should know."] = ()
 
 
 # -- the owner's -------------------------------------------------------------------------------------

@@ -22,12 +22,12 @@ from muniment.kernel.names import Scope, Trust
 from muniment.kernel.refusal import RollbackFailed
 from muniment.ownership import bind_outside
 from muniment.policy.grammar import check_symlinks
-from muniment.projects import Binding, find_project, notes_of, recorded, require_beneath
+from muniment.projects import Binding, advice_on, find_project, notes_of, recorded, require_beneath
 from muniment.sandbox import check_enforcement
 from muniment.settings import RULES, Settings, default_roots, read_api_key
 from muniment.signatures import load_configured
 from muniment.store.ledger import move_root
-from muniment.store.state import LEDGER_NAME, State
+from muniment.store.state import LEDGER_NAME, State, is_writable
 from muniment.store.upkeep import recover_all
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def find_place(
         create: make default directories that are missing; else their scopes are left out.
         reads: without `create`, make the state directory where there is a root, so that what is read of it
             need not be read again; where that cannot be, a temporary one is used, and a note says so. So it
-            is where nothing may be written (`elsewhere`).
+            is where nothing may be written (`elsewhere`); of a state directory that cannot be, a copy is.
         state: shared with other places, and stays the caller's; None: that of `settings` is opened.
     """
     symlinks = check_symlinks(settings.symlinks)
@@ -99,7 +99,8 @@ def find_place(
     policy = loaded.policy
     if in_process:
         check_enforcement(policy, in_process=True)
-    if not may_write(policy):
+    is_read_only = state is None and settings.state.is_dir() and not is_writable(settings.state)
+    if is_read_only or not may_write(policy):
         create, reads = False, True
     paths, project, is_made = _paths_at(settings, policy, workspace, create=create)
     with ExitStack() as opened:
@@ -107,6 +108,7 @@ def find_place(
         for root in roots.values():
             opened.callback(root.close)
         notes = () if project is None else tuple(notes_of(settings.home, project, wrote=is_made))
+        advice = () if project is None else tuple(advice_on(settings.home, project))
         if state is None:
             state, more = _opened_state(settings, is_needed=create, is_used=reads and bool(roots))
             notes += more
@@ -125,6 +127,7 @@ def find_place(
         symlinks=symlinks,
         in_process=in_process,
         notes=notes,
+        advice=advice,
         on_model_failure=settings.on_model_failure,
     )
 
@@ -204,6 +207,8 @@ def _opened_state(settings: Settings, *, is_needed: bool, is_used: bool) -> tupl
     directory, embedder = settings.state, embedder_of(settings)
     if not (is_needed or is_used or directory.is_dir()):
         return State(None, embedder=embedder), ()
+    if not is_needed and directory.is_dir() and not is_writable(directory):
+        return State(directory, embedder=embedder, read_only=True), ()
     try:
         return State(directory, embedder=embedder), ()
     except ManagedMemoryUnavailable as error:
@@ -230,7 +235,7 @@ def recaller_of(place: Place) -> Recaller:
     """What recalls from a place; close it before the place."""
     from muniment.recall.recaller import Recaller
 
-    return Recaller(place.policy, place.roots, place.state)
+    return Recaller(place.policy, place.roots, place.state, notes=place.advice)
 
 
 def chooser_of(place: Place, model: Model) -> Chooser | None:

@@ -6,8 +6,10 @@ committed and never cloned.
 
 P1 A checkout is bound to a project by its place, or by a mark with the project's secret, and by nothing else.
    What a repository brings with it, a remote, a mark of another home or a folder of that name, binds nothing.
-P2 A mark in a place that is not recorded: where at a recorded place there is no repository any more, or that
-   of another project or remote, the repository was moved; else it is a copy.
+P2 A mark in a place that is not recorded: where at a recorded place there is no repository any more, that of
+   another project or remote, or a link that leads to this very repository, the repository was moved; else it
+   is a copy. A directory without git, and a repository that could not be marked and has a remote, was moved
+   if the recorded place of one, with the same remote, is a link that leads to it.
 P3 A copy, and another clone of a known remote, is a question to a person, asked once. Unanswered it reads
    nothing of the other's memory, and what is written goes to a memory of its own, which answers the question.
 P4 A repository without the mark that its place is recorded to bear is another one, and begins anew, unless it
@@ -219,7 +221,7 @@ def find_in(projects: Projects, home: Path, checkout: Checkout) -> Binding:
         project = projects[marked]
         if place in project.places:
             return found(BindingKind.KNOWN, marked)
-        if left := _places_left(projects, marked):
+        if left := _places_left(projects, marked, checkout):
             return replace(found(BindingKind.MOVED, marked), left=left)
         if held is None or projects[held].places[place]:
             return found(BindingKind.COPY, free(), marked)
@@ -227,6 +229,8 @@ def find_in(projects: Projects, home: Path, checkout: Checkout) -> Binding:
         old = [unrecorded(projects, home, path) for path in (checkout.place, checkout.path)]
         held = next(filter(None, old), None)
     remote = None if checkout.common is None else remote_of(checkout.common)
+    if held is None and (moved := _moved_directory(projects, checkout, remote)) is not None:
+        return replace(found(BindingKind.MOVED, moved[0]), left=(moved[1],))
     if held is not None:
         if marked is None and _is_another(projects, held, checkout, remote):
             return found(BindingKind.REPLACED, free(), held)
@@ -274,8 +278,8 @@ def _marks(common: Path, *, private: bool) -> list[re.Match[str]]:
     return marks if len(marks) == len(lines) else []
 
 
-def _places_left(projects: Projects, project_id: str) -> tuple[str, ...]:
-    """The recorded places that bore its mark and that it has left (P2).
+def _places_left(projects: Projects, project_id: str, checkout: Checkout) -> tuple[str, ...]:
+    """Return the recorded places that bore the mark of a project and that it has left for a checkout (P2).
 
     A repository there without a mark may be its own, which lost it: then the copy would be the owner. One of
     another remote is not.
@@ -283,6 +287,8 @@ def _places_left(projects: Projects, project_id: str) -> tuple[str, ...]:
     remote = projects[project_id].remote if project_id in projects else None
 
     def is_left(place: str) -> bool:
+        if _leads_to(place, checkout):
+            return True
         common = common_of(Path(place))
         if common is None:
             return not os.path.lexists(Path(place, GIT))
@@ -291,6 +297,35 @@ def _places_left(projects: Projects, project_id: str) -> tuple[str, ...]:
 
     places = projects[project_id].places if project_id in projects else {}
     return tuple(place for place, bears_mark in places.items() if bears_mark and is_left(place))
+
+
+def _leads_to(place: str, checkout: Checkout) -> bool:
+    """Return whether a recorded place is, or lies below, a link now, by which a checkout is reached."""
+    now = str(checkout.place)
+    return place != now and os.path.realpath(place) == now
+
+
+def _links_to(projects: Projects, checkout: Checkout) -> Iterator[tuple[str, str]]:
+    """Yield the id and the recorded place of each project whose place leads to a checkout by a link.
+
+    Cost: a `stat` for each recorded place.
+    """
+    for project_id, project in projects.items():
+        for place in project.places:
+            with suppress(OSError):  # Nothing is there any more.
+                if Path(place).samefile(checkout.place) and _leads_to(place, checkout):
+                    yield project_id, place
+
+
+def _moved_directory(projects: Projects, checkout: Checkout, remote: str | None) -> tuple[str, str] | None:
+    """Return the project and the recorded place of a moved directory without a mark; else None (P2)."""
+    if checkout.is_repository and remote is None:
+        return None
+    for project_id, link in _links_to(projects, checkout):
+        project = projects[project_id]
+        if not project.places[link] and (not checkout.is_repository or project.remote == remote):
+            return project_id, link
+    return None
 
 
 def _free_id(projects: Projects, home: Path, checkout: Checkout) -> str:
@@ -427,7 +462,9 @@ def link(home: Path, directory: Path, project_id: str) -> Binding:
     with changing(home) as projects:
         found = find_in(projects, home, find_checkout(directory))
         project = _known(projects, home, project_id)
-        left = _places_left(projects, project_id)
+        links = [link for each, link in _links_to(projects, found.checkout) if each == project_id]
+        left = dict.fromkeys([*_places_left(projects, project_id, found.checkout), *links])
+        _drop_links(projects, found.checkout)
         _placed(projects, project_id, _moved(project, left, found.checkout), found.checkout)
     return found
 
@@ -445,6 +482,7 @@ def unlink(home: Path, directory: Path) -> tuple[Binding, str]:
             project = found.project or Project(_name_of_id(found.id))
             projects[found.id] = replace(project, by_path=False)
             project_id = _free_id(projects, home, found.checkout)
+        _drop_links(projects, found.checkout)
         _placed(projects, project_id, Project(_name_of(found.checkout)), found.checkout)
     return found, project_id
 
@@ -531,6 +569,14 @@ def _is_recorded(found: Binding) -> bool:
     if not project.places[str(checkout.place)]:
         return not os.access(checkout.common, os.W_OK)
     return _marked({found.id: project}, checkout.common) is not None
+
+
+def _drop_links(projects: dict[str, Project], checkout: Checkout) -> None:
+    """Forget the recorded places that lead to a checkout by a link: a person chose its memory."""
+    for project_id, link in list(_links_to(projects, checkout)):
+        project = projects[project_id]
+        places = {each: marked for each, marked in project.places.items() if each != link}
+        projects[project_id] = replace(project, places=places)
 
 
 def _moved(project: Project, left: Collection[str], checkout: Checkout) -> Project:
@@ -625,6 +671,28 @@ def notes_of(home: Path, found: Binding, *, wrote: bool) -> Iterator[str]:
                 "this worktree had a memory of its own and shares that of its clone now; the old one lies "
                 f"in {memory_in(home, old)}; to end this note: muniment projects rename {old} NAME"
             )
+
+
+def advice_on(home: Path, found: Binding) -> Iterator[str]:
+    """Yield how to join another memory that seems to belong to the same project, if there is one.
+
+    That is one whose recorded place is a link to this checkout now. Nothing that a repository says of itself
+    leads to it, since agents are told too.
+
+    Args:
+        home: the home.
+        found: the project that is used here.
+    """
+    projects = read_projects(home)
+    for project_id, _ in _links_to(projects, found.checkout):
+        if project_id != found.id:
+            apart = f"; to keep both apart: muniment projects link {found.id}" if found.is_bound else ""
+            yield (
+                f"another memory seems to belong to this project: that of {projects[project_id].name}, whose "
+                "directory is a link to this one now. If the user agrees, join both: muniment projects link "
+                f"{project_id}{apart}"
+            )
+            return
 
 
 def _shown(found: Binding) -> str:

@@ -132,6 +132,30 @@ def test_a_file_git_that_an_archive_leaves_around_repositories_is_not_believed(t
     (around / ".git").unlink()
 
 
+@pytest.mark.threat("T-MEM-30", control="linked_places")
+def test_foreign_link_leaves_the_memory_unread(tmp_path, home, victim):
+    copy, plain = tmp_path / "copy", tmp_path / "plain"
+    plain.mkdir()
+    bound = bind_checkout(home, plain)
+    bound.memory(home).mkdir(parents=True, mode=0o700)
+    (bound.memory(home) / "secret.md").write_text(f"---\nname: {CANARY}\n---\n{CANARY}\n")
+    shutil.copytree(victim, copy, symlinks=True)
+    hostile = of_archive(tmp_path, "links", {".git/HEAD": "x", "up": victim, "beside": copy})
+    for directory in (copy, hostile, of_archive(tmp_path, "no-git", {"up": plain})):
+        assert not find_project(home, directory).is_bound, directory
+        for create in (False, True):
+            root, _ = roots_at(home, directory, create=create)
+            assert root is None or list(root.iterdir()) == []
+    assert find_project(home, victim).kind is BindingKind.KNOWN
+    # A link where a directory was: a repository does not get its memory, nor does one that only claims to be.
+    plain.rmdir()
+    claim = of_archive(tmp_path, "claim", {".git": f"gitdir: {victim}/.git\n"})
+    for target in (hostile, claim, victim / "part"):
+        plain.symlink_to(target)
+        assert find_project(home, plain).id != bound.id
+        plain.unlink()
+
+
 @pytest.mark.threat("T-MEM-30", control="secret_marks")
 def test_a_forged_mark_binds_nothing(tmp_path, home, victim):
     true = (victim / ".git" / "muniment").read_text()

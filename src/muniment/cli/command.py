@@ -198,6 +198,7 @@ def place_at(
     asks: bool = True,
     create: bool = False,
     reads: bool = False,
+    advises: bool = True,
 ) -> Iterator[Place]:
     """The memory that a command line means; raises as `find_place`.
 
@@ -207,6 +208,7 @@ def place_at(
         asks: somebody may be asked which memory is meant.
         create: make what is not there yet.
         reads: entries are read, as `find_place`.
+        advises: print `Place.advice`; False if the answer has it.
     """
     from muniment.cli.projects import ask_which_memory
     from muniment.opening import find_place
@@ -215,7 +217,7 @@ def place_at(
     if asks:
         ask_which_memory(where["workspace"], where["root"] or [], as_json=where["json"])
     with closing(find_place(settings, where["workspace"], create=create, reads=reads)) as place:
-        say_notes(place.notes)
+        say_notes((*place.notes, *place.advice) if advises else place.notes)
         yield place
 
 

@@ -405,10 +405,12 @@ def audit_show(
 @contextmanager
 def _state() -> Iterator[State]:
     """The state of the home; looking at what is not there makes nothing."""
-    from muniment.store.state import State
+    from muniment.store.state import State, is_writable
 
     directory = settings_of().state
-    with State(directory if directory.is_dir() else None) as state:
+    is_there = directory.is_dir()
+    is_read_only = is_there and not is_writable(directory)
+    with State(directory if is_there else None, read_only=is_read_only) as state:
         yield state
 
 

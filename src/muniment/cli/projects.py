@@ -7,6 +7,7 @@ import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,15 +15,17 @@ import typer
 
 from muniment.cli.command import Report, command, settings_of
 from muniment.cli.options import Json
-from muniment.cli.terminal import is_asked_on_terminal, say
+from muniment.cli.terminal import cancel_on_interrupt, is_asked_on_terminal, say
 from muniment.content.gates import on_one_line
 from muniment.errors import ConfigInvalid, MunimentError
 from muniment.kernel.names import INDEX_DIRECTORY, INDEX_NAME, RelPath
 from muniment.kernel.path import FILE_SUFFIX, CanonicalPath
 
 if TYPE_CHECKING:
+    from muniment.jobs.importing import ImportResult
     from muniment.kernel.root import Root
     from muniment.projects import Binding, Project
+    from muniment.settings import Settings
 
 Directory = Annotated[
     Path, typer.Argument(metavar="DIR", help="A directory in the repository.", show_default="this one")
@@ -114,21 +117,83 @@ def _lines(project: dict[str, Any]) -> Iterator[str]:
 
 
 @command("not linked")
-def projects_link(*, project: ProjectName, directory: Directory = Path()) -> Report:
-    """Have this repository use the memory of a project. Nothing is merged, nothing deleted."""
+def projects_link(
+    *,
+    project: ProjectName,
+    directory: Directory = Path(),
+    leave: Annotated[
+        bool, typer.Option("--leave", help="Leave the entries that it had where they are.")
+    ] = False,
+) -> Report:
+    """Have this repository use the memory of a project, and copy the entries that it had into it."""
     from muniment.projects import find_project, link, named, read_projects
 
-    home = settings_of().home
+    settings = settings_of()
+    home = settings.home
     project_id = named(read_projects(home), home, project)
-    before = link(home, directory, project_id)
-    known = read_projects(home)[project_id]
-    uses = f"linked: {before.checkout.place} uses the memory of {known.name} ({project_id})"
+    before = find_project(home, directory)
     is_another = before.is_bound and before.id != project_id
-    return Report(
-        {"status": "linked", **_document(home, project_id, known)},
-        [on_one_line(uses), *(_left(home, before, find_project(home, directory)) if is_another else ())],
-        _of_daemon(home),
+    joined = None if leave or not is_another else _join(settings, before, project_id)
+    if joined is not None and joined.error is not None:
+        raise joined.error
+    link(home, directory, project_id)
+    known = read_projects(home)[project_id]
+    document = {"status": "linked", **_document(home, project_id, known)}
+    lines = [on_one_line(f"linked: {before.checkout.place} uses the memory of {known.name} ({project_id})")]
+    if joined is not None:
+        document["joined"] = joined.as_json()
+        lines += _joined(joined, home, before)
+    elif is_another:
+        lines += _left(home, before, find_project(home, directory))
+    notes = () if joined is None else joined.notes
+    return Report(document, lines, [*notes, *_of_daemon(home)])
+
+
+def _join(settings: Settings, before: Binding, project_id: str) -> ImportResult | None:
+    """Copy the entries of the memory of before into that of a project.
+
+    Returns:
+        What became of each; None if nothing can be copied: a memory lies inside the repository, where git
+        carries it, or has no entry, or the settings bind another one.
+
+    Raises:
+        MunimentError: a memory cannot be used; nothing is changed.
+    """
+    from muniment.jobs.joining import join_entries
+    from muniment.kernel.binding import bind
+    from muniment.opening import PROJECT, find_place
+    from muniment.ownership import create_private_directory
+    from muniment.projects import read_projects
+
+    memory = before.memory(settings.home)
+    to = replace(before, id=project_id, project=read_projects(settings.home).get(project_id))
+    is_at_home = before.inside is None and to.inside is None
+    if PROJECT in settings.roots or not is_at_home or not _count_in(memory):
+        return None
+    create_private_directory(to.memory(settings.home))
+    chosen = replace(settings, roots={**settings.roots, PROJECT: to.memory(settings.home)})
+    with closing(find_place(chosen, before.checkout.path)) as place, closing(bind(PROJECT, memory)) as other:
+        if PROJECT not in place.roots:
+            return None
+        with cancel_on_interrupt() as cancel:
+            return join_entries(place, other, cancel=cancel)
+
+
+def _joined(joined: ImportResult, home: Path, before: Binding) -> Iterator[str]:
+    counts = joined.counts
+    yield (
+        f"  entries of before: {counts['imported']} copied, {counts['known']} known already, "
+        f"{counts['held']} waiting for review, {counts['refused']} not copied"
     )
+    for each in joined.held:
+        yield "  " + on_one_line(f"waits for review {each.review}: {each.name}")
+    for each in joined.refused:
+        yield "  " + on_one_line(f"not copied: {each.name} ({each.reason})")
+    yield "  " + on_one_line(f"all of them stay in {before.memory(home)}, too")
+    where = shlex.quote(str(before.checkout.path))
+    undo = [f"muniment undo {task} --workspace {where}" for task in joined.tasks]
+    back = " && ".join([*undo, f"muniment projects link {before.id} {where} --leave"])
+    yield "  " + on_one_line(f"to take this back: {back}")
 
 
 @command("not unlinked")

@@ -24,6 +24,7 @@ from muniment.cli.options import MemoryFlags
 from muniment.cli.terminal import print_document
 from muniment.content.gates import on_one_line, visible
 from muniment.errors import ConfigInvalid, InvalidScope, MunimentError
+from muniment.kernel.change import digest
 from muniment.kernel.names import Digest, RelPath
 
 if TYPE_CHECKING:
@@ -124,6 +125,8 @@ def _lines(recalled: Recollection) -> Iterator[str]:
             yield f"  {visible(line)}".rstrip()
     if not recalled.entries:
         yield "nothing in the memory is about that"
+    for note in recalled.notes:
+        yield f"note: {on_one_line(note)}"
 
 
 # -- the hook ----------------------------------------------------------------------------------------
@@ -198,15 +201,23 @@ def _hooked(where: MemoryFlags, terms: _RecallTerms, patience: Patience, give: _
             give({})
             return
         told = () if session is None else session.told(datetime.now(UTC), patience)
+        shown_notes = [ToldEntry("", "note", digest(each.encode())) for each in place.advice]
+        notes = (
+            [] if set(shown_notes) <= set(told) else [f"note: {on_one_line(each)}" for each in place.advice]
+        )
         exclude = [EntryKey(RootKey(each.root), RelPath(each.rel), Digest(each.digest)) for each in told]
-        within = terms._replace(budget=min(terms.budget, MAX_HOOK_TOKENS))
+        room = MAX_HOOK_TOKENS - recaller.count("\n".join(notes))
+        within = terms._replace(budget=min(terms.budget, room))
         recalled = _recalled(recaller, prompt, within, patience, exclude)
         if recalled.error is not None:
             raise recalled.error
-        if give(_answer(recalled.text, event)) and recalled.entries:
+        text = "\n".join(filter(None, [recalled.text, *notes]))
+        if give(_answer(text, event)) and text:
             if session is not None:
-                session.tell([ToldEntry(*key) for key in recalled.keys], datetime.now(UTC))
-            recaller.record(recalled, "hook")
+                entries = [ToldEntry(*key) for key in recalled.keys]
+                session.tell([*entries, *shown_notes], datetime.now(UTC))
+            if recalled.entries:
+                recaller.record(recalled, "hook")
 
 
 def _is_cursors(event: dict[str, Any]) -> bool:
@@ -275,7 +286,7 @@ def _opened(where: MemoryFlags, terms: _RecallTerms, *, asks: bool) -> Iterator[
     """The memory, and what recalls from it; raises as `find_place`."""
     from muniment.opening import recaller_of
 
-    with place_at(where, asks=asks, reads=True) as place:
+    with place_at(where, asks=asks, reads=True, advises=False) as place:
         if terms.scope is not None and terms.scope not in place.policy.scopes:
             scopes = ", ".join(place.policy.scopes)
             raise InvalidScope(f"there is no scope {terms.scope!r}; there are {scopes}")

@@ -176,8 +176,8 @@ def remember(  # noqa: PLR0913  every argument is an option of the command
                     note(memory.place.state, request.task_id or "", transcript)
                 result = memory.attempt(request, cancel=cancel, observe=observe, witness=witness)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # What is done is done; it only remains to say so.
-    say_notes(result.notes)
-    return Report(result.as_json, _lines(result), error=result.error)
+    say_notes(each for each in result.notes if each not in memory.place.advice)
+    return Report(result.as_json, _lines(result, memory.place.advice), error=result.error)
 
 
 def _read_fact(argument: str) -> str:
@@ -193,7 +193,7 @@ def _read_fact(argument: str) -> str:
         raise InvalidContent("standard input is not UTF-8 text") from None
 
 
-def _lines(result: RememberReport) -> Iterator[str]:
+def _lines(result: RememberReport, advice: Iterable[str] = ()) -> Iterator[str]:
     if result.error is None and (result.unchanged or result.repeated):
         yield visible(result.summary)
     elif result.error is None:
@@ -213,6 +213,8 @@ def _lines(result: RememberReport) -> Iterator[str]:
         )
     if result.detail is not None:
         yield result.detail
+    for each in advice:
+        yield f"note: {on_one_line(each)}"
 
 
 def _enforcement(result: RememberReport) -> str:

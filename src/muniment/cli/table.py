@@ -144,7 +144,8 @@ TABLE: Final[dict[str, CommandRow]] = {
         "List the projects: how many entries, where they lie, from where they were cloned.", "projects"
     ),
     "projects link": CommandRow(
-        "Have this repository use the memory of a project. Nothing is merged, nothing deleted.", "projects"
+        "Have this repository use the memory of a project, and copy the entries that it had into it.",
+        "projects",
     ),
     "projects unlink": CommandRow(
         "Give this repository a memory of its own from now on; the one that it had stays where it is.",

@@ -56,8 +56,8 @@ from muniment.kernel.path import CanonicalPath
 from muniment.store.audit import timestamp
 from muniment.store.commit import Commit, commit
 from muniment.store.erase import is_forgotten
-from muniment.store.ledger import CommitRow, of_task
-from muniment.store.trust import Ruling, is_risky, stamp
+from muniment.store.ledger import CommitRow, history, of_task
+from muniment.store.trust import Ruling, entry_id, is_risky, stamp
 from muniment.store.upkeep import view_of
 
 # -- dream findings ----------------------------------------------------------------------------------
@@ -66,12 +66,12 @@ from muniment.store.upkeep import view_of
 #
 # D1 Entries say the same if their bodies do (`content.likeness`). A body of less than `TELLING_WORDS` words
 # says nothing without its name, so there the names must be the same too. Without a body nothing is the
-# same. D2 Of those that say the same stays the one with the highest trust; of equals one that never ends,
-# then one that may not be removed, then one that this memory did not write, then the oldest, then the first
-# by path. None goes that ends later than it. D3 Entries are alike, or not, among those of one trust. D4
-# What is held back from models is counted as an entry and otherwise left alone, and so is what changes
-# while it is looked at. D5 An entry that this memory wrote goes for a later one of its type, trusted as far,
-# that says by its form that it is no longer so (`agent/updates.py`).
+# same. D2 Of those that say the same stays the one with the highest trust; of equals one that this memory
+# filed, so that its id and history stay; then one that never ends, then one that may not be removed, then the
+# oldest, then the first by path. None goes that ends later than it. D3 Entries are alike, or not, among those
+# of one trust. D4 What is held back from models is counted as an entry and otherwise left alone, and so is
+# what changes while it is looked at. D5 An entry that this memory wrote goes for a later one of its type,
+# trusted as far, that says by its form that it is no longer so (`agent/updates.py`).
 
 MAX_SHARING: Final = 50
 """Entries that share a word, above which it tells nothing of what they are about."""
@@ -123,7 +123,7 @@ class Findings:
 
     def __init__(self, task: _Dreaming, scope: Scope, now: str) -> None:
         place = task.place
-        self._judge, self._request = Judge(place.policy), task.trust
+        self._place, self._judge, self._request = place, Judge(place.policy), task.trust
         self._view = view_of(place.state, place.roots[scope], place.policy, sweep=True)
         self._names: dict[str, frozenset[str]] = {}
         self._bodies: dict[str, str] = {}
@@ -174,6 +174,7 @@ class Findings:
             group,
             key=lambda each: (
                 trusts.index(each.trust),
+                self._filing_rank(each),
                 each.row.expires is not None,
                 each.row.ends is not None,
                 each.path not in protected,
@@ -182,6 +183,16 @@ class Findings:
             ),
         )
         return Same(stays, tuple(each for each in others if not each.outlasts(stays) and self._may_go(each)))
+
+    def _filing_rank(self, holding: Holding) -> int:
+        """Return 0 for bytes of this memory, 1 for a file of its that was edited, 2 for an id, 3 for none."""
+        if holding.at:
+            return 0
+        names = {self._place.key(self.scope): self.scope}
+        last = history(self._place.state, names, holding.path, limit=1)
+        if last and last[0].kind != "removed":
+            return 1
+        return 2 if entry_id(holding.entry) else 3
 
     def _outdated(self, holdings: Sequence[Holding]) -> Iterator[Same]:
         """What later entries say is no longer so (D5)."""
@@ -337,6 +348,7 @@ def step_of_merge(merge: Merge, group: Sequence[Holding], policy: Policy) -> Cha
         group: what it was asked about.
         policy: says which gates a text passes.
     """
+    merge = _keep_filed(merge, group)
     stays, going = group[merge.keep], tuple(group[number] for number in merge.drop)
     sources = [each.entry.body for each in (stays, *going)]
     if stays.trust.satisfies(Trust.WORKSPACE) and not is_made_of(merge.text or stays.entry.body, sources):
@@ -353,6 +365,17 @@ def step_of_merge(merge: Merge, group: Sequence[Holding], policy: Policy) -> Cha
     if written is None:
         return None
     return ChangeSet((FileChange(stays.path, stays.digest, written), *map(_going, going)))
+
+
+def _keep_filed(merge: Merge, group: Sequence[Holding]) -> Merge:
+    """Return a merge that keeps an entry of this memory, with the text that was to stay (D2)."""
+    stays = group[merge.keep]
+    filed = next((number for number in merge.drop if group[number].at), None)
+    is_filed = bool(stays.at or entry_id(stays.entry))
+    if is_filed or filed is None or {stays.row.expires, group[filed].row.expires} != {None}:
+        return merge
+    drop = tuple(merge.keep if number == filed else number for number in merge.drop)
+    return replace(merge, keep=filed, drop=drop, text=merge.text or stays.entry.body)
 
 
 def _removal(same: Same) -> ChangeSet:

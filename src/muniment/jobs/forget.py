@@ -37,7 +37,7 @@ from muniment.cancelling import Cancel
 from muniment.content.admission import held_for
 from muniment.content.entry import MAX_DESCRIPTION_CHARS, Entry, EntryType, parse, shortened, titled
 from muniment.content.expiry import is_expired
-from muniment.content.gates import one_line
+from muniment.content.gates import drop_invisible, one_line
 from muniment.content.markdown import Item, outline, without
 from muniment.content.negation import Says, denied, ended, turns
 from muniment.content.words import significant, vocabulary
@@ -311,7 +311,7 @@ class _Forgetting(Job[ForgetReport]):
     def __init__(self, request: ForgetRequest, place: Place, model: Model) -> None:
         super().__init__(place, model.name, request.trust, request.task_id, is_dry=not request.yes)
         self.request, self.model = request, model
-        self.query = request.query.strip()
+        self.query = drop_invisible(request.query).strip()
         self.kept: list[KeptEntry] = []
         self.near: tuple[str, ...] = ()
         self.visibility = Visibility(place, Reader(request.trust))

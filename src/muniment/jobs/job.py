@@ -217,6 +217,8 @@ def _body(job: Job[R]) -> R:
     job.fact = job.check()
     check_task_id(job.id)
     done = None if job.is_dry else done_before(job.place, job.kind, job.id, job.fact)
+    if done is None and not job.is_dry:
+        job.place.state.require_writable()
     try:
         return job.body() if done is None else job.again(done)
     except ModelError as problem:

@@ -48,6 +48,7 @@ class Place:
         in_process: run the tools in this process; the policy must allow it.
         clock: monotonic seconds.
         notes: what a person should know of how it was found, such as that a commit had been interrupted.
+        advice: what the user should know of another memory of the same project, for every answer.
         on_model_failure: what follows a language model that makes no call, proposes nothing, uses up its
             turns, or gives no usable answer.
     """
@@ -59,6 +60,7 @@ class Place:
     in_process: bool = False
     clock: Callable[[], float] = time.monotonic
     notes: tuple[str, ...] = ()
+    advice: tuple[str, ...] = ()
     on_model_failure: OnModelFailure = "rules"
 
     def chosen(self, scope: str | None) -> tuple[Scope, ...]:

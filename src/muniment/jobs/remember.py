@@ -314,7 +314,7 @@ class _Remembering(Job[RememberReport]):
             policy=self.place.policy.label,
             missing_layers=self.held.missing if self.held else (),
             timeline=timeline,
-            notes=tuple(self.notes),
+            notes=(*self.place.advice, *self.notes),
         )
 
     def again(self, done: CommitRow) -> RememberReport:

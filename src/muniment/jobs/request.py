@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from muniment.agent.model import Turn
+from muniment.content.gates import drop_invisible
 from muniment.contract import DreamResult, ForgetResult, KeptEntry, RememberResult, SupersededEntry, members
 from muniment.errors import InvalidContent, MunimentError, PendingReview
 from muniment.kernel.names import Scope, Trust
@@ -150,13 +151,13 @@ class RememberReport(RememberResult):
 
 
 def check_content(content: str) -> str:
-    """`content` trimmed, without a byte order mark, if it can be remembered.
+    """Return `content` trimmed and without needless invisible characters, if it can be remembered.
 
     Raises:
         InvalidContent: it is empty, too long, no Unicode text, or holds NUL or too many combining marks in a
             row.
     """
-    fact = content.strip().removeprefix("\ufeff").strip()
+    fact = drop_invisible(content).strip()
     if not fact:
         raise InvalidContent("there is nothing to remember: the text is empty")
     if "\0" in fact:

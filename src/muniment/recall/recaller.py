@@ -704,6 +704,7 @@ class Recollection:
         withheld: how many were found, and may not be shown.
         is_repeat: the whole memory was told, long ago, so that the conversation begins anew with it.
         error: why it is empty, if something went wrong.
+        notes: what the user should know; never text of an entry.
     """
 
     entries: tuple[RecollectedEntry, ...] = ()
@@ -713,6 +714,7 @@ class Recollection:
     withheld: int = 0
     is_repeat: bool = False
     error: MunimentError | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def keys(self) -> frozenset[EntryKey]:
@@ -721,7 +723,7 @@ class Recollection:
 
     def as_json(self) -> dict[str, Any]:
         """The document that `recall --json` and the daemon answer with."""
-        return {
+        document = {
             "entries": [
                 {
                     "id": each.id,
@@ -738,6 +740,7 @@ class Recollection:
             "tokens": self.tokens,
             "abstained": self.abstained,
         }
+        return {**document, "notes": list(self.notes)} if self.notes else document
 
 
 def keys_as_json(keys: Collection[EntryKey]) -> list[list[str]]:
@@ -808,6 +811,7 @@ class Recaller:
         state: knows their history.
         count: of tokens; by default a third of the bytes.
         clock: the time, for ages and what has expired.
+        notes: for every answer to `recall`.
     """
 
     def __init__(
@@ -818,8 +822,9 @@ class Recaller:
         *,
         count: Count = estimated,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+        notes: tuple[str, ...] = (),
     ) -> None:
-        self._policy, self._roots, self._state = policy, roots, state
+        self._policy, self._roots, self._state, self._notes = policy, roots, state, notes
         self._clock = clock
         self._judge = Judge(policy)
         self.count = count
@@ -872,7 +877,7 @@ class Recaller:
 
             return replace(self.told(readings, shelf, budget, weight=weight), withheld=picked.withheld)
 
-        return self.answer(work, scopes, until)
+        return replace(self.answer(work, scopes, until), notes=self._notes)
 
     def answer(
         self, work: Callable[[Shelf], Recollection], scopes: Collection[str] | None, patience: Patience

@@ -42,6 +42,7 @@ from functools import cache, cached_property, lru_cache
 from operator import mul
 from typing import Any, Final, NamedTuple, TypeVar
 
+from muniment.content.gates import drop_invisible
 from muniment.content.words import STOP_WORDS, comparable
 from muniment.kernel.cancel import Patience
 from muniment.kernel.names import Digest, RelPath, Trust
@@ -254,7 +255,7 @@ def read_query(text: str, stemmer: Stemmer, *, is_fact: bool = False) -> tuple[W
     """
     if len(text) > 2 * _END_CHARS:
         text = f"{text[:_END_CHARS]} {text[-_END_CHARS:]}"
-    plain = _GREETING.sub(" ", as_indexed(text))
+    plain = _GREETING.sub(" ", as_indexed(drop_invisible(text)))
     phrases = tuple(_phrases(plain, stemmer))
     words = tuple(_words(stemmer.terms(_SYMBOL.sub(" ", plain)), is_fact=is_fact))
     first, last = _ends(words, MAX_WORDS - len(phrases))

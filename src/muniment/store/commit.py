@@ -144,6 +144,8 @@ def commit(parts: Sequence[ChangeSet], terms: Terms) -> Commit:
     if not joint(parts).changes:
         return Commit()
     require_writing(terms.policy)
+    if not terms.dry_run:
+        terms.state.require_writable()
     work = _Work(parts, terms)
     with span("commit", task_id=terms.run.task, dry_run=terms.dry_run) as told:
         done = kernel.commit(

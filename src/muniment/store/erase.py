@@ -457,6 +457,7 @@ def erase(unsafe_target: str, where: EraseGround) -> Receipt:
     """
     require_writing(where.policy)
     state = where.state
+    state.require_writable()
     recover_all(state, where.roots, where.policy, where.patience)
     target = _target(unsafe_target, where)
     if state.ledger.rows("SELECT 1 FROM task WHERE status = 'running' LIMIT 1"):

@@ -259,6 +259,7 @@ def turn_down(
     """
     waiting = load(state, review_id)
     check_roots(state, waiting, roots)
+    state.require_writable()
     # Under the locks no approval is between its last look at this row and its commit.
     with lock_roots([roots[scope] for scope in waiting.roots], patience), state.ledger.transaction():
         load(state, review_id)

@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import base64
 import copy
+import errno
 import hashlib
 import hmac
 import re
@@ -200,6 +201,11 @@ _BLOCK_BYTES: Final = 1 << 20
 _PAUSE: Final = 0.01
 """Seconds between two looks whether another process has done opening."""
 
+_READ_ONLY: Final = "cannot be written, so the memory can only be read; make it writable first"
+
+_MAX_COPIES: Final = 5
+"""How often a database is copied until no process writes it meanwhile."""
+
 
 class Closable(Protocol):
     """What a state closes."""
@@ -271,12 +277,14 @@ class State(LedgerState):
         directory: made 0700 if it is missing. None: a private temporary one, removed on `close`.
         embedder: makes the vectors of entries; None: there are none.
         shared: the ledger, where it is not in the directory: that holds the catalog alone.
+        read_only: read a copy of the directory in a temporary one, and write nothing to it.
 
     Attributes:
         directory: where it is.
         catalog: derived; only `store/catalog.py`, `store/visit.py` and the readers of its rows use it.
         root_keys: of roots of a ledger that machines share, as far as it was asked; by `name_of_root`.
         position: of the working copy that the roots are; None: they are the memory itself.
+        read_only_path: the directory that only a copy was made of; None: this is no such copy.
 
     Raises:
         StateTooNew: a newer version of Muniment wrote it.
@@ -284,16 +292,25 @@ class State(LedgerState):
     """
 
     def __init__(
-        self, directory: Path | None, *, embedder: Embedder | None = None, shared: Shared | None = None
+        self,
+        directory: Path | None,
+        *,
+        embedder: Embedder | None = None,
+        shared: Shared | None = None,
+        read_only: bool = False,
     ) -> None:
         self.embedder, self._base = embedder, None if shared is None else os.path.realpath(shared.base)
         self.position = None if shared is None else shared.position
-        self._temporary = TemporaryDirectory(prefix="muniment-state-") if directory is None else None
+        self.read_only_path = directory if read_only else None
+        is_temporary = directory is None or read_only
+        self._temporary = TemporaryDirectory(prefix="muniment-state-") if is_temporary else None
         self.directory = Path(self._temporary.name) if self._temporary else Path(directory or "")
         self._lock, self._beside = threading.Lock(), dict[str, Closable]()
         self.root_keys = dict[bytes, str]()
         try:
             create_private_directory(self.directory)
+            if self.read_only_path is not None:
+                _copy_files(self.read_only_path, self.directory)
             with _alone(self.directory):
                 super().__init__(*(self._opened() if shared is None else shared[:2]))
                 try:
@@ -316,6 +333,15 @@ class State(LedgerState):
             ledger.close()
             raise
         return ledger, key
+
+    def require_writable(self) -> None:
+        """Raise if the state directory is only read.
+
+        Raises:
+            ManagedMemoryUnavailable: it is; what is written to this state is lost when it is closed.
+        """
+        if self.read_only_path is not None:
+            raise unavailable(self.read_only_path, _READ_ONLY)
 
     def under(self, ledger: Ledger) -> State:
         """The same state by another connection to its ledger; closed with this one."""
@@ -522,6 +548,60 @@ def _refuse_newer(path: Path) -> None:
 def _refuse_above(newest: int, version: int, path: Path) -> None:
     if version > newest:
         raise StateTooNew(printable(str(path)), version, newest)
+
+
+def _copy_files(source: Path, target: Path) -> None:
+    """Copy the databases and the key of a state directory that is only read.
+
+    Raises:
+        StateTooNew: as `State`.
+        ManagedMemoryUnavailable: as `State`; or they cannot be read, or another process writes them all the
+            time.
+
+    Cost: as much as there is to copy.
+    """
+    if not os.path.lexists(source / LEDGER_NAME):
+        return
+    with _alone(source):
+        _refuse_newer(source / LEDGER_NAME)
+        put(target / KEY_NAME, read_key(source), over=True)
+        for name in (LEDGER_NAME, CATALOG_NAME):
+            with reporting(source / name):
+                _copy_unchanged(source / name, target)
+
+
+def _copy_unchanged(path: Path, target: Path) -> None:
+    """Copy a database with its write-ahead log as they are at one moment."""
+    pair = [path, path.with_name(f"{path.name}-wal")]
+    for each in pair:
+        if each.is_symlink():
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), each)
+    for _ in range(_MAX_COPIES):
+        before = [_size_and_time(each) for each in pair]
+        for each, found in zip(pair, before, strict=True):
+            if found is not None:
+                with database.reading(each) as file, (target / each.name).open("wb") as copied:
+                    while block := file.read(_BLOCK_BYTES):
+                        copied.write(block)
+                (target / each.name).chmod(PRIVATE)
+        if before == [_size_and_time(each) for each in pair]:
+            return
+        delete(target / path.name)
+    raise unavailable(path, "another process writes it all the time; try again")
+
+
+def _size_and_time(path: Path) -> tuple[int, int] | None:
+    """Return the size of a file and when it was changed; None if it is missing."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_size, found.st_mtime_ns
+
+
+def is_writable(directory: Path) -> bool:
+    """Return whether this process may create files in a directory."""
+    return os.access(directory, os.W_OK | os.X_OK, effective_ids=os.access in os.supports_effective_ids)
 
 
 def _copy(database: Database, path: Path) -> None:

@@ -845,6 +845,7 @@ def rebuild(state: State, root: BoundRoot, policy: Policy, patience: Patience) -
         PlatformUnsupported: as `elsewhere.require_writing`.
     """
     require_writing(policy)
+    state.require_writable()
     with lock_roots([root], patience) as held:
         notes = _recover(state, held, policy)
         facts = CatalogFacts(lambda _: view_of(state, root, policy))
@@ -878,8 +879,9 @@ def recover_all(
     found = LedgerJournal(state, roots).unfinished(roots)
     scopes = {path.scope for intent in found for path in (each.path for each in intent.changes.values())}
     notes: tuple[str, ...] = ()
-    if scopes and not may_write(policy):
-        return (f"a commit in {', '.join(sorted(scopes))} was interrupted and is not taken back on {SYSTEM}",)
+    where = "here" if state.read_only_path is not None else None if may_write(policy) else f"on {SYSTEM}"
+    if scopes and where is not None:
+        return (f"a commit in {', '.join(sorted(scopes))} was interrupted and is not taken back {where}",)
     for scope in (scope for scope in roots if scope in scopes):
         with lock_roots([roots[scope]], patience) as held:
             notes += _recover(state, held, policy)

@@ -121,12 +121,10 @@ def test_a_home_without_projects_says_when_one_begins(muniment):
     assert muniment.document("projects", "list") == {"projects": []}
 
 
-def test_link_and_unlink_say_what_becomes_of_the_entries_there_and_the_command_they_name_works(
-    at, muniment, tmp_path
-):
+def test_link_and_unlink_print_commands_that_work(at, muniment, tmp_path):
     second, home = tmp_path / "second", tmp_path / "home"
     own = keep(muniment, second, "This project has a canary")
-    said = muniment.lines("projects", "link", "shop", second)
+    said = muniment.lines("projects", "link", "shop", second, "--leave")
     assert said[0].startswith(f"linked: {second} uses the memory of shop (shop-")
     assert said[1] == f"  1 entry of before: in {own}"
     command = said[2].partition("too: ")[2].partition(" && muniment")[0]

@@ -171,7 +171,7 @@ def of_undos(world, monkeypatch):
 
 def of_the_content(world, _):
     (base := world.base / "lax").mkdir()
-    unseen = "The user\u200b is invisible"
+    unseen = "The user\u202e is invisible"
     policy = partial(policy_file, base, require='"none"', user=REVIEWED)
     world.model.mind = writes("user/loud.md", unseen)
     with running(base, world.model, policy=policy(reject="[]")) as daemon:

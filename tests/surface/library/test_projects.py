@@ -162,15 +162,16 @@ def test_another_clone_of_the_remote_sees_nothing_until_somebody_says_so_and_is_
     assert (user.sees(second), user.notes) == ({"This project ships on Thursdays"}, "")
     assert (user.sees(shop), user.notes) == ({FACT}, "")
     user.run("projects", "link", project_id, second)
-    assert [user.sees(each) for each in (shop, second)] == [{FACT}, {FACT}]
+    both = {FACT, "This project ships on Thursdays"}
+    assert [user.sees(each) for each in (shop, second)] == [both, both]
     user.remembers(second, "This project has two clones")
-    assert user.sees(shop) == {FACT, "This project has two clones"}
+    assert user.sees(shop) == {*both, "This project has two clones"}
     # Each of them may be moved without the other being taken for a copy.
     third = second.rename(tmp_path / "third")
     assert user.sees(third) == user.sees(shop)
     user.run("projects", "unlink", third)
     assert (user.sees(third), user.notes) == (set(), "")
-    assert user.sees(shop) == {FACT, "This project has two clones"}
+    assert user.sees(shop) == {*both, "This project has two clones"}
 
 
 def test_a_copy_sees_nothing_until_somebody_says_so(shop, user, tmp_path):

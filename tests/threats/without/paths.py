@@ -144,6 +144,8 @@ def link_at_bind(off):
 table({
     "answering_checkouts": ("A `.git` file is believed, whatever the other side says.", {
         "checkouts:_leads_to": true}),
+    "linked_places": ("Any link counts as one from the old name of a repository.", {
+        "projects:_leads_to": true}),
     "marked_places": ("A repository at the place of a project is that project's.", {
         "projects:_is_another": lambda *_: False}),
     "secret_marks": ("A mark counts by the id that it names.", {"=hmac:compare_digest": true}),

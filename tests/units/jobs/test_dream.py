@@ -19,7 +19,9 @@ from muniment.jobs import dream as job
 from muniment.jobs.dream import Room
 from muniment.jobs.review import undo
 from muniment.kernel.decide import Retention
-from muniment.kernel.names import Trust
+from muniment.kernel.names import RelPath, Scope, Trust
+from muniment.kernel.path import CanonicalPath
+from muniment.store.trust import entry_id
 from muniment.store.upkeep import verify
 from muniment.testing.minds import ScriptedModel, say
 
@@ -72,6 +74,52 @@ def test_the_share_holds_and_the_next_dream_goes_on_and_undo_gives_the_tree_that
     for share, entries, free in ((0.2, 4, 1), (0.2, 5, 1), (0.29, 100, 29), (1.0, 7, 7), (0.001, 999, 1)):
         room = Room(entries, share)
         assert (room.take(1_000), room.left, room.take_whole(1)) == (free, 1_000 - free, False), share
+
+
+@pytest.mark.parametrize("trust", [Trust.OWNER, Trust.AGENT])
+@pytest.mark.parametrize("kind", ["copy", "copy before", "copy with the id", "edited", "renamed", "ends"])
+def test_dream_keeps_the_filed_entry_beside_a_hand_made_copy(tmp_path, kind, trust):
+    with made(tmp_path, roomy()) as place:
+        if kind == "copy before":
+            lay(place, {"user/a.md": f"{FACT}\n"})
+        terms = {"expires": "2099-12-31"} if kind == "ends" else {}
+        if kind == "copy before":  # A remember would find it known.
+            committed(place, {"user/z.md": f"---\nname: z\n---\n{FACT}\n"}, trust=trust)
+            filed = "user/z.md"
+        else:
+            (filed,) = done(remembering(place, FACT, scope="user", trust=trust, **terms)).files_touched
+        root = place.roots["user"].trusted_path
+        file = root / filed.removeprefix("user/")
+        text, ident = file.read_text(), entry_id(parse(file.read_bytes()))
+        if kind == "edited":
+            file.write_text(text.replace("---\n", "---\nkeywords: [theme]\n", 1))
+        elif kind == "renamed":
+            file, filed = file.rename(root / "zz.md"), "user/zz.md"
+        if kind != "copy before":
+            copied = text if kind == "copy with the id" else f"{FACT}\n"
+            lay(place, {"user/0.md": copied})
+        before = file.read_text()
+        result = done(dreaming(place))
+        hand_made = "user/a.md" if kind == "copy before" else "user/0.md"
+        assert result.deduped_entries == (() if kind == "ends" else (hand_made,))
+        assert file.read_text() == before
+        assert entry_id(parse(file.read_bytes())) == ident
+        path = CanonicalPath(Scope("user"), RelPath(filed.removeprefix("user/")))
+        assert place.trust_at(path, file.read_bytes()) is trust
+        if kind != "ends":
+            done(undo(result.task_id, place))
+            assert hand_made in memory(place)
+
+
+def test_dream_by_a_model_keeps_the_filed_entry(place):
+    longer = f"{A}\nand at work"
+    lay(place, {"user/a.md": f"{longer}\n"})
+    (filed,) = done(remembering(place, A, scope="user")).files_touched
+    ident = entry_id(parse(memory(place)[filed]))
+    result = done(dreaming(place, merging("c1", "c2", keep="c1")))
+    assert result.deduped_entries == ("user/a.md",), result.notes
+    (entry,) = map(parse, memory(place).values())
+    assert (entry_id(entry), entry.body.strip()) == (ident, longer)
 
 
 # -- what says the same ------------------------------------------------------------------------------

@@ -130,10 +130,12 @@ class RecallAnswer(McpAnswer):
     text: str = Field(description="The entries, as data between marks; empty if nothing helps.")
     entries: list[RecalledPath]
     abstained: bool = Field(description="Nothing in the memory is about the message.")
+    notes: list[str] = Field(description="What the user should know.")
 
     def told(self) -> str:
-        """The entries."""
-        return self.text or "Nothing in the memory is about that."
+        """Return the entries, after what the user should know."""
+        text = self.text or "Nothing in the memory is about that."
+        return "\n".join(filter(None, [_lines("", self.notes), text]))
 
 
 class ShowAnswer(McpAnswer):
@@ -375,7 +377,7 @@ async def recalled(backend: Backend, query: str, limit: int) -> RecallAnswer:
     entries = [
         RecalledPath(path=each.path, trust=each.trust, at=timestamp(each.at)) for each in found.entries
     ]
-    return RecallAnswer(text=found.text, entries=entries, abstained=found.abstained)
+    return RecallAnswer(text=found.text, entries=entries, abstained=found.abstained, notes=list(found.notes))
 
 
 # -- who carries them out ----------------------------------------------------------------------------

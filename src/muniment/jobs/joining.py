@@ -1,0 +1,104 @@
+"""Join two memories of one project: the entries of one become entries of the other, as an import.
+
+J1 Each entry keeps its bytes, its id and the trust that the ledger knows; it is judged like an import, and
+   what has to wait for the owner waits.
+J2 Nothing is replaced: if a path is taken by another text, the entry gets a free name; if its id is taken, a
+   new one.
+J3 The memory that the entries come from is not changed. `undo` removes what a join added.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from muniment.cancelling import Cancel
+from muniment.content.entry import Entry, completed, parse
+from muniment.content.formats import SourceItem
+from muniment.content.gates import decode, encode
+from muniment.errors import PathEscape, Refusal, ToolError
+from muniment.jobs.importing import ImportRequest, ImportResult, bring_in
+from muniment.jobs.place import Place
+from muniment.kernel.binding import BoundRoot
+from muniment.kernel.names import RelPath, Trust
+from muniment.kernel.path import FILE_SUFFIX, CanonicalPath, fold
+from muniment.store.trust import entry_id, new_ulid
+from muniment.store.upkeep import view_of
+
+
+def join_entries(
+    place: Place,
+    other: BoundRoot,
+    *,
+    cancel: Cancel | None = None,
+    observe: Callable[[int], None] = lambda _: None,
+) -> ImportResult:
+    """Copy the entries of another memory into the scope of the same name at a place (J1 to J3).
+
+    Args:
+        place: where they go; it stays the caller's.
+        other: the memory that they come from; it stays the caller's.
+        cancel: as of `bring_in`.
+        observe: likewise.
+
+    Returns:
+        What became of each entry. Files that are not entries are named in the notes.
+
+    Cost: as `bring_in`.
+    """
+    source = replace(place, roots={other.scope: other})
+    unreadable: list[SourceItem] = []
+    items = list(_items(place, source, other, unreadable))
+    request = ImportRequest("muniment", Trust.OWNER, other.scope)
+    result = bring_in([*items, *unreadable], request, place, cancel=cancel, observe=observe)
+    odd = view_of(source.state, other, source.policy).odd()
+    result.notes += [f"passed over: {other.scope}/{each.path} ({each.reason})" for each in odd]
+    return result
+
+
+def _items(
+    place: Place, source: Place, other: BoundRoot, unreadable: list[SourceItem]
+) -> Iterator[SourceItem]:
+    """Yield the entries of another memory, each at a path that is free or says the same (J2)."""
+    scope = other.scope
+    view = view_of(place.state, place.roots[scope], place.policy, sweep=True)
+    taken, ids = {fold(row.rel) for row in view.entries()}, {*view.idents()} - {""}
+    for row in view_of(source.state, other, source.policy, sweep=True).entries():
+        path = CanonicalPath(scope, row.rel)
+        try:
+            data = source.read(path)
+            entry = parse(decode(data))
+        except (PathEscape, Refusal, ToolError) as problem:
+            unreadable.append(SourceItem(path.text, problem=str(problem)))
+            continue
+        trust = source.trust_at(path, data)
+        if _read_or_none(place, path) != data:
+            if fold(path.rel) in taken:
+                path = _free_path(path, taken)
+            if entry_id(entry) in ids:
+                data = _with_new_id(entry)
+        taken.add(fold(path.rel))
+        ids |= {entry_id(entry)} - {""}
+        yield SourceItem(path.text, entry.body, path=path.text, entry=data, trust=trust)
+
+
+def _with_new_id(entry: Entry) -> bytes:
+    """Return an entry with another id in its provenance."""
+    told = {key: value for key, value in (entry.muniment or {}).items() if isinstance(value, str)}
+    return encode(completed(entry, {}, {**told, "id": new_ulid()}))
+
+
+def _read_or_none(place: Place, path: CanonicalPath) -> bytes | None:
+    """Return the bytes of a file, or None if it cannot be read."""
+    try:
+        return place.read(path)
+    except (PathEscape, Refusal, ToolError):
+        return None
+
+
+def _free_path(path: CanonicalPath, taken: set[str]) -> CanonicalPath:
+    """Return the first numbered path that no entry has."""
+    stem = path.rel.removesuffix(FILE_SUFFIX)
+    rels = (RelPath(f"{stem}-{number}{FILE_SUFFIX}") for number in itertools.count(2))
+    return CanonicalPath(path.scope, next(rel for rel in rels if fold(rel) not in taken))

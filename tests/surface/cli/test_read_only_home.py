@@ -1,0 +1,146 @@
+"""A home that this user cannot write: it is read and stays as it is, and each write fails in one line."""
+
+import json
+from contextlib import ExitStack, closing, contextmanager
+
+import pytest
+
+import muniment as library
+from kit.cli.commands import invoked
+from kit.daemon.process import policy_file
+from kit.memories import photograph
+from kit.privileges import obeying_modes
+from muniment.store.state import State
+
+READS = ("ls", "recall door", "show {path}", "history", "history {path}", "why {path}", "review list")
+DOCUMENTS = tuple(f"{each} --json" for each in READS)
+OTHERS = ("projects list", "audit show", "audit verify", "forget door", "dream", "index verify")
+EXPORTS = ("export --to {out}/x.tar", "export --to -")
+
+
+def chmod(top, *, files):
+    """Let nobody write directories below `top`, or files either."""
+    for path in (*top.rglob("*"), top):
+        if path.is_dir() or files:
+            path.chmod(0o500 if path.is_dir() else 0o400)
+
+
+def let_go(top):
+    """Let its owner delete all below `top`."""
+    for path in (top, *top.rglob("*")):
+        if path.is_dir():
+            path.chmod(0o700)
+
+
+@pytest.fixture(params=["all of it", "its directories", "while it is open"])
+def at(request, tmp_path):
+    """Runs commands over a home that cannot be written; `at.path` is an entry, `at.ends` closes the home."""
+    home, work, out = (tmp_path / name for name in ("home", "work", "out"))
+    (work / ".git").mkdir(parents=True)
+    out.mkdir(mode=0o777)
+    policy = policy_file(tmp_path, require='"none"')
+    with library.open(work, home=home, policy=policy, in_process=True) as memory:
+        (path,) = memory.remember("The door is green", scope="project").files_touched
+        task = memory.remember("The gate is blue", scope="project").task_id
+    with ExitStack() as opened:
+        if request.param == "while it is open":
+            # Commits that stand in the write-ahead log alone.
+            memory = opened.enter_context(library.open(work, home=home, policy=policy, in_process=True))
+            memory.remember("The window is red", scope="project")
+            assert (home / "state" / "ledger.db-wal").stat().st_size
+        chmod(home, files=request.param == "all of it")
+        before = photograph(home)
+
+        def run(words, stdin=None):
+            given = words.format(path=path, out=out, task=task).split()
+            where = [] if given[0] in {"projects", "audit"} else [f"--workspace={work}"]
+            return invoked([*given, *where], {"MUNIMENT_HOME": str(home)}, stdin)
+
+        run.home, run.work, run.policy, run.before = home, work, policy, before
+        run.facts = {"The door is green", "The gate is blue"}
+        run.facts |= {"The window is red"} if request.param == "while it is open" else set()
+        with obeying_modes():
+            yield run
+        assert photograph(home) == before
+        let_go(home)
+
+
+def test_read_only_home_is_read(at):
+    for command in (*READS, *DOCUMENTS, *OTHERS, *EXPORTS):
+        done = at(command)
+        assert (command, done.exit_code, done.stderr) == (command, 0, "")
+    listed = json.loads(at("ls --json").stdout)["entries"]
+    assert {each["name"] for each in listed} == at.facts
+    (entry,) = json.loads(at("recall door --json").stdout)["entries"]
+    assert (entry["path"], entry["trust"]) == ("project/the-door-is-green.md", "owner")
+    assert len(at("history").stdout.splitlines()) == len(at.facts)
+    assert json.loads(at("why {path} --json").stdout)["state"] == "committed"
+
+
+def test_read_only_home_answers_the_hook(at):
+    for _ in range(2):
+        done = at("recall --hook", stdin='{"prompt": "which door", "session_id": "one"}')
+        assert (done.exit_code, done.stderr, "The door is green" in done.stdout) == (0, "", True)
+
+
+WRITES = (
+    "remember --scope=project Tea",
+    "forget door --yes",
+    "undo {task}",
+    "index rebuild",
+    "erase {path} --yes",
+    "dream --yes",
+)
+
+
+def test_read_only_home_refuses_writes_in_one_line(at):
+    for command in WRITES:
+        done = at(command)
+        (line,) = done.stderr.splitlines()
+        assert (command, done.exit_code) == (command, 1)
+        assert f"{at.home}/state: cannot be written, so the memory can only be read" in line, command
+        assert line.endswith("[managed_memory_unavailable]")
+
+
+def test_read_only_home_with_a_linked_ledger_is_refused(tmp_path):
+    home, elsewhere = tmp_path / "home", tmp_path / "elsewhere"
+    for each in (home, elsewhere):
+        with closing(State(each / "state")):
+            pass
+    (home / "state" / "ledger.db").unlink()
+    (home / "state" / "ledger.db").symlink_to(elsewhere / "state" / "ledger.db")
+    (home / "user").mkdir(mode=0o700)
+    chmod(home, files=False)
+    with obeying_modes():
+        done = invoked(["ls"], {"MUNIMENT_HOME": str(home)})
+    let_go(home)
+    assert (done.exit_code, "symbolic link" in done.stderr) == (1, True)
+
+
+@contextmanager
+def opened(at):
+    with library.open(at.work, home=at.home, policy=at.policy, in_process=True) as memory:
+        yield memory
+
+
+def test_read_only_home_is_read_by_the_library(at):
+    with opened(at) as memory:
+        assert "The door is green" in memory.recall("door").text
+        with pytest.raises(library.errors.ManagedMemoryUnavailable, match="can only be read"):
+            memory.remember("The roof is grey", scope="project")
+
+
+def test_interrupted_commit_in_a_read_only_home_is_named(tmp_path):
+    home, work = tmp_path / "home", tmp_path / "work"
+    (work / ".git").mkdir(parents=True)
+    policy = policy_file(tmp_path, require='"none"')
+    with library.open(work, home=home, policy=policy, in_process=True) as memory:
+        memory.remember("The door is green", scope="project")
+    with closing(State(home / "state")) as state, state.ledger.transaction() as connection:
+        connection.execute("UPDATE change_set SET done = NULL")
+    chmod(home, files=True)
+    with obeying_modes(), library.open(work, home=home, policy=policy, in_process=True) as memory:
+        (note,) = memory.place.notes
+        assert note == "a commit in project was interrupted and is not taken back here"
+        assert "The door is green" in memory.recall("door").text
+    let_go(home)
