@@ -57,7 +57,7 @@ from muniment.errors import (
     WorkerLost,
 )
 from muniment.jobs.escapes import REQUEST_SCOPE, RunScopes, find_escape
-from muniment.jobs.job import Fruitless, Job, carry_out, once_more
+from muniment.jobs.job import Fruitless, Job, carry_out, model_failed, once_more
 from muniment.jobs.naming import name_of_replaced
 from muniment.jobs.place import Place
 from muniment.jobs.related import gone_by, related_to
@@ -618,10 +618,11 @@ def _raise_unless_final(task: _Remembering, outcome: RunOutcome, scopes: RunScop
             raise Cancelled("nothing was written")
         case "turns":
             why = "it used up its turns without finishing"
-            raise task.came_to_nothing(_failed(task.blame_model(why)), why)
+            told = task.blame_model(why)
+            raise task.came_to_nothing(JobFailed(told, code="remember_failed", reason=told), why)
         case "model_error":
             why = own(outcome.detail, "the model failed")
-            raise task.came_to_nothing(_failed(f"{why}; nothing was written"), why)
+            raise task.came_to_nothing(model_failed(KIND, task.model.name, why), why)
         case "worker_lost":
             raise _failed(f"{own(outcome.detail, 'the worker was lost')}; nothing was written")
 
