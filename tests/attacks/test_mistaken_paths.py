@@ -40,7 +40,14 @@ TYPOS = [
         "user",
         "",
     ),
-    *("User/shed.md", "USER/shed.md", "users/shed.md", "usr-notes/shed.md", "usre/shed.md", "user /shed.md"),
+    *(
+        "User/shed.md",
+        "USER/shed.md",
+        "users/shed.md",
+        "usr-notes/shed.md",
+        "userr-1/shed.md",
+        "user /shed.md",
+    ),
     *(
         "user:shed.md",
         "user:/shed.md",

@@ -97,7 +97,7 @@ def escape_via(call: DeniedCall, scopes: RunScopes) -> Via | None:
         return None  # The path is valid, and only the request excludes its scope.
     raw = call.path[:MAX_CHARS].strip(_QUOTES)
     path = _respelled(raw)
-    if any(len(name.strip()) > 1 and not name.strip(" .") for name in path.split("/")):
+    if any(len(name.strip()) > 1 and not name.strip(" .;") for name in path.split("/")):
         return Via.DOTDOT
     if any(path.startswith(f"{folder}/") for folder in scopes.folders):
         return None
