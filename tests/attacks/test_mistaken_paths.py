@@ -304,7 +304,12 @@ def test_failure_of_a_model_is_named_with_the_way_out(tmp_path):
     model = ScriptedModel([calls(write_call("user/shed")), say("Saved.")])
     with made(tmp_path, on_model_failure="rules") as place:
         (note,) = done(remembering(place, FACT, model)).notes
-        for told in ("the model scripted failed", "rule 'default'", "the rules filed", "--protocol decide"):
+        for told in (
+            "the model scripted failed",
+            "without .md at the end",
+            "the rules filed",
+            "--protocol decide",
+        ):
             assert told in note
     for steps, code in (([calls(write_call("user/shed"))], "refused"), ([say("No.")], "no_update")):
         with opened(make_roots(tmp_path / code)) as place:

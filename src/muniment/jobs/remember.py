@@ -69,7 +69,7 @@ from muniment.jobs.request import (
 from muniment.jobs.visibility import ALREADY_KNOWN
 from muniment.kernel.cancel import Patience
 from muniment.kernel.change import ChangeSet, FileChange, digest
-from muniment.kernel.decide import Judge, Policy
+from muniment.kernel.decide import NO_GRANT, Judge, Policy
 from muniment.kernel.names import INDEX_NAME, RelPath, Scope, Trust, Verb, joined
 from muniment.kernel.path import FILE_SUFFIX, CanonicalPath
 from muniment.names import ContextMode, Held
@@ -669,7 +669,9 @@ def _without_changes(
         if decision.tool in WRITING_TOOLS and _was_refused(decision.outcome)
     ]
     if refused:
-        why = _reason(refused[-1])
+        paths = [each.path for each in outcome.denied if each.outcome is refused[-1]]
+        is_named_wrong = bool(paths) and refused[-1].rule == NO_GRANT and not paths[0].endswith(FILE_SUFFIX)
+        why = "it named a file without .md at the end" if is_named_wrong else _reason(refused[-1])
         raise task.came_to_nothing(RememberRefused(f"refused: {task.blame_model(why)}"), why)
     why = "it proposed no change"
     raise task.came_to_nothing(RememberNoUpdate(task.blame_model(why)), why)
