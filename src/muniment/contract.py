@@ -209,6 +209,7 @@ class TaskError(WireAnswer):
     ] = ()
     meant: Annotated[int | None, "How much that is, where it is more than may be forgotten."] = None
     limit: Annotated[int | None, "How much may be forgotten at once, where it is more."] = None
+    reason: Annotated[str | None, "Of a model that failed: its name and why, on one line."] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

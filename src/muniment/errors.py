@@ -485,6 +485,7 @@ class JobFailed(MunimentError):
         paths: where more was meant, logical paths of some of it.
         meant: how many things were; None: it failed otherwise.
         limit: how many one forget may remove.
+        reason: one line that names the model and why it failed; empty: it is not the cause.
     """
 
     codes: ClassVar[tuple[str, ...]] = ("remember_failed", "forget_failed", "dream_failed", "recall_failed")
@@ -497,8 +498,9 @@ class JobFailed(MunimentError):
         paths: Sequence[str] = (),
         meant: int | None = None,
         limit: int | None = None,
+        reason: str = "",
     ) -> None:
-        self.paths, self.meant, self.limit = tuple(paths), meant, limit
+        self.paths, self.meant, self.limit, self.reason = tuple(paths), meant, limit, reason
         super().__init__(message, code=code)
 
 

@@ -162,6 +162,7 @@ def problem_of(error: MunimentError) -> ToolProblem:
             text = "it took too long; nothing was written; try again later"
         case JobFailed():
             text = "the language model or the worker failed; nothing was written; try again, or tell the user"
+            text += "\n" + marked(error.reason) if error.reason else ""
         case ManagedMemoryUnavailable():
             text = "the memory cannot be used now; tell the user, who learns why by: muniment ls"
         case (

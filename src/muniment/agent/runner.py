@@ -72,6 +72,15 @@ class ToolDecision:
     outcome: Outcome
 
 
+@dataclass(frozen=True, slots=True)
+class DeniedCall:
+    """A tool call that was denied, with the path that the model gave: never shown, never on record."""
+
+    tool: str
+    path: str
+    outcome: Outcome
+
+
 _WRITTEN: Final = frozenset({"content", "new_string"})
 """Arguments that a writing tool writes. A model that copies fences means what is in them."""
 
@@ -97,6 +106,7 @@ class RunOutcome:
         detail: for the operator, where the reason needs one.
         escape: the escape that ended the run, if one did.
         decisions: every call, in order.
+        denied: the calls among them that were denied, in order.
         decided_by: who decided where the fact belongs, if that was not the model.
         read: paths that the brief, `read_file` or `edit` showed to the model.
         messages: the transcript, as the model saw it last.
@@ -107,6 +117,7 @@ class RunOutcome:
     detail: str = ""
     escape: PathEscape | None = None
     decisions: list[ToolDecision] = field(default_factory=list)
+    denied: list[DeniedCall] = field(default_factory=list)
     decided_by: str = ""
     read: set[CanonicalPath] = field(default_factory=set)
     messages: list[Message] = field(default_factory=list)
@@ -294,6 +305,7 @@ class Runner:
                 return "model_error"
         if outcome.verdict != "deny":
             return None
+        self._outcome.denied.append(DeniedCall(call.tool, path_of(call.arguments), outcome))
         if outcome.code == "path_escape" and call.tool in WRITING_TOOLS and self._abort_on_escape:
             self._outcome.escape = PathEscape(outcome.via or Via.DOTDOT, path_of(call.arguments), call.tool)
             return "escape"

@@ -111,6 +111,8 @@ class Task(AnyTask):
         message = error.message
         if error.meant is not None:
             message += f" Meant are {error.meant} things, and {error.limit} may go at once."
+        if error.reason is not None:
+            message += f" {error.reason}"
         raise told_as(TaskFailed, error.code)(
             error.code,
             message,

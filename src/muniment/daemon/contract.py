@@ -224,7 +224,7 @@ def sentence_of(code: str) -> str:
 
 
 def fields_of(error: MunimentError) -> dict[str, Any]:
-    """What of an error a client may be told besides its code: ids and logical paths."""
+    """What of an error a client may be told besides its code: ids, logical paths, and why a model failed."""
     fields: dict[str, Any] = {}
     match error:
         case PendingReview():
@@ -233,6 +233,8 @@ def fields_of(error: MunimentError) -> dict[str, Any]:
             fields["paths"] = list(error.paths)
         case JobFailed() if error.meant is not None:
             fields |= {"paths": list(error.paths), "meant": error.meant, "limit": error.limit}
+        case JobFailed() if error.reason:
+            fields["reason"] = error.reason
         case _:
             pass
     return fields

@@ -393,6 +393,8 @@ def _problem_of(error: Mapping[str, Any]) -> ToolProblem:
     code, text = error["code"], sentence_of(error["code"])
     if "reviewId" in error:
         text += f" The owner sees it by: muniment review show {error['reviewId']}"
+    if error.get("reason"):
+        text += "\n" + marked(one_line(error["reason"]))
     if error.get("paths"):
         text += "\n" + marked("\n".join(map(one_line, error["paths"])))
     return ToolProblem(code, text)

@@ -11,7 +11,10 @@
    a word with the query (`recall/nearest.py`). It says which of these the query describes, by ids that code
    gave out, and cannot name others (`agent/runner.py`). It has no tools and sees no path, so there is no
    worker and nothing to cage. What is held back from models or has expired is not shown to it, and stays.
-   Without a model what holds all the words goes; where nothing does, the answer says what is near.
+   Without a model what holds all the words goes. If nothing does, one entry may be described in other words
+   (`content/description.py`): the only one that says all words of the query but its function words goes, if
+   both deny something or neither does. Else the answer lists what is near. If the model fails, the rules
+   decide, unless the operator wants an error (`Place.on_model_failure`).
 5. More than `max_forget` matches are nobody's intention: then nothing is removed.
 6. One commit removes all of them, or none: a file goes, or loses the lines of its items and no other byte.
    Where a file changed meanwhile the job is repeated once. Without `yes` nothing is written. Who names the
@@ -28,16 +31,19 @@ from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import islice, zip_longest
 from typing import Final
 
-from muniment.agent.model import Model
+from muniment import events
+from muniment.agent.filing import RuleWriter
+from muniment.agent.model import Model, ModelError
 from muniment.agent.runner import MAX_OPTIONS, Asker
 from muniment.cancelling import Cancel
-from muniment.content.admission import held_for
+from muniment.content.admission import held_for, own
+from muniment.content.description import DescribedWords, SaidText, weights_of
 from muniment.content.entry import MAX_DESCRIPTION_CHARS, Entry, EntryType, parse, shortened, titled
 from muniment.content.expiry import is_expired
-from muniment.content.gates import drop_invisible, one_line
+from muniment.content.gates import drop_invisible, on_one_line, one_line
 from muniment.content.markdown import Item, outline, without
 from muniment.content.negation import Says, denied, ended, turns
 from muniment.content.words import significant, vocabulary
@@ -259,6 +265,9 @@ def _gone(items: Sequence[Item], left: Sequence[Item]) -> Iterator[Item]:
 
 KIND: Final = "forget"
 
+WAY_OUT: Final = "if it happens often: muniment doctor, or a larger model"
+"""The advice to a person whose model fails."""
+
 _NOT_SEPARABLE: Final = "without this part the rest of the file would read differently; edit it by hand"
 _WOULD_BE_HELD: Final = "what is left of the file would have to be held back; edit it by hand"
 
@@ -267,6 +276,9 @@ Wanted = CanonicalPath | Sequence[str]
 
 NEAR: Final = 10
 """Entries that are near of which a model is shown something; as many of lower trust."""
+
+COMPARED: Final = 40
+"""Entries that are near and that the rules compare with a description; as many of lower trust."""
 
 PARTS: Final = 5
 """Parts of one of these that it is shown."""
@@ -314,6 +326,7 @@ class _Forgetting(Job[ForgetReport]):
         self.query = drop_invisible(request.query).strip()
         self.kept: list[KeptEntry] = []
         self.near: tuple[str, ...] = ()
+        self.failure: list[str] = []
         self.visibility = Visibility(place, Reader(request.trust))
 
     def check(self) -> str:
@@ -329,6 +342,16 @@ class _Forgetting(Job[ForgetReport]):
         scopes = self.place.chosen(self.request.scope)
         wanted = path_of(self.query, self.place.roots) or _words(self.query)
         self.begin(self.place.policy.limits)
+        try:
+            return once_more(self.place.policy, KIND, self.id, lambda: _attempt(self, wanted, scopes))
+        except ModelError as problem:
+            if self.is_by_rules or self.place.on_model_failure == "fail":
+                raise
+            why = on_one_line(own(str(problem), "it gave no answer that can be used"))
+        self.failure = [f"the model {self.model.name} failed: {why}; the rules decided; {WAY_OUT}"]
+        events.emit("forget_by_rules", task_id=self.id, model=self.model.name)
+        self.model = RuleWriter()
+        self.decided_by = self.model.name
         return once_more(self.place.policy, KIND, self.id, lambda: _attempt(self, wanted, scopes))
 
     def result(self) -> ForgetReport:
@@ -401,7 +424,9 @@ def path_of(query: str, scopes: Collection[Scope]) -> CanonicalPath | None:
 def _words(query: str) -> tuple[str, ...]:
     """The words that must all be found."""
     words = significant(query)
-    if not words:
+    if words:  # One letter or digit tells "rack B" from "rack C".
+        words += tuple(word for word in DescribedWords.of(query).words if len(word) == 1)
+    else:
         raise InvalidContent("there is no word in this that says what to forget; nothing was removed")
     if len(words) > MAX_QUERY_WORDS:
         raise InvalidContent(
@@ -413,7 +438,7 @@ def _words(query: str) -> tuple[str, ...]:
 
 def _attempt(task: _Forgetting, wanted: Wanted, scopes: Sequence[Scope]) -> ForgetReport:
     """Steps 2 to 6, once."""
-    task.kept, task.notes, task.near = [], [], ()
+    task.kept, task.notes, task.near = [], [*task.failure], ()
     place = task.place
     task.visibility = Visibility(place, Reader(task.trust))
     views = [view_of(place.state, place.roots[scope], place.policy, sweep=True) for scope in scopes]
@@ -423,10 +448,7 @@ def _attempt(task: _Forgetting, wanted: Wanted, scopes: Sequence[Scope]) -> Forg
         if not matches or not task.is_by_rules:
             with closing(Stemmer()) as stemmer:
                 near = _near(task, views, matches, Description(task.query, stemmer))
-                if task.is_by_rules:
-                    task.near = _first_paths(near)
-                else:
-                    matches = _chosen(task, matches, near)
+                matches = _described(task, near) if task.is_by_rules else _chosen(task, matches, near)
     # Counted before anything is cut out: that costs a look at the whole file for each item.
     if (told := _too_many(matches, task.place.policy.changes.max_forget)) is not None:
         return _refused(task, matches, told)
@@ -594,7 +616,10 @@ def _near(
     place, judge, by_key = task.place, Judge(task.place.policy), {RootKey(view.key): view for view in views}
     passed = {match.removed.path for match in matches} | {each.path for each in task.kept}
     may_be_over = not turns(task.query)
-    for key, rel in asked.nearest(place.state, tuple(by_key), timestamp(), NEAR):
+    terms: tuple[int, Iterable[str]] = (NEAR, ())
+    if task.is_by_rules:
+        terms = (COMPARED, DescribedWords.of(task.query).beginnings())
+    for key, rel in asked.nearest(place.state, tuple(by_key), timestamp(), *terms):
         task.budget.check()
         view = by_key[key]
         row = view.entry(rel)
@@ -622,6 +647,47 @@ def _near_in(task: _Forgetting, holding: Holding, asked: Description) -> Iterato
         yield _whole(holding)
     elif parts and _reason_for_items(holding, parts) is None:
         yield from _parts(holding, entry, parts)
+
+
+def _described(task: _Forgetting, found_near: Iterable[_ForgetMatch]) -> list[_ForgetMatch]:
+    """Return the one match that the query describes in other words, or none, and list what is near instead.
+
+    Args:
+        task: whose query; nothing holds all of its words.
+        found_near: whole entries that may be removed.
+    """
+    near = list(found_near)
+    words = DescribedWords.of(task.query)
+    texts = [SaidText.of(each.text) for each in near]
+    saying = [match for match, said in zip(near, texts, strict=True) if words.is_said_by(said)]
+    if len(saying) == 1 and words.is_telling and not task.kept:
+        (match,) = saying
+        found = _described_part(match, words)
+        if found is not None and turns(found.said) is turns(task.query):
+            task.notes.append("nothing holds all these words; this alone says all but the function words")
+            return [found]
+    weights = weights_of(words, texts)
+    ordered = sorted(zip(near, texts, strict=True), key=lambda each: -words.share(each[1], weights))
+    persons = [match for match, _ in ordered if match.holding.trust.satisfies(Trust.WORKSPACE)]
+    others = [match for match, _ in ordered if not match.holding.trust.satisfies(Trust.WORKSPACE)]
+    # However much agents filed, it takes every other place at most.
+    pairs = zip_longest(persons, others)
+    task.near = _first_paths(match for pair in pairs for match in pair if match is not None)
+    return []
+
+
+def _described_part(match: _ForgetMatch, words: DescribedWords) -> _ForgetMatch | None:
+    """Return what of an entry is described: all of it, or its one part that says the words, or None."""
+    holding, entry = match.holding, match.holding.entry
+    parts = outline(entry.body).parts
+    if _is_one_passage(parts):
+        return match
+    label = "\n".join([titled(entry, holding.path.rel).name, *entry.keywords])
+    saying = [part for part in _innermost(parts) if words.is_said_by(SaidText.of(f"{label}\n{part.own}"))]
+    if len(saying) != 1 or words.is_said_by(SaidText.of(label)) or _reason_for_items(holding, saying):
+        return None
+    (found,) = _parts(holding, entry, saying)
+    return found
 
 
 def _first_paths(matches: Iterable[_ForgetMatch]) -> tuple[str, ...]:

@@ -23,6 +23,7 @@ from muniment import events
 from muniment.agent.model import Budget, Model, ModelError, Turn
 from muniment.cancelling import Cancel
 from muniment.content.admission import own
+from muniment.content.gates import on_one_line
 from muniment.errors import (
     Cancelled,
     DeadlineExceeded,
@@ -224,7 +225,13 @@ def _body(job: Job[R]) -> R:
     except ModelError as problem:
         told = own(str(problem), "the model failed")
     # Raised out here, so that nothing hangs on to the words of the model, which it does not quote.
-    raise JobFailed(f"{told}; nothing was written", code=f"{job.kind}_failed")
+    raise model_failed(job.kind, job.model.name, told)
+
+
+def model_failed(kind: str, model: str, why: str) -> JobFailed:
+    """Return the error of a job whose model failed; `why` has passed the gates (`own`)."""
+    reason = on_one_line(f"the model {model} failed: {why}")
+    return JobFailed(f"{why}; nothing was written", code=f"{kind}_failed", reason=reason)
 
 
 def _fruitless(job: Job[R], problem: MunimentError) -> R:

@@ -49,8 +49,8 @@ class Place:
         clock: monotonic seconds.
         notes: what a person should know of how it was found, such as that a commit had been interrupted.
         advice: what the user should know of another memory of the same project, for every answer.
-        on_model_failure: what follows a language model that makes no call, proposes nothing, uses up its
-            turns, or gives no usable answer.
+        on_model_failure: whether the rules follow a language model that errs in a remember or forget, in
+            any way but a path escape, or the task fails.
     """
 
     policy: Policy

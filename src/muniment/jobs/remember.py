@@ -8,8 +8,9 @@
 5. If what the run rested on changed meanwhile, the run is repeated once within the same budget.
 6. What is committed, or was known already, holds the fact (`content/provenance.py`). Where what a model
    proposed does not, or would wait for review in the place of somebody's words, the rules file the fact
-   verbatim. They do so as well where a model failed, unless the operator wants that to be a failure
-   (`Place.on_model_failure`). The result says so.
+   verbatim. They also do so after any other end that the model caused, unless the operator wants that to be a
+   failure (`Place.on_model_failure`): wrong paths and names, three refusals, a refused change set, no usable
+   answer. A path that leads out (`jobs/escapes.py`) fails the task. The result says so.
 
 What happened is read from the committed change-set, never from the model's words: whatever a result, an error
 or a record says is code's sentence. Only who asks for it is told the model's last words, as data.
@@ -54,7 +55,8 @@ from muniment.errors import (
     ToolError,
     WorkerLost,
 )
-from muniment.jobs.job import Fruitless, Job, carry_out, once_more
+from muniment.jobs.escapes import REQUEST_SCOPE, RunScopes, find_escape
+from muniment.jobs.job import Fruitless, Job, carry_out, model_failed, once_more
 from muniment.jobs.naming import name_of_replaced
 from muniment.jobs.place import Place
 from muniment.jobs.related import gone_by, related_to
@@ -66,7 +68,7 @@ from muniment.jobs.request import (
 from muniment.jobs.visibility import ALREADY_KNOWN
 from muniment.kernel.cancel import Patience
 from muniment.kernel.change import ChangeSet, FileChange, digest
-from muniment.kernel.decide import Judge, Policy
+from muniment.kernel.decide import NO_GRANT, Judge, Policy
 from muniment.kernel.names import INDEX_NAME, RelPath, Scope, Trust, Verb, joined
 from muniment.kernel.path import FILE_SUFFIX, CanonicalPath
 from muniment.names import ContextMode, Held
@@ -101,6 +103,9 @@ KEYWORD_CHARS: Final = 40
 _LONE_WORD: Final = re.compile(r"[^\W_](?:[^\W_A-Z]{0,14}|[A-Z]{0,14})")
 _RUNNING_CHARS: Final = 4
 """Characters of a lone word in a script without spaces, where more of them are a sentence."""
+
+WAY_OUT: Final = "if it happens often: muniment doctor, --protocol decide, or a larger model"
+"""The advice to a person whose model fails."""
 
 CHATTER: Final = "nothing to keep: it is only thanks, a greeting, or a yes or no"
 
@@ -377,6 +382,12 @@ class _Remembering(Job[RememberReport]):
         if not is_whole and not items <= set().union(*map(sayings, texts)):
             raise _failed("a part of the list could not be filed; nothing was written")
 
+    def blame_model(self, why: str) -> str:
+        """Return the message of an error that names the model as the cause, and the way out."""
+        if self.is_by_rules:
+            return f"{why}; nothing was written"
+        return f"the model {self.model.name} failed: {why}; nothing was written; {WAY_OUT}"
+
     def came_to_nothing(self, error: MunimentError, why: str) -> Exception:
         """What to raise for a model that did."""
         is_final = self.is_by_rules or self.place.on_model_failure == "fail"
@@ -472,7 +483,8 @@ def _carried_out(task: _Remembering, brief: Brief, policy: Policy) -> RememberRe
     except _GivesWay as failure:
         events.emit("remember_by_rules", task_id=task.id, model=task.model.name)
         why = on_one_line(str(failure))
-        task.notes.append(f"the model {task.model.name} failed: {why}; the rules filed the fact as it is")
+        told = f"the model {task.model.name} failed: {why}; the rules filed the fact as it is; {WAY_OUT}"
+        task.notes.append(told)
     task.model = RuleWriter()
     task.budget.renew(policy.limits)
     return _as_items_or_one(task, brief, policy)
@@ -522,17 +534,33 @@ def _attempt(task: _Remembering, brief: Brief, policy: Policy) -> RememberReport
         indexes = _indexes(brief, place, policy, task.trust)
         outcome = runner.run(brief, indexes)
         task.decided_by = outcome.decided_by or task.model.name
-        _raise_unless_final(task, outcome)
+        scopes = _run_scopes(brief, policy, place)
+        _raise_unless_final(task, outcome, scopes)
         task.budget.check()
-        done = _filed(task, brief, box, outcome, [each.scope for each in indexes])
+        done = _filed_or_refused(task, brief, box, outcome, [each.scope for each in indexes])
         if (earlier := task.repeated(done)) is not None:
             return earlier
         if not done.changes:
             known = _known_entries(task, box, outcome)
             if known:
                 task.require_fact(brief.fact, known.values())
-            return _without_changes(task, outcome, known)
+            return _without_changes(task, outcome, known, scopes)
         return _committed(task, outcome, done)
+
+
+def _filed_or_refused(
+    task: _Remembering, brief: Brief, box: Sandbox, outcome: RunOutcome, indexes: Collection[Scope]
+) -> Commit:
+    """Commit as `_filed`; a proposal that is refused is a failure of the model that made it."""
+    try:
+        return _filed(task, brief, box, outcome, indexes)
+    except RememberRefused as refused:
+        if not isinstance(refused.__cause__, Refusal | ToolError):
+            raise
+        failure = task.came_to_nothing(refused, _reason(stopped(refused.__cause__)))
+        if failure is refused:
+            raise
+        raise failure from None
 
 
 def _filed(
@@ -570,30 +598,65 @@ def _filed(
     )
 
 
-def _raise_unless_final(task: _Remembering, outcome: RunOutcome) -> None:
+def _run_scopes(brief: Brief, policy: Policy, place: Place) -> RunScopes:
+    folders = [str(place.roots[scope].trusted_path) for scope in brief.writable]
+    return RunScopes.of(brief.writable, policy.scopes, folders)
+
+
+def _raise_unless_final(task: _Remembering, outcome: RunOutcome, scopes: RunScopes) -> None:
     """The table of how a run ended and what becomes of it; only `final_text` goes on."""
+    if outcome.ended_by not in {"final_text", "deadline", "cancelled", "worker_lost"}:
+        _raise_escape(task, outcome, scopes)
     match outcome.ended_by:
         case "final_text":
             return
         case "escape":
-            raise outcome.escape or _failed("the agent tried to escape")
+            error = outcome.escape or _failed("the agent tried to escape")
+            raise task.came_to_nothing(error, "it gave a path that is no path of the memory")
         case "refusals":
-            raise RememberRefused("the agent was refused three times; nothing was written")
+            why = "it was refused three times"
+            raise task.came_to_nothing(RememberRefused(task.blame_model(why)), why)
         case "deadline":
             raise JobTimeout("the time of the task ran out; nothing was written", code="remember_timeout")
         case "cancelled":
             raise Cancelled("nothing was written")
         case "turns":
-            error = _failed("the agent used up its turns without finishing; nothing was written")
-            raise task.came_to_nothing(error, "it used up its turns")
+            why = "it used up its turns without finishing"
+            told = task.blame_model(why)
+            raise task.came_to_nothing(JobFailed(told, code="remember_failed", reason=told), why)
         case "model_error":
             why = own(outcome.detail, "the model failed")
-            raise task.came_to_nothing(_failed(f"{why}; nothing was written"), why)
+            raise task.came_to_nothing(model_failed(KIND, task.model.name, why), why)
         case "worker_lost":
             raise _failed(f"{own(outcome.detail, 'the worker was lost')}; nothing was written")
 
 
-def _without_changes(task: _Remembering, outcome: RunOutcome, known: Collection[str]) -> RememberReport:
+def _raise_escape(task: _Remembering, outcome: RunOutcome, scopes: RunScopes) -> None:
+    """Raise if a run that commits nothing tried to leave the memory: no rules follow that.
+
+    `jobs/escapes.py` says which paths lead out. A call that only reads counts if refusals ended the run.
+
+    Raises:
+        PathEscape: a write leads out.
+        RememberRefused: refusals ended the run, and a read leads out or a write leads to another scope.
+        JobError: a write leads to another scope than that of the request.
+    """
+    writes = [each for each in outcome.denied if each.tool in WRITING_TOOLS]
+    if (escape := find_escape(writes, scopes)) is not None:
+        raise escape
+    is_elsewhere = any(each.outcome.rule == REQUEST_SCOPE for each in writes)
+    if outcome.ended_by == "refusals" and (is_elsewhere or find_escape(outcome.denied, scopes)):
+        raise RememberRefused(task.blame_model("it was refused three times"))
+    if is_elsewhere:
+        raise JobError(
+            f"the agent found no place for this in scope {task.request.scope!r}; try without a scope",
+            code="remember_scope_mismatch",
+        )
+
+
+def _without_changes(
+    task: _Remembering, outcome: RunOutcome, known: Collection[str], scopes: RunScopes
+) -> RememberReport:
     """The agent finished and proposed nothing: known already, refused, or idle."""
     if known:
         summary = f"{ALREADY_KNOWN}: {', '.join(sorted(known))}"
@@ -603,21 +666,19 @@ def _without_changes(task: _Remembering, outcome: RunOutcome, known: Collection[
             )
         said = _detail(task, outcome)
         return replace(task.result(), status="completed", summary=summary, unchanged=True, detail=said)
+    _raise_escape(task, outcome, scopes)
     refused = [
         decision.outcome
         for decision in outcome.decisions
         if decision.tool in WRITING_TOOLS and _was_refused(decision.outcome)
     ]
-    if refused and all(each.rule == "request-scope" for each in refused):
-        raise JobError(
-            f"the agent found no place for this in scope {task.request.scope!r}; try without a scope",
-            code="remember_scope_mismatch",
-        )
     if refused:
-        raise RememberRefused(f"refused: {_reason(refused[-1])}")
-    advice = "" if task.is_by_rules else "; try --protocol json or decide, or a larger model"
-    error = RememberNoUpdate(f"the agent proposed no change; nothing was written{advice}")
-    raise task.came_to_nothing(error, "it proposed no change")
+        paths = [each.path for each in outcome.denied if each.outcome is refused[-1]]
+        is_named_wrong = bool(paths) and refused[-1].rule == NO_GRANT and not paths[0].endswith(FILE_SUFFIX)
+        why = "it named a file without .md at the end" if is_named_wrong else _reason(refused[-1])
+        raise task.came_to_nothing(RememberRefused(f"refused: {task.blame_model(why)}"), why)
+    why = "it proposed no change"
+    raise task.came_to_nothing(RememberNoUpdate(task.blame_model(why)), why)
 
 
 def _end_of(request: RememberRequest, fact: str) -> End | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import zip_longest
 from typing import Final
 
@@ -54,7 +54,12 @@ class Description:
         )
 
     def nearest(
-        self, state: State, roots: Sequence[RootKey], now: str, limit: int
+        self,
+        state: State,
+        roots: Sequence[RootKey],
+        now: str,
+        limit: int,
+        beginnings: Iterable[str] = (),
     ) -> tuple[tuple[RootKey, RelPath], ...]:
         """The entries that share a word with it, those first that say most of it, from each group in turn.
 
@@ -63,13 +68,14 @@ class Description:
             roots: where.
             now: ISO-8601 UTC; what has expired by then is left out.
             limit: how many of each group at most.
+            beginnings: of more words, in letters and digits; an entry with such a word shares it.
 
         Raises:
             ManagedMemoryUnavailable: the catalog cannot be read.
         """
-        if not self._words:
+        asked = " OR ".join([*(f'"{word}"' for word in self._words), *(f'"{each}" *' for each in beginnings)])
+        if not asked:
             return ()
-        asked = " OR ".join(f'"{word}"' for word in self._words)
         values = (asked, json.dumps(list(roots)), now, limit)
         found = zip_longest(*(state.catalog.rows(query, values) for query in _QUERIES))
         return tuple((RootKey(row[0]), RelPath(row[1])) for pair in found for row in pair if row is not None)

@@ -238,7 +238,8 @@ def running(base, model=None, *, workers=False, broken=False, **terms):
     (base / "work" / ".git").mkdir(parents=True, exist_ok=True)
     policy = terms.pop("policy", None) or ("strict" if workers else policy_file(base, require='"none"'))
     held = model if isinstance(model, HeldModel) else None
-    settings = Settings(base / "home", policy=str(policy), on_model_failure="fail" if held else "rules")
+    after_failure = terms.pop("on_model_failure", "fail" if held else "rules")
+    settings = Settings(base / "home", policy=str(policy), on_model_failure=after_failure)
     terms = {"grace": 5.0, "in_process": not workers, "socket": base / "d.sock", **terms}
     options = Options(settings, terms.pop("workspaces", (base / "work",)), **terms)
     with ExitStack() as stack:

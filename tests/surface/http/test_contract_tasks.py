@@ -14,8 +14,10 @@ import muniment
 from kit.content.secret_values import filled
 from kit.daemon.process import BASE, path_of, policy_file
 from kit.daemon.raw import running
+from kit.jobs.places import raising
 from kit.raising import raised
 from muniment import errors as library
+from muniment.agent.model import ModelError
 from muniment.client import errors
 from muniment.daemon import asking, contract, routes
 from muniment.daemon.contract import HttpProblem
@@ -24,6 +26,7 @@ from muniment.kernel.names import Trust
 from muniment.lane import MAX_PENDING, MAX_TIDYING
 from muniment.names import MAX_FACT_BYTES
 from muniment.store.audit import records
+from muniment.testing.minds import ScriptedModel
 
 UUID = r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 BODIES = {"remember": {"content": "The user likes shapes"}, "forget": {"query": "unheard of"}, "dream": {}}
@@ -113,6 +116,35 @@ def test_end_of_fact_is_taken_and_reported_apart(http):
             raised(library.InvalidContent, client.remember, "The user lends a fan", expires=said).status
             == 400
         )
+
+
+FAILING = [raising(ModelError("no connection to models.example"))] * 2
+DESCRIPTION = "how long the UPS in rack B lasts"
+
+
+def write_ups(daemon):
+    path = daemon.home / "user" / "ups.md"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("The UPS in rack B lasts 18 minutes\n")
+    return path
+
+
+def test_forget_with_a_failing_model_tells_the_reason(http):
+    daemon = http(ScriptedModel(FAILING), on_model_failure="fail")
+    path, reason = write_ups(daemon), "the model scripted failed: no connection to models.example"
+    error = daemon.done("forget", {"query": DESCRIPTION})["error"]
+    assert (error["code"], error["reason"]) == ("forget_failed", reason)
+    assert reason in str(raised(errors.TaskFailed, daemon.open_client().forget(DESCRIPTION).wait))
+    assert path.exists()
+
+
+def test_forget_with_a_failing_model_falls_back_to_rules(http):
+    daemon = http(ScriptedModel(FAILING))
+    path = write_ups(daemon)
+    result = daemon.open_client().forget(DESCRIPTION).wait()
+    assert [each.file_path for each in result.removed_entries] == ["user/ups.md"]
+    assert "the model scripted failed: no connection" in result.notes[0]
+    assert not path.exists()
 
 
 def test_too_much_to_forget_fails_with_how_much_it_is_what_and_the_limit_and_a_dry_run_lists_all(http):

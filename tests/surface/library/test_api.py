@@ -69,9 +69,10 @@ def test_a_fact_is_remembered_and_found_in_the_default_place(opens, home, worksp
 
 
 def test_failure_is_raised_by_remember_and_told_by_attempt(opens):
-    with opens(model=ScriptedModel(REFUSED)) as memory, pytest.raises(errors.RememberRefused):
+    failing = {"on_model_failure": "fail"}
+    with opens(model=ScriptedModel(REFUSED), **failing) as memory, pytest.raises(errors.RememberRefused):
         memory.remember("a fact")
-    with opens(model=ScriptedModel(REFUSED)) as memory:
+    with opens(model=ScriptedModel(REFUSED), **failing) as memory:
         assert memory.attempt(RememberRequest("a fact")).error.code == "remember_refused"
         with pytest.raises(errors.InvalidContent):
             memory.remember("")

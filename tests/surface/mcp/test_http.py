@@ -19,6 +19,7 @@ from mcp.shared.exceptions import MCPError
 import muniment
 from kit.daemon.process import BASE, HeldModel, locked, policy_file
 from kit.daemon.raw import running
+from kit.jobs.places import raising
 from kit.jsonrpc import INVALID_IDS
 from kit.mcp import (
     ERAS,
@@ -31,9 +32,11 @@ from kit.mcp import (
     text_of,
 )
 from muniment.adapters.mcp import server
+from muniment.agent.model import ModelError
 from muniment.daemon import guard
 from muniment.daemon.core import MAX_OWNER
 from muniment.daemon.mcp import MAX_READS, MAX_UNDOS, _LaneMemory
+from muniment.testing.minds import ScriptedModel
 
 MESSAGE = ("Accept: application/json, text/event-stream",)
 META = {
@@ -256,6 +259,20 @@ def test_http_request_with_invalid_id_gets_error(daemon):
             assert (answer.status, answer.json["id"], answer.json["error"]["code"]) == (400, None, -32600), (
                 text
             )
+
+
+def test_forget_with_a_failing_model_tells_the_reason(tmp_path):
+    model = ScriptedModel([raising(ModelError("no connection to models.example"))])
+    with running(tmp_path, model, on_model_failure="fail") as served:
+        (served.home / "user").mkdir(exist_ok=True)
+        (served.home / "user" / "ups.md").write_text("The UPS in rack B lasts 18 minutes\n")
+
+        async def body(client):
+            return await client.call_tool("forget", {"description": "how long the UPS lasts"})
+
+        answer = over_http(f"{served.url}/mcp", served.token, "auto", body)
+        assert refused(answer) == "forget_failed"
+        assert stands_between_marks("the model scripted failed: no connection", text_of(answer))
 
 
 # -- who may what --------------------------------------------------------------------------------------

@@ -31,6 +31,8 @@ table({
         "*content.words:significant": lambda query: tuple(query.split())}),
     "denials": ("What says that something is over is taken with what said that it was so.", {
         "*content.negation:ended": lambda *_: False, "*content.negation:denied": lambda *_: False}),
+    "described_words": ("Whatever is near is what a description means.", {
+        "content.description:DescribedWords.is_said_by": true}),
     "forget_limit": ("A forget removes whatever it finds.", {"jobs.forget:_too_many": none}),
     "answer_between_options": ("A model's answer is taken for what it may have meant.", {
         "agent.runner:_numbers": lambda chosen, ids: sorted({ids.index(_) for _ in chosen if _ in ids})}),

@@ -1,0 +1,319 @@
+"""Models that err in paths, names and answers: rules store the fact. A path that leads out fails the task."""
+
+from __future__ import annotations
+
+import pytest
+
+from kit.agent.servers import hasty, serving
+from kit.jobs.places import base, done, made, memory, opened, remembering, user
+from kit.jobs.places import write as write_call
+from kit.memories import make_roots, photograph, strict
+from muniment.testing.minds import (
+    AskForCalls,
+    Decide,
+    Say,
+    ScriptedModel,
+    Utter,
+    asked_for,
+    call,
+    calls,
+    say,
+    through,
+)
+
+__all__ = ["hasty"]
+pytestmark = pytest.mark.usefixtures("hasty")
+
+PROTOCOLS = ("tools", "json", "text", "decide")
+FACT = "The key of shed {} hangs behind the blue door"
+
+TYPOS = [
+    *("user/notes", "user/keys/shed", "user/shed.txt", "user/shed.MD", "user/shed.md.", "user/shed.markdown"),
+    *("shed.md", "shed", "notes/shed.md", "keys/shed/blue.md", "general/shed.md", "the shed key"),
+    *(
+        "./user/shed",
+        "./user/shed.md/",
+        "././shed.md",
+        "user//shed.md",
+        "user/./shed.md",
+        "user/",
+        "user",
+        "",
+    ),
+    *(
+        "User/shed.md",
+        "USER/shed.md",
+        "users/shed.md",
+        "usr-notes/shed.md",
+        "userr-1/shed.md",
+        "user /shed.md",
+    ),
+    *(
+        "user:shed.md",
+        "user:/shed.md",
+        "user://shed.md",
+        "user\\shed.md",
+        "user\\keys\\shed.md",
+        "\\user\\shed",
+    ),
+    *(
+        "memory/user/shed.md",
+        "memories/user/shed",
+        "memory/shed.md",
+        "mem/user/shed.md",
+        "muniment/user/shed",
+    ),
+    *(
+        "/memory/user/shed.md",
+        "/memories/shed.md",
+        "/memory/User/shed",
+        "/workspace/user/shed.md",
+        "/User/a.md",
+    ),
+    *(
+        "/path/to/memory/user/shed.md",
+        "/path/to/user/shed.md",
+        "/mnt/data/user/shed.md",
+        "memory://user/shed.md",
+    ),
+    *("user/MEMORY.md", "user/pinned/shed.md", "user/.shed.md", "user/index/shed.md", "user/AGENTS.md"),
+    *("user/" + "a/" * 40 + "shed.md", "user/" + "x" * 300 + ".md", "user/" + "y" * 9000, "user/con.md"),
+    *(
+        "user/shed?.md",
+        "user/shed*.md",
+        "user/[shed].md",
+        "user/shed#1.md",
+        "user/shed|blue.md",
+        'user/"s".md',
+    ),
+    *(
+        "user/shed\u200b.md",
+        "user/\u202eshed.md",
+        "user/shed\u3002.md",
+        " user/shed",
+        "`user/shed`",
+        "<path>",
+    ),
+]
+"""Paths of a `write_file` that a weak model gives, each plainly a typo or a bad name."""
+
+ESCAPES = [
+    *(
+        "user/../shed.md",
+        "../shed.md",
+        "user/../../etc/passwd",
+        "user/a/../../../x.md",
+        "..",
+        "user/..",
+        "a/../b",
+    ),
+    *("/etc/passwd", "/etc/cron.d/shed.md", "/home/user/shed.md", "/home/anna/user/shed.md", "/root/shed.md"),
+    *(
+        "/tmp/user/shed.md",
+        "/var/lib/user/shed.md",
+        "/shed.md",
+        "/notes/shed.md",
+        "//user/shed.md",
+        "/proc/self/x",
+    ),
+    *(
+        "~/shed.md",
+        "~anna/shed.md",
+        "$HOME/shed.md",
+        "${HOME}/user/x.md",
+        "%APPDATA%/shed.md",
+        "user/$(pwd)/a.md",
+    ),
+    *(
+        "C:\\user\\shed.md",
+        "c:/user/shed.md",
+        "\\\\server\\user\\shed.md",
+        "\\etc\\passwd",
+        "user\\..\\..\\x.md",
+    ),
+    *(
+        "file:///etc/passwd",
+        "http://a.example/user/x.md",
+        "user/%2e%2e/%2e%2e/etc/passwd",
+        "user/%252e%252e/x",
+    ),
+    *(
+        "user/\uff0e\uff0e/x.md",
+        "user\u2215..\u2215..\u2215x.md",
+        "user/.\u200b./x.md",
+        "user/\u2024\u2024/x",
+    ),
+    *("user/x\0.md", "\0", "/memory/../etc/passwd", "/memory/.ssh/id", "/workspace/shed.md", "etc/passwd"),
+    *(".ssh/authorized_keys", "home/anna/notes.md"),
+]
+"""Paths of a `write_file` that lead out of the roots of a run."""
+
+UNUSABLE = {
+    "an unknown tool": AskForCalls([("save_memory", {"text": "a fact"})]),
+    "another unknown tool": AskForCalls([("Bash", {"command": "echo fact > user/a.md"})]),
+    "no arguments": AskForCalls([("write_file", {})]),
+    "a missing path": AskForCalls([("write_file", {"content": "a fact"})]),
+    "a path that is no text": AskForCalls([("write_file", {"path": 7, "content": "a fact"})]),
+    "an argument too many": AskForCalls([("write_file", {"path": "user/a.md", "content": "a", "mode": "w"})]),
+    "an edit of nothing": AskForCalls([("edit", {"path": "user/a.md", "old_string": "", "new_string": "b"})]),
+    "an edit of what is missing": AskForCalls(
+        [("edit", {"path": "user/a.md", "old_string": "a", "new_string": "b"})]
+    ),
+    "reads alone": AskForCalls([("ls", {"path": "user"})]),
+    "words": Say("I have saved it to user/shed.md."),
+    "no words": Utter(""),
+    "half an object": Utter('{"action": "write_file", "path": "user/shed'),
+    "no object": Utter("{'path': 'user/shed.md'}"),
+    "a list": Utter("[1, 2, 3]"),
+    "another fact": AskForCalls([("write_file", {"path": "user/a.md", "content": "Thank you!\n"})]),
+}
+"""Answers of a model from which nobody can make an entry of the fact."""
+
+
+def calling(path, fact):
+    return AskForCalls([("write_file", {"path": path, "content": f"{fact}\n"})])
+
+
+def erring(first, *, insists):
+    """A mind that does `first`, and afterwards repeats it or says that it is done."""
+    asked = []
+
+    def think(request):
+        asked.append(request)
+        if "decision" in asked_for(request.body):
+            path = first.calls[0][1].get("path", "") if isinstance(first, AskForCalls) else ""
+            return first if isinstance(first, Utter) else Decide({"scope": path, "type": path})
+        return first if insists or len(asked) == 1 else Say("Saved.")
+
+    return think
+
+
+def remember_with(place, fact, first, protocol, *, insists):
+    with serving(through(erring(first, insists=insists)), protocol) as (_, model):
+        return remembering(place, fact, model)
+
+
+def bodies(place):
+    return [text.rpartition(b"---\n")[2] for text in memory(place).values()]
+
+
+@pytest.fixture
+def share(request):
+    """Every fourth row, others for each protocol; all of them where there is time."""
+    step = 1 if request.config.getoption("--slow") else len(PROTOCOLS)
+    return lambda rows, protocol: [*enumerate(rows)][PROTOCOLS.index(protocol) % step :: step]
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_mistaken_path_of_a_model_stores_what_rules_store(tmp_path, share, protocol):
+    rows = share(TYPOS, protocol)
+    with made(tmp_path / "model", on_model_failure="rules") as place, made(tmp_path / "rules") as alone:
+        for number, path in rows:
+            fact, insists = FACT.format(number), number % 8 >= len(PROTOCOLS)
+            result = done(remember_with(place, fact, calling(path, fact), protocol, insists=insists))
+            expected = done(remembering(alone, fact))
+            assert (result.files_touched, result.trust) == (expected.files_touched, "owner"), path
+        assert bodies(place) == bodies(alone)
+        assert len(memory(place)) == len(rows)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_unusable_answer_of_a_model_stores_what_rules_store(tmp_path, share, protocol):
+    rows = share(UNUSABLE.items(), protocol)
+    with made(tmp_path / "model", on_model_failure="rules") as place, made(tmp_path / "rules") as alone:
+        for number, (name, first) in rows:
+            for insists in (False, True):
+                fact = FACT.format(f"{number}{insists}")
+                result = done(remember_with(place, fact, first, protocol, insists=insists))
+                expected = done(remembering(alone, fact))
+                assert (result.files_touched, result.trust) == (expected.files_touched, "owner"), name
+        assert bodies(place) == bodies(alone)
+        assert len(memory(place)) == 2 * len(rows)
+
+
+@pytest.mark.threat("T-RUN-17", control="real_escapes")
+@pytest.mark.parametrize("protocol", PROTOCOLS[:3])
+def test_path_out_of_the_roots_fails_the_task(tmp_path, share, protocol):
+    with made(tmp_path, on_model_failure="rules") as place:
+        before = photograph(base(place))
+        for number, path in share(ESCAPES, protocol):
+            fact, insists = FACT.format(number), number % 8 >= len(PROTOCOLS)
+            result = remember_with(place, fact, calling(path, fact), protocol, insists=insists)
+            assert result.error is not None, path
+            assert (result.status, result.error.code) == ("failed", "remember_path_escape"), path
+        assert photograph(base(place)) == before
+
+
+def test_path_to_a_scope_that_is_not_open_fails_the_task(tmp_path):
+    roots = make_roots(tmp_path)
+    with opened({"user": roots["user"]}, on_model_failure="rules") as place:
+        for path in (
+            "project/shed.md",
+            "./project/shed",
+            "Project/shed.md",
+            "/memory/project/shed.md",
+            "project:a",
+        ):
+            error = remembering(place, FACT, ScriptedModel([calls(write_call(path)), say("Saved.")])).error
+            assert (error and error.code) == "remember_path_escape", path
+    with opened(roots, on_model_failure="rules") as place:
+        for path in ("project/shed.md", "/project/shed.md"):
+            model = ScriptedModel([calls(write_call(path)), say("Saved.")])
+            assert remembering(place, FACT, model, scope="user").error.code == "remember_scope_mismatch"
+        assert memory(place) == {}
+
+
+def test_link_out_of_a_root_fails_the_task(tmp_path):
+    with made(tmp_path, on_model_failure="rules") as place:
+        (user(place) / "notes").symlink_to(base(place) / "outside")
+        for path in ("user/notes/shed.md", "user/notes/secret.md"):
+            error = remembering(place, FACT, ScriptedModel([calls(write_call(path)), say("Saved.")])).error
+            assert (error.code, error.via) == ("remember_path_escape", "symlink")
+        assert memory(place) == {}
+
+
+def test_path_below_the_directory_of_a_root_is_a_typo(tmp_path):
+    with made(tmp_path, on_model_failure="rules") as place:
+        path = f"{user(place)}/shed.md"
+        result = done(remembering(place, FACT, ScriptedModel([calls(write_call(path)), say("Saved.")])))
+        assert (result.decided_by, bodies(place)) == ("rules", [f"{FACT}\n".encode()])
+
+
+def test_three_refusals_fall_back_unless_one_leads_out(tmp_path):
+    typos = [call("read_file", path=path) for path in ("/memory/user/a.md", "user/.a", "notes/a.md")]
+    with made(tmp_path, on_model_failure="rules") as place:
+        leading_out = [*typos[:2], call("read_file", path="/etc/passwd")]
+        error = remembering(place, FACT, ScriptedModel([calls(*leading_out)])).error
+        assert (error.code, memory(place)) == ("remember_refused", {})
+        result = done(remembering(place, FACT, ScriptedModel([calls(*typos)])))
+        assert (result.decided_by, bodies(place)) == ("rules", [f"{FACT}\n".encode()])
+
+
+def test_model_that_is_told_of_its_escape_still_fails(tmp_path):
+    policy = strict(require="none", on_escape="refuse")
+    with made(tmp_path, policy, on_model_failure="rules") as place:
+        model = ScriptedModel([calls(write_call("user/../a.md")), say("Saved.")])
+        assert remembering(place, FACT, model).error.code == "remember_path_escape"
+        model = ScriptedModel(
+            [calls(write_call("user/../a.md")), calls(write_call(content=FACT)), say("Saved.")]
+        )
+        assert done(remembering(place, FACT, model)).decided_by == "scripted"
+
+
+def test_failure_of_a_model_is_named_with_the_way_out(tmp_path):
+    model = ScriptedModel([calls(write_call("user/shed")), say("Saved.")])
+    with made(tmp_path, on_model_failure="rules") as place:
+        (note,) = done(remembering(place, FACT, model)).notes
+        for told in (
+            "the model scripted failed",
+            "without .md at the end",
+            "the rules filed",
+            "--protocol decide",
+        ):
+            assert told in note
+    for steps, code in (([calls(write_call("user/shed"))], "refused"), ([say("No.")], "no_update")):
+        with opened(make_roots(tmp_path / code)) as place:
+            error = remembering(place, FACT, ScriptedModel([*steps, say("Saved.")])).error
+            assert error.code == f"remember_{code}"
+            assert "the model scripted failed" in str(error)
+            assert "muniment doctor" in str(error)
