@@ -49,6 +49,7 @@ _ID: Final = re.compile(
     r"|(?=[0-9]{0,40}[a-fA-F])[0-9a-fA-F]{24,128})(?![A-Za-z0-9_-])"
 )
 _RANDOM: Final = re.compile(r"(?<![A-Za-z0-9_+/=.~:-])[A-Za-z0-9+/_~-]{16,200}={0,2}(?![A-Za-z0-9_+/~-])")
+_LICENSE: Final = re.compile(r"(?<![A-Za-z0-9-])(?:[A-Z0-9]{4,6}-){3,7}[A-Z0-9]{4,6}(?![A-Za-z0-9-])")
 _BASE32: Final = re.compile(
     r"(?<![A-Za-z0-9])(?:[a-z2-7]{4}(?: [a-z2-7]{4}){3,15}|[A-Z2-7]{4}(?: [A-Z2-7]{4}){3,15})(?![A-Za-z0-9])"
 )
@@ -62,7 +63,8 @@ _CODE: Final = re.compile(
     r"(?![A-Za-z0-9_/:%€$-]|[.,][0-9])"
 )
 _ONE_OF_LIST: Final = (
-    r"(?:[0-9]{4,5}[ -][0-9]{4,5}|[0-9]{6,10}|[0-9a-zA-Z]{4,5}-[0-9a-zA-Z]{4,5}(?:-[0-9a-zA-Z]{4,5})*"
+    r"(?:[0-9a-z]{4}(?: [0-9a-z]{4}){3,7}|[0-9]{4,5}[ -][0-9]{4,5}|[0-9]{6,10}"
+    r"|[0-9a-zA-Z]{4,5}-[0-9a-zA-Z]{4,5}(?:-[0-9a-zA-Z]{4,5})*"
     r"|(?=[A-Z]*[0-9])(?=[0-9]*[A-Z])[A-Z0-9]{5,12}|(?=[a-z]*[0-9])(?=[0-9]*[a-z])[a-z0-9]{6,12})"
 )
 _LIST: Final = re.compile(
@@ -77,11 +79,16 @@ _FUNCTION_WORDS: Final = re.compile(
 )
 _LOGIN: Final = re.compile(
     r"(?<![\w./:@-])"
-    r"(?:[\w.@+\\-]{2,64}(?: +[/:] +|\s+\|\s+)|[\w+\\-]{2,64}:|(?:admin|administrator|root|user|guest)/)"
+    r"(?:(?P<user>[\w.@+\\-]{2,64})(?: +[/:] +|\s+\|\s+)"
+    r"|(?!(?i:sha|md5|urn|key|id))[\w+\\-]{2,64}:"
+    r"|(?:admin|administrator|root|user|guest)/"
+    r"|(?:with|as|are|mit|als|sind|avec|sont|con|son|sono|com|são|met|zijn|jako|to) "
+    r"[\w.@+-]{2,64} (?P<and>and|und|et|y|e|en|i) )"
     r"(?P<value>[^\s/|,;()<>\"'`.%][^\s/|,;()<>\"'`]{5,63})(?P<is_followed> [a-z])?"
 )
 _DIGIT: Final = re.compile(rb"[0-9]")
 """Part of every secret but a phrase."""
+_MIXED: Final = re.compile(r"(?=.*[0-9])(?=.*[a-zß-ÿ])(?=.*[A-ZÀ-Þ])")
 _KINDS: Final = re.compile(r"(?=.*[0-9])(?=.*[^\W\d_])")
 
 
@@ -94,7 +101,9 @@ class _ClauseWords:
         places: what a code opens.
         codes: the names of a code.
         network_keys: the names of the key of a network.
-        opens: verbs that say with which code a place opens, at the end of a text.
+        unlocks: verbs of people and places where nobody names the code.
+        typed_in: verbs that follow a code.
+        changes: verbs that say that a password became another one.
         says: words that introduce a value, at the end of a text.
         public_before, public_near, public_anywhere, public_codes: words by which a value is no secret.
     """
@@ -103,7 +112,9 @@ class _ClauseWords:
     places: Any
     codes: Any
     network_keys: Any
-    opens: Any
+    unlocks: Any
+    typed_in: Any
+    changes: Any
     says: Any
     public_before: Any
     public_near: Any
@@ -152,7 +163,7 @@ def secrets_in_clauses(data: bytes, checks: ValueChecks) -> Iterator[tuple[str, 
             start, end = next(span for span in map(found.span, range(1, found.re.groups + 1)) if span[0] >= 0)
             if kind != "phrases" and not _DIGIT.search(data, max(0, start - 4 * _REACH), end + 4 * _REACH):
                 continue
-            clause = _clause_at(data, start, end, _REACH * (1 + (kind in _LONG)))
+            clause = _clause_at(data, start, end, _REACH * _LONG.get(kind, 1))
             for rule, at, size in find(clause, words, checks):
                 begin = start - len(clause.before.encode()) + len(clause.text[:at].encode())
                 yield rule, begin, begin + len(clause.text[at : at + size].encode())
@@ -168,7 +179,7 @@ def _clause_at(data: bytes, start: int, end: int, reach: int) -> _Clause:
 
 def _find_tokens(clause: _Clause, words: _ClauseWords, checks: ValueChecks) -> Iterator[tuple[str, int, int]]:
     offset = len(clause.before) + len(clause.name)
-    for pattern in (_ID, _RANDOM, _BASE32):
+    for pattern in (_ID, _RANDOM, _BASE32, _LICENSE):
         for value in pattern.finditer(clause.after):
             gap, is_id = clause.after[: value.start()], pattern is _ID
             if (
@@ -177,9 +188,7 @@ def _find_tokens(clause: _Clause, words: _ClauseWords, checks: ValueChecks) -> I
                 or _is_public(gap, words)
             ):
                 break
-            if (
-                is_id or checks.is_random(value[0]) or (" " in value[0] and any(map(str.isdigit, value[0])))
-            ) and (
+            if (is_id or checks.is_random(value[0]) or _is_grouped(value[0])) and (
                 _is_introduced(gap, words) or gap.isspace() or (is_id and len(gap.split()) <= _WORDS_IN_GAP)
             ):
                 yield TOKEN, offset + value.start(), len(value[0])
@@ -193,6 +202,10 @@ def _find_tokens(clause: _Clause, words: _ClauseWords, checks: ValueChecks) -> I
             and not _is_public(gap, words)
         ):
             yield TOKEN, value.start(), len(value[0])
+
+
+def _is_grouped(value: str) -> bool:
+    return bool(_LICENSE.fullmatch(value) or " " in value) and any(map(str.isdigit, value))
 
 
 def _is_public(gap: str, words: _ClauseWords) -> bool:
@@ -219,9 +232,19 @@ def _find_passwords(
     for value in _WORD.finditer(clause.after):
         text, gap = value[0].rstrip(".!?:]}…"), clause.after[: value.start()]
         is_strong = _KINDS.match(text) is not None and checks.is_no_word(text) and "://" not in text
-        if is_strong and (_STRONG_MARK.search(gap) or _follows_verb(gap, words)) and not gap.endswith("/"):
+        if is_strong and not gap.endswith("/") and _introduces_password(clause, value, words):
             yield PASSWORD, len(clause.before) + len(clause.name) + value.start(), len(text)
             return
+
+
+def _introduces_password(clause: _Clause, value: re.Match[str], words: _ClauseWords) -> bool:
+    gap = clause.after[: value.start()]
+    if _STRONG_MARK.search(gap) or _follows_verb(gap, words):
+        return True
+    if re.search(r"\s(?:en|in|a|à|auf|naar|na|para|pra|to)\s$", gap):
+        return words.changes.search((clause.before + gap).encode()) is not None
+    is_label = not clause.before.strip() and not clause.after[value.end() :].strip(_OPEN + " .")
+    return is_label and len(gap.split()) <= 1 and _MIXED.match(value[0]) is not None
 
 
 _JOINS_NAME: Final = tuple("_@-./\\")
@@ -271,10 +294,21 @@ def _find_logins(
         is_pair_of_names = (
             pair.start() == len(clause.before) and ":" in pair[0] and not checks.is_random(text)
         )
+        is_pair_of_names |= pair["and"] is not None and (
+            len(text) < _LEAST_AFTER_AND or not _MIXED.match(text)
+        )
+        is_pair_of_names |= pair["user"] is not None and _letters(pair["user"]) == _letters(text)
         is_name = is_pair_of_names or (pair["is_followed"] is not None and text.lower() == text)
         if _KINDS.match(text) and checks.is_no_word(text) and not is_name:
             yield PASSWORD, pair.start("value"), len(text)
             return
+
+
+_LEAST_AFTER_AND: Final = 8
+
+
+def _letters(text: str) -> str:
+    return re.sub("[0-9]+", "", text)
 
 
 def _find_lists(clause: _Clause, words: _ClauseWords, _checks: ValueChecks) -> Iterator[tuple[str, int, int]]:
@@ -297,18 +331,31 @@ def _find_codes(clause: _Clause, words: _ClauseWords, checks: ValueChecks) -> It
     data = text.encode()
     if _CODE.search(text) is None or words.public_codes.search(data):
         return
-    is_code_named = words.codes.search(data) is not None
+    is_named = words.codes.search(data) is not None
+    is_unlocked = words.unlocks.search(data) is not None
     for value in _CODE.finditer(text):
         before, rest = text[: value.start()], text[value.end() :]
+        is_last_name = _ends_with((words.codes, words.places), before)
         if not checks.is_count(rest) and (
-            words.opens.search(before.encode())
-            or (
-                (is_code_named or _is_combination(value[0]))
-                and (_is_introduced(before, words) or _ends_with_name(before, words))
-            )
+            ((is_named or _is_combination(value[0])) and (is_last_name or _is_introduced(before, words)))
+            or (is_unlocked and (_is_introduced(before, words) or _ends_with((words.unlocks,), before)))
             or (_begins_with_verb(rest, words) and words.codes.search(rest.encode()))
+            or _begins_with(words.typed_in, rest)
+            or (is_named and _is_label(clause, value))
         ):
             yield CODE, value.start(), len(value[0])
+
+
+def _is_label(clause: _Clause, value: re.Match[str]) -> bool:
+    """Return whether a code ends a clause of few words, and is no year."""
+    gap = clause.text[len(clause.before) + len(clause.name) : value.start()]
+    is_short = len(gap.split()) <= _WORDS_IN_GAP and len(clause.text.split()) <= _WORDS_OF_LABEL
+    is_last = not clause.text[value.end() :].strip(_OPEN + " .")
+    return is_short and is_last and _NO_YEAR.fullmatch(value[0]) is not None
+
+
+_WORDS_OF_LABEL: Final = 7
+_NO_YEAR: Final = re.compile(r"(?!(?:19|20)[0-9]{2}$)[0-9]{4,10}[#*]?")
 
 
 def _is_combination(value: str) -> bool:
@@ -334,14 +381,21 @@ def _follows_verb(gap: str, words: _ClauseWords) -> bool:
     return words.says.search(gap.rstrip(_OPEN + " ").encode()) is not None
 
 
-def _ends_with_name(before: str, words: _ClauseWords) -> bool:
-    tail = before.rstrip(_OPEN + " ")[-24:].encode()
+def _ends_with(names: Iterable[Any], before: str) -> bool:
+    tail = before.rstrip(_OPEN + " ")[-_TAIL:].encode()
     return any(
-        tail[max(map(found.end, range(1, found.re.groups + 1))) :].decode().isalpha()
-        or found.end() == len(tail)
-        for names in (words.codes, words.places)
-        for found in names.finditer(tail)
+        found.end() == len(tail)
+        or tail[max(map(found.end, range(1, found.re.groups + 1))) :].decode().isalpha()
+        for each in names
+        for found in each.finditer(tail)
     )
+
+
+_TAIL: Final = 24
+
+
+def _begins_with(names: Any, rest: str) -> bool:
+    return names.search(rest.lstrip(_OPEN + " ").split(" ", 1)[0].encode()) is not None
 
 
 def _begins_with_verb(gap: str, words: _ClauseWords) -> bool:
@@ -358,7 +412,7 @@ _FINDERS: Final = {
     "logins": _find_logins,
     "places": _find_codes,
 }
-_LONG: Final = frozenset(("lists", "phrases"))
+_LONG: Final = {"lists": 2, "phrases": 3}
 """Kinds whose values are lists: more is read after their names."""
 
 
@@ -376,7 +430,9 @@ def _words() -> _ClauseWords:
         places=_compiled_names(words["places"]),
         codes=_compiled_names(words["codes"]),
         network_keys=_compiled_names(words["network_keys"]),
-        opens=_compiled_ending(map(_escaped, words["opens"])),
+        unlocks=_compiled_names(words["unlocks"]),
+        typed_in=_compiled_names(words["typed_in"]),
+        changes=_compiled_names(words["changes"]),
         says=_compiled_ending(map(_escaped, words["says"])),
         public_before=_compiled_ending(public["before"]),
         public_near=_compiled_ending(public["near"]),
