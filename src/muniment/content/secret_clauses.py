@@ -42,7 +42,7 @@ _FIRST_WITHOUT_SPACES: Final = 0x0E00
 """Thai, kana, Han and Hangul: scripts whose words are written without spaces."""
 _END: Final = re.compile(r"(?<![:：=`|-])\n|[.!?;](?=\s|$)|[。！？；]|\n\s*\n")  # noqa: RUF001
 _OPEN: Final = "\"'`*“”„‘’«»「『‹›"  # noqa: RUF001
-_MARK: Final = re.compile(rf"(?:=>|->|→|:=|[:=：＝(（|,、—–-])[\s>|{_OPEN}]*$|[{_OPEN}]$")  # noqa: RUF001
+_MARK: Final = re.compile(rf"(?:=>|->|→|:=|[:=：＝(（\[{{|,、—–-])[\s>|{_OPEN}]*$|[{_OPEN}]$")  # noqa: RUF001
 _STRONG_MARK: Final = re.compile(rf"(?:=>|->|→|:=|[:=：＝(（|—–]| - )[\s>|{_OPEN}]*$|[{_OPEN}]$")  # noqa: RUF001
 _ID: Final = re.compile(
     r"(?<![A-Za-z0-9_-])(?:[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
@@ -51,7 +51,8 @@ _ID: Final = re.compile(
 _RANDOM: Final = re.compile(r"(?<![A-Za-z0-9_+/=.~:-])[A-Za-z0-9+/_~-]{16,200}={0,2}(?![A-Za-z0-9_+/~-])")
 _LICENSE: Final = re.compile(r"(?<![A-Za-z0-9-])(?:[A-Z0-9]{4,6}-){3,7}[A-Z0-9]{4,6}(?![A-Za-z0-9-])")
 _BASE32: Final = re.compile(
-    r"(?<![A-Za-z0-9])(?:[a-z2-7]{4}(?: [a-z2-7]{4}){3,15}|[A-Z2-7]{4}(?: [A-Z2-7]{4}){3,15})(?![A-Za-z0-9])"
+    r"(?<![A-Za-z0-9])(?:[a-z2-7]{4}(?: [a-z2-7]{4}){3,15}|[A-Z2-7]{4}(?: [A-Z2-7]{4}){3,15})"
+    r"(?![A-Za-z0-9])"
 )
 _WORD: Final = re.compile(
     rf"[^\s{_OPEN},;()（）|<>，。、\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7a3]{{6,64}}"  # noqa: RUF001
@@ -62,6 +63,15 @@ _CODE: Final = re.compile(
     r"|[0-9]{3,10}[#*A-D]?|[#*][0-9]{3,10}|(?=[A-D]{0,4}[0-9]+[A-D])[0-9A-D]{4,8}[#*]?|[A-D][0-9]{3,8})"
     r"(?![A-Za-z0-9_/:%€$-]|[.,][0-9])"
 )
+_SIDE: Final = (
+    r"(?:left|right|links|rechts|gauche|droite|izquierda|derecha|sinistra|destra|esquerda|direita|lewo|prawo"
+    r"|[LR])"
+)
+_TURNS: Final = re.compile(
+    rf"(?:[0-9]{{1,2}} ?{_SIDE}\b[^\w\n]{{1,3}}){{2,5}}[0-9]{{1,2}}(?: ?{_SIDE}\b)?"
+    rf"|(?:\b{_SIDE} ?[0-9]{{1,2}}[^\w\n]{{1,3}}){{2,5}}{_SIDE} ?[0-9]{{1,2}}"
+)
+"""The combination of a dial."""
 _ONE_OF_LIST: Final = (
     r"(?:[0-9a-z]{4}(?: [0-9a-z]{4}){3,7}|[0-9]{4,5}[ -][0-9]{4,5}|[0-9]{6,10}"
     r"|[0-9a-zA-Z]{4,5}-[0-9a-zA-Z]{4,5}(?:-[0-9a-zA-Z]{4,5})*"
@@ -71,16 +81,16 @@ _LIST: Final = re.compile(
     rf"(?<![A-Za-z0-9_-]){_ONE_OF_LIST}"
     rf"(?:(?:\s*[,;/、•]\s*|\s+|\s*\n[-*]?\s*)(?:[^\W\d_]{{1,4}}\s+)?{_ONE_OF_LIST})*(?![A-Za-z0-9_-])"
 )
-_NUMBERED: Final = r"(?:[0-9]{1,2}[.)]\s*)?[a-z]{3,8}"
+_NUMBERED: Final = r"(?:[0-9]{1,2}[.):]?\s*)?[a-z]{3,8}"
 _PHRASE: Final = re.compile(rf"(?<!\w){_NUMBERED}(?:[\s,]+{_NUMBERED}){{10,23}}(?!\w)")
 _FUNCTION_WORDS: Final = re.compile(
     r"\b(?:the|and|for|with|was|are|has|not|but|der|die|das|und|mit|ist|les|des|est|pour|avec|los|las|por|para"
     r"|con|del|non|che|het|een|van|voor|jest|nie)\b"
 )
 _LOGIN: Final = re.compile(
-    r"(?<![\w./:@-])"
+    r"(?<![\w./@-])"
     r"(?:(?P<user>[\w.@+\\-]{2,64})(?: +[/:] +|\s+\|\s+)"
-    r"|(?!(?i:sha|md5|urn|key|id))[\w+\\-]{2,64}:"
+    r"|(?<!:)(?!(?i:sha|md5|urn|key|id))[\w+\\-]{2,64}:"
     r"|(?:admin|administrator|root|user|guest)/"
     r"|(?:with|as|are|mit|als|sind|avec|sont|con|son|sono|com|são|met|zijn|jako|to) "
     r"[\w.@+-]{2,64} (?P<and>and|und|et|y|e|en|i) )"
@@ -311,6 +321,19 @@ def _letters(text: str) -> str:
     return re.sub("[0-9]+", "", text)
 
 
+def _find_entries(
+    clause: _Clause, words: _ClauseWords, checks: ValueChecks
+) -> Iterator[tuple[str, int, int]]:
+    value = _WORD.search(clause.after)
+    if value is None or clause.after[: value.start()].strip(_OPEN + " :："):  # noqa: RUF001
+        return
+    text = value[0].rstrip(".!?:]}…")
+    others = (clause.before, clause.after[value.end() :])
+    is_opened = any(words.unlocks.search(part.encode()) for part in others)
+    if is_opened and _KINDS.match(text) and checks.is_no_word(text):
+        yield PASSWORD, len(clause.text) - len(clause.after) + value.start(), len(text)
+
+
 def _find_lists(clause: _Clause, words: _ClauseWords, _checks: ValueChecks) -> Iterator[tuple[str, int, int]]:
     for value in _LIST.finditer(clause.after):
         if _is_introduced(clause.after[: value.start()], words) and any(map(str.isdigit, value[0])):
@@ -329,8 +352,10 @@ def _find_phrases(
 def _find_codes(clause: _Clause, words: _ClauseWords, checks: ValueChecks) -> Iterator[tuple[str, int, int]]:
     text = clause.text
     data = text.encode()
-    if _CODE.search(text) is None or words.public_codes.search(data):
+    if not (_CODE.search(text) or _TURNS.search(text)) or words.public_codes.search(data):
         return
+    for turns in _TURNS.finditer(text):
+        yield CODE, turns.start(), len(turns[0])
     is_named = words.codes.search(data) is not None
     is_unlocked = words.unlocks.search(data) is not None
     for value in _CODE.finditer(text):
@@ -410,6 +435,7 @@ _FINDERS: Final = {
     "phrases": _find_phrases,
     "networks": _find_networks,
     "logins": _find_logins,
+    "entries": _find_entries,
     "places": _find_codes,
 }
 _LONG: Final = {"lists": 2, "phrases": 3}

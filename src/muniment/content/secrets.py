@@ -62,7 +62,7 @@ _ALL_PLACEHOLDER: Final = re.compile(
     rb"|mariadb|redis|mongo|rabbitmq|minioadmin|local(?:host)?|dev|test|demo|sample|example|dummy|foo|bar|baz|placeholder|redacted|removed"
     rb"|hidden|change(?:_?me|it)?|password|passwd|passwort|passphrase|pass|pwd|pw|secret|token|key|api|value|string|here|text"
     rb"|true|false|yes|no|none|null|nil|empty|required|optional|option|flag|switch|argument|parameter|file|stdin|instead"
-    rb"|and|or|is|in|to|for|with|from|of|x{3,}|\*{2,}|\.{3,}|\xe2\x80\xa6|xx)[0-9]{0,3}[-_.,:)\]%]*)+"
+    rb"|and|or|is|in|to|for|with|from|of|x{3,}|\*{2,}|\.{3,}|\xe2\x80\xa6|xx)[0-9]{0,3}[-_.,:)\]%]*)+[0-9]?"
 )
 """A value that consists of words that stand for another value, or that follow an option in a sentence."""
 _CLOSERS: Final = ")]}>.,;:!?*_"

@@ -49,6 +49,8 @@ _BARE: Final = re.compile(
     rf"[^\s{_OPEN}」』，。、；,;|<>（）\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7a3]{{3,100}}"  # noqa: RUF001
 )
 _NUMBER: Final = re.compile(r"#?([0-9](?:[ -]?[0-9]){2,62})[#*]?")
+_CODE: Final = re.compile(r"(?=\D*\d)[A-Z0-9#*]{4,12}")
+_MIXED_CODE: Final = re.compile(r"(?=.*[0-9])(?=.*[a-z])(?=.*[A-Z])[A-Za-z0-9]{5,12}")
 _NEXT: Final = re.compile(r"[ -]?([^\W\d_]+|%)")
 _ENDS: Final = re.compile(rf"[{_OPEN}」』)]*\s*(?:$|[.,;!?)\n|。，、；—–]|-)")  # noqa: RUF001
 _PHRASE: Final = re.compile(r"[a-zà-öø-ÿß]{3,}(?: [a-zà-öø-ÿß]{3,}){2,5}")
@@ -140,7 +142,7 @@ def _behind(data: bytes, found: Any, words: _SecretWords, *, is_said: bool) -> t
     if bare is None:
         return None
     value = quoted[1] if quoted else bare[0].rstrip(".!?:)]}…")
-    if is_code and not (is_said and re.fullmatch(r"(?=\D*\d)[A-Z0-9#*]{4,12}", value)):
+    if is_code and not (_MIXED_CODE.fullmatch(value) or (is_said and _CODE.fullmatch(value))):
         return None
     if is_no_word(value):
         if not is_said and len(value) < _LEAST_UNSAID:
@@ -228,7 +230,9 @@ def _is_chosen(value: str, tail: str, words: _SecretWords, *, quoted: bool, name
         return len(said_of_it) <= phrase[0].count(" ") // 3
     parts = _PARTED.split(value)
     is_one = _ENDS.match(tail[len(value) :]) is not None and value.isprintable()
-    return is_one and len(value) >= _LEAST_WORD and all(map(str.isalpha, parts)) and _are_chosen(parts, words)
+    said_of_it = [part for part in parts if not _are_chosen([part], words)]
+    is_said_of_it = len(said_of_it) > (len(parts) // 3 if len(parts) > 2 else 0)  # noqa: PLR2004
+    return is_one and len(value) >= _LEAST_WORD and all(map(str.isalpha, parts)) and not is_said_of_it
 
 
 def _are_chosen(parts: Iterable[str], words: _SecretWords) -> bool:
