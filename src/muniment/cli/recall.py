@@ -301,4 +301,5 @@ def _recalled(
         limit=terms.limit,
         budget=terms.budget,
         patience=patience,
+        needs_entry=True,
     )

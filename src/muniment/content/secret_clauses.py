@@ -84,7 +84,7 @@ _LIST: Final = re.compile(
 _NUMBERED: Final = r"(?:[0-9]{1,2}[.):]?\s*)?[a-z]{3,8}"
 _PHRASE: Final = re.compile(rf"(?<!\w){_NUMBERED}(?:[\s,]+{_NUMBERED}){{10,23}}(?!\w)")
 _FUNCTION_WORDS: Final = re.compile(
-    r"\b(?:the|and|for|with|was|are|has|not|but|der|die|das|und|mit|ist|les|des|est|pour|avec|los|las|por|para"
+    r"\b(?:the|and|for|with|was|are|has|not|but|der|die|das|und|mit|les|des|est|pour|avec|los|las|por|para"
     r"|con|del|non|che|het|een|van|voor|jest|nie)\b"
 )
 _LOGIN: Final = re.compile(
@@ -92,7 +92,7 @@ _LOGIN: Final = re.compile(
     r"(?:(?P<user>[\w.@+\\-]{2,64})(?: +[/:] +|\s+\|\s+)"
     r"|(?<!:)(?!(?i:sha|md5|urn|key|id))[\w+\\-]{2,64}:"
     r"|(?:admin|administrator|root|user|guest)/"
-    r"|(?:with|as|are|mit|als|sind|avec|sont|con|son|sono|com|são|met|zijn|jako|to) "
+    r"|(?:with|as|are|mit|sind|avec|sont|con|son|sono|com|são|met|zijn|jako|to) "
     r"[\w.@+-]{2,64} (?P<and>and|und|et|y|e|en|i) )"
     r"(?P<value>[^\s/|,;()<>\"'`.%][^\s/|,;()<>\"'`]{5,63})(?P<is_followed> [a-z])?"
 )
