@@ -90,7 +90,7 @@ def first_json(text: str, at: int, *, repair: bool = False) -> tuple[Any, int]:
     """
     try:
         value, end = _DECODER.raw_decode(text, at)
-        value = _map_texts(value, whole_text) if repair else value
+        value = _map_texts(value, whole_text) if repair and "\\u" in text else value
         # Writing it again finds NaN, infinity, and lone surrogates, wherever in the value they are.
         json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
     except NotJson:
@@ -117,18 +117,22 @@ def plain_arguments(sent: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments of a client in the one form that is checked.
 
     A member that is null is left out, a number without a fraction is a whole one (5.0 is 5), and U+FFFD
-    replaces each lone surrogate, also in objects and lists.
+    replaces each lone surrogate, also in objects and lists, down to the `_DEPTH` that requests have.
     """
-    return {name: _plain(value) for name, value in sent.items() if value is not None}
+    return {name: _plain(value, _DEPTH) for name, value in sent.items() if value is not None}
 
 
-def _plain(value: Any) -> Any:
+_DEPTH: Final = 2
+"""How deep the values of a request nest below it; what is deeper is rejected as it is."""
+
+
+def _plain(value: Any, depth: int) -> Any:
     if isinstance(value, float) and value.is_integer():
         return int(value)
-    if isinstance(value, dict):
-        return {name: _plain(each) for name, each in value.items() if each is not None}
-    if isinstance(value, list):
-        return [_plain(each) for each in value]
+    if isinstance(value, dict) and depth:
+        return {name: _plain(each, depth - 1) for name, each in value.items() if each is not None}
+    if isinstance(value, list) and depth:
+        return [_plain(each, depth - 1) for each in value]
     return whole_text(value) if isinstance(value, str) else value
 
 

@@ -102,6 +102,8 @@ def test_http_arguments_get_answers_that_name_them(http):
     assert wrong((row, ask_http(daemon, row[0], row[2])) for row in found) == []
     answer = daemon.ask("POST", f"{BASE}/recall", body={"query": FACT, "limit": "5"}).json
     assert (answer["code"], answer["field"]) == ("invalid_request", "limit")
+    deep = b'{"query": ' + b"[" * 900 + b'"\\ud83d"' + b"]" * 900 + b"}"
+    assert daemon.ask("POST", f"{BASE}/recall", body=deep).status == 400
     daemon.check()
 
 
@@ -209,9 +211,11 @@ def test_command_line_arguments_get_answers(command):
     for fact in ("- a bullet about deploys", "-5 degrees is too cold for the vine"):
         assert command("remember", fact)[0] == 0, fact
     assert command("remember", f"{FACT} {HALF}")[0] == 0
+    assert command("recall", FACT, "--limit", "5.0") == command("recall", FACT, "--limit=5")
     for arguments, named in (
         (("recall", ""), "say what to recall"),
         (("recall", FACT, "--limit", "five"), "--limit"),
+        (("recall", FACT, "--limit", "5.5"), "--limit"),
         (("recall", FACT, "--colour", "1"), "--colour"),
         (("remember",), "FACT"),
         (("remember", " "), "empty"),

@@ -19,7 +19,7 @@ from muniment.names import __version__
 
 
 class TextCommand(TyperCommand):
-    """A command that takes a text such as "- a bullet" for an argument: no option has a space in its name."""
+    """A command that takes "- a bullet" for an argument (no option has a space), and 5.0 for 5."""
 
     def make_parser(self, ctx: Any) -> Any:
         """Return the parser of the words after the command."""
@@ -32,7 +32,17 @@ class TextCommand(TyperCommand):
             else:
                 take_option(word, state)
 
-        parser._process_opts = take  # noqa: SLF001
+        parse = parser.parse_args
+
+        def parse_whole(args: list[str]) -> Any:
+            found = parse(args)
+            for each in self.params:
+                value, kind = found[0].get(each.name), getattr(getattr(each, "type", None), "name", "")
+                if kind.startswith("integer") and isinstance(value, str):
+                    found[0][each.name] = value.removesuffix(".0")
+            return found
+
+        parser._process_opts, parser.parse_args = take, parse_whole  # noqa: SLF001
         return parser
 
 
