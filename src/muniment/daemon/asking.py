@@ -126,7 +126,8 @@ def parsed(model: type[M], document: dict[str, Any], codes: Mapping[str, str] | 
         code = (codes or {}).get(named[0], "invalid_request")
         mistake = wrong[named[0]]
         raise _wrong_field(code, ".".join(map(str, mistake["loc"])), mistake_in_words(mistake)) from None
-    if not is_closed:  # What was sent is not repeated, its names neither.
+    if not is_closed:
+        # What was sent is not repeated, its names neither.
         names = ", ".join(to_camel(name) for name in model.model_fields) or "no field"
         raise HttpProblem("invalid_request", detail=f"unknown field; this request takes {names}")
     return body
