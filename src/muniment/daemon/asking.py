@@ -123,6 +123,8 @@ def parsed(model: type[M], document: dict[str, Any], codes: Mapping[str, str] | 
     except ValidationError as error:
         wrong = {str(each["loc"][0]): each for each in error.errors() if each["loc"]}
         named = [name for name in codes or {} if name in wrong] or sorted(wrong)
+        if not named:
+            raise HttpProblem("invalid_request") from None
         code = (codes or {}).get(named[0], "invalid_request")
         mistake = wrong[named[0]]
         raise _wrong_field(code, ".".join(map(str, mistake["loc"])), mistake_in_words(mistake)) from None
