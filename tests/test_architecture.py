@@ -446,7 +446,10 @@ OURS = {
     *("muniment", *of("muniment", "kernel fence content errors names policy exact_json shipped tools")),
     *of("muniment.kernel", "names refusal path change decide syscalls root"),
     *of("muniment.fence", "calls wire layers zygote"),
-    *of("muniment.content", "admission entry frontmatter gates markdown patterns secrets"),
+    *of(
+        "muniment.content",
+        "admission entry frontmatter gates markdown patterns secrets typed_secrets secret_clauses",
+    ),
     *of("muniment.policy", "frozen grammar"),
     *of("muniment.tools", "calls overlay workbench service"),
 }

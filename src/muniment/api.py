@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Self
 from muniment.agent.model import Model
 from muniment.agent.runner import Observer, Witness
 from muniment.cancelling import Cancel
-from muniment.errors import ConfigInvalid
+from muniment.errors import ConfigInvalid, InvalidContent
 from muniment.jobs.place import Place
 from muniment.kernel.cancel import Patience
 from muniment.names import HOME_VARIABLE, ContextMode
@@ -214,32 +214,38 @@ class Memory:
         *,
         exclude: Iterable[str] = (),
         scope: str | None = None,
-        limit: int = MAX_ENTRIES,
-        budget: int = MAX_TOKENS,
+        limit: float | None = None,
+        budget: float | None = None,
         choose: bool = False,
         patience: Patience | None = None,
     ) -> Recollection:
         """What helps with a message: entries, and a text of them to be put before a model.
 
-        It never raises: what goes wrong makes it empty, and stands in the result's `error`.
+        It raises for no fault of the memory: that makes it empty, and stands in the result's `error`.
 
         Args:
             query: the message, or some words.
             exclude: ids of entries that were shown already; one that was changed since may come again.
             scope: where alone to look; None: everywhere.
-            limit: entries at most.
-            budget: tokens of the text at most, a token being three bytes.
+            limit: entries at most; None: 5.
+            budget: tokens of the text at most, a token being three bytes; None: 2 000.
             choose: let the language model, if there is one, pick among what the search finds.
             patience: until when to look; None: however long it takes.
+
+        Raises:
+            TypeError: the limit or the budget is not a whole number.
         """
+        if not query.strip():
+            return Recollection(error=InvalidContent("the query is empty: say what to recall"))
         return self.recaller.recall(
             query,
             exclude=self.recaller.keys_of(exclude),
             scopes=None if scope is None else [scope],
-            limit=limit,
-            budget=budget,
+            limit=_whole_number("limit", limit, MAX_ENTRIES),
+            budget=_whole_number("budget", budget, MAX_TOKENS),
             choose=self._chooser() if choose else None,
             patience=patience,
+            needs_entry=True,
         )
 
     def conversation(
@@ -422,3 +428,12 @@ def open(  # noqa: A001, PLR0913  the library's name for it; used as muniment.op
             model = opened.enter_context(open_model(settings, environment))
         place = opened.enter_context(closing(find_place(settings, workspace, in_process=in_process)))
         return Memory(place, model, opened.pop_all())
+
+
+def _whole_number(name: str, value: object, default: int) -> int:
+    """Return a whole number, also of one such as 5.0; the default for None."""
+    if value is None:
+        return default
+    if isinstance(value, bool) or not isinstance(value, int | float) or value != int(value):
+        raise TypeError(f"{name} {value!r} is not a whole number")
+    return int(value)

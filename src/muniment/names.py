@@ -15,6 +15,9 @@ from muniment.kernel.names import Enforcement
 HOME_VARIABLE: Final = "MUNIMENT_HOME"
 """Names the directory of what Muniment keeps."""
 
+URI: Final = "muniment://"
+"""Begins the address of an entry: its scope and path follow, percent-encoded."""
+
 MAX_CONFIG_BYTES: Final = 65_536
 """Bytes of `config.toml`; it has a handful of lines."""
 

@@ -18,6 +18,34 @@ from muniment.cli.table import PROGRAM, TABLE
 from muniment.names import __version__
 
 
+class TextCommand(TyperCommand):
+    """A command that takes "- a bullet" for an argument (no option has a space), and 5.0 for 5."""
+
+    def make_parser(self, ctx: Any) -> Any:
+        """Return the parser of the words after the command."""
+        parser: Any = super().make_parser(ctx)
+        take_option = parser._process_opts  # noqa: SLF001  click has no public way
+
+        def take(word: str, state: Any) -> None:
+            if any(map(str.isspace, word.partition("=")[0])):
+                state.largs.append(word)
+            else:
+                take_option(word, state)
+
+        parse = parser.parse_args
+
+        def parse_whole(args: list[str]) -> Any:
+            found = parse(args)
+            for each in self.params:
+                value, kind = found[0].get(each.name), getattr(getattr(each, "type", None), "name", "")
+                if kind.startswith("integer") and isinstance(value, str):
+                    found[0][each.name] = value.removesuffix(".0")
+            return found
+
+        parser._process_opts, parser.parse_args = take, parse_whole  # noqa: SLF001
+        return parser
+
+
 class Group(TyperGroup):
     """The commands that begin with some words; those of the program with none."""
 
@@ -41,7 +69,9 @@ class Group(TyperGroup):
             module = import_module(f"muniment.cli.{row.module}")
             function = words.replace(" ", "_")
             alone = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False)
-            alone.command(name)(getattr(module, f"{function}_" if iskeyword(function) else function))
+            alone.command(name, cls=TextCommand)(
+                getattr(module, f"{function}_" if iskeyword(function) else function)
+            )
             self.commands[name] = found = typer.main.get_command(alone)
         return found
 

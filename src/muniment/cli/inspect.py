@@ -55,7 +55,9 @@ def ls(
 ) -> Report:
     """List the entries, with whatever cannot be read or named."""
     with place_at(where, reads=True) as place:
-        below = canonicalise(path.removesuffix("/"), place.policy.scopes) if path else None
+        from muniment.jobs.place import path_of_address
+
+        below = canonicalise(path_of_address(path).removesuffix("/"), place.policy.scopes) if path else None
         found = [
             _listed(place, bound, RelPath("") if below is None else below.rel, every=every)
             for scope, bound in place.roots.items()

@@ -22,7 +22,7 @@ from muniment.cli.command import command, settings_of, trust_of
 from muniment.cli.options import RunFlags, Workspace
 from muniment.cli.terminal import EXIT_FAILED
 from muniment.errors import ConfigInvalid
-from muniment.exact_json import json_or_none
+from muniment.exact_json import json_or_none, repaired_json
 from muniment.kernel.names import Trust
 
 if TYPE_CHECKING:
@@ -124,6 +124,6 @@ async def _pass_on(wire: Wire, make: Callable[[Wire], McpPipe]) -> None:
 
 def _message(line: bytes | None) -> dict[str, Any] | None:
     """The message of a line; None: it is none."""
-    found = json_or_none(line or b"")
+    found = json_or_none((repaired_json(line) if line else None) or line or b"")
     is_message = isinstance(found, dict) and found.get("jsonrpc") == "2.0"
     return found if is_message and (isinstance(found.get("method"), str) or "id" in found) else None

@@ -28,7 +28,7 @@ from muniment.cli.terminal import EXIT_FAILED, say_notes
 from muniment.cli.wire import BUSY, Wire
 from muniment.content.gates import on_one_line
 from muniment.errors import ManagedMemoryUnavailable, MunimentError, PathEscape
-from muniment.exact_json import json_or_none, request_id_problem
+from muniment.exact_json import json_or_none, repaired_json, request_id_problem
 from muniment.kernel.names import Trust
 
 if TYPE_CHECKING:
@@ -224,7 +224,8 @@ class _Exchange:
         import mcp_types as t
 
         try:
-            message = t.jsonrpc_message_adapter.validate_json(line or b"", by_name=False)
+            whole = repaired_json(line) if line and b"\\u" in line else line
+            message = t.jsonrpc_message_adapter.validate_json(whole or line or b"", by_name=False)
         except ValueError:
             message = None
         # The SDK takes a request whose id is none for a notification, which nobody answers.

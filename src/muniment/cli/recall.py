@@ -313,4 +313,5 @@ def _recalled(
         limit=terms.limit,
         budget=terms.budget,
         patience=patience,
+        needs_entry=True,
     )

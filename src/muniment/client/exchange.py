@@ -190,6 +190,8 @@ def raise_problem(reply: HttpReply, workspace: str = "") -> NoReturn:
         raise BadAnswer(f"the answer has the status {reply.status}, and does not say why")
     if code == "untrusted_workspace" and workspace:
         message = f"{message} It was asked for {workspace}."
+    if isinstance(detail := said.get("detail"), str):
+        message = f"{message} ({detail})"
     fields = {name: said[name] for name in said.keys() - {"type", "title", "status", "error", "code"}}
     raise told_as(Problem, code)(
         code, message, status=reply.status, fields=fields, retry_after=retry_after(reply)

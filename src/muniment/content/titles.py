@@ -53,6 +53,10 @@ _SCHEME: Final = re.compile(r"\b(?:https?|ftp)://(?:www\.)?(?=\w)", re.IGNORECAS
 _EMPHASIS: Final = re.compile(
     r"(?<![\w*_`])(\*{1,3}|_{1,3}|`{1,2})(?=[^\s*_`])([^*_`\n]*[^\s*_`])\1(?![\w*_`])"
 )
+_RANDOM: Final = re.compile(
+    r"(?=\S*[0-9])(?=\S*[a-z])(?=\S*[A-Z])\S{8,}|[0-9A-Fa-f-]{32,}|(?=\S*[0-9])(?=\S*[A-Za-z])[0-9A-Za-z]{16,}"
+)
+"""A word of a title that may be a secret which no rule knows: it stays out of file names."""
 _JOINERS: Final = "\u200c\u200d"
 _FINAL_PUNCTUATION: Final = " .,;:!?\u2026\u3002\uff0c\uff1b\uff1a\uff01\uff1f\u060c\u061b\u061f\u0964"
 _ENDS_WITH_JOINER: Final = _JOINERS + _FINAL_PUNCTUATION
@@ -115,6 +119,8 @@ def slug(title: str, fact: str) -> str:
     Letters and digits of every script stay, with their marks; where nothing is left (emoji), or the
     name would be outside the grammar, it is `note-` and eight digits of the SHA-256 of `fact`.
     """
+    if len(parts := title.split()) > 1:
+        title = " ".join(part for part in parts if not _RANDOM.fullmatch(part))
     words = [word.lower() if is_normalised("NFKC", word.lower()) else word for word in _words(title)]
     stem = _cut_stem(normalised("NFKC", "-".join(words)))
     if not stem:

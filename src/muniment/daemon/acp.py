@@ -34,7 +34,7 @@ from muniment.cancelling import Cancel
 from muniment.daemon import asking
 from muniment.daemon.contract import MAX_BODY_BYTES, HttpProblem, sentence_of
 from muniment.daemon.work import Workspace
-from muniment.exact_json import NotJson, parse_json, request_id_problem
+from muniment.exact_json import NotJson, has_broken_id, parse_json, request_id_problem
 from muniment.lane import BACKSTOP_SECONDS, MAX_PENDING, Ended, NewTask, Work
 from muniment.names import __version__
 from muniment.store.audit import timestamp
@@ -111,9 +111,11 @@ class Lines:
 def read_message(line: bytes) -> RpcMessage | bytes:
     """The message of a line; or, of a line that holds none (J2), the answer to it."""
     try:
-        found = parse_json(line, marked=False)
+        found = parse_json(line, marked=False, repair=True)
     except NotJson:
         return failed(None, PARSE_ERROR, "invalid_json", "The line is no JSON, or JSON of two meanings.")
+    if has_broken_id(found):
+        return failed(None, PARSE_ERROR, "invalid_json", "The `id` has half of a character.")
     if not isinstance(found, dict) or found.get("jsonrpc") != "2.0":
         return _invalid("The line is no JSON-RPC 2.0 object.")
     if "method" not in found and ("result" in found or "error" in found):

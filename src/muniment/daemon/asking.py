@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from pydantic import BaseModel, ValidationError
 from pydantic.alias_generators import to_camel
 
+from muniment.adapters.telling import mistake_in_words
 from muniment.content.expiry import local_day, read_expiry
 from muniment.daemon import contract
 from muniment.daemon.contract import HttpProblem
 from muniment.errors import MunimentError
-from muniment.jobs.request import check_content
+from muniment.exact_json import plain_arguments
+from muniment.jobs.request import check_content, check_query
 from muniment.lane import NewTask
 from muniment.names import ContextMode
 from muniment.store.tasks import Originator
@@ -48,7 +50,8 @@ def remember(document: dict[str, Any], workspace: ServedWorkspace) -> NewTask:
     Raises:
         Problem: it asks for nothing that can be.
     """
-    content = _text(document.get("content"), "invalid_content")
+    document = plain_arguments(document)
+    content = _text(document, "content", "invalid_content")
     body = parsed(contract.RememberBody, document, _REMEMBER)
     context = body.context_mode or ContextMode.WORKSPACE
     scope = _scope(body.scope, body.model_fields_set, workspace)
@@ -57,7 +60,9 @@ def remember(document: dict[str, Any], workspace: ServedWorkspace) -> NewTask:
         try:
             read_expiry(body.expires, local_day())
         except ValueError:
-            raise HttpProblem("invalid_expires") from None
+            raise _wrong_field(
+                "invalid_expires", "expires", "is neither a day from today on nor a number of days"
+            ) from None
         arguments["expires"] = body.expires
     shown = {"contextMode": context} | _shown(scope)
     return NewTask("remember", arguments, NOBODY, shown, body.source.trust, body.source.ref)
@@ -69,7 +74,8 @@ def forget(document: dict[str, Any], workspace: ServedWorkspace) -> NewTask:
     Raises:
         Problem: it asks for nothing that can be.
     """
-    query = _text(document.get("query"), "invalid_query")
+    document = plain_arguments(document)
+    query = _text(document, "query", "invalid_query", "forget")
     body = parsed(contract.ForgetBody, document, _FORGET)
     scope = _scope(body.scope, body.model_fields_set, workspace)
     arguments = {"query": query, "scope": scope, "dry_run": body.dry_run}
@@ -94,8 +100,9 @@ def recall(document: dict[str, Any]) -> contract.RecallBody:
     Raises:
         Problem: it asks for nothing that can be.
     """
+    document = plain_arguments(document)
     body = parsed(contract.RecallBody, document)
-    return body.model_copy(update={"query": _text(body.query, "invalid_request")})
+    return body.model_copy(update={"query": _text(document, "query", "invalid_request", "recall")})
 
 
 def parsed(model: type[M], document: dict[str, Any], codes: Mapping[str, str] | None = None) -> M:
@@ -103,28 +110,37 @@ def parsed(model: type[M], document: dict[str, Any], codes: Mapping[str, str] | 
 
     Args:
         model: what it should be.
-        document: as it was sent.
+        document: as it was sent, see `plain_arguments`.
         codes: the code for a field that is not as it should be, in the order in which they count.
 
     Raises:
         Problem: it is none.
     """
-    known, is_closed = _known(model, document)
+    known, is_closed = _known(model, plain_arguments(document))
     try:
         body = model.model_validate(known)
     except ValidationError as error:
-        wrong = {str(each["loc"][0]) for each in error.errors() if each["loc"]}
-        for name, code in (codes or {}).items():
-            if name in wrong:
-                raise HttpProblem(code) from None
-        raise HttpProblem("invalid_request") from None
+        wrong = {str(each["loc"][0]): each for each in error.errors() if each["loc"]}
+        named = [name for name in codes or {} if name in wrong] or sorted(wrong)
+        if not named:
+            raise HttpProblem("invalid_request") from None
+        code = (codes or {}).get(named[0], "invalid_request")
+        mistake = wrong[named[0]]
+        raise _wrong_field(code, ".".join(map(str, mistake["loc"])), mistake_in_words(mistake)) from None
     if not is_closed:
-        raise HttpProblem("invalid_request")
+        # What was sent is not repeated, its names neither.
+        names = ", ".join(to_camel(name) for name in model.model_fields) or "no field"
+        raise HttpProblem("invalid_request", detail=f"unknown field; this request takes {names}")
     return body
 
 
+def _wrong_field(code: str, name: str, why: str) -> HttpProblem:
+    """Return the error that names the wrong field of a request."""
+    return HttpProblem(code, field=name, detail=f"{name}: {why}")
+
+
 def _known(model: type[BaseModel], document: dict[str, Any]) -> tuple[dict[str, Any], bool]:
-    """The fields of a document that `model` knows, and whether there are no others.
+    """Return the fields of a document that `model` knows, and whether there are no others.
 
     The model would refuse them as well, at the price of an error for each of tens of thousands.
     """
@@ -139,13 +155,14 @@ def _known(model: type[BaseModel], document: dict[str, Any]) -> tuple[dict[str, 
     return known, is_closed
 
 
-def _text(sent: object, code: str) -> str:
+def _text(document: Mapping[str, Any], name: str, code: str, purpose: str | None = None) -> str:
+    sent = document.get(name)
     if not isinstance(sent, str):
-        raise HttpProblem(code)
+        raise _wrong_field(code, name, "is missing" if sent is None else "is no text")
     try:
-        return check_content(sent)
-    except MunimentError:
-        raise HttpProblem(code) from None
+        return check_content(sent) if purpose is None else check_query(sent, purpose)
+    except MunimentError as error:
+        raise _wrong_field(code, name, str(error)) from None
 
 
 def _scope(sent: str | None, fields: set[str], workspace: ServedWorkspace) -> str | None:
@@ -158,7 +175,7 @@ def _scope(sent: str | None, fields: set[str], workspace: ServedWorkspace) -> st
         return None
     known = workspace.scopes().values()
     if not sent or (workspace.is_open and sent not in known):
-        raise HttpProblem("invalid_scope")
+        raise _wrong_field("invalid_scope", "scope", "is no scope of the policy")
     return sent
 
 

@@ -51,7 +51,7 @@ async def read_json(request: Request) -> Any:
     if media_type != "application/json":
         raise HttpProblem("unsupported_media_type")
     try:
-        return parse_json(data, marked=False)
+        return parse_json(data, marked=False, repair=True)
     except NotJson:
         raise HttpProblem("invalid_json") from None
 
@@ -341,6 +341,8 @@ _PROBLEM: Final[Mapping[str, Any]] = {
         "status": {"title": "Status", "type": "integer"},
         "error": {"title": "Error", **_TEXT},
         "code": {"title": "Code", **_TEXT},
+        "field": {"title": "Field", "description": "The field that is wrong.", **_TEXT},
+        "detail": {"title": "Detail", "description": "The field, and what is wrong with it.", **_TEXT},
     },
     "required": ["type", "title", "status", "error", "code"],
     "title": "Problem",

@@ -46,7 +46,7 @@ from muniment.daemon.core import MAX_OWNER, MAX_READS
 from muniment.daemon.http import INVALID_REQUEST, TRUST_HEADER, Call
 from muniment.daemon.routes import accept
 from muniment.errors import MunimentError
-from muniment.exact_json import json_or_none, request_id_problem
+from muniment.exact_json import json_or_none, repaired_json, request_id_problem
 from muniment.jobs.place import Place
 from muniment.jobs.visibility import Reader
 from muniment.kernel.names import Trust
@@ -98,6 +98,7 @@ class McpSessions:
             Problem: a client id is not the token's, or the workspace is not served.
         """
         originator, trust = await call.originator(), _trust_of(call)
+        body = (repaired_json(body) if b"\\u" in body else None) or body
         if (problem := request_id_problem(json_or_none(body))) is not None:
             return JSONResponse(
                 {"jsonrpc": "2.0", "id": None, "error": {"code": INVALID_REQUEST, "message": problem}}, 400
@@ -263,7 +264,8 @@ def _problems() -> Iterator[None]:
     try:
         yield
     except HttpProblem as problem:
-        raise ToolProblem(problem.code, problem.sentence) from None
+        detail = f" ({problem.fields['detail']})" if "detail" in problem.fields else ""
+        raise ToolProblem(problem.code, f"{problem.sentence}{detail}") from None
 
 
 @dataclass(frozen=True, slots=True)

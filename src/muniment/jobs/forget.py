@@ -58,7 +58,7 @@ from muniment.errors import (
     StoreConflict,
 )
 from muniment.jobs.job import Fruitless, Job, carry_out, once_more
-from muniment.jobs.place import Holding, Place, read_holding, reason_to_keep
+from muniment.jobs.place import Holding, Place, path_of_address, read_holding, reason_to_keep
 from muniment.jobs.request import (
     MAX_QUERY_BYTES,
     MAX_QUERY_WORDS,
@@ -415,7 +415,7 @@ def forget(
 def path_of(query: str, scopes: Collection[Scope]) -> CanonicalPath | None:
     """The file that a query names; None: it is made of words."""
     try:
-        path = canonicalise(query, scopes)
+        path = canonicalise(path_of_address(query), scopes)
     except (PathEscape, Refusal):
         return None
     return path if path.rel.endswith(FILE_SUFFIX) else None

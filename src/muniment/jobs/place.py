@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+from urllib.parse import unquote
 
 from muniment.content.entry import Entry, parse
 from muniment.content.expiry import expiry_time
@@ -23,7 +24,7 @@ from muniment.kernel.change import digest
 from muniment.kernel.decide import Judge, Policy
 from muniment.kernel.names import Digest, Scope, Trust, Verb
 from muniment.kernel.path import CanonicalPath, canonicalise
-from muniment.names import Symlinks
+from muniment.names import URI, Symlinks
 from muniment.store.catalog import CatalogEntry
 from muniment.store.ledger import RootKey, root_key, source_of
 from muniment.store.rows import Assessed
@@ -34,6 +35,12 @@ if TYPE_CHECKING:
     from muniment.agent.model import OnModelFailure
 
 # -- place -------------------------------------------------------------------------------------------
+
+
+def path_of_address(text: str) -> str:
+    """Return the path in the address of an entry (`muniment://…`); any other text as it is."""
+    return unquote(text.removeprefix(URI)) if text.startswith(URI) else text
+
 
 WAIT_SECONDS: Final = 60.0
 """Seconds that a commit outside a run waits for the locks of its roots."""
@@ -81,13 +88,13 @@ class Place:
         return tuple(self.roots) if scope is None else (Scope(scope),)
 
     def path(self, unsafe_path: str) -> CanonicalPath:
-        """The path of a scope that is bound.
+        """Return the path of a scope that is bound, for a path as text or its address (`muniment://…`).
 
         Raises:
             PathEscape, Refusal: it is no path of the memory.
             NotFound: nothing is remembered in its scope yet.
         """
-        path = canonicalise(unsafe_path, self.policy.scopes)
+        path = canonicalise(path_of_address(unsafe_path), self.policy.scopes)
         if path.scope not in self.roots:
             raise NotFound(f"nothing is remembered in {path.scope} yet")
         return path

@@ -10,6 +10,7 @@ from muniment.agent.model import Turn
 from muniment.content.gates import drop_invisible
 from muniment.contract import DreamResult, ForgetResult, KeptEntry, RememberResult, SupersededEntry, members
 from muniment.errors import InvalidContent, MunimentError, PendingReview
+from muniment.exact_json import whole_text
 from muniment.kernel.names import Scope, Trust
 from muniment.kernel.path import MAX_MARKS, overlong_run
 from muniment.names import MAX_FACT_BYTES, ContextMode, FenceLayer
@@ -151,13 +152,12 @@ class RememberReport(RememberResult):
 
 
 def check_content(content: str) -> str:
-    """Return `content` trimmed and without needless invisible characters, if it can be remembered.
+    """Return `content` trimmed, without needless invisible characters, with U+FFFD for lone surrogates.
 
     Raises:
-        InvalidContent: it is empty, too long, no Unicode text, or holds NUL or too many combining marks in a
-            row.
+        InvalidContent: it is empty, too long, or holds NUL or too many combining marks in a row.
     """
-    fact = drop_invisible(content).strip()
+    fact = drop_invisible(whole_text(content)).strip()
     if not fact:
         raise InvalidContent("there is nothing to remember: the text is empty")
     if "\0" in fact:
@@ -168,6 +168,21 @@ def check_content(content: str) -> str:
     if overlong_run(fact) is not None:
         raise InvalidContent(f"the text holds more than {MAX_MARKS} combining marks in a row; leave them out")
     return fact
+
+
+def check_query(query: str, purpose: str = "recall") -> str:
+    """Return `query` as `check_content` returns a fact.
+
+    Args:
+        query: any text.
+        purpose: a verb for the message.
+
+    Raises:
+        InvalidContent: it is empty, which the message says, or as `check_content`.
+    """
+    if not query.strip():
+        raise InvalidContent(f"the query is empty: say what to {purpose}")
+    return check_content(query)
 
 
 def bytes_of(text: str) -> int:

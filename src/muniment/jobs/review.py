@@ -34,7 +34,7 @@ from muniment.errors import (
 )
 from muniment.jobs.edit import for_move
 from muniment.jobs.job import ended_as, id_of_task, run_of, status_of, terms_of
-from muniment.jobs.place import Place
+from muniment.jobs.place import Place, path_of_address
 from muniment.jobs.request import error_json
 from muniment.kernel.cancel import Patience
 from muniment.kernel.change import ChangeKind, ChangeSet, FileChange
@@ -102,7 +102,8 @@ def history_of(place: Place, unsafe_path: str | None = None, limit: int = MAX_ST
         PathEscape, Refusal: it is no path of the memory.
         ManagedMemoryUnavailable: the state cannot be used.
     """
-    below = canonicalise(unsafe_path.removesuffix("/"), place.policy.scopes) if unsafe_path else None
+    unsafe_path = None if unsafe_path is None else path_of_address(unsafe_path).removesuffix("/")
+    below = canonicalise(unsafe_path, place.policy.scopes) if unsafe_path else None
     return history(place.state, place.scopes_by_key(), below, limit)
 
 

@@ -21,6 +21,7 @@ import json
 import math
 import re
 import unicodedata
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -37,6 +38,7 @@ from muniment.content.markdown import QUOTE, Line, fence_token, fenced, read_lin
 from muniment.content.titles import current_titles, titles_of
 from muniment.errors import (
     Cancelled,
+    ConfigInvalid,
     ContentRejected,
     ManagedMemoryUnavailable,
     MunimentError,
@@ -841,6 +843,7 @@ class Recaller:
         budget: int = MAX_TOKENS,
         choose: Chooser | None = None,
         patience: Patience | None = None,
+        needs_entry: bool = False,
     ) -> Recollection:
         """What helps with `query` (E1 to E4).
 
@@ -852,6 +855,7 @@ class Recaller:
             budget: tokens of the whole text at most; likewise.
             choose: picks among what the search finds (E4); None: the search alone.
             patience: until when to look; None: however long it takes.
+            needs_entry: a budget that has no room for one entry is an error, which names the least that has.
 
         Cost: 3 ms of CPU where nothing changed since the last time; 5 ms in a memory of 100 000 entries.
         """
@@ -875,9 +879,20 @@ class Recaller:
             def weight(passage: str) -> float:
                 return found.ranking.weight(as_indexed(passage))
 
-            return replace(self.told(readings, shelf, budget, weight=weight), withheld=picked.withheld)
+            told = self.told(readings, shelf, budget, weight=weight)
+            if needs_entry and not told.entries:
+                raise self._too_small(readings[0], shelf, budget)
+            return replace(told, withheld=picked.withheld)
 
         return replace(self.answer(work, scopes, until), notes=self._notes)
+
+    def _too_small(self, reading: ReadEntry, shelf: Shelf, budget: int) -> ConfigInvalid:
+        """Return the error of a budget that has no room for one entry, with the least that has."""
+        needs = range(budget + 1, budget + MAX_TOKENS)
+        least = bisect_left(needs, 1, key=lambda each: len(self.told([reading], shelf, each).entries))
+        return ConfigInvalid(
+            f"the budget of {budget} tokens has no room for one entry; use at least {needs[least]}"
+        )
 
     def answer(
         self, work: Callable[[Shelf], Recollection], scopes: Collection[str] | None, patience: Patience

@@ -76,8 +76,10 @@ def test_the_document_names_what_may_be_excluded_and_limit_scope_and_budget_hold
     assert not seen & {entry["id"] for entry in again["entries"]}
     assert len(muniment.document("recall", "dark editor", "--limit=1")["entries"]) == 1
     assert muniment.document("recall", "dark editor", "--scope=project")["abstained"]
-    small = muniment.document("recall", "dark editor", "--budget=120")
-    assert (small["tokens"] <= 120, len(small["entries"]) <= 1) == (True, True)
+    small = muniment.document("recall", "dark editor", "--budget=140")
+    assert (small["tokens"] <= 140, len(small["entries"])) == (True, 1)
+    refused = muniment.document("recall", "dark editor", "--budget=20", code=1)
+    assert "no room for one entry; use at least" in refused["error"]["message"]
 
 
 # -- in a tree where nothing was ever committed --------------------------------------------------------

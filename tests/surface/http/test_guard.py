@@ -607,7 +607,7 @@ def test_who_sends_too_much_gets_to_read_why(quiet, where, size, how):
 @pytest.mark.parametrize("path", [REMEMBER, f"{BASE}/erase"])
 def test_json_that_others_would_read_otherwise_is_refused(quiet, path):
     fact, deep = '{"content": "a"}', b"[" * 100_000
-    texts = (b"\\ud800", b"\\udc00\\ud800", b"\xff", b"\xed\xa0\x80", b"\xc0\xaf", b"a\nb", b"\\x41")
+    texts = (b"\xff", b"\xed\xa0\x80", b"\xc0\xaf", b"a\nb", b"\\x41")
     values = (b"NaN", b"Infinity", b"-Infinity", b"1e999", b"-1e999", b"01", b"0x1", b"1" * 5000)
     values += (deep + b"]" * 100_000,)
     for document in (

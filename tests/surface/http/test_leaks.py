@@ -144,7 +144,7 @@ def test_every_line_of_the_log_is_json_and_every_problem_is_the_sentence_of_its_
             assert error is None or error["message"] == CODES[error["code"]].sentence
             continue
         assert (answer.status_code, found["error"]) == CODES[found["code"]][:2]
-        assert set(found) <= {"type", "title", "status", "error", "code", "reason"}
+        assert set(found) <= {"type", "title", "status", "error", "code", "reason", "field", "detail"}
         assert re.fullmatch(r"[a-z_]+", found.get("reason", "x"))
 
 

@@ -103,11 +103,11 @@ def test_an_append_of_another_process_is_found_by_the_next_recall_of_a_running_d
 
 def test_a_body_that_is_none_is_refused_and_one_is_taken_up_to_its_limits(harpsichord):
     texts = (None, 7, "", " \n\t", ["a"], "a\0b", "x" * (MAX_FACT_BYTES + 1), "é" * 32_769)
-    lists = (None, "a", [7], {"a": 1}, ["a"] * 501, ["x" * 1201], [0] * 150_000)
+    lists = ("a", [7], {"a": 1}, ["a"] * 501, ["x" * 1201], [0] * 150_000)
     for body in (
         *([], "a", None, {"Query": "a"}, {"query": "a", "budget": 1}, *({"query": each} for each in texts)),
         *({"query": "a", "exclude": each} for each in lists),
-        *({"query": "a", "limit": each} for each in (None, 0, 21, 5.0, "5", True, 10**30)),
+        *({"query": "a", "limit": each} for each in (0, 21, 5.5, "5", True, 10**30)),
     ):
         sent = harpsichord.problem("POST", PATH, json.dumps(body).encode())
         assert sent == (400, "invalid_request"), str(body)[:40]
@@ -117,7 +117,6 @@ def test_a_body_that_is_none_is_refused_and_one_is_taken_up_to_its_limits(harpsi
         assert "error" not in recalled(harpsichord, query)
     for exclude, limit in ([f"user/{number}.md@{'0' * 64}" for number in range(500)], 20), ([], 1):
         assert paths(recalled(harpsichord, exclude=exclude, limit=limit)) == [harpsichord.path]
-    assert harpsichord.problem("POST", PATH, b'{"query": "\\ud83d"}') == (400, "invalid_json")
     assert MAX_PATH_BYTES + len("@") + 64 <= contract.MAX_ID_CHARS
     assert contract.RecallBody.model_fields["limit"].default == MAX_ENTRIES
 

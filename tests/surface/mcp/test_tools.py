@@ -203,7 +203,7 @@ MISUSED = (
     ("recall", {"query": "x", "canary-7f3a": "canary"}, "canary-7f3a is not known"),
     ("forget", {"description": "x", "yes": "true"}, "yes: is neither true nor false"),
     ("forget", {"description": "x", "dryRun": True}, "dryRun is not known"),
-    ("show", {"path": "user/" + "x" * 1_100}, "path: is too long"),
+    ("show", {"path": "user/" + "x" * 4_000}, "path: is too long"),
     ("remember", {"content": ["canary"]}, "content: is no text"),
 )
 

@@ -40,7 +40,9 @@ table({
     "reasons_of_ours": ("A refusal is told in the words that the model was told.", {
         "jobs.remember:_reason": lambda outcome: outcome.text}),
     "typed_secrets": ("Nobody looks for what people say to be a password, a PIN, a card or an account.", {
-        "*content.secrets:typed": lambda *_, **__: iter(())}),
+        "*content.typed_secrets:typed": lambda *_, **__: iter(())}),
+    "clause_secrets": ("Nobody looks for values that words in their clause name.", {
+        "*content.secret_clauses:secrets_in_clauses": lambda *_, **__: iter(())}),
     "withheld_secrets": ("A queue keeps what it is sent.", {"lane:_withheld": dict}),
     "scrubbed_ledger": ("An erasure deletes rows, and leaves the files as they are.", {
         "store.erase:scrub": lambda state: state.renew_catalog()}),

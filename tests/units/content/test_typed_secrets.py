@@ -2,13 +2,11 @@
 
 import json
 import random
-import re
 import string
 from collections import Counter
 from functools import partial
 from importlib.resources import files
 from types import SimpleNamespace
-from uuid import UUID
 
 import pytest
 
@@ -20,7 +18,6 @@ from muniment.errors import RememberRefused
 
 SENTENCES = json.loads((FACTS / "typed_secrets.json").read_text())
 NAMES, WORDS = SENTENCES["names"], SENTENCES["words"]
-COUNTRIES = {"DE": "n18", "FR": "n10a11n2", "ES": "n20", "GB": "a4n14", "NL": "a4n10", "CH": "n5a12"}
 
 
 def find(text, rel="topic/a.md"):
@@ -46,16 +43,6 @@ def card(rng):
     return cut.join(digits[at : at + 4] for at in range(0, len(digits), 4))
 
 
-def iban(rng):
-    country = rng.choice(sorted(COUNTRIES))
-    parts = re.findall(r"([an])(\d+)", COUNTRIES[country])
-    drawn = {"n": string.digits, "a": string.ascii_uppercase}
-    account = "".join("".join(rng.choices(drawn[kind], k=int(count))) for kind, count in parts)
-    number = "".join(str(int(each, 36)) for each in f"{account}{country}00")
-    whole = f"{country}{98 - int(number) % 97:02}{account}"
-    return " ".join(whole[at : at + 4] for at in range(0, len(whole), 4)) if rng.random() < 0.5 else whole
-
-
 def values(rng):
     strong, some = password(rng), " ".join(rng.sample(WORDS, 4))
     numbers = " ".join(str(rng.randrange(1000, 9999)) for _ in range(4))
@@ -66,7 +53,6 @@ def values(rng):
         "q": rng.choice([strong, rng.choice(NAMES).lower(), " ".join(rng.sample(WORDS, 3))]),
         "c": "".join(rng.choices(string.digits, k=rng.choice([4, 4, 5, 6]))),
         "card": card(rng),
-        "iban": iban(rng),
     }
 
 
@@ -79,19 +65,6 @@ def said(seeds):
                 hole = template[template.index("{") + 1 : template.index("}")]
                 secret = values(rng)[hole]
                 yield language, template.replace(f"{{{hole}}}", secret), secret
-
-
-def test_what_an_id_of_a_task_has_of_an_account_makes_it_none():
-    """Of UUIDs one in 8 600 begins as a country, has its length up to a hyphen, and the right remainder."""
-    for country, size in (("BE", 16), ("BA", 20), ("EE", 20)):
-        for account in range(first := int("3141592653589793"[: size - 4]), first + 40):
-            number = f"{int(country[0], 36)}{int(country[1], 36)}"
-            begin = f"{country}{98 - int(f'{account}{number}00') % 97:02}{account}".lower()
-            made = str(UUID(f"{begin}{'4acb34acbb2be18b'[: 32 - size]}"))
-            for text in (made, made.upper(), f'muniment: {{"task": "remember-{made}"}}'):
-                assert find(text) is None
-            assert find("x", f"topic/{made}.md") is None
-            assert find(f"{made} {begin}").rule == "iban"
 
 
 def test_a_number_beside_that_of_a_card_hides_it_not():

@@ -31,7 +31,7 @@ from muniment.errors import NotFound
 from muniment.kernel.cancel import Patience
 from muniment.kernel.names import INDEX_NAME, MAX_PATH_BYTES, Scope, Trust
 from muniment.kernel.path import CanonicalPath
-from muniment.names import MAX_FACT_BYTES
+from muniment.names import MAX_FACT_BYTES, URI
 
 if TYPE_CHECKING:
     from muniment.agent.model import Model
@@ -225,7 +225,10 @@ def _lines(first: str, quoted: Sequence[str]) -> str:
 
 # -- asked -------------------------------------------------------------------------------------------
 
-_PATH: Final = "A logical path such as user/editor/dark-mode.md, as recall and the resources give it."
+_PATH: Final = "A path such as user/editor/dark-mode.md, or its address muniment://user/editor/dark-mode.md."
+
+MAX_URI_BYTES: Final = len(URI) + 3 * MAX_PATH_BYTES
+"""Bytes of the address of an entry, every byte of its path escaped."""
 
 
 class McpCall(_Closed):
@@ -294,7 +297,7 @@ class ShowCall(McpCall):
     tool, title, answered, reads_only = "show", "Show an entry", ShowAnswer, True
     about = "One entry as a whole, as data between marks."
 
-    path: str = Field(max_length=MAX_PATH_BYTES, description=_PATH)
+    path: str = Field(max_length=MAX_URI_BYTES, description=_PATH)
 
     async def carried_out(self, backend: Backend, _: Tell) -> ShowAnswer:
         """What it says."""
@@ -311,7 +314,7 @@ class HistoryCall(McpCall):
     )
 
     path: str = Field(
-        "", max_length=MAX_PATH_BYTES, description=f"{_PATH} Or a folder or a scope; everything if empty."
+        "", max_length=MAX_URI_BYTES, description=f"{_PATH} Or a folder or a scope; everything if empty."
     )
 
     async def carried_out(self, backend: Backend, _: Tell) -> HistoryAnswer:
@@ -368,10 +371,10 @@ TOOLS: Final[Mapping[str, type[McpCall]]] = {
 
 async def recalled(backend: Backend, query: str, limit: int) -> RecallAnswer:
     """What helps with a message, in so many entries at most."""
-    from muniment.jobs.request import check_content
+    from muniment.jobs.request import check_query
     from muniment.store.audit import timestamp
 
-    found = await backend.recall(check_content(query), limit)
+    found = await backend.recall(check_query(query), limit)
     if found.error is not None:
         raise found.error
     entries = [

@@ -48,9 +48,8 @@ from muniment.adapters.mcp.memory import (
 from muniment.adapters.telling import ToolProblem, answering, arguments_of
 from muniment.errors import BadName, NotFound, PathEscape, Refused
 from muniment.kernel.names import MAX_PATH_BYTES
-from muniment.names import __version__
+from muniment.names import URI, __version__
 
-URI: Final = "muniment://"
 MARKDOWN: Final = "text/markdown"
 
 PROMPT: Final = "memory-context"

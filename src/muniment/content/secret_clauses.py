@@ -1,0 +1,500 @@
+"""Find values that are secrets because of words in their clause: tokens, codes of doors, logins. Pure.
+
+Apart from `typed_secrets`: that module reads what directly follows a name; this one reads a whole clause, in
+which name and value may be apart and in either order.
+
+Guarantees, for the words of `secret_clauses.toml` in any mixture of languages:
+
+- C1. A UUID, 24 or more hexadecimal digits, or a random text of 16 or more characters is a secret if the name
+  of a token, key or secret precedes it in the clause, or follows it as in "… is the API token", and no word
+  says that it is a public thing such as a commit, a digest or a ticket.
+- C2. A random word is a secret if the name of a password precedes it in the clause and a mark or a verb
+  introduces it.
+- C3. Digits are a secret if the clause names a code and what it opens, or says that something opens with it.
+- C4. Lists of recovery codes, eleven or more words of a wallet, the key of a wireless network, and
+  "user / password" after the name of a login are secrets.
+- C5. Linear time: RE2 finds the names; at most `_REACH` characters before and after a name are read.
+
+Limits: a clause ends at a line break or at the end of a sentence; a value beyond it is not found.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Final
+
+import re2
+
+from muniment.content.patterns import compiled
+from muniment.shipped import shipped_tables
+
+TOKEN: Final = "named-token"  # noqa: S105  the id of a rule
+PASSWORD: Final = "named-password"  # noqa: S105  the id of a rule
+CODE: Final = "named-code"
+PHRASE: Final = "wallet-phrase"
+
+_REACH: Final = 120
+"""Characters of a clause that are read before and after a name."""
+_FIRST_WITHOUT_SPACES: Final = 0x0E00
+"""Thai, kana, Han and Hangul: scripts whose words are written without spaces."""
+_END: Final = re.compile(r"(?<![:：=`|-])\n|[.!?;](?=\s|$)|[。！？；]|\n\s*\n")  # noqa: RUF001
+_OPEN: Final = "\"'`*“”„‘’«»「『‹›"  # noqa: RUF001
+_MARK: Final = re.compile(rf"(?:=>|->|→|:=|[:=：＝(（\[{{|,、—–-])[\s>|{_OPEN}]*$|[{_OPEN}]$")  # noqa: RUF001
+_STRONG_MARK: Final = re.compile(rf"(?:=>|->|→|:=|[:=：＝(（|—–]| - )[\s>|{_OPEN}]*$|[{_OPEN}]$")  # noqa: RUF001
+_ID: Final = re.compile(
+    r"(?<![A-Za-z0-9_-])(?:[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
+    r"|(?=[0-9]{0,40}[a-fA-F])[0-9a-fA-F]{24,128})(?![A-Za-z0-9_-])"
+)
+_RANDOM: Final = re.compile(r"(?<![A-Za-z0-9_+/=.~:-])[A-Za-z0-9+/_~-]{16,200}={0,2}(?![A-Za-z0-9_+/~-])")
+_LICENSE: Final = re.compile(r"(?<![A-Za-z0-9-])(?:[A-Z0-9]{4,6}-){3,7}[A-Z0-9]{4,6}(?![A-Za-z0-9-])")
+_BASE32: Final = re.compile(
+    r"(?<![A-Za-z0-9])(?:[a-z2-7]{4}(?: [a-z2-7]{4}){3,15}|[A-Z2-7]{4}(?: [A-Z2-7]{4}){3,15})"
+    r"(?![A-Za-z0-9])"
+)
+_WORD: Final = re.compile(
+    rf"[^\s{_OPEN},;()（）|<>，。、\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7a3]{{6,64}}"  # noqa: RUF001
+)
+_COMBINATION: Final = r"[0-9]{1,2}(?:(?: ?[-–/,] ?| )[0-9]{1,2}){2,4}"  # noqa: RUF001
+_CODE: Final = re.compile(
+    rf"(?<![A-Za-z0-9_.,/:#+-])(?:[0-9](?:[-–][0-9]){{2,7}}|{_COMBINATION}"  # noqa: RUF001
+    r"|[0-9]{3,10}[#*A-D]?|[#*][0-9]{3,10}|(?=[A-D]{0,4}[0-9]+[A-D])[0-9A-D]{4,8}[#*]?|[A-D][0-9]{3,8})"
+    r"(?![A-Za-z0-9_/:%€$-]|[.,][0-9])"
+)
+_SIDE: Final = (
+    r"(?:left|right|links|rechts|gauche|droite|izquierda|derecha|sinistra|destra|esquerda|direita|lewo|prawo"
+    r"|[LR])"
+)
+_TURNS: Final = re.compile(
+    rf"(?:[0-9]{{1,2}} ?{_SIDE}\b[^\w\n]{{1,3}}){{2,5}}[0-9]{{1,2}}(?: ?{_SIDE}\b)?"
+    rf"|(?:\b{_SIDE} ?[0-9]{{1,2}}[^\w\n]{{1,3}}){{2,5}}{_SIDE} ?[0-9]{{1,2}}"
+)
+"""The combination of a dial."""
+_ONE_OF_LIST: Final = (
+    r"(?:[0-9a-z]{4}(?: [0-9a-z]{4}){3,7}|[0-9]{4,5}[ -][0-9]{4,5}|[0-9]{6,10}"
+    r"|[0-9a-zA-Z]{4,5}-[0-9a-zA-Z]{4,5}(?:-[0-9a-zA-Z]{4,5})*"
+    r"|(?=[A-Z]*[0-9])(?=[0-9]*[A-Z])[A-Z0-9]{5,12}|(?=[a-z]*[0-9])(?=[0-9]*[a-z])[a-z0-9]{6,12})"
+)
+_LIST: Final = re.compile(
+    rf"(?<![A-Za-z0-9_-]){_ONE_OF_LIST}"
+    rf"(?:(?:\s*[,;/、•]\s*|\s+|\s*\n[-*]?\s*)(?:[^\W\d_]{{1,4}}\s+)?{_ONE_OF_LIST})*(?![A-Za-z0-9_-])"
+)
+_NUMBERED: Final = r"(?:[0-9]{1,2}[.):]?\s*)?[a-z]{3,8}"
+_PHRASE: Final = re.compile(rf"(?<!\w){_NUMBERED}(?:[\s,]+{_NUMBERED}){{10,23}}(?!\w)")
+_FUNCTION_WORDS: Final = re.compile(
+    r"\b(?:the|and|for|with|was|are|has|not|but|der|die|das|und|mit|les|des|est|pour|avec|los|las|por|para"
+    r"|con|del|non|che|het|een|van|voor|jest|nie)\b"
+)
+_LOGIN: Final = re.compile(
+    r"(?<![\w./@-])"
+    r"(?:(?P<user>[\w.@+\\-]{2,64})(?: +[/:] +|\s+\|\s+)"
+    r"|(?<!:)(?!(?i:sha|md5|urn|key|id))[\w+\\-]{2,64}:"
+    r"|(?:admin|administrator|root|user|guest)/"
+    r"|(?:with|as|are|mit|sind|avec|sont|con|son|sono|com|são|met|zijn|jako|to) "
+    r"[\w.@+-]{2,64} (?P<and>and|und|et|y|e|en|i) )"
+    r"(?P<value>[^\s/|,;()<>\"'`.%][^\s/|,;()<>\"'`]{5,63})(?P<is_followed> [a-z])?"
+)
+_DIGIT: Final = re.compile(rb"[0-9]")
+"""Part of every secret but a phrase."""
+_MIXED: Final = re.compile(r"(?=.*[0-9])(?=.*[a-zß-ÿ])(?=.*[A-ZÀ-Þ])")
+_KINDS: Final = re.compile(r"(?=.*[0-9])(?=.*[^\W\d_])")
+
+
+@dataclass(frozen=True, slots=True)
+class _ClauseWords:
+    """The tables of all languages, compiled.
+
+    Attributes:
+        names: the names of each kind, in the order of `_FINDERS`.
+        places: what a code opens.
+        codes: the names of a code.
+        network_keys: the names of the key of a network.
+        unlocks: verbs of people and places where nobody names the code.
+        typed_in: verbs that follow a code.
+        changes: verbs that say that a password became another one.
+        says: words that introduce a value, at the end of a text.
+        public_before, public_near, public_anywhere, public_codes: words by which a value is no secret.
+    """
+
+    names: tuple[Any, ...]
+    places: Any
+    codes: Any
+    network_keys: Any
+    unlocks: Any
+    typed_in: Any
+    changes: Any
+    says: Any
+    public_before: Any
+    public_near: Any
+    public_anywhere: Any
+    public_codes: Any
+
+
+@dataclass(frozen=True, slots=True)
+class ValueChecks:
+    """What the callers know of single values.
+
+    Attributes:
+        is_random: whether a text is as unlike words and names as a random one.
+        is_chosen: whether a word is none that is said about passwords.
+        is_no_word: whether a text is neither a word nor a version, date, method or file.
+        is_count: whether what follows a number names what it counts.
+    """
+
+    is_random: Callable[[str], bool]
+    is_chosen: Callable[[str], bool]
+    is_no_word: Callable[[str], bool]
+    is_count: Callable[[str], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class _Clause:
+    """A name and the text around it, up to the ends of its clause."""
+
+    before: str
+    name: str
+    after: str
+
+    @property
+    def text(self) -> str:
+        return f"{self.before}{self.name}{self.after}"
+
+
+def secrets_in_clauses(data: bytes, checks: ValueChecks) -> Iterator[tuple[str, int, int]]:
+    """Yield rule, start and end of every secret of C1 to C4 in UTF-8 text.
+
+    Cost: about 10 µs a KiB, and some 20 to 100 µs for each name near a digit.
+    """
+    words, has_digit = _words(), _DIGIT.search(data) is not None
+    for (kind, find), names in zip(_FINDERS.items(), words.names, strict=True):
+        for found in names.finditer(data) if has_digit or kind == "phrases" else ():
+            start, end = next(span for span in map(found.span, range(1, found.re.groups + 1)) if span[0] >= 0)
+            if kind != "phrases" and not _DIGIT.search(data, max(0, start - 4 * _REACH), end + 4 * _REACH):
+                continue
+            clause = _clause_at(data, start, end, _REACH * _LONG.get(kind, 1))
+            for rule, at, size in find(clause, words, checks):
+                begin = start - len(clause.before.encode()) + len(clause.text[:at].encode())
+                yield rule, begin, begin + len(clause.text[at : at + size].encode())
+
+
+def _clause_at(data: bytes, start: int, end: int, reach: int) -> _Clause:
+    before = data[max(0, start - 4 * _REACH) : start].decode("utf-8", "ignore")[-_REACH:]
+    after = data[end : end + 4 * reach].decode("utf-8", "ignore")[:reach]
+    return _Clause(
+        _END.split(before)[-1], data[start:end].decode("utf-8", "ignore"), _END.split(after, maxsplit=1)[0]
+    )
+
+
+def _find_tokens(clause: _Clause, words: _ClauseWords, checks: ValueChecks) -> Iterator[tuple[str, int, int]]:
+    offset = len(clause.before) + len(clause.name)
+    for pattern in (_ID, _RANDOM, _BASE32, _LICENSE):
+        for value in pattern.finditer(clause.after):
+            gap, is_id = clause.after[: value.start()], pattern is _ID
+            if (
+                _IN_PATH.match(gap)
+                or words.public_before.search(clause.before.encode())
+                or _is_public(gap, words)
+            ):
+                break
+            if (is_id or checks.is_random(value[0]) or _is_grouped(value[0])) and (
+                _is_introduced(gap, words) or gap.isspace() or (is_id and len(gap.split()) <= _WORDS_IN_GAP)
+            ):
+                yield TOKEN, offset + value.start(), len(value[0])
+                break
+    for value in _ID.finditer(clause.before):
+        gap = clause.before[value.end() :]
+        if (
+            len(gap.split()) <= _WORDS_BEFORE_NAME
+            and _begins_with_verb(gap, words)
+            and not _is_public(clause.before[: value.start()], words)
+            and not _is_public(gap, words)
+        ):
+            yield TOKEN, value.start(), len(value[0])
+
+
+def _is_grouped(value: str) -> bool:
+    return bool(_LICENSE.fullmatch(value) or " " in value) and any(map(str.isdigit, value))
+
+
+def _is_public(gap: str, words: _ClauseWords) -> bool:
+    """Return whether the text before a value says that it is no secret."""
+    if words.public_anywhere.search(gap.encode()):
+        return True
+    bare = gap.rstrip(_OPEN + " :=#(-–—")  # noqa: RUF001
+    if verb := words.says.search(bare.encode()):
+        bare = bare.encode()[: verb.start() + 1].decode("utf-8", "ignore")
+    return words.public_near.search(bare.rstrip(_OPEN + " :=#(-–—").encode()) is not None  # noqa: RUF001
+
+
+_IN_PATH: Final = re.compile(r"/|\.\w")
+"""What follows a name that is part of a path or of a file name."""
+_WORDS_IN_GAP: Final = 3
+_WORDS_BEFORE_NAME: Final = 6
+
+
+def _find_passwords(
+    clause: _Clause, words: _ClauseWords, checks: ValueChecks
+) -> Iterator[tuple[str, int, int]]:
+    if clause.after[:1] in _JOINS_NAME:
+        return
+    for value in _WORD.finditer(clause.after):
+        text, gap = value[0].rstrip(".!?:]}…"), clause.after[: value.start()]
+        is_strong = _KINDS.match(text) is not None and checks.is_no_word(text) and "://" not in text
+        if is_strong and not gap.endswith("/") and _introduces_password(clause, value, words):
+            yield PASSWORD, len(clause.before) + len(clause.name) + value.start(), len(text)
+            return
+
+
+def _introduces_password(clause: _Clause, value: re.Match[str], words: _ClauseWords) -> bool:
+    gap = clause.after[: value.start()]
+    if _STRONG_MARK.search(gap) or _follows_verb(gap, words):
+        return True
+    if re.search(r"\s(?:en|in|a|à|auf|naar|na|para|pra|to)\s$", gap):
+        return words.changes.search((clause.before + gap).encode()) is not None
+    is_label = not clause.before.strip() and not clause.after[value.end() :].strip(_OPEN + " .")
+    return is_label and len(gap.split()) <= 1 and _MIXED.match(value[0]) is not None
+
+
+_JOINS_NAME: Final = tuple("_@-./\\")
+"""Characters after which a name is only part of a longer one."""
+
+
+def _find_networks(
+    clause: _Clause, words: _ClauseWords, checks: ValueChecks
+) -> Iterator[tuple[str, int, int]]:
+    if pair := _NETWORK.match(clause.after):
+        if checks.is_no_word(pair["value"]):
+            yield PASSWORD, len(clause.text) - len(clause.after) + pair.start("value"), len(pair["value"])
+        return
+    data = clause.after.encode()
+    ends = [max(map(key.end, range(1, key.re.groups + 1))) for key in words.network_keys.finditer(data)]
+    if words.network_keys.search(clause.before[-_NEAR:].encode()):
+        ends.insert(0, 0)
+    for end in ends:
+        rest = data[end:].decode()
+        value = _WORD.search(rest)
+        if value is None or len(rest[: value.start()].split()) > 1:
+            continue
+        text, is_marked = value[0].rstrip(".!?:]}…"), _MARK.search(rest[: value.start()]) is not None
+        is_key = len(text) >= _LEAST_NETWORK_KEY and (
+            text.isdigit() or (is_marked and checks.is_chosen(text))
+        )
+        if checks.is_no_word(text) or is_key:
+            yield PASSWORD, len(clause.text) - len(rest) + value.start(), len(text)
+            return
+
+
+_NETWORK: Final = re.compile(
+    r"(?::?\s+[^\s/,;:]+){1,5}\s/\s(?P<value>(?=\S*[0-9])[^\s/,;]{8,63})(?=\s*$|[.,;)])"
+)
+"""The name of a network and its key."""
+_NEAR: Final = 12
+"""Characters between the name of a key and that of its network, as in "key of the wifi"."""
+_LEAST_NETWORK_KEY: Final = 8
+"""Characters of a key of WPA. Source: IEEE 802.11, clause 12."""
+
+
+def _find_logins(
+    clause: _Clause, _words: _ClauseWords, checks: ValueChecks
+) -> Iterator[tuple[str, int, int]]:
+    for pair in _LOGIN.finditer(clause.text, len(clause.before)):
+        text = pair["value"].rstrip(".!?:]}…")
+        is_pair_of_names = (
+            pair.start() == len(clause.before) and ":" in pair[0] and not checks.is_random(text)
+        )
+        is_pair_of_names |= pair["and"] is not None and (
+            len(text) < _LEAST_AFTER_AND or not _MIXED.match(text)
+        )
+        is_pair_of_names |= pair["user"] is not None and _letters(pair["user"]) == _letters(text)
+        is_name = is_pair_of_names or (pair["is_followed"] is not None and text.lower() == text)
+        if _KINDS.match(text) and checks.is_no_word(text) and not is_name:
+            yield PASSWORD, pair.start("value"), len(text)
+            return
+
+
+_LEAST_AFTER_AND: Final = 8
+
+
+def _letters(text: str) -> str:
+    return re.sub("[0-9]+", "", text)
+
+
+def _find_entries(
+    clause: _Clause, words: _ClauseWords, checks: ValueChecks
+) -> Iterator[tuple[str, int, int]]:
+    value = _WORD.search(clause.after)
+    if value is None or clause.after[: value.start()].strip(_OPEN + " :："):  # noqa: RUF001
+        return
+    text = value[0].rstrip(".!?:]}…")
+    others = (clause.before, clause.after[value.end() :])
+    is_opened = any(words.unlocks.search(part.encode()) for part in others)
+    if is_opened and _KINDS.match(text) and checks.is_no_word(text):
+        yield PASSWORD, len(clause.text) - len(clause.after) + value.start(), len(text)
+
+
+def _find_lists(clause: _Clause, words: _ClauseWords, _checks: ValueChecks) -> Iterator[tuple[str, int, int]]:
+    for value in _LIST.finditer(clause.after):
+        if _is_introduced(clause.after[: value.start()], words) and any(map(str.isdigit, value[0])):
+            yield CODE, len(clause.before) + len(clause.name) + value.start(), len(value[0])
+            return
+
+
+def _find_phrases(
+    clause: _Clause, _words: _ClauseWords, _checks: ValueChecks
+) -> Iterator[tuple[str, int, int]]:
+    for phrase in _PHRASE.finditer(clause.after):
+        if not _FUNCTION_WORDS.search(phrase[0]):
+            yield PHRASE, len(clause.before) + len(clause.name) + phrase.start(), len(phrase[0])
+
+
+def _find_codes(clause: _Clause, words: _ClauseWords, checks: ValueChecks) -> Iterator[tuple[str, int, int]]:
+    text = clause.text
+    data = text.encode()
+    if not (_CODE.search(text) or _TURNS.search(text)) or words.public_codes.search(data):
+        return
+    for turns in _TURNS.finditer(text):
+        yield CODE, turns.start(), len(turns[0])
+    is_named = words.codes.search(data) is not None
+    is_unlocked = words.unlocks.search(data) is not None
+    for value in _CODE.finditer(text):
+        before, rest = text[: value.start()], text[value.end() :]
+        is_last_name = _ends_with((words.codes, words.places), before)
+        if not checks.is_count(rest) and (
+            ((is_named or _is_combination(value[0])) and (is_last_name or _is_introduced(before, words)))
+            or (is_unlocked and (_is_introduced(before, words) or _ends_with((words.unlocks,), before)))
+            or (_begins_with_verb(rest, words) and words.codes.search(rest.encode()))
+            or _begins_with(words.typed_in, rest)
+            or (is_named and _is_label(clause, value))
+        ):
+            yield CODE, value.start(), len(value[0])
+
+
+def _is_label(clause: _Clause, value: re.Match[str]) -> bool:
+    """Return whether a code ends a clause of few words, and is no year."""
+    gap = clause.text[len(clause.before) + len(clause.name) : value.start()]
+    is_short = len(gap.split()) <= _WORDS_IN_GAP and len(clause.text.split()) <= _WORDS_OF_LABEL
+    is_last = not clause.text[value.end() :].strip(_OPEN + " .")
+    return is_short and is_last and _NO_YEAR.fullmatch(value[0]) is not None
+
+
+_WORDS_OF_LABEL: Final = 7
+_NO_YEAR: Final = re.compile(r"(?!(?:19|20)[0-9]{2}$)[0-9]{4,10}[#*]?")
+
+
+def _is_combination(value: str) -> bool:
+    """Return whether digits are written as only a combination or a code is, and not as a date."""
+    if value.endswith(("#", "*")):
+        return True
+    numbers = [int(each) for each in re.findall("[0-9]+", value)]
+    if not re.fullmatch(_COMBINATION, value):
+        return False
+    first, second, third = numbers[:3]
+    return second > _MONTHS and (first > _MONTHS or third > _DAYS)
+
+
+_MONTHS: Final = 12
+_DAYS: Final = 31
+
+
+def _is_introduced(gap: str, words: _ClauseWords) -> bool:
+    return _MARK.search(gap) is not None or _follows_verb(gap, words)
+
+
+def _follows_verb(gap: str, words: _ClauseWords) -> bool:
+    return words.says.search(gap.rstrip(_OPEN + " ").encode()) is not None
+
+
+def _ends_with(names: Iterable[Any], before: str) -> bool:
+    tail = before.rstrip(_OPEN + " ")[-_TAIL:].encode()
+    return any(
+        found.end() == len(tail)
+        or tail[max(map(found.end, range(1, found.re.groups + 1))) :].decode().isalpha()
+        for each in names
+        for found in each.finditer(tail)
+    )
+
+
+_TAIL: Final = 24
+
+
+def _begins_with(names: Any, rest: str) -> bool:
+    return names.search(rest.lstrip(_OPEN + " ").split(" ", 1)[0].encode()) is not None
+
+
+def _begins_with_verb(gap: str, words: _ClauseWords) -> bool:
+    first = gap.lstrip(_OPEN + " ").split(" ", 1)[0]
+    return bool(first) and words.says.search(f" {first}".encode()) is not None
+
+
+_FINDERS: Final = {
+    "tokens": _find_tokens,
+    "passwords": _find_passwords,
+    "lists": _find_lists,
+    "phrases": _find_phrases,
+    "networks": _find_networks,
+    "logins": _find_logins,
+    "entries": _find_entries,
+    "places": _find_codes,
+}
+_LONG: Final = {"lists": 2, "phrases": 3}
+"""Kinds whose values are lists: more is read after their names."""
+
+
+@cache
+def _words() -> _ClauseWords:
+    """Return the shipped words. Cost: reads and compiles one file of the package, once a process."""
+    tables = shipped_tables("muniment.content", "secret_clauses")
+    public = tables.pop("public")
+    words = {
+        kind: sorted({word for some in table.values() for word in some}, key=lambda word: (-len(word), word))
+        for kind, table in tables.items()
+    }
+    return _ClauseWords(
+        names=tuple(_compiled_names(words[kind]) for kind in _FINDERS),
+        places=_compiled_names(words["places"]),
+        codes=_compiled_names(words["codes"]),
+        network_keys=_compiled_names(words["network_keys"]),
+        unlocks=_compiled_names(words["unlocks"]),
+        typed_in=_compiled_names(words["typed_in"]),
+        changes=_compiled_names(words["changes"]),
+        says=_compiled_ending(map(_escaped, words["says"])),
+        public_before=_compiled_ending(public["before"]),
+        public_near=_compiled_ending(public["near"]),
+        public_anywhere=compiled(f"{_START}(?:{'|'.join(public['anywhere'])}){_STOP}".encode()),
+        public_codes=_compiled_names(public["codes"], is_escaped=True),
+    )
+
+
+_START: Final = r"(?:^|[^\p{Latin}\p{Cyrillic}\pN])"
+_STOP: Final = r"(?:[^\p{Latin}\p{Cyrillic}\pN]|$)"
+
+
+def _compiled_names(words: list[str], *, is_escaped: bool = False) -> Any:
+    """Return an expression whose only group is a name."""
+    parts = []
+    for word in words:
+        has_spaces = ord(word.strip("*")[0]) < _FIRST_WITHOUT_SPACES
+        start = "" if word.startswith("*") or not has_spaces else _START
+        stop = "" if word.endswith("*") or not has_spaces else _STOP
+        parts.append((start, word.strip("*") if is_escaped else _escaped(word.strip("*")), stop))
+    grouped = {
+        (start, stop): [name for s, name, e in parts if (s, e) == (start, stop)] for start, _, stop in parts
+    }
+    alternatives = (f"{start}({'|'.join(names)}){stop}" for (start, stop), names in grouped.items())
+    return compiled("|".join(alternatives).encode())
+
+
+def _compiled_ending(expressions: Iterable[str]) -> Any:
+    """Return an expression for one of the words at the end of a text."""
+    spaced: list[str] = []
+    running: list[str] = []
+    for each in expressions:
+        (spaced if ord(each[0]) < _FIRST_WITHOUT_SPACES else running).append(each)
+    ends = [f"{_START}(?:{'|'.join(spaced)})", *running]
+    return compiled(f"(?:{'|'.join(ends)})\\s*$".encode())
+
+
+def _escaped(word: str) -> str:
+    return str(re2.escape(word)).replace("\\ ", r"[\s-]{1,3}")

@@ -1,0 +1,259 @@
+"""Arguments as clients send them: each operation on each surface with seven kinds of arguments, in a table.
+
+The answer is that it was done, or an error that names the wrong argument; and the server goes on.
+"""
+
+import json
+from contextlib import ExitStack
+
+import pytest
+
+from kit.cli.launched import launch
+from kit.daemon.process import BASE
+from kit.mcp import RawHost
+from muniment.client.errors import Problem
+from muniment.daemon.acp import BASE as ACP
+
+HALF = "\ud83d"
+"""Half of an emoji, as a client sends it that cuts a text in the middle of one."""
+
+FACT = "We deploy on Thursdays"
+
+# Operation, case, arguments, and the answer: `done`, or the name that the error has. The words are those
+# of HTTP and ACP.
+TABLE = [
+    ("remember", "null", {"content": FACT, "scope": None, "expires": None}, "done"),
+    ("remember", "5.0", {"content": 5.0}, "content"),
+    ("remember", '"5"', {"content": FACT, "scope": "5"}, "scope"),
+    ("remember", "extra", {"content": FACT, "colour": 1}, "colour"),
+    ("remember", "missing", {}, "content"),
+    ("remember", "empty", {"content": " "}, "empty"),
+    ("remember", "half", {"content": f"{FACT} in autumn {HALF}"}, "done"),
+    ("recall", "null", {"query": FACT, "limit": None}, "done"),
+    ("recall", "5.0", {"query": FACT, "limit": 5.0}, "done"),
+    ("recall", '"5"', {"query": FACT, "limit": "5"}, "limit"),
+    ("recall", "extra", {"query": FACT, "colour": 1}, "colour"),
+    ("recall", "missing", {}, "query"),
+    ("recall", "empty", {"query": ""}, "say what to recall"),
+    ("recall", "half", {"query": f"{FACT} {HALF}"}, "done"),
+    ("forget", "null", {"query": "the moon base", "dryRun": True, "digest": None}, "done"),
+    ("forget", "5.0", {"query": "the moon base", "dryRun": True, "digest": 5.0}, "digest"),
+    ("forget", '"5"', {"query": "the moon base", "dryRun": "5"}, "dryRun"),
+    ("forget", "extra", {"query": "the moon base", "dryRun": True, "colour": 1}, "colour"),
+    ("forget", "missing", {"dryRun": True}, "query"),
+    ("forget", "empty", {"query": "", "dryRun": True}, "what to forget"),
+    ("forget", "half", {"query": f"the moon base {HALF}", "dryRun": True}, "done"),
+    ("dream", "null", {"colour": None}, "done"),
+    ("dream", "extra", {"colour": 1}, "colour"),
+    ("undo", "null", {"taskId": None}, "taskId"),
+    ("undo", "5.0", {"taskId": 5.0}, "taskId"),
+    ("undo", "extra", {"taskId": "remember-x", "colour": 1}, "colour"),
+    ("undo", "missing", {}, "taskId"),
+    ("show", "null", {"path": None}, "path"),
+    ("show", "5.0", {"path": 5.0}, "path"),
+    ("show", "extra", {"path": "user/a.md", "colour": 1}, "colour"),
+    ("show", "missing", {}, "path"),
+    ("show", "empty", {"path": ""}, "no file or folder"),
+    ("show", "half", {"path": f"user/{HALF}.md"}, "not_found"),
+    ("history", "null", {"path": None}, "done"),
+    ("history", "5.0", {"path": 5.0}, "path"),
+    ("history", "extra", {"colour": 1}, "colour"),
+    ("history", "empty", {"path": ""}, "done"),
+]
+MCP_NAMES = {"query": "description", "dryRun": "yes", "taskId": "task_id"}
+
+
+def in_mcp_words(operation, arguments):
+    """Arguments as the tools of MCP name them; what they do not have is left out."""
+    if operation == "recall":
+        return arguments
+    words = {MCP_NAMES.get(name, name): value for name, value in arguments.items() if name != "expires"}
+    if words.get("yes") is True:
+        del words["yes"]
+    return words
+
+
+def ask_http(daemon, operation, arguments):
+    answer = daemon.ask("POST", f"{BASE}/{operation}", body=arguments)
+    return "done" if answer.status in {200, 202} else json.dumps(answer.json)
+
+
+def in_http_words(row):
+    """A row with what HTTP says: it repeats nothing that was sent, and so no unknown name."""
+    return (*row[:3], "unknown field") if row[3] == "colour" else row
+
+
+def rows(*operations):
+    return [row for row in TABLE if row[0] in operations]
+
+
+def wrong(answered):
+    """The rows whose answer is not the expected one, with it."""
+    return [
+        (operation, case, expected, said)
+        for (operation, case, _, expected), said in answered
+        if (expected == "done") != (said == "done") or expected not in said
+    ]
+
+
+def test_http_arguments_get_answers_that_name_them(http):
+    daemon = http()
+    found = [in_http_words(row) for row in rows("remember", "recall", "forget", "dream", "undo")]
+    assert wrong((row, ask_http(daemon, row[0], row[2])) for row in found) == []
+    answer = daemon.ask("POST", f"{BASE}/recall", body={"query": FACT, "limit": "5"}).json
+    assert (answer["code"], answer["field"]) == ("invalid_request", "limit")
+    deep = b'{"query": ' + b"[" * 900 + b'"\\ud83d"' + b"]" * 900 + b"}"
+    assert daemon.ask("POST", f"{BASE}/recall", body=deep).status == 400
+    daemon.check()
+
+
+def test_client_arguments_get_answers_that_name_them(http):
+    daemon = http()
+    client = daemon.open_client()
+    assert client.recall(FACT, limit=None).error is None
+    assert client.recall(FACT, limit=5.0).error is None
+    assert client.recall(f"{FACT} {HALF}").error is None
+    for terms, named in (({"query": FACT, "limit": "5"}, "limit"), ({"query": ""}, "say what to recall")):
+        with pytest.raises(Problem, match=named):
+            client.recall(**terms)
+    daemon.check()
+
+
+META = {
+    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+    "io.modelcontextprotocol/clientInfo": {"name": "raw", "version": "1"},
+    "io.modelcontextprotocol/clientCapabilities": {},
+}
+
+
+def outcome_of_tool(answer):
+    if "error" in answer:
+        return json.dumps(answer["error"])
+    result = answer["result"]
+    return result["content"][0]["text"] if result.get("isError") else "done"
+
+
+def expected_in_mcp(row):
+    operation, case, arguments, expected = row
+    name = expected if operation == "recall" else MCP_NAMES.get(expected, expected)
+    return operation, case, in_mcp_words(operation, arguments), name
+
+
+MCP_ROWS = [expected_in_mcp(row) for row in rows("remember", "recall", "forget", "undo", "show", "history")]
+
+
+def test_mcp_over_http_arguments_get_answers(http):
+    daemon = http()
+    headers = ("Accept: application/json, text/event-stream", "Mcp-Protocol-Version: 2026-07-28")
+
+    def ask(operation, arguments):
+        params = {"_meta": META, "name": operation, "arguments": arguments}
+        body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+        named = (*headers, "Mcp-Method: tools/call", f"Mcp-Name: {operation}")
+        answer = daemon.ask("POST", "/mcp", *named, body=body)
+        return outcome_of_tool(json.loads(answer.body.partition(b"data: ")[2] or answer.body))
+
+    assert wrong((row, ask(row[0], row[2])) for row in MCP_ROWS) == []
+    daemon.check()
+
+
+def test_mcp_stdio_arguments_get_answers(tmp_path):
+    (tmp_path / "work" / ".git").mkdir(parents=True)
+    home = {"MUNIMENT_HOME": str(tmp_path / "home")}
+    host = RawHost(f"--workspace={tmp_path / 'work'}", "--trust=owner", **home)
+    with ExitStack() as ending:
+        ending.callback(host.process.communicate)
+        host.begin()
+
+        def ask(number, operation, arguments):
+            params = {"name": operation, "arguments": arguments}
+            host.send({"id": number, "method": "tools/call", "params": params})
+            while (answer := host.answer()).get("id") != number:
+                assert "method" in answer
+            return outcome_of_tool(answer)
+
+        answered = [(row, ask(number, row[0], row[2])) for number, row in enumerate(MCP_ROWS, 10)]
+        assert wrong(answered) == []
+        assert host.process.poll() is None
+
+
+def test_acp_arguments_get_answers_that_name_them(tmp_path):
+    process = launch(tmp_path, "acp")
+    with ExitStack() as ending:
+        ending.callback(process.communicate)
+
+        def ask(number, operation, arguments):
+            asked = {"jsonrpc": "2.0", "id": number, "method": f"_{ACP}/{operation}", "params": arguments}
+            process.stdin.write(json.dumps(asked).encode() + b"\n")
+            process.stdin.flush()
+            answer = json.loads(process.stdout.readline())
+            assert answer["id"] == number
+            return "done" if "result" in answer else json.dumps(answer["error"])
+
+        found = [in_http_words(row) for row in rows("remember", "forget", "dream")]
+        assert wrong((row, ask(number, row[0], row[2])) for number, row in enumerate(found)) == []
+        assert process.poll() is None
+
+
+def test_library_arguments_get_answers_that_name_them(memory):
+    library = memory()
+    (path,) = library.remember(f"{FACT} {HALF}").files_touched
+    assert "\ufffd" in library.place.read(library.place.path(path)).decode()
+    for limit in (None, 5, 5.0):
+        assert [each.path for each in library.recall(FACT, limit=limit, budget=None).entries] == [path]
+    with pytest.raises(TypeError, match="limit '5' is not a whole number"):
+        library.recall(FACT, limit="5")
+    assert "say what to recall" in str(library.recall(" ").error)
+    assert library.recall(f"{FACT} {HALF}").error is None
+
+
+def test_command_line_arguments_get_answers(command):
+    for fact in ("- a bullet about deploys", "-5 degrees is too cold for the vine"):
+        assert command("remember", fact)[0] == 0, fact
+    assert command("remember", f"{FACT} {HALF}")[0] == 0
+    assert command("recall", FACT, "--limit", "5.0") == command("recall", FACT, "--limit=5")
+    for arguments, named in (
+        (("recall", ""), "say what to recall"),
+        (("recall", FACT, "--limit", "five"), "--limit"),
+        (("recall", FACT, "--limit", "5.5"), "--limit"),
+        (("recall", FACT, "--colour", "1"), "--colour"),
+        (("remember",), "FACT"),
+        (("remember", " "), "empty"),
+    ):
+        code, said = command(*arguments)
+        assert (code != 0, named.lower() in said.lower()) == (True, True), (arguments, said)
+
+
+def test_show_takes_the_address_of_an_entry(command, memory):
+    (path,) = memory().remember("We deploy on Thursdays").files_touched
+    shown = command("show", path)
+    assert shown[0] == 0
+    assert command("show", f"muniment://{path}") == shown
+    assert command("show", f"muniment://{path.replace('-', '%2D')}") == shown
+    assert command("show", "muniment://user/../../etc/passwd")[0] != 0
+
+
+def test_recall_budget_too_small_names_the_least(memory):
+    library = memory()
+    library.remember(FACT)
+    error = library.recall(FACT, budget=20).error
+    least = int(str(error).split()[-1])
+    assert str(error) == f"the budget of 20 tokens has no room for one entry; use at least {least}"
+    assert library.recall(FACT, budget=least).entries
+    assert library.recall(FACT, budget=least - 1).error is not None
+
+
+def test_prompt_after_a_tagged_block_is_a_question(memory):
+    library = memory()
+    (path,) = library.remember(FACT).files_touched
+    question = "when do we deploy?"
+    for block in (
+        "<context>the file main.py is open</context>",
+        "<context>\n- branch: main\n- editor: code\n</context>\n",
+        '<file name="a.py">print(1)</file> <note>be brief</note>',
+        "<system-reminder>zebras live elsewhere</system-reminder>\n\n",
+        "<context>",
+    ):
+        found = library.recall(f"{block} {question}").entries
+        assert [each.path for each in found] == [path], block
+    assert library.recall(f"<context>{question}</context>").entries
