@@ -203,6 +203,8 @@ def _lines(result: RememberReport) -> Iterator[str]:
                 yield f'{would}updated: {change.path} (was: "{change.superseded.was}")'
             elif change.kind != "delete":  # That got another name.
                 yield f"{would}saved ({'new' if change.kind == 'create' else 'changed'}): {change.path}"
+        for similar in result.similar:
+            yield f"  similar: {visible(similar.path)}"
         if result.expires is not None:
             yield f"  it ends: from {result.expires} on it is no longer told"
         yield (

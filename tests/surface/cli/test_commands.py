@@ -50,7 +50,7 @@ def scripted(monkeypatch, *steps):
 
 def test_when_a_fact_ends_is_said_by_an_option_or_its_words_and_told(muniment, roots):
     for fact, option in ((FACT, ["--expires", "2098-12-31"]), (f"{FACT} until 2098-12-31", [])):
-        saved, ends, _ = muniment.lines("remember", fact, *option)
+        saved, *_, ends, _ = muniment.lines("remember", fact, *option)
         assert ends == "  it ends: from 2098-12-31 on it is no longer told"
         text = (roots["user"] / saved.removeprefix("saved (new): user/")).read_text()
         assert "expires: 2098-12-31\n" in text
