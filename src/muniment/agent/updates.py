@@ -24,7 +24,7 @@ import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
-from functools import cache
+from functools import cache, lru_cache
 from itertools import pairwise
 from typing import Final
 
@@ -201,6 +201,7 @@ class _Statement:
         return [at for at in range(start, len(self.words)) if self.clauses[at] == self.clauses[start]]
 
 
+@lru_cache(maxsize=4096)
 def _statement(text: str, *, sentences: int) -> _Statement | None:
     """The words of a text that is one statement; None: it is another."""
     said = _MARKER.sub("", text.strip())
@@ -371,7 +372,7 @@ def _is_said_to_change(
 ) -> bool:
     """Whether a word of change, before which `cue` words stand, is of what differs; `is_own`: of all."""
     before, behind = new[:start], new[end:]
-    if not (_content(before) or len(before) > 1) or start < cue < end:
+    if not _content([*before, *behind]) or not before or start < cue < end:
         return False
     if _first("gathering", before) and not is_value:
         return False
