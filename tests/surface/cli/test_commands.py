@@ -48,6 +48,14 @@ def scripted(monkeypatch, *steps):
 # -- remember ------------------------------------------------------------------------------------------
 
 
+def test_remember_similar_fact_prints_the_older_path(muniment):
+    saved, _ = muniment.lines("remember", "The replica is on port 5433")
+    older = saved.removeprefix("saved (new): ")
+    assert muniment.lines("remember", "The replica is on port 5434")[1] == f"  similar: {older}"
+    document = muniment.document("remember", "The replica is on port 5435")
+    assert older in [each["path"] for each in document["similar"]]
+
+
 def test_when_a_fact_ends_is_said_by_an_option_or_its_words_and_told(muniment, roots):
     for fact, option in ((FACT, ["--expires", "2098-12-31"]), (f"{FACT} until 2098-12-31", [])):
         saved, *_, ends, _ = muniment.lines("remember", fact, *option)

@@ -49,6 +49,13 @@ def called(session, tool, trust="agent", **arguments):
     return session(lambda client: client.call_tool(tool, arguments), trust)
 
 
+def test_remember_similar_fact_names_the_older_path(session):
+    first = called(session, "remember", content="The replica is on port 5433").structured_content
+    second = called(session, "remember", content="The replica is on port 5434")
+    assert second.structured_content["similar"] == first["paths"]
+    assert f"similar: {first['paths'][0]}" in text_of(second)
+
+
 def test_a_client_learns_what_each_tool_takes_answers_and_does(session):
     async def body(client):
         return (await client.list_tools()).tools, client.instructions
