@@ -4,6 +4,7 @@ U1  Both are one statement. Nothing adds to, limits or dates what the new one sa
 U2  *Denied*: both begin alike, all words of the old one stand in the new one, and behind words that say that
     something was so and is no longer (`no longer`, `instead of`, `switched from`) stand some of them and no
     others. A bare denial (`not`) and a comparison (`no longer than`) do not say that.
+    So do `from` and `to` beside a verb of change (`was renamed from … to …`), if nothing else is left out.
 U3  *Changed*: word for word the two differ in one place, behind what they tell of, and a word of change
     stands before it (`now`), or it is the last thing that is said. Without such a word another number, day,
     name or place is another fact: both stay, however alike they are (`is_similar`).
@@ -72,11 +73,12 @@ def supersedes(new: str, old: str) -> bool:
     Cost: linear in the texts up to `_MAX_CHARS`, and the square of `MAX_WORDS`.
     """
     told, said = _statement(new, sentences=2), _statement(old, sentences=1)
-    if told is None or said is None or not _is_as_limited(told, said):
+    if told is None or said is None or not _tells_change(told) or not _is_as_limited(told, said):
         return False
     was = said.as_it_holds()
-    is_again = _has("now", said)
-    return _is_denied(told, was) or _is_replaced(told, was) or _is_changed(told, was, is_again=is_again)
+    if _is_denied(told, was) or _is_replaced(told, was) or _is_moved(told, was):
+        return True
+    return _is_changed(told, was, is_again=_has("now", said))
 
 
 def says_change(fact: str) -> bool:
@@ -125,8 +127,11 @@ def _is_as_limited(told: _Statement, said: _Statement) -> bool:
     return _has("blocked", told) == _has("blocked", said)
 
 
+@lru_cache(maxsize=4096)
 def _tells_change(told: _Statement) -> bool:
-    return any(_has(name, told) for name in ("changed", "replaced")) or _first_denial(told) is not None
+    """Return whether a statement says that something was otherwise: without that it replaces nothing."""
+    is_told = any(_has(name, told) for name in ("changed", "replaced")) or _first_denial(told) is not None
+    return is_told or _from_and_to(told.words) is not None
 
 
 def is_chatter(text: str) -> bool:
@@ -268,7 +273,9 @@ def _is_denied(told: _Statement, was: _Statement) -> bool:
     content, left = _content(was.words), told.without(cues_at)
     denied = _content([told.words[at] for at in (gone if replaced else clause) if at not in cues_at])
     is_of_it = bool(denied) and denied <= content <= _content(left)
-    if replaced and not _has_target(gone, told):
+    if replaced and _has_target(gone, told):
+        is_of_it &= _content(told.words[:start]) <= content | _words_of("predicate")
+    elif replaced:
         is_of_it &= _relations(told.without({*cues_at, *gone})) == _relations(was.words)
     return is_of_it and _opening(left, content) == _opening(was.words, content)
 
@@ -317,6 +324,41 @@ def _is_replaced(told: _Statement, was: _Statement) -> bool:
     ((old, new, _),) = places
     is_named = _as_told(old) == _as_told(told.words[cue[1] :])
     return is_named and _may_be_slot(new) and _relations(old) == _relations(new)
+
+
+def _is_moved(told: _Statement, was: _Statement) -> bool:
+    """Return whether `told` names with a verb of change what the old value was (`moved from … to …`)."""
+    found = _from_and_to(told.words)
+    if found is None:
+        return False
+    gone, come = found
+    verbs, denied = _covered("turned", told.words), _content([told.words[at] for at in gone])
+    rest = [at for at in range(len(told.words)) if at not in verbs and at not in gone and at not in come]
+    content, left = _content(was.words), _content([told.words[at] for at in rest])
+    idle = _words_of("predicate")
+    is_of_it = bool(denied) and denied <= content and left - idle <= content - denied
+    if not is_of_it or not content - denied - idle <= left:
+        return False
+    said = {told.words[at] for at in (*verbs, *gone)}
+    return _subject(told.words, said | idle) == _subject(was.words, denied | idle)
+
+
+def _subject(words: Sequence[str], predicate: Collection[str]) -> frozenset[str]:
+    """Return the words before a predicate that tell of whom it is said: of pronouns all."""
+    before = words[: next((at for at, word in enumerate(words) if word in predicate), len(words))]
+    return _content(before) or frozenset(before)
+
+
+def _from_and_to(words: Sequence[str]) -> tuple[range, range] | None:
+    """Return the places of what was and of what is, behind `from` and `to` of a verb of change."""
+    verbs, targets, end = _covered("turned", words), _table("target") | _table("inward"), len(words)
+    if not verbs:
+        return None
+    start = next((at for at, word in enumerate(words) if at and (word,) in _table("from")), end)
+    stop = next((at for at in range(start + 2, end) if (words[at],) in targets), end)
+    last = next((at for at in range(stop + 1, end) if at in verbs), end)
+    gone, come = range(start + 1, stop), range(stop + 1, last)
+    return (gone, come) if 0 < len(gone) <= _MAX_SLOT and 0 < len(come) <= _MAX_SLOT else None
 
 
 def _as_told(words: Sequence[str]) -> list[str]:
@@ -454,6 +496,12 @@ def _spans(name: str, words: Sequence[str]) -> Iterator[tuple[int, int]]:
 @cache
 def _table(name: str) -> frozenset[tuple[str, ...]]:
     return frozenset(filter(None, (tuple(_words(cue)) for cue in cues().updates[name])))
+
+
+@cache
+def _words_of(name: str) -> frozenset[str]:
+    """Return the single words of a table."""
+    return frozenset(cue[0] for cue in _table(name) if len(cue) == 1)
 
 
 @cache

@@ -183,6 +183,29 @@ def test_supersedes_phrases_that_hold_a_cue_replace_none():
         assert not supersedes(new, old), (new, old)
 
 
+def test_supersedes_verb_of_change_that_names_the_old_value_replaces():
+    for old, new in (
+        ("The print server is called papyrus", "The print server was renamed from papyrus to vellum"),
+        ("Anna lives in Graz", "Anna moved from Graz to Linz"),
+        (
+            "Das Büro ist in der Lindengasse 4",
+            "Das Büro ist von der Lindengasse 4 in die Ringstraße 9 umgezogen",
+        ),
+        ("Le bureau est à Lyon", "Le bureau a été déplacé de Lyon à Nantes"),
+    ):
+        assert supersedes(new, old), (new, old)
+    for old, new in (
+        ("I live in Rome with Luca", "Luca moved from Rome to Milan"),
+        ("Luca lives in Rome with Anna", "Anna moved from Rome to Milan"),
+        ("Anna's mother lives in Graz", "Anna moved from Graz to Linz"),
+        ("The archive is in Graz", "The archive server moved from Graz to Linz"),
+        ("Anna lives in Vienna", "Anna moved from Graz to Linz"),
+        ("Linear algebra is on Mondays at 8:15 in room H3", "Linear algebra moved to room K1"),
+        ("Der Bus fährt von Graz ab", "Der Bus fährt von Graz nach Linz"),
+    ):
+        assert not supersedes(new, old), (new, old)
+
+
 def test_is_similar_longer_wording_is_found():
     for short, long in (
         ("Use pnpm", "Always use pnpm in this repository, please"),
