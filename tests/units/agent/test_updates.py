@@ -160,67 +160,24 @@ def test_pairs_of_1000_facts_without_change_keep_both(step):
         assert not [old for old in others if takes_the_place(new, old)], new
 
 
+def wordings(name):
+    """Pairs of an old fact and a new one whose words are easily taken wrongly."""
+    return json.loads((FACTS / "wordings.json").read_text(encoding="utf-8"))[name]
+
+
 def test_supersedes_phrases_that_hold_a_cue_replace_none():
-    for old, new in (
-        ("L'ora di yoga è il lunedì", "L'ora di yoga è il mercoledì"),
-        ("The nun sings on Mondays", "The nun sings on Tuesdays"),
-        ("The server is on port 8080", "The update server is on port 8081"),
-        ("The factor is 3", "The correction factor is 4"),
-        ("Sessions last 30 minutes", "Sessions last no longer than 30 minutes"),
-        ("Die Gruppe hat 12 Plätze", "Die Gruppe hat nicht mehr als 12 Plätze"),
-        ("La farmacia cierra a las 8", "La farmacia cierra antes de las 8"),
-        ("The button resets the router", "The button is used to reset the router"),
-        ("Der Zug fährt ab Graz", "Der Zug fährt von Graz nach Wien"),
-        ("Das Seminar ist am Montag", "Das Seminar von Müller ist am Montag"),
-        ("Costa 30 euro", "Non costa più di 30 euro"),
-        ("Длится 30 минут", "Длится не больше 30 минут"),
-        ("O hotel é o mais barato", "O hotel não é o mais barato"),
-        ("We deploy on Fridays", "We do not deploy on Fridays"),
-        ("商店周一开门", "商店周二已经开门"),
-        ("Sklep jest czynny w poniedziałek", "Sklep jest już czynny w sobotę"),
-        ("We use conventional commits", "From now on we use pnpm"),
-    ):
+    for old, new in wordings("kept"):
         assert not supersedes(new, old), (new, old)
 
 
-def test_supersedes_verb_of_change_that_names_the_old_value_replaces():
-    for old, new in (
-        ("The print server is called papyrus", "The print server was renamed from papyrus to vellum"),
-        ("Anna lives in Graz", "Anna moved from Graz to Linz"),
-        (
-            "Das Büro ist in der Lindengasse 4",
-            "Das Büro ist von der Lindengasse 4 in die Ringstraße 9 umgezogen",
-        ),
-        ("Le bureau est à Lyon", "Le bureau a été déplacé de Lyon à Nantes"),
-    ):
+def test_supersedes_verb_of_change_that_names_the_old_replaces():
+    for old, new in wordings("replaced"):
         assert supersedes(new, old), (new, old)
-    for old, new in (
-        ("I live in Rome with Luca", "Luca moved from Rome to Milan"),
-        ("Luca lives in Rome with Anna", "Anna moved from Rome to Milan"),
-        ("Anna's mother lives in Graz", "Anna moved from Graz to Linz"),
-        ("The archive is in Graz", "The archive server moved from Graz to Linz"),
-        ("Anna lives in Vienna", "Anna moved from Graz to Linz"),
-        ("Linear algebra is on Mondays at 8:15 in room H3", "Linear algebra moved to room K1"),
-        ("Der Bus fährt von Graz ab", "Der Bus fährt von Graz nach Linz"),
-    ):
-        assert not supersedes(new, old), (new, old)
 
 
 def test_is_similar_longer_wording_is_found():
-    for short, long in (
-        ("Use pnpm", "Always use pnpm in this repository, please"),
-        ("Verwende pnpm", "Bitte in diesem Repository immer pnpm verwenden"),
-        ("Utilise pnpm", "Utilise toujours pnpm dans ce dépôt, s'il te plaît"),
-        ("使用pnpm", "请在此仓库中始终使用pnpm"),
-        ("The app is supported on Ubuntu 22.04", "The app is supported on Ubuntu 24.04"),
-        ("I love Chinese food", "I hate Chinese food"),
-    ):
-        assert is_similar(short, long), (short, long)
-        assert is_similar(long, short), (short, long)
-    for one, other in (
-        ("Use pnpm", "Coffee is in the kitchen"),
-        ("The app is supported on Ubuntu", "Yoga is on Mondays at 18:00"),
-        ("Room 12 is blue", "Bus 12 is late"),
-        ("", "Use pnpm"),
-    ):
+    for one, other in wordings("similar"):
+        assert is_similar(one, other), (one, other)
+        assert is_similar(other, one), (one, other)
+    for one, other in wordings("apart"):
         assert not is_similar(one, other), (one, other)
