@@ -217,15 +217,15 @@ class _FactWords:
         return stamp(labelled, before, path, by, relations={SUPERSEDES: digest(before)})
 
     def _links(self, after: bytes, scope: Scope) -> Mapping[str, object]:
-        """Return the links of a new entry to those that are about the same.
+        """Return the links of a new entry to those of its scope that are about the same.
 
-        An entry without an id is named by its digest, but only in its own scope: elsewhere it would tell a
-        reader of the new entry what others say.
+        One of another scope is only told as similar: a file of a project, which others may read, names
+        nothing of the user's.
         """
         body = parse(after).body
         found = [each for each in self._related if is_similar(body, each.body)]
         self.similar |= {each.path.text: SimilarEntry(each.path.text, each.id) for each in found}
-        names = [each.id or each.digest for each in found if each.id or each.path.scope == scope]
+        names = [each.id or each.digest for each in found if each.path.scope == scope]
         return {SEE: names[0] if len(names) == 1 else names} if names else NO_RELATIONS
 
     def drops(self, after: bytes, before: bytes) -> bool:

@@ -285,9 +285,6 @@ def test_no_new_entry_names_the_path_or_the_scope_of_another(place):
     assert parse(memory(place)[path]).muniment["see"] == digest(was.encode())
     done(remembering(place, "The user runs Debian at home", scope="project"))
     (path,) = done(remembering(place, "The user runs Debian and Ubuntu at home", scope="user")).files_touched
-    assert len(parse(memory(place)[path]).muniment["see"]) == 26
-    lay(place, {"project/hand-written.md": "The user takes tea without sugar at work\n"})
-    (path,) = done(remembering(place, "The user takes tea with milk at work", scope="user")).files_touched
     assert "see" not in parse(memory(place)[path]).muniment
 
 
