@@ -58,6 +58,15 @@ def test_remember_sibling_links_it_and_tells_the_older(place):
     assert bodies(place) == {FIRST, SECOND, "The replica is on port 5435"}
 
 
+def test_remember_option_of_other_case_is_another_fact(place):
+    facts = {"Run curl with -d in the tests", "Run curl with -D in the tests"}
+    for fact in sorted(facts):
+        assert not done(remembering(place, fact)).unchanged
+        assert done(remembering(place, f"{fact}.")).unchanged
+    assert done(dreaming(place)).counts.merged == 0
+    assert bodies(place) == facts
+
+
 def test_remember_dry_run_tells_the_similar_entry(place):
     (older,) = done(remembering(place, FIRST)).files_touched
     result = remembering(place, SECOND, dry_run=True)
