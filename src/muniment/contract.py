@@ -102,6 +102,14 @@ class SupersededEntry(WireAnswer):
     id: Annotated[str, "Of its provenance; empty where it had none."]
 
 
+@dataclass(frozen=True, slots=True)
+class SimilarEntry(WireAnswer):
+    """An entry about the same that stays: the new entry is linked to it."""
+
+    path: str
+    id: Annotated[str, "Of its provenance; empty if it has none."]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RememberResult(WireAnswer):
     """What a remember did."""
@@ -115,6 +123,9 @@ class RememberResult(WireAnswer):
         Trust | None, "Of what was written; below the request's where a model used words of its own."
     ] = None
     superseded: Annotated[tuple[SupersededEntry, ...], "What no longer holds."] = field(default_factory=tuple)
+    similar: Annotated[
+        tuple[SimilarEntry, ...], "What is about the same and stays, since the fact does not say a change."
+    ] = field(default_factory=tuple)
     notes: Annotated[tuple[str, ...], "What a person should know."] = field(default_factory=tuple)
     expires: Annotated[str | None, "The last day on which it is shown, as the request said."] = None
     ends: Annotated[
@@ -496,6 +507,7 @@ A = TypeVar("A", bound=WireAnswer)
 _NOUNS: Final[Mapping[type, str]] = {
     **dict.fromkeys((RememberResult, ForgetResult, DreamResult), "a result"),
     SupersededEntry: "what was superseded",
+    SimilarEntry: "a similar entry",
     RemovedEntry: "a removed entry",
     KeptEntry: "a kept entry",
     RecalledEntry: "a recalled entry",

@@ -61,6 +61,7 @@ class Hidden:
         asked = [("forget", {"query": ABOUT, "dryRun": True}), ("forget", {"query": f"{ABOUT} zebu"})]
         if trust != "workspace":  # Which does not rely on what an agent said.
             asked += [("remember", {"content": fact_of(each), "scope": "user"}) for each in FATES]
+        asked.append(("remember", {"content": f"The {trust} lamp of the user stands on the {ABOUT}"}))
         return [self.daemon.done(kind, body, token=self.tokens[trust])["taskId"] for kind, body in asked]
 
     def _file(self, fate):

@@ -70,7 +70,15 @@ class Ran:
         case = self.case
         stopped = case.stopped if gated else None
         expected = (stopped, set()) if stopped else (case.ends, set(case.may))
-        assert (self.ended, self.changed) == expected, case.id
+        if self.is_by_rules and not gated:
+            assert not [path for path in self.changed if self.victim.had(path)], case.id
+        else:
+            assert (self.ended, self.changed) == expected, case.id
+
+    @property
+    def is_by_rules(self):
+        """The rules filed the fact, since the model would have dropped what an entry says."""
+        return self.result.error is None and self.result.decided_by == "rules"
 
     @property
     def asked_for(self):
@@ -82,11 +90,12 @@ class Ran:
         """The model was shown the text and did what it says, unless the run was ended before."""
         assert self.mind.obeyed == [self.case.id]
         made = [*self.mind.looked, *self.mind.made]
-        assert self.tools == [tool for tool, _ in made[: len(self.tools)]]
+        tools = self.tools[: len(made)] if self.is_by_rules else self.tools
+        assert tools == [tool for tool, _ in made[: len(tools)]]
         assert len(self.tools) > len(self.mind.looked) or "an answer of more than" in str(self.result.error)
         repeats = len(set(map(repr, self.mind.made))) < len(self.mind.made)
         is_over = self.ended in ENDING or self.result.turns == STRICT.limits.turns
-        assert (len(made) == len(self.tools) and not self.mind.left) or repeats or is_over
+        assert (len(made) == len(tools) and not self.mind.left) or repeats or is_over
 
     def assert_only_created(self):
         """Nothing that was there has other bytes; what is new has a name that was asked for, or one of the

@@ -61,7 +61,7 @@ class _Remember(_Tool):
         result = memory.attempt(RememberRequest(self.fact, self.scope, trust=trust), cancel=cancel)
         if result.error is not None:
             raise result.error
-        return result.summary
+        return "\n".join([result.summary, *(f"similar: {each.path}" for each in result.similar)])
 
 
 class _Recall(_Tool):

@@ -2,10 +2,12 @@
 
 U1  Both are one statement. Nothing adds to, limits or dates what the new one says (`also`, `only`, `today`).
 U2  *Denied*: both begin alike, all words of the old one stand in the new one, and behind words that say that
-    something is no longer so (`no longer`, `instead of`, `switched from`) stand some of them and no others.
-U3  *Changed*: word for word the two differ in one place, behind what they tell of. A word of change stands
-    before it (`now`), or it is the last thing that is said; or no word says so, and a number, day or month
-    is given for the same thing (`is`, `:`), and not for one of several (`a meeting is`).
+    something was so and is no longer (`no longer`, `instead of`, `switched from`) stand some of them and no
+    others. A bare denial (`not`) and a comparison (`no longer than`) do not say that.
+    So do `from` and `to` beside a verb of change (`was renamed from … to …`), if nothing else is left out.
+U3  *Changed*: word for word the two differ in one place, behind what they tell of, and a word of change
+    stands before it (`now`), or it is the last thing that is said. Without such a word another number, day,
+    name or place is another fact: both stay, however alike they are (`is_similar`).
 U4  What differs is a word, not its relation to the rest (`on`, `for`), and not of a kind of which there may
     be several (`also speaks`).
 U5  What the old one says of its own past is left out: `now`, `no longer on Tuesdays` beside another day, and
@@ -23,12 +25,12 @@ import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
-from functools import cache
+from functools import cache, lru_cache
 from itertools import pairwise
 from typing import Final
 
 from muniment.agent.decision import cues, is_unspaced, plain_words
-from muniment.content.provenance import may_stand_for
+from muniment.content.provenance import may_stand_for, telling_words
 from muniment.content.words import STOP_WORDS
 
 MAX_WORDS: Final = 80
@@ -37,12 +39,12 @@ MAX_WORDS: Final = 80
 _MAX_SLOT: Final = 4
 """Words of the one place in which two statements differ."""
 
-_MAX_BEHIND: Final = 3
-"""Words behind a number that was corrected: its unit."""
+_WORD_BEGINNING: Final = 5
+"""Characters by which a word is found again in another inflection."""
 
 _MAX_CHARS: Final = 1_000
 _CLAUSES: Final = re.compile(
-    r"([:=])(?=\s)|[,;](?=\s)|[\u3001\uff0c\uff1b\u2014\u2013]|(?<!\d)[.!](?=\s|\Z)|[\u3002\uff01\n]"
+    r"([:=](?=\s)|(?<!\d)\uff1a)|[,;](?=\s)|[\u3001\uff0c\uff1b\u2014\u2013]|(?<!\d)[.!](?=\s|\Z)|[\u3002\uff01\n]"
 )
 _CLAUSE_ENDS: Final = re.compile(r"[,;.!\u3001\u3002\uff0c\uff01\u2026\n]")
 _SENTENCES: Final = re.compile(r"(?<!\d)[.!]\s+(?=\S)|[\u3002\uff01](?=.)|\n\s*(?=\S)")
@@ -50,6 +52,12 @@ _QUESTION: Final = re.compile(r"[?\uff1f\u061f]")
 _MARKER: Final = re.compile(r"\A\s*[-*+>]\s+")
 _ENDINGS: Final = ("ing", "ed", "es", "s")
 _MIN_STEM: Final = 3
+_CUES: Final = ("changed", "former", "more", "replaced")
+"""Tables of the words that say that something is otherwise, and are no part of what is said."""
+
+_OF_CHANGE: Final = frozenset({*_CUES, "ended", "now"})
+"""Tables whose cues are none in a phrase of the table `idle`."""
+
 _SPEAKERS: Final = (
     (("the", "user", "s"), "my"),
     (("user", "s"), "my"),
@@ -60,28 +68,70 @@ _SPEAKERS: Final = (
 
 
 def supersedes(new: str, old: str) -> bool:
-    """Whether the fact `new` takes the place of `old` (U1 to U5).
+    """Return whether the fact `new` takes the place of `old` (U1 to U5).
 
     Cost: linear in the texts up to `_MAX_CHARS`, and the square of `MAX_WORDS`.
     """
     told, said = _statement(new, sentences=2), _statement(old, sentences=1)
-    if told is None or said is None or _has("blocked", told) != _has("blocked", said):
+    if told is None or said is None or not _tells_change(told) or not _is_as_limited(told, said):
         return False
     was = said.as_it_holds()
-    is_again = _has("now", said)
-    return _is_denied(told, was) or _is_replaced(told, was) or _is_changed(told, was, is_again=is_again)
+    if _is_denied(told, was) or _is_replaced(told, was) or _is_moved(told, was):
+        return True
+    return _is_changed(told, was, is_again=_has("now", said))
 
 
 def says_change(fact: str) -> bool:
-    """Whether a fact says itself that something is otherwise than it was."""
+    """Return whether a fact says itself that something is otherwise than it was."""
     told = _statement(fact, sentences=2)
-    return told is not None and any(_has(name, told) for name in ("changed", "replaced"))
+    return told is not None and _tells_change(told)
 
 
 def takes_the_place(fact: str, body: str) -> bool:
-    """Whether a fact may take the place of a body where somebody says so: by its form, or its words."""
-    is_change = says_change(fact) and _statement(body, sentences=1) is not None
-    return supersedes(fact, body) or may_stand_for(fact, body, is_change=is_change)
+    """Return whether a fact may take the place of a body if a model says so: only if it says a change."""
+    if supersedes(fact, body):
+        return True
+    told, said = _statement(fact, sentences=2), _statement(body, sentences=1)
+    is_change = told is not None and said is not None and _tells_change(told) and _is_as_limited(told, said)
+    return is_change and may_stand_for(fact, body, is_change=True)
+
+
+def is_similar(one: str, other: str) -> bool:
+    """Return whether two facts are about the same, so that they are linked although both stay.
+
+    They share half of the telling words of the longer one, or two words and half of those of the shorter one;
+    numbers tell nothing. Or one is the other in a longer wording: it has all of its words.
+    """
+    words, others = _without_numbers(telling_words(one)), _without_numbers(telling_words(other))
+    shared, (fewer, more) = len(words & others), sorted((len(words), len(others)))
+    if shared and (2 * shared >= more or (shared > 1 and 2 * shared >= fewer)):
+        return True
+    return _is_worded_in(one, other) or _is_worded_in(other, one)
+
+
+def _without_numbers(words: frozenset[str]) -> frozenset[str]:
+    return frozenset(word for word in words if not _is_number(word)) or words
+
+
+def _is_worded_in(short: str, long: str) -> bool:
+    """Return whether each word of a text stands in another one, in some inflection."""
+    words, others = list(_words(short[:_MAX_CHARS])), list(_words(long[:_MAX_CHARS]))
+    if not 1 < len(words) <= MAX_WORDS or not _content(words) or len(others) > MAX_WORDS:
+        return False
+    known = {word[:_WORD_BEGINNING] for word in others}
+    return all(word[:_WORD_BEGINNING] in known for word in words)
+
+
+def _is_as_limited(told: _Statement, said: _Statement) -> bool:
+    """Return whether both or neither of two statements add, limit or date something (U1)."""
+    return _has("blocked", told) == _has("blocked", said)
+
+
+@lru_cache(maxsize=4096)
+def _tells_change(told: _Statement) -> bool:
+    """Return whether a statement says that something was otherwise: without that it replaces nothing."""
+    is_told = any(_has(name, told) for name in ("changed", "replaced")) or _first_denial(told) is not None
+    return is_told or _from_and_to(told.words) is not None
 
 
 def is_chatter(text: str) -> bool:
@@ -156,12 +206,13 @@ class _Statement:
         return [at for at in range(start, len(self.words)) if self.clauses[at] == self.clauses[start]]
 
 
+@lru_cache(maxsize=4096)
 def _statement(text: str, *, sentences: int) -> _Statement | None:
     """The words of a text that is one statement; None: it is another."""
     said = _MARKER.sub("", text.strip())
     if len(said) > _MAX_CHARS or _QUESTION.search(said) or len(_SENTENCES.findall(said)) >= sentences:
         return None
-    pairs = [(word, number) for number, clause in _clauses(said) for word in clause]
+    pairs = [(word, number) for number, clause in _clauses(said) for word in _without_nouns(clause)]
     words = [word for word, _ in pairs]
     for opening, speaker in _SPEAKERS:
         if tuple(words[: len(opening)]) == opening:
@@ -170,6 +221,13 @@ def _statement(text: str, *, sentences: int) -> _Statement | None:
     if not 1 < len(pairs) <= MAX_WORDS:
         return None
     return _Statement(tuple(word for word, _ in pairs), tuple(number for _, number in pairs))
+
+
+def _without_nouns(clause: Sequence[str]) -> Iterator[str]:
+    """Yield the words of a clause, marked if only a clause of their own makes them a cue (`Update: …`)."""
+    is_heading = len([word for word in clause if word != ":"]) == 1
+    for word in clause:
+        yield word if is_heading or (word,) not in _table("heading") else f"={word}"
 
 
 def _clauses(text: str) -> Iterator[tuple[int, list[str]]]:
@@ -204,22 +262,38 @@ def _stem(word: str) -> str:
 
 def _is_denied(told: _Statement, was: _Statement) -> bool:
     """U2."""
-    denials = (
-        (start, end) for start, end in _places("former", told.words) if _denies(told.words, start, end)
-    )
-    negated, replaced = next(denials, None), _first("replaced", told.words)
+    negated, replaced = _first_denial(told, was.words), _first("replaced", told.words)
     start, end = replaced or negated or (0, 0)
     if not end or _first("former", was.words) or _first("replaced", was.words):
         return False
-    cues_at = {at for name in ("changed", "former", "replaced") for at in _covered(name, told.words)}
+    cues_at = {at for name in _CUES for at in _covered(name, told.words)}
+    cues_at -= {at for at in _covered("more", told.words) if told.words[at] in was.words}
     clause = told.clause_of(end - 1)
     gone = _up_to_target([at for at in clause if at >= end], told) or [at for at in clause if at < start]
     content, left = _content(was.words), told.without(cues_at)
     denied = _content([told.words[at] for at in (gone if replaced else clause) if at not in cues_at])
     is_of_it = bool(denied) and denied <= content <= _content(left)
-    if replaced and not _has_target(gone, told):
+    if replaced and _has_target(gone, told):
+        is_of_it &= _content(told.words[:start]) <= content | _words_of("predicate")
+    elif replaced:
         is_of_it &= _relations(told.without({*cues_at, *gone})) == _relations(was.words)
     return is_of_it and _opening(left, content) == _opening(was.words, content)
+
+
+def _first_denial(told: _Statement, known: Collection[str] = ()) -> tuple[int, int] | None:
+    """Return where a statement first says that something was so and is no longer, or None.
+
+    Args:
+        told: the statement.
+        known: words that say nothing of that, since the old statement has them too.
+    """
+    more = {at for at in _covered("more", told.words) if told.words[at] not in known}
+    for start, end in _places("former", told.words):
+        cue, clause = tuple(told.words[start:end]), told.clause_of(start)
+        is_past = cue in _table("past") or (cue in _table("earlier") and 0 < start == clause[0])
+        if is_past or (cue in _table("not") and any(at >= end for at in more.intersection(clause))):
+            return start, end
+    return None
 
 
 def _has_target(gone: Sequence[int], told: _Statement) -> bool:
@@ -252,6 +326,41 @@ def _is_replaced(told: _Statement, was: _Statement) -> bool:
     return is_named and _may_be_slot(new) and _relations(old) == _relations(new)
 
 
+def _is_moved(told: _Statement, was: _Statement) -> bool:
+    """Return whether `told` names with a verb of change what the old value was (`moved from … to …`)."""
+    found = _from_and_to(told.words)
+    if found is None:
+        return False
+    gone, come = found
+    verbs, denied = _covered("turned", told.words), _content([told.words[at] for at in gone])
+    rest = [at for at in range(len(told.words)) if at not in verbs and at not in gone and at not in come]
+    content, left = _content(was.words), _content([told.words[at] for at in rest])
+    idle = _words_of("predicate")
+    is_of_it = bool(denied) and denied <= content and left - idle <= content - denied
+    if not is_of_it or not content - denied - idle <= left:
+        return False
+    said = {told.words[at] for at in (*verbs, *gone)}
+    return _subject(told.words, said | idle) == _subject(was.words, denied | idle)
+
+
+def _subject(words: Sequence[str], predicate: Collection[str]) -> frozenset[str]:
+    """Return the words before a predicate that tell of whom it is said: of pronouns all."""
+    before = words[: next((at for at, word in enumerate(words) if word in predicate), len(words))]
+    return _content(before) or frozenset(before)
+
+
+def _from_and_to(words: Sequence[str]) -> tuple[range, range] | None:
+    """Return the places of what was and of what is, behind `from` and `to` of a verb of change."""
+    verbs, targets, end = _covered("turned", words), _table("target") | _table("inward"), len(words)
+    if not verbs:
+        return None
+    start = next((at for at, word in enumerate(words) if at and (word,) in _table("from")), end)
+    stop = next((at for at in range(start + 2, end) if (words[at],) in targets), end)
+    last = next((at for at in range(stop + 1, end) if at in verbs), end)
+    gone, come = range(start + 1, stop), range(stop + 1, last)
+    return (gone, come) if 0 < len(gone) <= _MAX_SLOT and 0 < len(come) <= _MAX_SLOT else None
+
+
 def _as_told(words: Sequence[str]) -> list[str]:
     """Words but for those that say nothing and are no subject."""
     return [word for word in words if (word,) not in _table("article")]
@@ -263,6 +372,8 @@ def _as_told(words: Sequence[str]) -> list[str]:
 def _is_changed(told: _Statement, was: _Statement, *, is_again: bool) -> bool:
     """U3 and U4; `is_again`: the old one says itself that it is otherwise from some time on."""
     cue = _first("changed", told.words)
+    if cue is None:
+        return False
     new, old = told.without(_covered("changed", told.words)), was.words
     new = new[1:] if new[:1] == (":",) else new
     found = _differing(old, new)
@@ -279,10 +390,8 @@ def _is_changed(told: _Statement, was: _Statement, *, is_again: bool) -> bool:
         return False
     if is_again and not (is_value or _ends("single", new[:start])):
         return False
-    if cue is not None:
-        return _is_said_to_change(cue[0], new, start, end, is_value=is_value)
-    is_one = len(found) == 1 or not _relations(come)
-    return is_value and is_one and _is_stated(new[:start], new[end:])
+    is_own = is_value and len(told.clause_of(cue[0])) <= cue[1] - cue[0] + 1  # `Correction: …`, `Actually, …`
+    return _is_said_to_change(cue[0], new, start, end, is_value=is_value, is_own=is_own)
 
 
 def _differing(old: Sequence[str], new: Sequence[str]) -> list[tuple[Sequence[str], Sequence[str], range]]:
@@ -300,29 +409,23 @@ def _relations(words: Sequence[str]) -> list[str]:
     return [word for word in words if (word,) in _table("relation")]
 
 
-def _is_said_to_change(cue: int, new: Sequence[str], start: int, end: int, *, is_value: bool) -> bool:
-    """Whether a word of change, before which `cue` words stand, is of what differs."""
+def _is_said_to_change(
+    cue: int, new: Sequence[str], start: int, end: int, *, is_value: bool, is_own: bool
+) -> bool:
+    """Whether a word of change, before which `cue` words stand, is of what differs; `is_own`: of all."""
     before, behind = new[:start], new[end:]
-    if not (_content(before) or len(before) > 1) or start < cue < end:
+    if not _content([*before, *behind]) or not before or start < cue < end:
         return False
     if _first("gathering", before) and not is_value:
         return False
     if is_value and _tells_a_number(before) and not any(map(_is_number, new[start:end])):
         return False  # A day for which something holds, not what holds: at 7 on Sundays.
-    return 0 < cue <= start or not _content(behind)
+    return is_own or 0 < cue <= start or not _content(behind)
 
 
 def _tells_a_number(words: Sequence[str]) -> bool:
     """Whether a number stands right behind a word that tells a relation."""
     return any(_relations([word]) and _is_number(after) for word, after in pairwise(words))
-
-
-def _is_stated(before: Sequence[str], behind: Sequence[str]) -> bool:
-    """Whether a value between some words is one of what they tell of."""
-    state, opening = _first("state", before), _first("some", before)
-    if opening is not None and opening[0] == 0:
-        return False
-    return state is not None and bool(_content(before[: state[0]])) and len(behind) <= _MAX_BEHIND
 
 
 def _is_value(words: Sequence[str]) -> bool:
@@ -370,7 +473,17 @@ def _ends(name: str, words: Sequence[str]) -> bool:
 
 
 def _places(name: str, words: Sequence[str]) -> Iterator[tuple[int, int]]:
-    """Where the cues of a table stand, the longest at each place, one beside the other."""
+    """Yield where the cues of a table stand, the longest at each place, one beside the other.
+
+    A cue in a phrase that says nothing of a change (`used to cut`, `un'ora`) is none.
+    """
+    idle = () if name not in _OF_CHANGE else frozenset(_spans("idle", words))
+    for start, end in _spans(name, words):
+        if not any(first <= start and end <= last for first, last in idle):
+            yield start, end
+
+
+def _spans(name: str, words: Sequence[str]) -> Iterator[tuple[int, int]]:
     table, longest, at = _table(name), _longest(name), 0
     while at < len(words):
         sizes = range(min(longest, len(words) - at), 0, -1)
@@ -380,15 +493,15 @@ def _places(name: str, words: Sequence[str]) -> Iterator[tuple[int, int]]:
         at += size or 1
 
 
-def _denies(words: Sequence[str], start: int, end: int) -> bool:
-    """Whether a cue of `former` denies: it is no half of one, or another half stands there."""
-    cue, halves = tuple(words[start:end]), _table("half")
-    return cue not in halves or any((word,) in halves and word != cue[0] for word in words)
-
-
 @cache
 def _table(name: str) -> frozenset[tuple[str, ...]]:
     return frozenset(filter(None, (tuple(_words(cue)) for cue in cues().updates[name])))
+
+
+@cache
+def _words_of(name: str) -> frozenset[str]:
+    """Return the single words of a table."""
+    return frozenset(cue[0] for cue in _table(name) if len(cue) == 1)
 
 
 @cache

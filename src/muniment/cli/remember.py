@@ -197,24 +197,30 @@ def _lines(result: RememberReport, advice: Iterable[str] = ()) -> Iterator[str]:
     if result.error is None and (result.unchanged or result.repeated):
         yield visible(result.summary)
     elif result.error is None:
-        would = "would be " if result.status == "dry_run" else ""
-        for change in result.changes:
-            if change.superseded is not None:
-                yield f'{would}updated: {change.path} (was: "{change.superseded.was}")'
-            elif change.kind != "delete":  # That got another name.
-                yield f"{would}saved ({'new' if change.kind == 'create' else 'changed'}): {change.path}"
-        if result.expires is not None:
-            yield f"  it expires: after {result.expires} it is hidden"
-        if result.ends is not None:
-            yield f"  it ends on {result.ends}, as it says; after that it is found as ended"
-        yield (
-            f"  {on_one_line(result.decided_by)}, {result.turns} turns, {result.seconds:.2f} s, "
-            f"policy {result.policy}, enforcement {_enforcement(result)}"
-        )
+        yield from _saved(result)
     if result.detail is not None:
         yield result.detail
     for each in advice:
         yield f"note: {on_one_line(each)}"
+
+
+def _saved(result: RememberReport) -> Iterator[str]:
+    would = "would be " if result.status == "dry_run" else ""
+    for change in result.changes:
+        if change.superseded is not None:
+            yield f'{would}updated: {change.path} (was: "{change.superseded.was}")'
+        elif change.kind != "delete":  # That got another name.
+            yield f"{would}saved ({'new' if change.kind == 'create' else 'changed'}): {change.path}"
+    for similar in result.similar:
+        yield f"  similar: {visible(similar.path)}"
+    if result.expires is not None:
+        yield f"  it expires: after {result.expires} it is hidden"
+    if result.ends is not None:
+        yield f"  it ends on {result.ends}, as it says; after that it is found as ended"
+    yield (
+        f"  {on_one_line(result.decided_by)}, {result.turns} turns, {result.seconds:.2f} s, "
+        f"policy {result.policy}, enforcement {_enforcement(result)}"
+    )
 
 
 def _enforcement(result: RememberReport) -> str:

@@ -214,7 +214,7 @@ def titled(entry: Entry, rel_path: RelPath | str) -> Titled:
 def completed(
     entry: Entry,
     labels: Mapping[str, str],
-    provenance: Mapping[str, str] | None = None,
+    provenance: Mapping[str, object] | None = None,
     changed: Collection[str] = (),
 ) -> str:
     """The text of `entry` with front matter that has the keys of `labels` (C3).

@@ -116,6 +116,18 @@ def holds(texts: Sequence[str], fact: str) -> bool:
     )
 
 
+def missing_statements(text: str, before: str) -> Iterator[str]:
+    """Yield the sentences, headings and list items of an earlier text that a text does not hold.
+
+    Cost: linear in both for each of them that does not stand there word for word.
+    """
+    kept, readable = {unit.words for unit in _units(text)}, _Readable(text)
+    for unit in _units(before):
+        statement = " ".join(unit.words)
+        if unit.words not in kept and not readable.holds(statement):
+            yield statement
+
+
 class _Readable:
     """A text that facts are looked for in."""
 
@@ -308,11 +320,18 @@ def whose(body: str, fact: str, before: str | None, replaces: Replaces | None = 
         return Whose.SAME
     for each in (fact, *separate_items(fact)):
         if _is_fact(said, each):
-            is_ours = not old or (replaces or may_stand_for)(each, before or "")
+            is_ours = not old or _says_the_same(body, before or "")
+            is_ours = is_ours or (replaces or may_stand_for)(each, before or "")
             return Whose.FACT if is_ours else Whose.OTHERS
         if old and said[: len(old)] == old and _may_follow(said[len(old) :], old, each):
             return Whose.KEPT
     return Whose.OTHERS
+
+
+def _says_the_same(body: str, before: str) -> bool:
+    """Return whether two texts hold the same statements, however they are marked and wrapped."""
+    lost, added = missing_statements(body, before), missing_statements(before, body)
+    return next(chain(lost, added), None) is None
 
 
 def may_stand_for(fact: str, body: str, *, is_change: bool = False) -> bool:
@@ -328,6 +347,11 @@ def may_stand_for(fact: str, body: str, *, is_change: bool = False) -> bool:
     size = len(old) if is_change else max(len(old), len(new))
     is_about_it = 2 * len(old & new) >= max(size, 1)
     return is_about_it and not any(unit.leads or unit.turns for unit in gone)
+
+
+def telling_words(text: str) -> frozenset[str]:
+    """Return the words of a text that say what it is about."""
+    return _features(_units(text))
 
 
 def stands_in(label: str, fact: str) -> bool:

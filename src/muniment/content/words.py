@@ -165,13 +165,19 @@ MAX_ITEMS: Final = 1_000
 
 _ITEM: Final = re.compile(r"(?:[-*+]|[0-9]{1,9}[.)])[ \t]+(\S.*)", re.DOTALL)
 _EMPHASIS: Final = "*_`~ "
+_OPTION: Final = re.compile(r"(?<![\w-])-[A-Z](?!\w)")
 _ROWS: Final = HASHES // BANDS
 _HASH: Final = struct.Struct(f"<{HASHES}I")
 
 
 def comparable(text: str) -> str:
-    """`text` without what does not tell two facts apart: texts that say the same give the same."""
+    """Return `text` without what does not tell two facts apart: texts that say the same give the same.
+
+    The case of an option of one letter does: `-d` is another one than `-D`.
+    """
     whole = " ".join(fold(text).split())
+    if options := _OPTION.findall(text):
+        whole = f"{' '.join(options)} {whole}"
     return whole.rstrip(FINAL_PUNCTUATION) or whole
 
 

@@ -287,6 +287,7 @@ class _LaneMemory:
             summary=done["summary"],
             paths=done["filesTouched"],
             trust=done.get("trust"),
+            similar=[each["path"] for each in done.get("similar", ())],
             notes=done["notes"],
         )
 

@@ -290,7 +290,8 @@ def _fact(entry: Entry) -> str | None:
 # and is none of which a share is taken. S3 What a model proposes is taken only if its
 # text, or the entry that stays, is made of whole units of the entries that it stands for, with each that
 # turns a meaning or holds a number (`content.provenance`, P4); entries that agents wrote may be told in
-# other words that they have in common. It passes the gates; and only for entries that may all be removed.
+# another order, with all of their words: another day or name is another fact. It passes the gates; and only
+# for entries that may all be removed.
 # Nothing from outside is shown to it, and nothing that is too long to be answered with.
 
 GROUP: Final = 8
@@ -354,12 +355,11 @@ def step_of_merge(merge: Merge, group: Sequence[Holding], policy: Policy) -> Cha
     if stays.trust.satisfies(Trust.WORKSPACE) and not is_made_of(merge.text or stays.entry.body, sources):
         return None
     if not merge.text:
-        if any(each.outlasts(stays) for each in going):
+        if any(each.outlasts(stays) for each in going) or not _has_words_of(stays, going):
             return None
         return _removal(Same(stays, going))
-    said, used = features(merge.text), [features(each) for each in sources]
-    shared, any_of_them = frozenset.intersection(*used), frozenset.union(*used)
-    if not shared - STOP_WORDS <= said <= any_of_them | STOP_WORDS:
+    said, used = features(merge.text), frozenset.union(*map(features, sources))
+    if not used - STOP_WORDS <= said <= used | STOP_WORDS:
         return None
     written = _written(merge.text, stays, policy)
     if written is None:
@@ -376,6 +376,12 @@ def _keep_filed(merge: Merge, group: Sequence[Holding]) -> Merge:
         return merge
     drop = tuple(merge.keep if number == filed else number for number in merge.drop)
     return replace(merge, keep=filed, drop=drop, text=merge.text or stays.entry.body)
+
+
+def _has_words_of(stays: Holding, going: Iterable[Holding]) -> bool:
+    """Return whether an entry has all telling words of others: another day or name is another fact."""
+    said = features(stays.entry.body) | STOP_WORDS
+    return all(features(each.entry.body) <= said for each in going)
 
 
 def _removal(same: Same) -> ChangeSet:

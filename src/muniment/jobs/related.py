@@ -16,15 +16,18 @@ Apart from `remember.py`, which commits: this only reads. Attacked in tests/unit
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from functools import cache
 from typing import Final
 
 from muniment.agent.model import Brief, Related
+from muniment.content.entry import parse
 from muniment.content.expiry import End
 from muniment.content.provenance import separate_items
 from muniment.content.words import comparable, sayings
+from muniment.contract import SimilarEntry
 from muniment.jobs.place import Place
 from muniment.kernel.cancel import Patience
 from muniment.kernel.decide import Judge, Policy
@@ -33,9 +36,10 @@ from muniment.kernel.path import CanonicalPath
 from muniment.names import ContextMode
 from muniment.recall.context import PINNED
 from muniment.recall.recaller import ReadEntry, Shelf, age
-from muniment.recall.search import Search, Stemmer, Wanted, read_query
+from muniment.recall.search import TOLD_THERE, Search, Stemmer, Wanted, read_query
 from muniment.store.audit import timestamp
-from muniment.store.trust import entry_id
+from muniment.store.ledger import CommitRow, RootKey
+from muniment.store.trust import SEE, entry_id
 
 MAX_RELATED: Final = 8
 """Entries of a brief."""
@@ -45,6 +49,14 @@ MAX_BODY_CHARS: Final = 4_000
 
 _BEYOND: Final = 8
 """Entries that are looked for beyond those that are wanted, as some may not be shown."""
+
+
+_LINKED: Final = f"""
+    SELECT entry.root, entry.rel, entry.ident FROM entry WHERE {TOLD_THERE}
+        AND (entry.ident IN (SELECT value FROM json_each(?))
+            OR entry.digest IN (SELECT value FROM json_each(?)))
+    ORDER BY entry.root, entry.rel
+"""  # noqa: S608  constants of this package
 
 
 def related_to(
@@ -121,6 +133,21 @@ def _related(
 def gone_by(related: Iterable[Related]) -> dict[CanonicalPath, Digest]:
     """Those that a run goes by: shown to a model, known to whoever asks, or his to replace."""
     return {each.path: each.digest for each in related if each.is_shown or each.is_ours or each.sayings}
+
+
+def linked_entries(place: Place, done: CommitRow) -> tuple[SimilarEntry, ...]:
+    """Return the entries that may be recalled now and that the new entries of a commit are linked to.
+
+    Raises:
+        ManagedMemoryUnavailable: the catalog cannot be read.
+    """
+    new = (item.change.after for item in done.changes if item.change.before is None and not item.is_erased)
+    named = [(parse(after).muniment or {}).get(SEE) for after in new if after is not None]
+    names = json.dumps([name for each in named for name in (each if isinstance(each, list) else [each])])
+    scopes = place.scopes_by_key()
+    values = (json.dumps(list(scopes)), timestamp(), names, names)
+    rows = place.state.catalog.rows(_LINKED, values)
+    return tuple(SimilarEntry(f"{scopes[RootKey(root)]}/{rel}", ident or "") for root, rel, ident in rows)
 
 
 def _may_speak(trust: Trust, request: Trust) -> bool:

@@ -19,7 +19,7 @@ or a record says is code's sentence. Only who asks for it is told the model's la
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -28,7 +28,7 @@ from muniment.agent.chat import IndexExcerpt
 from muniment.agent.filing import RuleWriter, read
 from muniment.agent.model import Brief, Model, Related, ScopeBrief
 from muniment.agent.runner import RUN_NAME, Observer, Runner, RunOutcome, Witness
-from muniment.agent.updates import is_chatter, takes_the_place
+from muniment.agent.updates import is_chatter, is_similar, takes_the_place
 from muniment.cancelling import Cancel
 from muniment.content.admission import own, quoted
 from muniment.content.entry import ENDS_KEY, EXPIRY_KEY, Entry, parse, shortened
@@ -36,10 +36,19 @@ from muniment.content.expiry import End, find_end, local_day, read_expiry
 from muniment.content.frontmatter import written
 from muniment.content.gates import decode, encode, on_one_line
 from muniment.content.markdown import fence_token
-from muniment.content.provenance import Whose, holds, names, separate_items, stands_in, whose
+from muniment.content.provenance import (
+    Whose,
+    holds,
+    missing_statements,
+    names,
+    separate_items,
+    stands_in,
+    whose,
+)
 from muniment.content.secrets import find_secret, redacted
 from muniment.content.titles import slug, titles_of
 from muniment.content.words import comparable, is_running, sayings
+from muniment.contract import SimilarEntry
 from muniment.errors import (
     Cancelled,
     InvalidContent,
@@ -59,7 +68,7 @@ from muniment.jobs.escapes import REQUEST_SCOPE, RunScopes, find_escape
 from muniment.jobs.job import Fruitless, Job, carry_out, model_failed, once_more
 from muniment.jobs.naming import name_of_replaced
 from muniment.jobs.place import Place
-from muniment.jobs.related import gone_by, related_to
+from muniment.jobs.related import gone_by, linked_entries, related_to
 from muniment.jobs.request import (
     RememberReport,
     RememberRequest,
@@ -126,6 +135,9 @@ class _FactWords:
         task: says when the fact, or an item of a list of facts, ends.
         fact: where secrets are taken out instead of refused, without them.
         related: entries that are like it.
+
+    Attributes:
+        similar: entries that new ones are linked to, by path.
     """
 
     def __init__(self, task: _Remembering, fact: str, related: Sequence[Related]) -> None:
@@ -133,6 +145,7 @@ class _FactWords:
         self._task, self._related = task, related
         self._items = {comparable(each): _FactWords(task, each, related) for each in separate_items(fact)}
         self._replaced: dict[str, CanonicalPath] = {}
+        self.similar: dict[str, SimilarEntry] = {}
         self._topic = read(fact).topic
         self._titles = titles_of(fact)
         self._stem = slug(self._titles.name, fact)
@@ -203,19 +216,31 @@ class _FactWords:
         of = self.of(after)
         labelled = of.labelled(after, before)
         if before is None:
-            near = of._near(labelled, path.scope)  # noqa: SLF001  of this class
-            return stamp(labelled, before, path, by, relations=NO_RELATIONS if near is None else {SEE: near})
+            return stamp(labelled, before, path, by, relations=self._links(labelled, path.scope))
         if of._whose(labelled, parse(before).body) is not Whose.FACT:  # noqa: SLF001
             return stamp(labelled, before, path, by, relations=NO_RELATIONS)
         if self._replaced.setdefault(of.fact, path) != path:
             raise self._task.not_in_its_place()  # What one fact says is no more than one entry's.
         return stamp(labelled, before, path, by, relations={SUPERSEDES: digest(before)})
 
-    def _near(self, after: bytes, scope: Scope) -> str | None:
-        """The id of an entry of a scope that is about the same as a new one there; None: there is none."""
+    def _links(self, after: bytes, scope: Scope) -> Mapping[str, object]:
+        """Return the links of a new entry to those of its scope that are about the same.
+
+        One of another scope is only told as similar: a file of a project, which others may read, names
+        nothing of the user's.
+        """
         body = parse(after).body
-        ours = (each for each in self._related if each.id and each.path.scope == scope)
-        return next((each.id for each in ours if takes_the_place(body, each.body)), None)
+        found = [each for each in self._related if is_similar(body, each.body)]
+        self.similar |= {each.path.text: SimilarEntry(each.path.text, each.id) for each in found}
+        names = [each.id or each.digest for each in found if each.path.scope == scope]
+        return {SEE: names[0] if len(names) == 1 else names} if names else NO_RELATIONS
+
+    def drops(self, after: bytes, before: bytes) -> bool:
+        """Return whether a changed entry loses a statement in whose place the fact does not stand."""
+        of, was = self.of(after), parse(before).body
+        if of._whose(after, was) is not Whose.OTHERS:  # noqa: SLF001  of this class
+            return False
+        return any(not takes_the_place(of.fact, each) for each in missing_statements(_body(after), was))
 
     def shown(self) -> set[CanonicalPath]:
         """The entries that the model was shown before it was asked anything."""
@@ -276,6 +301,7 @@ class _Remembering(Job[RememberReport]):
     Attributes:
         ends: when the fact ends; None: never.
         held: what held the worker of the last run; None: it came to none.
+        similar: entries that the new ones of the last run are linked to, by path.
     """
 
     kind = KIND
@@ -289,6 +315,7 @@ class _Remembering(Job[RememberReport]):
         self.content = ""
         self.ends: End | None = None
         self.held: Held | None = None
+        self.similar: Mapping[str, SimilarEntry] = {}
 
     def check(self) -> str:
         """Step 1, but for what the policy says of it."""
@@ -334,6 +361,7 @@ class _Remembering(Job[RememberReport]):
             files_touched=paths,
             touched_scopes=done.touched_scopes,
             changes=done.known,
+            similar=linked_entries(self.place, done),
             trust=done.trust,
             notes=(*result.notes, *done.notes),
             expires=next((each.expires for each in entries if each.expires), None),
@@ -574,12 +602,17 @@ def _filed(
         Whatever `Sandbox.commit` does.
     """
     words = _FactWords(task, brief.fact, brief.related)
+    task.similar = words.similar
     rule = by_words(brief.fact, task.trust, _least_shown(task.place, box, words, indexes), takes_the_place)
     waits = task.is_by_rules or task.place.on_model_failure == "fail"
 
     def ruled(draft: FileChange, held: Trust | None) -> Ruling:
         ruling = rule(draft, held)
         if not waits and ruling.note is not None and held is not None and not ruling.trust.satisfies(held):
+            raise task.not_in_its_place()
+        is_shown = held is not None and not (ruling.by or ruling.trust).satisfies(held)  # In a review.
+        is_change = draft.before is not None and draft.after is not None and not is_shown
+        if is_change and words.drops(draft.after or b"", draft.before or b""):
             raise task.not_in_its_place()
         return ruling
 
@@ -710,6 +743,7 @@ def _committed(task: _Remembering, outcome: RunOutcome, done: Commit) -> Remembe
         files_touched=() if task.is_dry else paths,
         touched_scopes=() if task.is_dry else done.touched_scopes,
         trust=done.trust,
+        similar=tuple(each for _, each in sorted(task.similar.items())),
         changes=done.changes,
         notes=(*result.notes, *done.notes),
         detail=_detail(task, outcome),

@@ -96,6 +96,7 @@ class RememberReport(RememberResult):
         decided_by: `rules`, or the model's name.
         trust: of what was written, the least of it. None: nothing was.
         superseded: what no longer holds because of the fact, with the path at which that stands now.
+        similar: what is about the same and stays; new entries are linked to it.
         timeline: what each turn took of the model.
         repeated: the task had committed before; this is what it did then.
         changes: the change-set; of a dry run, what would have been committed.
@@ -139,6 +140,8 @@ class RememberReport(RememberResult):
             document["repeated"] = True
         if self.superseded:
             document |= members(self, "superseded")
+        if self.similar:
+            document |= members(self, "similar")
         if self.notes:
             document |= members(self, "notes")
         if self.detail is not None:

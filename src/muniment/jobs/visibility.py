@@ -224,7 +224,7 @@ def names_paths_of_others(task: QueuedTask) -> bool:
         return bool((task.error or {}).get("paths"))
     if task.kind == "forget":
         return not result["touchedScopes"]
-    return task.kind == "remember" and not result["filesTouched"]
+    return task.kind == "remember" and (not result["filesTouched"] or bool(result.get("similar")))
 
 
 def concealed(task: QueuedTask, visibility: Visibility | None) -> QueuedTask:
@@ -249,6 +249,9 @@ def concealed(task: QueuedTask, visibility: Visibility | None) -> QueuedTask:
         known = paths.split(", ")
         if head == ALREADY_KNOWN and shown(known) != known:
             result["summary"] = ALREADY_KNOWN
+        if similar := result.get("similar"):
+            visible = frozenset(shown([each["path"] for each in similar]))
+            result["similar"] = [each for each in similar if each["path"] in visible]
         return replace(task, result=result)
     removed = [
         each

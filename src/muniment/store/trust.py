@@ -53,9 +53,9 @@ ULID_RANDOM_BYTES: Final = 10
 """Bytes of randomness in a ULID: 80 bits."""
 
 SEE: Final = "see"
-"""In the provenance of an entry: the id, or the path, of another one that is about the same."""
+"""In the provenance of an entry: the id, or the digest, of each other one that is about the same."""
 
-NO_RELATIONS: Final[Mapping[str, str]] = MappingProxyType({})
+NO_RELATIONS: Final[Mapping[str, object]] = MappingProxyType({})
 
 _MAX_MILLISECONDS: Final = 2**48 - 1
 _CROCKFORD: Final = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
@@ -94,7 +94,7 @@ def stamp(
     run: Run,
     identity: str | None = None,
     *,
-    relations: Mapping[str, str] = NO_RELATIONS,
+    relations: Mapping[str, object] = NO_RELATIONS,
 ) -> bytes:
     """The bytes to commit for a proposed entry: front matter completed, provenance set.
 

@@ -48,6 +48,14 @@ def scripted(monkeypatch, *steps):
 # -- remember ------------------------------------------------------------------------------------------
 
 
+def test_remember_similar_fact_prints_the_older_path(muniment):
+    saved, _ = muniment.lines("remember", "The replica is on port 5433")
+    older = saved.removeprefix("saved (new): ")
+    assert muniment.lines("remember", "The replica is on port 5434")[1] == f"  similar: {older}"
+    document = muniment.document("remember", "The replica is on port 5435")
+    assert older in [each["path"] for each in document["similar"]]
+
+
 def test_remember_says_whether_a_fact_expires_or_ends(muniment, roots):
     for fact, option, key, line in (
         (FACT, ["--expires", "2098-12-31"], "expires", "  it expires: after 2098-12-31 it is hidden"),
@@ -58,7 +66,7 @@ def test_remember_says_whether_a_fact_expires_or_ends(muniment, roots):
             "  it ends on 2098-12-31, as it says; after that it is found",
         ),
     ):
-        saved, ends, _ = muniment.lines("remember", fact, *option)
+        saved, *_, ends, _ = muniment.lines("remember", fact, *option)
         assert ends.startswith(line)
         text = (roots["user"] / saved.removeprefix("saved (new): user/")).read_text()
         assert f"\n{key}: 2098-12-31\n" in text

@@ -40,6 +40,7 @@ KEYS = {
         "trust",
         "notes",
         "superseded",
+        "similar",
     },
     "forget": {
         *("summary", "removedEntries", "touchedTopics", "touchedScopes", "kept", "near", "notes"),

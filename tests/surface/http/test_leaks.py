@@ -272,13 +272,16 @@ def test_an_erasure_is_told_before_it_is_done_and_then_no_byte_beneath_the_home_
     waiting = scripted.remember(facts[0])  # It ends, before it is begun, with what it holds.
     model.wait_until_asked(asked + 1)
     assert len(holding(scripted.home, wanted)) > 3
+    cleared = 0
     for number, task in enumerate(tasks):
         target = {"target": task["taskId"]}
         plan = scripted.post(f"{BASE}/erase", target).json()
         assert (plan["status"], plan["files"]) == ("preview", task["result"]["filesTouched"])
         receipt = scripted.post(f"{BASE}/erase", {**target, "yes": True}).json()
-        assert (receipt["status"], receipt["laneTasks"] > (number == 0)) == ("erased", True)
+        assert receipt["status"] == "erased"
+        cleared += receipt["laneTasks"]  # With the first one also the tasks whose results name it as similar.
         assert words[number].split()[0] not in str(receipt)
+    assert cleared > len(tasks)
     assert holding(scripted.home, wanted) == []  # Before anything else is written over it.
     for told in map(scripted.look, (*(task["taskId"] for task in tasks), waiting)):
         assert (told["status"], told["error"]["code"], "result" in told) == ("failed", "erased", False)

@@ -121,3 +121,9 @@ def test_a_tool_has_a_closed_strict_schema_and_says_what_it_is_for(memory, name)
     assert tool.params_json_schema["additionalProperties"] is False
     assert set(tool.params_json_schema["required"]) == set(tool.params_json_schema["properties"])
     assert tool.description == getattr(openai_agents, f"_{name.title()}").__doc__
+
+
+def test_remember_similar_fact_names_the_older_path(memory):
+    facts = [{"fact": f"The replica is on port {number}", "scope": None} for number in (5433, 5434)]
+    first, second = ran(memory(), *([("remember", fact)] for fact in facts))
+    assert second.splitlines()[1:] == [f"similar: {first.removeprefix('saved ')}"]

@@ -59,6 +59,13 @@ def test_fact_of_today_ends_today_for_a_client_too(session, user):
     assert "ended on 2020-02-29" in text_of(called(session, "recall", query="is the gym closed"))
 
 
+def test_remember_similar_fact_names_the_older_path(session):
+    first = called(session, "remember", content="The replica is on port 5433").structured_content
+    second = called(session, "remember", content="The replica is on port 5434")
+    assert second.structured_content["similar"] == first["paths"]
+    assert f"similar: {first['paths'][0]}" in text_of(second)
+
+
 def test_a_client_learns_what_each_tool_takes_answers_and_does(session):
     async def body(client):
         return (await client.list_tools()).tools, client.instructions

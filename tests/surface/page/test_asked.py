@@ -66,6 +66,21 @@ def test_what_a_task_did_is_told_also_of_one_that_no_lane_knows(visitor):
     assert visitor.get("task", id="edit-none").status == 404
 
 
+def test_a_similar_entry_is_shown_by_task_and_trial(visitor):
+    older, newer = (
+        visitor.daemon.done("remember", {"content": f"The replica is on port {number}"})
+        for number in (5433, 5434)
+    )
+    (path,) = older["result"]["filesTouched"]
+    assert [each["path"] for each in newer["result"]["similar"]] == [path]
+    shown = b'<span class="kind">similar</span> <a href="'
+    page = visitor.get("task", id=newer["taskId"]).body
+    assert shown in page
+    assert f">{path}</a>".encode() in page.split(shown)[1]
+    trial = visitor.post("remember", **{"content": "The replica is on port 5435", "try": "1"})
+    assert f'<span class="kind">similar</span> {path}</li>'.encode() in trial.body
+
+
 def test_the_history_of_a_long_entry_is_told_in_short(visitor):
     (visitor.daemon.root() / "long.md").write_text("start\n")
     for digit in "1234":

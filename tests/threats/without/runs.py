@@ -13,6 +13,10 @@ table({
     "kept_deadline": ("Nobody looks at the clock.", {"agent.model:Budget.check": none}),
     "final_text_only": ("A run commits however it ended.", {"jobs.remember:_raise_unless_final": none}),
     "real_escapes": ("Every path that was denied counts as a typo.", {"jobs.remember:find_escape": none}),
+    "kept_statements": ("A model may drop what an entry says.", {
+        "jobs.remember:_FactWords.drops": lambda *_: False}),
+    "change_is_said": ("A fact may stand in the place of any entry about the same.", {
+        "jobs.remember:takes_the_place": true}),
     "fact_is_held": ("Whatever a model wrote counts as the fact.", {"jobs.remember:holds": true}),
     "known_tools": ("Any name is a tool.", {
         "*tools.calls:check_tool": lambda tool: tool if isinstance(tool, str) else "ls"}),

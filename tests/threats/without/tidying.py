@@ -39,7 +39,8 @@ table({
     "dream_share": ("A dream changes as much as it likes.", {
         "jobs.dream:Room.take": lambda _, wanted: wanted}),
     "words_of_the_entries": ("A model words the entries that it merges as it likes.", {
-        "jobs.dream:features": lambda _: frozenset(), "jobs.dream:is_made_of": true}),
+        "jobs.dream:features": lambda _: frozenset(), "jobs.dream:is_made_of": true,
+        "jobs.dream:_has_words_of": true}),
     "expiry_of_people": ("A run says when an entry ends.", {
         "jobs.remember:_FactWords.labelled": lambda _, after, __: after}),
     "inferred_ends": ("An end that words say hides and removes an entry.", {

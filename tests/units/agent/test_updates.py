@@ -1,13 +1,15 @@
 """What takes the place of what: pairs of facts as people say them, and what may hide in either."""
 
 import json
+import re
 from collections import Counter
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kit.where import FACTS
-from muniment.agent.updates import is_chatter, says_change, supersedes, takes_the_place
+from muniment.agent.updates import is_chatter, is_similar, says_change, supersedes, takes_the_place
 
 
 def pairs(batch):
@@ -111,3 +113,71 @@ def test_talk_is_told_from_facts():
         *("谢谢小王帮忙", "Ja zu Tabs", "never push to main", "42", "Hi is my cat", "Good coffee at Rossi"),
     ):
         assert not is_chatter(text), text
+
+
+# -- facts that both hold --------------------------------------------------------------------------------
+
+
+def siblings():
+    """Pairs of language, kind, first and second fact, by an author who had not seen the code."""
+    return json.loads((FACTS / "siblings.json").read_text(encoding="utf-8"))["pairs"]
+
+
+def test_supersedes_siblings_without_change_replaces_none():
+    pairs = siblings()
+    assert (len(pairs), len({lang for lang, *_ in pairs})) == (397, 15)
+    for _, _, first, second in pairs:
+        for new, old in ((second, first), (first, second)):
+            assert not takes_the_place(new, old), (new, old)
+            assert not says_change(new), new
+
+
+CHANGE = re.compile(
+    r"\b(now|no longer|any ?more|instead|rather than|from now on|moved|changed|switched|renamed"
+    r"|jetzt|nun|ab sofort|nicht mehr|statt|inzwischen|désormais|maintenant|plus|au lieu|ahora|ya no"
+    r"|agora|já não|adesso|ora|non più|nu|voortaan|niet meer|teraz|już nie|zamiast|теперь|больше не|вместо)\b"
+    r"|现在|不再|而不是|今は|今では|現在|なくなりました|이제|더 이상|대신",
+    re.IGNORECASE,
+)
+"""Words of change as a reader finds them: not read from the tables of the rules."""
+
+
+def facts():
+    """1 000 facts of several authors."""
+    found = [first for _, _, first, _ in siblings()]
+    for name in ("ordinary", "matters"):
+        rows = json.loads((FACTS / f"{name}.json").read_text(encoding="utf-8"))
+        found += [row["text"] for row in rows]
+    return list(dict.fromkeys(found))[:1000]
+
+
+@pytest.mark.parametrize("step", [499, pytest.param(1, marks=pytest.mark.slow)])
+def test_pairs_of_1000_facts_without_change_keep_both(step):
+    stored = facts()
+    assert len(stored) == 1000
+    for number, new in enumerate(stored):
+        others = (old for old in stored[number % step :: step] if old != new and not CHANGE.search(new))
+        assert not [old for old in others if takes_the_place(new, old)], new
+
+
+def wordings(name):
+    """Pairs of an old fact and a new one whose words are easily taken wrongly."""
+    return json.loads((FACTS / "wordings.json").read_text(encoding="utf-8"))[name]
+
+
+def test_supersedes_phrases_that_hold_a_cue_replace_none():
+    for old, new in wordings("kept"):
+        assert not supersedes(new, old), (new, old)
+
+
+def test_supersedes_verb_of_change_that_names_the_old_replaces():
+    for old, new in wordings("replaced"):
+        assert supersedes(new, old), (new, old)
+
+
+def test_is_similar_longer_wording_is_found():
+    for one, other in wordings("similar"):
+        assert is_similar(one, other), (one, other)
+        assert is_similar(other, one), (one, other)
+    for one, other in wordings("apart"):
+        assert not is_similar(one, other), (one, other)

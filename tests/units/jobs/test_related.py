@@ -279,9 +279,10 @@ def test_a_new_entry_names_the_one_of_its_scope_that_is_about_the_same_by_its_id
 
 
 def test_no_new_entry_names_the_path_or_the_scope_of_another(place):
-    lay(place, {"project/Approve every tool call.md": entry(WAS, type="reference")})
+    was = entry(WAS, type="reference")
+    lay(place, {"project/Approve every tool call.md": was})
     (path,) = done(remembering(place, NOW)).files_touched
-    assert "see" not in parse(memory(place)[path]).muniment
+    assert parse(memory(place)[path]).muniment["see"] == digest(was.encode())
     done(remembering(place, "The user runs Debian at home", scope="project"))
     (path,) = done(remembering(place, "The user runs Debian and Ubuntu at home", scope="user")).files_touched
     assert "see" not in parse(memory(place)[path]).muniment

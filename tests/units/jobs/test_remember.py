@@ -149,9 +149,9 @@ def test_after_a_conflict_the_run_is_repeated_once_and_a_second_one_is_told(plac
     assert (result.error.code, result.error.paths, result.turns) == ("store_conflict", ("user/a.md",), 4)
     assert (user(place) / "a.md").read_text().startswith("this fact")
     assert [record["event"] for record in records()] == ["remember_repeated", "remember_ended"]
-    model = ScriptedModel([*meddling(place, times=1), calls(READ, write()), say("Saved.")])
+    model = ScriptedModel([*meddling(place, times=1), calls(READ, write("user/b.md")), say("Saved.")])
     result = remembering(place, "a fact", model)
-    assert (result.status, result.turns, result.files_touched) == ("completed", 4, ("user/a.md",))
+    assert (result.status, result.turns, result.files_touched) == ("completed", 4, ("user/b.md",))
     assert len(model.requests[2].messages) == 2  # a new run, which knows nothing of the first
 
 

@@ -109,11 +109,15 @@ class RememberAnswer(McpAnswer):
     summary: str
     paths: list[str] = Field(description="The entries that were written.")
     trust: str | None = Field(description="Of what was written; null: nothing was.")
+    similar: list[str] = Field(
+        description="Entries about the same that stay, since the fact does not say that something changed."
+    )
     notes: list[str]
 
     def told(self) -> str:
         """As of `McpAnswer`; so do all of these."""
-        return _lines(f"task: {self.task_id}", [self.summary, *self.notes])
+        similar = (f"similar: {path}" for path in self.similar)
+        return _lines(f"task: {self.task_id}", [self.summary, *similar, *self.notes])
 
 
 class RecalledPath(_Closed):
@@ -652,6 +656,7 @@ class OwnMemory:
                 summary=result.summary,
                 paths=list(result.files_touched),
                 trust=result.trust,
+                similar=[each.path for each in result.similar],
                 notes=list(result.notes),
             )
 

@@ -260,6 +260,7 @@ def task(place: Place, call: PageCall) -> Shown:
         "turns": [each for each in events if "turn" in each],
         "detail": json.dumps(error, ensure_ascii=False) if error else "",
         "changes": () if done is None else done.known,
+        "similar": ((found and found.result) or {}).get("similar", ()),
     }
 
 
