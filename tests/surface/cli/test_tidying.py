@@ -88,7 +88,8 @@ def test_many_groups_are_not_all_shown(muniment, roots):
 
 def test_the_library_raises_what_the_result_tells(tmp_path, roots, home):
     fill(roots)
-    with api.open(tmp_path, roots=roots, home=home, model=ScriptedModel([])) as memory:
+    failing = {"model": ScriptedModel([]), "on_model_failure": "fail"}
+    with api.open(tmp_path, roots=roots, home=home, **failing) as memory:
         with pytest.raises(JobFailed, match="script"):
             memory.forget("dark mode", yes=True)
         (removed,) = memory.forget("user/list.md", yes=True).removed_entries
