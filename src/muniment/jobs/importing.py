@@ -21,8 +21,10 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from muniment.agent.filing import PROJECT, USER, RuleWriter, read
@@ -40,8 +42,9 @@ from muniment.content.entry import (
 )
 from muniment.content.formats import SourceItem
 from muniment.content.frontmatter import written
-from muniment.content.gates import GATES, check_text, decode, encode, on_one_line
+from muniment.content.gates import GATES, check_text, decode, encode, on_one_line, one_line
 from muniment.content.secrets import redacted
+from muniment.content.source_text import without_text_suffix
 from muniment.content.titles import slug, titles_of
 from muniment.content.words import comparable
 from muniment.errors import (
@@ -57,6 +60,7 @@ from muniment.errors import (
     StoreConflict,
     ToolError,
 )
+from muniment.jobs.conservation import TakenText
 from muniment.jobs.job import id_of_task, put_on_record, run_of, terms_of
 from muniment.jobs.place import Place
 from muniment.jobs.request import check_content, error_json
@@ -90,6 +94,12 @@ BATCH_BYTES: Final = 4_194_304
 SPOKEN: Final = 8
 """Items of one review whose text speaks to an agent."""
 
+EXPORTS: Final = "muniment"
+"""The format of exports, whose entries come byte for byte."""
+
+INSTRUCTION_FILES: Final = "instruction-files"
+"""The rule of the shipped policies that keeps names of instruction files from entries."""
+
 PLAIN, WAITING, SPEAKING = "plain", "waiting", "speaking"
 """Batches: what passes; what waits for its owner; what does because it speaks to an agent."""
 
@@ -106,7 +116,7 @@ SOURCE_CHARS: Final = 120
 
 _SCOPES: Final[Mapping[str, Scope]] = {EntryType.USER: USER, EntryType.PROJECT: PROJECT}
 _QUICKER: Final = "somebody wrote there meanwhile; import it again"
-_GROUPS: Final = ("imported", "known", "held", "refused")
+_GROUPS: Final = ("imported", "known", "held", "refused", "not_taken")
 _TOLD_CHARS: Final = 200
 """Characters of what an exported entry says of its provenance, key by key; longer ones are dropped."""
 
@@ -119,17 +129,19 @@ class ItemOutcome(NamedTuple):
         path: of the entry that it is, or would be; empty: of none.
         reason: why it is not imported; empty: it is.
         review: for which it waits; empty: for none.
+        lines: of a file that are not taken, such as `2-4, 7`.
     """
 
     name: str
     path: str = ""
     reason: str = ""
     review: str = ""
+    lines: str = ""
 
 
-def _told(name: str, path: str = "", reason: str = "", review: str = "") -> ItemOutcome:
+def _told(name: str, path: str = "", reason: str = "", review: str = "", lines: str = "") -> ItemOutcome:
     """What became of an item, without the secrets that stand in its name: others read reports."""
-    return ItemOutcome(redacted(name), redacted(path), redacted(reason), review)
+    return ItemOutcome(redacted(name), redacted(path), redacted(reason), review, lines)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +173,7 @@ class ImportResult:
         known: what was there already, or twice in the source.
         held: what waits for the owner; of a dry run, what would.
         refused: what is not imported.
+        not_taken: files, lines and values of the source that are in no entry; `reason` says why.
         lowered: how many entries of an export said of themselves that they are trusted more.
         error: why it ended before its end.
     """
@@ -172,6 +185,7 @@ class ImportResult:
     known: list[ItemOutcome] = field(default_factory=list)
     held: list[ItemOutcome] = field(default_factory=list)
     refused: list[ItemOutcome] = field(default_factory=list)
+    not_taken: list[ItemOutcome] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     lowered: int = 0
     seconds: float = 0.0
@@ -249,6 +263,7 @@ def bring_in(
     *,
     cancel: Cancel | None = None,
     observe: Callable[[int], None] = lambda _: None,
+    files: Mapping[str, bytes] = MappingProxyType({}),
 ) -> ImportResult:
     """Import items; what goes wrong with one is told, what ends all is in the result's `error`.
 
@@ -258,13 +273,15 @@ def bring_in(
         place: where; it stays the caller's.
         cancel: ends it between two batches, or before one is written.
         observe: told how many more items were dealt with.
+        files: that the items come from, by name; the report names their lines that are not taken.
 
     Cost: per item about 4 ms of CPU, and an fsync of its file.
     """
     began = time.monotonic()
     result = ImportResult(request, place.policy.label)
+    taken = TakenText()
     try:
-        work = _Import(request, place, result, cancel, observe)
+        work = _Import(request, place, result, cancel, observe, taken)
         for item in items:
             work.take(item)
         work.finish()
@@ -272,8 +289,24 @@ def bring_in(
         result.error = error
         if not request.dry_run:
             put_on_record(place, KIND, id_of_task(KIND, None), error, decided_by=RuleWriter.name)
+    _report_missing(result, taken, files, place)
     result.seconds = time.monotonic() - began
     return result
+
+
+def _report_missing(result: ImportResult, taken: TakenText, files: Mapping[str, bytes], place: Place) -> None:
+    """Add the lines to the report that are neither in the memory nor in an item that it names."""
+    if result.request.format == EXPORTS:
+        return
+    named = {each.name for each in (*result.refused, *result.not_taken) if not each.lines}
+    missing = list(taken.missing(files, named))
+    if missing and result.known:
+        for scope, root in place.roots.items():
+            for row in view_of(place.state, root, place.policy).entries():
+                with suppress(PathEscape, ToolError):  # An entry that cannot be read has no line for us.
+                    taken.add_entry(place.read(CanonicalPath(scope, row.rel)))
+        missing = list(taken.missing(files, named))
+    result.not_taken += [_told(each.name, reason=each.reason, lines=each.lines) for each in missing]
 
 
 class _Import:
@@ -286,9 +319,10 @@ class _Import:
         result: ImportResult,
         cancel: Cancel | None,
         observe: Callable[[int], None],
+        taken: TakenText,
     ) -> None:
         self._request, self._place, self._result = request, place, result
-        self._cancel, self._observe = cancel, observe
+        self._cancel, self._observe, self._taken = cancel, observe, taken
         chosen = place.chosen(None if request.scope in request.to_make else request.scope)
         self._policy = place.policy
         if request.scope is None:
@@ -307,6 +341,11 @@ class _Import:
     def take(self, item: SourceItem) -> None:
         """Deal with an item."""
         self._place.patience(self._cancel).check()
+        if item.skipped:
+            self._result.not_taken.append(_told(item.name, reason=item.skipped))
+            self._taken.add(item.text)
+            self._observe(1)
+            return
         try:
             filed = self._filed(item)
         except (PathEscape, Refusal, ToolError, InvalidContent) as problem:
@@ -322,6 +361,12 @@ class _Import:
         if len(batch) >= most or self._bytes[filed.batch] > BATCH_BYTES:
             self._flush(filed.batch)
 
+    def _take_text(self, item: SourceItem, filed: _Filed) -> None:
+        if item.entry is None:
+            self._taken.add_entry(filed.judged)
+            flat = one_line(parse(filed.judged).body)
+            self._taken.add(*(part for part in item.parts if one_line(part) in flat))
+
     def finish(self) -> None:
         """Commit what is left."""
         for kind in self._batches:
@@ -335,6 +380,7 @@ class _Import:
         if filed is None:
             return None
         if (review := self._texts.waiting(filed.item.text)) is not None:
+            self._taken.add(filed.item.text)
             self._result.held.append(_told(item.name, filed.path.text, "it waits already", review))
             return None
         path, final = filed.path, filed.stamped(self._next)
@@ -356,7 +402,7 @@ class _Import:
 
     def _made(self, item: SourceItem) -> _Filed | None:
         """An entry of an item that is none yet."""
-        text = check_content(self._clean(item.text))
+        text = check_content(self._clean(_whole_text(item)))
         ends = date.fromisoformat(item.expires) if item.expires else None
         if ends is not None and ends < datetime.now(UTC).date():
             raise InvalidContent(f"it has ended on {ends}")
@@ -409,15 +455,22 @@ class _Import:
             check_text(item.path, GATES)
         except ToolError:
             raise InvalidContent("its name holds what does not show") from None
+        plain = without_text_suffix(item.path) + FILE_SUFFIX
         try:
-            whole = CanonicalPath(scope, RelPath(item.path))
+            whole = CanonicalPath(scope, RelPath(plain))
         except BadName:
             whole = None  # Such as one with a question mark, or with more folders: slugs have neither.
+        stem = slug(without_text_suffix(name), text)
         if whole is not None:
             check_creatable(whole)
-            self._judge.require(Verb.CREATE, CanonicalPath(scope, RelPath(name)))
+            try:
+                self._judge.require(Verb.CREATE, CanonicalPath(scope, RelPath(plain.rpartition("/")[2])))
+            except Refused as denied:
+                if denied.rule != INSTRUCTION_FILES:
+                    raise
+                stem = slug(title, text)  # The text may come, but not under the name of instructions.
         folder = slug(" ".join(folders), text)[:FOLDER_CHARS].strip("-") if folders else ""
-        return folder, slug(name.removesuffix(FILE_SUFFIX), text)
+        return folder, stem
 
     def _brought(self, item: SourceItem, entry: bytes) -> _Filed | None:
         """An entry of an export, at the path that it had."""
@@ -527,13 +580,32 @@ class _Import:
 
     def _settled(self, batch: Sequence[_Filed]) -> None:
         for each in batch:
+            self._take_text(each.item, each)
             self._result.lowered += each.item.entry is not None and each.trust is not each.item.trust
             self._texts.bring(each.path)
         self._observe(len(batch))
 
     def _refuse(self, items: Sequence[SourceItem], why: str) -> None:
         self._result.refused += [_told(each.name, reason=why) for each in items]
+        for each in items:
+            self._taken.add(each.text, each.title, each.description, *each.parts)
         self._observe(len(items))
+
+
+def _whole_text(item: SourceItem) -> str:
+    """The text of an item, with the title and description that do not fit into the front matter of an entry.
+
+    A description without a text is the text.
+    """
+    text, flat = item.text.strip(), one_line(item.text)
+    if not text:
+        return item.description
+    above: list[str] = []
+    if len(one_line(item.title)) > MAX_NAME_CHARS and one_line(item.title) not in flat:
+        above.append(f"# {one_line(item.title)}")
+    if len(one_line(item.description)) > MAX_DESCRIPTION_CHARS and one_line(item.description) not in flat:
+        above.append(item.description)
+    return "\n\n".join([*above, text])
 
 
 class _Texts:
