@@ -19,7 +19,7 @@ import typer
 
 from muniment.cli.command import Report, command, place_at, settings_of
 from muniment.cli.options import MemoryFlags
-from muniment.cli.terminal import EXIT_FAILED, cancel_on_interrupt, progress
+from muniment.cli.terminal import EXIT_FAILED, cancel_on_interrupt, progress, say_notes
 from muniment.content.gates import on_one_line
 from muniment.errors import ConfigInvalid, DeadlineExceeded, PlatformUnsupported, printable
 from muniment.files import placing
@@ -163,21 +163,27 @@ def export(
     scope: Annotated[str | None, typer.Option(help="The one scope to export.")] = None,
     where: MemoryFlags,
 ) -> Report | None:
-    """Write every entry, with where it comes from, to one file that `import` reads."""
+    """Write every entry, with where it comes from, to one file that `import` reads.
+
+    Notes name what only `backup` carries, before anything is written.
+    """
     from muniment.jobs import exporting
 
     with place_at(where, reads=True) as place:
         kind = "jsonl" if to == "-" else _KINDS.get(Path(to).suffix)
         if kind is None or (to == "-" and where["json"]):
             raise ConfigInvalid("--to takes FILE.tar, FILE.jsonl, or - for lines of JSON (without --json)")
-        with progress("exporting") as observe, _written(to) as file:
-            done = exporting.export(place, file, kind, scope=scope, observe=observe)
+        with progress("exporting") as observe:
+            outgoing = exporting.collect(place, kind, scope=scope, observe=observe)
+        say_notes(outgoing.notes)
+        with _written(to) as file:
+            exporting.write(outgoing, file, kind)
     lines = [
-        on_one_line(f"exported {done.entries} entries to {to}"),
+        on_one_line(f"exported {len(outgoing.entries)} entries to {to}"),
         "  history and undo are not in it; for these: muniment backup FILE",
     ]
-    document = {"file": to, "entries": done.entries, "notes": list(done.notes)}
-    return Report(document, [] if to == "-" else lines, done.notes)
+    document = {"file": to, "entries": len(outgoing.entries), "notes": list(outgoing.notes)}
+    return Report(document, [] if to == "-" else lines)
 
 
 @contextmanager

@@ -65,11 +65,11 @@ from muniment.jobs.job import id_of_task, put_on_record, run_of, terms_of
 from muniment.jobs.place import Place
 from muniment.jobs.request import check_content, error_json
 from muniment.kernel.change import ChangeSet, FileChange
-from muniment.kernel.decide import Judge
+from muniment.kernel.decide import Judge, Policy
 from muniment.kernel.names import RelPath, Scope, Trust, Verb, joined
 from muniment.kernel.path import FILE_SUFFIX, CanonicalPath, canonicalise, fold
 from muniment.policy.grammar import check_creatable
-from muniment.policy.tables import narrow_writes
+from muniment.policy.tables import grant_readable, narrow_writes
 from muniment.store.audit import timestamp
 from muniment.store.commit import commit
 from muniment.store.ledger import Run
@@ -324,12 +324,15 @@ class _Import:
         self._request, self._place, self._result = request, place, result
         self._cancel, self._observe, self._taken = cancel, observe, taken
         chosen = place.chosen(None if request.scope in request.to_make else request.scope)
-        self._policy = place.policy
+        self._policy = narrow = place.policy
+        if request.format == EXPORTS:
+            self._policy = grant_readable(place.policy)
         if request.scope is None:
             chosen = (*chosen, *request.to_make)
         else:
             chosen = (Scope(request.scope),)
-            self._policy = narrow_writes(place.policy, chosen[0])
+            self._policy, narrow = (narrow_writes(each, chosen[0]) for each in (self._policy, narrow))
+        self._narrow_judge = Judge(narrow)
         self._judge = Judge(self._policy)
         self._writable = [scope for scope in chosen if self._judge.reaches(Verb.CREATE, scope)]
         self._texts, self._names = _Texts(place), _Names(place)
@@ -384,15 +387,10 @@ class _Import:
             self._result.held.append(_told(item.name, filed.path.text, "it waits already", review))
             return None
         path, final = filed.path, filed.stamped(self._next)
-        self._judge.require(Verb.CREATE, path)
-        check_creatable(path)
-        most = min(quota.max_file_bytes for quota in self._judge.quotas_for(path))
-        if len(final) > most:
-            raise QuotaExceeded(f"as an entry it has {len(final)} bytes; a file may hold {most} here")
-        check_entry(final, path.rel, self._policy.content)
-        draft = FileChange(path, None, final, trust=filed.trust)
-        reasons = reasons_for_review(draft, None, filed.trust, self._policy, is_new_text=True)
-        filed = replace(filed, reasons=tuple(reasons), judged=final, under=self._next.task)
+        reasons = judge_entry(path, final, filed.trust, self._judge, self._policy)
+        if reasons:  # An approval is judged by the policy as it is.
+            self._narrow_judge.require(Verb.CREATE, path)
+        filed = replace(filed, reasons=reasons, judged=final, under=self._next.task)
         if (problem := self._full.get(self._room_of(filed))) is not None:
             raise QuotaExceeded(problem)
         self._names.take(path)
@@ -608,6 +606,24 @@ def _whole_text(item: SourceItem) -> str:
     return "\n\n".join([*above, text])
 
 
+def judge_entry(
+    path: CanonicalPath, data: bytes, trust: Trust, judge: Judge, policy: Policy
+) -> tuple[str, ...]:
+    """Check the final bytes of a new entry, and return why it has to wait for its owner.
+
+    Raises:
+        Refusal, ToolError, PathEscape: the policy or a gate does not let it be created.
+    """
+    judge.require(Verb.CREATE, path)
+    check_creatable(path)
+    most = min(quota.max_file_bytes for quota in judge.quotas_for(path))
+    if len(data) > most:
+        raise QuotaExceeded(f"as an entry it has {len(data)} bytes; a file may hold {most} here")
+    check_entry(data, path.rel, policy.content)
+    draft = FileChange(path, None, data, trust=trust)
+    return tuple(reasons_for_review(draft, None, trust, policy, is_new_text=True))
+
+
 class _Texts:
     """What the memory says, and what waits to be said."""
 
@@ -652,10 +668,8 @@ class _Texts:
         self._brought.add(path.text)
 
     def has_id(self, identity: str) -> bool:
-        """Whether an entry has that id; else one has it from now on."""
-        is_there = identity in self._ids
-        self._ids |= {identity} - {""}
-        return is_there
+        """Whether an entry had that id before this import; copies of an entry in one export have the same."""
+        return identity in self._ids
 
     def came(self, identities: Iterable[str]) -> set[str]:
         """Those of some ids that entries have by now."""
@@ -716,7 +730,7 @@ def trusted(item: SourceItem, most: Trust) -> Trust:
 
 
 def as_exported(data: bytes, trust: Trust) -> bytes:
-    """An exported entry as it may stand here: its bytes, but for what it claims of its trust.
+    """An exported entry as it may stand here: its bytes, unless they claim more trust than it gets.
 
     Raises:
         ToolError: it is no entry, or hides what it claims.
@@ -726,6 +740,7 @@ def as_exported(data: bytes, trust: Trust) -> bytes:
     claims = [field for field in fields if field.key == PROVENANCE_KEY]
     told = dict(entry.muniment or {})
     kept = {key: value for key, value in told.items() if isinstance(value, str) and len(value) <= _TOLD_CHARS}
+    claimed = told.get("trust")
+    is_lower = isinstance(claimed, str) and claimed in set(Trust) and trust.satisfies(Trust(claimed))
     again = encode(completed(entry, {}, {**kept, "trust": str(trust)}))
-    is_so = len(claims) == 1 and kept == told and told.get("trust") == trust
-    return data if is_so or not claims else again
+    return data if not claims or (len(claims) == 1 and kept == told and is_lower) else again
