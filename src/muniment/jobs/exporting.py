@@ -16,17 +16,19 @@ import json
 import tarfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import IO, Final, Literal
 
 from muniment.content.formats import EXPORT_FORMAT, EXPORT_NAME
-from muniment.errors import PathEscape, Refusal, ToolError
+from muniment.errors import NotFound, PathEscape, Refusal, ToolError
 from muniment.jobs.importing import as_exported, judge_entry
 from muniment.jobs.place import Place
 from muniment.kernel.decide import Judge, Policy
-from muniment.kernel.names import RelPath, Scope, Trust, Verb
+from muniment.kernel.names import INDEX_DIRECTORY, INDEX_NAME, RelPath, Scope, Trust, Verb
 from muniment.kernel.path import CanonicalPath, fold
 from muniment.policy.tables import grant_readable
+from muniment.store.index import is_generated
 from muniment.store.trust import trust_at
 from muniment.store.upkeep import view_of
 
@@ -155,6 +157,7 @@ def _entries(
             f"passed over: {name}/{odd.path} ({odd.reason}); only `muniment backup` carries it"
             for odd in view.odd()
         )
+        notes += _under_index_names(place, name)
         for row in view.entries():
             path = CanonicalPath(name, row.rel)
             try:
@@ -165,6 +168,23 @@ def _entries(
                 continue
             yield OutgoingEntry(path.text, data, trust_at(place.state, key, path, data, place.policy))
             observe(1)
+
+
+def _under_index_names(place: Place, scope: Scope) -> Iterator[str]:
+    """Notes of files that a person wrote where the indexes are."""
+    pages: list[str] = []
+    with suppress(NotFound, ToolError):
+        listed = place.roots[scope].root.list_directory(CanonicalPath(scope, RelPath(INDEX_DIRECTORY)))
+        pages = [each.name for each in listed]
+    for rel in (INDEX_NAME, *(f"{INDEX_DIRECTORY}/{page}" for page in pages)):
+        try:
+            is_ours = is_generated(place.read(CanonicalPath(scope, RelPath(rel))), rel)
+        except NotFound:
+            continue
+        except (PathEscape, Refusal, ToolError):
+            is_ours = False
+        if not is_ours:
+            yield f"passed over: {scope}/{rel} (the name of an index); only `muniment backup` carries it"
 
 
 def _write_tar(entries: Sequence[OutgoingEntry], file: IO[bytes]) -> None:

@@ -461,8 +461,11 @@ class _Import:
         stem = slug(without_text_suffix(name), text)
         if whole is not None:
             check_creatable(whole)
+            shown = plain.rpartition("/")[2].lstrip(
+                "."
+            )  # A hidden file comes under a name that is not hidden.
             try:
-                self._judge.require(Verb.CREATE, CanonicalPath(scope, RelPath(plain.rpartition("/")[2])))
+                self._judge.require(Verb.CREATE, CanonicalPath(scope, RelPath(shown)))
             except Refused as denied:
                 if denied.rule != INSTRUCTION_FILES:
                     raise
