@@ -43,18 +43,25 @@ class MissingLines(NamedTuple):
 
 
 class TakenText:
-    """The lines that are in the memory, or that the report names with their item."""
+    """The lines that are in the memory, and for each file those that the report names with their item."""
 
     def __init__(self) -> None:
         self._taken: set[int] = set()
+        self._named: dict[str, set[int]] = {}
 
     def add(self, *texts: str) -> None:
         """Count each line of some texts as taken, and each text as a whole."""
-        for text in texts:
-            self._taken.add(hash(one_line(text)))
-            for line in text.splitlines():
-                flat = one_line(line)
-                self._taken |= {hash(flat), hash(_unmarked(flat))}
+        self._taken |= _hashes(texts)
+
+    def add_named(self, name: str, *texts: str) -> None:
+        """Count the texts of an item that the report names as named, in its own file only.
+
+        Args:
+            name: of the item: a file and a number, or, of JSON, any other name.
+            texts: of the item.
+        """
+        numbered = re.fullmatch(r"(.+):[0-9]+", name, re.DOTALL)
+        self._named.setdefault(numbered[1] if numbered else "", set()).update(_hashes(texts))
 
     def add_entry(self, data: bytes | str) -> None:
         """Count the body and the front matter of an entry as taken."""
@@ -65,13 +72,16 @@ class TakenText:
         if entry.expires is not None:
             self.add(str(entry.expires.date()))
 
-    def has(self, text: str) -> bool:
-        """Return whether a text is taken, as a whole or line by line."""
+    def has(self, text: str, name: str) -> bool:
+        """Return whether a text of a file is taken or named, as a whole or line by line."""
         flat = one_line(text)
-        if not flat or hash(flat) in self._taken or hash(_unmarked(flat)) in self._taken:
+        named = self._named.get(name, set())
+        if not flat or any(
+            each in self._taken or each in named for each in (hash(flat), hash(_unmarked(flat)))
+        ):
             return True
         lines = text.splitlines()
-        return len(lines) > 1 and all(map(self.has, lines))
+        return len(lines) > 1 and all(self.has(line, name) for line in lines)
 
     def missing(self, files: Mapping[str, bytes], named: Iterable[str] = ()) -> Iterator[MissingLines]:
         """Yield what of some files is not taken.
@@ -93,12 +103,12 @@ class TakenText:
 
     def _missing_lines(self, name: str, text: str) -> Iterator[MissingLines]:
         lines = [line.replace("\0", "") for line in re.split("\r\n|\n|\r", text)]
-        missing = {number for number, line in enumerate(lines, 1) if not self.has(line)}
+        missing = {number for number, line in enumerate(lines, 1) if not self.has(line, name)}
         keys: dict[str, list[int]] = {}
         for value in parse_text(text).values:
             numbers = missing.intersection(range(value.line, value.last + 1))
             missing -= numbers
-            if numbers and not self._has_value(value):
+            if numbers and not self._has_value(value, name):
                 keys.setdefault(value.key, []).extend(sorted(numbers))
         if keys:
             numbers = {number for each in keys.values() for number in each}
@@ -108,15 +118,16 @@ class TakenText:
         if missing := missing - wordless:
             yield MissingLines(name, ranges(missing), "not in an entry")
 
-    def _has_value(self, value: FrontValue) -> bool:
+    def _has_value(self, value: FrontValue, name: str) -> bool:
         words = [word.lstrip("#") for word in value.words if value.key in {"keywords", "tags"}]
-        return bool(value.text) and (self.has(value.text) or (bool(words) and all(map(self.has, words))))
+        are_words = bool(words) and all(self.has(word, name) for word in words)
+        return bool(value.text) and (are_words or self.has(value.text, name))
 
     def _missing_json(self, name: str, text: str) -> Iterator[MissingLines]:
         keys: dict[str, dict[int, None]] = {}
         for where, row in json_rows(name, text, hook=_Pairs):
             for number, key, leaf in _leaves(int(where.rpartition(":")[2]), row):
-                if not self.has(leaf) and (key, leaf) not in STRUCTURE:
+                if not self.has(leaf, name) and not self.has(leaf, "") and (key, leaf) not in STRUCTURE:
                     keys.setdefault(key, {})[number] = None
         by_lines: dict[str, list[str]] = {}
         for key, numbers in keys.items():
@@ -146,6 +157,16 @@ def _leaves(number: int, row: object) -> Iterator[tuple[int, str, str]]:
             yield at, key, value
         elif isinstance(value, int | float) and not isinstance(value, bool):
             yield at, key, str(value)
+
+
+def _hashes(texts: Iterable[str]) -> set[int]:
+    found: set[int] = set()
+    for text in texts:
+        found.add(hash(one_line(text)))
+        for line in text.splitlines():
+            flat = one_line(line)
+            found |= {hash(flat), hash(_unmarked(flat))}
+    return found
 
 
 def _unmarked(flat: str) -> str:

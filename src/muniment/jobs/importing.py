@@ -346,7 +346,7 @@ class _Import:
         self._place.patience(self._cancel).check()
         if item.skipped:
             self._result.not_taken.append(_told(item.name, reason=item.skipped))
-            self._taken.add(item.text)
+            self._taken.add_named(item.name, item.text)
             self._observe(1)
             return
         try:
@@ -589,7 +589,7 @@ class _Import:
     def _refuse(self, items: Sequence[SourceItem], why: str) -> None:
         self._result.refused += [_told(each.name, reason=why) for each in items]
         for each in items:
-            self._taken.add(each.text, each.title, each.description, *each.parts)
+            self._taken.add_named(each.name, each.text, each.title, each.description, *each.parts)
         self._observe(len(items))
 
 
