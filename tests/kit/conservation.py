@@ -24,11 +24,11 @@ def flat(text):
 
 
 def bodies_of(roots):
-    """The flat text of every file of some directories, but for the indexes that are made of them."""
+    """The text of every file of some directories, but for the indexes that are made of them."""
     for root in roots:
         for path in sorted(root.rglob("*.md")):
             if path.name != "MEMORY.md" and "index" not in path.relative_to(root).parts[:1]:
-                yield flat(path.read_text("utf-8", "replace"))
+                yield path.read_text("utf-8", "replace")
 
 
 def named_lines(done):
@@ -66,7 +66,9 @@ def lost_lines(files, roots, done, texts=()):
         done: the document that `import --json` prints.
         texts: what waits for review, as text.
     """
-    memory = "\n".join([*bodies_of(roots), *map(flat, texts)])
+    kept = [*bodies_of(roots), *texts]
+    memory = "\n".join(map(flat, kept))
+    lines = {flat(line) for text in kept for line in text.splitlines()}
     named = named_lines(done)
     for name, data in files.items():
         try:
@@ -75,7 +77,9 @@ def lost_lines(files, roots, done, texts=()):
             text = "\n" if named.get(name, 0) is None else "not UTF-8, and not named"
         for number, line in enumerate(re.split("\r\n|\n|\r", text), 1):
             words = flat(line)
-            if words.strip() and words not in memory and not is_named(name, number, named):
+            if words in lines or not words.strip() or is_named(name, number, named):
+                continue
+            if words not in memory:
                 without_key = flat(re.split("[:=]", line, maxsplit=1)[-1])
                 if not line_is_value(line) or (without_key.strip() and without_key not in memory):
                     yield name, number, line

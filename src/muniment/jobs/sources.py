@@ -145,7 +145,7 @@ class SourceFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class ReadSource:
     """A source that was read.
 
     Attributes:
@@ -159,7 +159,7 @@ class Source:
     files: dict[str, bytes]
 
 
-def read_source(path: Path, asked: str) -> Source:
+def read_source(path: Path, asked: str) -> ReadSource:
     """Read a source.
 
     Args:
@@ -182,7 +182,7 @@ def read_source(path: Path, asked: str) -> Source:
                 f"nobody can tell what {printable(str(path))} is; say it with --from {'|'.join(FORMATS)}"
             )
         items = list(_counted(FORMATS[found](_in_turn(chain(first, documents), files))))
-    return Source(found, items + skipped, files)
+    return ReadSource(found, items + skipped, files)
 
 
 def _readable(documents: Iterable[SourceFile], skipped: list[SourceItem]) -> Iterator[SourceFile]:
