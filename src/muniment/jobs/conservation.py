@@ -121,7 +121,7 @@ class TakenText:
     def _has_value(self, value: FrontValue, name: str) -> bool:
         words = [word.lstrip("#") for word in value.words if value.key in {"keywords", "tags"}]
         are_words = bool(words) and all(self.has(word, name) for word in words)
-        return bool(value.text) and (are_words or self.has(value.text, name))
+        return re.search(r"\w", value.text) is not None and (are_words or self.has(value.text, name))
 
     def _missing_json(self, name: str, text: str) -> Iterator[MissingLines]:
         keys: dict[str, dict[int, None]] = {}

@@ -237,6 +237,7 @@ def test_export_names_what_only_a_backup_carries_first(muniment, tmp_path, roots
     assert "only `muniment backup` carries user/pinned/a.md" in failed.stderr
 
 
+@pytest.mark.threat("T-MEM-32", control="export_denies")
 def test_import_of_deep_export_keeps_deny_rules_and_gates(muniment, tmp_path, roots):
     head = json.dumps({"format": "muniment-export/1"})
     deep = "a/b/c/d"
