@@ -16,9 +16,8 @@ WORDS = re.compile(r"\w+")
 def flat(text):
     """The words of a text, in lower case, between spaces; escapes of JSON and YAML are undone."""
     text = re.sub(r"\\u([0-9a-fA-F]{4})", lambda found: chr(int(found[1], 16)), text)
-    text = re.sub(
-        r"\\u\{[0-9a-f]+\}|[\ufe0e\ufe0f\u200d\u20e3]", "", text
-    )  # as a review shows what is invisible
+    text = text.replace(r"\u{d}", " ")  # A review shows in this way what is invisible.
+    text = re.sub(r"\\u\{[0-9a-f]+\}|[\ufe0e\ufe0f\u200d\u20e3]", "", text)
     text = text.replace("\\n", " ").replace('\\"', '"').replace("\\\\", "\\")
     return " " + " ".join(WORDS.findall(text.replace("\u200b", ""))).lower() + " "
 

@@ -100,6 +100,8 @@ def parse_text(text: str) -> ParsedText:
     Cost: linear.
     """
     text = text.removeprefix("\ufeff")
+    if "\n" not in text:  # Line ends of an old Mac.
+        text = text.replace("\r", "\n")
     at, values = 0, list[FrontValue]()
     for number in range(_MAX_BLOCKS):
         start = at + len(_matched(_BLANK_LINES, text[at:]))
