@@ -12,6 +12,7 @@
 I1 An item is trusted as the operator says, whatever it says of itself; an export may say less, never more.
 I2 Nothing is replaced: each item is a new file, or none.
 I3 An entry has an id by its text and a key of this home, and so is known again after it was edited here.
+I4 Every line of a source is in the memory, waits, or is named in the report (`conservation.py`).
 
 Where a batch is refused as a whole, as by a quota, its halves are tried, down to the items that are to blame.
 """
