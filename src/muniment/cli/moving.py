@@ -19,7 +19,7 @@ import typer
 
 from muniment.cli.command import Report, command, place_at, settings_of
 from muniment.cli.options import MemoryFlags
-from muniment.cli.terminal import EXIT_FAILED, cancel_on_interrupt, progress
+from muniment.cli.terminal import EXIT_FAILED, cancel_on_interrupt, progress, say_notes
 from muniment.content.gates import on_one_line
 from muniment.errors import ConfigInvalid, DeadlineExceeded, PlatformUnsupported, printable
 from muniment.files import placing
@@ -91,12 +91,14 @@ def import_(
     if trust not in set(Trust):
         raise ConfigInvalid(f"--trust takes {', '.join(Trust)}")
     settings = settings_of(where)
-    found, items = read_source(path, format)
+    source = read_source(path, format)
     with place_at(where, settings=settings, asks=not dry_run, create=not dry_run, reads=dry_run) as place:
         to_make = _to_make(place, settings, where["workspace"]) if dry_run else frozenset[Scope]()
-        request = ImportRequest(found, Trust(trust), scope, dry_run, to_make)
-        with cancel_on_interrupt() as cancel, progress("importing", len(items)) as observe:
-            result = bring_in(items, request, place, cancel=cancel, observe=observe)
+        request = ImportRequest(source.format, Trust(trust), scope, dry_run, to_make)
+        with cancel_on_interrupt() as cancel, progress("importing", len(source.items)) as observe:
+            result = bring_in(
+                source.items, request, place, cancel=cancel, observe=observe, files=source.files
+            )
     return Report(
         result.as_json,
         _imported(result, path),
@@ -123,10 +125,16 @@ def _imported(result: ImportResult, path: Path) -> Iterator[str]:
         yield f"refused: {on_one_line(each.name)} ({on_one_line(each.reason)})"
     if len(result.refused) > SHOWN:
         yield f"  and {len(result.refused) - SHOWN} more that are refused; --json names them"
+    for each in result.not_taken[:SHOWN]:
+        lines = f":{each.lines}" if each.lines else ""
+        yield f"not taken: {on_one_line(each.name)}{lines} ({on_one_line(each.reason)})"
+    if len(result.not_taken) > SHOWN:
+        yield f"  and {len(result.not_taken) - SHOWN} more that are not taken; --json names them"
     yield (
         f"{'would be ' if is_dry else ''}imported: {counts['imported']}, known already: {counts['known']}, "
         f"{'would wait' if is_dry else 'waiting'} for review: {counts['held']}, "
-        f"refused: {counts['refused']} ({result.request.format}, trust {result.request.trust})"
+        f"refused: {counts['refused']}, not taken: {counts['not_taken']} "
+        f"({result.request.format}, trust {result.request.trust})"
     )
     reviews = list(dict.fromkeys(each.review for each in result.held if each.review))
     for review in reviews[:SHOWN]:
@@ -155,21 +163,27 @@ def export(
     scope: Annotated[str | None, typer.Option(help="The one scope to export.")] = None,
     where: MemoryFlags,
 ) -> Report | None:
-    """Write every entry, with where it comes from, to one file that `import` reads."""
+    """Write every entry, with where it comes from, to one file that `import` reads.
+
+    Notes name what only `backup` carries, before anything is written.
+    """
     from muniment.jobs import exporting
 
     with place_at(where, reads=True) as place:
         kind = "jsonl" if to == "-" else _KINDS.get(Path(to).suffix)
         if kind is None or (to == "-" and where["json"]):
             raise ConfigInvalid("--to takes FILE.tar, FILE.jsonl, or - for lines of JSON (without --json)")
-        with progress("exporting") as observe, _written(to) as file:
-            done = exporting.export(place, file, kind, scope=scope, observe=observe)
+        with progress("exporting") as observe:
+            outgoing = exporting.collect(place, kind, scope=scope, observe=observe)
+        say_notes(outgoing.notes)
+        with _written(to) as file:
+            exporting.write(outgoing, file, kind)
     lines = [
-        on_one_line(f"exported {done.entries} entries to {to}"),
+        on_one_line(f"exported {len(outgoing.entries)} entries to {to}"),
         "  history and undo are not in it; for these: muniment backup FILE",
     ]
-    document = {"file": to, "entries": done.entries, "notes": list(done.notes)}
-    return Report(document, [] if to == "-" else lines, done.notes)
+    document = {"file": to, "entries": len(outgoing.entries), "notes": list(outgoing.notes)}
+    return Report(document, [] if to == "-" else lines)
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 | format | its files | an item is |
 |---|---|---|
-| `markdown` | a tree of `.md` files | a file |
+| `markdown` | a tree of text files | a file, or a part of it |
 | `claude-code` | the auto memory of Claude Code, `~/.claude/projects/<project>/memory/` | a topic file |
 | `mcp-memory` | `memory.jsonl` of `@modelcontextprotocol/server-memory` | an entity with what is said of it |
 | `mem0` | the answer of `Memory.get_all()`, or of the platform's `/v3/memories/` | a row |
@@ -21,20 +21,31 @@ documents no format: that of `chatgpt` is read from exports of 2025 and 2026.
 
 from __future__ import annotations
 
+import json
+import posixpath
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from types import MappingProxyType
 from typing import Any, Final, Protocol
+from urllib.parse import unquote
 
-from muniment.content.entry import TYPES, Entry, parse
-from muniment.content.frontmatter import Field, read_list, read_scalar
+from muniment.content.entry import ENDS_KEY, EXPIRY_KEY, TYPES, parse
 from muniment.content.gates import one_line
+from muniment.content.source_text import (
+    FrontValue,
+    ParsedText,
+    TextPart,
+    is_text_name,
+    parse_text,
+    parts_of,
+    read_end,
+    without_text_suffix,
+)
 from muniment.exact_json import json_or_none
 from muniment.kernel.names import INDEX_NAME, Trust
-from muniment.kernel.path import FILE_SUFFIX
 
 MAX_TEXT_BYTES: Final = 1_048_576
 """Bytes of one markdown file that are read, as of any entry; one that is larger is refused."""
@@ -51,6 +62,7 @@ EXPORT_FORMAT: Final = "muniment-export/1"
 
 _NO_JSON: Final = "it is no valid JSON"
 _OTHER: Final = "it is no file of this format"
+_OTHER_FILE: Final = "not a file of this format"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +80,8 @@ class SourceItem:
         path: of its file in the source, `/`-separated; empty: it has none of its own.
         when: the day on which it was made or changed there, as far as the source tells; proves nothing.
         problem: why it cannot be imported; empty: nothing is known against it.
+        skipped: why it is not imported on purpose; the report names it, but it is not an error.
+        parts: strings of the source that the text is made of, if its lines are not those of the source.
         entry: of an export, the whole file that is to stand at `path` again.
         trust: of an export, what it says of itself.
     """
@@ -83,6 +97,8 @@ class SourceItem:
     path: str = ""
     when: str = ""
     problem: str = ""
+    skipped: str = ""
+    parts: tuple[str, ...] = ()
     entry: bytes | None = None
     trust: Trust = Trust.EXTERNAL
 
@@ -119,14 +135,13 @@ class Document(Protocol):
 Parser = Callable[[Iterable[Document]], Iterator[SourceItem]]
 
 
-def _each(parse_text: Callable[[str, str], Iterator[SourceItem]], limit: int, suffix: str = "") -> Parser:
-    """Takes documents one by one, by name and text, but for readable ones of another suffix."""
+def _each(parse_document: Callable[[str, str], Iterator[SourceItem]], limit: int) -> Parser:
+    """Takes documents one by one, by name and text."""
 
     def parser(documents: Iterable[Document]) -> Iterator[SourceItem]:
         for document in documents:
-            if document.problem or document.name.endswith(suffix):
-                text = _read(document, limit)
-                yield from [text] if isinstance(text, SourceItem) else parse_text(document.name, text)
+            text = _read(document, limit)
+            yield from [text] if isinstance(text, SourceItem) else parse_document(document.name, text)
 
     return parser
 
@@ -146,80 +161,112 @@ def _read(document: Document, limit: int) -> str | SourceItem:
 
 # -- markdown ----------------------------------------------------------------------------------------
 
-_INDEX_LINE: Final = re.compile(r"\s*(?:#.*|[-*+]\s*\[[^\]]*\]\([^)]*\).*|)")
-_METADATA_TYPE: Final = re.compile(r"\s+type:\s*[\"']?([a-z]+)[\"']?\s*")
+_INDEX_LINE: Final = re.compile(r"\s*(?:#.*|[-*+]\s*\[(?P<label>[^\]]*)\]\((?P<target>[^)]*)\).*|)")
+_METADATA_TYPE: Final = re.compile(r"(?:^|[\s{,])type:\s*[\"']?([a-z]+)\b")
 _DAY: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 
-_Fields = Mapping[str, Field]
 
+def texts(documents: Iterable[Document]) -> Iterator[SourceItem]:
+    """Text files as they are, with what their front matter says.
 
-def _markdown(name: str, text: str) -> Iterator[SourceItem]:
-    """Files as they are, with the keys of their front matter that an entry has.
-
-    `MEMORY.md` is passed over where it is an index: nothing but headings and lines that begin with a link.
+    A `MEMORY.md` that is an index (only headings and lines that begin with a link) gives an item for each
+    line whose file is missing, because then the line is the only copy. The index is read last, when all names
+    are known.
     """
-    entry, fields = _entry(text)
-    is_index = name.rpartition("/")[2] == INDEX_NAME
-    if is_index and all(map(_INDEX_LINE.fullmatch, entry.body.splitlines())):
-        return
-    yield SourceItem(
-        name,
-        entry.body,
-        title=entry.name or "",
-        description=entry.description or "",
-        type=entry.type or _metadata_type(fields),
-        keywords=entry.keywords,
-        expires=entry.expires or "",
-        ends="" if entry.ends is None else str(entry.ends),
-        path="" if is_index else name,
-        when=_day(_scalar(fields, "modified")),
-    )
+    names: set[str] = set()
+    indexes: list[tuple[str, ParsedText]] = []
+    for document in documents:
+        names.add(document.name)
+        if not document.problem and not is_text_name(document.name):
+            yield SourceItem(document.name, skipped=_OTHER_FILE)
+            continue
+        text = _read(document, MAX_TEXT_BYTES)
+        if isinstance(text, SourceItem):
+            yield text
+            continue
+        parsed = parse_text(text.replace("\0", "") if _is_note(text) else text)
+        if _is_index(document.name, parsed):
+            indexes.append((document.name, parsed))
+        else:
+            yield from _items_of(document.name, parsed)
+    for name, parsed in indexes:
+        yield from _index_items(name, parsed, names)
 
 
-def _basic_memory(name: str, text: str) -> Iterator[SourceItem]:
-    """Notes whole, with their observations and relations as the lists that they are; tags are keywords."""
-    entry, fields = _entry(text.replace("\0", ""))
-    yield SourceItem(
-        name,
-        entry.body,
-        title=_scalar(fields, "title") or name.rpartition("/")[2].removesuffix(FILE_SUFFIX),
-        keywords=_tags(fields.get("tags")),
-        path=name,
-        when=_day(_scalar(fields, "modified") or _scalar(fields, "created")),
-    )
+def _is_note(text: str) -> bool:
+    """Whether it is a note of Basic Memory, which drops NUL itself."""
+    return "\0" in text and "permalink:" in text[:1_000]
 
 
-def _entry(text: str) -> tuple[Entry, _Fields]:
-    entry = parse(text)
-    fields: dict[str, Field] = {}
-    for field in entry.front.fields if entry.front is not None else ():
-        if field.key is not None:
-            fields.setdefault(field.key, field)
-    return entry, fields
+def _is_index(name: str, parsed: ParsedText) -> bool:
+    lines = parsed.body.splitlines()
+    return name.rpartition("/")[2] == INDEX_NAME and all(map(_INDEX_LINE.fullmatch, lines))
 
 
-def _scalar(fields: _Fields, key: str) -> str:
-    with suppress(ValueError):
-        if key in fields:
-            return (read_scalar(fields[key].first, fields[key].rest) or "").strip()
-    return ""
+def _index_items(name: str, parsed: ParsedText, names: Collection[str]) -> Iterator[SourceItem]:
+    folder = name.rpartition("/")[0]
+    for number, line in enumerate(parsed.body.splitlines(), parsed.body_line):
+        found = _INDEX_LINE.fullmatch(line)
+        if found is None or found["target"] is None:
+            continue
+        target = unquote(found["target"].strip("<> ").partition("#")[0]).removeprefix("./")
+        if posixpath.normpath(posixpath.join(folder, target)) not in names:
+            said = line.strip()[1:].strip()
+            yield SourceItem(f"{name}:{number}", said, title=found["label"].strip())
 
 
-def _metadata_type(fields: _Fields) -> str | None:
-    """The type that newer versions of Claude Code put below `metadata`."""
-    lines = fields["metadata"].rest if "metadata" in fields else ()
-    found = next((match[1] for line in lines if (match := _METADATA_TYPE.fullmatch(line))), None)
-    return found if found in TYPES else None
+def _items_of(name: str, parsed: ParsedText) -> Iterator[SourceItem]:
+    """The items of a file: itself, or its parts."""
+    values = parsed.by_key
+    parts = list(parts_of(parsed))
+    is_whole = len(parts) == 1
+    end = values.get(EXPIRY_KEY)
+    expires = read_end(_scalar(values, EXPIRY_KEY))
+    kept: list[str] = []
+    if end is not None and end.text and not expires:
+        kept = [f"{EXPIRY_KEY}: {end.text}"]
+        reason = "kept as text, not applied: this `expires` is not a date such as 2026-12-31"
+        yield SourceItem(f"{name}:{end.line}", skipped=reason)
+    for number, part in enumerate(parts or [TextPart(1, "")]):
+        item = SourceItem(
+            name if part.is_whole or is_whole else f"{name}:{part.line}",
+            "\n\n".join([*filter(str.strip, [part.text]), *(kept if number == 0 else [])]),
+            expires=expires,
+            ends=read_end(_scalar(values, ENDS_KEY))[: len("2026-12-31")],
+            type=_type(values),
+            path=name if is_whole and name.rpartition("/")[2] != INDEX_NAME else "",
+            when=_day(_scalar(values, "modified") or _scalar(values, "created")),
+        )
+        if number == 0:
+            keywords = dict.fromkeys((*_tags(values.get("keywords")), *_tags(values.get("tags"))))
+            title = _scalar(values, "name") or _scalar(values, "title")
+            title = title or (_stem(name) if "permalink" in values else "")
+            description = _scalar(values, "description")
+            item = replace(item, title=title, description=description, keywords=tuple(keywords))
+        yield item
 
 
-def _tags(field: Field | None) -> tuple[str, ...]:
-    if field is None:
-        return ()
-    with suppress(ValueError):
-        return _words(read_list(field.first, field.rest))
-    with suppress(ValueError):
-        return _words((read_scalar(field.first, field.rest) or "").split(","))
-    return ()
+_Values = Mapping[str, FrontValue]
+
+
+def _stem(name: str) -> str:
+    return without_text_suffix(name.rpartition("/")[2])
+
+
+def _scalar(values: _Values, key: str) -> str:
+    return values[key].text if key in values else ""
+
+
+def _type(values: _Values) -> str | None:
+    """The type, which newer versions of Claude Code put below `metadata`."""
+    found = [_scalar(values, "type")]
+    if "metadata" in values:
+        found += _METADATA_TYPE.findall("\n".join([values["metadata"].text, *values["metadata"].raw]))
+    return next((each for each in found if each in TYPES), None)
+
+
+def _tags(value: FrontValue | None) -> tuple[str, ...]:
+    return () if value is None else _words(value.words)
 
 
 def _words(tags: object) -> tuple[str, ...]:
@@ -240,83 +287,168 @@ def _day(when: object) -> str:
 _ROWS: Final = ("results", "memories", "data")
 """Under which of these an answer of mem0 has its rows."""
 
-_TEXTS: Final = ("memory", "content", "text")
+_TEXTS: Final = ("memory", "content", "text", "data")
+
+
+STRUCTURE: Final = frozenset({("type", "entity"), ("type", "relation")})
+"""Members of JSON rows that say what the row is, and nothing that could be remembered."""
 
 
 def _mcp_memory(name: str, text: str) -> Iterator[SourceItem]:
-    """Entities, one a line, or the answer of `read_graph`; a relation is told with the entity it is from."""
-    kinds: dict[str, str] = {}
-    said: dict[str, list[str]] = {}
+    """Entities, one a line, or the answer of `read_graph`; a relation is part of the entity it is from."""
+    kinds: dict[str, dict[str, None]] = {}
+    said: dict[str, dict[str, tuple[str, ...]]] = {}
     for where, row in _graph(name, text):
         if isinstance(row, SourceItem):
             yield row
             continue
         subject = row.get("name", row.get("entityName", row.get("from")))
         relation, target = row.get("relationType"), row.get("to")
-        observations = row.get("observations", [])
+        observations = _observations(row)
         if isinstance(subject, str) and isinstance(relation, str) and isinstance(target, str):
-            said.setdefault(subject, []).append(f"{relation} {target}")
-        elif isinstance(subject, str) and isinstance(observations, list):
-            kinds[subject] = kind if isinstance(kind := row.get("entityType"), str) else ""
-            said.setdefault(subject, []).extend(each for each in observations if isinstance(each, str))
+            said.setdefault(subject, {})[f"{relation} {target}"] = (relation, target)
+        elif isinstance(subject, str) and observations is not None:
+            kind = row.get("entityType")
+            kinds.setdefault(subject, {}).update({kind: None} if isinstance(kind, str) and kind else {})
+            said.setdefault(subject, {}).update({each: (each,) for each in observations})
         else:
             yield SourceItem(where, problem="it is neither an entity nor a relation")
     for subject, lines in said.items():
-        items = "\n".join(f"- {one_line(line)}" for line in dict.fromkeys(lines))
+        items = "\n".join(f"- {one_line(line)}" for line in lines)
         title = one_line(subject)
-        kind = f" ({one_line(kinds[subject])})" if kinds.get(subject) else ""
-        problem = "" if items else "nothing is said of it"
-        yield SourceItem(f"entity {title}", f"{title}{kind}\n\n{items}", title=title, problem=problem)
+        kind = ", ".join(map(one_line, kinds.get(subject, ())))
+        parts = (subject, *kinds.get(subject, ()), *(part for each in lines.values() for part in each))
+        yield SourceItem(
+            f"entity {title}",
+            f"{title}{f' ({kind})' if kind else ''}\n\n{items}",
+            title=title,
+            problem="" if items else "nothing is said of it",
+            parts=parts,
+        )
+
+
+def _observations(row: Mapping[str, Any]) -> list[str] | None:
+    """The texts of the observations of an entity; None if there is one that cannot be read."""
+    found = row.get("observations", row.get("contents", []))
+    texts_of_row: list[str] = []
+    for each in found if isinstance(found, list) else [found]:
+        said = each
+        if isinstance(each, dict):
+            said = next((each[key] for key in ("content", *_TEXTS) if isinstance(each.get(key), str)), None)
+        if not isinstance(said, str):
+            return None
+        texts_of_row.append(said)
+    return texts_of_row
 
 
 def _graph(name: str, text: str) -> Iterator[tuple[str, dict[str, Any] | SourceItem]]:
-    whole = json_or_none(text) if '"entities"' in text[:1_000] else None
-    if isinstance(whole, dict):
-        rows = [*_list(whole.get("entities")), *_list(whole.get("relations"))]
-        numbered: Iterable[tuple[int, object]] = enumerate(rows, 1)
-    else:
-        lines = enumerate(text.split("\n"), 1)
-        numbered = ((number, json_or_none(line)) for number, line in lines if line.strip())
-    for number, row in numbered:
-        where = f"{name}:{number}"
+    for where, row in json_rows(name, text):
         if not isinstance(row, dict):
             yield where, SourceItem(where, problem=_NO_JSON)
-        elif row.get("type") in ["entity", "relation", None]:
+        elif isinstance(row.get("entities"), list) or isinstance(row.get("relations"), list):
+            for number, inner in enumerate([*_list(row.get("entities")), *_list(row.get("relations"))], 1):
+                within = f"{name}:{number}"
+                if isinstance(inner, dict):
+                    yield within, inner
+                else:
+                    yield within, SourceItem(within, problem=_NO_JSON)
+        elif row.get("type") in ["entity", "relation", None] or "observations" in row:
             yield where, row
+        else:
+            yield where, SourceItem(where, problem="it is neither an entity nor a relation")
+
+
+def json_rows(
+    name: str, text: str, hook: Callable[[list[tuple[str, Any]]], object] | None = None
+) -> Iterator[tuple[str, Any]]:
+    """The JSON documents of a file one after the other, also several in a line or one over several lines.
+
+    Each comes with its name: the file and the line. The members of a file that is one list come one by one,
+    named by their number. If a document cannot be read, its line comes as None, and reading goes on below.
+
+    Cost: linear; what is read in vain is at most the text once more, then every line is read alone.
+    """
+    decoder = json.JSONDecoder(object_pairs_hook=hook)
+    at = counted = wasted = 0
+    line = 1
+    while (found := _NOT_SPACE.search(text, at)) is not None:
+        at, is_first = found.start(), line == 1 and not counted
+        line += text.count("\n", counted, at)
+        counted = at
+        behind = text.find("\n", at)
+        behind = len(text) if behind < 0 else behind
+        try:
+            if wasted > len(text):
+                value, end = decoder.raw_decode(text[at:behind])
+                end += at
+            else:
+                value, end = decoder.raw_decode(text, at)
+        except (ValueError, RecursionError) as error:
+            wasted += max(behind, getattr(error, "pos", 0)) - at
+            yield f"{name}:{line}", None
+            at = behind
+            continue
+        if is_first and isinstance(value, list) and not text[end:].strip():
+            yield from ((f"{name}:{number}", each) for number, each in enumerate(value, 1))
+        else:
+            yield f"{name}:{line}", value
+        at = end
+
+
+_NOT_SPACE: Final = re.compile(r"[^\s,\x1e]")
+"""What a document begins with; the record separator stands between those of RFC 7464."""
 
 
 def mem0(documents: Iterable[Document]) -> Iterator[SourceItem]:
-    """Rows of one or several answers; of one id the newest counts, and what was replaced is passed over."""
-    rows: dict[str, tuple[str, SourceItem]] = {}
+    """Rows of one or several answers; of one id the newest counts, and the report names the others."""
+    rows: dict[str, tuple[str, str, SourceItem]] = {}
     for document in documents:
         text = _read(document, MAX_JSON_BYTES)
-        found = text if isinstance(text, SourceItem) else _rows_of(json_or_none(text))
-        if isinstance(found, SourceItem) or found is None:
-            yield found or SourceItem(document.name, problem=_OTHER)
+        if isinstance(text, SourceItem):
+            yield text
             continue
-        for number, row in enumerate(found, 1):
-            item, changed = _row(f"{document.name}:{number}", row)
+        for where, row in _mem0_rows(document.name, text):
+            item, changed = _row(where, row)
             key = str(row.get("id") or item.name) if isinstance(row, dict) else item.name
-            if item.problem:
+            if item.problem or item.skipped:
                 yield item
-            elif item.text:
-                rows[key] = max(rows.get(key, ("", item)), (changed, item), key=lambda each: each[0])
-    yield from (item for _, item in rows.values())
+                continue
+            found = (changed, where, item)
+            older, newer = sorted((rows.get(key, found), found), key=lambda each: each[0])
+            rows[key] = newer
+            if older[2].text != newer[2].text:
+                yield replace(
+                    older[2], name=older[1], skipped=f"replaced by {newer[1]}, which has the same id"
+                )
+    yield from (item for *_, item in rows.values())
 
 
-def _rows_of(value: object) -> list[Any] | None:
-    if isinstance(value, dict):
-        value = next((value[key] for key in _ROWS if isinstance(value.get(key), list)), None)
-    return value if isinstance(value, list) else None
+def _mem0_rows(name: str, text: str) -> Iterator[tuple[str, Any]]:
+    for where, row in json_rows(name, text):
+        listed = (
+            next((row[key] for key in _ROWS if isinstance(row.get(key), list)), None)
+            if isinstance(row, dict)
+            else None
+        )
+        if listed is None:
+            yield where, row
+        else:
+            yield from ((f"{name}:{number}", each) for number, each in enumerate(listed, 1))
 
 
 def _row(name: str, row: object) -> tuple[SourceItem, str]:
-    """A row as an item, without text where it is outdated; and when it was changed last."""
-    said = row.get(next((key for key in _TEXTS if key in row), "")) if isinstance(row, dict) else None
-    if not isinstance(row, dict) or not isinstance(said, str) or not said.strip():
-        return SourceItem(name, problem="it has no text"), ""
+    """A row as an item, skipped if it is outdated; and when it was changed last."""
+    if isinstance(row, str) and row.strip():
+        return SourceItem(name, row), ""
+    said = (
+        next((row[key] for key in _TEXTS if isinstance(row.get(key), str)), "")
+        if isinstance(row, dict)
+        else ""
+    )
+    if not isinstance(row, dict) or not said.strip():
+        return SourceItem(name, problem=_NO_JSON if row is None else "it has no text"), ""
     if row.get("replaced_by") or row.get("enabled") is False:
-        return SourceItem(name), ""
+        return SourceItem(name, said, skipped="it is marked as replaced or not enabled"), ""
     changed = row.get("updated_at") or row.get("created_at")
     keywords, expires = _words(row.get("categories")), _day(row.get("expiration_date"))
     named = f"memory {one_line(row['id'])}" if isinstance(row.get("id"), str) else name
@@ -341,15 +473,20 @@ def chatgpt(documents: Iterable[Document]) -> Iterator[SourceItem]:
     """What ChatGPT saved to its memory, as far as an export tells: never what was said in conversations.
 
     That is every message to the tool `bio`, in all branches, and the lists that a model was shown of it. No
-    export tells what was deleted there since. A `.txt` or `.md` file is such a list, copied from settings.
+    export tells what was deleted there since. A text file is such a list, copied from settings.
     """
     for document in documents:
         if not document.problem and _CONVERSATIONS.fullmatch(document.name):
+            yield SourceItem(
+                document.name, skipped="conversations; only what was saved to the memory is taken"
+            )
             yield from _saved(document)
-        elif document.problem or document.name.endswith((".txt", FILE_SUFFIX)):
+        elif document.problem or is_text_name(document.name):
             yield from _each(_listed, MAX_TEXT_BYTES)([document])
         elif document.name.rpartition("/")[2] == "memory.json":
             yield from mem0([document])
+        else:
+            yield SourceItem(document.name, skipped=_OTHER_FILE)
 
 
 def _saved(document: Document) -> Iterator[SourceItem]:
@@ -383,8 +520,11 @@ def _of_conversation(name: str, conversation: object) -> Iterator[SourceItem]:
 
 def _listed(name: str, text: str) -> Iterator[SourceItem]:
     for number, line in enumerate(text.splitlines(), 1):
-        if said := _NUMBERED.sub("", line, count=1).strip():
-            yield SourceItem(f"{name}:{number}", said)
+        marker = _NUMBERED.match(line)
+        said = line[marker.end() if marker else 0 :].strip()
+        if said:
+            day = _DAY.search(marker[0]) if marker else None
+            yield SourceItem(f"{name}:{number}", said, when=_day(day and day[0]))
 
 
 def elements(blocks: Iterable[bytes], limit: int = MAX_CONVERSATION_BYTES) -> Iterator[bytes]:
@@ -481,12 +621,12 @@ def _exported(name: str, path: str, data: bytes, claimed: object) -> SourceItem:
 
 FORMATS: Final[Mapping[str, Parser]] = MappingProxyType(
     {
-        "markdown": _each(_markdown, MAX_TEXT_BYTES, FILE_SUFFIX),
-        "claude-code": _each(_markdown, MAX_TEXT_BYTES, FILE_SUFFIX),
+        "markdown": texts,
+        "claude-code": texts,
         "mcp-memory": _each(_mcp_memory, MAX_JSON_BYTES),
         "mem0": mem0,
         "chatgpt": chatgpt,
-        "basic-memory": _each(_basic_memory, MAX_TEXT_BYTES, FILE_SUFFIX),
+        "basic-memory": texts,
         "muniment": exported,
     }
 )
@@ -498,24 +638,30 @@ def recognised(documents: Sequence[Document]) -> str | None:
         return "muniment"
     if any(_CONVERSATIONS.fullmatch(each.name) for each in documents):
         return "chatgpt"
-    texts = [each for each in documents if each.name.endswith(FILE_SUFFIX) and not each.problem]
-    if texts:
-        found = {_recognised_text(each) for each in texts}
+    found = {_recognised_text(each) for each in documents if is_text_name(each.name) and not each.problem}
+    if found:
         return next((each for each in ("basic-memory", "claude-code") if each in found), "markdown")
     for each in documents:
-        head = b"" if each.problem else each.head().removeprefix(b"\xef\xbb\xbf").lstrip()
-        if b'"entities"' in head or re.match(rb'\{\s*"type"\s*:\s*"(?:entity|relation)"', head):
-            return "mcp-memory"
-        if b'"mapping"' in head:
-            return "chatgpt"
-        if re.search(rb'"(?:memory|memories|results)"\s*:', head):
-            return "mem0"
+        if (format_name := None if each.problem else _recognised_json(each)) is not None:
+            return format_name
     return None
 
 
+def _recognised_json(document: Document) -> str | None:
+    head = document.head().decode("utf-8", "replace").removeprefix("\ufeff").lstrip()
+    row = next(json_rows("", head.partition("\n")[0]), ("", None))[1]
+    if isinstance(row, dict) and row.get("type") in ["entity", "relation"]:
+        return "mcp-memory"
+    if re.search(r'"(?:entities|entityType|relationType|observations)"\s*:', head):
+        return "mcp-memory"
+    if '"mapping"' in head:
+        return "chatgpt"
+    return "mem0" if re.search(r'"(?:memory|memories|results)"\s*:', head) else None
+
+
 def _recognised_text(document: Document) -> str:
-    entry, fields = _entry(document.head().decode("utf-8", "replace"))
-    if "permalink" in fields:
+    values = parse_text(document.head().decode("utf-8", "replace")).by_key
+    if "permalink" in values:
         return "basic-memory"
     is_index = document.name.rpartition("/")[2] == INDEX_NAME
-    return "claude-code" if is_index or entry.type or _metadata_type(fields) else "markdown"
+    return "claude-code" if is_index or _type(values) else "markdown"

@@ -5,7 +5,8 @@
     jsonl   a line that tells the format; then an entry a line: `path`, `text`, `trust`
 
 What is generated (`MEMORY.md`, `index/`) is left out: whoever imports it makes it again. So is what cannot be
-read, or in `jsonl` is no text; notes tell. The ledger is not exported: history and undo are a backup's.
+read, or in `jsonl` is no text. `collect` notes that before anything is written. The ledger is not exported:
+history and undo are a backup's.
 """
 
 from __future__ import annotations
@@ -13,16 +14,21 @@ from __future__ import annotations
 import io
 import json
 import tarfile
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import IO, Final, Literal
 
 from muniment.content.formats import EXPORT_FORMAT, EXPORT_NAME
-from muniment.errors import PathEscape, Refusal, ToolError
+from muniment.errors import NotFound, PathEscape, Refusal, ToolError
+from muniment.jobs.importing import as_exported, judge_entry
 from muniment.jobs.place import Place
-from muniment.kernel.decide import Judge
-from muniment.kernel.names import Trust, Verb
-from muniment.kernel.path import CanonicalPath
+from muniment.kernel.decide import Judge, Policy
+from muniment.kernel.names import INDEX_DIRECTORY, INDEX_NAME, RelPath, Scope, Trust, Verb
+from muniment.kernel.path import CanonicalPath, fold
+from muniment.policy.tables import grant_readable
+from muniment.store.index import is_generated
 from muniment.store.trust import trust_at
 from muniment.store.upkeep import view_of
 
@@ -32,76 +38,156 @@ _PRIVATE: Final = 0o600
 
 
 @dataclass(frozen=True, slots=True)
-class Exported:
-    """What was written.
+class OutgoingEntry:
+    """An entry that is to be exported."""
 
-    Attributes:
-        entries: how many.
-        notes: what was passed over, and why.
-    """
-
-    entries: int
-    notes: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class _OutgoingEntry:
     path: str
     data: bytes
     trust: Trust
 
 
-def export(
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """What an export is going to hold.
+
+    Attributes:
+        entries: in the order of their paths.
+        notes: what it will not hold, or what an import will not bring back as it is, and why; only a backup
+            carries that.
+    """
+
+    entries: tuple[OutgoingEntry, ...]
+    notes: tuple[str, ...]
+
+
+def collect(
     place: Place,
-    file: IO[bytes],
     kind: ExportFormat,
     *,
     scope: str | None = None,
     observe: Callable[[int], None] = lambda _: None,
-) -> Exported:
-    """Write the entries of a place to a file.
+) -> Outgoing:
+    """Read the entries of a place, and find what an import into an empty home would not bring back.
 
     Args:
         place: whose; it stays the caller's.
-        file: empty, and open to write.
-        kind: as what.
+        kind: as what they are to be written.
         scope: the one scope; None: all.
         observe: told how many more entries were read.
 
     Raises:
         InvalidScope: there is no such scope.
         ManagedMemoryUnavailable, PathEscape: a root or the state cannot be used.
-        OSError: the file cannot be written.
     """
     notes: list[str] = []
     found = sorted(_entries(place, scope, notes, observe), key=lambda each: each.path)
+    if kind == "jsonl":
+        texts = [each for each in found if _is_text(each.data)]
+        left = {each.path for each in found} - {each.path for each in texts}
+        notes += (f"passed over: {path} (it is no text; export a tar)" for path in sorted(left))
+        found = texts
+    return Outgoing(tuple(found), (*notes, *_only_in_backup(place, found)))
+
+
+def _is_text(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _only_in_backup(place: Place, entries: list[OutgoingEntry]) -> Iterator[str]:
+    """Notes of entries that an import with the same policy would reject, hold back or change."""
+    policy = grant_readable(place.policy)
+    judge = Judge(policy)
+    used: Counter[tuple[str, str, str]] = Counter()
+    names: dict[str, str] = {}
+    for each in entries:
+        path = CanonicalPath(*_split(each.path))
+        problem = _import_problem(each, path, judge, policy)
+        other = names.setdefault(fold(each.path), each.path)
+        if other != each.path:
+            problem = problem or f"its name is that of {other} but for case"
+        for quota in judge.quotas_for(path):
+            for number, most, more in (
+                ("files", quota.max_files, 1),
+                ("bytes", quota.max_total_bytes, len(each.data)),
+            ):
+                used[path.scope, quota.id, number] += more
+                if used[path.scope, quota.id, number] > most:
+                    problem = problem or f"the quota {quota.id!r} allows {most} {number} here"
+        if problem:
+            yield f"only `muniment backup` carries {each.path} as it is: an import says: {problem}"
+
+
+def _split(path: str) -> tuple[Scope, RelPath]:
+    scope, _, rel = path.partition("/")
+    return Scope(scope), RelPath(rel)
+
+
+def _import_problem(entry: OutgoingEntry, path: CanonicalPath, judge: Judge, policy: Policy) -> str:
+    try:
+        if as_exported(entry.data, entry.trust) != entry.data:
+            return "it claims more trust than it has; the claim is changed"
+        return "; ".join(judge_entry(path, entry.data, entry.trust, judge, policy))
+    except (PathEscape, Refusal, ToolError) as problem:
+        return str(problem)
+
+
+def write(outgoing: Outgoing, file: IO[bytes], kind: ExportFormat) -> None:
+    """Write collected entries to a file that is empty and open to write.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
     if kind == "tar":
-        _write_tar(found, file)
+        _write_tar(outgoing.entries, file)
     else:
-        found = list(_write_lines(found, file, notes))
-    return Exported(len(found), tuple(notes))
+        _write_lines(outgoing.entries, file)
 
 
 def _entries(
     place: Place, scope: str | None, notes: list[str], observe: Callable[[int], None]
-) -> Iterator[_OutgoingEntry]:
+) -> Iterator[OutgoingEntry]:
     judge = Judge(place.policy)
     for name in place.chosen(scope):
         key, view = place.key(name), view_of(place.state, place.roots[name], place.policy, sweep=True)
-        notes += (f"passed over: {name}/{odd.path} ({odd.reason})" for odd in view.odd())
+        notes += (
+            f"passed over: {name}/{odd.path} ({odd.reason}); only `muniment backup` carries it"
+            for odd in view.odd()
+        )
+        notes += _under_index_names(place, name)
         for row in view.entries():
             path = CanonicalPath(name, row.rel)
             try:
                 judge.require(Verb.READ, path)
                 data = place.read(path)
             except (PathEscape, Refusal, ToolError) as problem:
-                notes.append(f"passed over: {path.text} ({problem})")
+                notes.append(f"passed over: {path.text} ({problem}); only `muniment backup` carries it")
                 continue
-            yield _OutgoingEntry(path.text, data, trust_at(place.state, key, path, data, place.policy))
+            yield OutgoingEntry(path.text, data, trust_at(place.state, key, path, data, place.policy))
             observe(1)
 
 
-def _write_tar(entries: list[_OutgoingEntry], file: IO[bytes]) -> None:
+def _under_index_names(place: Place, scope: Scope) -> Iterator[str]:
+    """Notes of files that a person wrote where the indexes are."""
+    pages: list[str] = []
+    with suppress(NotFound, ToolError):
+        listed = place.roots[scope].root.list_directory(CanonicalPath(scope, RelPath(INDEX_DIRECTORY)))
+        pages = [each.name for each in listed]
+    for rel in (INDEX_NAME, *(f"{INDEX_DIRECTORY}/{page}" for page in pages)):
+        try:
+            is_ours = is_generated(place.read(CanonicalPath(scope, RelPath(rel))), rel)
+        except NotFound:
+            continue
+        except (PathEscape, Refusal, ToolError):
+            is_ours = False
+        if not is_ours:
+            yield f"passed over: {scope}/{rel} (the name of an index); only `muniment backup` carries it"
+
+
+def _write_tar(entries: Sequence[OutgoingEntry], file: IO[bytes]) -> None:
     told = {"format": EXPORT_FORMAT, "entries": {each.path: each.trust for each in entries}}
     files = [(EXPORT_NAME, f"{json.dumps(told, indent=1, sort_keys=True)}\n".encode())]
     files += [(each.path, each.data) for each in entries]
@@ -112,15 +198,8 @@ def _write_tar(entries: list[_OutgoingEntry], file: IO[bytes]) -> None:
             archive.addfile(member, io.BytesIO(data))
 
 
-def _write_lines(
-    entries: list[_OutgoingEntry], file: IO[bytes], notes: list[str]
-) -> Iterator[_OutgoingEntry]:
+def _write_lines(entries: Sequence[OutgoingEntry], file: IO[bytes]) -> None:
     file.write(f"{json.dumps({'format': EXPORT_FORMAT})}\n".encode())
     for each in entries:
-        try:
-            row = {"path": each.path, "text": each.data.decode(), "trust": each.trust}
-        except UnicodeDecodeError:
-            notes.append(f"passed over: {each.path} (it is no text; export a tar)")
-            continue
+        row = {"path": each.path, "text": each.data.decode(), "trust": each.trust}
         file.write(f"{json.dumps(row, ensure_ascii=False, sort_keys=True)}\n".encode())
-        yield each

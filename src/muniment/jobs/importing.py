@@ -12,6 +12,7 @@
 I1 An item is trusted as the operator says, whatever it says of itself; an export may say less, never more.
 I2 Nothing is replaced: each item is a new file, or none.
 I3 An entry has an id by its text and a key of this home, and so is known again after it was edited here.
+I4 Every line of a source is in the memory, waits, or is named in the report (`conservation.py`).
 
 Where a batch is refused as a whole, as by a quota, its halves are tried, down to the items that are to blame.
 """
@@ -21,8 +22,10 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import date, timedelta
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from muniment.agent.filing import PROJECT, USER, RuleWriter, read
@@ -42,8 +45,9 @@ from muniment.content.entry import (
 from muniment.content.expiry import expiry_time, find_end, is_expired, local_day
 from muniment.content.formats import SourceItem
 from muniment.content.frontmatter import written
-from muniment.content.gates import GATES, check_text, decode, encode, on_one_line
+from muniment.content.gates import GATES, check_text, decode, encode, on_one_line, one_line
 from muniment.content.secrets import redacted
+from muniment.content.source_text import without_text_suffix
 from muniment.content.titles import slug, titles_of
 from muniment.content.words import comparable
 from muniment.errors import (
@@ -59,15 +63,16 @@ from muniment.errors import (
     StoreConflict,
     ToolError,
 )
+from muniment.jobs.conservation import TakenText
 from muniment.jobs.job import id_of_task, put_on_record, run_of, terms_of
 from muniment.jobs.place import Place
 from muniment.jobs.request import check_content, error_json
 from muniment.kernel.change import ChangeSet, FileChange
-from muniment.kernel.decide import Judge
+from muniment.kernel.decide import Judge, Policy
 from muniment.kernel.names import RelPath, Scope, Trust, Verb, joined
 from muniment.kernel.path import FILE_SUFFIX, CanonicalPath, canonicalise, fold
 from muniment.policy.grammar import check_creatable
-from muniment.policy.tables import narrow_writes
+from muniment.policy.tables import grant_readable, narrow_writes
 from muniment.store.audit import timestamp
 from muniment.store.commit import commit
 from muniment.store.ledger import Run
@@ -92,6 +97,12 @@ BATCH_BYTES: Final = 4_194_304
 SPOKEN: Final = 8
 """Items of one review whose text speaks to an agent."""
 
+EXPORTS: Final = "muniment"
+"""The format of exports, whose entries come byte for byte."""
+
+INSTRUCTION_FILES: Final = "instruction-files"
+"""The rule of the shipped policies that keeps names of instruction files from entries."""
+
 PLAIN, WAITING, SPEAKING = "plain", "waiting", "speaking"
 """Batches: what passes; what waits for its owner; what does because it speaks to an agent."""
 
@@ -108,7 +119,7 @@ SOURCE_CHARS: Final = 120
 
 _SCOPES: Final[Mapping[str, Scope]] = {EntryType.USER: USER, EntryType.PROJECT: PROJECT}
 _QUICKER: Final = "somebody wrote there meanwhile; import it again"
-_GROUPS: Final = ("imported", "known", "held", "refused")
+_GROUPS: Final = ("imported", "known", "held", "refused", "not_taken")
 _TOLD_CHARS: Final = 200
 """Characters of what an exported entry says of its provenance, key by key; longer ones are dropped."""
 
@@ -121,17 +132,19 @@ class ItemOutcome(NamedTuple):
         path: of the entry that it is, or would be; empty: of none.
         reason: why it is not imported; empty: it is.
         review: for which it waits; empty: for none.
+        lines: of a file that are not taken, such as `2-4, 7`.
     """
 
     name: str
     path: str = ""
     reason: str = ""
     review: str = ""
+    lines: str = ""
 
 
-def _told(name: str, path: str = "", reason: str = "", review: str = "") -> ItemOutcome:
+def _told(name: str, path: str = "", reason: str = "", review: str = "", lines: str = "") -> ItemOutcome:
     """What became of an item, without the secrets that stand in its name: others read reports."""
-    return ItemOutcome(redacted(name), redacted(path), redacted(reason), review)
+    return ItemOutcome(redacted(name), redacted(path), redacted(reason), review, lines)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +176,7 @@ class ImportResult:
         known: what was there already, or twice in the source.
         held: what waits for the owner; of a dry run, what would.
         refused: what is not imported.
+        not_taken: files, lines and values of the source that are in no entry; `reason` says why.
         lowered: how many entries of an export said of themselves that they are trusted more.
         error: why it ended before its end.
     """
@@ -174,6 +188,7 @@ class ImportResult:
     known: list[ItemOutcome] = field(default_factory=list)
     held: list[ItemOutcome] = field(default_factory=list)
     refused: list[ItemOutcome] = field(default_factory=list)
+    not_taken: list[ItemOutcome] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     lowered: int = 0
     seconds: float = 0.0
@@ -251,6 +266,7 @@ def bring_in(
     *,
     cancel: Cancel | None = None,
     observe: Callable[[int], None] = lambda _: None,
+    files: Mapping[str, bytes] = MappingProxyType({}),
 ) -> ImportResult:
     """Import items; what goes wrong with one is told, what ends all is in the result's `error`.
 
@@ -260,13 +276,15 @@ def bring_in(
         place: where; it stays the caller's.
         cancel: ends it between two batches, or before one is written.
         observe: told how many more items were dealt with.
+        files: that the items come from, by name; the report names their lines that are not taken.
 
     Cost: per item about 4 ms of CPU, and an fsync of its file.
     """
     began = time.monotonic()
     result = ImportResult(request, place.policy.label)
+    taken = TakenText()
     try:
-        work = _Import(request, place, result, cancel, observe)
+        work = _Import(request, place, result, cancel, observe, taken)
         for item in items:
             work.take(item)
         work.finish()
@@ -274,8 +292,24 @@ def bring_in(
         result.error = error
         if not request.dry_run:
             put_on_record(place, KIND, id_of_task(KIND, None), error, decided_by=RuleWriter.name)
+    _report_missing(result, taken, files, place)
     result.seconds = time.monotonic() - began
     return result
+
+
+def _report_missing(result: ImportResult, taken: TakenText, files: Mapping[str, bytes], place: Place) -> None:
+    """Add the lines to the report that are neither in the memory nor in an item that it names."""
+    if result.request.format == EXPORTS:
+        return
+    named = {each.name for each in (*result.refused, *result.not_taken) if not each.lines}
+    missing = list(taken.missing(files, named))
+    if missing and result.known:
+        for scope, root in place.roots.items():
+            for row in view_of(place.state, root, place.policy).entries():
+                with suppress(PathEscape, ToolError):  # An entry that cannot be read has no line for us.
+                    taken.add_entry(place.read(CanonicalPath(scope, row.rel)))
+        missing = list(taken.missing(files, named))
+    result.not_taken += [_told(each.name, reason=each.reason, lines=each.lines) for each in missing]
 
 
 class _Import:
@@ -288,16 +322,20 @@ class _Import:
         result: ImportResult,
         cancel: Cancel | None,
         observe: Callable[[int], None],
+        taken: TakenText,
     ) -> None:
         self._request, self._place, self._result = request, place, result
-        self._cancel, self._observe = cancel, observe
+        self._cancel, self._observe, self._taken = cancel, observe, taken
         chosen = place.chosen(None if request.scope in request.to_make else request.scope)
-        self._policy = place.policy
+        self._policy = narrow = place.policy
+        if request.format == EXPORTS:
+            self._policy = grant_readable(place.policy)
         if request.scope is None:
             chosen = (*chosen, *request.to_make)
         else:
             chosen = (Scope(request.scope),)
-            self._policy = narrow_writes(place.policy, chosen[0])
+            self._policy, narrow = (narrow_writes(each, chosen[0]) for each in (self._policy, narrow))
+        self._narrow_judge = Judge(narrow)
         self._judge = Judge(self._policy)
         self._writable = [scope for scope in chosen if self._judge.reaches(Verb.CREATE, scope)]
         self._texts, self._names = _Texts(place), _Names(place)
@@ -309,6 +347,11 @@ class _Import:
     def take(self, item: SourceItem) -> None:
         """Deal with an item."""
         self._place.patience(self._cancel).check()
+        if item.skipped:
+            self._result.not_taken.append(_told(item.name, reason=item.skipped))
+            self._taken.add_named(item.name, item.text)
+            self._observe(1)
+            return
         try:
             filed = self._filed(item)
         except (PathEscape, Refusal, ToolError, InvalidContent) as problem:
@@ -324,6 +367,12 @@ class _Import:
         if len(batch) >= most or self._bytes[filed.batch] > BATCH_BYTES:
             self._flush(filed.batch)
 
+    def _take_text(self, item: SourceItem, filed: _Filed) -> None:
+        if item.entry is None:
+            self._taken.add_entry(filed.judged)
+            flat = one_line(parse(filed.judged).body)
+            self._taken.add(*(part for part in item.parts if one_line(part) in flat))
+
     def finish(self) -> None:
         """Commit what is left."""
         for kind in self._batches:
@@ -337,18 +386,14 @@ class _Import:
         if filed is None:
             return None
         if (review := self._texts.waiting(filed.item.text)) is not None:
+            self._taken.add(filed.item.text)
             self._result.held.append(_told(item.name, filed.path.text, "it waits already", review))
             return None
         path, final = filed.path, filed.stamped(self._next)
-        self._judge.require(Verb.CREATE, path)
-        check_creatable(path)
-        most = min(quota.max_file_bytes for quota in self._judge.quotas_for(path))
-        if len(final) > most:
-            raise QuotaExceeded(f"as an entry it has {len(final)} bytes; a file may hold {most} here")
-        check_entry(final, path.rel, self._policy.content)
-        draft = FileChange(path, None, final, trust=filed.trust)
-        reasons = reasons_for_review(draft, None, filed.trust, self._policy, is_new_text=True)
-        filed = replace(filed, reasons=tuple(reasons), judged=final, under=self._next.task)
+        reasons = judge_entry(path, final, filed.trust, self._judge, self._policy)
+        if reasons:  # An approval is judged by the policy as it is.
+            self._narrow_judge.require(Verb.CREATE, path)
+        filed = replace(filed, reasons=reasons, judged=final, under=self._next.task)
         if (problem := self._full.get(self._room_of(filed))) is not None:
             raise QuotaExceeded(problem)
         self._names.take(path)
@@ -358,7 +403,7 @@ class _Import:
 
     def _made(self, item: SourceItem) -> _Filed | None:
         """An entry of an item that is none yet."""
-        text = check_content(self._clean(item.text))
+        text = check_content(self._clean(_whole_text(item)))
         if item.expires and is_expired(item.expires, timestamp()):
             raise InvalidContent(f"it has expired on {item.expires[:10]}")
         identity = ulid(0, self._place.state.mac(b"import", text.encode())[:ULID_RANDOM_BYTES])
@@ -411,15 +456,25 @@ class _Import:
             check_text(item.path, GATES)
         except ToolError:
             raise InvalidContent("its name holds what does not show") from None
+        plain = without_text_suffix(item.path) + FILE_SUFFIX
         try:
-            whole = CanonicalPath(scope, RelPath(item.path))
+            whole = CanonicalPath(scope, RelPath(plain))
         except BadName:
             whole = None  # Such as one with a question mark, or with more folders: slugs have neither.
+        stem = slug(without_text_suffix(name), text)
         if whole is not None:
             check_creatable(whole)
-            self._judge.require(Verb.CREATE, CanonicalPath(scope, RelPath(name)))
+            shown = plain.rpartition("/")[2].lstrip(
+                "."
+            )  # A hidden file comes under a name that is not hidden.
+            try:
+                self._judge.require(Verb.CREATE, CanonicalPath(scope, RelPath(shown)))
+            except Refused as denied:
+                if denied.rule != INSTRUCTION_FILES:
+                    raise
+                stem = slug(title, text)  # The text may come, but not under the name of instructions.
         folder = slug(" ".join(folders), text)[:FOLDER_CHARS].strip("-") if folders else ""
-        return folder, slug(name.removesuffix(FILE_SUFFIX), text)
+        return folder, stem
 
     def _brought(self, item: SourceItem, entry: bytes) -> _Filed | None:
         """An entry of an export, at the path that it had."""
@@ -529,13 +584,50 @@ class _Import:
 
     def _settled(self, batch: Sequence[_Filed]) -> None:
         for each in batch:
+            self._take_text(each.item, each)
             self._result.lowered += each.item.entry is not None and each.trust is not each.item.trust
             self._texts.bring(each.path)
         self._observe(len(batch))
 
     def _refuse(self, items: Sequence[SourceItem], why: str) -> None:
         self._result.refused += [_told(each.name, reason=why) for each in items]
+        for each in items:
+            self._taken.add_named(each.name, each.text, each.title, each.description, *each.parts)
         self._observe(len(items))
+
+
+def _whole_text(item: SourceItem) -> str:
+    """The text of an item, with the title and description that do not fit into the front matter of an entry.
+
+    A description without a text is the text.
+    """
+    text, flat = item.text.strip(), one_line(item.text)
+    if not text:
+        return item.description
+    above: list[str] = []
+    if len(one_line(item.title)) > MAX_NAME_CHARS and one_line(item.title) not in flat:
+        above.append(f"# {one_line(item.title)}")
+    if len(one_line(item.description)) > MAX_DESCRIPTION_CHARS and one_line(item.description) not in flat:
+        above.append(item.description)
+    return "\n\n".join([*above, text])
+
+
+def judge_entry(
+    path: CanonicalPath, data: bytes, trust: Trust, judge: Judge, policy: Policy
+) -> tuple[str, ...]:
+    """Check the final bytes of a new entry, and return why it has to wait for its owner.
+
+    Raises:
+        Refusal, ToolError, PathEscape: the policy or a gate does not let it be created.
+    """
+    judge.require(Verb.CREATE, path)
+    check_creatable(path)
+    most = min(quota.max_file_bytes for quota in judge.quotas_for(path))
+    if len(data) > most:
+        raise QuotaExceeded(f"as an entry it has {len(data)} bytes; a file may hold {most} here")
+    check_entry(data, path.rel, policy.content)
+    draft = FileChange(path, None, data, trust=trust)
+    return tuple(reasons_for_review(draft, None, trust, policy, is_new_text=True))
 
 
 class _Texts:
@@ -581,10 +673,8 @@ class _Texts:
         self._brought.add(path.text)
 
     def has_id(self, identity: str) -> bool:
-        """Whether an entry has that id; else one has it from now on."""
-        is_there = identity in self._ids
-        self._ids |= {identity} - {""}
-        return is_there
+        """Whether an entry had that id before this import; copies of an entry in one export have the same."""
+        return identity in self._ids
 
     def came(self, identities: Iterable[str]) -> set[str]:
         """Those of some ids that entries have by now."""
@@ -657,7 +747,7 @@ def trusted(item: SourceItem, most: Trust) -> Trust:
 
 
 def as_exported(data: bytes, trust: Trust) -> bytes:
-    """An exported entry as it may stand here: its bytes, but for what it claims of its trust.
+    """An exported entry as it may stand here: its bytes, unless they claim more trust than it gets.
 
     Raises:
         ToolError: it is no entry, or hides what it claims.
@@ -667,6 +757,7 @@ def as_exported(data: bytes, trust: Trust) -> bytes:
     claims = [field for field in fields if field.key == PROVENANCE_KEY]
     told = dict(entry.muniment or {})
     kept = {key: value for key, value in told.items() if isinstance(value, str) and len(value) <= _TOLD_CHARS}
+    claimed = told.get("trust")
+    is_lower = isinstance(claimed, str) and claimed in set(Trust) and trust.satisfies(Trust(claimed))
     again = encode(completed(entry, {}, {**kept, "trust": str(trust)}))
-    is_so = len(claims) == 1 and kept == told and told.get("trust") == trust
-    return data if is_so or not claims else again
+    return data if not claims or (len(claims) == 1 and kept == told and is_lower) else again

@@ -40,6 +40,7 @@ from muniment.kernel.cancel import Patience
 from muniment.kernel.change import ChangeKind, ChangeSet, FileChange
 from muniment.kernel.names import Scope, Trust
 from muniment.kernel.path import CanonicalPath, canonicalise
+from muniment.policy.tables import grant_readable
 from muniment.store.audit import timestamp
 from muniment.store.commit import commit
 from muniment.store.erase import remove_emptied
@@ -373,6 +374,7 @@ def _undo(task: str, run: Run, place: Place, patience: Patience) -> UndoReport:
     terms = terms_of(place, run, patience, lambda draft, _: Ruling(_trust_of(draft, place), by=run.trust))
     if run.trust is Trust.OWNER:
         policy = for_move(place.policy, [each.path for each in change_set.changes])
+        policy = grant_readable(policy) if policy is place.policy else policy
         terms = replace(terms, policy=policy, reviewed=True)
     try:
         done = commit([change_set], terms)

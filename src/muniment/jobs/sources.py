@@ -26,9 +26,9 @@ from pathlib import Path
 from typing import IO, Final
 
 from muniment.content.formats import FORMATS, SourceItem, recognised
+from muniment.content.source_text import is_text_name
 from muniment.errors import ConfigInvalid, printable
 from muniment.files import FOLLOWING, LISTING, READING, opened
-from muniment.kernel.path import FILE_SUFFIX
 from muniment.store.backup import ShortHeader
 
 MAX_DOCUMENTS: Final = 100_000
@@ -37,6 +37,9 @@ MAX_ITEMS: Final = 100_000
 
 MAX_CHARACTERS: Final = 134_217_728
 """Characters of all items together: what both scopes may hold by the shipped policies."""
+
+MAX_READ_BYTES: Final = 268_435_456
+"""Bytes of files that are read whole, which are compared with the memory afterwards."""
 
 MAX_LEVELS: Final = 32
 """Folders within folders."""
@@ -50,7 +53,15 @@ MAX_TAR_BYTES: Final = 268_435_456
 MAX_DIRECTORY_BYTES: Final = 33_554_432
 """Bytes of the list of files at the end of a zip, which is read whole: some 300 000 files."""
 
-_SUFFIXES: Final = (FILE_SUFFIX, ".json", ".jsonl", ".txt")
+_JSON_SUFFIXES: Final = (".json", ".jsonl")
+
+_TOOL_FOLDERS: Final = frozenset(
+    {".git", ".hg", ".svn", ".obsidian", ".trash", ".venv", ".cache", "node_modules", "__pycache__"}
+)
+"""Folders that hold the state of a tool. They are not read, and the report names them."""
+
+_NOT_TEXT: Final = "not a text or JSON file"
+_OF_A_TOOL: Final = "a folder with the state of a tool"
 _BLOCK: Final = 1_048_576
 _PEEKED: Final = 50
 """Documents that are looked at to tell the format of a source."""
@@ -80,12 +91,19 @@ class _Allowance:
 
 @dataclass(slots=True)
 class SourceFile:
-    """A file of a source; see `content.formats.Document`. It is closed once it is read."""
+    """A file of a source; see `content.formats.Document`. It is closed once it is read.
+
+    Attributes:
+        skipped: why it is not read on purpose; empty: it is.
+        read: its bytes, if it was read whole.
+    """
 
     name: str
     file: IO[bytes] | None = None
     problem: str = ""
+    skipped: str = ""
     allowance: _Allowance | None = None
+    read: bytes = b""
 
     def head(self) -> bytes:
         """See `Document`."""
@@ -102,7 +120,8 @@ class SourceFile:
             found += block
             if len(found) > limit:
                 raise ValueError(f"it holds more than {limit} bytes")
-        return bytes(found)
+        self.read = bytes(found)
+        return self.read
 
     def blocks(self) -> Iterator[bytes]:
         """See `Document`.
@@ -125,8 +144,23 @@ class SourceFile:
             self.file.close()
 
 
-def read_source(path: Path, asked: str) -> tuple[str, list[SourceItem]]:
-    """The format of a source and its items.
+@dataclass(frozen=True, slots=True)
+class ReadSource:
+    """A source that was read.
+
+    Attributes:
+        format: one of `FORMATS`.
+        items: in the order of the source.
+        files: those that were read whole, by name, to compare the memory with.
+    """
+
+    format: str
+    items: list[SourceItem]
+    files: dict[str, bytes]
+
+
+def read_source(path: Path, asked: str) -> ReadSource:
+    """Read a source.
 
     Args:
         path: what the operator named.
@@ -135,8 +169,10 @@ def read_source(path: Path, asked: str) -> tuple[str, list[SourceItem]]:
     Raises:
         ConfigInvalid: it cannot be read, is none of what can be, or holds too much.
     """
+    skipped: list[SourceItem] = []
+    files: dict[str, bytes] = {}
     with ExitStack() as opened:
-        documents = _bounded(_documents(path, opened))
+        documents = _readable(_bounded(_documents(path, opened)), skipped)
         first: list[SourceFile] = list(islice(documents, _PEEKED))
         if not first:
             raise ConfigInvalid(f"{printable(str(path))} holds no file that could be imported")
@@ -145,7 +181,17 @@ def read_source(path: Path, asked: str) -> tuple[str, list[SourceItem]]:
             raise ConfigInvalid(
                 f"nobody can tell what {printable(str(path))} is; say it with --from {'|'.join(FORMATS)}"
             )
-        return found, list(_counted(FORMATS[found](_in_turn(chain(first, documents)))))
+        items = list(_counted(FORMATS[found](_in_turn(chain(first, documents), files))))
+    return ReadSource(found, items + skipped, files)
+
+
+def _readable(documents: Iterable[SourceFile], skipped: list[SourceItem]) -> Iterator[SourceFile]:
+    """The files that are to be read; the others are added to `skipped`."""
+    for each in documents:
+        if each.skipped:
+            skipped.append(SourceItem(each.name, skipped=each.skipped))
+        else:
+            yield each
 
 
 def _counted(items: Iterator[SourceItem]) -> Iterator[SourceItem]:
@@ -159,13 +205,18 @@ def _counted(items: Iterator[SourceItem]) -> Iterator[SourceItem]:
         yield each
 
 
-def _in_turn(documents: Iterable[SourceFile]) -> Iterator[SourceFile]:
-    """Each is closed when the next one is asked for."""
+def _in_turn(documents: Iterable[SourceFile], files: dict[str, bytes]) -> Iterator[SourceFile]:
+    """Each is closed when the next one is asked for, and its bytes are added to `files`."""
+    size = 0
     for each in documents:
         try:
             yield each
         finally:
             each.close()
+        if each.read:
+            files[each.name], size = each.read, size + len(each.read)
+        if size > MAX_READ_BYTES:
+            raise ConfigInvalid(f"it holds more than {MAX_READ_BYTES} bytes of text; import it in parts")
 
 
 def _bounded(documents: Iterator[SourceFile]) -> Iterator[SourceFile]:
@@ -205,24 +256,32 @@ def _documents(path: Path, opened: ExitStack) -> Iterator[SourceFile]:
 
 
 def _walked(folder: int, above: str, level: int) -> Iterator[SourceFile]:
-    """The files of a folder and of those beneath it, in order of their names; hidden ones are left out."""
+    """The files of a folder and of those beneath it, in order of their names."""
     for name in sorted(os.listdir(folder)):
         shown = f"{above}{name}"
-        if name.startswith("."):
-            continue
         try:
             kind = stat.S_IFMT(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode)
-            if kind == stat.S_IFDIR and level < MAX_LEVELS:
+            if kind == stat.S_IFDIR and name in _TOOL_FOLDERS:
+                yield SourceFile(f"{shown}/", skipped=_OF_A_TOOL)
+            elif kind == stat.S_IFDIR and level < MAX_LEVELS:
                 with opened(name, LISTING, dir_fd=folder) as below:
                     yield from _walked(below, f"{shown}/", level + 1)
             elif kind == stat.S_IFDIR:
                 yield SourceFile(shown, problem=f"it lies more than {MAX_LEVELS} folders deep")
             elif kind == stat.S_IFLNK:
                 yield SourceFile(shown, problem="it is a link; where it leads is not read")
-            elif name.endswith(_SUFFIXES):
+            elif _is_read(shown):
                 yield SourceFile(shown, _opened_plain(name, folder))
+            else:
+                yield SourceFile(shown, skipped=_NOT_TEXT)
         except OSError as error:
             yield SourceFile(shown, problem=f"it cannot be read: {error.strerror}")
+
+
+def _is_read(name: str) -> bool:
+    """Whether a file of a folder or archive is read, by its name; `._x` holds attributes of a Mac."""
+    base = name.rpartition("/")[2].lower()
+    return (is_text_name(base) or base.endswith(_JSON_SUFFIXES)) and not base.startswith("._")
 
 
 def _opened_plain(name: str, folder: int) -> BufferedReader:
@@ -244,9 +303,11 @@ def _zipped(file: BufferedReader, opened: ExitStack, shown: str) -> Iterator[Sou
         raise ConfigInvalid(f"{shown} lists too many files; unpack it, and import the folder")
     archive = opened.enter_context(zipfile.ZipFile(file))
     for member in archive.infolist():
-        if not member.filename.endswith(_SUFFIXES):
+        if member.filename.endswith("/"):
             continue
-        if stat.S_IFMT(member.external_attr >> 16) not in _ZIP_PLAIN:
+        if not _is_read(member.filename):
+            yield SourceFile(member.filename, skipped=_NOT_TEXT)
+        elif stat.S_IFMT(member.external_attr >> 16) not in _ZIP_PLAIN:
             yield SourceFile(member.filename, problem="it is no plain file")
         elif member.flag_bits & 1:
             yield SourceFile(member.filename, problem="it is encrypted")

@@ -66,6 +66,7 @@ from muniment.kernel.decide import (
     Content,
     Days,
     Gate,
+    Judge,
     Layer,
     Limits,
     Policy,
@@ -353,6 +354,27 @@ def narrow_writes(policy: Policy, scope: Scope) -> Policy:
         deny=(Rule(id="request-scope", verbs=_WRITING, paths=others),) if others else (),
     )
     return replace(policy, layers=(*policy.layers, layer))
+
+
+EXPORT_RULE: Final = "export"
+
+
+def grant_readable(policy: Policy) -> Policy:
+    """`policy`, but where something may be created, every file that may be read may be created and changed.
+
+    For the owner who imports an export or undoes a task: an entry that a person put into a deeper folder than
+    the policy lets models create comes back to its place. Deny rules, quotas and all other terms stay.
+    """
+    judge = Judge(policy)
+    others = tuple(sorted(f"/{each}/" for each in policy.scopes if not judge.reaches(Verb.CREATE, each)))
+
+    def widened(layer: Layer) -> Layer:
+        readable = {path for rule in layer.allow if Verb.READ in rule.verbs for path in rule.paths}
+        rule = Rule(EXPORT_RULE, (Verb.CREATE, Verb.MODIFY), tuple(sorted(readable)))
+        deny = Rule(EXPORT_RULE, _WRITING, others)
+        return replace(layer, allow=(*layer.allow, rule), deny=(*layer.deny, deny))
+
+    return replace(policy, layers=tuple(map(widened, policy.layers)))
 
 
 # -- tables ------------------------------------------------------------------------------------------

@@ -258,8 +258,6 @@ def test_a_policy_that_takes_secrets_out_takes_them_out_of_texts_and_titles(muni
 NAMES = {
     "rules\u202emd.md": "its name holds what does not show",
     "zero\u200bwidth.md": "its name holds what does not show",
-    "CLAUDE.md": "rule 'instruction-files'",
-    "AGENTS.md": "rule 'instruction-files'",
     "MEM\u039fRY.md": "looks like MEMORY.md",
     "pinned/rule.md": "rule 'pinned'",
 }
@@ -268,16 +266,19 @@ NAMES = {
 def test_a_hostile_name_is_refused_with_the_item_named_and_the_rest_is_imported(muniment, tmp_path):
     for number, name in enumerate(NAMES):
         put(tmp_path / "tree", name, f"Service {number} listens on port {number}.\n")
-    put(tmp_path / "tree", "fine.md", "CI runs on Buildkite.\n")
+    put(tmp_path / "tree", "CLAUDE.md", "CI runs on Buildkite.\n")
     done = muniment.document("import", tmp_path / "tree", "--from=markdown", code=1)
     found = reasons(done)
     assert {name: reason in found[name] for name, reason in NAMES.items()} == dict.fromkeys(NAMES, True), (
         found
     )
-    assert [each["name"] for each in done["imported"]] == ["fine.md"]
+    (taken,) = done["imported"]
+    assert (taken["name"], "claude" in taken["path"].lower()) == ("CLAUDE.md", False), (
+        "its text, not its name"
+    )
     said = muniment.lines("import", tmp_path / "tree", "--from=markdown", code=1)
     assert not [line for line in said if "\u202e" in line or "\u200b" in line]
-    assert any(line.startswith("refused: AGENTS.md (") for line in said)
+    assert any(line.startswith("refused: pinned/rule.md (") for line in said)
 
 
 def tar_of(path, *members):
@@ -550,7 +551,7 @@ def test_nor_do_they_call_it_refused_what_the_other_has_written_just_then(munime
 
     monkeypatch.setattr(importing, "commit", overtaken)
     done = muniment.document("import", source)
-    assert done["counts"] == {"imported": 0, "known": 6, "held": 0, "refused": 0}
+    assert done["counts"] == {"imported": 0, "known": 6, "held": 0, "refused": 0, "not_taken": 1}
 
 
 def test_an_import_that_is_cancelled_keeps_its_finished_batches_and_goes_on_where_it_ended(
@@ -568,6 +569,7 @@ def test_an_import_that_is_cancelled_keeps_its_finished_batches_and_goes_on_wher
     monkeypatch.setattr(importing, "commit", interrupted)
     done = muniment.document("import", rows(tmp_path, 10), code=130)
     assert (done["counts"]["imported"], done["error"]["code"], len(entries(muniment))) == (4, "cancelled", 4)
+    assert any("memory" in each["reason"] for each in done["not_taken"]), "the report names the rest"
     monkeypatch.setattr(importing, "commit", committed)
     done = muniment.document("import", rows(tmp_path, 10))
     assert (done["counts"]["imported"], done["counts"]["known"]) == (6, 4)
@@ -576,7 +578,7 @@ def test_an_import_that_is_cancelled_keeps_its_finished_batches_and_goes_on_wher
 def test_a_bar_is_shown_on_a_terminal_and_nothing_anywhere_else(muniment, tmp_path, request):
     source = rows(tmp_path, 3)
     done = muniment("import", source, "--dry-run")
-    assert (done.stderr, done.stdout.count("\n")) == ("", 1)
+    assert (done.stderr, done.stdout.count("\n")) == ("", 2), "a line of the report and the counts"
     request.getfixturevalue("terminal")
     shown = muniment("import", source, TERM="xterm", COLUMNS="100").stderr
     assert "importing" in shown

@@ -2,8 +2,11 @@
 
 import math
 import os
+from dataclasses import replace
 from pathlib import Path
 
+from muniment.kernel.decide import Rule
+from muniment.kernel.names import Verb
 from threats.switches import around, table
 from threats.without.writing import Other
 
@@ -12,10 +15,18 @@ def following(path, *, dir_fd, follow_symlinks):  # noqa: ARG001  that is what i
     return os.stat(path, dir_fd=dir_fd)
 
 
+def allowing_all(policy):
+    everything = Rule("all", tuple(sorted(Verb)), ("/**",))
+    layers = (replace(each, allow=(everything,), deny=()) for each in policy.layers)
+    return replace(policy, layers=tuple(layers))
+
+
 # fmt: off
 table({
     "imported_trust": ("An export is trusted as it says.", {
         "jobs.importing:trusted": lambda item, _most: item.trust}),
+    "export_denies": ("An export may create every path.", {
+        "jobs.importing:grant_readable": allowing_all}),
     "imported_links": ("A link in a folder that is imported is followed.", {
         "jobs.sources:os": Other(os, stat=following), "jobs.sources:READING": os.O_RDONLY | os.O_NONBLOCK,
         "jobs.sources:LISTING": os.O_RDONLY | os.O_DIRECTORY}),

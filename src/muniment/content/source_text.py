@@ -1,0 +1,267 @@
+"""Read the text files of other tools leniently: nothing that a person wrote in them is dropped. Pure.
+
+An entry of ours is read strictly (`content.entry`). A file of another tool often has front matter that no
+YAML reader accepts, so different rules apply here:
+
+- A block counts as front matter only if all its lines look like it. Otherwise it is body text.
+- A value that the strict reader does not accept, or of which it drops a comment, is plain text.
+- Blank lines may precede the block, a second block may follow it, and it may be TOML between `+++` lines.
+
+Apart from `formats.py`, which knows the tools, because `jobs/conservation.py` names lines by it as well.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Final
+
+from muniment.content.entry import ENDS_KEY, EXPIRY_KEY, parse
+from muniment.content.frontmatter import Field, locate, read_list, read_scalar
+
+TAKEN_KEYS: Final = frozenset(
+    {
+        "name",
+        "title",
+        "description",
+        "type",
+        "keywords",
+        "tags",
+        EXPIRY_KEY,
+        ENDS_KEY,
+        "permalink",
+        "globs",
+        "metadata",
+    }
+)
+"""Keys that make a block front matter even if others in it look like prose."""
+
+TEXT_SUFFIXES: Final = (".md", ".mdc", ".markdown", ".txt")
+TEXT_NAMES: Final = frozenset({".cursorrules", ".windsurfrules", ".clinerules", ".goosehints"})
+
+_IDENTIFIER: Final = re.compile(r"[a-z_][A-Za-z0-9_.-]*")
+_TOML: Final = re.compile(r"\+\+\+[ \t]*\r?\n(.*?)^\+\+\+[ \t]*(?:\r?\n|\Z)", re.DOTALL | re.MULTILINE)
+_BLANK_LINES: Final = re.compile(r"(?:[ \t]*(?:\r\n|\n|\r))*")
+_MAX_BLOCKS: Final = 4
+_QUOTES: Final = " \t\"'[]-#"
+
+
+@dataclass(frozen=True, slots=True)
+class FrontValue:
+    """One key of the front matter.
+
+    Attributes:
+        key: as written.
+        line: number of its first line in the file, from 1.
+        last: number of its last line.
+        text: its value as text; empty if it has none.
+        words: its value as a list of words.
+        raw: its lines below the first, as written.
+    """
+
+    key: str
+    line: int
+    last: int
+    text: str
+    words: tuple[str, ...] = ()
+    raw: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedText:
+    """A text file, taken apart.
+
+    Attributes:
+        body: everything after the front matter, as written.
+        body_line: number of its first line in the file, from 1.
+        values: the front matter in the order of the file; a key may occur twice.
+    """
+
+    body: str
+    body_line: int = 1
+    values: tuple[FrontValue, ...] = field(default=())
+
+    @property
+    def by_key(self) -> Mapping[str, FrontValue]:
+        """The first value of each key."""
+        found: dict[str, FrontValue] = {}
+        for value in self.values:
+            found.setdefault(value.key, value)
+        return found
+
+
+def is_text_name(name: str) -> bool:
+    """Return whether a file of that name is read as text."""
+    base = name.rpartition("/")[2].lower()
+    return base.endswith(TEXT_SUFFIXES) or base in TEXT_NAMES
+
+
+def without_text_suffix(name: str) -> str:
+    """Return `name` without the suffix of a text file, in any case."""
+    ending = next((each for each in TEXT_SUFFIXES if name.lower().endswith(each)), "")
+    return name[: len(name) - len(ending)]
+
+
+def parse_text(text: str) -> ParsedText:
+    """Take a text file apart; any text gives a result, and no line of it is dropped.
+
+    Cost: linear.
+    """
+    text = text.removeprefix("\ufeff")
+    if "\n" not in text:  # Line ends of an old Mac.
+        text = text.replace("\r", "\n")
+    at, values = 0, list[FrontValue]()
+    for number in range(_MAX_BLOCKS):
+        start = at + len(_matched(_BLANK_LINES, text[at:]))
+        found = _block(text[start:], _line_number(text, start))
+        if found is None or (number and not TAKEN_KEYS & {value.key for value in found[0]}):
+            break
+        values += found[0]
+        at = start + found[1]
+    return ParsedText(text[at:], _line_number(text, at), tuple(values))
+
+
+def read_end(value: str) -> str:
+    """Return the day or time of an `expires` or `ends` value, as `Entry.expires`; empty if it is neither."""
+    return "" if "\n" in value else parse(f"---\n{EXPIRY_KEY}: {value}\n---\n").expires or ""
+
+
+def _matched(pattern: re.Pattern[str], text: str) -> str:
+    found = pattern.match(text)
+    return found[0] if found else ""
+
+
+def _line_number(text: str, offset: int) -> int:
+    return len(re.findall("\r\n|\n|\r", text[:offset])) + 1
+
+
+def _block(text: str, line: int) -> tuple[list[FrontValue], int] | None:
+    """Return the values of the block at the start of `text` and the offset of its end, or None."""
+    if (toml := _TOML.match(text)) is not None:
+        values = _toml_values(toml[1], line + 1)
+        return None if values is None else (values, toml.end())
+    front = locate(text)
+    if front is None or not all(field.key for field in front.fields):
+        return None
+    keys = [field.key or "" for field in front.fields]
+    if not keys or not (TAKEN_KEYS.intersection(keys) or all(map(_IDENTIFIER.fullmatch, keys))):
+        return None
+    return [_value(field, line - 1) for field in front.fields], front.body
+
+
+def _value(field: Field, above: int) -> FrontValue:
+    number = field.line + above
+    text = _text(field)
+    return FrontValue(
+        field.key or "", number, number + len(field.rest), text, _words(field, text), field.rest
+    )
+
+
+def _text(field: Field) -> str:
+    """The scalar of a field; the text as written if there is none, or if a comment would be dropped."""
+    raw = "\n".join([field.first.strip(), *(line.strip() for line in field.rest)]).strip()
+    try:
+        value = (read_scalar(field.first, field.rest) or "").strip()
+    except ValueError:
+        return raw
+    return value if value.count("#") == raw.count("#") else raw
+
+
+def _words(field: Field, text: str) -> tuple[str, ...]:
+    with suppress(ValueError):
+        return tuple(filter(None, (word.strip() for word in read_list(field.first, field.rest))))
+    return tuple(filter(None, (word.strip(_QUOTES) for word in re.split(r"[,\n]", text))))
+
+
+def _toml_values(text: str, line: int) -> list[FrontValue] | None:
+    try:
+        table = tomllib.loads(text.replace("\r\n", "\n"))
+    except (tomllib.TOMLDecodeError, RecursionError):
+        return None
+    lines = text.splitlines()
+    starts = [(number, match[1]) for number, each in enumerate(lines) if (match := _TOML_KEY.match(each))]
+    known = dict[str, int]()
+    for number, key in starts:
+        known.setdefault(key, number)
+    return [
+        FrontValue(key, line + known[key], line + known[key], *_toml_text(value))
+        for key, value in table.items()
+        if key in known
+    ] or None
+
+
+_TOML_KEY: Final = re.compile(r"[ \t]*\[?[\"']?([\w-]+)[\"']?\]?[ \t]*(?:=|\.|$)")
+
+
+def _toml_text(value: object) -> tuple[str, tuple[str, ...]]:
+    if isinstance(value, list):
+        words = tuple(each for each in value if isinstance(each, str))
+        return ", ".join(words), words
+    text = value.strip() if isinstance(value, str) else "" if isinstance(value, dict) else str(value)
+    return text, (text,) if text else ()
+
+
+# -- parts -------------------------------------------------------------------------------------------
+
+_SECTION_SIGN: Final = re.compile(r"^[ \t]*\u00a7[ \t]*$", re.MULTILINE)
+_ADDED: Final = re.compile(r"^##[ \t]+Gemini Added Memories[ \t]*$", re.MULTILINE)
+_HEADING: Final = re.compile(r"^#{1,2}[ \t]", re.MULTILINE)
+_BULLET: Final = re.compile(r"[-*+][ \t]+")
+
+
+@dataclass(frozen=True, slots=True)
+class TextPart:
+    """A part of a body that becomes an item of its own.
+
+    Attributes:
+        line: number of its first line in the file.
+        text: the part.
+        is_whole: whether it is all of the body.
+    """
+
+    line: int
+    text: str
+    is_whole: bool = False
+
+
+def parts_of(parsed: ParsedText) -> Iterator[TextPart]:
+    """Split a body at lines of `§`, and take the bullets below `## Gemini Added Memories` one by one."""
+    body, first = parsed.body, parsed.body_line
+    if _SECTION_SIGN.search(body):
+        at = 0
+        for end, after in [*(match.span() for match in _SECTION_SIGN.finditer(body)), (len(body), len(body))]:
+            yield from _part(body, at, end, first)
+            at = after
+    elif (added := _ADDED.search(body)) is not None:
+        behind = _HEADING.search(body, added.end())
+        end = behind.start() if behind else len(body)
+        yield from _part(body, 0, added.start(), first)
+        yield from _bullets(body, added.end(), end, first)
+        yield from _part(body, end, len(body), first)
+    else:
+        yield TextPart(first, body, is_whole=True)
+
+
+def _part(body: str, start: int, end: int, first: int) -> Iterator[TextPart]:
+    text = body[start:end]
+    if text.strip():
+        lead = len(text) - len(text.lstrip())
+        yield TextPart(first + _line_number(body, start + lead) - 1, text.strip())
+
+
+def _bullets(body: str, start: int, end: int, first: int) -> Iterator[TextPart]:
+    group: list[str] = []
+    line = first + _line_number(body, start) - 1
+    for number, text in enumerate(re.split("\r\n|\n|\r", body[start:end]), line):
+        is_continued = bool(group) and (not text.strip() or text[0] in " \t")
+        if not is_continued:
+            if group:
+                yield TextPart(line, "\n".join(group).strip())
+            group, line = [], number
+        if is_continued or text.strip():
+            group.append(text if is_continued else _BULLET.sub("", text, count=1))
+    if group and "\n".join(group).strip():
+        yield TextPart(line, "\n".join(group).strip())

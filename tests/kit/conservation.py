@@ -1,0 +1,98 @@
+"""The oracle of conservation: which lines of a source are neither in the memory nor in the report.
+
+It shares no code with the subject: it reads raw bytes on both sides and knows nothing of front matter, YAML
+or entries. A line is in the memory if its words stand there in a row, in the text of one file, after the
+quoting of YAML and JSON is undone. It is in the report if a row names its file and its number, or its file.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+
+WORDS = re.compile(r"\w+")
+
+
+def flat(text):
+    """The words of a text, in lower case, between spaces; escapes of JSON and YAML are undone."""
+    text = re.sub(r"\\u([0-9a-fA-F]{4})", lambda found: chr(int(found[1], 16)), text)
+    text = text.replace(r"\u{d}", " ")  # A review shows in this way what is invisible.
+    text = re.sub(r"\\u\{[0-9a-f]+\}|[\ufe0e\ufe0f\u200d\u20e3]", "", text)
+    text = text.replace("\\n", " ").replace('\\"', '"').replace("\\\\", "\\")
+    return " " + " ".join(WORDS.findall(text.replace("\u200b", ""))).lower() + " "
+
+
+def bodies_of(roots):
+    """The text of every file of some directories, but for the indexes that are made of them."""
+    for root in roots:
+        for path in sorted(root.rglob("*.md")):
+            if path.name != "MEMORY.md" and "index" not in path.relative_to(root).parts[:1]:
+                yield path.read_text("utf-8", "replace")
+
+
+def named_lines(done):
+    """The numbers of lines that a report names, by file; None: the file as a whole."""
+    found = {}
+    for row in [*done["refused"], *done["not_taken"]]:
+        name, lines = row["name"], row.get("lines", "")
+        if not lines and (match := re.fullmatch(r"(.+):(\d+)", name)):
+            name, lines = match[1], match[2]
+        numbers = found.setdefault(name, set())
+        if not lines:
+            found[name] = None
+        elif numbers is not None:
+            for part in lines.split(", "):
+                first, _, last = part.partition("-")
+                numbers.update(range(int(first), int(last or first) + 1))
+    return found
+
+
+def is_named(name, number, named):
+    """Whether a report names a line, its file, or a folder above that was not read."""
+    folders = name.split("/")
+    if any(named.get("/".join(folders[:depth]) + "/", 0) is None for depth in range(1, len(folders))):
+        return True
+    lines = named.get(name, 0)
+    return lines is None or (lines != 0 and number in lines)
+
+
+def lost_lines(files, roots, done, texts=()):
+    """The lines of a source, by file and number, that are lost.
+
+    Args:
+        files: the bytes of each file of the source, by its name.
+        roots: the directories of the memory.
+        done: the document that `import --json` prints.
+        texts: what waits for review, as text.
+    """
+    kept = [*bodies_of(roots), *texts]
+    memory = "\n".join(map(flat, kept))
+    lines = {flat(line) for text in kept for line in text.splitlines()}
+    named = named_lines(done)
+    for name, data in files.items():
+        try:
+            text = data.decode()
+        except UnicodeDecodeError:
+            text = "\n" if named.get(name, 0) is None else "not UTF-8, and not named"
+        for number, line in enumerate(re.split("\r\n|\n|\r", text), 1):
+            words = flat(line)
+            if words in lines or not words.strip() or is_named(name, number, named):
+                continue
+            if words not in memory:
+                without_key = flat(re.split("[:=]", line, maxsplit=1)[-1])
+                if not line_is_value(line) or (without_key.strip() and without_key not in memory):
+                    yield name, number, line
+
+
+def line_is_value(line):
+    """Whether a line looks like a key with a value, whose value alone has to be kept."""
+    return re.match(r"\s*[\"']?[\w-]+[\"']?\s*[:=]", line) is not None
+
+
+def texts_of_json(data):
+    """The texts that stand in a JSON file or in JSON lines, each once, without their keys."""
+    for each in re.findall(rb'"(?:[^"\\]|\\.)*"(?!\s*:)', data):
+        try:
+            yield json.loads(each)
+        except ValueError:
+            continue
