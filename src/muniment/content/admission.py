@@ -270,9 +270,9 @@ def name_gate(rel: str, trust: Trust) -> str | None:
     """
     if (gate := _gate_in_name(rel, _ALL_GATES)) is not None:
         return gate
-    if find_secret(b"", rel) is not None:
-        return SECRETS
-    return INSTRUCTIONS if addressed_to_agent(name_as_text(rel), trust) else None
+    if addressed_to_agent(name_as_text(rel), trust):
+        return INSTRUCTIONS  # Before secrets: a name with a secret is rejected in any case, this one waits.
+    return SECRETS if find_secret(b"", rel) is not None else None
 
 
 def name_as_text(rel: str) -> str:

@@ -81,6 +81,8 @@ _LIST: Final = re.compile(
     rf"(?<![A-Za-z0-9_-]){_ONE_OF_LIST}"
     rf"(?:(?:\s*[,;/、•]\s*|\s+|\s*\n[-*]?\s*)(?:[^\W\d_]{{1,4}}\s+)?{_ONE_OF_LIST})*(?![A-Za-z0-9_-])"
 )
+_LEAST_WORDS: Final = 9
+"""Different words of a wallet phrase: of twelve words a few may occur twice."""
 _NUMBERED: Final = r"(?:[0-9]{1,2}[.):]?\s*)?[a-z]{3,8}"
 _PHRASE: Final = re.compile(rf"(?<!\w){_NUMBERED}(?:[\s,]+{_NUMBERED}){{10,23}}(?!\w)")
 _FUNCTION_WORDS: Final = re.compile(
@@ -345,7 +347,8 @@ def _find_phrases(
     clause: _Clause, _words: _ClauseWords, _checks: ValueChecks
 ) -> Iterator[tuple[str, int, int]]:
     for phrase in _PHRASE.finditer(clause.after):
-        if not _FUNCTION_WORDS.search(phrase[0]):
+        words = re.findall("[a-z]+", phrase[0])
+        if len(set(words)) >= _LEAST_WORDS and not _FUNCTION_WORDS.search(phrase[0]):
             yield PHRASE, len(clause.before) + len(clause.name) + phrase.start(), len(phrase[0])
 
 

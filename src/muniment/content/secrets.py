@@ -127,7 +127,7 @@ def find_secret(data: bytes, rel: str) -> FoundSecret | None:
     Cost: about 10 µs a KiB of text without base64.
     """
     path = rel.encode("utf-8", "replace")
-    for found_in_path in chain(_matches(path, pack()), _typed(path.translate(_SPACED))):
+    for found_in_path in chain(_by_rules(path, pack()), _typed(path.translate(_SPACED))):
         return FoundSecret(found_in_path.rule, 0)
     text = data.decode("utf-8", "replace")
     found = _find(text)
@@ -262,7 +262,14 @@ def _apart(found: Iterable[_Match]) -> list[_Match]:
 
 
 def _matches(data: bytes, rules: _Pack, *, joined: bool = False) -> Iterator[_Match]:
-    """Every secret in `data`, rule by rule; those that people type stand on one line."""
+    """Yield every secret in `data`, rule by rule; those that people type stand on one line."""
+    yield from _by_rules(data, rules, joined=joined)
+    if not joined:
+        yield from _typed(data)
+
+
+def _by_rules(data: bytes, rules: _Pack, *, joined: bool = False) -> Iterator[_Match]:
+    """Yield the secrets in `data` that have a form of their own."""
     if (rules.any_joined if joined else rules.any).search(data) is not None:
         for rule in rules.rules:
             if joined and rule.context:
@@ -274,8 +281,6 @@ def _matches(data: bytes, rules: _Pack, *, joined: bool = False) -> Iterator[_Ma
                 is_user = b"//%b:%b@" % (value, value) in match[0]
                 if not is_user and _is_no_placeholder(value, rule) and rule.check(value):
                     yield _Match(rule.id, *match.span(group))
-    if not joined:
-        yield from _typed(data)
 
 
 # -- what makes a secret of a match ----------------------------------------------------------------------

@@ -137,7 +137,7 @@ def test_link_joins_both_memories_and_can_be_taken_back(split, at, muniment, tmp
     before = {path: path.read_bytes() for path in sorted(memory_in(home, second).rglob("*.md"))}
     (own,) = (parse(data) for path, data in before.items() if path.name != "MEMORY.md")
     done = muniment.document("projects", "link", first, renamed)
-    assert done["joined"]["counts"] == {"imported": 1, "known": 0, "held": 0, "refused": 0}
+    assert done["joined"]["counts"] == {"imported": 1, "known": 0, "held": 0, "refused": 0, "not_taken": 0}
     for name in ("renamed", "main"):
         assert len(entries(at, name)) == 2
         answer = at(name, "recall", "auth module").output
@@ -216,7 +216,7 @@ def test_link_with_clashing_entries_loses_none(split, at, muniment, tmp_path):
     (out_of / "picture.png").write_bytes(b"png")
     before = {path: path.read_bytes() for path in out_of.rglob("*") if path.is_file()}
     joined = muniment.document("projects", "link", split[0], tmp_path / "renamed")["joined"]
-    assert joined["counts"] == {"imported": 5, "known": 1, "held": 1, "refused": 1}
+    assert joined["counts"] == {"imported": 5, "known": 1, "held": 1, "refused": 1, "not_taken": 0}
     names = entries(at, "main")
     wanted = "The door is 81|The port is 80|The id is here|The id is there|The case is low|The case is high"
     assert {*wanted.split("|"), "The twin one"} <= names

@@ -376,7 +376,7 @@ def test_what_waits_and_holds_it_fails_and_is_told_and_all_else_still_waits(grou
     text, fact = secret().decode(), ground.state.keyed("likes tea")
     ground.commit(new("user/x.md", f"# X\n{text}\n".encode()), run=by(fact=fact))
     first = queued(lane, "The user drinks tea")
-    holding = queued(lane, f"The user's key is {text[8:40]}", kind="forget")
+    holding = queued(lane, f"The page says {text[8:40]}", kind="forget")
     short = queued(lane, " likes tea\n")  # Shorter than any piece that is looked for: it goes by its digest.
     last = queued(lane, "likes teas", kind="forget")
     erase("user/x.md", where)
