@@ -9,13 +9,19 @@ from __future__ import annotations
 
 import json
 import re
+from datetime import UTC, datetime
 
 WORDS = re.compile(r"\w+")
+TIME = re.compile(r"\b\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:Z|[+-]\d\d:\d\d)")
+"""A time with its zone, which an entry tells in UTC."""
 
 
 def flat(text):
     """The words of a text, in lower case, between spaces; escapes of JSON and YAML are undone."""
     text = re.sub(r"\\u([0-9a-fA-F]{4})", lambda found: chr(int(found[1], 16)), text)
+    text = TIME.sub(
+        lambda found: str(datetime.fromisoformat(found[0]).astimezone(UTC).replace(microsecond=0)), text
+    )
     text = text.replace(r"\u{d}", " ")  # A review shows in this way what is invisible.
     text = re.sub(r"\\u\{[0-9a-f]+\}|[\ufe0e\ufe0f\u200d\u20e3]", "", text)
     text = text.replace("\\n", " ").replace('\\"', '"').replace("\\\\", "\\")

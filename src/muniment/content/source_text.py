@@ -206,8 +206,8 @@ def _toml_text(value: object) -> tuple[str, tuple[str, ...]]:
 
 # -- parts -------------------------------------------------------------------------------------------
 
-_SECTION_SIGN: Final = re.compile(r"^[ \t]*\u00a7[ \t]*$", re.MULTILINE)
-_ADDED: Final = re.compile(r"^##[ \t]+Gemini Added Memories[ \t]*$", re.MULTILINE)
+_SECTION_SIGN: Final = re.compile(r"^[ \t]*\u00a7[ \t\r]*$", re.MULTILINE)
+_ADDED: Final = re.compile(r"^##[ \t]+Gemini Added Memories[ \t\r]*$", re.MULTILINE)
 _HEADING: Final = re.compile(r"^#{1,2}[ \t]", re.MULTILINE)
 _BULLET: Final = re.compile(r"[-*+][ \t]+")
 
@@ -228,13 +228,17 @@ class TextPart:
 
 
 def parts_of(parsed: ParsedText) -> Iterator[TextPart]:
-    """Split a body at lines of `§`, and take the bullets below `## Gemini Added Memories` one by one."""
+    """Split a body at lines of `§`, and take the bullets below `## Gemini Added Memories` one by one.
+
+    Cost: linear.
+    """
     body, first = parsed.body, parsed.body_line
     if _SECTION_SIGN.search(body):
-        at = 0
-        for end, after in [*(match.span() for match in _SECTION_SIGN.finditer(body)), (len(body), len(body))]:
-            yield from _part(body, at, end, first)
-            at = after
+        line = first
+        for part in _SECTION_SIGN.split(body):
+            line += _line_number(part, len(part)) - 1
+            if text := part.strip():
+                yield TextPart(line - _line_number(part.lstrip(), len(part)) + 1, text)
     elif (added := _ADDED.search(body)) is not None:
         behind = _HEADING.search(body, added.end())
         end = behind.start() if behind else len(body)

@@ -43,6 +43,7 @@ from muniment.kernel.cancel import Patience
 from muniment.kernel.change import digest
 from muniment.kernel.names import Digest
 from muniment.recall.context import SEPARATOR, Budgets, StaticContext
+from muniment.recall.excerpt import excerpt
 from muniment.recall.recaller import (
     Chooser,
     Count,
@@ -50,7 +51,6 @@ from muniment.recall.recaller import (
     RecollectedEntry,
     Recollection,
     estimated,
-    excerpt,
     keys_as_json,
     keys_in,
 )

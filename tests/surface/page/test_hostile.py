@@ -90,6 +90,7 @@ class World:
         source = {"trust": "external", "ref": TAGS}
         held = daemon.done("remember", {"content": f"Mail {TAGS}", "scope": "user", "source": source})
         failed = daemon.done("forget", {"query": TAGS})
+        assert failed["status"] == "failed", failed
         self.review = held["reviewId"]
         assert ours["status"] == "completed", ours
         self.paths = {name: f"user/hostile/{name}.md" for name in TEXTS}
@@ -146,7 +147,8 @@ def world(tmp_path_factory):
     )
     other = base / f"<img src=x onerror={RUN}>{{{{7*7}}}}'\" onfocus={RUN} \u202e"
     (other / ".git").mkdir(parents=True)
-    with running(base, model, policy=policy, workspaces=(other,)) as daemon:
+    terms = {"policy": policy, "workspaces": (other,), "on_model_failure": "fail"}
+    with running(base, model, **terms) as daemon:
         yield World(daemon)
 
 

@@ -7,7 +7,7 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from muniment.recall.recaller import CUT, MAX_PASSAGES, MAX_READ_CHARS, excerpt
+from muniment.recall.excerpt import CUT, MAX_PASSAGES, MAX_READ_CHARS, excerpt
 
 MARKDOWN = MarkdownIt("commonmark", {"maxNesting": 100})
 PARTED_MARKS = re.compile(r"(?:```|~~~)[ \t]+[`~]")
