@@ -25,6 +25,15 @@ settings.register_profile(
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
 
+class _LoggersNow(dict):
+    """Loggers by name. pytest goes through them before each test, while threads of daemons may add one."""
+
+    def values(self):
+        return list(super().values())
+
+
+logging.root.manager.loggerDict = _LoggersNow(logging.root.manager.loggerDict)
+
 LONG = {f"test_{name}.py" for name in ("chaos", "corpus", "away", "core", "elsewhere", "store")}
 """Files with a test that takes long: first, so that neither process waits at the end for the other."""
 

@@ -221,7 +221,7 @@ class Memory:
     ) -> Recollection:
         """What helps with a message: entries, and a text of them to be put before a model.
 
-        It raises for no fault of the memory: that makes it empty, and stands in the result's `error`.
+        Do not raise if the memory fails: the result is empty then and has the `error`.
 
         Args:
             query: the message, or some words.
@@ -394,7 +394,7 @@ def open(  # noqa: A001, PLR0913  the library's name for it; used as muniment.op
         base_url: where the language model answers, such as `http://127.0.0.1:8080/v1`.
         api_key_file: where its key stands, read once; default `$MUNIMENT_API_KEY`, which stays there.
         protocol: how to speak with it, one of `agent.model.PROTOCOLS`.
-        on_model_failure: `rules` (default): they file the fact where the model comes to nothing; or `fail`.
+        on_model_failure: if the model fails, let the rules do the work (`rules`, default) or `fail` the task.
         home: instead of `$MUNIMENT_HOME`.
         in_process: run the tools in this process; the policy must say `require = "none"`.
 

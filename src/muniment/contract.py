@@ -124,12 +124,13 @@ class RememberResult(WireAnswer):
     ] = None
     superseded: Annotated[tuple[SupersededEntry, ...], "What no longer holds."] = field(default_factory=tuple)
     similar: Annotated[
-        tuple[SimilarEntry, ...], "What is about the same and stays, since the fact does not say a change."
+        tuple[SimilarEntry, ...],
+        "Entries about the same that stay, because the fact does not say that something changed.",
     ] = field(default_factory=tuple)
     notes: Annotated[tuple[str, ...], "What a person should know."] = field(default_factory=tuple)
     expires: Annotated[str | None, "The last day on which it is shown, as the request said."] = None
     ends: Annotated[
-        str | None, "The last day on which it holds, as its words say; it is found afterwards, as ended."
+        str | None, "The last day on which it holds, by its own words; recall marks it as ended afterwards."
     ] = None
 
 
@@ -220,7 +221,7 @@ class TaskError(WireAnswer):
     ] = ()
     meant: Annotated[int | None, "How much that is, where it is more than may be forgotten."] = None
     limit: Annotated[int | None, "How much may be forgotten at once, where it is more."] = None
-    reason: Annotated[str | None, "Of a model that failed: its name and why, on one line."] = None
+    reason: Annotated[str | None, "If a model failed: its name and why, on one line."] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,7 +29,7 @@ PROTOCOLS: Final[tuple[ProtocolName, ...]] = get_args(ProtocolName)
 """How a run may speak with a language model; `auto` finds out what the server can do."""
 
 OnModelFailure = Literal["rules", "fail"]
-"""What follows a model that comes to nothing: the rules file the fact, or the task fails."""
+"""If the model fails: the rules do the work, or the task fails."""
 
 MAX_MODEL_CHARS: Final = 200
 """Characters of a model's name, which is part of results, entries and lines on terminals."""

@@ -126,7 +126,7 @@ def _listing_lines(found: list[_ScopeListing], missing: list[Scope]) -> Iterator
             note = f" ({'; '.join(filter(None, notes))})" if any(notes) else ""
             yield f"  {each.scope}/{entry.rel}  {_named(entry)}{note}"
         if each.expired:
-            yield f"  {each.expired} expired; to list also what has expired: muniment ls --all"
+            yield f"  {each.expired} expired, not listed; to list them: muniment ls --all"
         for item in each.odd:
             yield f"  passed over: {each.scope}/{visible(item.path)} ({on_one_line(item.reason)})"
         if not each.complete:

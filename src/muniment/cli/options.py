@@ -57,7 +57,7 @@ OnModelFailure = Annotated[
     str | None,
     typer.Option(
         metavar="rules|fail",
-        help="What follows a model that comes to nothing: the rules file the fact, or the task fails.",
+        help="If the model fails: let the rules do the work, or fail the task.",
         show_default="as configured, else rules",
     ),
 ]

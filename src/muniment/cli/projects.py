@@ -182,7 +182,7 @@ def _join(settings: Settings, before: Binding, project_id: str) -> ImportResult 
 def _joined(joined: ImportResult, home: Path, before: Binding) -> Iterator[str]:
     counts = joined.counts
     yield (
-        f"  entries of before: {counts['imported']} copied, {counts['known']} known already, "
+        f"  entries that this repository had: {counts['imported']} copied, {counts['known']} known already, "
         f"{counts['held']} waiting for review, {counts['refused']} not copied"
     )
     for each in joined.held:

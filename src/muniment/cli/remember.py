@@ -212,11 +212,11 @@ def _saved(result: RememberReport) -> Iterator[str]:
         elif change.kind != "delete":  # That got another name.
             yield f"{would}saved ({'new' if change.kind == 'create' else 'changed'}): {change.path}"
     for similar in result.similar:
-        yield f"  similar: {visible(similar.path)}"
+        yield f"  similar, both kept: {visible(similar.path)}"
     if result.expires is not None:
-        yield f"  it expires: after {result.expires} it is hidden"
+        yield f"  expires: hidden after {result.expires}"
     if result.ends is not None:
-        yield f"  it ends on {result.ends}, as it says; after that it is found as ended"
+        yield f"  ends on {result.ends}, by its own words; after that, recall marks it as ended"
     yield (
         f"  {on_one_line(result.decided_by)}, {result.turns} turns, {result.seconds:.2f} s, "
         f"policy {result.policy}, enforcement {_enforcement(result)}"

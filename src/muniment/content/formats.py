@@ -60,8 +60,7 @@ EXPORT_NAME: Final = "muniment-export.json"
 EXPORT_FORMAT: Final = "muniment-export/1"
 """The first member of an exported tar, and what it says of itself."""
 
-_NO_JSON: Final = "it is no valid JSON"
-_OTHER: Final = "it is no file of this format"
+_NO_JSON: Final = "not valid JSON"
 _OTHER_FILE: Final = "not a file of this format"
 
 
@@ -225,7 +224,7 @@ def _items_of(name: str, parsed: ParsedText) -> Iterator[SourceItem]:
     kept: list[str] = []
     if end is not None and end.text and not expires:
         kept = [f"{EXPIRY_KEY}: {end.text}"]
-        reason = "kept as text, not applied: this `expires` is not a date such as 2026-12-31"
+        reason = "this `expires` is not a date such as 2026-12-31: it is kept as text, not applied"
         yield SourceItem(f"{name}:{end.line}", skipped=reason)
     for number, part in enumerate(parts or [TextPart(1, "")]):
         item = SourceItem(
@@ -567,7 +566,7 @@ def _depth_behind(mark: bytes, depth: int) -> int:
         return depth - 1
     if mark.startswith(b'"') and depth > 0:
         return depth
-    raise ValueError(_OTHER)
+    raise ValueError(_OTHER_FILE)
 
 
 # -- export ------------------------------------------------------------------------------------------

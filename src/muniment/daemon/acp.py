@@ -115,7 +115,9 @@ def read_message(line: bytes) -> RpcMessage | bytes:
     except NotJson:
         return failed(None, PARSE_ERROR, "invalid_json", "The line is no JSON, or JSON of two meanings.")
     if has_broken_id(found):
-        return failed(None, PARSE_ERROR, "invalid_json", "The `id` has half of a character.")
+        return failed(
+            None, PARSE_ERROR, "invalid_json", "The `id` contains half of a character; send whole ones."
+        )
     if not isinstance(found, dict) or found.get("jsonrpc") != "2.0":
         return _invalid("The line is no JSON-RPC 2.0 object.")
     if "method" not in found and ("result" in found or "error" in found):

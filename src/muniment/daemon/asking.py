@@ -128,7 +128,7 @@ def parsed(model: type[M], document: dict[str, Any], codes: Mapping[str, str] | 
         mistake = wrong[named[0]]
         raise _wrong_field(code, ".".join(map(str, mistake["loc"])), mistake_in_words(mistake)) from None
     if not is_closed:
-        # What was sent is not repeated, its names neither.
+        # Do not repeat what was sent, not even its names.
         names = ", ".join(to_camel(name) for name in model.model_fields) or "no field"
         raise HttpProblem("invalid_request", detail=f"unknown field; this request takes {names}")
     return body
@@ -175,7 +175,11 @@ def _scope(sent: str | None, fields: set[str], workspace: ServedWorkspace) -> st
         return None
     known = workspace.scopes().values()
     if not sent or (workspace.is_open and sent not in known):
-        raise _wrong_field("invalid_scope", "scope", "is no scope of the policy")
+        raise _wrong_field(
+            "invalid_scope",
+            "scope",
+            "is not a scope of the policy; leave it out, or use one that the policy has",
+        )
     return sent
 
 

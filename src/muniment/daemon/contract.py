@@ -91,7 +91,8 @@ class ForgetBody(_Request):
 
     query: str = Field(
         description="The path of an entry, such as `user/editor.md`, or a description of what is meant. "
-        "Where no language model says what it means, its words must all be there."
+        "Without a language model, an entry matches if it has all of its words, or if it is the only one "
+        "that has all of them except function words."
     )
     scope: str | None = None
     dry_run: bool = Field(False, description="Only say what would go, all of it, also if it is too much.")

@@ -147,7 +147,7 @@ class Entries:
             told = f"the text of {path.text} is held back from models ({found.held}); its owner can see it"
             raise Refused(told, rule=found.held, layer="content")
         if found.expires is not None and is_expired(found.expires, timestamp()):
-            told = f"{path.text} expired on {found.expires[:10]}, and is told to nobody any more"
+            told = f"{path.text} expired: it was shown until {found.expires[:10]}"
             raise Refused(told, rule="expires", layer="retention")
         return HeldEntry(path, data, found.trust, parse(decode(data)), datetime.fromtimestamp(written, UTC))
 

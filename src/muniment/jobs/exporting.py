@@ -84,7 +84,7 @@ def collect(
     if kind == "jsonl":
         texts = [each for each in found if _is_text(each.data)]
         left = {each.path for each in found} - {each.path for each in texts}
-        notes += (f"passed over: {path} (it is no text; export a tar)" for path in sorted(left))
+        notes += (f"passed over: {path} (it is not UTF-8 text; export to FILE.tar)" for path in sorted(left))
         found = texts
     return Outgoing(tuple(found), (*notes, *_only_in_backup(place, found)))
 
@@ -108,7 +108,7 @@ def _only_in_backup(place: Place, entries: list[OutgoingEntry]) -> Iterator[str]
         problem = _import_problem(each, path, judge, policy)
         other = names.setdefault(fold(each.path), each.path)
         if other != each.path:
-            problem = problem or f"its name is that of {other} but for case"
+            problem = problem or f"its name differs from {other} only in upper and lower case"
         for quota in judge.quotas_for(path):
             for number, most, more in (
                 ("files", quota.max_files, 1),
@@ -118,7 +118,8 @@ def _only_in_backup(place: Place, entries: list[OutgoingEntry]) -> Iterator[str]
                 if used[path.scope, quota.id, number] > most:
                     problem = problem or f"the quota {quota.id!r} allows {most} {number} here"
         if problem:
-            yield f"only `muniment backup` carries {each.path} as it is: an import says: {problem}"
+            advice = "to keep it as it is: muniment backup FILE"
+            yield f"an import would change or reject {each.path}: {problem}; {advice}"
 
 
 def _split(path: str) -> tuple[Scope, RelPath]:

@@ -57,7 +57,7 @@ from muniment.errors import (
     Refusal,
     StoreConflict,
 )
-from muniment.jobs.job import Fruitless, Job, carry_out, once_more
+from muniment.jobs.job import MODEL_ADVICE, Fruitless, Job, carry_out, model_failure, once_more
 from muniment.jobs.place import Holding, Place, path_of_address, read_holding, reason_to_keep
 from muniment.jobs.request import (
     MAX_QUERY_BYTES,
@@ -265,9 +265,6 @@ def _gone(items: Sequence[Item], left: Sequence[Item]) -> Iterator[Item]:
 
 KIND: Final = "forget"
 
-WAY_OUT: Final = "if it happens often: muniment doctor, or a larger model"
-"""The advice to a person whose model fails."""
-
 _NOT_SEPARABLE: Final = "without this part the rest of the file would read differently; edit it by hand"
 _WOULD_BE_HELD: Final = "what is left of the file would have to be held back; edit it by hand"
 
@@ -348,7 +345,7 @@ class _Forgetting(Job[ForgetReport]):
             if self.is_by_rules or self.place.on_model_failure == "fail":
                 raise
             why = on_one_line(own(str(problem), "it gave no answer that can be used"))
-        self.failure = [f"the model {self.model.name} failed: {why}; the rules decided; {WAY_OUT}"]
+        self.failure = [f"{model_failure(self.model.name, why)}; the rules decided; {MODEL_ADVICE}"]
         events.emit("forget_by_rules", task_id=self.id, model=self.model.name)
         self.model = RuleWriter()
         self.decided_by = self.model.name
@@ -490,7 +487,8 @@ def _nothing(task: _Forgetting, wanted: Wanted) -> str:
     """The same whether nothing is meant or what is stays: who may not read learns nothing by it."""
     if isinstance(wanted, CanonicalPath):
         return f"there is no entry to remove at {wanted.text}"
-    said = f"nothing that may be removed holds all of: {shortened(', '.join(wanted), SHOWN_CHARS)}"
+    words = shortened(", ".join(wanted), SHOWN_CHARS)
+    said = f"no single entry matches: {words}; use its path or more of its words"
     if not task.is_by_rules:
         said = "nothing that may be removed is what this describes"
     return f"{said}; these are near: {', '.join(task.near)}" if task.near else said
@@ -664,7 +662,9 @@ def _described(task: _Forgetting, found_near: Iterable[_ForgetMatch]) -> list[_F
         (match,) = saying
         found = _described_part(match, words)
         if found is not None and turns(found.said) is turns(task.query):
-            task.notes.append("nothing holds all these words; this alone says all but the function words")
+            task.notes.append(
+                "no entry has all of these words; this is the only one that has all except function words"
+            )
             return [found]
     weights = weights_of(words, texts)
     ordered = sorted(zip(near, texts, strict=True), key=lambda each: -words.share(each[1], weights))

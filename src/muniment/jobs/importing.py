@@ -405,7 +405,7 @@ class _Import:
         """An entry of an item that is none yet."""
         text = check_content(self._clean(_whole_text(item)))
         if item.expires and is_expired(item.expires, timestamp()):
-            raise InvalidContent(f"it has expired on {item.expires[:10]}")
+            raise InvalidContent(f"it expired: it was shown until {item.expires[:10]}")
         identity = ulid(0, self._place.state.mac(b"import", text.encode())[:ULID_RANDOM_BYTES])
         if self._texts.knows(identity, text, self._request.trust, item.expires or None):
             self._result.known.append(_told(item.name))

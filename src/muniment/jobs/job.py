@@ -230,8 +230,17 @@ def _body(job: Job[R]) -> R:
 
 def model_failed(kind: str, model: str, why: str) -> JobFailed:
     """Return the error of a job whose model failed; `why` has passed the gates (`own`)."""
-    reason = on_one_line(f"the model {model} failed: {why}")
+    reason = model_failure(model, why)
     return JobFailed(f"{why}; nothing was written", code=f"{kind}_failed", reason=reason)
+
+
+MODEL_ADVICE: Final = "if this happens often: muniment doctor, --protocol decide, or a larger model"
+"""What a person can do whose model fails."""
+
+
+def model_failure(model: str, why: str) -> str:
+    """Say on one line that a model failed, and why."""
+    return on_one_line(f"the model {model} failed: {why}")
 
 
 def _fruitless(job: Job[R], problem: MunimentError) -> R:

@@ -56,8 +56,8 @@ class Place:
         clock: monotonic seconds.
         notes: what a person should know of how it was found, such as that a commit had been interrupted.
         advice: what the user should know of another memory of the same project, for every answer.
-        on_model_failure: whether the rules follow a language model that errs in a remember or forget, in
-            any way but a path escape, or the task fails.
+        on_model_failure: if the model of a remember or forget fails in any way but a path escape: let the
+            rules do the work, or fail the task.
     """
 
     policy: Policy

@@ -65,7 +65,7 @@ from muniment.errors import (
     WorkerLost,
 )
 from muniment.jobs.escapes import REQUEST_SCOPE, RunScopes, find_escape
-from muniment.jobs.job import Fruitless, Job, carry_out, model_failed, once_more
+from muniment.jobs.job import MODEL_ADVICE, Fruitless, Job, carry_out, model_failed, model_failure, once_more
 from muniment.jobs.naming import name_of_replaced
 from muniment.jobs.place import Place
 from muniment.jobs.related import gone_by, linked_entries, related_to
@@ -112,9 +112,6 @@ KEYWORD_CHARS: Final = 40
 _LONE_WORD: Final = re.compile(r"[^\W_](?:[^\W_A-Z]{0,14}|[A-Z]{0,14})")
 _RUNNING_CHARS: Final = 4
 """Characters of a lone word in a script without spaces, where more of them are a sentence."""
-
-WAY_OUT: Final = "if it happens often: muniment doctor, --protocol decide, or a larger model"
-"""The advice to a person whose model fails."""
 
 CHATTER: Final = "nothing to keep: it is only thanks, a greeting, or a yes or no"
 
@@ -414,7 +411,7 @@ class _Remembering(Job[RememberReport]):
         """Return the message of an error that names the model as the cause, and the way out."""
         if self.is_by_rules:
             return f"{why}; nothing was written"
-        return f"the model {self.model.name} failed: {why}; nothing was written; {WAY_OUT}"
+        return f"{model_failure(self.model.name, why)}; nothing was written; {MODEL_ADVICE}"
 
     def came_to_nothing(self, error: MunimentError, why: str) -> Exception:
         """What to raise for a model that did."""
@@ -511,8 +508,8 @@ def _carried_out(task: _Remembering, brief: Brief, policy: Policy) -> RememberRe
     except _GivesWay as failure:
         events.emit("remember_by_rules", task_id=task.id, model=task.model.name)
         why = on_one_line(str(failure))
-        told = f"the model {task.model.name} failed: {why}; the rules filed the fact as it is; {WAY_OUT}"
-        task.notes.append(told)
+        how = model_failure(task.model.name, why)
+        task.notes.append(f"{how}; the rules filed the fact as it is; {MODEL_ADVICE}")
     task.model = RuleWriter()
     task.budget.renew(policy.limits)
     return _as_items_or_one(task, brief, policy)
@@ -645,7 +642,7 @@ def _raise_unless_final(task: _Remembering, outcome: RunOutcome, scopes: RunScop
             return
         case "escape":
             error = outcome.escape or _failed("the agent tried to escape")
-            raise task.came_to_nothing(error, "it gave a path that is no path of the memory")
+            raise task.came_to_nothing(error, "it gave an invalid path")
         case "refusals":
             why = "it was refused three times"
             raise task.came_to_nothing(RememberRefused(task.blame_model(why)), why)
@@ -665,7 +662,7 @@ def _raise_unless_final(task: _Remembering, outcome: RunOutcome, scopes: RunScop
 
 
 def _raise_escape(task: _Remembering, outcome: RunOutcome, scopes: RunScopes) -> None:
-    """Raise if a run that commits nothing tried to leave the memory: no rules follow that.
+    """Raise if a run that commits nothing tried to leave the memory; the rules do not store the fact then.
 
     `jobs/escapes.py` says which paths lead out. A call that only reads counts if refusals ended the run.
 

@@ -219,9 +219,9 @@ class ForgetRequest:
     """What a caller wants forgotten.
 
     Attributes:
-        query: the path of an entry, such as `user/editor.md`; or a description. Without a model its words
-            must all be there. Trimmed, at most `MAX_QUERY_BYTES` bytes of UTF-8, with 1 to `MAX_QUERY_WORDS`
-            different words that say something.
+        query: the path of an entry, such as `user/editor.md`; or a description. Without a model an entry
+            matches if it has all of its words, or if it alone has all but function words. Trimmed, at most
+            `MAX_QUERY_BYTES` bytes of UTF-8, with 1 to `MAX_QUERY_WORDS` different words that say something.
         scope: where alone to look; None: everywhere.
         yes: do it; else only say what would be done.
         trust: of the one who asks.

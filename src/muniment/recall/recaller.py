@@ -8,9 +8,9 @@
   they keep no other entry out: whoever can have something filed can neither fill an answer nor empty it.
 - E4. With a chooser, its picks, in its order, out of what the search found; without an answer from it that
   names these and nothing else, what the search found.
-- E6. What has ended, as its words say, comes after what holds, and says when it ended. Of what holds it
-  takes at most `MAX_ENDED` places.
 - E5. A chooser is shown names of code's making of what is not the owner's: nobody speaks to it by a title.
+- E6. Entries that have ended, by their own words, come after the others, with the day. At most `MAX_ENDED` of
+  them are in an answer that has others.
 
 Attacked in tests/units/recall/test_recaller.py and test_recall_bad_input.py.
 """

@@ -879,9 +879,13 @@ def recover_all(
     found = LedgerJournal(state, roots).unfinished(roots)
     scopes = {path.scope for intent in found for path in (each.path for each in intent.changes.values())}
     notes: tuple[str, ...] = ()
-    where = "here" if state.read_only_path is not None else None if may_write(policy) else f"on {SYSTEM}"
-    if scopes and where is not None:
-        return (f"a commit in {', '.join(sorted(scopes))} was interrupted and is not taken back {where}",)
+    interrupted = f"a commit in {', '.join(sorted(scopes))} was interrupted and is not rolled back"
+    if scopes and state.read_only_path is not None:
+        return (
+            f"{interrupted}: {state.read_only_path} cannot be written; make it writable and run this again",
+        )
+    if scopes and not may_write(policy):
+        return (f"{interrupted} on {SYSTEM}",)
     for scope in (scope for scope in roots if scope in scopes):
         with lock_roots([roots[scope]], patience) as held:
             notes += _recover(state, held, policy)

@@ -51,19 +51,19 @@ def scripted(monkeypatch, *steps):
 def test_remember_similar_fact_prints_the_older_path(muniment):
     saved, _ = muniment.lines("remember", "The replica is on port 5433")
     older = saved.removeprefix("saved (new): ")
-    assert muniment.lines("remember", "The replica is on port 5434")[1] == f"  similar: {older}"
+    assert muniment.lines("remember", "The replica is on port 5434")[1] == f"  similar, both kept: {older}"
     document = muniment.document("remember", "The replica is on port 5435")
     assert older in [each["path"] for each in document["similar"]]
 
 
 def test_remember_says_whether_a_fact_expires_or_ends(muniment, roots):
     for fact, option, key, line in (
-        (FACT, ["--expires", "2098-12-31"], "expires", "  it expires: after 2098-12-31 it is hidden"),
+        (FACT, ["--expires", "2098-12-31"], "expires", "  expires: hidden after 2098-12-31"),
         (
             f"{FACT} until 2098-12-31",
             [],
             "ends",
-            "  it ends on 2098-12-31, as it says; after that it is found",
+            "  ends on 2098-12-31, by its own words; after that, recall",
         ),
     ):
         saved, *_, ends, _ = muniment.lines("remember", fact, *option)

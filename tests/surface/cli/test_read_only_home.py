@@ -141,6 +141,7 @@ def test_interrupted_commit_in_a_read_only_home_is_named(tmp_path):
     chmod(home, files=True)
     with obeying_modes(), library.open(work, home=home, policy=policy, in_process=True) as memory:
         (note,) = memory.place.notes
-        assert note == "a commit in project was interrupted and is not taken back here"
+        assert note.startswith("a commit in project was interrupted and is not rolled back: ")
+        assert str(home / "state") in note
         assert "The door is green" in memory.recall("door").text
     let_go(home)

@@ -161,7 +161,10 @@ def test_link_joins_both_memories_and_can_be_taken_back(split, at, muniment, tmp
 def test_link_prints_how_to_take_it_back(split, at, muniment, tmp_path):
     first, second = split
     lines = muniment.lines("projects", "link", first, tmp_path / "renamed")
-    assert lines[1] == "  entries of before: 1 copied, 0 known already, 0 waiting for review, 0 not copied"
+    assert (
+        lines[1]
+        == "  entries that this repository had: 1 copied, 0 known already, 0 waiting for review, 0 not copied"
+    )
     assert lines[2] == f"  all of them stay in {memory_in(tmp_path / 'home', second)}, too"
     steps = lines[3].removeprefix("  to take this back: ").split(" && ")
     for step in steps:

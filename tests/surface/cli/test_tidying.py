@@ -41,7 +41,7 @@ def test_a_forget_shows_what_would_go_and_does_it_with_yes(muniment, roots, home
 
 
 def test_what_is_not_there_is_no_failure_and_what_cannot_be_meant_is_one(muniment, roots):
-    nothing = "nothing that may be removed holds all of: nothing, like"
+    nothing = "no single entry matches: nothing, like; use its path or more of its words"
     assert muniment.lines("forget", "nothing-like-it", "--yes")[0] == nothing
     fill(roots)
     (told,) = muniment.lines("forget", "a", "--yes", code=1)

@@ -368,7 +368,7 @@ def test_what_a_clients_dream_would_remove_waits_for_the_owner_whose_own_removes
     client, words = alone.add("eve", trust="external"), ("city", "cocoa")  # Of which one is not there.
     told = [alone.done("forget", {"query": word}, token=client)["result"] for word in words]
     said = [each.pop("summary") for each in told]
-    assert said == [f"nothing that may be removed holds all of: {word}" for word in words]
+    assert said == [f"no single entry matches: {word}; use its path or more of its words" for word in words]
     assert told[0] == told[1]
 
 

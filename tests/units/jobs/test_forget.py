@@ -396,7 +396,7 @@ def test_without_a_model_what_is_near_is_told_and_stays(place):
         paths = {f"user/{number:02}.md" for number in meant}
         if result.near:
             assert f"; these are near: {', '.join(result.near)}" in result.summary
-            assert result.summary.startswith("nothing that may be removed holds all of: ")
+            assert result.summary.startswith("no single entry matches: ")
         assert len(result.near) <= 10
         near += paths <= {*result.near, *removed(result)}
     assert (near, memory(place)) == (30, before)

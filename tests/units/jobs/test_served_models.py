@@ -264,7 +264,7 @@ def test_what_the_rules_filed_says_so_and_who_failed_before(place):
     result = remembering(place, ring, saving("user/a.md", "Thank you!\n"))
     why = "what it wrote or named does not hold the fact"
     (note,) = result.notes
-    assert note.startswith(f"the model scripted failed: {why}; the rules filed the fact as it is; if it")
+    assert note.startswith(f"the model scripted failed: {why}; the rules filed the fact as it is; if this")
     assert (result.decided_by, result.as_json()["notes"]) == ("rules", [*result.notes])
     ((path, text),) = memory(place).items()
     assert (path, '"decided_by": "rules"' in text.decode()) == (result.files_touched[0], True)
