@@ -41,9 +41,9 @@ _REACH: Final = 120
 _FIRST_WITHOUT_SPACES: Final = 0x0E00
 """Thai, kana, Han and Hangul: scripts whose words are written without spaces."""
 _END: Final = re.compile(r"(?<![:：=`|-])\n|[.!?;](?=\s|$)|[。！？；]|\n\s*\n")  # noqa: RUF001
-_OPEN: Final = "\"'`*“”„‘’«»「『‹›"  # noqa: RUF001
-_MARK: Final = re.compile(rf"(?:=>|->|→|:=|[:=：＝(（\[{{|,、—–-])[\s>|{_OPEN}]*$|[{_OPEN}]$")  # noqa: RUF001
-_STRONG_MARK: Final = re.compile(rf"(?:=>|->|→|:=|[:=：＝(（|—–]| - )[\s>|{_OPEN}]*$|[{_OPEN}]$")  # noqa: RUF001
+OPENING_QUOTES: Final = "\"'`*“”„‘’«»「『‹›"  # noqa: RUF001
+_MARK: Final = re.compile(rf"(?:=>|->|→|:=|[:=：＝(（\[{{|,、—–-])[\s>|{OPENING_QUOTES}]*$|[{OPENING_QUOTES}]$")  # noqa: RUF001
+_STRONG_MARK: Final = re.compile(rf"(?:=>|->|→|:=|[:=：＝(（|—–]| - )[\s>|{OPENING_QUOTES}]*$|[{OPENING_QUOTES}]$")  # noqa: RUF001
 _ID: Final = re.compile(
     r"(?<![A-Za-z0-9_-])(?:[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
     r"|(?=[0-9]{0,40}[a-fA-F])[0-9a-fA-F]{24,128})(?![A-Za-z0-9_-])"
@@ -55,7 +55,7 @@ _BASE32: Final = re.compile(
     r"(?![A-Za-z0-9])"
 )
 _WORD: Final = re.compile(
-    rf"[^\s{_OPEN},;()（）|<>，。、\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7a3]{{6,64}}"  # noqa: RUF001
+    rf"[^\s{OPENING_QUOTES},;()（）|<>，。、\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7a3]{{6,64}}"  # noqa: RUF001
 )
 _COMBINATION: Final = r"[0-9]{1,2}(?:(?: ?[-–/,] ?| )[0-9]{1,2}){2,4}"  # noqa: RUF001
 _CODE: Final = re.compile(
@@ -224,10 +224,10 @@ def _is_public(gap: str, words: _ClauseWords) -> bool:
     """Return whether the text before a value says that it is no secret."""
     if words.public_anywhere.search(gap.encode()):
         return True
-    bare = gap.rstrip(_OPEN + " :=#(-–—")  # noqa: RUF001
+    bare = gap.rstrip(OPENING_QUOTES + " :=#(-–—")  # noqa: RUF001
     if verb := words.says.search(bare.encode()):
         bare = bare.encode()[: verb.start() + 1].decode("utf-8", "ignore")
-    return words.public_near.search(bare.rstrip(_OPEN + " :=#(-–—").encode()) is not None  # noqa: RUF001
+    return words.public_near.search(bare.rstrip(OPENING_QUOTES + " :=#(-–—").encode()) is not None  # noqa: RUF001
 
 
 _IN_PATH: Final = re.compile(r"/|\.\w")
@@ -255,7 +255,7 @@ def _introduces_password(clause: _Clause, value: re.Match[str], words: _ClauseWo
         return True
     if re.search(r"\s(?:en|in|a|à|auf|naar|na|para|pra|to)\s$", gap):
         return words.changes.search((clause.before + gap).encode()) is not None
-    is_label = not clause.before.strip() and not clause.after[value.end() :].strip(_OPEN + " .")
+    is_label = not clause.before.strip() and not clause.after[value.end() :].strip(OPENING_QUOTES + " .")
     return is_label and len(gap.split()) <= 1 and _MIXED.match(value[0]) is not None
 
 
@@ -327,7 +327,7 @@ def _find_entries(
     clause: _Clause, words: _ClauseWords, checks: ValueChecks
 ) -> Iterator[tuple[str, int, int]]:
     value = _WORD.search(clause.after)
-    if value is None or clause.after[: value.start()].strip(_OPEN + " :："):  # noqa: RUF001
+    if value is None or clause.after[: value.start()].strip(OPENING_QUOTES + " :："):  # noqa: RUF001
         return
     text = value[0].rstrip(".!?:]}…")
     others = (clause.before, clause.after[value.end() :])
@@ -378,7 +378,7 @@ def _is_label(clause: _Clause, value: re.Match[str]) -> bool:
     """Return whether a code ends a clause of few words, and is no year."""
     gap = clause.text[len(clause.before) + len(clause.name) : value.start()]
     is_short = len(gap.split()) <= _WORDS_IN_GAP and len(clause.text.split()) <= _WORDS_OF_LABEL
-    is_last = not clause.text[value.end() :].strip(_OPEN + " .")
+    is_last = not clause.text[value.end() :].strip(OPENING_QUOTES + " .")
     return is_short and is_last and _NO_YEAR.fullmatch(value[0]) is not None
 
 
@@ -406,11 +406,11 @@ def _is_introduced(gap: str, words: _ClauseWords) -> bool:
 
 
 def _follows_verb(gap: str, words: _ClauseWords) -> bool:
-    return words.says.search(gap.rstrip(_OPEN + " ").encode()) is not None
+    return words.says.search(gap.rstrip(OPENING_QUOTES + " ").encode()) is not None
 
 
 def _ends_with(names: Iterable[Any], before: str) -> bool:
-    tail = before.rstrip(_OPEN + " ")[-_TAIL:].encode()
+    tail = before.rstrip(OPENING_QUOTES + " ")[-_TAIL:].encode()
     return any(
         found.end() == len(tail)
         or tail[max(map(found.end, range(1, found.re.groups + 1))) :].decode().isalpha()
@@ -423,11 +423,11 @@ _TAIL: Final = 24
 
 
 def _begins_with(names: Any, rest: str) -> bool:
-    return names.search(rest.lstrip(_OPEN + " ").split(" ", 1)[0].encode()) is not None
+    return names.search(rest.lstrip(OPENING_QUOTES + " ").split(" ", 1)[0].encode()) is not None
 
 
 def _begins_with_verb(gap: str, words: _ClauseWords) -> bool:
-    first = gap.lstrip(_OPEN + " ").split(" ", 1)[0]
+    first = gap.lstrip(OPENING_QUOTES + " ").split(" ", 1)[0]
     return bool(first) and words.says.search(f" {first}".encode()) is not None
 
 
@@ -455,18 +455,18 @@ def _words() -> _ClauseWords:
         for kind, table in tables.items()
     }
     return _ClauseWords(
-        names=tuple(_compiled_names(words[kind]) for kind in _FINDERS),
-        places=_compiled_names(words["places"]),
-        codes=_compiled_names(words["codes"]),
-        network_keys=_compiled_names(words["network_keys"]),
-        unlocks=_compiled_names(words["unlocks"]),
-        typed_in=_compiled_names(words["typed_in"]),
-        changes=_compiled_names(words["changes"]),
-        says=_compiled_ending(map(_escaped, words["says"])),
+        names=tuple(compile_names(words[kind]) for kind in _FINDERS),
+        places=compile_names(words["places"]),
+        codes=compile_names(words["codes"]),
+        network_keys=compile_names(words["network_keys"]),
+        unlocks=compile_names(words["unlocks"]),
+        typed_in=compile_names(words["typed_in"]),
+        changes=compile_names(words["changes"]),
+        says=compile_endings(words["says"]),
         public_before=_compiled_ending(public["before"]),
         public_near=_compiled_ending(public["near"]),
         public_anywhere=compiled(f"{_START}(?:{'|'.join(public['anywhere'])}){_STOP}".encode()),
-        public_codes=_compiled_names(public["codes"], is_escaped=True),
+        public_codes=compile_names(public["codes"], is_escaped=True),
     )
 
 
@@ -474,7 +474,7 @@ _START: Final = r"(?:^|[^\p{Latin}\p{Cyrillic}\pN])"
 _STOP: Final = r"(?:[^\p{Latin}\p{Cyrillic}\pN]|$)"
 
 
-def _compiled_names(words: list[str], *, is_escaped: bool = False) -> Any:
+def compile_names(words: list[str], *, is_escaped: bool = False) -> Any:
     """Return an expression whose only group is a name."""
     parts = []
     for word in words:
@@ -487,6 +487,11 @@ def _compiled_names(words: list[str], *, is_escaped: bool = False) -> Any:
     }
     alternatives = (f"{start}({'|'.join(names)}){stop}" for (start, stop), names in grouped.items())
     return compiled("|".join(alternatives).encode())
+
+
+def compile_endings(words: Iterable[str]) -> Any:
+    """Return an expression for one of the words at the end of a text."""
+    return _compiled_ending(map(_escaped, words))
 
 
 def _compiled_ending(expressions: Iterable[str]) -> Any:

@@ -35,6 +35,7 @@ from typing import Any, Final
 from muniment.content.frontmatter import spelled
 from muniment.content.patterns import compiled
 from muniment.content.secret_clauses import ValueChecks, secrets_in_clauses
+from muniment.content.secret_notes import secrets_in_notes
 from muniment.content.typed_secrets import is_chosen, is_count, is_no_word, typed
 from muniment.kernel.path import normalised
 from muniment.shipped import shipped_tables
@@ -219,7 +220,9 @@ def _is_whole(data: bytes, found: _Match, starts: list[int]) -> bool:
 def _typed(data: bytes) -> Iterator[_Match]:
     """The secrets that people type, but for placeholders."""
     checks = ValueChecks(_is_random, is_chosen, is_no_word, is_count)
-    for rule, start, end in chain(typed(data), secrets_in_clauses(data, checks)):
+    for rule, start, end in chain(
+        typed(data), secrets_in_clauses(data, checks), secrets_in_notes(data, checks)
+    ):
         value = data[start:end]
         if not _PLACEHOLDER.search(value) and not _REFERENCE.match(value):
             yield _Match(rule, start, end)
