@@ -60,7 +60,7 @@ _WORD: Final = re.compile(
 _COMBINATION: Final = r"[0-9]{1,2}(?:(?: ?[-–/,] ?| )[0-9]{1,2}){2,4}"  # noqa: RUF001
 _CODE: Final = re.compile(
     rf"(?<![A-Za-z0-9_.,/:#+-])(?:[0-9](?:[-–][0-9]){{2,7}}|{_COMBINATION}"  # noqa: RUF001
-    r"|[0-9]{3,10}[#*A-D]?|[#*][0-9]{3,10}|(?=[A-D]{0,4}[0-9]+[A-D])[0-9A-D]{4,8}[#*]?|[A-D][0-9]{3,8})"
+    r"|[0-9]{1,4}[A-ZА-Я][0-9]{2,6}|[0-9]{3,10}[#*A-D]?|[#*][0-9]{3,10}|(?=[A-D]{0,4}[0-9]+[A-D])[0-9A-D]{4,8}[#*]?|[A-D][0-9]{3,8})"
     r"(?![A-Za-z0-9_/:%€$-]|[.,][0-9])"
 )
 _SIDE: Final = (
@@ -71,7 +71,12 @@ _TURNS: Final = re.compile(
     rf"(?:[0-9]{{1,2}} ?{_SIDE}\b[^\w\n]{{1,3}}){{2,5}}[0-9]{{1,2}}(?: ?{_SIDE}\b)?"
     rf"|(?:\b{_SIDE} ?[0-9]{{1,2}}[^\w\n]{{1,3}}){{2,5}}{_SIDE} ?[0-9]{{1,2}}"
 )
-"""The combination of a dial."""
+_TO_SIDE: Final = re.compile(
+    rf"(?i:(?<![^\W\d_]){_SIDE}(?![^\W\d_])|вправо|влево|направо|налево|[右左])"
+    r"(?:[^\d.;。；]{0,12}[0-9] ?[^\d\s,;]{1,6})?[^\d,;.。；]{0,16}[0-9]{1,2}(?![0-9回])"
+)
+"""One turn of a dial, to a number."""
+_LEAST_TURNS: Final = 3
 _ONE_OF_LIST: Final = (
     r"(?:[0-9a-z]{4}(?: [0-9a-z]{4}){3,7}|[0-9]{4,5}[ -][0-9]{4,5}|[0-9]{6,10}"
     r"|[0-9a-zA-Z]{4,5}-[0-9a-zA-Z]{4,5}(?:-[0-9a-zA-Z]{4,5})*"
@@ -81,10 +86,11 @@ _LIST: Final = re.compile(
     rf"(?<![A-Za-z0-9_-]){_ONE_OF_LIST}"
     rf"(?:(?:\s*[,;/、•]\s*|\s+|\s*\n[-*]?\s*)(?:[^\W\d_]{{1,4}}\s+)?{_ONE_OF_LIST})*(?![A-Za-z0-9_-])"
 )
-_LEAST_WORDS: Final = 9
-"""Different words of a wallet phrase: of twelve words a few may occur twice."""
-_NUMBERED: Final = r"(?:[0-9]{1,2}[.):]?\s*)?[a-z]{3,8}"
-_PHRASE: Final = re.compile(rf"(?<!\w){_NUMBERED}(?:[\s,]+{_NUMBERED}){{10,23}}(?!\w)")
+_SIZES: Final = frozenset({12, 13, 15, 18, 21, 24, 25})
+"""Words of a wallet phrase. Source: BIP-39, and 13 and 25 of Monero."""
+_LETTERS: Final = "[a-zß-öø-ÿœąćęłńśźżа-яё]"
+_NUMBERED: Final = rf"(?:[0-9]{{1,2}}[.):]?\s*)?{_LETTERS}{{3,9}}"
+_PHRASE: Final = re.compile(rf"(?<!\w){_NUMBERED}(?:[\s,]+{_NUMBERED}){{11,28}}(?!\w)")
 _FUNCTION_WORDS: Final = re.compile(
     r"\b(?:the|and|for|with|was|are|has|not|but|der|die|das|und|mit|les|des|est|pour|avec|los|las|por|para"
     r"|con|del|non|che|het|een|van|voor|jest|nie)\b"
@@ -98,10 +104,9 @@ _LOGIN: Final = re.compile(
     r"[\w.@+-]{2,64} (?P<and>and|und|et|y|e|en|i) )"
     r"(?P<value>[^\s/|,;()<>\"'`.%][^\s/|,;()<>\"'`]{5,63})(?P<is_followed> [a-z])?"
 )
-_DIGIT: Final = re.compile(rb"[0-9]")
-"""Part of every secret but a phrase."""
+_DIGIT: Final = re.compile(rb"[0-9]|\w[!#$&*+@%^~]\w")
+"""Part of every secret but a phrase: a digit, or a mark within letters."""
 _MIXED: Final = re.compile(r"(?=.*[0-9])(?=.*[a-zß-ÿ])(?=.*[A-ZÀ-Þ])")
-_KINDS: Final = re.compile(r"(?=.*[0-9])(?=.*[^\W\d_])")
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +206,10 @@ def _find_tokens(clause: _Clause, words: _ClauseWords, checks: ValueChecks) -> I
             ):
                 break
             if (is_id or checks.is_random(value[0]) or _is_grouped(value[0])) and (
-                _is_introduced(gap, words) or gap.isspace() or (is_id and len(gap.split()) <= _WORDS_IN_GAP)
+                _is_introduced(gap, words)
+                or gap.isspace()
+                or (is_id and len(gap.split()) <= _WORDS_IN_GAP)
+                or (_is_key(value[0]) and len(gap.split()) <= _WORDS_BEFORE_NAME)
             ):
                 yield TOKEN, offset + value.start(), len(value[0])
                 break
@@ -218,6 +226,13 @@ def _find_tokens(clause: _Clause, words: _ClauseWords, checks: ValueChecks) -> I
 
 def _is_grouped(value: str) -> bool:
     return bool(_LICENSE.fullmatch(value) or " " in value) and any(map(str.isdigit, value))
+
+
+def _is_key(value: str) -> bool:
+    return len(value) >= _LEAST_KEY and _MIXED.match(value) is not None and "/" not in value
+
+
+_LEAST_KEY: Final = 20
 
 
 def _is_public(gap: str, words: _ClauseWords) -> bool:
@@ -243,10 +258,18 @@ def _find_passwords(
         return
     for value in _WORD.finditer(clause.after):
         text, gap = value[0].rstrip(".!?:]}…"), clause.after[: value.start()]
-        is_strong = _KINDS.match(text) is not None and checks.is_no_word(text) and "://" not in text
+        is_strong = _is_strong(text, checks) and "://" not in text
         if is_strong and not gap.endswith("/") and _introduces_password(clause, value, words):
             yield PASSWORD, len(clause.before) + len(clause.name) + value.start(), len(text)
             return
+
+
+def _is_strong(text: str, checks: ValueChecks) -> bool:
+    return _STRONG.match(text) is not None and checks.is_no_word(text)
+
+
+_STRONG: Final = re.compile(r"(?=.*[0-9])(?=.*[^\W\d_])|[^\W_]{2,}[!#$&*+@%^~][^\W_]{2,}")
+"""Letters and digits, or a mark within letters."""
 
 
 def _introduces_password(clause: _Clause, value: re.Match[str], words: _ClauseWords) -> bool:
@@ -311,7 +334,7 @@ def _find_logins(
         )
         is_pair_of_names |= pair["user"] is not None and _letters(pair["user"]) == _letters(text)
         is_name = is_pair_of_names or (pair["is_followed"] is not None and text.lower() == text)
-        if _KINDS.match(text) and checks.is_no_word(text) and not is_name:
+        if _is_strong(text, checks) and not is_name:
             yield PASSWORD, pair.start("value"), len(text)
             return
 
@@ -332,7 +355,7 @@ def _find_entries(
     text = value[0].rstrip(".!?:]}…")
     others = (clause.before, clause.after[value.end() :])
     is_opened = any(words.unlocks.search(part.encode()) for part in others)
-    if is_opened and _KINDS.match(text) and checks.is_no_word(text):
+    if is_opened and _is_strong(text, checks):
         yield PASSWORD, len(clause.text) - len(clause.after) + value.start(), len(text)
 
 
@@ -344,11 +367,14 @@ def _find_lists(clause: _Clause, words: _ClauseWords, _checks: ValueChecks) -> I
 
 
 def _find_phrases(
-    clause: _Clause, _words: _ClauseWords, _checks: ValueChecks
+    clause: _Clause, words: _ClauseWords, _checks: ValueChecks
 ) -> Iterator[tuple[str, int, int]]:
     for phrase in _PHRASE.finditer(clause.after):
-        words = re.findall("[a-z]+", phrase[0])
-        if len(set(words)) >= _LEAST_WORDS and not _FUNCTION_WORDS.search(phrase[0]):
+        parts = re.findall(f"{_LETTERS}+", phrase[0])
+        while parts and words.says.search(f" {parts[0]}".encode()):
+            parts = parts[1:]
+        is_varied = 4 * len(set(parts)) >= 3 * len(parts)
+        if len(parts) in _SIZES and is_varied and not _FUNCTION_WORDS.search(" ".join(parts)):
             yield PHRASE, len(clause.before) + len(clause.name) + phrase.start(), len(phrase[0])
 
 
@@ -359,6 +385,9 @@ def _find_codes(clause: _Clause, words: _ClauseWords, checks: ValueChecks) -> It
         return
     for turns in _TURNS.finditer(text):
         yield CODE, turns.start(), len(turns[0])
+    sides = list(_TO_SIDE.finditer(text))
+    if len(sides) >= _LEAST_TURNS:
+        yield CODE, sides[0].start(), sides[-1].end() - sides[0].start()
     is_named = words.codes.search(data) is not None
     is_unlocked = words.unlocks.search(data) is not None
     for value in _CODE.finditer(text):
@@ -366,12 +395,28 @@ def _find_codes(clause: _Clause, words: _ClauseWords, checks: ValueChecks) -> It
         is_last_name = _ends_with((words.codes, words.places), before)
         if not checks.is_count(rest) and (
             ((is_named or _is_combination(value[0])) and (is_last_name or _is_introduced(before, words)))
+            or _SINGLE_DIGITS.fullmatch(value[0])
+            or ((is_named or is_unlocked) and _IN_PAIRS.fullmatch(value[0]))
+            or (is_named and _is_beside_name(before, rest, value[0], words))
             or (is_unlocked and (_is_introduced(before, words) or _ends_with((words.unlocks,), before)))
             or (_begins_with_verb(rest, words) and words.codes.search(rest.encode()))
             or _begins_with(words.typed_in, rest)
             or (is_named and _is_label(clause, value))
         ):
             yield CODE, value.start(), len(value[0])
+
+
+def _is_beside_name(before: str, rest: str, value: str, words: _ClauseWords) -> bool:
+    """Return whether one word, such as the name of a bank, is between the name and a code that ends its part."""
+    head, _, last = before.rstrip().rpartition(" ")
+    is_end = not rest.strip(OPENING_QUOTES + " .)") or rest.startswith((",", ")", " -", " –", " —"))  # noqa: RUF001
+    is_name = len(last) >= _LEAST_NAME and last.isalpha()
+    return is_end and is_name and bool(_NO_YEAR.fullmatch(value)) and _ends_with((words.codes, words.places), head)
+
+
+_LEAST_NAME: Final = 5
+_SINGLE_DIGITS: Final = re.compile(r"[0-9](?:[-–][0-9]){3,7}")  # noqa: RUF001
+_IN_PAIRS: Final = re.compile(r"[0-9]{2}(?:[-–][0-9]{2}){2,4}")  # noqa: RUF001
 
 
 def _is_label(clause: _Clause, value: re.Match[str]) -> bool:

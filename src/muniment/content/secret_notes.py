@@ -50,16 +50,17 @@ _INVENTED: Final = re.compile(
 )
 """Words of a language with a number, or letters in whose place digits stand."""
 _STRESSED: Final = re.compile(r"[A-ZÀ-ÞА-Я]|[-_*#!&$+@~].|[a-z][0-9]+[a-z]+[0-9]")
-_TOKEN: Final = re.compile(rf"[^\s{OPENING_QUOTES},;()|<>，。、；：（）「」]{{6,64}}")  # noqa: RUF001
+_QUOTES: Final = OPENING_QUOTES.replace("*", "")
+_TOKEN: Final = re.compile(rf"[^\s{_QUOTES},;()|<>，。、；：（）「」]{{6,64}}")  # noqa: RUF001
 _ANSWER: Final = re.compile(
-    rf"[\s:：-]*(?:[{OPENING_QUOTES}]+[^{OPENING_QUOTES}\n]{{2,48}}[{OPENING_QUOTES}]"  # noqa: RUF001
-    r"|(?:[A-ZÀ-ÞА-Я\d][\w'’-]+(?: (?:de|di|da|del|von|van) )?\s?){1,6}|[\u3040-\u9fff\uac00-\ud7a3]{2,12})"  # noqa: RUF001
+    rf"[\s:：-]*(?:[{OPENING_QUOTES}]+[^{OPENING_QUOTES}」』\n]{{2,48}}[{OPENING_QUOTES}」』]"  # noqa: RUF001
+    r"|(?:[A-ZÀ-ÞА-Я\d][\w.'’-]+(?: (?:de|di|da|del|von|van) )?\s?){1,6}|[\u3040-\u9fff\uac00-\ud7a3]{2,12})"  # noqa: RUF001
 )
 _CARD: Final = re.compile(
-    rb"(?<![\w.-])(?:4[0-9]{3}|5[1-5][0-9]{2}|2[2-7][0-9]{2}|6011|3[47][0-9]{2})(?:[ -]?[0-9]{4}){2}[ -]?[0-9]{3,4}(?![\w-])"
+    rb"(?<![\w.-])(?:4[0-9]{3}|62[0-9]{2}|3[05689][0-9]{2}|5[1-5][0-9]{2}|2[2-7][0-9]{2}|6011|3[47][0-9]{2})(?:[ -]?[0-9]{4}){2}[ -]?[0-9]{3,4}(?![\w-])"
 )
 _BRACKET: Final = re.compile(
-    r"(?:→|->|=>|[:：=])\s*([^\n()→:=]{6,80}?)\s*[(（]"  # noqa: RUF001
+    r"(?:→|->|=>|[:：=])\s*([^\n()→:=]{6,80}?)(?:\s\(|（)"  # noqa: RUF001
 )
 
 
@@ -147,11 +148,15 @@ def _beside_accounts(data: bytes, words: _NoteWords, checks: ValueChecks) -> Ite
             gap = near[: value.start()].rstrip(OPENING_QUOTES + " ").encode()
             if (
                 is_invented(text, checks)
-                and words.sets.search(gap)
+                and (words.sets.search(gap) or _AFTER_NAME.search(gap))
                 and not words.others.search(words.sets.sub(b"", gap).rstrip())
             ):
                 begin = offset + len(near[: value.start()].encode())
                 yield PASSWORD, begin, begin + len(text.encode())
+
+
+_AFTER_NAME: Final = re.compile(rb"[\w.@-]\s*(?:[;|\t]|\s/)$")
+"""The end of a cell, or of a name and a stroke."""
 
 
 def is_invented(text: str, checks: ValueChecks) -> bool:
@@ -173,9 +178,12 @@ def _spelled(data: bytes, words: _NoteWords, checks: ValueChecks) -> Iterator[tu
         start += found.start() - start - len(near.encode())
         for value in list(_TOKEN.finditer(near))[-4:]:
             text = value[0].rstrip(".!?:]}…")
-            if any(map(str.isdigit, text)) and any(map(str.isalpha, text)) and checks.is_no_word(text):
+            if len(text) >= _LEAST_SPELLED and any(map(str.isdigit, text)) and any(map(str.isalpha, text)):
                 begin = start + len(near[: value.start()].encode())
                 yield PASSWORD, begin, begin + len(text.encode())
+
+
+_LEAST_SPELLED: Final = 8
 
 
 def _in_answers(data: bytes, words: _NoteWords) -> Iterator[tuple[str, int, int]]:
@@ -192,12 +200,13 @@ def _in_answers(data: bytes, words: _NoteWords) -> Iterator[tuple[str, int, int]
 def _before_brackets(data: bytes, words: _NoteWords) -> Iterator[tuple[str, int, int]]:
     for found in words.columns.finditer(data):
         start = max(0, found.start() - _REACH)
-        near = data[start : found.end()].decode("utf-8", "ignore")
+        stop = max(map(found.end, range(1, found.re.groups + 1)))
+        near = data[start:stop].decode("utf-8", "ignore")
         opens = max(near.rfind("("), near.rfind("（"))  # noqa: RUF001
         if opens < 0 or len(near[opens:].split()) > _WORDS_IN_BRACKET or ")" in near[opens:]:
             continue
         if value := list(_BRACKET.finditer(near[: opens + 1]))[-1:]:
-            start += len(data[start : found.end()]) - len(near.encode())
+            start += stop - start - len(near.encode())
             begin = start + len(near[: value[0].start(1)].encode())
             yield PASSWORD, begin, begin + len(value[0][1].encode())
 

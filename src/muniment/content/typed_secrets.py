@@ -145,7 +145,7 @@ def _behind(data: bytes, found: Any, words: _SecretWords, *, is_said: bool) -> t
     if is_code and not (_MIXED_CODE.fullmatch(value) or (is_said and _CODE.fullmatch(value))):
         return None
     if is_no_word(value):
-        if not is_said and len(value) < _LEAST_UNSAID:
+        if not is_said and len(value) < _LEAST_UNSAID - is_code:
             return None
     elif (
         is_loose
