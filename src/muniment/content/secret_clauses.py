@@ -40,6 +40,8 @@ _REACH: Final = 120
 """Characters of a clause that are read before and after a name."""
 _FIRST_WITHOUT_SPACES: Final = 0x0E00
 """Thai, kana, Han and Hangul: scripts whose words are written without spaces."""
+_END_OF_NOTE: Final = re.compile(r"[.!?;](?=\s|$)|[。！？；]|\n\s*\n")  # noqa: RUF001
+"""Of a clause of several lines, with a name on each."""
 _END: Final = re.compile(r"(?<![:：=`|-])\n|[.!?;](?=\s|$)|[。！？；]|\n\s*\n")  # noqa: RUF001
 OPENING_QUOTES: Final = "\"'`*“”„‘’«»「『‹›"  # noqa: RUF001
 _MARK: Final = re.compile(rf"(?:=>|->|→|:=|[:=：＝(（\[{{|,、—–-])[\s>|{OPENING_QUOTES}]*$|[{OPENING_QUOTES}]$")  # noqa: RUF001
@@ -180,17 +182,18 @@ def secrets_in_clauses(data: bytes, checks: ValueChecks) -> Iterator[tuple[str, 
             start, end = next(span for span in map(found.span, range(1, found.re.groups + 1)) if span[0] >= 0)
             if kind != "phrases" and not _DIGIT.search(data, max(0, start - 4 * _REACH), end + 4 * _REACH):
                 continue
-            clause = _clause_at(data, start, end, _REACH * _LONG.get(kind, 1))
+            ends = _END_OF_NOTE if kind == "networks" else _END
+            clause = _clause_at(data, start, end, _REACH * _LONG.get(kind, 1), ends)
             for rule, at, size in find(clause, words, checks):
                 begin = start - len(clause.before.encode()) + len(clause.text[:at].encode())
                 yield rule, begin, begin + len(clause.text[at : at + size].encode())
 
 
-def _clause_at(data: bytes, start: int, end: int, reach: int) -> _Clause:
+def _clause_at(data: bytes, start: int, end: int, reach: int, ends: re.Pattern[str]) -> _Clause:
     before = data[max(0, start - 4 * _REACH) : start].decode("utf-8", "ignore")[-_REACH:]
     after = data[end : end + 4 * reach].decode("utf-8", "ignore")[:reach]
     return _Clause(
-        _END.split(before)[-1], data[start:end].decode("utf-8", "ignore"), _END.split(after, maxsplit=1)[0]
+        ends.split(before)[-1], data[start:end].decode("utf-8", "ignore"), ends.split(after, maxsplit=1)[0]
     )
 
 
@@ -259,9 +262,14 @@ def _find_passwords(
     for value in _WORD.finditer(clause.after):
         text, gap = value[0].rstrip(".!?:]}…"), clause.after[: value.start()]
         is_strong = _is_strong(text, checks) and "://" not in text
+        is_strong |= _ARROW.search(gap) is not None and _JOINED_WORDS.fullmatch(text) is not None
         if is_strong and not gap.endswith("/") and _introduces_password(clause, value, words):
             yield PASSWORD, len(clause.before) + len(clause.name) + value.start(), len(text)
             return
+
+
+_ARROW: Final = re.compile(r"(?:->|→|=>)\s*$")
+_JOINED_WORDS: Final = re.compile(r"[A-ZÀ-ÞА-Я][^\W\d_]+(?:-[^\W\d_]{2,}){1,4}")
 
 
 def _is_strong(text: str, checks: ValueChecks) -> bool:
@@ -381,7 +389,7 @@ def _find_phrases(
 def _find_codes(clause: _Clause, words: _ClauseWords, checks: ValueChecks) -> Iterator[tuple[str, int, int]]:
     text = clause.text
     data = text.encode()
-    if not (_CODE.search(text) or _TURNS.search(text)) or words.public_codes.search(data):
+    if not (_CODE.search(text) or _TURNS.search(text) or _TO_SIDE.search(text)) or words.public_codes.search(data):
         return
     for turns in _TURNS.finditer(text):
         yield CODE, turns.start(), len(turns[0])

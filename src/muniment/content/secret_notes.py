@@ -52,10 +52,17 @@ _INVENTED: Final = re.compile(
 _STRESSED: Final = re.compile(r"[A-ZÀ-ÞА-Я]|[-_*#!&$+@~].|[a-z][0-9]+[a-z]+[0-9]")
 _QUOTES: Final = OPENING_QUOTES.replace("*", "")
 _TOKEN: Final = re.compile(rf"[^\s{_QUOTES},;()|<>，。、；：（）「」]{{6,64}}")  # noqa: RUF001
-_ANSWER: Final = re.compile(
-    rf"[\s:：-]*(?:[{OPENING_QUOTES}]+[^{OPENING_QUOTES}」』\n]{{2,48}}[{OPENING_QUOTES}」』]"  # noqa: RUF001
-    r"|(?:[A-ZÀ-ÞА-Я\d][\w.'’-]+(?: (?:de|di|da|del|von|van) )?\s?){1,6}|[\u3040-\u9fff\uac00-\ud7a3]{2,12})"  # noqa: RUF001
+_VALUE_OF_ANSWER: Final = (
+    rf"(?:[{OPENING_QUOTES}]+[^{OPENING_QUOTES}」』\n]{{2,48}}[{OPENING_QUOTES}」』]"
+    r"|(?:[A-ZÀ-ÞА-ЯĄĆŁŚŻŹ\d][\w.'’-]+(?: (?:de|di|da|del|von|van) )?\s?){1,6})"  # noqa: RUF001
 )
+_ANSWER: Final = re.compile(rf"[\s:：=-]*({_VALUE_OF_ANSWER}|[\u3040-\u9fff\uac00-\ud7a3]{{2,12}})")  # noqa: RUF001
+_LATER_ANSWER: Final = re.compile(
+    rf"[^.\n]{{0,80}}?(?:[:：=→]|->|\b(?:is|was|ist|lautet|es|est|è|is|to|jest|é|это)\b)\s*({_VALUE_OF_ANSWER})"  # noqa: RUF001
+)
+_EARLIER_ANSWER: Final = re.compile(rf"({_VALUE_OF_ANSWER})\s*$")
+_ENDS_OF_ANSWER: Final = frozenset((b"angegeben", b"eingetragen", b"hinterlegt", b"opgegeven", b"ingevuld"))
+"""Verbs that follow an answer."""
 _CARD: Final = re.compile(
     rb"(?<![\w.-])(?:4[0-9]{3}|62[0-9]{2}|3[05689][0-9]{2}|5[1-5][0-9]{2}|2[2-7][0-9]{2}|6011|3[47][0-9]{2})(?:[ -]?[0-9]{4}){2}[ -]?[0-9]{3,4}(?![\w-])"
 )
@@ -84,6 +91,7 @@ def secrets_in_notes(data: bytes, checks: ValueChecks) -> Iterator[tuple[str, in
     yield from _in_tables(data, words, checks)
     yield from _in_answers(data, words)
     yield from _before_brackets(data, words)
+    yield from _in_replies(data, words, checks)
     if _DIGIT.search(data):
         yield from _beside_accounts(data, words, checks)
         yield from _spelled(data, words, checks)
@@ -188,13 +196,38 @@ _LEAST_SPELLED: Final = 8
 
 def _in_answers(data: bytes, words: _NoteWords) -> Iterator[tuple[str, int, int]]:
     for found in words.questions.finditer(data):
-        tail = data[found.end() : found.end() + _REACH]
-        for answer in words.answers.finditer(tail):
-            text = tail[answer.end() :].decode("utf-8", "ignore")
-            if value := _ANSWER.match(text):
-                begin = found.end() + answer.end() + len(value[0]) - len(value[0].lstrip(" :："))  # noqa: RUF001
-                yield ANSWER, begin, begin + len(value[0].strip(" :：").encode())  # noqa: RUF001
+        start = max(0, found.start() - _REACH)
+        near = data[start : found.end() + _REACH].decode("utf-8", "ignore")
+        start += found.start() - start - len(data[start : found.start()].decode("utf-8", "ignore").encode())
+        for answer in words.answers.finditer(near.encode()):
+            told = near.encode()[answer.end() :].decode("utf-8", "ignore")
+            value = _ANSWER.match(told) or _LATER_ANSWER.match(told)
+            if value is None and answer[0].strip().lower() in _ENDS_OF_ANSWER:
+                value = _EARLIER_ANSWER.search(near.encode()[: answer.start()].decode("utf-8", "ignore"))
+            if value is not None:
+                at = near.encode().find(value[1].encode())
+                yield ANSWER, start + at, start + at + len(value[1].encode())
                 break
+
+
+def _in_replies(data: bytes, words: _NoteWords, checks: ValueChecks) -> Iterator[tuple[str, int, int]]:
+    """Yield what the line after a question for a secret begins with."""
+    for question in _QUESTION.finditer(data):
+        start = max(data.rfind(b"\n", 0, question.start()) + 1, question.start() - _REACH)
+        if words.columns.search(data, start, question.start()):
+            reply = data[question.end() : question.end() + _REACH].decode("utf-8", "ignore")
+            value = _REPLY.match(reply)
+            text = value[1].rstrip(".!?:") if value else ""
+            if value and (text.isdigit() or _MARKED.search(text)) and (text.isdigit() or checks.is_no_word(text)):
+                begin = question.end() + len(reply[: value.start(1)].encode())
+                yield PASSWORD, begin, begin + len(text.encode())
+
+
+_QUESTION: Final = re.compile(rb"[?\xef\xbc\x9f]\s*\n")
+_REPLY: Final = re.compile(
+    rf"(?:[-–>*]\s*)?(?:[^\s:：\n]{{1,24}}[:：]\s*)?(?:[^\s,:]{{1,12}}\s){{0,3}}?([^\s{_QUOTES},;()|<>，。、]{{4,64}})(?=[\s,.!;)]|$)"  # noqa: RUF001
+)
+_MARKED: Final = re.compile(r"[0-9]|\w[!#$&*+@%^~]\w")
 
 
 def _before_brackets(data: bytes, words: _NoteWords) -> Iterator[tuple[str, int, int]]:
