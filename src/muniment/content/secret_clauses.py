@@ -44,8 +44,12 @@ _END_OF_NOTE: Final = re.compile(r"[.!?;](?=\s|$)|[。！？；]|\n\s*\n")  # no
 """Of a clause of several lines, with a name on each."""
 _END: Final = re.compile(r"(?<![:：=`|-])\n|[.!?;](?=\s|$)|[。！？；]|\n\s*\n")  # noqa: RUF001
 OPENING_QUOTES: Final = "\"'`*“”„‘’«»「『‹›"  # noqa: RUF001
-_MARK: Final = re.compile(rf"(?:=>|->|→|:=|[:=：＝(（\[{{|,、—–-])[\s>|{OPENING_QUOTES}]*$|[{OPENING_QUOTES}]$")  # noqa: RUF001
-_STRONG_MARK: Final = re.compile(rf"(?:=>|->|→|:=|[:=：＝(（|—–]| - )[\s>|{OPENING_QUOTES}]*$|[{OPENING_QUOTES}]$")  # noqa: RUF001
+_MARK: Final = re.compile(
+    rf"(?:=>|->|→|:=|[:=：＝(（\[{{|,、—–-])[\s>|{OPENING_QUOTES}]*$|[{OPENING_QUOTES}]$"
+)  # noqa: RUF001
+_STRONG_MARK: Final = re.compile(
+    rf"(?:=>|->|→|:=|[:=：＝(（|—–]| - )[\s>|{OPENING_QUOTES}]*$|[{OPENING_QUOTES}]$"
+)  # noqa: RUF001
 _ID: Final = re.compile(
     r"(?<![A-Za-z0-9_-])(?:[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
     r"|(?=[0-9]{0,40}[a-fA-F])[0-9a-fA-F]{24,128})(?![A-Za-z0-9_-])"
@@ -66,7 +70,7 @@ _CODE: Final = re.compile(
     r"(?![A-Za-z0-9_/:%€$-]|[.,][0-9])"
 )
 _SIDE: Final = (
-    r"(?:left|right|links|rechts|gauche|droite|izquierda|derecha|sinistra|destra|esquerda|direita|lewo|prawo"
+    r"(?:left|right|links|rechts|gauche|droite|izquierda|derecha|sinistra|destra|esquerda|direita|lewo|prawo|вправо|влево|направо|налево"
     r"|[LR])"
 )
 _TURNS: Final = re.compile(
@@ -123,6 +127,7 @@ class _ClauseWords:
         unlocks: verbs of people and places where nobody names the code.
         typed_in: verbs that follow a code.
         changes: verbs that say that a password became another one.
+        locks: places whose only number is their code.
         says: words that introduce a value, at the end of a text.
         public_before, public_near, public_anywhere, public_codes: words by which a value is no secret.
     """
@@ -135,6 +140,7 @@ class _ClauseWords:
     typed_in: Any
     changes: Any
     says: Any
+    locks: Any
     public_before: Any
     public_near: Any
     public_anywhere: Any
@@ -178,9 +184,10 @@ def secrets_in_clauses(data: bytes, checks: ValueChecks) -> Iterator[tuple[str, 
     """
     words, has_digit = _words(), _DIGIT.search(data) is not None
     for (kind, find), names in zip(_FINDERS.items(), words.names, strict=True):
-        for found in names.finditer(data) if has_digit or kind == "phrases" else ():
+        needs_digit = kind not in _OF_WORDS
+        for found in names.finditer(data) if has_digit or not needs_digit else ():
             start, end = next(span for span in map(found.span, range(1, found.re.groups + 1)) if span[0] >= 0)
-            if kind != "phrases" and not _DIGIT.search(data, max(0, start - 4 * _REACH), end + 4 * _REACH):
+            if needs_digit and not _DIGIT.search(data, max(0, start - 4 * _REACH), end + 4 * _REACH):
                 continue
             ends = _END_OF_NOTE if kind == "networks" else _END
             clause = _clause_at(data, start, end, _REACH * _LONG.get(kind, 1), ends)
@@ -308,7 +315,10 @@ def _find_networks(
     for end in ends:
         rest = data[end:].decode()
         value = _WORD.search(rest)
-        if value is None or len(rest[: value.start()].split()) > 1:
+        if value is None:
+            continue
+        is_far = len(rest[: value.start()].split()) > (_WORDS_IN_GAP if "=" in rest[: value.start()] else 1)
+        if is_far:
             continue
         text, is_marked = value[0].rstrip(".!?:]}…"), _MARK.search(rest[: value.start()]) is not None
         is_key = len(text) >= _LEAST_NETWORK_KEY and (
@@ -389,7 +399,9 @@ def _find_phrases(
 def _find_codes(clause: _Clause, words: _ClauseWords, checks: ValueChecks) -> Iterator[tuple[str, int, int]]:
     text = clause.text
     data = text.encode()
-    if not (_CODE.search(text) or _TURNS.search(text) or _TO_SIDE.search(text)) or words.public_codes.search(data):
+    if not (_CODE.search(text) or _TURNS.search(text) or _TO_SIDE.search(text)) or words.public_codes.search(
+        data
+    ):
         return
     for turns in _TURNS.finditer(text):
         yield CODE, turns.start(), len(turns[0])
@@ -405,6 +417,7 @@ def _find_codes(clause: _Clause, words: _ClauseWords, checks: ValueChecks) -> It
             ((is_named or _is_combination(value[0])) and (is_last_name or _is_introduced(before, words)))
             or _SINGLE_DIGITS.fullmatch(value[0])
             or ((is_named or is_unlocked) and _IN_PAIRS.fullmatch(value[0]))
+            or _is_label_of_place(clause, value, words)
             or (is_named and _is_beside_name(before, rest, value[0], words))
             or (is_unlocked and (_is_introduced(before, words) or _ends_with((words.unlocks,), before)))
             or (_begins_with_verb(rest, words) and words.codes.search(rest.encode()))
@@ -414,12 +427,34 @@ def _find_codes(clause: _Clause, words: _ClauseWords, checks: ValueChecks) -> It
             yield CODE, value.start(), len(value[0])
 
 
+def _is_label_of_place(clause: _Clause, value: re.Match[str], words: _ClauseWords) -> bool:
+    """Return whether a clause is a place, a colon and digits that are neither a year nor a time."""
+    gap = clause.text[: value.start()]
+    return (
+        not clause.before.strip(OPENING_QUOTES + " -")
+        and gap.rstrip(OPENING_QUOTES + " ").endswith((":", "：", "="))  # noqa: RUF001
+        and len(gap.split()) <= _WORDS_IN_GAP
+        and not clause.text[value.end() :].strip(OPENING_QUOTES + " .")
+        and _NO_YEAR.fullmatch(value[0]) is not None
+        and not _TIME.fullmatch(value[0])
+        and words.locks.search(gap.encode()) is not None
+    )
+
+
+_TIME: Final = re.compile(r"(?:[01][0-9]|2[0-3])[0-5][05]")
+
+
 def _is_beside_name(before: str, rest: str, value: str, words: _ClauseWords) -> bool:
     """Return whether one word, such as the name of a bank, is between the name and a code that ends its part."""
     head, _, last = before.rstrip().rpartition(" ")
     is_end = not rest.strip(OPENING_QUOTES + " .)") or rest.startswith((",", ")", " -", " –", " —"))  # noqa: RUF001
     is_name = len(last) >= _LEAST_NAME and last.isalpha()
-    return is_end and is_name and bool(_NO_YEAR.fullmatch(value)) and _ends_with((words.codes, words.places), head)
+    return (
+        is_end
+        and is_name
+        and bool(_NO_YEAR.fullmatch(value))
+        and _ends_with((words.codes, words.places), head)
+    )
 
 
 _LEAST_NAME: Final = 5
@@ -494,6 +529,8 @@ _FINDERS: Final = {
     "entries": _find_entries,
     "places": _find_codes,
 }
+_OF_WORDS: Final = frozenset(("phrases", "networks"))
+"""Kinds whose values may have no digit."""
 _LONG: Final = {"lists": 2, "phrases": 3}
 """Kinds whose values are lists: more is read after their names."""
 
@@ -516,6 +553,7 @@ def _words() -> _ClauseWords:
         typed_in=compile_names(words["typed_in"]),
         changes=compile_names(words["changes"]),
         says=compile_endings(words["says"]),
+        locks=compile_names(words["locks"]),
         public_before=_compiled_ending(public["before"]),
         public_near=_compiled_ending(public["near"]),
         public_anywhere=compiled(f"{_START}(?:{'|'.join(public['anywhere'])}){_STOP}".encode()),

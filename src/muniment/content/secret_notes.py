@@ -21,6 +21,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from functools import cache
+from itertools import chain
 from typing import Any, Final
 
 from muniment.content.secret_clauses import (
@@ -67,7 +68,7 @@ _CARD: Final = re.compile(
     rb"(?<![\w.-])(?:4[0-9]{3}|62[0-9]{2}|3[05689][0-9]{2}|5[1-5][0-9]{2}|2[2-7][0-9]{2}|6011|3[47][0-9]{2})(?:[ -]?[0-9]{4}){2}[ -]?[0-9]{3,4}(?![\w-])"
 )
 _BRACKET: Final = re.compile(
-    r"(?:→|->|=>|[:：=])\s*([^\n()→:=]{6,80}?)(?:\s\(|（)"  # noqa: RUF001
+    r"(?:→|->|=>|[:：=])\s*([^\n()→:=\[\]#]{6,80}?)(?:\s\(|（)"  # noqa: RUF001
 )
 
 
@@ -77,10 +78,16 @@ class _NoteWords:
 
     columns: Any
     accounts: Any
-    sets: Any
+    chosen: Any
+    logins: Any
+    uses: Any
+    changes: Any
+    onto: Any
     others: Any
     spelled: Any
     questions: Any
+    topics: Any
+    persons: Any
     answers: Any
     cards: Any
 
@@ -94,7 +101,7 @@ def secrets_in_notes(data: bytes, checks: ValueChecks) -> Iterator[tuple[str, in
     yield from _in_replies(data, words, checks)
     if _DIGIT.search(data):
         yield from _beside_accounts(data, words, checks)
-        yield from _spelled(data, words, checks)
+        yield from _spelled(data, words)
         for card in _CARD.finditer(data):
             if words.cards.search(data, max(0, card.start() - _REACH), card.end() + _REACH):
                 yield CARD, card.start(), card.end()
@@ -105,8 +112,8 @@ def _in_tables(data: bytes, words: _NoteWords, checks: ValueChecks) -> Iterator[
         return
     last_head = -1
     for found in words.columns.finditer(data):
-        start = data.rfind(b"\n", 0, found.end()) + 1
-        end = data.find(b"\n", found.end())
+        start = data.rfind(b"\n", 0, _begin(found)) + 1
+        end = data.find(b"\n", _begin(found))
         if start == last_head or not 0 <= end - start <= 4 * _REACH:
             continue
         last_head = start
@@ -145,25 +152,35 @@ def _is_cell(text: str, checks: ValueChecks) -> bool:
 
 
 def _beside_accounts(data: bytes, words: _NoteWords, checks: ValueChecks) -> Iterator[tuple[str, int, int]]:
-    read = 0
-    for found in words.accounts.finditer(data):
-        start = max(read, found.start() - _REACH)
-        read = found.end() + _REACH
-        near = data[start:read].decode("utf-8", "ignore")
-        offset = start + len(data[start:read]) - len(near.encode()) if start else 0
-        for value in _TOKEN.finditer(near):
-            text = value[0].rstrip(".!?:]}…")
-            gap = near[: value.start()].rstrip(OPENING_QUOTES + " ").encode()
-            if (
-                is_invented(text, checks)
-                and (words.sets.search(gap) or _AFTER_NAME.search(gap))
-                and not words.others.search(words.sets.sub(b"", gap).rstrip())
-            ):
-                begin = offset + len(near[: value.start()].encode())
-                yield PASSWORD, begin, begin + len(text.encode())
+    """Yield what somebody chose for an account, logs in with, or changed something to."""
+    for names, introduces in (
+        (words.accounts, words.chosen),
+        (words.logins, words.uses),
+        (words.changes, words.onto),
+    ):
+        read = 0
+        for found in names.finditer(data):
+            start = max(read, found.start() - _REACH)
+            read = max(start, found.end() + _REACH)
+            near = data[start:read].decode("utf-8", "ignore")
+            for value in _TOKEN.finditer(near):
+                text = value[0].rstrip(".!?:]}…")
+                gap = near[: value.start()].rstrip(_QUOTES + " ").encode()
+                is_after = found.end() <= start + len(gap)
+                if (
+                    is_invented(text, checks)
+                    and (is_after or not _SIMPLE.fullmatch(text) or _FOR.match(near, value.end()))
+                    and (introduces.search(gap) or _AFTER_NAME.search(gap))
+                    and not words.others.search(introduces.sub(b"", gap).rstrip())
+                ):
+                    begin = data.index(text.encode(), start)
+                    yield PASSWORD, begin, begin + len(text.encode())
 
 
-_AFTER_NAME: Final = re.compile(rb"[\w.@-]\s*(?:[;|\t]|\s/)$")
+_FOR: Final = re.compile(r"[`'\"]?\s+(?:for|für|fürs|para|pour|per|voor|do|dla|для)\s")
+_SIMPLE: Final = re.compile(r"[^\W\d_]+-?[0-9]+")
+"""What may be the name and version of a product as well."""
+_AFTER_NAME: Final = re.compile(rb"[\w.@-]\s*(?:[;|\t]|\s/)$|@[\w-]+\.[\w.-]+\s?[,:]$")
 """The end of a cell, or of a name and a stroke."""
 
 
@@ -179,23 +196,32 @@ def is_invented(text: str, checks: ValueChecks) -> bool:
 _CAPITALISED: Final = re.compile(r"[A-ZÀ-ÞА-Я][^\W\d_A-Z]{4,}-[0-9]{2,6}")
 
 
-def _spelled(data: bytes, words: _NoteWords, checks: ValueChecks) -> Iterator[tuple[str, int, int]]:
+def _spelled(data: bytes, words: _NoteWords) -> Iterator[tuple[str, int, int]]:
     for found in words.spelled.finditer(data):
-        start = max(0, found.start() - 80)
-        near = data[start : found.start()].decode("utf-8", "ignore")
-        start += found.start() - start - len(near.encode())
-        for value in list(_TOKEN.finditer(near))[-4:]:
-            text = value[0].rstrip(".!?:]}…")
-            if len(text) >= _LEAST_SPELLED and any(map(str.isdigit, text)) and any(map(str.isalpha, text)):
-                begin = start + len(near[: value.start()].encode())
-                yield PASSWORD, begin, begin + len(text.encode())
+        near = data[max(0, found.start() - _REACH) : _begin(found)].decode("utf-8", "ignore")
+        value = _BEFORE_REMARK.search(near)
+        if value and any(map(str.isdigit, value[1])) and any(map(str.isalpha, value[1])):
+            end = _begin(found) - len(value[0].encode()) + len(value[1].encode())
+            yield PASSWORD, end - len(value[1].encode()), end
 
 
-_LEAST_SPELLED: Final = 8
+def _begin(found: Any) -> int:
+    """Return where the name that was found begins, without what is before it."""
+    return next(at for at, _ in map(found.span, range(1, found.re.groups + 1)) if at >= 0)
+
+
+_BEFORE_REMARK: Final = re.compile(
+    rf"([^\s{_QUOTES},;()|<>，。、；：（）「」]{{8,64}})[{_QUOTES}]?\s*[,;(（–—-]\s*(?:[^\W\d_]+\s)?$"  # noqa: RUF001
+)
 
 
 def _in_answers(data: bytes, words: _NoteWords) -> Iterator[tuple[str, int, int]]:
-    for found in words.questions.finditer(data):
+    topics = (
+        topic
+        for topic in words.topics.finditer(data)
+        if words.persons.search(data, max(0, topic.start() - _REACH), topic.end() + _REACH)
+    )
+    for found in chain(words.questions.finditer(data), topics):
         start = max(0, found.start() - _REACH)
         near = data[start : found.end() + _REACH].decode("utf-8", "ignore")
         start += found.start() - start - len(data[start : found.start()].decode("utf-8", "ignore").encode())
@@ -218,7 +244,11 @@ def _in_replies(data: bytes, words: _NoteWords, checks: ValueChecks) -> Iterator
             reply = data[question.end() : question.end() + _REACH].decode("utf-8", "ignore")
             value = _REPLY.match(reply)
             text = value[1].rstrip(".!?:") if value else ""
-            if value and (text.isdigit() or _MARKED.search(text)) and (text.isdigit() or checks.is_no_word(text)):
+            if (
+                value
+                and (text.isdigit() or _MARKED.search(text))
+                and (text.isdigit() or checks.is_no_word(text))
+            ):
                 begin = question.end() + len(reply[: value.start(1)].encode())
                 yield PASSWORD, begin, begin + len(text.encode())
 
@@ -251,8 +281,14 @@ _WORDS_IN_BRACKET: Final = 6
 def _words() -> _NoteWords:
     """Return the shipped words. Cost: reads and compiles one file of the package, once a process."""
     tables = shipped_tables("muniment.content", "secret_notes")
-    words = {kind: sorted({w for some in table.values() for w in some}, key=lambda w: (-len(w), w)) for kind, table in tables.items()}
-    ends = {"sets", "others"}
+    words = {
+        kind: sorted({w for some in table.values() for w in some}, key=lambda w: (-len(w), w))
+        for kind, table in tables.items()
+    }
+    ends = {"chosen", "uses", "onto", "others"}
     return _NoteWords(
-        **{each.name: (compile_endings if each.name in ends else compile_names)(words[each.name]) for each in fields(_NoteWords)}
+        **{
+            each.name: (compile_endings if each.name in ends else compile_names)(words[each.name])
+            for each in fields(_NoteWords)
+        }
     )

@@ -329,7 +329,9 @@ def _is_given(value: bytes) -> bool:
     """Return whether a value where only a password can be is neither a reference nor a placeholder."""
     is_port = re.match(rb"[0-9]{1,5}[/?#]", value) is not None
     is_call = re.match(rb"[A-Za-z_]+(?:\.[A-Za-z_]+)*\(", value) is not None
-    return not is_port and not is_call and not _REFERENCE.match(value) and not _ALL_PLACEHOLDER.fullmatch(value)
+    return (
+        not is_port and not is_call and not _REFERENCE.match(value) and not _ALL_PLACEHOLDER.fullmatch(value)
+    )
 
 
 def _is_mixed(value: bytes) -> bool:

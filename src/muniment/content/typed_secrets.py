@@ -77,6 +77,8 @@ _LEAST_CARD: Final = 13
 _VALUES: Final = bytes.maketrans(b"0123456789", bytes(range(10)))
 _DOUBLED: Final = bytes.maketrans(bytes(range(10)), bytes([0, 2, 4, 6, 8, 1, 3, 5, 7, 9]))
 """Twice a digit, as the sum of its digits."""
+_CARD_CODE: Final = re.compile("cvv|cvc|prüfnummer|cryptogramme|セキュリティコード|安全码".encode())
+"""Names of codes of three digits."""
 _LEAST_DIGITS: Final = 4
 """Of a password that is a number; a PIN may have three, as the code on a card."""
 _LEAST_WORD: Final = 4
@@ -133,7 +135,8 @@ def _behind(data: bytes, found: Any, words: _SecretWords, *, is_said: bool) -> t
     if number is not None:
         size = sum(char.isdigit() for char in number[1])
         rest = tail[len(tail) - len(tail.lstrip(_OPEN)) + number.end() :]
-        least = _LEAST_DIGITS - (is_code and is_said)
+        is_card = _CARD_CODE.search(found[0].lower()) is not None
+        least = _LEAST_DIGITS - (is_code and (is_said or is_card))
         is_whole = not re.match(r"[A-Za-z0-9_/:]|[.-]\w", rest)
         if is_whole and least <= size and not is_loose and not is_count(rest) and not _is_date(number[1]):
             return _span(CODE if is_code else PASSWORD, data, found.end(), tail, len(tail) - len(rest))
