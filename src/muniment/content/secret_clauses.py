@@ -11,8 +11,8 @@ Guarantees, for the words of `secret_clauses.toml` in any mixture of languages:
 - C2. A random word is a secret if the name of a password precedes it in the clause and a mark or a verb
   introduces it.
 - C3. Digits are a secret if the clause names a code and what it opens, or says that something opens with it.
-- C4. Lists of recovery codes, eleven or more words of a wallet, the key of a wireless network, and
-  "user / password" after the name of a login are secrets.
+- C4. Lists of recovery codes, the words of a wallet (twelve, or another number of BIP-39 or Monero), the key
+  of a wireless network, and "user / password" after the name of a login are secrets.
 - C5. Linear time: RE2 finds the names; at most `_REACH` characters before and after a name are read.
 
 Limits: a clause ends at a line break or at the end of a sentence; a value beyond it is not found.
@@ -45,11 +45,11 @@ _END_OF_NOTE: Final = re.compile(r"[.!?;](?=\s|$)|[。！？；]|\n\s*\n")  # no
 _END: Final = re.compile(r"(?<![:：=`|-])\n|[.!?;](?=\s|$)|[。！？；]|\n\s*\n")  # noqa: RUF001
 OPENING_QUOTES: Final = "\"'`*“”„‘’«»「『‹›"  # noqa: RUF001
 _MARK: Final = re.compile(
-    rf"(?:=>|->|→|:=|[:=：＝(（\[{{|,、—–-])[\s>|{OPENING_QUOTES}]*$|[{OPENING_QUOTES}]$"
-)  # noqa: RUF001
+    rf"(?:=>|->|→|:=|[:=：＝(（\[{{|,、—–-])[\s>|{OPENING_QUOTES}]*$|[{OPENING_QUOTES}]$"  # noqa: RUF001
+)
 _STRONG_MARK: Final = re.compile(
-    rf"(?:=>|->|→|:=|[:=：＝(（|—–]| - )[\s>|{OPENING_QUOTES}]*$|[{OPENING_QUOTES}]$"
-)  # noqa: RUF001
+    rf"(?:=>|->|→|:=|[:=：＝(（|—–]| - )[\s>|{OPENING_QUOTES}]*$|[{OPENING_QUOTES}]$"  # noqa: RUF001
+)
 _ID: Final = re.compile(
     r"(?<![A-Za-z0-9_-])(?:[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
     r"|(?=[0-9]{0,40}[a-fA-F])[0-9a-fA-F]{24,128})(?![A-Za-z0-9_-])"
@@ -66,7 +66,8 @@ _WORD: Final = re.compile(
 _COMBINATION: Final = r"[0-9]{1,2}(?:(?: ?[-–/,] ?| )[0-9]{1,2}){2,4}"  # noqa: RUF001
 _CODE: Final = re.compile(
     rf"(?<![A-Za-z0-9_.,/:#+-])(?:[0-9](?:[-–][0-9]){{2,7}}|{_COMBINATION}"  # noqa: RUF001
-    r"|[0-9]{1,4}[A-ZА-Я][0-9]{2,6}|[0-9]{3,10}[#*A-D]?|[#*][0-9]{3,10}|(?=[A-D]{0,4}[0-9]+[A-D])[0-9A-D]{4,8}[#*]?|[A-D][0-9]{3,8})"
+    r"|[0-9]{1,4}[A-ZА-Я][0-9]{2,6}"  # noqa: RUF001
+    r"|[0-9]{3,10}[#*A-D]?|[#*][0-9]{3,10}|(?=[A-D]{0,4}[0-9]+[A-D])[0-9A-D]{4,8}[#*]?|[A-D][0-9]{3,8})"
     r"(?![A-Za-z0-9_/:%€$-]|[.,][0-9])"
 )
 _SIDE: Final = (
@@ -79,7 +80,7 @@ _TURNS: Final = re.compile(
 )
 _TO_SIDE: Final = re.compile(
     rf"(?i:(?<![^\W\d_]){_SIDE}(?![^\W\d_])|вправо|влево|направо|налево|[右左])"
-    r"(?:[^\d.;。；]{0,12}[0-9] ?[^\d\s,;]{1,6})?[^\d,;.。；]{0,16}[0-9]{1,2}(?![0-9回])"
+    r"(?:[^\d.;。；]{0,12}[0-9] ?[^\d\s,;]{1,6})?[^\d,;.。；]{0,16}[0-9]{1,2}(?![0-9回])"  # noqa: RUF001
 )
 """One turn of a dial, to a number."""
 _LEAST_TURNS: Final = 3
@@ -219,7 +220,7 @@ def _find_tokens(clause: _Clause, words: _ClauseWords, checks: ValueChecks) -> I
                 _is_introduced(gap, words)
                 or gap.isspace()
                 or (is_id and len(gap.split()) <= _WORDS_IN_GAP)
-                or (_is_key(value[0]) and len(gap.split()) <= _WORDS_BEFORE_NAME)
+                or (_is_key(value[0]) and gap[:1].isspace() and len(gap.split()) <= _WORDS_BEFORE_NAME)
             ):
                 yield TOKEN, offset + value.start(), len(value[0])
                 break
@@ -445,7 +446,7 @@ _TIME: Final = re.compile(r"(?:[01][0-9]|2[0-3])[0-5][05]")
 
 
 def _is_beside_name(before: str, rest: str, value: str, words: _ClauseWords) -> bool:
-    """Return whether one word, such as the name of a bank, is between the name and a code that ends its part."""
+    """Return whether only the name of a bank or the like is between a name and the code at its end."""
     head, _, last = before.rstrip().rpartition(" ")
     is_end = not rest.strip(OPENING_QUOTES + " .)") or rest.startswith((",", ")", " -", " –", " —"))  # noqa: RUF001
     is_name = len(last) >= _LEAST_NAME and last.isalpha()

@@ -10,7 +10,7 @@ Guarantees, for the words of `secret_notes.toml` in any mixture of languages:
   that introduces what somebody chose, if an account or a login is named within `_REACH` characters.
 - N3. A word with digits is a secret if it is followed by a remark about its small letters or its spaces.
 - N4. What answers a question that is asked to know a person is a secret.
-- N5. Digits with the prefix and the size of a card are one beside a word for a card, whatever their check digit.
+- N5. Digits with the prefix and the size of a card are one beside a word for a card, whatever the last is.
 - N6. What precedes a bracket such as "(that is the passphrase)" is a secret.
 - N7. Linear time: RE2 finds the names; at most `_REACH` characters beside a name are read, and `_ROWS` rows.
 """
@@ -25,7 +25,6 @@ from itertools import chain
 from typing import Any, Final
 
 from muniment.content.secret_clauses import (
-    CODE,
     OPENING_QUOTES,
     PASSWORD,
     ValueChecks,
@@ -65,7 +64,8 @@ _EARLIER_ANSWER: Final = re.compile(rf"({_VALUE_OF_ANSWER})\s*$")
 _ENDS_OF_ANSWER: Final = frozenset((b"angegeben", b"eingetragen", b"hinterlegt", b"opgegeven", b"ingevuld"))
 """Verbs that follow an answer."""
 _CARD: Final = re.compile(
-    rb"(?<![\w.-])(?:4[0-9]{3}|62[0-9]{2}|3[05689][0-9]{2}|5[1-5][0-9]{2}|2[2-7][0-9]{2}|6011|3[47][0-9]{2})(?:[ -]?[0-9]{4}){2}[ -]?[0-9]{3,4}(?![\w-])"
+    rb"(?<![\w.-])(?:4[0-9]{3}|62[0-9]{2}|3[05689][0-9]{2}|5[1-5][0-9]{2}|2[2-7][0-9]{2}|6011|3[47][0-9]{2})"
+    rb"(?:[ -]?[0-9]{4}){2}[ -]?[0-9]{3,4}(?![\w-])"
 )
 _BRACKET: Final = re.compile(
     r"(?:→|->|=>|[:：=])\s*([^\n()→:=\[\]#]{6,80}?)(?:\s\(|（)"  # noqa: RUF001
@@ -97,7 +97,7 @@ def secrets_in_notes(data: bytes, checks: ValueChecks) -> Iterator[tuple[str, in
     words = _words()
     yield from _in_tables(data, words, checks)
     yield from _in_answers(data, words)
-    yield from _before_brackets(data, words)
+    yield from _before_brackets(data, words, checks)
     yield from _in_replies(data, words, checks)
     if _DIGIT.search(data):
         yield from _beside_accounts(data, words, checks)
@@ -112,8 +112,9 @@ def _in_tables(data: bytes, words: _NoteWords, checks: ValueChecks) -> Iterator[
         return
     last_head = -1
     for found in words.columns.finditer(data):
-        start = data.rfind(b"\n", 0, _begin(found)) + 1
-        end = data.find(b"\n", _begin(found))
+        at = _begin(found)
+        start = data.rfind(b"\n", max(0, at - 4 * _REACH), at) + 1
+        end = data.find(b"\n", at, at + 4 * _REACH)
         if start == last_head or not 0 <= end - start <= 4 * _REACH:
             continue
         last_head = start
@@ -132,10 +133,10 @@ def _cells(
     """Yield the cells of the columns of secrets in the rows from a place on."""
     size, columns = head
     for _ in range(_ROWS):
-        end = data.find(b"\n", at)
-        end = len(data) if end < 0 else end
+        end = data.find(b"\n", at, at + 4 * _REACH)
+        end = min(len(data), at + 4 * _REACH) if end < 0 else end
         row = data[at:end].split(delimiter)
-        if end - at > 4 * _REACH or len(row) != size:
+        if len(row) != size:
             return
         for column in columns:
             begin = at + sum(len(cell) + 1 for cell in row[:column])
@@ -207,7 +208,7 @@ def _spelled(data: bytes, words: _NoteWords) -> Iterator[tuple[str, int, int]]:
 
 def _begin(found: Any) -> int:
     """Return where the name that was found begins, without what is before it."""
-    return next(at for at, _ in map(found.span, range(1, found.re.groups + 1)) if at >= 0)
+    return next(int(at) for at, _ in map(found.span, range(1, found.re.groups + 1)) if at >= 0)
 
 
 _BEFORE_REMARK: Final = re.compile(
@@ -239,7 +240,8 @@ def _in_answers(data: bytes, words: _NoteWords) -> Iterator[tuple[str, int, int]
 def _in_replies(data: bytes, words: _NoteWords, checks: ValueChecks) -> Iterator[tuple[str, int, int]]:
     """Yield what the line after a question for a secret begins with."""
     for question in _QUESTION.finditer(data):
-        start = max(data.rfind(b"\n", 0, question.start()) + 1, question.start() - _REACH)
+        start = max(0, question.start() - _REACH)
+        start = max(start, data.rfind(b"\n", start, question.start()) + 1)
         if words.columns.search(data, start, question.start()):
             reply = data[question.end() : question.end() + _REACH].decode("utf-8", "ignore")
             value = _REPLY.match(reply)
@@ -260,7 +262,7 @@ _REPLY: Final = re.compile(
 _MARKED: Final = re.compile(r"[0-9]|\w[!#$&*+@%^~]\w")
 
 
-def _before_brackets(data: bytes, words: _NoteWords) -> Iterator[tuple[str, int, int]]:
+def _before_brackets(data: bytes, words: _NoteWords, checks: ValueChecks) -> Iterator[tuple[str, int, int]]:
     for found in words.columns.finditer(data):
         start = max(0, found.start() - _REACH)
         stop = max(map(found.end, range(1, found.re.groups + 1)))
@@ -268,13 +270,17 @@ def _before_brackets(data: bytes, words: _NoteWords) -> Iterator[tuple[str, int,
         opens = max(near.rfind("("), near.rfind("（"))  # noqa: RUF001
         if opens < 0 or len(near[opens:].split()) > _WORDS_IN_BRACKET or ")" in near[opens:]:
             continue
-        if value := list(_BRACKET.finditer(near[: opens + 1]))[-1:]:
+        value = list(_BRACKET.finditer(near[: opens + 1]))[-1:]
+        if value and (_SAYS_THAT.search(near[opens:]) or is_invented(value[0][1], checks)):
             start += stop - start - len(near.encode())
             begin = start + len(near[: value[0].start(1)].encode())
             yield PASSWORD, begin, begin + len(value[0][1].encode())
 
 
 _WORDS_IN_BRACKET: Final = 6
+_SAYS_THAT: Final = re.compile(
+    r"(?i:\b(?:that[’']?s|is|ist|es|est|c[’']est|è|é|jest|to|dit|это)\b)|是|は|です"  # noqa: RUF001
+)
 
 
 @cache

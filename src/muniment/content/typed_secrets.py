@@ -57,7 +57,8 @@ _PHRASE: Final = re.compile(r"[a-zà-öø-ÿß]{3,}(?: [a-zà-öø-ÿß]{3,}){2,
 _PARTED: Final = re.compile(r"[-_.' ]+")
 _IS_PLAIN: Final = re.compile(
     r"""(?ix) v?\d+(?:[.:/-]\d+)*%? | \d+(?:st|[nr]d|th|er|e|ème|º|ª) | \d{1,5}-?[a-zµ]{1,3}
-    | (?-i:[a-z]{2,10}|[A-Z]{2,10}|[A-Z][a-z]{1,3})-\d{1,6} | v\d+\S* | q[1-4] | [a-z][a-z0-9_.-]*[(\[].* | [\w.-]+@[\w-]+\.[a-z]{2,} | .*/.*
+    | (?-i:[a-z]{2,10}|[A-Z]{2,10}|[A-Z][a-z]{1,3})-\d{1,6}
+    | v\d+\S* | q[1-4] | [a-z][a-z0-9_.-]*[(\[].* | [\w.-]+@[\w-]+\.[a-z]{2,} | .*/.*
     | [\w-]+\.(?:md|txt|py|js|ts|json|ya?ml|toml|env|cfg|ini|conf|html?|pem|key|kdbx|csv)
     | [\w-]+\.(?:com|org|net|io|dev|de)"""
 )
