@@ -57,9 +57,6 @@ _VALUE_OF_ANSWER: Final = (
     r"|(?:[A-ZÀ-ÞА-ЯĄĆŁŚŻŹ\d][\w.'’-]+(?: (?:de|di|da|del|von|van) )?\s?){1,6})"  # noqa: RUF001
 )
 _ANSWER: Final = re.compile(rf"[\s:：=-]*({_VALUE_OF_ANSWER}|[\u3040-\u9fff\uac00-\ud7a3]{{2,12}})")  # noqa: RUF001
-_LATER_ANSWER: Final = re.compile(
-    rf"[^.\n]{{0,80}}?(?:[:：=→]|->|\b(?:is|was|ist|lautet|es|est|è|is|to|jest|é|это)\b)\s*({_VALUE_OF_ANSWER})"  # noqa: RUF001
-)
 _EARLIER_ANSWER: Final = re.compile(rf"({_VALUE_OF_ANSWER})\s*$")
 _ENDS_OF_ANSWER: Final = frozenset((b"angegeben", b"eingetragen", b"hinterlegt", b"opgegeven", b"ingevuld"))
 """Verbs that follow an answer."""
@@ -89,6 +86,7 @@ class _NoteWords:
     topics: Any
     persons: Any
     answers: Any
+    equals: Any
     cards: Any
 
 
@@ -228,13 +226,26 @@ def _in_answers(data: bytes, words: _NoteWords) -> Iterator[tuple[str, int, int]
         start += found.start() - start - len(data[start : found.start()].decode("utf-8", "ignore").encode())
         for answer in words.answers.finditer(near.encode()):
             told = near.encode()[answer.end() :].decode("utf-8", "ignore")
-            value = _ANSWER.match(told) or _LATER_ANSWER.match(told)
+            value = _ANSWER.match(told) or _later_answer(told, words)
             if value is None and answer[0].strip().lower() in _ENDS_OF_ANSWER:
                 value = _EARLIER_ANSWER.search(near.encode()[: answer.start()].decode("utf-8", "ignore"))
             if value is not None:
                 at = near.encode().find(value[1].encode())
                 yield ANSWER, start + at, start + at + len(value[1].encode())
                 break
+
+
+def _later_answer(told: str, words: _NoteWords) -> re.Match[str] | None:
+    """Return what a verb or a mark introduces in the rest of a sentence."""
+    rest = _SENTENCE.split(told, maxsplit=1)[0].encode()
+    values = (
+        _ANSWER.match(told, len(rest[: each.end()].decode("utf-8", "ignore")))
+        for each in words.equals.finditer(rest)
+    )
+    return next((value for value in values if value is not None), None)
+
+
+_SENTENCE: Final = re.compile(r"[.!?]\s|\n")
 
 
 def _in_replies(data: bytes, words: _NoteWords, checks: ValueChecks) -> Iterator[tuple[str, int, int]]:
@@ -271,16 +282,13 @@ def _before_brackets(data: bytes, words: _NoteWords, checks: ValueChecks) -> Ite
         if opens < 0 or len(near[opens:].split()) > _WORDS_IN_BRACKET or ")" in near[opens:]:
             continue
         value = list(_BRACKET.finditer(near[: opens + 1]))[-1:]
-        if value and (_SAYS_THAT.search(near[opens:]) or is_invented(value[0][1], checks)):
+        if value and (words.equals.search(near[opens:].encode()) or is_invented(value[0][1], checks)):
             start += stop - start - len(near.encode())
             begin = start + len(near[: value[0].start(1)].encode())
             yield PASSWORD, begin, begin + len(value[0][1].encode())
 
 
 _WORDS_IN_BRACKET: Final = 6
-_SAYS_THAT: Final = re.compile(
-    r"(?i:\b(?:that[’']?s|is|ist|es|est|c[’']est|è|é|jest|to|dit|это)\b)|是|は|です"  # noqa: RUF001
-)
 
 
 @cache
