@@ -353,11 +353,13 @@ def _find_logins(
         )
         is_pair_of_names |= pair["user"] is not None and _letters(pair["user"]) == _letters(text)
         is_name = is_pair_of_names or (pair["is_followed"] is not None and text.lower() == text)
-        if _is_strong(text, checks) and not is_name:
+        if _is_strong(text, checks) and not is_name and not _NO_LOGIN.search(text):
             yield PASSWORD, pair.start("value"), len(text)
             return
 
 
+_NO_LOGIN: Final = re.compile(r"\\[ux][0-9a-fA-F]{2}|^[0-9]{2}:[0-9]{2}")
+"""An escaped character of a path, or the rest of a time."""
 _LEAST_AFTER_AND: Final = 8
 
 

@@ -41,6 +41,7 @@ _ROWS: Final = 50
 _DELIMITERS: Final = ("|", "\t", ";", ",")
 _MOST_CELLS: Final = 30
 _MOST_WORDS_OF_HEAD: Final = 3
+_LONGEST_HEAD: Final = 32
 _DIGIT: Final = re.compile(rb"[0-9]")
 _INVENTED: Final = re.compile(
     r"(?=[^\n]{8,64}$)(?:"
@@ -119,7 +120,9 @@ def _in_tables(data: bytes, words: _NoteWords, checks: ValueChecks) -> Iterator[
         head = data[start:end].decode("utf-8", "ignore")
         delimiter = next((each for each in _DELIMITERS if each in head), "")
         cells = head.split(delimiter)[:_MOST_CELLS] if delimiter else []
-        if any(len(cell.split()) > _MOST_WORDS_OF_HEAD for cell in cells):
+        above = data[max(0, start - 4 * _REACH) : max(0, start - 1)].rpartition(b"\n")[2]
+        is_row = len(cells) > 1 and above.count(delimiter.encode()) == len(cells) - 1
+        if is_row or not all(map(_is_head, cells)):
             continue
         secret = [n for n, cell in enumerate(cells) if words.columns.search(cell.strip(" *_`\"'").encode())]
         yield from _cells(data, end + 1, delimiter.encode(), (len(cells), secret), checks) if secret else ()
@@ -143,6 +146,10 @@ def _cells(
                 start = data.index(text.encode(), begin)
                 yield PASSWORD, start, start + len(text.encode())
         at = end + 1
+
+
+def _is_head(cell: str) -> bool:
+    return len(cell) <= _LONGEST_HEAD and len(cell.split()) <= _MOST_WORDS_OF_HEAD and "/" not in cell
 
 
 def _is_cell(text: str, checks: ValueChecks) -> bool:
