@@ -42,6 +42,8 @@ _DELIMITERS: Final = ("|", "\t", ";", ",")
 _MOST_CELLS: Final = 30
 _MOST_WORDS_OF_HEAD: Final = 3
 _LONGEST_HEAD: Final = 32
+_LEAST_CELL: Final = 4
+"""Characters of a cell; the number on the back of a card has three."""
 _DIGIT: Final = re.compile(rb"[0-9]")
 _INVENTED: Final = re.compile(
     r"(?=[^\n]{8,64}$)(?:"
@@ -125,24 +127,28 @@ def _in_tables(data: bytes, words: _NoteWords, checks: ValueChecks) -> Iterator[
         if is_row or not all(map(_is_head, cells)):
             continue
         secret = [n for n, cell in enumerate(cells) if words.columns.search(cell.strip(" *_`\"'").encode())]
-        yield from _cells(data, end + 1, delimiter.encode(), (len(cells), secret), checks) if secret else ()
+        yield from _cells(data, end + 1, delimiter.encode(), (cells, secret), checks) if secret else ()
 
 
 def _cells(
-    data: bytes, at: int, delimiter: bytes, head: tuple[int, list[int]], checks: ValueChecks
+    data: bytes, at: int, delimiter: bytes, head: tuple[list[str], list[int]], checks: ValueChecks
 ) -> Iterator[tuple[str, int, int]]:
     """Yield the cells of the columns of secrets in the rows from a place on."""
-    size, columns = head
+    names, columns = head
     for _ in range(_ROWS):
         end = data.find(b"\n", at, at + 4 * _REACH)
         end = min(len(data), at + 4 * _REACH) if end < 0 else end
         row = data[at:end].split(delimiter)
-        if len(row) != size:
+        if len(row) != len(names):
             return
         for column in columns:
             begin = at + sum(len(cell) + 1 for cell in row[:column])
             text = row[column].decode("utf-8", "ignore").strip().strip("`\"'* ")
-            if len(text) > 2 and " " not in text and _is_cell(text, checks):  # noqa: PLR2004
+            if (
+                len(text) >= _LEAST_CELL - ("cv" in names[column].lower())
+                and " " not in text
+                and _is_cell(text, checks)
+            ):
                 start = data.index(text.encode(), begin)
                 yield PASSWORD, start, start + len(text.encode())
         at = end + 1
@@ -169,12 +175,15 @@ def _beside_accounts(data: bytes, words: _NoteWords, checks: ValueChecks) -> Ite
             start = max(read, found.start() - _REACH)
             read = max(start, found.end() + _REACH)
             near = data[start:read].decode("utf-8", "ignore")
+            if names is words.changes and not _names_account(near.encode(), words):
+                continue
             for value in _TOKEN.finditer(near):
                 text = value[0].rstrip(".!?:]}…")
                 gap = near[: value.start()].rstrip(_QUOTES + " ").encode()
                 is_after = found.end() <= start + len(gap)
                 if (
                     is_invented(text, checks)
+                    and not (names is words.logins and _PRODUCT.fullmatch(text))
                     and (is_after or not _SIMPLE.fullmatch(text) or _FOR.match(near, value.end()))
                     and (introduces.search(gap) or _AFTER_NAME.search(gap))
                     and not words.others.search(introduces.sub(b"", gap).rstrip())
@@ -184,9 +193,17 @@ def _beside_accounts(data: bytes, words: _NoteWords, checks: ValueChecks) -> Ite
 
 
 _FOR: Final = re.compile(r"[`'\"]?\s+(?:for|für|fürs|para|pour|per|voor|do|dla|для)\s")
+
+
+def _names_account(near: bytes, words: _NoteWords) -> bool:
+    return any(each.search(near) is not None for each in (words.accounts, words.logins, words.columns))
+
+
+_PRODUCT: Final = re.compile(r"[^\W\d_]+-[0-9]+")
+"""The form of a product that somebody logs in with, such as a browser and its version."""
 _SIMPLE: Final = re.compile(r"[^\W\d_]+-?[0-9]+")
 """What may be the name and version of a product as well."""
-_AFTER_NAME: Final = re.compile(rb"[\w.@-]\s*(?:[;|\t]|\s/)$|@[\w-]+\.[\w.-]+\s?[,:]$")
+_AFTER_NAME: Final = re.compile(rb"[\w.@-]\s*(?:[;|\t]|\s/)$|@[\w-]+\.[\w.-]+(?:\s?[,:]|\s(?:with|mit|avec|con|met|com))$")
 """The end of a cell, or of a name and a stroke."""
 
 
@@ -260,7 +277,10 @@ def _in_replies(data: bytes, words: _NoteWords, checks: ValueChecks) -> Iterator
     for question in _QUESTION.finditer(data):
         start = max(0, question.start() - _REACH)
         start = max(start, data.rfind(b"\n", start, question.start()) + 1)
-        if words.columns.search(data, start, question.start()):
+        if (
+            words.columns.search(data, start, question.start())
+            and b"token" not in data[start : question.start()]
+        ):
             reply = data[question.end() : question.end() + _REACH].decode("utf-8", "ignore")
             value = _REPLY.match(reply)
             text = value[1].rstrip(".!?:") if value else ""
@@ -286,6 +306,8 @@ def _before_brackets(data: bytes, words: _NoteWords, checks: ValueChecks) -> Ite
         stop = max(map(found.end, range(1, found.re.groups + 1)))
         near = data[start:stop].decode("utf-8", "ignore")
         opens = max(near.rfind("("), near.rfind("（"))  # noqa: RUF001
+        if not data.startswith((b")", "）".encode()), stop):  # noqa: RUF001
+            continue
         if opens < 0 or len(near[opens:].split()) > _WORDS_IN_BRACKET or ")" in near[opens:]:
             continue
         value = list(_BRACKET.finditer(near[: opens + 1]))[-1:]

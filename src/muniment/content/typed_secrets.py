@@ -80,6 +80,9 @@ _DOUBLED: Final = bytes.maketrans(bytes(range(10)), bytes([0, 2, 4, 6, 8, 1, 3, 
 """Twice a digit, as the sum of its digits."""
 _CARD_CODE: Final = re.compile("cvv|cvc|prüfnummer|cryptogramme|セキュリティコード|安全码".encode())
 """Names of codes of three digits."""
+_SHORT_NAME: Final = re.compile(rb"\b(?:tan|otp|cvc|cvv)\b")
+"""Names after which a year may stand, as in the name of an event."""
+_YEAR: Final = re.compile("(?:19|20)[0-9]{2}")
 _LEAST_DIGITS: Final = 4
 """Of a password that is a number; a PIN may have three, as the code on a card."""
 _LEAST_WORD: Final = 4
@@ -137,9 +140,19 @@ def _behind(data: bytes, found: Any, words: _SecretWords, *, is_said: bool) -> t
         size = sum(char.isdigit() for char in number[1])
         rest = tail[len(tail) - len(tail.lstrip(_OPEN)) + number.end() :]
         is_card = _CARD_CODE.search(found[0].lower()) is not None
+        is_year = (
+            not is_said and _SHORT_NAME.search(found[0].lower()) is not None and _YEAR.fullmatch(number[1])
+        )
         least = _LEAST_DIGITS - (is_code and (is_said or is_card))
         is_whole = not re.match(r"[A-Za-z0-9_/:]|[.-]\w", rest)
-        if is_whole and least <= size and not is_loose and not is_count(rest) and not _is_date(number[1]):
+        if (
+            is_whole
+            and not is_year
+            and least <= size
+            and not is_loose
+            and not is_count(rest)
+            and not _is_date(number[1])
+        ):
             return _span(CODE if is_code else PASSWORD, data, found.end(), tail, len(tail) - len(rest))
     quoted = _QUOTED.match(tail)
     bare = quoted or _BARE.match(tail)
