@@ -203,7 +203,10 @@ _PRODUCT: Final = re.compile(r"[^\W\d_]+-[0-9]+")
 """The form of a product that somebody logs in with, such as a browser and its version."""
 _SIMPLE: Final = re.compile(r"[^\W\d_]+-?[0-9]+")
 """What may be the name and version of a product as well."""
-_AFTER_NAME: Final = re.compile(rb"[\w.@-]\s*(?:[;|\t]|\s/)$|@[\w-]+\.[\w.-]+(?:\s?[,:]|\s(?:with|mit|avec|con|met|com))$")
+_AFTER_NAME: Final = re.compile(
+    rb"[\w.@-]\s*(?:[;|\t]|\s/)$"
+    rb"|@[\w-]+\.[\w.-]+(?:\s?[,:]|\s(?:with|mit|avec|con|met|com))$"
+)
 """The end of a cell, or of a name and a stroke."""
 
 
