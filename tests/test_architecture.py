@@ -450,7 +450,8 @@ OURS = {
     *of("muniment.fence", "calls wire layers zygote"),
     *of(
         "muniment.content",
-        "admission entry frontmatter gates markdown patterns secrets typed_secrets secret_clauses",
+        "admission entry frontmatter gates markdown patterns secrets typed_secrets secret_clauses "
+        "secret_notes",
     ),
     *of("muniment.policy", "frozen grammar"),
     *of("muniment.tools", "calls overlay workbench service"),

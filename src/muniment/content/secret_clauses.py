@@ -11,8 +11,8 @@ Guarantees, for the words of `secret_clauses.toml` in any mixture of languages:
 - C2. A random word is a secret if the name of a password precedes it in the clause and a mark or a verb
   introduces it.
 - C3. Digits are a secret if the clause names a code and what it opens, or says that something opens with it.
-- C4. Lists of recovery codes, eleven or more words of a wallet, the key of a wireless network, and
-  "user / password" after the name of a login are secrets.
+- C4. Lists of recovery codes, the words of a wallet (twelve, or another number of BIP-39 or Monero), the key
+  of a wireless network, and "user / password" after the name of a login are secrets.
 - C5. Linear time: RE2 finds the names; at most `_REACH` characters before and after a name are read.
 
 Limits: a clause ends at a line break or at the end of a sentence; a value beyond it is not found.
@@ -40,10 +40,16 @@ _REACH: Final = 120
 """Characters of a clause that are read before and after a name."""
 _FIRST_WITHOUT_SPACES: Final = 0x0E00
 """Thai, kana, Han and Hangul: scripts whose words are written without spaces."""
+_END_OF_NOTE: Final = re.compile(r"[.!?;](?=\s|$)|[。！？；]|\n\s*\n")  # noqa: RUF001
+"""Of a clause of several lines, with a name on each."""
 _END: Final = re.compile(r"(?<![:：=`|-])\n|[.!?;](?=\s|$)|[。！？；]|\n\s*\n")  # noqa: RUF001
-_OPEN: Final = "\"'`*“”„‘’«»「『‹›"  # noqa: RUF001
-_MARK: Final = re.compile(rf"(?:=>|->|→|:=|[:=：＝(（\[{{|,、—–-])[\s>|{_OPEN}]*$|[{_OPEN}]$")  # noqa: RUF001
-_STRONG_MARK: Final = re.compile(rf"(?:=>|->|→|:=|[:=：＝(（|—–]| - )[\s>|{_OPEN}]*$|[{_OPEN}]$")  # noqa: RUF001
+OPENING_QUOTES: Final = "\"'`*“”„‘’«»「『‹›"  # noqa: RUF001
+_MARK: Final = re.compile(
+    rf"(?:=>|->|→|:=|[:=：＝(（\[{{|,、—–-])[\s>|{OPENING_QUOTES}]*$|[{OPENING_QUOTES}]$"  # noqa: RUF001
+)
+_STRONG_MARK: Final = re.compile(
+    rf"(?:=>|->|→|:=|[:=：＝(（|—–]| - )[\s>|{OPENING_QUOTES}]*$|[{OPENING_QUOTES}]$"  # noqa: RUF001
+)
 _ID: Final = re.compile(
     r"(?<![A-Za-z0-9_-])(?:[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
     r"|(?=[0-9]{0,40}[a-fA-F])[0-9a-fA-F]{24,128})(?![A-Za-z0-9_-])"
@@ -55,23 +61,29 @@ _BASE32: Final = re.compile(
     r"(?![A-Za-z0-9])"
 )
 _WORD: Final = re.compile(
-    rf"[^\s{_OPEN},;()（）|<>，。、\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7a3]{{6,64}}"  # noqa: RUF001
+    rf"[^\s{OPENING_QUOTES},;()（）|<>，。、\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7a3]{{6,64}}"  # noqa: RUF001
 )
 _COMBINATION: Final = r"[0-9]{1,2}(?:(?: ?[-–/,] ?| )[0-9]{1,2}){2,4}"  # noqa: RUF001
 _CODE: Final = re.compile(
     rf"(?<![A-Za-z0-9_.,/:#+-])(?:[0-9](?:[-–][0-9]){{2,7}}|{_COMBINATION}"  # noqa: RUF001
+    r"|[0-9]{1,4}[A-ZА-Я][0-9]{2,6}"  # noqa: RUF001
     r"|[0-9]{3,10}[#*A-D]?|[#*][0-9]{3,10}|(?=[A-D]{0,4}[0-9]+[A-D])[0-9A-D]{4,8}[#*]?|[A-D][0-9]{3,8})"
     r"(?![A-Za-z0-9_/:%€$-]|[.,][0-9])"
 )
 _SIDE: Final = (
-    r"(?:left|right|links|rechts|gauche|droite|izquierda|derecha|sinistra|destra|esquerda|direita|lewo|prawo"
+    r"(?:left|right|links|rechts|gauche|droite|izquierda|derecha|sinistra|destra|esquerda|direita|lewo|prawo|вправо|влево|направо|налево"
     r"|[LR])"
 )
 _TURNS: Final = re.compile(
     rf"(?:[0-9]{{1,2}} ?{_SIDE}\b[^\w\n]{{1,3}}){{2,5}}[0-9]{{1,2}}(?: ?{_SIDE}\b)?"
     rf"|(?:\b{_SIDE} ?[0-9]{{1,2}}[^\w\n]{{1,3}}){{2,5}}{_SIDE} ?[0-9]{{1,2}}"
 )
-"""The combination of a dial."""
+_TO_SIDE: Final = re.compile(
+    rf"(?i:(?<![^\W\d_]){_SIDE}(?![^\W\d_])|вправо|влево|направо|налево|[右左])"
+    r"(?:[^\d.;。；]{0,12}[0-9] ?[^\d\s,;]{1,6})?[^\d,;.。；]{0,16}[0-9]{1,2}(?![0-9回])"  # noqa: RUF001
+)
+"""One turn of a dial, to a number."""
+_LEAST_TURNS: Final = 3
 _ONE_OF_LIST: Final = (
     r"(?:[0-9a-z]{4}(?: [0-9a-z]{4}){3,7}|[0-9]{4,5}[ -][0-9]{4,5}|[0-9]{6,10}"
     r"|[0-9a-zA-Z]{4,5}-[0-9a-zA-Z]{4,5}(?:-[0-9a-zA-Z]{4,5})*"
@@ -81,10 +93,11 @@ _LIST: Final = re.compile(
     rf"(?<![A-Za-z0-9_-]){_ONE_OF_LIST}"
     rf"(?:(?:\s*[,;/、•]\s*|\s+|\s*\n[-*]?\s*)(?:[^\W\d_]{{1,4}}\s+)?{_ONE_OF_LIST})*(?![A-Za-z0-9_-])"
 )
-_LEAST_WORDS: Final = 9
-"""Different words of a wallet phrase: of twelve words a few may occur twice."""
-_NUMBERED: Final = r"(?:[0-9]{1,2}[.):]?\s*)?[a-z]{3,8}"
-_PHRASE: Final = re.compile(rf"(?<!\w){_NUMBERED}(?:[\s,]+{_NUMBERED}){{10,23}}(?!\w)")
+_SIZES: Final = frozenset({12, 13, 15, 18, 21, 24, 25})
+"""Words of a wallet phrase. Source: BIP-39, and 13 and 25 of Monero."""
+_LETTERS: Final = "[a-zß-öø-ÿœąćęłńśźżа-яё]"
+_NUMBERED: Final = rf"(?:[0-9]{{1,2}}[.):]?\s*)?{_LETTERS}{{3,9}}"
+_PHRASE: Final = re.compile(rf"(?<!\w){_NUMBERED}(?:[\s,]+{_NUMBERED}){{11,28}}(?!\w)")
 _FUNCTION_WORDS: Final = re.compile(
     r"\b(?:the|and|for|with|was|are|has|not|but|der|die|das|und|mit|les|des|est|pour|avec|los|las|por|para"
     r"|con|del|non|che|het|een|van|voor|jest|nie)\b"
@@ -98,10 +111,9 @@ _LOGIN: Final = re.compile(
     r"[\w.@+-]{2,64} (?P<and>and|und|et|y|e|en|i) )"
     r"(?P<value>[^\s/|,;()<>\"'`.%][^\s/|,;()<>\"'`]{5,63})(?P<is_followed> [a-z])?"
 )
-_DIGIT: Final = re.compile(rb"[0-9]")
-"""Part of every secret but a phrase."""
+_DIGIT: Final = re.compile(rb"[0-9]|\w[!#$&*+@%^~]\w")
+"""Part of every secret but a phrase: a digit, or a mark within letters."""
 _MIXED: Final = re.compile(r"(?=.*[0-9])(?=.*[a-zß-ÿ])(?=.*[A-ZÀ-Þ])")
-_KINDS: Final = re.compile(r"(?=.*[0-9])(?=.*[^\W\d_])")
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +128,7 @@ class _ClauseWords:
         unlocks: verbs of people and places where nobody names the code.
         typed_in: verbs that follow a code.
         changes: verbs that say that a password became another one.
+        locks: places whose only number is their code.
         says: words that introduce a value, at the end of a text.
         public_before, public_near, public_anywhere, public_codes: words by which a value is no secret.
     """
@@ -128,6 +141,7 @@ class _ClauseWords:
     typed_in: Any
     changes: Any
     says: Any
+    locks: Any
     public_before: Any
     public_near: Any
     public_anywhere: Any
@@ -171,21 +185,23 @@ def secrets_in_clauses(data: bytes, checks: ValueChecks) -> Iterator[tuple[str, 
     """
     words, has_digit = _words(), _DIGIT.search(data) is not None
     for (kind, find), names in zip(_FINDERS.items(), words.names, strict=True):
-        for found in names.finditer(data) if has_digit or kind == "phrases" else ():
+        needs_digit = kind not in _OF_WORDS
+        for found in names.finditer(data) if has_digit or not needs_digit else ():
             start, end = next(span for span in map(found.span, range(1, found.re.groups + 1)) if span[0] >= 0)
-            if kind != "phrases" and not _DIGIT.search(data, max(0, start - 4 * _REACH), end + 4 * _REACH):
+            if needs_digit and not _DIGIT.search(data, max(0, start - 4 * _REACH), end + 4 * _REACH):
                 continue
-            clause = _clause_at(data, start, end, _REACH * _LONG.get(kind, 1))
+            ends = _END_OF_NOTE if kind == "networks" else _END
+            clause = _clause_at(data, start, end, _REACH * _LONG.get(kind, 1), ends)
             for rule, at, size in find(clause, words, checks):
                 begin = start - len(clause.before.encode()) + len(clause.text[:at].encode())
                 yield rule, begin, begin + len(clause.text[at : at + size].encode())
 
 
-def _clause_at(data: bytes, start: int, end: int, reach: int) -> _Clause:
+def _clause_at(data: bytes, start: int, end: int, reach: int, ends: re.Pattern[str]) -> _Clause:
     before = data[max(0, start - 4 * _REACH) : start].decode("utf-8", "ignore")[-_REACH:]
     after = data[end : end + 4 * reach].decode("utf-8", "ignore")[:reach]
     return _Clause(
-        _END.split(before)[-1], data[start:end].decode("utf-8", "ignore"), _END.split(after, maxsplit=1)[0]
+        ends.split(before)[-1], data[start:end].decode("utf-8", "ignore"), ends.split(after, maxsplit=1)[0]
     )
 
 
@@ -201,7 +217,10 @@ def _find_tokens(clause: _Clause, words: _ClauseWords, checks: ValueChecks) -> I
             ):
                 break
             if (is_id or checks.is_random(value[0]) or _is_grouped(value[0])) and (
-                _is_introduced(gap, words) or gap.isspace() or (is_id and len(gap.split()) <= _WORDS_IN_GAP)
+                _is_introduced(gap, words)
+                or gap.isspace()
+                or (is_id and len(gap.split()) <= _WORDS_IN_GAP)
+                or (_is_key(value[0]) and gap[:1].isspace() and len(gap.split()) <= _WORDS_BEFORE_NAME)
             ):
                 yield TOKEN, offset + value.start(), len(value[0])
                 break
@@ -220,14 +239,21 @@ def _is_grouped(value: str) -> bool:
     return bool(_LICENSE.fullmatch(value) or " " in value) and any(map(str.isdigit, value))
 
 
+def _is_key(value: str) -> bool:
+    return len(value) >= _LEAST_KEY and _MIXED.match(value) is not None and "/" not in value
+
+
+_LEAST_KEY: Final = 20
+
+
 def _is_public(gap: str, words: _ClauseWords) -> bool:
     """Return whether the text before a value says that it is no secret."""
     if words.public_anywhere.search(gap.encode()):
         return True
-    bare = gap.rstrip(_OPEN + " :=#(-–—")  # noqa: RUF001
+    bare = gap.rstrip(OPENING_QUOTES + " :=#(-–—")  # noqa: RUF001
     if verb := words.says.search(bare.encode()):
         bare = bare.encode()[: verb.start() + 1].decode("utf-8", "ignore")
-    return words.public_near.search(bare.rstrip(_OPEN + " :=#(-–—").encode()) is not None  # noqa: RUF001
+    return words.public_near.search(bare.rstrip(OPENING_QUOTES + " :=#(-–—").encode()) is not None  # noqa: RUF001
 
 
 _IN_PATH: Final = re.compile(r"/|\.\w")
@@ -243,10 +269,23 @@ def _find_passwords(
         return
     for value in _WORD.finditer(clause.after):
         text, gap = value[0].rstrip(".!?:]}…"), clause.after[: value.start()]
-        is_strong = _KINDS.match(text) is not None and checks.is_no_word(text) and "://" not in text
+        is_strong = _is_strong(text, checks) and "://" not in text
+        is_strong |= _ARROW.search(gap) is not None and _JOINED_WORDS.fullmatch(text) is not None
         if is_strong and not gap.endswith("/") and _introduces_password(clause, value, words):
             yield PASSWORD, len(clause.before) + len(clause.name) + value.start(), len(text)
             return
+
+
+_ARROW: Final = re.compile(r"(?:->|→|=>)\s*$")
+_JOINED_WORDS: Final = re.compile(r"[A-ZÀ-ÞА-Я][^\W\d_]+(?:-[^\W\d_]{2,}){1,4}")
+
+
+def _is_strong(text: str, checks: ValueChecks) -> bool:
+    return _STRONG.match(text) is not None and checks.is_no_word(text)
+
+
+_STRONG: Final = re.compile(r"(?=.*[0-9])(?=.*[^\W\d_])|[^\W_]{2,}[!#$&*+@%^~][^\W_]{2,}")
+"""Letters and digits, or a mark within letters."""
 
 
 def _introduces_password(clause: _Clause, value: re.Match[str], words: _ClauseWords) -> bool:
@@ -255,7 +294,7 @@ def _introduces_password(clause: _Clause, value: re.Match[str], words: _ClauseWo
         return True
     if re.search(r"\s(?:en|in|a|à|auf|naar|na|para|pra|to)\s$", gap):
         return words.changes.search((clause.before + gap).encode()) is not None
-    is_label = not clause.before.strip() and not clause.after[value.end() :].strip(_OPEN + " .")
+    is_label = not clause.before.strip() and not clause.after[value.end() :].strip(OPENING_QUOTES + " .")
     return is_label and len(gap.split()) <= 1 and _MIXED.match(value[0]) is not None
 
 
@@ -277,7 +316,10 @@ def _find_networks(
     for end in ends:
         rest = data[end:].decode()
         value = _WORD.search(rest)
-        if value is None or len(rest[: value.start()].split()) > 1:
+        if value is None:
+            continue
+        is_far = len(rest[: value.start()].split()) > (_WORDS_IN_GAP if "=" in rest[: value.start()] else 1)
+        if is_far:
             continue
         text, is_marked = value[0].rstrip(".!?:]}…"), _MARK.search(rest[: value.start()]) is not None
         is_key = len(text) >= _LEAST_NETWORK_KEY and (
@@ -311,11 +353,13 @@ def _find_logins(
         )
         is_pair_of_names |= pair["user"] is not None and _letters(pair["user"]) == _letters(text)
         is_name = is_pair_of_names or (pair["is_followed"] is not None and text.lower() == text)
-        if _KINDS.match(text) and checks.is_no_word(text) and not is_name:
+        if _is_strong(text, checks) and not is_name and not _NO_LOGIN.search(text):
             yield PASSWORD, pair.start("value"), len(text)
             return
 
 
+_NO_LOGIN: Final = re.compile(r"\\[ux][0-9a-fA-F]{2}|^[0-9]{2}:[0-9]{2}")
+"""An escaped character of a path, or the rest of a time."""
 _LEAST_AFTER_AND: Final = 8
 
 
@@ -327,12 +371,12 @@ def _find_entries(
     clause: _Clause, words: _ClauseWords, checks: ValueChecks
 ) -> Iterator[tuple[str, int, int]]:
     value = _WORD.search(clause.after)
-    if value is None or clause.after[: value.start()].strip(_OPEN + " :："):  # noqa: RUF001
+    if value is None or clause.after[: value.start()].strip(OPENING_QUOTES + " :："):  # noqa: RUF001
         return
     text = value[0].rstrip(".!?:]}…")
     others = (clause.before, clause.after[value.end() :])
     is_opened = any(words.unlocks.search(part.encode()) for part in others)
-    if is_opened and _KINDS.match(text) and checks.is_no_word(text):
+    if is_opened and _is_strong(text, checks):
         yield PASSWORD, len(clause.text) - len(clause.after) + value.start(), len(text)
 
 
@@ -344,21 +388,29 @@ def _find_lists(clause: _Clause, words: _ClauseWords, _checks: ValueChecks) -> I
 
 
 def _find_phrases(
-    clause: _Clause, _words: _ClauseWords, _checks: ValueChecks
+    clause: _Clause, words: _ClauseWords, _checks: ValueChecks
 ) -> Iterator[tuple[str, int, int]]:
     for phrase in _PHRASE.finditer(clause.after):
-        words = re.findall("[a-z]+", phrase[0])
-        if len(set(words)) >= _LEAST_WORDS and not _FUNCTION_WORDS.search(phrase[0]):
+        parts = re.findall(f"{_LETTERS}+", phrase[0])
+        while parts and words.says.search(f" {parts[0]}".encode()):
+            parts = parts[1:]
+        is_varied = 4 * len(set(parts)) >= 3 * len(parts)
+        if len(parts) in _SIZES and is_varied and not _FUNCTION_WORDS.search(" ".join(parts)):
             yield PHRASE, len(clause.before) + len(clause.name) + phrase.start(), len(phrase[0])
 
 
 def _find_codes(clause: _Clause, words: _ClauseWords, checks: ValueChecks) -> Iterator[tuple[str, int, int]]:
     text = clause.text
     data = text.encode()
-    if not (_CODE.search(text) or _TURNS.search(text)) or words.public_codes.search(data):
+    if not (_CODE.search(text) or _TURNS.search(text) or _TO_SIDE.search(text)) or words.public_codes.search(
+        data
+    ):
         return
     for turns in _TURNS.finditer(text):
         yield CODE, turns.start(), len(turns[0])
+    sides = list(_TO_SIDE.finditer(text))
+    if len(sides) >= _LEAST_TURNS:
+        yield CODE, sides[0].start(), sides[-1].end() - sides[0].start()
     is_named = words.codes.search(data) is not None
     is_unlocked = words.unlocks.search(data) is not None
     for value in _CODE.finditer(text):
@@ -366,6 +418,10 @@ def _find_codes(clause: _Clause, words: _ClauseWords, checks: ValueChecks) -> It
         is_last_name = _ends_with((words.codes, words.places), before)
         if not checks.is_count(rest) and (
             ((is_named or _is_combination(value[0])) and (is_last_name or _is_introduced(before, words)))
+            or _SINGLE_DIGITS.fullmatch(value[0])
+            or ((is_named or is_unlocked) and _IN_PAIRS.fullmatch(value[0]))
+            or _is_label_of_place(clause, value, words)
+            or (is_named and _is_beside_name(before, rest, value[0], words))
             or (is_unlocked and (_is_introduced(before, words) or _ends_with((words.unlocks,), before)))
             or (_begins_with_verb(rest, words) and words.codes.search(rest.encode()))
             or _begins_with(words.typed_in, rest)
@@ -374,11 +430,46 @@ def _find_codes(clause: _Clause, words: _ClauseWords, checks: ValueChecks) -> It
             yield CODE, value.start(), len(value[0])
 
 
+def _is_label_of_place(clause: _Clause, value: re.Match[str], words: _ClauseWords) -> bool:
+    """Return whether a clause is a place, a colon and digits that are neither a year nor a time."""
+    gap = clause.text[: value.start()]
+    return (
+        not clause.before.strip(OPENING_QUOTES + " -")
+        and gap.rstrip(OPENING_QUOTES + " ").endswith((":", "：", "="))  # noqa: RUF001
+        and len(gap.split()) <= _WORDS_IN_GAP
+        and not clause.text[value.end() :].strip(OPENING_QUOTES + " .")
+        and _NO_YEAR.fullmatch(value[0]) is not None
+        and not _TIME.fullmatch(value[0])
+        and words.locks.search(gap.encode()) is not None
+    )
+
+
+_TIME: Final = re.compile(r"(?:[01][0-9]|2[0-3])[0-5][05]")
+
+
+def _is_beside_name(before: str, rest: str, value: str, words: _ClauseWords) -> bool:
+    """Return whether only the name of a bank or the like is between a name and the code at its end."""
+    head, _, last = before.rstrip().rpartition(" ")
+    is_end = not rest.strip(OPENING_QUOTES + " .)") or rest.startswith((",", ")", " -", " –", " —"))  # noqa: RUF001
+    is_name = len(last) >= _LEAST_NAME and last.isalpha()
+    return (
+        is_end
+        and is_name
+        and bool(_NO_YEAR.fullmatch(value))
+        and _ends_with((words.codes, words.places), head)
+    )
+
+
+_LEAST_NAME: Final = 5
+_SINGLE_DIGITS: Final = re.compile(r"[0-9](?:[-–][0-9]){3,7}")  # noqa: RUF001
+_IN_PAIRS: Final = re.compile(r"[0-9]{2}(?:[-–][0-9]{2}){2,4}")  # noqa: RUF001
+
+
 def _is_label(clause: _Clause, value: re.Match[str]) -> bool:
     """Return whether a code ends a clause of few words, and is no year."""
     gap = clause.text[len(clause.before) + len(clause.name) : value.start()]
     is_short = len(gap.split()) <= _WORDS_IN_GAP and len(clause.text.split()) <= _WORDS_OF_LABEL
-    is_last = not clause.text[value.end() :].strip(_OPEN + " .")
+    is_last = not clause.text[value.end() :].strip(OPENING_QUOTES + " .")
     return is_short and is_last and _NO_YEAR.fullmatch(value[0]) is not None
 
 
@@ -406,11 +497,11 @@ def _is_introduced(gap: str, words: _ClauseWords) -> bool:
 
 
 def _follows_verb(gap: str, words: _ClauseWords) -> bool:
-    return words.says.search(gap.rstrip(_OPEN + " ").encode()) is not None
+    return words.says.search(gap.rstrip(OPENING_QUOTES + " ").encode()) is not None
 
 
 def _ends_with(names: Iterable[Any], before: str) -> bool:
-    tail = before.rstrip(_OPEN + " ")[-_TAIL:].encode()
+    tail = before.rstrip(OPENING_QUOTES + " ")[-_TAIL:].encode()
     return any(
         found.end() == len(tail)
         or tail[max(map(found.end, range(1, found.re.groups + 1))) :].decode().isalpha()
@@ -423,11 +514,11 @@ _TAIL: Final = 24
 
 
 def _begins_with(names: Any, rest: str) -> bool:
-    return names.search(rest.lstrip(_OPEN + " ").split(" ", 1)[0].encode()) is not None
+    return names.search(rest.lstrip(OPENING_QUOTES + " ").split(" ", 1)[0].encode()) is not None
 
 
 def _begins_with_verb(gap: str, words: _ClauseWords) -> bool:
-    first = gap.lstrip(_OPEN + " ").split(" ", 1)[0]
+    first = gap.lstrip(OPENING_QUOTES + " ").split(" ", 1)[0]
     return bool(first) and words.says.search(f" {first}".encode()) is not None
 
 
@@ -441,6 +532,8 @@ _FINDERS: Final = {
     "entries": _find_entries,
     "places": _find_codes,
 }
+_OF_WORDS: Final = frozenset(("phrases", "networks"))
+"""Kinds whose values may have no digit."""
 _LONG: Final = {"lists": 2, "phrases": 3}
 """Kinds whose values are lists: more is read after their names."""
 
@@ -455,18 +548,19 @@ def _words() -> _ClauseWords:
         for kind, table in tables.items()
     }
     return _ClauseWords(
-        names=tuple(_compiled_names(words[kind]) for kind in _FINDERS),
-        places=_compiled_names(words["places"]),
-        codes=_compiled_names(words["codes"]),
-        network_keys=_compiled_names(words["network_keys"]),
-        unlocks=_compiled_names(words["unlocks"]),
-        typed_in=_compiled_names(words["typed_in"]),
-        changes=_compiled_names(words["changes"]),
-        says=_compiled_ending(map(_escaped, words["says"])),
+        names=tuple(compile_names(words[kind]) for kind in _FINDERS),
+        places=compile_names(words["places"]),
+        codes=compile_names(words["codes"]),
+        network_keys=compile_names(words["network_keys"]),
+        unlocks=compile_names(words["unlocks"]),
+        typed_in=compile_names(words["typed_in"]),
+        changes=compile_names(words["changes"]),
+        says=compile_endings(words["says"]),
+        locks=compile_names(words["locks"]),
         public_before=_compiled_ending(public["before"]),
         public_near=_compiled_ending(public["near"]),
         public_anywhere=compiled(f"{_START}(?:{'|'.join(public['anywhere'])}){_STOP}".encode()),
-        public_codes=_compiled_names(public["codes"], is_escaped=True),
+        public_codes=compile_names(public["codes"], is_escaped=True),
     )
 
 
@@ -474,7 +568,7 @@ _START: Final = r"(?:^|[^\p{Latin}\p{Cyrillic}\pN])"
 _STOP: Final = r"(?:[^\p{Latin}\p{Cyrillic}\pN]|$)"
 
 
-def _compiled_names(words: list[str], *, is_escaped: bool = False) -> Any:
+def compile_names(words: list[str], *, is_escaped: bool = False) -> Any:
     """Return an expression whose only group is a name."""
     parts = []
     for word in words:
@@ -487,6 +581,11 @@ def _compiled_names(words: list[str], *, is_escaped: bool = False) -> Any:
     }
     alternatives = (f"{start}({'|'.join(names)}){stop}" for (start, stop), names in grouped.items())
     return compiled("|".join(alternatives).encode())
+
+
+def compile_endings(words: Iterable[str]) -> Any:
+    """Return an expression for one of the words at the end of a text."""
+    return _compiled_ending(map(_escaped, words))
 
 
 def _compiled_ending(expressions: Iterable[str]) -> Any:

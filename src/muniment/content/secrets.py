@@ -35,6 +35,7 @@ from typing import Any, Final
 from muniment.content.frontmatter import spelled
 from muniment.content.patterns import compiled
 from muniment.content.secret_clauses import ValueChecks, secrets_in_clauses
+from muniment.content.secret_notes import secrets_in_notes
 from muniment.content.typed_secrets import is_chosen, is_count, is_no_word, typed
 from muniment.kernel.path import normalised
 from muniment.shipped import shipped_tables
@@ -219,7 +220,9 @@ def _is_whole(data: bytes, found: _Match, starts: list[int]) -> bool:
 def _typed(data: bytes) -> Iterator[_Match]:
     """The secrets that people type, but for placeholders."""
     checks = ValueChecks(_is_random, is_chosen, is_no_word, is_count)
-    for rule, start, end in chain(typed(data), secrets_in_clauses(data, checks)):
+    for rule, start, end in chain(
+        typed(data), secrets_in_clauses(data, checks), secrets_in_notes(data, checks)
+    ):
         value = data[start:end]
         if not _PLACEHOLDER.search(value) and not _REFERENCE.match(value):
             yield _Match(rule, start, end)
@@ -325,7 +328,10 @@ def _is_password(value: bytes) -> bool:
 def _is_given(value: bytes) -> bool:
     """Return whether a value where only a password can be is neither a reference nor a placeholder."""
     is_port = re.match(rb"[0-9]{1,5}[/?#]", value) is not None
-    return not is_port and not _REFERENCE.match(value) and not _ALL_PLACEHOLDER.fullmatch(value)
+    is_call = re.match(rb"[A-Za-z_]+(?:\.[A-Za-z_]+)*\(", value) is not None
+    return (
+        not is_port and not is_call and not _REFERENCE.match(value) and not _ALL_PLACEHOLDER.fullmatch(value)
+    )
 
 
 def _is_mixed(value: bytes) -> bool:

@@ -57,7 +57,8 @@ _PHRASE: Final = re.compile(r"[a-zà-öø-ÿß]{3,}(?: [a-zà-öø-ÿß]{3,}){2,
 _PARTED: Final = re.compile(r"[-_.' ]+")
 _IS_PLAIN: Final = re.compile(
     r"""(?ix) v?\d+(?:[.:/-]\d+)*%? | \d+(?:st|[nr]d|th|er|e|ème|º|ª) | \d{1,5}-?[a-zµ]{1,3}
-    | [a-z]{2,10}-\d{1,6} | v\d+\S* | q[1-4] | [a-z][a-z0-9_.-]*[(\[].* | [\w.-]+@[\w-]+\.[a-z]{2,} | .*/.*
+    | (?-i:[a-z]{2,10}|[A-Z]{2,10}|[A-Z][a-z]{1,3})-\d{1,6}
+    | v\d+\S* | q[1-4] | [a-z][a-z0-9_.-]*[(\[].* | [\w.-]+@[\w-]+\.[a-z]{2,} | .*/.*
     | [\w-]+\.(?:md|txt|py|js|ts|json|ya?ml|toml|env|cfg|ini|conf|html?|pem|key|kdbx|csv)
     | [\w-]+\.(?:com|org|net|io|dev|de)"""
 )
@@ -77,6 +78,11 @@ _LEAST_CARD: Final = 13
 _VALUES: Final = bytes.maketrans(b"0123456789", bytes(range(10)))
 _DOUBLED: Final = bytes.maketrans(bytes(range(10)), bytes([0, 2, 4, 6, 8, 1, 3, 5, 7, 9]))
 """Twice a digit, as the sum of its digits."""
+_CARD_CODE: Final = re.compile("cvv|cvc|prüfnummer|cryptogramme|セキュリティコード|安全码".encode())
+"""Names of codes of three digits."""
+_SHORT_NAME: Final = re.compile(rb"\b(?:tan|otp|cvc|cvv)\b")
+"""Names after which a year may stand, as in the name of an event."""
+_YEAR: Final = re.compile("(?:19|20)[0-9]{2}")
 _LEAST_DIGITS: Final = 4
 """Of a password that is a number; a PIN may have three, as the code on a card."""
 _LEAST_WORD: Final = 4
@@ -133,9 +139,20 @@ def _behind(data: bytes, found: Any, words: _SecretWords, *, is_said: bool) -> t
     if number is not None:
         size = sum(char.isdigit() for char in number[1])
         rest = tail[len(tail) - len(tail.lstrip(_OPEN)) + number.end() :]
-        least = _LEAST_DIGITS - (is_code and is_said)
+        is_card = _CARD_CODE.search(found[0].lower()) is not None
+        is_year = (
+            not is_said and _SHORT_NAME.search(found[0].lower()) is not None and _YEAR.fullmatch(number[1])
+        )
+        least = _LEAST_DIGITS - (is_code and (is_said or is_card))
         is_whole = not re.match(r"[A-Za-z0-9_/:]|[.-]\w", rest)
-        if is_whole and least <= size and not is_loose and not is_count(rest) and not _is_date(number[1]):
+        if (
+            is_whole
+            and not is_year
+            and least <= size
+            and not is_loose
+            and not is_count(rest)
+            and not _is_date(number[1])
+        ):
             return _span(CODE if is_code else PASSWORD, data, found.end(), tail, len(tail) - len(rest))
     quoted = _QUOTED.match(tail)
     bare = quoted or _BARE.match(tail)
@@ -145,7 +162,7 @@ def _behind(data: bytes, found: Any, words: _SecretWords, *, is_said: bool) -> t
     if is_code and not (_MIXED_CODE.fullmatch(value) or (is_said and _CODE.fullmatch(value))):
         return None
     if is_no_word(value):
-        if not is_said and len(value) < _LEAST_UNSAID:
+        if not is_said and len(value) < _LEAST_UNSAID - is_code:
             return None
     elif (
         is_loose

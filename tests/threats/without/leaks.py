@@ -43,6 +43,8 @@ table({
         "*content.typed_secrets:typed": lambda *_, **__: iter(())}),
     "clause_secrets": ("Nobody looks for values that words in their clause name.", {
         "*content.secret_clauses:secrets_in_clauses": lambda *_, **__: iter(())}),
+    "note_secrets": ("Nobody looks for values in tables, beside accounts and in answers.", {
+        "*content.secret_notes:secrets_in_notes": lambda *_, **__: iter(())}),
     "withheld_secrets": ("A queue keeps what it is sent.", {"lane:_withheld": dict}),
     "scrubbed_ledger": ("An erasure deletes rows, and leaves the files as they are.", {
         "store.erase:scrub": lambda state: state.renew_catalog()}),

@@ -1,0 +1,340 @@
+"""Find secrets in notes: in tables, beside accounts, and in answers to questions of a bank. Pure.
+
+Apart from `secret_clauses`: here the place or the look of a value and a word elsewhere in the text make it a
+secret, not a name in its clause.
+
+Guarantees, for the words of `secret_notes.toml` in any mixture of languages:
+
+- N1. A cell below the name of a secret in the head of a table is one: of `,`, `;`, `|` and tabs.
+- N2. A word that looks invented, such as a capitalised word and a number, is a secret directly after a word
+  that introduces what somebody chose, if an account or a login is named within `_REACH` characters.
+- N3. A word with digits is a secret if it is followed by a remark about its small letters or its spaces.
+- N4. What answers a question that is asked to know a person is a secret.
+- N5. Digits with the prefix and the size of a card are one beside a word for a card, whatever the last is.
+- N6. What precedes a bracket such as "(that is the passphrase)" is a secret.
+- N7. Linear time: RE2 finds the names; at most `_REACH` characters beside a name are read, and `_ROWS` rows.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from functools import cache
+from itertools import chain
+from typing import Any, Final
+
+from muniment.content.secret_clauses import (
+    OPENING_QUOTES,
+    PASSWORD,
+    ValueChecks,
+    compile_endings,
+    compile_names,
+)
+from muniment.shipped import shipped_tables
+
+CARD: Final = "payment-card"
+ANSWER: Final = "security-answer"
+
+_REACH: Final = 160
+_ROWS: Final = 50
+_DELIMITERS: Final = ("|", "\t", ";", ",")
+_MOST_CELLS: Final = 30
+_MOST_WORDS_OF_HEAD: Final = 3
+_LONGEST_HEAD: Final = 32
+_LEAST_CELL: Final = 4
+"""Characters of a cell; the number on the back of a card has three."""
+_DIGIT: Final = re.compile(rb"[0-9]")
+_INVENTED: Final = re.compile(
+    r"(?=[^\n]{8,64}$)(?:"
+    r"(?:[A-ZÀ-ÞА-Я]?[a-zß-ÿąćęłńóśźżа-яё]{3,}[-_.*#!&$+@~]?)+[0-9]{2,6}[!?#*$&]?"
+    r"|[A-ZÀ-ÞА-Я][^\W\d_]{2,}(?:[-_*#!&$+@~.][^\W_]{2,})*[-_*#!&$+@~.]?[0-9][^\W_]{1,6}[!?#*$&]?"
+    r"|(?:[a-z]+[0-9]+){3,}[a-z]*|(?:[0-9]+[a-z]+){3,}[0-9]*)"
+)
+"""Words of a language with a number, or letters in whose place digits stand."""
+_STRESSED: Final = re.compile(r"[A-ZÀ-ÞА-Я]|[-_*#!&$+@~].|[a-z][0-9]+[a-z]+[0-9]")
+_QUOTES: Final = OPENING_QUOTES.replace("*", "")
+_TOKEN: Final = re.compile(rf"[^\s{_QUOTES},;()|<>，。、；：（）「」]{{6,64}}")  # noqa: RUF001
+_VALUE_OF_ANSWER: Final = (
+    rf"(?:[{OPENING_QUOTES}]+[^{OPENING_QUOTES}」』\n]{{2,48}}[{OPENING_QUOTES}」』]"
+    r"|(?:[A-ZÀ-ÞА-ЯĄĆŁŚŻŹ\d][\w.'’-]+(?: (?:de|di|da|del|von|van) )?\s?){1,6})"  # noqa: RUF001
+)
+_ANSWER: Final = re.compile(rf"[\s:：=-]*({_VALUE_OF_ANSWER}|[\u3040-\u9fff\uac00-\ud7a3]{{2,12}})")  # noqa: RUF001
+_EARLIER_ANSWER: Final = re.compile(rf"({_VALUE_OF_ANSWER})\s*$")
+_ENDS_OF_ANSWER: Final = frozenset((b"angegeben", b"eingetragen", b"hinterlegt", b"opgegeven", b"ingevuld"))
+"""Verbs that follow an answer."""
+_CARD: Final = re.compile(
+    rb"(?<![\w.-])(?:4[0-9]{3}|62[0-9]{2}|3[05689][0-9]{2}|5[1-5][0-9]{2}|2[2-7][0-9]{2}|6011|3[47][0-9]{2})"
+    rb"(?:[ -]?[0-9]{4}){2}[ -]?[0-9]{3,4}(?![\w-])"
+)
+_BRACKET: Final = re.compile(
+    r"(?:→|->|=>|[:：=])\s*([^\n()→:=\[\]#]{6,80}?)(?:\s\(|（)"  # noqa: RUF001
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _NoteWords:
+    """The tables of all languages, compiled."""
+
+    columns: Any
+    accounts: Any
+    chosen: Any
+    logins: Any
+    uses: Any
+    changes: Any
+    onto: Any
+    others: Any
+    spelled: Any
+    questions: Any
+    topics: Any
+    persons: Any
+    answers: Any
+    equals: Any
+    cards: Any
+
+
+def secrets_in_notes(data: bytes, checks: ValueChecks) -> Iterator[tuple[str, int, int]]:
+    """Yield rule, start and end of every secret of N1 to N6 in UTF-8 text. Cost: about 70 µs a KiB."""
+    words = _words()
+    yield from _in_tables(data, words, checks)
+    yield from _in_answers(data, words)
+    yield from _before_brackets(data, words, checks)
+    yield from _in_replies(data, words, checks)
+    if _DIGIT.search(data):
+        yield from _beside_accounts(data, words, checks)
+        yield from _spelled(data, words)
+        for card in _CARD.finditer(data):
+            if words.cards.search(data, max(0, card.start() - _REACH), card.end() + _REACH):
+                yield CARD, card.start(), card.end()
+
+
+def _in_tables(data: bytes, words: _NoteWords, checks: ValueChecks) -> Iterator[tuple[str, int, int]]:
+    if b"\n" not in data:
+        return
+    last_head = -1
+    for found in words.columns.finditer(data):
+        at = _begin(found)
+        start = data.rfind(b"\n", max(0, at - 4 * _REACH), at) + 1
+        end = data.find(b"\n", at, at + 4 * _REACH)
+        if start == last_head or not 0 <= end - start <= 4 * _REACH:
+            continue
+        last_head = start
+        head = data[start:end].decode("utf-8", "ignore")
+        delimiter = next((each for each in _DELIMITERS if each in head), "")
+        cells = head.split(delimiter)[:_MOST_CELLS] if delimiter else []
+        above = data[max(0, start - 4 * _REACH) : max(0, start - 1)].rpartition(b"\n")[2]
+        is_row = len(cells) > 1 and above.count(delimiter.encode()) == len(cells) - 1
+        if is_row or not all(map(_is_head, cells)):
+            continue
+        secret = [n for n, cell in enumerate(cells) if words.columns.search(cell.strip(" *_`\"'").encode())]
+        yield from _cells(data, end + 1, delimiter.encode(), (cells, secret), checks) if secret else ()
+
+
+def _cells(
+    data: bytes, at: int, delimiter: bytes, head: tuple[list[str], list[int]], checks: ValueChecks
+) -> Iterator[tuple[str, int, int]]:
+    """Yield the cells of the columns of secrets in the rows from a place on."""
+    names, columns = head
+    for _ in range(_ROWS):
+        end = data.find(b"\n", at, at + 4 * _REACH)
+        end = min(len(data), at + 4 * _REACH) if end < 0 else end
+        row = data[at:end].split(delimiter)
+        if len(row) != len(names):
+            return
+        for column in columns:
+            begin = at + sum(len(cell) + 1 for cell in row[:column])
+            text = row[column].decode("utf-8", "ignore").strip().strip("`\"'* ")
+            if (
+                len(text) >= _LEAST_CELL - ("cv" in names[column].lower())
+                and " " not in text
+                and _is_cell(text, checks)
+            ):
+                start = data.index(text.encode(), begin)
+                yield PASSWORD, start, start + len(text.encode())
+        at = end + 1
+
+
+def _is_head(cell: str) -> bool:
+    return len(cell) <= _LONGEST_HEAD and len(cell.split()) <= _MOST_WORDS_OF_HEAD and "/" not in cell
+
+
+def _is_cell(text: str, checks: ValueChecks) -> bool:
+    has_digit = any(map(str.isdigit, text))
+    return text.isdigit() or has_digit or checks.is_chosen(text) or checks.is_no_word(text)
+
+
+def _beside_accounts(data: bytes, words: _NoteWords, checks: ValueChecks) -> Iterator[tuple[str, int, int]]:
+    """Yield what somebody chose for an account, logs in with, or changed something to."""
+    for names, introduces in (
+        (words.accounts, words.chosen),
+        (words.logins, words.uses),
+        (words.changes, words.onto),
+    ):
+        read = 0
+        for found in names.finditer(data):
+            start = max(read, found.start() - _REACH)
+            read = max(start, found.end() + _REACH)
+            near = data[start:read].decode("utf-8", "ignore")
+            if names is words.changes and not _names_account(near.encode(), words):
+                continue
+            for value in _TOKEN.finditer(near):
+                text = value[0].rstrip(".!?:]}…")
+                gap = near[: value.start()].rstrip(_QUOTES + " ").encode()
+                is_after = found.end() <= start + len(gap)
+                if (
+                    is_invented(text, checks)
+                    and not (names is words.logins and _PRODUCT.fullmatch(text))
+                    and (is_after or not _SIMPLE.fullmatch(text) or _FOR.match(near, value.end()))
+                    and (introduces.search(gap) or _AFTER_NAME.search(gap))
+                    and not words.others.search(introduces.sub(b"", gap).rstrip())
+                ):
+                    begin = data.index(text.encode(), start)
+                    yield PASSWORD, begin, begin + len(text.encode())
+
+
+_FOR: Final = re.compile(r"[`'\"]?\s+(?:for|für|fürs|para|pour|per|voor|do|dla|для)\s")
+
+
+def _names_account(near: bytes, words: _NoteWords) -> bool:
+    return any(each.search(near) is not None for each in (words.accounts, words.logins, words.columns))
+
+
+_PRODUCT: Final = re.compile(r"[^\W\d_]+-[0-9]+")
+"""The form of a product that somebody logs in with, such as a browser and its version."""
+_SIMPLE: Final = re.compile(r"[^\W\d_]+-?[0-9]+")
+"""What may be the name and version of a product as well."""
+_AFTER_NAME: Final = re.compile(
+    rb"[\w.@-]\s*(?:[;|\t]|\s/)$"
+    rb"|@[\w-]+\.[\w.-]+(?:\s?[,:]|\s(?:with|mit|avec|con|met|com))$"
+)
+"""The end of a cell, or of a name and a stroke."""
+
+
+def is_invented(text: str, checks: ValueChecks) -> bool:
+    """Return whether a word looks as one that a person made up for a password."""
+    return (
+        _INVENTED.fullmatch(text) is not None
+        and _STRESSED.search(text) is not None
+        and (checks.is_no_word(text) or _CAPITALISED.fullmatch(text) is not None)
+    )
+
+
+_CAPITALISED: Final = re.compile(r"[A-ZÀ-ÞА-Я][^\W\d_A-Z]{4,}-[0-9]{2,6}")
+
+
+def _spelled(data: bytes, words: _NoteWords) -> Iterator[tuple[str, int, int]]:
+    for found in words.spelled.finditer(data):
+        near = data[max(0, found.start() - _REACH) : _begin(found)].decode("utf-8", "ignore")
+        value = _BEFORE_REMARK.search(near)
+        if value and any(map(str.isdigit, value[1])) and any(map(str.isalpha, value[1])):
+            end = _begin(found) - len(value[0].encode()) + len(value[1].encode())
+            yield PASSWORD, end - len(value[1].encode()), end
+
+
+def _begin(found: Any) -> int:
+    """Return where the name that was found begins, without what is before it."""
+    return next(int(at) for at, _ in map(found.span, range(1, found.re.groups + 1)) if at >= 0)
+
+
+_BEFORE_REMARK: Final = re.compile(
+    rf"([^\s{_QUOTES},;()|<>，。、；：（）「」]{{8,64}})[{_QUOTES}]?\s*[,;(（–—-]\s*(?:[^\W\d_]+\s)?$"  # noqa: RUF001
+)
+
+
+def _in_answers(data: bytes, words: _NoteWords) -> Iterator[tuple[str, int, int]]:
+    topics = (
+        topic
+        for topic in words.topics.finditer(data)
+        if words.persons.search(data, max(0, topic.start() - _REACH), topic.end() + _REACH)
+    )
+    for found in chain(words.questions.finditer(data), topics):
+        start = max(0, found.start() - _REACH)
+        near = data[start : found.end() + _REACH].decode("utf-8", "ignore")
+        start += found.start() - start - len(data[start : found.start()].decode("utf-8", "ignore").encode())
+        for answer in words.answers.finditer(near.encode()):
+            told = near.encode()[answer.end() :].decode("utf-8", "ignore")
+            value = _ANSWER.match(told) or _later_answer(told, words)
+            if value is None and answer[0].strip().lower() in _ENDS_OF_ANSWER:
+                value = _EARLIER_ANSWER.search(near.encode()[: answer.start()].decode("utf-8", "ignore"))
+            if value is not None:
+                at = near.encode().find(value[1].encode())
+                yield ANSWER, start + at, start + at + len(value[1].encode())
+                break
+
+
+def _later_answer(told: str, words: _NoteWords) -> re.Match[str] | None:
+    """Return what a verb or a mark introduces in the rest of a sentence."""
+    rest = _SENTENCE.split(told, maxsplit=1)[0].encode()
+    values = (
+        _ANSWER.match(told, len(rest[: each.end()].decode("utf-8", "ignore")))
+        for each in words.equals.finditer(rest)
+    )
+    return next((value for value in values if value is not None), None)
+
+
+_SENTENCE: Final = re.compile(r"[.!?]\s|\n")
+
+
+def _in_replies(data: bytes, words: _NoteWords, checks: ValueChecks) -> Iterator[tuple[str, int, int]]:
+    """Yield what the line after a question for a secret begins with."""
+    for question in _QUESTION.finditer(data):
+        start = max(0, question.start() - _REACH)
+        start = max(start, data.rfind(b"\n", start, question.start()) + 1)
+        if (
+            words.columns.search(data, start, question.start())
+            and b"token" not in data[start : question.start()]
+        ):
+            reply = data[question.end() : question.end() + _REACH].decode("utf-8", "ignore")
+            value = _REPLY.match(reply)
+            text = value[1].rstrip(".!?:") if value else ""
+            if (
+                value
+                and (text.isdigit() or _MARKED.search(text))
+                and (text.isdigit() or checks.is_no_word(text))
+            ):
+                begin = question.end() + len(reply[: value.start(1)].encode())
+                yield PASSWORD, begin, begin + len(text.encode())
+
+
+_QUESTION: Final = re.compile(rb"[?\xef\xbc\x9f]\s*\n")
+_REPLY: Final = re.compile(
+    rf"(?:[-–>*]\s*)?(?:[^\s:：\n]{{1,24}}[:：]\s*)?(?:[^\s,:]{{1,12}}\s){{0,3}}?([^\s{_QUOTES},;()|<>，。、]{{4,64}})(?=[\s,.!;)]|$)"  # noqa: RUF001
+)
+_MARKED: Final = re.compile(r"[0-9]|\w[!#$&*+@%^~]\w")
+
+
+def _before_brackets(data: bytes, words: _NoteWords, checks: ValueChecks) -> Iterator[tuple[str, int, int]]:
+    for found in words.columns.finditer(data):
+        start = max(0, found.start() - _REACH)
+        stop = max(map(found.end, range(1, found.re.groups + 1)))
+        near = data[start:stop].decode("utf-8", "ignore")
+        opens = max(near.rfind("("), near.rfind("（"))  # noqa: RUF001
+        if not data.startswith((b")", "）".encode()), stop):  # noqa: RUF001
+            continue
+        if opens < 0 or len(near[opens:].split()) > _WORDS_IN_BRACKET or ")" in near[opens:]:
+            continue
+        value = list(_BRACKET.finditer(near[: opens + 1]))[-1:]
+        if value and (words.equals.search(near[opens:].encode()) or is_invented(value[0][1], checks)):
+            start += stop - start - len(near.encode())
+            begin = start + len(near[: value[0].start(1)].encode())
+            yield PASSWORD, begin, begin + len(value[0][1].encode())
+
+
+_WORDS_IN_BRACKET: Final = 6
+
+
+@cache
+def _words() -> _NoteWords:
+    """Return the shipped words. Cost: reads and compiles one file of the package, once a process."""
+    tables = shipped_tables("muniment.content", "secret_notes")
+    words = {
+        kind: sorted({w for some in table.values() for w in some}, key=lambda w: (-len(w), w))
+        for kind, table in tables.items()
+    }
+    ends = {"chosen", "uses", "onto", "others"}
+    return _NoteWords(
+        **{
+            each.name: (compile_endings if each.name in ends else compile_names)(words[each.name])
+            for each in fields(_NoteWords)
+        }
+    )
