@@ -21,6 +21,7 @@ from typing import Any, Final, Literal, Protocol, TypeVar
 
 from muniment import events
 from muniment.cancelling import Cancel
+from muniment.content.gates import drop_invisible
 from muniment.content.secrets import find_secret, redacted
 from muniment.errors import (
     IdempotencyMismatch,
@@ -517,10 +518,16 @@ def _withheld(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _cleared(text: str | None) -> str | None:
-    """A text without secrets; empty where one is left in whatever is taken out."""
-    if text is None or not _holds_secret(text):
+    """Return a text without secrets; empty if one is left in whatever is taken out.
+
+    A secret that invisible characters cut is found as the job will read it, without them.
+    """
+    if text is None:
+        return None
+    plain = drop_invisible(text)
+    if not _holds_secret(text) and not (plain != text and _holds_secret(plain)):
         return text
-    rest = redacted(text)
+    rest = redacted(plain)
     return "" if _holds_secret(rest) else rest
 
 

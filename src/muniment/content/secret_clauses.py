@@ -105,7 +105,7 @@ _FUNCTION_WORDS: Final = re.compile(
 _LOGIN: Final = re.compile(
     r"(?<![\w./@-])"
     r"(?:(?P<user>[\w.@+\\-]{2,64})(?: +[/:] +|\s+\|\s+)"
-    r"|(?<!:)(?!(?i:sha|md5|urn|key|id))[\w+\\-]{2,64}:"
+    r"|(?<!:)(?!(?i:sha|md5|urn|key|id|arn))[\w+\\-]{2,64}:"
     r"|(?:admin|administrator|root|user|guest)/"
     r"|(?:with|as|are|mit|sind|avec|sont|con|son|sono|com|são|met|zijn|jako|to) "
     r"[\w.@+-]{2,64} (?P<and>and|und|et|y|e|en|i) )"
@@ -256,6 +256,10 @@ def _is_public(gap: str, words: _ClauseWords) -> bool:
     return words.public_near.search(bare.rstrip(OPENING_QUOTES + " :=#(-–—").encode()) is not None  # noqa: RUF001
 
 
+_HOUR: Final = r"(?:[01][0-9]|2[0-4])[0-5][0-9]"
+_TO: Final = r"(?:to|until|till|and|bis|und|à|et|a|y|alle|e|às|tot|en|do|i|до|и|[-–])"  # noqa: RUF001
+_HOURS: Final = re.compile(rf"{_HOUR} ?{_TO} ?{_HOUR}\b")
+"""Opening hours."""
 _IN_PATH: Final = re.compile(r"/|\.\w")
 """What follows a name that is part of a path or of a file name."""
 _WORDS_IN_GAP: Final = 3
@@ -265,7 +269,7 @@ _WORDS_BEFORE_NAME: Final = 6
 def _find_passwords(
     clause: _Clause, words: _ClauseWords, checks: ValueChecks
 ) -> Iterator[tuple[str, int, int]]:
-    if clause.after[:1] in _JOINS_NAME:
+    if clause.after[:1] in _JOINS_NAME or _OTHER_NOUN.match(clause.after):
         return
     for value in _WORD.finditer(clause.after):
         text, gap = value[0].rstrip(".!?:]}…"), clause.after[: value.start()]
@@ -276,6 +280,12 @@ def _find_passwords(
             return
 
 
+_OTHER_NOUN: Final = re.compile(
+    r" (?:managers?|resets?|polic(?:y|ies)|hints?|generators?|fields?|rotation|rules?|prompts?|stores?"
+    r"|vaults?|lengths?|hash(?:es)?|forms?|pages?|links?|strength|dialogs?)\b",
+    re.IGNORECASE,
+)
+"""What makes the name of a password the name of something else."""
 _ARROW: Final = re.compile(r"(?:->|→|=>)\s*$")
 _JOINED_WORDS: Final = re.compile(r"[A-ZÀ-ÞА-Я][^\W\d_]+(?:-[^\W\d_]{2,}){1,4}")
 
@@ -352,7 +362,8 @@ def _find_logins(
             len(text) < _LEAST_AFTER_AND or not _MIXED.match(text)
         )
         is_pair_of_names |= pair["user"] is not None and _letters(pair["user"]) == _letters(text)
-        is_name = is_pair_of_names or (pair["is_followed"] is not None and text.lower() == text)
+        is_path = pair["user"] is None and pair["and"] is None and "/" in pair[0]
+        is_name = is_pair_of_names or (pair["is_followed"] is not None and (is_path or text.lower() == text))
         if _is_strong(text, checks) and not is_name and not _NO_LOGIN.search(text):
             yield PASSWORD, pair.start("value"), len(text)
             return
@@ -413,7 +424,10 @@ def _find_codes(clause: _Clause, words: _ClauseWords, checks: ValueChecks) -> It
         yield CODE, sides[0].start(), sides[-1].end() - sides[0].start()
     is_named = words.codes.search(data) is not None
     is_unlocked = words.unlocks.search(data) is not None
+    hours = [found.span() for found in _HOURS.finditer(text)]
     for value in _CODE.finditer(text):
+        if any(start <= value.start() < end for start, end in hours):
+            continue
         before, rest = text[: value.start()], text[value.end() :]
         is_last_name = _ends_with((words.codes, words.places), before)
         if not checks.is_count(rest) and (

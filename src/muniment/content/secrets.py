@@ -56,7 +56,7 @@ _STANDARD: Final = bytes.maketrans(b"-_", b"+/")
 _SPACED: Final = bytes.maketrans(b"-_/.", b"    ")
 
 _PLACEHOLDER: Final = re.compile(
-    rb"(?i)example|your|placeholder|redacted|change_?me|dummy|x{4}|\*{3}|\.{3}|0{8}|12345678|abcdefgh|\xe2\x80\xa6"
+    rb"(?i)example|eintragen|your|placeholder|redacted|change_?me|dummy|x{4}|\*{3}|\.{3}|0{8}|12345678|abcdefgh|\xe2\x80\xa6"
 )
 _ALL_PLACEHOLDER: Final = re.compile(
     rb"(?i)[%\[<{]*(?:(?:your|my|the|some|new|old|real|db|database|user(?:name)?|login|admin|root|guest|postgres|mysql"
