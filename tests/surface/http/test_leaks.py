@@ -230,12 +230,14 @@ def test_not_even_while_its_task_waits_is_a_secret_on_the_disk(tmp_path):
     assert len(WANTED) > len(SECRETS)
     with State(tmp_path / "state") as state:
         lane = Lane(state, "w")
-        for number, secret in enumerate(SECRETS.values()):
+        token = WIFI.removeprefix("The deploy token is ")
+        cut_in_two = f"Deploys use {token[:12]}\u200b{token[12:]} in CI"
+        for number, secret in enumerate([cut_in_two, *SECRETS.values()]):
             lane.submit(NewTask("remember", {"content": secret}, OWNER, {}, ref=WIFI))
             if number % 10 == 9:
                 while (begun := lane.claim()) is not None:
                     lane.finish(begun, Ended("failed", error={"code": "remember_refused"}))
-        assert holding(tmp_path, WANTED) == []
+        assert holding(tmp_path, WANTED | {token[12:].encode()}) == []
 
 
 @pytest.mark.threat("T-LEAK-11", control="emptied_logs")
