@@ -3,13 +3,14 @@
 U1  Both are one statement. Nothing adds to, limits or dates what the new one says (`also`, `only`, `today`).
 U2  *Denied*: both begin alike, all words of the old one stand in the new one, and behind words that say that
     something was so and is no longer (`no longer`, `instead of`, `switched from`) stand some of them and no
-    others. A bare denial (`not`) and a comparison (`no longer than`) do not say that.
+    others. A bare denial (`not`) and a comparison (`no longer than`) do not say that. It is denied once, and
+    no clause behind it is of something else (`says Ben`).
     So do `from` and `to` beside a verb of change (`was renamed from … to …`), if nothing else is left out.
 U3  *Changed*: word for word the two differ in one place, behind what they tell of, and a word of change
     stands before it (`now`), or it is the last thing that is said. Without such a word another number, day,
     name or place is another fact: both stay, however alike they are (`is_similar`).
 U4  What differs is a word, not its relation to the rest (`on`, `for`), and not of a kind of which there may
-    be several (`also speaks`).
+    be several (`also speaks`): a value, or what one thing has one of (`live in`, `is called`).
 U5  What the old one says of its own past is left out: `now`, `no longer on Tuesdays` beside another day, and
     `instead of pip` at its end. If it says `now` itself, what differs is a value, or of what one has one
     (`live in`).
@@ -30,7 +31,7 @@ from itertools import pairwise
 from typing import Final
 
 from muniment.agent.decision import cues, is_unspaced, plain_words
-from muniment.content.provenance import may_stand_for, telling_words
+from muniment.content.provenance import telling_words
 from muniment.content.words import STOP_WORDS
 
 MAX_WORDS: Final = 80
@@ -85,15 +86,6 @@ def says_change(fact: str) -> bool:
     """Return whether a fact says itself that something is otherwise than it was."""
     told = _statement(fact, sentences=2)
     return told is not None and _tells_change(told)
-
-
-def takes_the_place(fact: str, body: str) -> bool:
-    """Return whether a fact may take the place of a body if a model says so: only if it says a change."""
-    if supersedes(fact, body):
-        return True
-    told, said = _statement(fact, sentences=2), _statement(body, sentences=1)
-    is_change = told is not None and said is not None and _tells_change(told) and _is_as_limited(told, said)
-    return is_change and may_stand_for(fact, body, is_change=True)
 
 
 def is_similar(one: str, other: str) -> bool:
@@ -269,6 +261,8 @@ def _is_denied(told: _Statement, was: _Statement) -> bool:
     cues_at = {at for name in _CUES for at in _covered(name, told.words)}
     cues_at -= {at for at in _covered("more", told.words) if told.words[at] in was.words}
     clause = told.clause_of(end - 1)
+    if not replaced and not _is_plain_denial(told, was, clause):
+        return False
     gone = _up_to_target([at for at in clause if at >= end], told) or [at for at in clause if at < start]
     content, left = _content(was.words), told.without(cues_at)
     denied = _content([told.words[at] for at in (gone if replaced else clause) if at not in cues_at])
@@ -278,6 +272,19 @@ def _is_denied(told: _Statement, was: _Statement) -> bool:
     elif replaced:
         is_of_it &= _relations(told.without({*cues_at, *gone})) == _relations(was.words)
     return is_of_it and _opening(left, content) == _opening(was.words, content)
+
+
+def _is_plain_denial(told: _Statement, was: _Statement, clause: Sequence[int]) -> bool:
+    """Return whether a clause denies once, and each clause behind it has a word of the old statement.
+
+    Another one may take back what was denied: `says Ben`, `which is a lie`.
+    """
+    more = _covered("more", told.words)
+    if sum(start in clause and start not in more for start, _ in _places("former", told.words)) > 1:
+        return False
+    numbers = told.clauses[clause[-1] + 1 :]
+    own = {number for word, number in zip(told.words, told.clauses, strict=True) if word in was.words}
+    return own.issuperset(numbers)
 
 
 def _first_denial(told: _Statement, known: Collection[str] = ()) -> tuple[int, int] | None:
@@ -416,11 +423,22 @@ def _is_said_to_change(
     before, behind = new[:start], new[end:]
     if not _content([*before, *behind]) or not before or start < cue < end:
         return False
-    if _first("gathering", before) and not is_value:
+    if not is_value and (_first("gathering", [*before, *behind]) or not _is_of_one(before, behind)):
         return False
     if is_value and _tells_a_number(before) and not any(map(_is_number, new[start:end])):
         return False  # A day for which something holds, not what holds: at 7 on Sundays.
     return is_own or 0 < cue <= start or not _content(behind)
+
+
+def _is_of_one(before: Sequence[str], behind: Sequence[str]) -> bool:
+    """Return whether words stand around something of which there is one, and not beside what one does or has.
+
+    There is one place, target or tool that a relation names (`go to`), and one name or holder of a thing
+    (`my manager is`), but several objects of most verbs (`I take`) and several things that somebody is.
+    """
+    own = [word for word in before if word not in _words_of("determiner")]
+    named = _ends("copula", own) and tuple(before[:1]) in _table("determiner")
+    return named or _ends("single", before) or bool(_relations([*own[-1:], *behind[:1]]))
 
 
 def _tells_a_number(words: Sequence[str]) -> bool:
