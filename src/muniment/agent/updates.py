@@ -1,10 +1,11 @@
 """Whether a fact takes the place of another: by its form alone, so that what is not certain stays beside it.
 
-U1  Both are one statement. Nothing adds to, limits or dates what the new one says (`also`, `only`, `today`).
+U1  Both are one statement. Nothing adds to, limits or dates what the new one says (`also`, `only`, `today`),
+    and no clause behind it is of something else (`says Ben`).
 U2  *Denied*: both begin alike, all words of the old one stand in the new one, and behind words that say that
     something was so and is no longer (`no longer`, `instead of`, `switched from`) stand some of them and no
-    others. A bare denial (`not`) and a comparison (`no longer than`) do not say that. It is denied once, and
-    no clause behind it is of something else (`says Ben`).
+    others. A bare denial (`not`) and a comparison (`no longer than`) do not say that, nor does
+    what is denied twice.
     So do `from` and `to` beside a verb of change (`was renamed from … to …`), if nothing else is left out.
 U3  *Changed*: word for word the two differ in one place, behind what they tell of, and a word of change
     stands before it (`now`), or it is the last thing that is said. Without such a word another number, day,
@@ -43,6 +44,9 @@ _MAX_SLOT: Final = 4
 _WORD_BEGINNING: Final = 5
 """Characters by which a word is found again in another inflection."""
 
+_MIN_SHARED: Final = 2
+"""Words of any kind by which a clause is of a statement; one of its content is enough."""
+
 _MAX_CHARS: Final = 1_000
 _CLAUSES: Final = re.compile(
     r"([:=](?=\s)|(?<!\d)\uff1a)|[,;](?=\s)|[\u3001\uff0c\uff1b\u2014\u2013]|(?<!\d)[.!](?=\s|\Z)|[\u3002\uff01\n]"
@@ -77,9 +81,29 @@ def supersedes(new: str, old: str) -> bool:
     if told is None or said is None or not _tells_change(told) or not _is_as_limited(told, said):
         return False
     was = said.as_it_holds()
+    if not _is_all_of_it(told, was):
+        return False
     if _is_denied(told, was) or _is_replaced(told, was) or _is_moved(told, was):
         return True
     return _is_changed(told, was, is_again=_has("now", said))
+
+
+def _is_all_of_it(told: _Statement, was: _Statement) -> bool:
+    """Return whether each clause behind that of the change is of the old statement (U1).
+
+    Another one may take back what was said: `says Ben`, `which is a lie`. One that is has a word of its
+    content, or two of its words, or is itself said to change.
+    """
+    tables = ("changed", "replaced", "past", "more", "turned")
+    cues_at = {at for name in tables for at in _covered(name, told.words)}
+    first = min((told.clauses[at] for at in cues_at), default=0)
+    content = _content(was.words)
+    for number in {each for each in told.clauses if each > first}:
+        places = [at for at, each in enumerate(told.clauses) if each == number]
+        shared = {told.words[at] for at in places}.intersection(was.words)
+        if not cues_at.intersection(places) and len(shared) < _MIN_SHARED and not shared & content:
+            return False
+    return True
 
 
 def says_change(fact: str) -> bool:
@@ -261,7 +285,7 @@ def _is_denied(told: _Statement, was: _Statement) -> bool:
     cues_at = {at for name in _CUES for at in _covered(name, told.words)}
     cues_at -= {at for at in _covered("more", told.words) if told.words[at] in was.words}
     clause = told.clause_of(end - 1)
-    if not replaced and not _is_plain_denial(told, was, clause):
+    if not replaced and not _is_denied_once(told, clause):
         return False
     gone = _up_to_target([at for at in clause if at >= end], told) or [at for at in clause if at < start]
     content, left = _content(was.words), told.without(cues_at)
@@ -274,17 +298,9 @@ def _is_denied(told: _Statement, was: _Statement) -> bool:
     return is_of_it and _opening(left, content) == _opening(was.words, content)
 
 
-def _is_plain_denial(told: _Statement, was: _Statement, clause: Sequence[int]) -> bool:
-    """Return whether a clause denies once, and each clause behind it has a word of the old statement.
-
-    Another one may take back what was denied: `says Ben`, `which is a lie`.
-    """
+def _is_denied_once(told: _Statement, clause: Sequence[int]) -> bool:
     more = _covered("more", told.words)
-    if sum(start in clause and start not in more for start, _ in _places("former", told.words)) > 1:
-        return False
-    numbers = told.clauses[clause[-1] + 1 :]
-    own = {number for word, number in zip(told.words, told.clauses, strict=True) if word in was.words}
-    return own.issuperset(numbers)
+    return sum(start in clause and start not in more for start, _ in _places("former", told.words)) <= 1
 
 
 def _first_denial(told: _Statement, known: Collection[str] = ()) -> tuple[int, int] | None:
