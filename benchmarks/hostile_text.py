@@ -32,7 +32,7 @@ import muniment
 from muniment.agent.answer import ShownTexts, holds_tags, spoken_calls
 from muniment.agent.decision import plain_words
 from muniment.agent.filing import read as read_facts
-from muniment.agent.updates import is_chatter, takes_the_place
+from muniment.agent.updates import is_chatter, supersedes
 from muniment.content.admission import addressed_to_agent, held_for
 from muniment.content.entry import completed, parse, titled
 from muniment.content.expiry import find_end
@@ -174,7 +174,7 @@ FUNCTIONS: Final[dict[str, Callable[[str], object]]] = {
     "comparable": comparable,
     "separate_items": lambda text: separate_items(f"- a b{text}c d\n- d e f"),
     "holds": lambda text: holds([f"{text} a"], f"{text[:2000]} b"),
-    "takes_the_place": lambda text: takes_the_place(f"a is now {text}", f"a is {text}."),
+    "supersedes": lambda text: supersedes(f"a is now {text}", f"a is {text}."),
     "is_chatter": is_chatter,
     "find_end": lambda text: find_end(f"it is closed {text} until Friday", date(2026, 11, 26)),
     "sayings": lambda text: list(sayings(text)),

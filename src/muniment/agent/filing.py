@@ -42,7 +42,7 @@ from muniment.agent.model import (
     ToolCall,
     ToolMessage,
 )
-from muniment.agent.updates import supersedes, takes_the_place
+from muniment.agent.updates import supersedes
 from muniment.content.entry import EntryType, completed, parse
 from muniment.content.provenance import separate_items
 from muniment.content.titles import anonymous, slug, title_of
@@ -254,12 +254,12 @@ def _routed(text: str, brief: Brief, decided: tuple[Scope, EntryType] | None) ->
     title = title_of(text)
     name = slug(title, text) + FILE_SUFFIX
     found = Decision(scope, kind, f"{reading.topic}/{name}" if reading.topic else name, title, text)
-    updated = [each.path for each in replaceable(found, brief) if supersedes(text, each.body)]
+    updated = [each.path for each in replaceable(found, brief)]
     return replace(found, updates=updated[0]) if len(updated) == 1 else found
 
 
 def replaceable(decision: Decision, brief: Brief) -> Iterator[Related]:
-    """The related entries in whose place what is decided may stand: about the same, of its scope and type.
+    """The related entries that what is decided supersedes, of its scope and type.
 
     None that says something of the fact itself, which would be gone with it.
     """
@@ -267,7 +267,7 @@ def replaceable(decision: Decision, brief: Brief) -> Iterator[Related]:
     for each in brief.related:
         is_like = each.path.scope == decision.scope and each.type in {decision.type, None}
         is_said = not said.isdisjoint(sayings(each.body))
-        if each.is_ours and is_like and not is_said and takes_the_place(decision.text, each.body):
+        if each.is_ours and is_like and not is_said and supersedes(decision.text, each.body):
             yield each
 
 

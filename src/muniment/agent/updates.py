@@ -1,15 +1,17 @@
 """Whether a fact takes the place of another: by its form alone, so that what is not certain stays beside it.
 
-U1  Both are one statement. Nothing adds to, limits or dates what the new one says (`also`, `only`, `today`).
+U1  Both are one statement. Nothing adds to, limits or dates what the new one says (`also`, `only`, `today`),
+    and no clause behind it is of something else (`says Ben`).
 U2  *Denied*: both begin alike, all words of the old one stand in the new one, and behind words that say that
     something was so and is no longer (`no longer`, `instead of`, `switched from`) stand some of them and no
-    others. A bare denial (`not`) and a comparison (`no longer than`) do not say that.
+    others. A bare denial (`not`) and a comparison (`no longer than`) do not say that, nor does
+    what is denied twice.
     So do `from` and `to` beside a verb of change (`was renamed from … to …`), if nothing else is left out.
 U3  *Changed*: word for word the two differ in one place, behind what they tell of, and a word of change
     stands before it (`now`), or it is the last thing that is said. Without such a word another number, day,
     name or place is another fact: both stay, however alike they are (`is_similar`).
 U4  What differs is a word, not its relation to the rest (`on`, `for`), and not of a kind of which there may
-    be several (`also speaks`).
+    be several (`also speaks`): a value, or what one thing has one of (`live in`, `is called`).
 U5  What the old one says of its own past is left out: `now`, `no longer on Tuesdays` beside another day, and
     `instead of pip` at its end. If it says `now` itself, what differs is a value, or of what one has one
     (`live in`).
@@ -30,7 +32,7 @@ from itertools import pairwise
 from typing import Final
 
 from muniment.agent.decision import cues, is_unspaced, plain_words
-from muniment.content.provenance import may_stand_for, telling_words
+from muniment.content.provenance import telling_words
 from muniment.content.words import STOP_WORDS
 
 MAX_WORDS: Final = 80
@@ -41,6 +43,9 @@ _MAX_SLOT: Final = 4
 
 _WORD_BEGINNING: Final = 5
 """Characters by which a word is found again in another inflection."""
+
+_MIN_SHARED: Final = 2
+"""Words of any kind by which a clause is of a statement; one of its content is enough."""
 
 _MAX_CHARS: Final = 1_000
 _CLAUSES: Final = re.compile(
@@ -76,24 +81,35 @@ def supersedes(new: str, old: str) -> bool:
     if told is None or said is None or not _tells_change(told) or not _is_as_limited(told, said):
         return False
     was = said.as_it_holds()
+    if not _is_all_of_it(told, was):
+        return False
     if _is_denied(told, was) or _is_replaced(told, was) or _is_moved(told, was):
         return True
     return _is_changed(told, was, is_again=_has("now", said))
+
+
+def _is_all_of_it(told: _Statement, was: _Statement) -> bool:
+    """Return whether each clause behind that of the change is of the old statement (U1).
+
+    Another one may take back what was said: `says Ben`, `which is a lie`. One that is has a word of its
+    content, or two of its words, or is itself said to change.
+    """
+    tables = ("changed", "replaced", "past", "more", "turned")
+    cues_at = {at for name in tables for at in _covered(name, told.words)}
+    first = min((told.clauses[at] for at in cues_at), default=0)
+    content = _content(was.words)
+    for number in {each for each in told.clauses if each > first}:
+        places = [at for at, each in enumerate(told.clauses) if each == number]
+        shared = {told.words[at] for at in places}.intersection(was.words)
+        if not cues_at.intersection(places) and len(shared) < _MIN_SHARED and not shared & content:
+            return False
+    return True
 
 
 def says_change(fact: str) -> bool:
     """Return whether a fact says itself that something is otherwise than it was."""
     told = _statement(fact, sentences=2)
     return told is not None and _tells_change(told)
-
-
-def takes_the_place(fact: str, body: str) -> bool:
-    """Return whether a fact may take the place of a body if a model says so: only if it says a change."""
-    if supersedes(fact, body):
-        return True
-    told, said = _statement(fact, sentences=2), _statement(body, sentences=1)
-    is_change = told is not None and said is not None and _tells_change(told) and _is_as_limited(told, said)
-    return is_change and may_stand_for(fact, body, is_change=True)
 
 
 def is_similar(one: str, other: str) -> bool:
@@ -269,6 +285,8 @@ def _is_denied(told: _Statement, was: _Statement) -> bool:
     cues_at = {at for name in _CUES for at in _covered(name, told.words)}
     cues_at -= {at for at in _covered("more", told.words) if told.words[at] in was.words}
     clause = told.clause_of(end - 1)
+    if not replaced and not _is_denied_once(told, clause):
+        return False
     gone = _up_to_target([at for at in clause if at >= end], told) or [at for at in clause if at < start]
     content, left = _content(was.words), told.without(cues_at)
     denied = _content([told.words[at] for at in (gone if replaced else clause) if at not in cues_at])
@@ -278,6 +296,11 @@ def _is_denied(told: _Statement, was: _Statement) -> bool:
     elif replaced:
         is_of_it &= _relations(told.without({*cues_at, *gone})) == _relations(was.words)
     return is_of_it and _opening(left, content) == _opening(was.words, content)
+
+
+def _is_denied_once(told: _Statement, clause: Sequence[int]) -> bool:
+    more = _covered("more", told.words)
+    return sum(start in clause and start not in more for start, _ in _places("former", told.words)) <= 1
 
 
 def _first_denial(told: _Statement, known: Collection[str] = ()) -> tuple[int, int] | None:
@@ -416,11 +439,22 @@ def _is_said_to_change(
     before, behind = new[:start], new[end:]
     if not _content([*before, *behind]) or not before or start < cue < end:
         return False
-    if _first("gathering", before) and not is_value:
+    if not is_value and (_first("gathering", [*before, *behind]) or not _is_of_one(before, behind)):
         return False
     if is_value and _tells_a_number(before) and not any(map(_is_number, new[start:end])):
         return False  # A day for which something holds, not what holds: at 7 on Sundays.
     return is_own or 0 < cue <= start or not _content(behind)
+
+
+def _is_of_one(before: Sequence[str], behind: Sequence[str]) -> bool:
+    """Return whether words stand around something of which there is one, and not beside what one does or has.
+
+    There is one place, target or tool that a relation names (`go to`), and one name or holder of a thing
+    (`my manager is`), but several objects of most verbs (`I take`) and several things that somebody is.
+    """
+    own = [word for word in before if word not in _words_of("determiner")]
+    named = _ends("copula", own) and tuple(before[:1]) in _table("determiner")
+    return named or _ends("single", before) or bool(_relations([*own[-1:], *behind[:1]]))
 
 
 def _tells_a_number(words: Sequence[str]) -> bool:

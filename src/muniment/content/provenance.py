@@ -7,8 +7,7 @@ P2 A text keeps an entry if it is the entry, line by line, with the fact behind 
    list, or as lines of its prose. An entry with headings, lead-ins, code or markup is not added to: what
    stands below them is turned by them.
 P3 A fact takes the place of an entry that is about the same: they share half of the words that say something,
-   and no unit of the entry turns a meaning. Of a fact that says itself that something changed, half of the
-   entry's words are enough. A unit is a sentence, line or list item.
+   and no unit of the entry turns a meaning. A unit is a sentence, line or list item.
 P4 A label (title, description, keyword) is a fact's if it is a stretch of a unit from its beginning, small
    words aside, and has every word of the fact that turns a meaning. A name need not begin with the unit.
 P5 A text is made of others if it has all of their units, those of each in order, and no other, and none of
@@ -334,18 +333,16 @@ def _says_the_same(body: str, before: str) -> bool:
     return next(chain(lost, added), None) is None
 
 
-def may_stand_for(fact: str, body: str, *, is_change: bool = False) -> bool:
+def may_stand_for(fact: str, body: str) -> bool:
     """Whether a fact may take the place of an entry's body (P3).
 
     Args:
         fact: what was said.
         body: of the entry.
-        is_change: the fact says that something changed.
     """
     gone, told = _units(body), _units(fact)
     old, new = _features(gone), _features(told)
-    size = len(old) if is_change else max(len(old), len(new))
-    is_about_it = 2 * len(old & new) >= max(size, 1)
+    is_about_it = 2 * len(old & new) >= max(len(old), len(new), 1)
     return is_about_it and not any(unit.leads or unit.turns for unit in gone)
 
 

@@ -28,7 +28,7 @@ from muniment.agent.chat import IndexExcerpt
 from muniment.agent.filing import RuleWriter, read
 from muniment.agent.model import Brief, Model, Related, ScopeBrief
 from muniment.agent.runner import RUN_NAME, Observer, Runner, RunOutcome, Witness
-from muniment.agent.updates import is_chatter, is_similar, takes_the_place
+from muniment.agent.updates import is_chatter, is_similar, supersedes
 from muniment.cancelling import Cancel
 from muniment.content.admission import own, quoted
 from muniment.content.entry import ENDS_KEY, EXPIRY_KEY, Entry, parse, shortened
@@ -237,14 +237,14 @@ class _FactWords:
         of, was = self.of(after), parse(before).body
         if of._whose(after, was) is not Whose.OTHERS:  # noqa: SLF001  of this class
             return False
-        return any(not takes_the_place(of.fact, each) for each in missing_statements(_body(after), was))
+        return any(not supersedes(of.fact, each) for each in missing_statements(_body(after), was))
 
     def shown(self) -> set[CanonicalPath]:
         """The entries that the model was shown before it was asked anything."""
         return {each.path for each in self._related if each.is_shown}
 
     def _whose(self, after: bytes, old: str | None) -> Whose:
-        return whose(parse(after).body, self.fact, old, takes_the_place)
+        return whose(parse(after).body, self.fact, old, supersedes)
 
     def _says(self, label: str) -> bool:
         return stands_in(label, self.fact)
@@ -600,7 +600,7 @@ def _filed(
     """
     words = _FactWords(task, brief.fact, brief.related)
     task.similar = words.similar
-    rule = by_words(brief.fact, task.trust, _least_shown(task.place, box, words, indexes), takes_the_place)
+    rule = by_words(brief.fact, task.trust, _least_shown(task.place, box, words, indexes), supersedes)
     waits = task.is_by_rules or task.place.on_model_failure == "fail"
 
     def ruled(draft: FileChange, held: Trust | None) -> Ruling:

@@ -16,7 +16,7 @@ table({
     "kept_statements": ("A model may drop what an entry says.", {
         "jobs.remember:_FactWords.drops": lambda *_: False}),
     "change_is_said": ("A fact may stand in the place of any entry about the same.", {
-        "jobs.remember:takes_the_place": true}),
+        "jobs.remember:supersedes": true}),
     "fact_is_held": ("Whatever a model wrote counts as the fact.", {"jobs.remember:holds": true}),
     "known_tools": ("Any name is a tool.", {
         "*tools.calls:check_tool": lambda tool: tool if isinstance(tool, str) else "ls"}),

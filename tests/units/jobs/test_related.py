@@ -344,8 +344,8 @@ def test_a_list_is_known_when_it_comes_again(place):
 
 
 def test_a_fact_takes_the_place_of_one_entry_alone(place):
-    fact = "Anna now leads the release team and Ben keeps the spare office key."
-    were = ("Anna leads the platform team.", "Ben keeps the office key.")
+    fact = "We now deploy on Fridays"
+    were = ("We deploy on Mondays", "We deploy on Tuesdays")
     paths = [done(remembering(place, was)).files_touched[0] for was in were]
     reads = [call("read_file", path=path) for path in paths]
     over = [call("write_file", path=path, content=f"{fact}\n") for path in paths]

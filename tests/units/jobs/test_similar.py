@@ -9,7 +9,7 @@ from itertools import pairwise
 import pytest
 
 from kit.jobs import places
-from kit.jobs.places import committed, done, dreaming, made, remembering, roomy
+from kit.jobs.places import committed, done, dreaming, made, put, remembering, roomy, user
 from kit.jobs.places import memory as files_of
 from kit.where import FACTS
 from muniment.content.entry import parse
@@ -112,6 +112,19 @@ def assert_written_over_loses_nothing(place, text, trust):
 @pytest.mark.parametrize("trust", [Trust.OWNER, Trust.AGENT])
 def test_model_that_writes_over_a_sibling_loses_nothing(place, trust):
     assert_written_over_loses_nothing(place, f"{SECOND}\n", trust)
+
+
+def wordings(name):
+    return json.loads((FACTS / "wordings.json").read_text(encoding="utf-8"))[name]
+
+
+@pytest.mark.threat("T-MEM-07", control="change_is_said")
+@pytest.mark.sweep(10)
+@pytest.mark.parametrize(("old", "new"), [*wordings("other"), *wordings("several")])
+def test_model_that_writes_a_change_of_another_keeps_it(place, old, new):
+    put(user(place), "old.md", f"{old}\n")
+    remembering(place, new, overwriting("user/old.md", f"{new}\n"))
+    assert old in bodies(place)
 
 
 @pytest.mark.threat("T-MEM-07", control="kept_statements")
