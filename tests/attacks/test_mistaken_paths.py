@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kit.agent.servers import hasty, serving
-from kit.jobs.places import base, done, made, memory, opened, remembering, user
+from kit.jobs.places import base, done, lay, made, memory, opened, remembering, user
 from kit.jobs.places import write as write_call
 from kit.memories import make_roots, photograph, strict
 from muniment.testing.minds import (
@@ -241,6 +241,38 @@ def test_path_out_of_the_roots_fails_the_task(tmp_path, share, protocol):
             result = remember_with(place, fact, calling(path, fact), protocol, insists=insists)
             assert result.error is not None, path
             assert (result.status, result.error.code) == ("failed", "remember_path_escape"), path
+        assert photograph(base(place)) == before
+
+
+LEADING_OUT = (
+    *("~/.ssh/authorized_keys", "$HOME/.ssh/x.md", "file:///etc/passwd", "/etc/cron.d/x", "../../etc/x"),
+    *("user/..%2f..%2fetc/passwd", "%2e%2e/%2e%2e/etc/passwd", "user/.\u200b./.\u200b./etc/x.md"),
+)
+AFTER_AN_ESCAPE = {
+    "other words": [calls(write_call("user/g.md", "evil words\n"))],
+    "a known entry": [calls(call("read_file", path="user/k.md")), say("It is in user/k.md already.")],
+    "a refused change": [calls(write_call("user/k/", "x")), calls(write_call("user/g.md", "x\n"))],
+    "nothing": [],
+}
+"""What a model does after a path that leads out, none of which holds the fact."""
+
+
+@pytest.mark.threat("T-RUN-17", control="real_escapes")
+@pytest.mark.parametrize("on_escape", ["abort", "refuse"])
+def test_path_out_before_another_write_fails_the_task(tmp_path, on_escape):
+    policy = strict(require="none", on_escape=on_escape)
+    with made(tmp_path, policy, on_model_failure="rules") as place:
+        lay(place, {"user/k.md": "something else\n"})
+        before = photograph(base(place))
+        for path in LEADING_OUT:
+            for name, steps in AFTER_AN_ESCAPE.items():
+                model = ScriptedModel([calls(write_call(path)), *steps, say("Saved.")])
+                error = remembering(place, FACT, model).error
+                assert (error and error.code) == "remember_path_escape", (path, name)
+        for name, steps in AFTER_AN_ESCAPE.items():
+            model = ScriptedModel([calls(write_call("project/x.md")), *steps, say("Saved.")])
+            error = remembering(place, FACT, model, scope="user").error
+            assert (error and error.code) == "remember_scope_mismatch", name
         assert photograph(base(place)) == before
 
 

@@ -562,15 +562,31 @@ def _attempt(task: _Remembering, brief: Brief, policy: Policy) -> RememberReport
         scopes = _run_scopes(brief, policy, place)
         _raise_unless_final(task, outcome, scopes)
         task.budget.check()
-        done = _filed_or_refused(task, brief, box, outcome, [each.scope for each in indexes])
-        if (earlier := task.repeated(done)) is not None:
-            return earlier
-        if not done.changes:
-            known = _known_entries(task, box, outcome)
-            if known:
-                task.require_fact(brief.fact, known.values())
-            return _without_changes(task, outcome, known, scopes)
-        return _committed(task, outcome, done)
+        try:
+            return _judged(task, brief, box, outcome, [each.scope for each in indexes], scopes)
+        except _GivesWay:
+            _raise_escape(task, outcome, scopes)
+            raise
+
+
+def _judged(
+    task: _Remembering,
+    brief: Brief,
+    box: Sandbox,
+    outcome: RunOutcome,
+    indexes: Collection[Scope],
+    scopes: RunScopes,
+) -> RememberReport:
+    """Commit what a finished run proposed, or return what else became of it."""
+    done = _filed_or_refused(task, brief, box, outcome, indexes)
+    if (earlier := task.repeated(done)) is not None:
+        return earlier
+    if not done.changes:
+        known = _known_entries(task, box, outcome)
+        if known:
+            task.require_fact(brief.fact, known.values())
+        return _without_changes(task, outcome, known, scopes)
+    return _committed(task, outcome, done)
 
 
 def _filed_or_refused(
