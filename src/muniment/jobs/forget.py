@@ -664,7 +664,7 @@ def _described(task: _Forgetting, found_near: Iterable[_ForgetMatch]) -> list[_F
         found = _described_part(match, words)
         if found is not None and turns(found.said) is turns(task.query):
             task.notes.append(
-                "no entry has all of these words; this is the only one with all but question words and articles"
+                "no entry has all of these words; this alone has all but question words and articles"
             )
             return [found]
     weights = weights_of(words, texts)
