@@ -426,17 +426,16 @@ class _Remembering(Job[RememberReport]):
 
     def end_of(self, text: str) -> End | None:
         """When a text ends: of a fact in a list of such by its own words, unless the caller said when."""
-        content = self.request.content
-        content = redacted(content) if self.place.policy.content.secrets == "redact" else content
+        content = redacted(self.content) if self.place.policy.content.secrets == "redact" else self.content
         if self.request.expires is None and comparable(text) in map(comparable, separate_items(content)):
             return _find_end(text.strip())
         return self.ends
 
     def lasts(self, content: bytes) -> bool:
         """Whether an entry is told as long as the fact, or what it says of a list of facts."""
-        entry, items = parse(content), separate_items(self.request.content)
+        entry, items = parse(content), separate_items(self.content)
         said = [item for item in items if comparable(item) in sayings(entry.body)]
-        return all(entry.lasts(self.end_of(each)) for each in said or [self.request.content])
+        return all(entry.lasts(self.end_of(each)) for each in said or [self.content])
 
 
 def remember(
