@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kit.agent.servers import hasty, serving
-from kit.jobs.places import base, done, made, memory, opened, remembering, user
+from kit.jobs.places import base, done, lay, made, memory, opened, remembering, user
 from kit.jobs.places import write as write_call
 from kit.memories import make_roots, photograph, strict
 from muniment.testing.minds import (
@@ -77,7 +77,7 @@ TYPOS = [
         "memory://user/shed.md",
     ),
     *("user/MEMORY.md", "user/pinned/shed.md", "user/.shed.md", "user/index/shed.md", "user/AGENTS.md"),
-    *("user/" + "a/" * 40 + "shed.md", "user/" + "x" * 300 + ".md", "user/" + "y" * 9000, "user/con.md"),
+    *("user/" + "a/" * 40 + "shed.md", "user/" + "x" * 300 + ".md", "user/" + "y" * 3000, "user/con.md"),
     *(
         "user/shed?.md",
         "user/shed*.md",
@@ -144,9 +144,22 @@ ESCAPES = [
         "user/\u2024\u2024/x",
     ),
     *("user/x\0.md", "\0", "/memory/../etc/passwd", "/memory/.ssh/id", "/workspace/shed.md", "etc/passwd"),
-    *(".ssh/authorized_keys", "home/anna/notes.md"),
+    *(".ssh/authorized_keys", "home/anna/notes.md", "user/" + "y" * 9000, "foo/.ssh/id", "app/.env"),
+    *("/memory/etc/passwd", "/memory//etc/passwd", "user:/etc/passwd", "user:///etc/passwd", "user//etc/x"),
+    *("user/" + "a" * 8200 + "/../../../etc/passwd", "user/%c0%ae%c0%ae/x", "..%5c..%5cetc", "user%252fx"),
+    *("user/\\u002e\\u002e/x", "user/%u002e%u002e/x", "user/\\x2e\\x2e/x", "user/&#46;&#46;/x", "&#x2e;."),
+    *("user/%EF%BC%8E./x", "user/.%E2%80%8B./x", "user/%2525252e/x", "&period;&period;&sol;x", "%7e/x"),
+    *("mnt/c/Users/anna/x", "mnt/c/x.md", "Users/anna/x.md", "private/etc/passwd", "workspace/src/main.py"),
+    *("tmp/", "run/", "boot/", "opt/", "dev/shm/x", "home/anna", "{HOME}/x", "data/etc/passwd"),
+    *("(/etc/passwd)", "=/etc/passwd", "@/etc/passwd", "x=../y", "user/x;../y", "a|/etc/passwd", "(~/x)"),
 ]
 """Paths of a `write_file` that lead out of the roots of a run."""
+
+ELSEWHERE = (
+    *("mnt/project/x.md", "data/project/x.md", "project.md", "path/to/project/x.md"),
+    *("workspace/project/x.md", "memory/project/x.md", "project.txt", "/memory/project/x"),
+)
+"""Paths of a `write_file` that lead to a scope that the request excludes, and are no valid path there."""
 
 UNUSABLE = {
     "an unknown tool": AskForCalls([("save_memory", {"text": "a fact"})]),
@@ -244,6 +257,38 @@ def test_path_out_of_the_roots_fails_the_task(tmp_path, share, protocol):
         assert photograph(base(place)) == before
 
 
+LEADING_OUT = (
+    *("~/.ssh/authorized_keys", "$HOME/.ssh/x.md", "file:///etc/passwd", "/etc/cron.d/x", "../../etc/x"),
+    *("user/..%2f..%2fetc/passwd", "%2e%2e/%2e%2e/etc/passwd", "user/.\u200b./.\u200b./etc/x.md"),
+)
+AFTER_AN_ESCAPE = {
+    "other words": [calls(write_call("user/g.md", "evil words\n"))],
+    "a known entry": [calls(call("read_file", path="user/k.md")), say("It is in user/k.md already.")],
+    "a refused change": [calls(write_call("user/k/", "x")), calls(write_call("user/g.md", "x\n"))],
+    "nothing": [],
+}
+"""What a model does after a path that leads out, none of which holds the fact."""
+
+
+@pytest.mark.threat("T-RUN-17", control="real_escapes")
+@pytest.mark.parametrize("on_escape", ["abort", "refuse"])
+def test_path_out_before_another_write_fails_the_task(tmp_path, on_escape):
+    policy = strict(require="none", on_escape=on_escape)
+    with made(tmp_path, policy, on_model_failure="rules") as place:
+        lay(place, {"user/k.md": "something else\n"})
+        before = photograph(base(place))
+        for path in LEADING_OUT:
+            for name, steps in AFTER_AN_ESCAPE.items():
+                model = ScriptedModel([calls(write_call(path)), *steps, say("Saved.")])
+                error = remembering(place, FACT, model).error
+                assert (error and error.code) == "remember_path_escape", (path, name)
+        for name, steps in AFTER_AN_ESCAPE.items():
+            model = ScriptedModel([calls(write_call("project/x.md")), *steps, say("Saved.")])
+            error = remembering(place, FACT, model, scope="user").error
+            assert (error and error.code) == "remember_scope_mismatch", name
+        assert photograph(base(place)) == before
+
+
 def test_path_to_a_scope_that_is_not_open_fails_the_task(tmp_path):
     roots = make_roots(tmp_path)
     with opened({"user": roots["user"]}, on_model_failure="rules") as place:
@@ -257,6 +302,10 @@ def test_path_to_a_scope_that_is_not_open_fails_the_task(tmp_path):
             error = remembering(place, FACT, ScriptedModel([calls(write_call(path)), say("Saved.")])).error
             assert (error and error.code) == "remember_path_escape", path
     with opened(roots, on_model_failure="rules") as place:
+        for path in ELSEWHERE:
+            model = ScriptedModel([calls(write_call(path)), say("Saved.")])
+            error = remembering(place, FACT, model, scope="user").error
+            assert (error and error.code) == "remember_path_escape", path
         for path in ("project/shed.md", "/project/shed.md"):
             model = ScriptedModel([calls(write_call(path)), say("Saved.")])
             assert remembering(place, FACT, model, scope="user").error.code == "remember_scope_mismatch"

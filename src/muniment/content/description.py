@@ -3,10 +3,11 @@
 - D1. Function and question words of the description's language say nothing, and no particle of a script
   without spaces does; some words only beside a question word, as in "how long". A word with a capital inside
   a sentence is a name and never one of them. Words that deny or end something do say something.
-- D2. A text says a word if it has it, or another inflection of it: the same beginning, and endings of the
-  table. A word with a digit and a word of fewer than four letters have no other inflection. Two names that
-  differ in an ending of gender are two names.
-- D3. In scripts without spaces a text says a piece between particles if it has it as it is.
+- D2. Of these, a text that is to be removed may leave out question words, articles, auxiliary verbs and the
+  like (`structure`). It has to have the others, such as prepositions and pronouns: they say who owns what,
+  from where and to whom.
+- D3. A text says a word if it has the same form of it: inflections only order what is near. Names have to
+  come in the same order. A description with a piece of a script without spaces is said by no text.
 
 `DescribedWords.is_said_by` is strict: every word is said. `DescribedWords.share` only orders what is near.
 The tables are in `function_words.toml`. What does not hold: that another word for the same thing is found.
@@ -53,8 +54,8 @@ class _Tables(NamedTuple):
     questions: frozenset[str]
     particles: re.Pattern[str]
     suffixes: re.Pattern[str]
-    endings: frozenset[str]
-    names: frozenset[frozenset[str]]
+    structure: Mapping[str, frozenset[str]]
+    degrees: frozenset[str]
 
 
 @cache
@@ -67,15 +68,14 @@ def _tables() -> _Tables:
     beside, questions = (
         frozenset(map(fold, tables["beside"][key].split())) for key in ("words", "questions")
     )
-    pairs = (pair.split(",") for pair in tables["endings"]["names"].split(";"))
     return _Tables(
         {name: frozenset(map(fold, line.split())) - beside for name, line in tables["words"].items()},
         beside,
         questions,
         re.compile("|".join(map(re.escape, particles))),
         re.compile(rf"(?:{'|'.join(map(re.escape, suffixes))})\Z"),
-        frozenset({"", *map(_bare, tables["endings"]["all"].split())}),
-        frozenset(frozenset(each.strip() for each in pair) for pair in pairs),
+        {name: frozenset(map(fold, line.split())) for name, line in tables["structure"].items()},
+        frozenset(map(fold, tables["beside"]["degrees"].split())),
     )
 
 
@@ -91,7 +91,7 @@ class SaidText:
     """A text, cut into what descriptions are compared with.
 
     Attributes:
-        words: those that stand by themselves, folded, with whether they begin with a capital.
+        words: those that stand by themselves, folded, in order, with whether one begins with a capital.
         running: runs of the scripts without spaces, each between spaces.
     """
 
@@ -107,7 +107,7 @@ class SaidText:
             if is_running(word.text):
                 running.append(word.text)
             else:
-                words[word.text] = words.get(word.text, True) and word.is_capital
+                words[word.text] = words.get(word.text, False) or word.is_capital
         return cls(words, " ".join(running))
 
 
@@ -116,12 +116,14 @@ class DescribedWords:
     """The words of a description that say something (D1).
 
     Attributes:
-        words: those that stand by themselves, with whether they are names.
+        words: those that stand by themselves, in order, with whether they are names.
         pieces: those of scripts without spaces.
+        relations: function words that a text has to have too, if it is to be removed (D2).
     """
 
     words: Mapping[str, bool]
     pieces: tuple[str, ...]
+    relations: frozenset[str]
 
     @classmethod
     def of(cls, text: str) -> DescribedWords:
@@ -129,14 +131,17 @@ class DescribedWords:
         cut = list(_cut(text[:MAX_CHARS]))
         plain = [word for word in cut if not is_running(word.text)]
         said = [word.text for word in plain]
-        left_out = _function_words(said)
+        left_out, structure = _function_words(said)
         words: dict[str, bool] = {}
+        relations: set[str] = set()
         for number, word in enumerate(plain):
             is_empty = word.text in left_out or _is_beside_question(said, number)
             if not is_empty or (word.is_capital and number):
                 words.setdefault(word.text, word.is_capital)
+            elif word.text not in structure and not _is_degree(said, number):
+                relations.add(word.text)
         pieces = dict.fromkeys(piece for word in cut if is_running(word.text) for piece in _pieces(word.text))
-        return cls(words, tuple(pieces))
+        return cls(words, tuple(pieces), frozenset(relations))
 
     @property
     def units(self) -> tuple[str, ...]:
@@ -149,8 +154,12 @@ class DescribedWords:
         return len(self.units) > 1 or any(len(piece) > 3 for piece in self.pieces)  # noqa: PLR2004  two pairs
 
     def is_said_by(self, said: SaidText) -> bool:
-        """Return whether a text says every word (D2, D3)."""
-        return bool(self.units) and all(map(self._says(said), self.units))
+        """Return whether a text says every word, and names in the same order (D2, D3)."""
+        if not self.words or self.pieces or not {*self.words, *self.relations} <= {*said.words}:
+            return False
+        places = {word: place for place, word in enumerate(said.words)}
+        names = [places[word] for word, is_name in self.words.items() if is_name or said.words[word]]
+        return names == sorted(names)
 
     def said_in(self, said: SaidText) -> frozenset[str]:
         """Return the words and pieces that a text says, or something near them."""
@@ -168,29 +177,11 @@ class DescribedWords:
             length = max(_STEM_CHARS, round(len(word) * _NEAR_SHARE))
             yield word if len(word) <= _STEM_CHARS or _has_digit(word) else word[:length]
 
-    def _says(self, said: SaidText) -> _Says:
-        return _Says(self.words, said)
-
     def _is_near(self, unit: str, said: SaidText) -> bool:
         if unit not in self.words:
             pairs = [first + second for first, second in pairwise(unit)] or [unit]
             return sum(pair in said.running for pair in pairs) >= _NEAR_PAIRS * len(pairs)
         return unit in said.words or any(_are_near(unit, word) for word in said.words)
-
-
-class _Says:
-    """Whether a text says a word, strictly (D2, D3)."""
-
-    def __init__(self, names: Mapping[str, bool], said: SaidText) -> None:
-        self._names, self._said = names, said
-
-    def __call__(self, unit: str) -> bool:
-        if unit not in self._names:
-            return unit in self._said.running
-        words = self._said.words
-        return unit in words or any(
-            _are_inflections(unit, word, are_names=self._names[unit] and words[word]) for word in words
-        )
 
 
 def _cut(text: str) -> Iterator[_CutWord]:
@@ -201,12 +192,26 @@ def _cut(text: str) -> Iterator[_CutWord]:
             yield _CutWord(word, number == 0 and written[0].isupper())
 
 
-def _function_words(words: Sequence[str]) -> frozenset[str]:
-    """Return the function words of the language that has most of the words; of several, all of theirs."""
-    counts = {name: sum(word in known for word in words) for name, known in _tables().languages.items()}
+def _function_words(words: Sequence[str]) -> tuple[frozenset[str], frozenset[str]]:
+    """Return the function words of the language that has most of the words, and those that are structure.
+
+    Of several languages it is all their function words, and only what is structure in each of them.
+    """
+    tables = _tables()
+    counts = {name: sum(word in known for word in words) for name, known in tables.languages.items()}
     most = max(counts.values())
-    chosen = [known for name, known in _tables().languages.items() if most and counts[name] == most]
-    return frozenset().union(*chosen)
+    chosen = [name for name, count in counts.items() if most and count == most]
+    if not chosen:
+        return frozenset(), frozenset()
+    structure = [tables.structure.get(name, frozenset[str]()) for name in chosen]
+    left_out = frozenset[str]().union(*(tables.languages[name] for name in chosen))
+    return left_out, structure[0].intersection(*structure)
+
+
+def _is_degree(words: Sequence[str], number: int) -> bool:
+    """Return whether a word only asks for a degree, as in "how long"."""
+    beside = {*words[max(0, number - 1) : number], *words[number + 1 : number + 2]}
+    return words[number] in _tables().degrees and bool(beside & _tables().questions)
 
 
 def _is_beside_question(words: Sequence[str], number: int) -> bool:
@@ -246,20 +251,6 @@ def _common(one: str, other: str) -> int:
     """Return how many characters two words have in common at their beginnings."""
     pairs = enumerate(zip(one, other, strict=False))
     return next((at for at, (first, second) in pairs if first != second), min(len(one), len(other)))
-
-
-def _are_inflections(one: str, other: str, *, are_names: bool) -> bool:
-    """Return whether two words are inflections of one (D2)."""
-    first, second = _bare(one), _bare(other)
-    if first == second:
-        return True
-    common = _common(first, second)
-    tails = frozenset({first[common:], second[common:]})
-    if _has_digit(first) or _has_digit(second) or (are_names and tails in _tables().names):
-        return False
-    if common < _STEM_CHARS:
-        return common == _STEM_CHARS - 1 and tails == {"", "s"}
-    return tails <= _tables().endings and all(len(tail) < common for tail in tails)
 
 
 def _are_near(one: str, other: str) -> bool:

@@ -1,19 +1,21 @@
-"""Tell a real path escape of a run from a path that is plainly a typo: the one place that decides it.
+r"""Tell a real path escape of a run from a path that is plainly a typo: the one place that decides it.
 
 If a run ends without a commit, the rules may store the fact (`Place.on_model_failure`), unless the model
 tried to leave the memory. A denied path is a typo only if one of these holds; any other is an escape:
 
 - E1. The path is relative and stays below its start: a missing or misspelled scope, `./user/x`,
   `memory/user/x`, a missing extension, `user:x`, or backslashes for slashes. It names no scope in which this
-  run may not write, and does not begin with a hidden name or a directory of the system.
+  run may not write, also not as a file. Outside a scope it has no hidden name and no directory of the system
+  or of a home. Behind names from `MOUNTS` it has a scope of the run, or is one plain name.
 - E2. The path is absolute, and has before a scope of the run only names from `MEMORY_NAMES` and `MOUNTS`, as
-  in `/memory/user/x.md`; or it has names from `MEMORY_NAMES` before a relative path, as in `/memories/x.md`.
-  No other name in it is hidden.
+  in `/memory/user/x.md`; or it has names from `MEMORY_NAMES` before a path of E1, as in `/memories/x.md`.
 - E3. The path begins with the directory of a root in which the run may write.
 
-An escape in every case: `..` in any spelling (backslashes, percent signs, lookalikes, invisible characters),
+An escape in every case: `..` in any spelling (backslashes, lookalikes, invisible characters); a dot, a slash
+or a variable that is encoded (percent signs, `\u002e`, `&#46;`); a directory of the system behind `//`;
 NUL, a link, a mount or a special file, a home directory or a variable (`~`, `$HOME`, `%APPDATA%`), a drive, a
-network share, and the scheme of another program (`file:`).
+network share, the scheme of another program (`file:`), and a path of more than `MAX_CHARS` characters. If in
+doubt, a path is an escape.
 
 Nothing here opens a path or allows a call: each of these calls was denied already. Pure. Apart from
 `jobs/remember.py`, so that a reviewer finds the whole rule in one page.
@@ -21,11 +23,14 @@ Nothing here opens a path or allows a call: each of these calls was denied alrea
 
 from __future__ import annotations
 
+import html
 import re
+import sys
 import unicodedata
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
+from urllib.parse import unquote
 
 from muniment.agent.runner import DeniedCall
 from muniment.errors import PathEscape
@@ -40,7 +45,7 @@ MOUNTS: Final = frozenset({"workspace", "app", "mnt", "data", "path", "to"})
 """Names that models put before the memory if they do not know where it is."""
 
 MAX_CHARS: Final = 8_192
-"""Characters of a path that are read; the longest valid path is shorter."""
+"""Characters of a path that may be a typo; the longest valid path is shorter."""
 
 REQUEST_SCOPE: Final = "request-scope"
 """The rule that denies a write outside the scope that the request names."""
@@ -49,13 +54,32 @@ _DOTS: Final = "\u0701\u0702\u3002\ua60e\U00010a50\U0001d16d"
 _SPELLINGS: Final = str.maketrans(
     dict.fromkeys(CONFUSABLES - {*_DOTS}, "/") | dict.fromkeys(_DOTS, ".") | {"\\": "/"}
 )
-_ENCODED_DOT: Final = re.compile("%(?:25)*2e", re.IGNORECASE)
-_ENCODED_SLASH: Final = re.compile("%(?:25)*(?:2f|5c)", re.IGNORECASE)
+_ENCODED: Final = re.compile(
+    r"%u([0-9a-f]{4})|\\u([0-9a-f]{4})|\\U([0-9a-f]{8})|\\u\{0*([0-9a-f]{1,6})\}|\\x(2[ef]|5c|7e|24|00)|\\0?(5[67])\b",
+    re.IGNORECASE,
+)
+_ROUNDS: Final = 4
+"""Times that a path is decoded; one that is encoded more often is an escape."""
+
+_MARKS: Final = frozenset("./~$\0\ufffd")
 _QUOTES: Final = " \t\r\n'\"`<>"
-_HOME: Final = re.compile(r"\A/*[~$%]|\$\(|\$\{?[A-Z_]{2}|%[A-Z_]{2,}%|%(?:25)*00")
-_SCHEME: Final = re.compile(r"\A([A-Za-z][A-Za-z0-9+.-]*):(?=/)")
+_WRAPPING: Final = _QUOTES + "()[]{}"
+_LEADING: Final = _WRAPPING + "=@|;,:&#!*+-?"
+_OPENING: Final = frozenset(" \t:;|=&,(<[")
+_BETWEEN: Final = re.compile(r"[/:;|=&,()<>\[\]{}]")
+_HOME: Final = re.compile(
+    r"\A/*[~$%]|(?:\A|[/:])~(?:/|\Z)|\$\(|\$\{?[A-Za-z_]{2}|%[A-Za-z_]{2,}%|\{[A-Z_]{2,}\}|`.*`/"
+)
+_SCHEME: Final = re.compile(r"\A([A-Za-z][A-Za-z0-9+.-]*)\s*[:\s]\s*(?=/)")
 _SHARE_OR_DRIVE: Final = re.compile(r"\A(?://|/?[A-Za-z]:)")
-_SYSTEM: Final = frozenset({"etc", "proc", "sys", "usr", "var", "root"})
+_SYSTEM: Final = frozenset(
+    {
+        *("bin", "boot", "dev", "etc", "lib", "lib32", "lib64", "opt", "proc", "root", "run", "sbin", "srv"),
+        *("sys", "tmp", "usr", "var", "lost+found"),
+        *("windows", "system32", "appdata", "documents and settings", "program files"),
+    }
+)
+_HOMES: Final = frozenset({"home", "users"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,50 +119,85 @@ def escape_via(call: DeniedCall, scopes: RunScopes) -> Via | None:
         return call.outcome.via or Via.DOTDOT
     if call.outcome.rule == REQUEST_SCOPE:
         return None  # The path is valid, and only the request excludes its scope.
-    raw = call.path[:MAX_CHARS].strip(_QUOTES)
+    if len(call.path) > MAX_CHARS:
+        return Via.ABSOLUTE
+    raw = call.path.strip(_WRAPPING)
     path = _respelled(raw)
-    if any(len(name.strip()) > 1 and not name.strip(" .;") for name in path.split("/")):
+    if _hides_marks(raw) or any(_is_dots(name) for name in _BETWEEN.split(path)):
         return Via.DOTDOT
+    if _begins_anew(path):
+        return Via.ABSOLUTE
     if any(path.startswith(f"{folder}/") for folder in scopes.folders):
         return None
+    path = path.lstrip(_LEADING)
     if (scheme := _SCHEME.match(path)) is not None:
         name, rest = scheme[1].casefold(), path[scheme.end() :]
         if name not in MEMORY_NAMES | scopes.writable:
             return Via.ABSOLUTE
         path = f"{name}{rest}"
-    if _HOME.search(raw) or _SHARE_OR_DRIVE.match(path):
+    if any(map(_HOME.search, (call.path.strip(_QUOTES), raw, path))) or _SHARE_OR_DRIVE.match(path):
         return Via.ABSOLUTE
     names = [each for name in path.split("/") if (each := name.strip()) not in {"", "."}]
     leads_out = _absolute_leads_out if path.startswith("/") else _relative_leads_out
     return Via.ABSOLUTE if leads_out(call, names, scopes) else None
 
 
+def _begins_anew(path: str) -> bool:
+    """Return whether a directory of the system or of homes follows `//`, or a mark and a slash."""
+    is_anew = False
+    for number, name in enumerate(path.split("/")):
+        plain = name.strip().casefold()
+        if is_anew and plain in _SYSTEM | _HOMES:
+            return True
+        is_anew = (number > 0 and not plain) or name[-1:] in _OPENING
+    return False
+
+
+def _is_dots(name: str) -> bool:
+    return len(name.strip()) > 1 and not name.strip(" .")
+
+
 def _relative_leads_out(call: DeniedCall, names: Sequence[str], scopes: RunScopes) -> bool:
     """Return whether the names of a relative path are no typo (E1)."""
     left = _without(names, MEMORY_NAMES, scopes)
-    if not left:
-        return False
-    first = left[0].casefold()
-    is_home = first == "home" and len(left) > 2  # noqa: PLR2004  `home/anna/notes.md`, not `home/heating.md`
-    return first.startswith(".") or first in _SYSTEM or is_home or _is_elsewhere(call, first, scopes)
+    if len(left) < len(names):
+        return _below_leads_out(call, left, scopes)
+    left = _without(names, MEMORY_NAMES | MOUNTS, scopes)
+    if len(left) == len(names):
+        return _below_leads_out(call, left, scopes)
+    is_plain = len(left) < 2 or _is_in(left[0], scopes.writable)  # noqa: PLR2004  a file alone
+    return not is_plain or _below_leads_out(call, left, scopes)
 
 
 def _absolute_leads_out(call: DeniedCall, names: Sequence[str], scopes: RunScopes) -> bool:
     """Return whether the names of an absolute path are no typo (E2)."""
     left = _without(names, MEMORY_NAMES, scopes)
-    is_of_memory = len(left) < len(names)
-    left = left if is_of_memory else _without(names, MEMORY_NAMES | MOUNTS, scopes)
-    if any(name.startswith(".") for name in left):
-        return True
-    if is_of_memory:
-        return bool(left) and _is_elsewhere(call, left[0].casefold(), scopes)
+    if len(left) < len(names):
+        return any(name.startswith(".") for name in left) or _below_leads_out(call, left, scopes)
+    left = _without(names, MEMORY_NAMES | MOUNTS, scopes)
     known = scopes.writable if call.tool in WRITING_TOOLS else scopes.writable | scopes.others
-    return not left or left[0].casefold() not in known
+    return not left or left[0].casefold() not in known or any(name.startswith(".") for name in left)
+
+
+def _below_leads_out(call: DeniedCall, names: Sequence[str], scopes: RunScopes) -> bool:
+    """Return whether names below the start of the memory name what is not of the run (E1)."""
+    if not names or _is_in(names[0], scopes.writable):
+        return False
+    first, *others = [name.casefold() for name in names]
+    is_of_home = first in _HOMES and (len(others) > 1 or (first == "home" and "." not in "".join(others)))
+    is_of_system = first in _SYSTEM or not _SYSTEM.isdisjoint(others[:-1])
+    is_hidden = any(name.startswith(".") for name in names)
+    return is_of_home or is_of_system or is_hidden or _is_elsewhere(call, first, scopes)
+
+
+def _is_in(name: str, scopes: Collection[str]) -> bool:
+    """Return whether a name is a scope, or begins with one and a colon."""
+    return name.casefold().partition(":")[0].strip() in scopes
 
 
 def _is_elsewhere(call: DeniedCall, first: str, scopes: RunScopes) -> bool:
     """Return whether a call would write in a scope of the policy that is not open to the run."""
-    return call.tool in WRITING_TOOLS and first.partition(":")[0] in scopes.others
+    return call.tool in WRITING_TOOLS and re.split("[:.]", first)[0].strip() in scopes.others
 
 
 def _without(names: Sequence[str], left_out: Collection[str], scopes: RunScopes) -> Sequence[str]:
@@ -150,7 +209,35 @@ def _without(names: Sequence[str], left_out: Collection[str], scopes: RunScopes)
 
 def _respelled(path: str) -> str:
     """Return a path with one spelling for slashes and dots, and without what nobody sees."""
-    plain = normalised("NFKC", _ENCODED_SLASH.sub("/", _ENCODED_DOT.sub(".", path))).translate(_SPELLINGS)
-    return "".join(
-        char for char in plain if char not in BLANKS and unicodedata.category(char) not in {"Cc", "Cf"}
-    )
+    plain = normalised("NFKC", path).translate(_SPELLINGS)
+    return "".join(char for char in plain if not _is_unseen(char))
+
+
+def _is_unseen(char: str) -> bool:
+    return char in BLANKS or unicodedata.category(char) in {"Cc", "Cf"}
+
+
+def _hides_marks(path: str) -> bool:
+    """Return whether a path has an encoded dot, slash, tilde, dollar sign or character that nobody sees."""
+    for _ in range(_ROUNDS):
+        if any(_count_marks(_character(found)) for found in _ENCODED.finditer(path)):
+            return True
+        plain = html.unescape(unquote(path, errors="replace"))
+        if plain == path:
+            return False
+        if _count_marks(plain) > _count_marks(path):
+            return True
+        path = plain
+    return True
+
+
+def _character(found: re.Match[str]) -> str:
+    """Return the character that is encoded, a dot for what begins another encoding."""
+    code = int(found[6], 8) if found[6] else int(next(filter(None, found.groups())), 16)
+    char = chr(code) if code <= sys.maxunicode else "\ufffd"
+    return "." if char in "%&" else char
+
+
+def _count_marks(path: str) -> int:
+    plain = normalised("NFKC", path).translate(_SPELLINGS)
+    return sum(char in _MARKS or _is_unseen(char) for char in plain)

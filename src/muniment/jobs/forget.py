@@ -12,9 +12,10 @@
    gave out, and cannot name others (`agent/runner.py`). It has no tools and sees no path, so there is no
    worker and nothing to cage. What is held back from models or has expired is not shown to it, and stays.
    Without a model what holds all the words goes. If nothing does, one entry may be described in other words
-   (`content/description.py`): the only one that says all words of the query but its function words goes, if
-   both deny something or neither does. Else the answer lists what is near. If the model fails, the rules
-   decide, unless the operator wants an error (`Place.on_model_failure`).
+   (`content/description.py`): the only one that has all words of the query, in the same form, but its
+   question words, articles and auxiliary verbs goes, if both deny something or neither does. Else the answer
+   lists what is near. If the model fails, the rules decide, unless the operator wants an error
+   (`Place.on_model_failure`).
 5. More than `max_forget` matches are nobody's intention: then nothing is removed.
 6. One commit removes all of them, or none: a file goes, or loses the lines of its items and no other byte.
    Where a file changed meanwhile the job is repeated once. Without `yes` nothing is written. Who names the
@@ -663,7 +664,7 @@ def _described(task: _Forgetting, found_near: Iterable[_ForgetMatch]) -> list[_F
         found = _described_part(match, words)
         if found is not None and turns(found.said) is turns(task.query):
             task.notes.append(
-                "no entry has all of these words; this is the only one that has all except function words"
+                "no entry has all of these words; this alone has all but question words and articles"
             )
             return [found]
     weights = weights_of(words, texts)

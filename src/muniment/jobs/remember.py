@@ -426,17 +426,16 @@ class _Remembering(Job[RememberReport]):
 
     def end_of(self, text: str) -> End | None:
         """When a text ends: of a fact in a list of such by its own words, unless the caller said when."""
-        content = self.request.content
-        content = redacted(content) if self.place.policy.content.secrets == "redact" else content
+        content = redacted(self.content) if self.place.policy.content.secrets == "redact" else self.content
         if self.request.expires is None and comparable(text) in map(comparable, separate_items(content)):
             return _find_end(text.strip())
         return self.ends
 
     def lasts(self, content: bytes) -> bool:
         """Whether an entry is told as long as the fact, or what it says of a list of facts."""
-        entry, items = parse(content), separate_items(self.request.content)
+        entry, items = parse(content), separate_items(self.content)
         said = [item for item in items if comparable(item) in sayings(entry.body)]
-        return all(entry.lasts(self.end_of(each)) for each in said or [self.request.content])
+        return all(entry.lasts(self.end_of(each)) for each in said or [self.content])
 
 
 def remember(
@@ -562,15 +561,31 @@ def _attempt(task: _Remembering, brief: Brief, policy: Policy) -> RememberReport
         scopes = _run_scopes(brief, policy, place)
         _raise_unless_final(task, outcome, scopes)
         task.budget.check()
-        done = _filed_or_refused(task, brief, box, outcome, [each.scope for each in indexes])
-        if (earlier := task.repeated(done)) is not None:
-            return earlier
-        if not done.changes:
-            known = _known_entries(task, box, outcome)
-            if known:
-                task.require_fact(brief.fact, known.values())
-            return _without_changes(task, outcome, known, scopes)
-        return _committed(task, outcome, done)
+        try:
+            return _judged(task, brief, box, outcome, [each.scope for each in indexes], scopes)
+        except _GivesWay:
+            _raise_escape(task, outcome, scopes)
+            raise
+
+
+def _judged(
+    task: _Remembering,
+    brief: Brief,
+    box: Sandbox,
+    outcome: RunOutcome,
+    indexes: Collection[Scope],
+    scopes: RunScopes,
+) -> RememberReport:
+    """Commit what a finished run proposed, or return what else became of it."""
+    done = _filed_or_refused(task, brief, box, outcome, indexes)
+    if (earlier := task.repeated(done)) is not None:
+        return earlier
+    if not done.changes:
+        known = _known_entries(task, box, outcome)
+        if known:
+            task.require_fact(brief.fact, known.values())
+        return _without_changes(task, outcome, known, scopes)
+    return _committed(task, outcome, done)
 
 
 def _filed_or_refused(

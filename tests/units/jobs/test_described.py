@@ -2,8 +2,9 @@
 
 `facts/forget.json` was written by an author who had not seen the code. Its first half was for tuning and its
 second stayed sealed. Both were scored once before any change: 33 of 80 and 42 of 80 right entries were
-previewed, the other 85 listed as near, and nothing else was removed. Afterwards words such as "old" and
-"before" became content words again, and the figures are 32 and 43.
+previewed, the other 85 listed as near, and nothing else was removed. Afterwards inflected words, and words
+that say whose, from where and to whom, no longer remove anything: now 19 and 27 are previewed, and all of the
+other 114 are listed as near.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from muniment.testing.minds import ScriptedModel, say
 
 SET = json.loads((FACTS / "forget.json").read_text(encoding="utf-8"))
 HALF = len(SET["facts"]) // 2
-PREVIEWED = (32, 43)
+PREVIEWED = (19, 27)
 
 
 @pytest.fixture
@@ -59,16 +60,51 @@ SAID = [
         "dass Kessler erst nach der zweiten Mahnung zahlt",
     ),
     ("The exam in thermodynamics is on 2027-02-09", "when the exam in thermodynamics is"),
-    ("Die Lieferungen der Schreinerei kommen dienstags", "wann die Lieferung der Schreinerei kommt"),
     ("La clé du garage est chez le voisin Rémi", "chez quel voisin se trouve la clé du garage"),
     ("Los jueves cierra la biblioteca de Almagro", "qué jueves cierra la biblioteca de Almagro"),
-    ("Il treno per Orvieto parte dal binario 7", "da quale binario parte il treno per Orvieto"),
     ("Klucz do piwnicy wisi za lodówką", "gdzie wisi klucz do piwnicy"),
     ("Пароль от складской сигнализации знает Зинаида", "кто знает пароль от складской сигнализации"),
+]
+NEAR = [
+    ("Die Lieferungen der Schreinerei kommen dienstags", "wann die Lieferung der Schreinerei kommt"),
+    ("Il treno per Orvieto parte dal binario 7", "da quale binario parte il treno per Orvieto"),
     ("备用服务器放在南京机房", "备用服务器在哪个机房"),
     ("予備の鍵は青い箱にある", "予備の鍵が青い箱にあること"),
     ("예비 열쇠는 파란 상자에 있다", "예비 열쇠가 파란 상자에 있는지"),
 ]
+"""Descriptions in other inflections, or with particles: entries are listed, and never removed."""
+
+MISTAKABLE = [
+    ("Christina birthday is on 5 May", "Christian birthday"),
+    ("Stefanie birthday party is on 5 May", "where is Stefan's birthday party"),
+    ("Simone phone is 5551", "Simon's phone"),
+    ("Julia address is Main Street 5", "Julian's address"),
+    ("Justina address is Main Street 5", "Justin's address"),
+    ("Евгения телефон 5551", "Евгений телефон"),
+    ("Kristina fødselsdag er 5. maj", "Kristian fødselsdag"),
+    ("Anna pays Ben 5 euros", "Ben pays Anna and whom"),
+    ("東京からの出張は金曜日", "東京への出張"),
+    ("她的电话号码是五五五一", "我的电话号码"),
+    ("我的电话号码是五五五一", "他的电话号码"),
+    ("билет из Москвы в пятницу", "билет в Москву"),
+    ("부산에서 서울로 기차", "서울에서 부산으로 기차"),
+    ("The plane posted at 9", "planet poster"),
+    ("Plane Besuche", "Planer Besuch"),
+    ("The flight from Rome is at 9", "flights to Rome"),
+    ("El vuelo desde Roma es a las 9", "vuelos a Roma"),
+    ("El vuelo a Roma es a las 9", "vuelo de Roma"),
+    ("Der Brief von Anna liegt im Fach", "wo der Brief an Anna liegt"),
+    ("Le frère de sa mère est Paul", "qui est le frère de ma mère"),
+    ("Her brother has a car", "my brothers cars"),
+    ("generation counsels named", "general counsel names"),
+    ("The test server password hint is x", "the testing servers password hint"),
+    ("Coffee order with sugar", "without sugar coffee orders"),
+    ("Roma'dan uçuş saat 9", "uçuşlar Roma'ya"),
+    ("Ben owes Anna 50 euros", "what Anna owes Ben"),
+    ("Ben owes Anna 50 euros", "what does Anna owe Ben"),
+]
+"""Facts, and descriptions of another person, owner, direction or thing."""
+
 UNSAID = [
     *("how long the UPS in rack C lasts", "how long the UPS in rack B lasts under full load"),
     *(
@@ -112,20 +148,34 @@ def test_description_of_what_no_entry_says_removes_nothing(place):
     assert memory(place) == before
 
 
+def test_inflected_description_only_lists_its_entry(place):
+    for number, (fact, asked) in enumerate(NEAR):
+        lay(place, {f"user/near{number}.md": f"{fact}\n"})
+        result = forgetting(place, asked)
+        assert (removed(result), result.near[:1]) == ([], (f"user/near{number}.md",)), asked
+
+
+@pytest.mark.threat("T-MEM-08", control="described_words")
+def test_description_of_somebody_else_removes_nothing(tmp_path):
+    for number, (fact, asked) in enumerate(MISTAKABLE):
+        with made(tmp_path / str(number), on_model_failure="rules") as place:
+            lay(place, {"user/a.md": f"{fact}\n"})
+            assert removed(forgetting(place, asked)) == [], asked
+            assert memory(place) == {"user/a.md": f"{fact}\n".encode()}
+
+
 def test_description_of_several_entries_lists_them_as_near(place):
     lay(place, {f"user/{name}.md": f"The printer on floor {name} jams on Mondays\n" for name in ("3", "4")})
-    result = forgetting(place, "that the printers jam on Mondays")
+    result = forgetting(place, "when the printer jams on Mondays")
     assert (removed(result), {*result.near}) == ([], {"user/3.md", "user/4.md"})
-    assert removed(forgetting(place, "that the printers on floor 4 jam on Mondays")) == ["user/4.md"]
+    assert removed(forgetting(place, "that printers on floor 4 jam on Mondays")) == []
+    assert removed(forgetting(place, "that the printer on floor 4 jams on Mondays")) == ["user/4.md"]
 
 
 def test_names_that_differ_in_gender_are_two_names():
     pairs = [("Martina pays", "Martin pays"), ("Paule zahlt", "Paul zahlt"), ("Dario paga", "Daria paga")]
     for asked, said in pairs:
         assert not DescribedWords.of(f"that {asked}").is_said_by(SaidText.of(f"Today {said}")), asked
-    assert DescribedWords.of("dass Kesslers Mahnungen enden").is_said_by(
-        SaidText.of("Kessler: Mahnung endet")
-    )
 
 
 def test_names_inside_a_sentence_are_no_function_words():

@@ -446,6 +446,17 @@ def test_facts_in_a_list_are_named_and_end_each_by_itself(place):
     assert "tea" not in by_body[office].name.casefold()
 
 
+@pytest.mark.parametrize("unseen", ["\u200b", "\u00ad"])
+def test_unseen_character_in_a_list_hides_no_end(place, unseen):
+    told = f"- The lot is clo{unseen}sed until 2098-12-05\n- The office is clo{unseen}sed until 2099-05-05"
+    done(remembering(place, told))
+    ends = {parse(data).body.strip(): str(parse(data).ends) for data in memory(place).values()}
+    assert ends == {
+        "The lot is closed until 2098-12-05": "2098-12-05",
+        "The office is closed until 2099-05-05": "2099-05-05",
+    }
+
+
 def test_an_item_ends_by_its_own_words_also_where_its_secret_is_taken_out(tmp_path):
     policy = strict(require="none")
     policy = replace(policy, content=replace(policy.content, secrets="redact"))
