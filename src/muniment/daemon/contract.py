@@ -92,7 +92,7 @@ class ForgetBody(_Request):
     query: str = Field(
         description="The path of an entry, such as `user/editor.md`, or a description of what is meant. "
         "Without a language model, an entry matches if it has all of its words, or if it is the only one "
-        "that has all of them except function words."
+        "with all of them but question words and articles."
     )
     scope: str | None = None
     dry_run: bool = Field(False, description="Only say what would go, all of it, also if it is too much.")
