@@ -92,7 +92,7 @@ def _is_all_of_it(told: _Statement, was: _Statement) -> bool:
     """Return whether each clause behind that of the change is of the old statement (U1).
 
     Another one may take back what was said: `says Ben`, `which is a lie`. One that is has a word of its
-    content, or two of its words, or is itself said to change.
+    content, or two of its words, or is itself said to change, or says what holds instead (`but in Porto`).
     """
     tables = ("changed", "replaced", "past", "more", "turned")
     cues_at = {at for name in tables for at in _covered(name, told.words)}
@@ -100,7 +100,11 @@ def _is_all_of_it(told: _Statement, was: _Statement) -> bool:
     content = _content(was.words)
     for number in {each for each in told.clauses if each > first}:
         places = [at for at, each in enumerate(told.clauses) if each == number]
-        shared = {told.words[at] for at in places}.intersection(was.words)
+        clause = [told.words[at] for at in places]
+        contrast = _first("contrast", clause)
+        if contrast is not None and contrast[0] == 0 and len(clause) - contrast[1] <= _MAX_SLOT:
+            continue
+        shared = {*clause}.intersection(was.words)
         if not cues_at.intersection(places) and len(shared) < _MIN_SHARED and not shared & content:
             return False
     return True

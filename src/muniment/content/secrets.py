@@ -68,6 +68,8 @@ _ALL_PLACEHOLDER: Final = re.compile(
 """A value that consists of words that stand for another value, or that follow an option in a sentence."""
 _CLOSERS: Final = ")]}>.,;:!?*_"
 _REFERENCE: Final = re.compile(rb"\$[A-Za-z{(]|\{\{|%[({]|[<({]|~/|\.{0,2}/|[a-z]{3,}/|[a-z][a-z0-9+.-]*://")
+_PUBLIC_KEY: Final = re.compile(rb"AAAA[BCE][23][NV]|(?:ssh|ecdsa|sk-ssh|sk-ecdsa)-[a-z0-9]")
+"""A public key of SSH, or its kind."""
 _WORD: Final = r"(?:[A-Z]{1,3}[a-z\x80-\xff]{2,}|[a-z\x80-\xff]+|[A-Z]{2,})"
 _WORDS: Final = rf"(?:[0-9]{{0,4}}(?:{_WORD}+[0-9]{{0,2}})?(?:[._:/\\-]+|$))+"
 _SEPARATORS: Final = frozenset(b"._:/\\-")
@@ -224,7 +226,7 @@ def _typed(data: bytes) -> Iterator[_Match]:
         typed(data), secrets_in_clauses(data, checks), secrets_in_notes(data, checks)
     ):
         value = data[start:end]
-        if not _PLACEHOLDER.search(value) and not _REFERENCE.match(value):
+        if not (_PLACEHOLDER.search(value) or _REFERENCE.match(value) or _PUBLIC_KEY.match(value)):
             yield _Match(rule, start, end)
 
 

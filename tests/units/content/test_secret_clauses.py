@@ -258,6 +258,7 @@ Key box code next to the door 4711
 """
 ORDINARY_NOTES = r"""
 The bike lock cost 1299
+The public key of the backup host is ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJmK2q ops@backup
 The box opens from 0900 to 1700
 Emergency code 911 opens doors
 Password manager is 1Password8

@@ -254,7 +254,7 @@ def test_where_nothing_may_be_written_nothing_is_taken_back_and_a_note_says_so(g
     with monkeypatch.context() as elsewhere:
         elsewhere.setattr("muniment.elsewhere.IS_LINUX", False)
         (told,) = recovered(ground)
-    assert told.startswith("a commit in user was interrupted and is not taken back on ")
+    assert told.startswith("a commit in user was interrupted and is not rolled back on ")
     assert ground.contents() == contents
     assert recovered(ground) == (TOOK_BACK,)
     assert before != contents
