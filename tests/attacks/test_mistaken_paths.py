@@ -289,18 +289,24 @@ def test_path_out_before_another_write_fails_the_task(tmp_path, on_escape):
         assert photograph(base(place)) == before
 
 
+def test_path_to_a_scope_without_directory_is_a_typo(tmp_path):
+    """Small models write to `project` outside a repository, where it has no directory."""
+    for number, path in enumerate(
+        ("project/shed.md", "./project/shed", "Project/shed.md", "/memory/project/shed.md", "project:a")
+    ):
+        roots = make_roots(tmp_path / str(number))
+        with opened({"user": roots["user"]}, on_model_failure="rules") as place:
+            model = ScriptedModel([calls(write_call(path)), say("Saved.")])
+            assert done(remembering(place, FACT, model)).decided_by == "rules", path
+
+
 def test_path_to_a_scope_that_is_not_open_fails_the_task(tmp_path):
     roots = make_roots(tmp_path)
     with opened({"user": roots["user"]}, on_model_failure="rules") as place:
-        for path in (
-            "project/shed.md",
-            "./project/shed",
-            "Project/shed.md",
-            "/memory/project/shed.md",
-            "project:a",
-        ):
-            error = remembering(place, FACT, ScriptedModel([calls(write_call(path)), say("Saved.")])).error
-            assert (error and error.code) == "remember_path_escape", path
+        error = remembering(
+            place, FACT, ScriptedModel([calls(write_call("./project/shed")), say("Saved.")]), scope="user"
+        ).error
+        assert (error and error.code) == "remember_path_escape"
     with opened(roots, on_model_failure="rules") as place:
         for path in ELSEWHERE:
             model = ScriptedModel([calls(write_call(path)), say("Saved.")])

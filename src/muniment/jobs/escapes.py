@@ -87,7 +87,8 @@ class RunScopes:
     """The scopes of a run.
 
     Attributes:
-        writable: those in which it may write.
+        writable: those in which it may write, or could if they had a directory, such as `project` outside a
+            repository.
         others: those that its policy declares and in which it may not write.
         folders: the directories of the roots in which it may write.
     """

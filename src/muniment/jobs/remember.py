@@ -558,7 +558,7 @@ def _attempt(task: _Remembering, brief: Brief, policy: Policy) -> RememberReport
         indexes = _indexes(brief, place, policy, task.trust)
         outcome = runner.run(brief, indexes)
         task.decided_by = outcome.decided_by or task.model.name
-        scopes = _run_scopes(brief, policy, place)
+        scopes = _run_scopes(task, brief, policy)
         _raise_unless_final(task, outcome, scopes)
         task.budget.check()
         try:
@@ -643,9 +643,12 @@ def _filed(
     )
 
 
-def _run_scopes(brief: Brief, policy: Policy, place: Place) -> RunScopes:
-    folders = [str(place.roots[scope].trusted_path) for scope in brief.writable]
-    return RunScopes.of(brief.writable, policy.scopes, folders)
+def _run_scopes(task: _Remembering, brief: Brief, policy: Policy) -> RunScopes:
+    """Return the scopes of a run; one without a directory counts as open unless the request excludes it."""
+    roots = task.place.roots
+    absent = () if task.request.scope else (scope for scope in policy.scopes if scope not in roots)
+    folders = [str(roots[scope].trusted_path) for scope in brief.writable]
+    return RunScopes.of({*brief.writable, *absent}, policy.scopes, folders)
 
 
 def _raise_unless_final(task: _Remembering, outcome: RunOutcome, scopes: RunScopes) -> None:
