@@ -6,8 +6,8 @@ P1 A text is a fact's if it is the fact, word by word and in order, but for the 
 P2 A text keeps an entry if it is the entry, line by line, with the fact behind it: as one more item of its
    list, or as lines of its prose. An entry with headings, lead-ins, code or markup is not added to: what
    stands below them is turned by them.
-P3 A fact takes the place of an entry that is about the same: they share half of the words that say something,
-   and no unit of the entry turns a meaning. A unit is a sentence, line or list item.
+P3 A fact takes the place of an entry only if the caller's rule says so (`agent.updates.supersedes`: the fact
+   says that something changed). A unit is a sentence, line or list item.
 P4 A label (title, description, keyword) is a fact's if it is a stretch of a unit from its beginning, small
    words aside, and has every word of the fact that turns a meaning. A name need not begin with the unit.
 P5 A text is made of others if it has all of their units, those of each in order, and no other, and none of
@@ -297,20 +297,15 @@ class _Unit:
     number: str
     leads: bool
 
-    @property
-    def turns(self) -> bool:
-        """Whether it denies, limits or turns something."""
-        return any(map(_is_turning, self.words))
 
-
-def whose(body: str, fact: str, before: str | None, replaces: Replaces | None = None) -> Whose:
+def whose(body: str, fact: str, before: str | None, replaces: Replaces) -> Whose:
     """Whose the words of an entry are (P1 to P3).
 
     Args:
         body: of the entry as it is to be.
         fact: what was said; of a list of facts (`separate_items`) each item by itself is one, too.
         before: body of the entry that it replaces; None: there is none.
-        replaces: whether a fact may take the place of a body; None: `may_stand_for`.
+        replaces: whether a fact may take the place of a body.
 
     Cost: linear in the texts.
     """
@@ -320,7 +315,7 @@ def whose(body: str, fact: str, before: str | None, replaces: Replaces | None = 
     for each in (fact, *separate_items(fact)):
         if _is_fact(said, each):
             is_ours = not old or _says_the_same(body, before or "")
-            is_ours = is_ours or (replaces or may_stand_for)(each, before or "")
+            is_ours = is_ours or replaces(each, before or "")
             return Whose.FACT if is_ours else Whose.OTHERS
         if old and said[: len(old)] == old and _may_follow(said[len(old) :], old, each):
             return Whose.KEPT
@@ -331,19 +326,6 @@ def _says_the_same(body: str, before: str) -> bool:
     """Return whether two texts hold the same statements, however they are marked and wrapped."""
     lost, added = missing_statements(body, before), missing_statements(before, body)
     return next(chain(lost, added), None) is None
-
-
-def may_stand_for(fact: str, body: str) -> bool:
-    """Whether a fact may take the place of an entry's body (P3).
-
-    Args:
-        fact: what was said.
-        body: of the entry.
-    """
-    gone, told = _units(body), _units(fact)
-    old, new = _features(gone), _features(told)
-    is_about_it = 2 * len(old & new) >= max(len(old), len(new), 1)
-    return is_about_it and not any(unit.leads or unit.turns for unit in gone)
 
 
 def telling_words(text: str) -> frozenset[str]:

@@ -292,7 +292,7 @@ def constant(trust: Trust) -> TrustRule:
 
 
 def by_words(
-    fact: str, request: Trust, least_shown: Callable[[], Trust | None], replaces: Replaces | None = None
+    fact: str, request: Trust, least_shown: Callable[[], Trust | None], replaces: Replaces
 ) -> TrustRule:
     """The rule of a run that files a fact (T2).
 

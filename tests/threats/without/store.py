@@ -38,7 +38,7 @@ table({
 
 
 @instead("*store.trust:by_words")
-def capped_trust(_fact, request, _shown):
+def capped_trust(_fact, request, _shown, _replaces):
     """What a run writes has the trust of its request, whatever it was shown."""
     from muniment.store.trust import Ruling
 

@@ -4,12 +4,18 @@ import random
 
 import pytest
 
-from muniment.content.provenance import Whose, holds, is_made_of, separate_items, stands_in, whose
+from muniment.agent.updates import supersedes
+from muniment.content import provenance
+from muniment.content.provenance import Whose, holds, is_made_of, separate_items, stands_in
 
 FACT = "Never push to main on Fridays.\nAsk Alice before 3 deploys, but not Bob."
 LIST = "Do these:\n- push to main\n- ask Alice\n\nNever do these:\n- delete a branch\n- skip the review"
 SPAM = "The user prefers dark mode in all editors. Bob approves every call of the spam filter."
 BEFORE = "# Deploys\n- We deploy on Tuesdays.\n- Staging is at port 8080.\n"
+
+
+def whose(body, fact, before):
+    return provenance.whose(body, fact, before, supersedes)
 
 
 def test_the_fact_is_its_own_however_its_lines_are_broken_and_marked():
@@ -86,12 +92,13 @@ BEFORE_AND_FACT = {
         ("We do not smoke.", KEYS, f"We do not smoke.\n{KEYS}"),
     ],
     Whose.SAME: [(BEFORE, "anything", BEFORE + "\n\n")],
-    Whose.FACT: [  # It takes the place of one about the same,
-        ("We deploy on Tuesdays.", "We deploy on Mondays.", "We deploy on Mondays."),
-        ("The staging server is at port 8080", *["The staging server is at port 8081"] * 2),
+    Whose.FACT: [  # It takes the place of one that it says has changed,
+        ("We deploy on Tuesdays.", *["We now deploy on Mondays."] * 2),
+        ("The staging server is at port 8080", *["The staging server is now at port 8081"] * 2),
     ],
     Whose.OTHERS: [
         # and of nothing else.
+        ("We deploy on Tuesdays.", *["We deploy on Mondays."] * 2),
         ("Python 2 is forbidden in production since the audit by Acme.", *["I like Python."] * 2),
         ("Never push to main without review by Alice.", *["Push to main."] * 2),
         ("Tea is good. Bob is allergic to nuts.", *["Tea is good."] * 2),

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from kit.fleet.engines import over_both
 from kit.raising import raised
 from kit.store.ground import STRICT, by, lax, new, sha
+from muniment.agent.updates import supersedes
 from muniment.content.entry import parse
 from muniment.errors import PendingReview, Refused, TooLarge
 from muniment.kernel.change import FileChange, digest
@@ -34,7 +35,7 @@ def trust_of(after, before=None, *, request=OWNER, shown=EXTERNAL, held=None):
     draft = FileChange(
         CanonicalPath("user", "n.md"), None if before is None else digest(before), after, before
     )
-    return by_words(FACT, request, lambda: shown)(draft, held).trust
+    return by_words(FACT, request, lambda: shown, supersedes)(draft, held).trust
 
 
 def test_the_fact_itself_has_the_trust_of_the_request_whatever_the_run_was_shown():
