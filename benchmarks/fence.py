@@ -17,12 +17,12 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from pathlib import Path
 
-from muniment.fence.pool import Worker, Zygote, import_directories
 from muniment.kernel.cancel import Patience
 from muniment.kernel.decide import Limits, Policy
 from muniment.kernel.names import Scope
 from muniment.policy.load import load_policy
-from muniment.tools.remote import RemoteBench, greet
+from muniment.sandbox.fence.pool import Worker, Zygote, import_directories
+from muniment.sandbox.tools.remote import RemoteBench, greet
 
 START_MS, LOADED_MS, GREP_RATIO = 3.0, 10.0, 1.15
 DIRTY_MB, RESIDENT_MB = 6.0, 48.0

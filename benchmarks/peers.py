@@ -38,7 +38,7 @@ from commit import Bare, Ours
 from measuring import IN_A_TOPIC, cpu_of, entry, lay_out
 
 import muniment
-from muniment.fence.pool import shared_zygote
+from muniment.sandbox.fence.pool import shared_zygote
 from muniment.testing.conformance.targets import Server
 
 SIZES = (10, 1_000, 10_000)

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-CLOSURES = ("muniment.store.commit", "muniment.sandbox")
+CLOSURES = ("muniment.store.commit", "muniment.sandbox.sandbox")
 
 PARTS = ("kernel", "fence")
 """What a reviewer reads whole."""

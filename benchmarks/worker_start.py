@@ -16,8 +16,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from muniment.fence.pool import Zygote
 from muniment.kernel.cancel import Patience
+from muniment.sandbox.fence.pool import Zygote
 
 GOAL = 5.0
 FRESH = (sys.executable, "-I", "-c", "import pydantic, pathspec, re2")

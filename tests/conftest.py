@@ -84,7 +84,7 @@ def pytest_collection_finish():
 @pytest.fixture(scope="module")
 def zygote():
     """A zygote that only the tests of one file use; one of them may have brought it down."""
-    from muniment.fence.pool import Zygote  # Here: in `kit.elsewhere` there is none.
+    from muniment.sandbox.fence.pool import Zygote  # Here: in `kit.elsewhere` there is none.
 
     with Zygote() as zygote:
         zygote.start()

@@ -12,7 +12,7 @@ from pathlib import Path
 import muniment
 from kit.fence.probe import soon, source
 from muniment.cli.table import TABLE
-from muniment.tools.calls import TOOLS, VERBS
+from muniment.sandbox.tools.calls import TOOLS, VERBS
 
 PACKAGE = Path(muniment.__file__).parent
 REPOSITORY = PACKAGE.parent.parent
@@ -113,7 +113,7 @@ def test_a_package_imports_itself_and_what_stands_left_of_it_as_import_linter_ho
 RESTS_ON = {"kernel": {"kernel"}, "fence": {"kernel", "names", "errors", "fence"}, "portable": {"portable"}}
 """What may stand in these, besides the standard library."""
 
-ELSEWHERE = {"muniment.kernel", "muniment.fence"}
+ELSEWHERE = {"muniment.kernel", "muniment.sandbox.fence"}
 """Who loads `portable` where `sys.platform != "linux"`: the system calls that stand in, and the words."""
 
 
@@ -151,7 +151,7 @@ def test_the_store_alone_writes_memory_and_the_api_the_sandbox_and_the_program_a
     # A trial takes from it only where to import from; its workers are its own. The daemon ends
     # an idle zygote.
     starters = of("muniment", "api sandbox cli.entry cli.daemon daemon.core tools.remote")
-    assert users("muniment.fence.pool") - {"muniment.lab.attempts.trial"} == starters
+    assert users("muniment.sandbox.fence.pool") - {"muniment.lab.attempts.trial"} == starters
     for name, others in imported().items():
         parts = set(map(part, others))
         assert "cli" not in parts or part(name) == "cli"
@@ -192,7 +192,7 @@ def test_one_adapter_alone_talks_to_a_model_and_daemon_and_client_alone_to_each_
     allowed = {"openai": {adapter}, "httpx2": {adapter}, "asyncio": {adapter, *LOOPS}}
     # A worker's service is handed its end of a pair; among the files of a case there may be a socket.
     found["socket"] = {name for name in found["socket"] if "attempts" not in name}
-    allowed["socket"] = {adapter, server, "muniment.tools.service", "muniment.testing.corpus.stage"}
+    allowed["socket"] = {adapter, server, "muniment.sandbox.tools.service", "muniment.testing.corpus.stage"}
     allowed |= {"ssl": {adapter, server}, "http": {server}, "requests": {"muniment.cli.traces"}}
     assert {module: found[module] for module in network if found[module]} == allowed
 
@@ -448,14 +448,14 @@ FORBIDDEN = {
 OURS = {
     *("muniment", *of("muniment", "kernel fence content errors names policy exact_json shipped tools")),
     *of("muniment.kernel", "names refusal path change decide syscalls root"),
-    *of("muniment.fence", "calls wire layers zygote"),
+    *of("muniment.sandbox.fence", "calls wire layers zygote"),
     *of(
         "muniment.content",
         "admission entry frontmatter gates markdown patterns secrets typed_secrets secret_clauses "
         "secret_notes",
     ),
     *of("muniment.policy", "frozen grammar"),
-    *of("muniment.tools", "calls overlay workbench service"),
+    *of("muniment.sandbox.tools", "calls overlay workbench service"),
 }
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from muniment.fence import layers
-from muniment.tools.service import serve, warm
+from muniment.sandbox.fence import layers
+from muniment.sandbox.tools.service import serve, warm
 
 layers.STEPS = {}
 

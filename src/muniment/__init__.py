@@ -20,12 +20,12 @@ from muniment.names import __version__
 if TYPE_CHECKING:
     from muniment.api import Memory, open  # noqa: A004
     from muniment.errors import MunimentError
-    from muniment.sandbox import Sandbox
+    from muniment.sandbox.sandbox import Sandbox
 
 _HOMES = {
     "Memory": "muniment.api",
     "MunimentError": "muniment.errors",
-    "Sandbox": "muniment.sandbox",
+    "Sandbox": "muniment.sandbox.sandbox",
     "open": "muniment.api",
 }
 

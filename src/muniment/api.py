@@ -363,7 +363,7 @@ class Memory:
 
 
 def _start_zygote() -> None:
-    from muniment.fence.pool import shared_zygote
+    from muniment.sandbox.fence.pool import shared_zygote
 
     shared_zygote().start()
 

@@ -23,7 +23,7 @@ from muniment.kernel.refusal import RollbackFailed
 from muniment.ownership import bind_outside
 from muniment.policy.grammar import check_symlinks
 from muniment.projects import Binding, advice_on, find_project, notes_of, recorded, require_beneath
-from muniment.sandbox import check_enforcement
+from muniment.sandbox.sandbox import check_enforcement
 from muniment.settings import RULES, Settings, default_roots, read_api_key
 from muniment.signatures import load_configured
 from muniment.store.ledger import move_root

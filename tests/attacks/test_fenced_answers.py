@@ -9,10 +9,10 @@ from kit.fence.probe import source
 from kit.memories import CANARY, IN_A_WORKER, make_roots, photograph, put, strict
 from kit.sandbox.side_by_side import side_by_side
 from muniment.errors import WorkerLost
-from muniment.fence.pool import Zygote
 from muniment.kernel.decide import Content
 from muniment.kernel.names import Enforcement
-from muniment.sandbox import Sandbox
+from muniment.sandbox.fence.pool import Zygote
+from muniment.sandbox.sandbox import Sandbox
 
 pytestmark = pytest.mark.skipif(IN_A_WORKER is not Enforcement.FULL, reason="this kernel has no fence")
 
@@ -141,7 +141,7 @@ def test_every_call_is_answered_as_without_a_fence(zygote, roots, policy, symlin
 def test_the_guard_notices_an_import_and_a_call_that_is_refused(roots, monkeypatch):
     for service, told in (("importing", "exit code 99"), ("asking", "SIGSYS")):
         with source(f"guarded_service:{service}") as zygote:
-            monkeypatch.setattr("muniment.fence.pool.shared_zygote", lambda: zygote)
+            monkeypatch.setattr("muniment.sandbox.fence.pool.shared_zygote", lambda: zygote)
             with Sandbox(strict(), roots) as box, pytest.raises(WorkerLost, match=told):
                 box.call("ls", {"path": "user"})
 

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from kit.memories import strict
 from kit.store.ground import patience
 from muniment.errors import PathEscape, Refusal, WorkerLost
-from muniment.fence.wire import Channel, FrameViolation
 from muniment.kernel.path import CanonicalPath
+from muniment.sandbox.fence.wire import Channel, FrameViolation
+from muniment.sandbox.tools.remote import MAX_ANSWER_BYTES, RemoteBench
 from muniment.testing.strategies import frames
-from muniment.tools.remote import MAX_ANSWER_BYTES, RemoteBench
 
 POLICY = strict(limits={"files_written": 2, "write_bytes": 64})
 DIGEST = "0" * 64

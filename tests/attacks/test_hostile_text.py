@@ -14,7 +14,7 @@ from kit.where import REPOSITORY
 from muniment.agent.answer import ShownTexts
 from muniment.errors import InvalidContent
 from muniment.policy.load import load_policy
-from muniment.tools.workbench import Workbench
+from muniment.sandbox.tools.workbench import Workbench
 
 __all__ = ["some"]
 MARKS = "\u0301\u0316" * 200

@@ -15,7 +15,7 @@ from kit.memories import CANARY, make_roots, photograph, put, strict
 from muniment.agent.model import Reply, ToolCall
 from muniment.errors import MunimentError
 from muniment.kernel.names import Trust
-from muniment.sandbox import Sandbox
+from muniment.sandbox.sandbox import Sandbox
 from muniment.testing.minds import ScriptedModel, call, calls, say
 
 ESCAPES = ["dotdot", "link", "linked-directory", "hard-link", "good-then-escape", "claims-escape"]
@@ -46,7 +46,7 @@ zygote = own_zygote("lying_service:serve")
 @pytest.fixture
 def liars(zygote, monkeypatch):
     """All workers lie as the name of their policy says, until this is undone."""
-    monkeypatch.setattr("muniment.fence.pool.shared_zygote", lambda: zygote)
+    monkeypatch.setattr("muniment.sandbox.fence.pool.shared_zygote", lambda: zygote)
     return monkeypatch
 
 
@@ -125,7 +125,7 @@ def test_a_worker_that_allows_what_is_no_path_is_lost(place):
 
 
 def test_a_silent_worker_is_ended_at_the_deadline_of_a_call(liars, roots):
-    liars.setattr("muniment.sandbox.WAIT_SECONDS", 0.2)
+    liars.setattr("muniment.sandbox.sandbox.WAIT_SECONDS", 0.2)
     with Sandbox(strict(name="silent"), roots) as box, pytest.raises(MunimentError) as caught:
         box.call("ls", {"path": ""})
     assert caught.value.code == "deadline"

@@ -63,7 +63,7 @@ def test_a_run_of_whoever_runs_these_tests_is_held_and_its_worker_has_no_privile
 def executes(interpreter, **identity):
     """Whether that user can execute an interpreter, and it finds all packages."""
     with contextlib.suppress(OSError):
-        probe = [interpreter, "-P", "-c", "import muniment.sandbox"]
+        probe = [interpreter, "-P", "-c", "import muniment.sandbox.sandbox"]
         terms = {"env": {"PYTHONPATH": IMPORTS, "PYTHONDONTWRITEBYTECODE": "1"}, "cwd": "/", **identity}
         return subprocess.run(probe, check=False, capture_output=True, **terms).returncode == 0
     return False

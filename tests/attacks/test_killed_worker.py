@@ -25,7 +25,7 @@ from kit.jobs.places import opened, remembering
 from kit.memories import IN_A_WORKER, make_roots, photograph, put, strict
 from kit.raising import raised
 from muniment.errors import WorkerLost
-from muniment.sandbox import Sandbox
+from muniment.sandbox.sandbox import Sandbox
 
 CALLS = [
     *(("ls", {"path": "user"}), ("read_file", {"path": "user/known.md"}), ("grep", {"pattern": "there"})),
@@ -81,7 +81,7 @@ class Fragile:
         """Here all workers have such an end, and are gone afterwards."""
         self.zygote = zygote
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("muniment.fence.pool.shared_zygote", lambda: self)
+            patch.setattr("muniment.sandbox.fence.pool.shared_zygote", lambda: self)
             yield
         gone = select.select(self.over, [], [], 0)[0] == self.over
         for fd in self.over:
@@ -170,7 +170,7 @@ FAILURES |= {"spin": "SIGKILL", "abort": "SIG(ABRT|SEGV)", "recurse": "70 .bug"}
 @needs_fence
 @pytest.mark.parametrize(("deed", "told"), FAILURES.items())
 def test_what_a_fenced_worker_may_not_do_ends_the_run(deed, told, failing, roots, tmp_path, monkeypatch):
-    monkeypatch.setattr("muniment.fence.pool.shared_zygote", lambda: failing)
+    monkeypatch.setattr("muniment.sandbox.fence.pool.shared_zygote", lambda: failing)
     failing.start()
     photo = photograph(tmp_path)
     with nothing_left_open():  # Of zygotes, too: one that was replaced took its socket along.
@@ -190,8 +190,8 @@ def test_what_a_fenced_worker_may_not_do_ends_the_run(deed, told, failing, roots
 BROKER = f"""
     import sys, threading
     from pathlib import Path
-    import muniment.sandbox as sandbox
-    from muniment.fence import pool
+    import muniment.sandbox.sandbox as sandbox
+    from muniment.sandbox.fence import pool
 
     zygote = pool.Zygote("failing_service:serve", directories=[*pool.import_directories(), {SERVICES!r}])
     pool.shared_zygote = lambda: zygote

@@ -237,7 +237,7 @@ def test_a_worker_that_proposes_a_path_through_a_link_beneath_the_root_escapes(r
     link(roots, {"link.md": "real.md", "linked": "topic"})
     before = photograph(tmp_path)
     with source("lying_service:serve") as liars:
-        monkeypatch.setattr("muniment.fence.pool.shared_zygote", lambda: liars)
+        monkeypatch.setattr("muniment.sandbox.fence.pool.shared_zygote", lambda: liars)
         for lie in ("link", "linked-directory", "claims-link"):
             with Sandbox(strict(name=lie), roots, symlinks="beneath") as box:
                 box.call("ls", {"path": "user"})

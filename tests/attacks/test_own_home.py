@@ -12,8 +12,8 @@ from kit.memories import CANARY, photograph
 from kit.policy.files import write
 from muniment import ownership
 from muniment.errors import ConfigInvalid, PolicyInvalid
-from muniment.fence import pool
 from muniment.policy.load import load_policy
+from muniment.sandbox.fence import pool
 from muniment.settings import Settings, read_api_key, read_settings
 from muniment.signatures import load_configured
 

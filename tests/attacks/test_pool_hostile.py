@@ -13,8 +13,8 @@ from kit.fence.probe import Watched, ask, own_zygote, soon
 from kit.raising import raised
 from muniment.cancelling import Cancel
 from muniment.errors import Cancelled, DeadlineExceeded, WorkerLost
-from muniment.fence import pool as subject
-from muniment.fence.wire import Unsendable
+from muniment.sandbox.fence import pool as subject
+from muniment.sandbox.fence.wire import Unsendable
 from muniment.testing.strategies import frame
 
 zygote = own_zygote()

@@ -7,9 +7,9 @@ import pytest
 from kit.memories import CANARY, make_roots, photograph, put, strict
 from kit.raising import raised
 from muniment.errors import ManagedMemoryUnavailable, RememberPathEscape, StoreConflict
-from muniment.fence.pool import Zygote
 from muniment.kernel import write as writing
-from muniment.sandbox import Sandbox
+from muniment.sandbox.fence.pool import Zygote
+from muniment.sandbox.sandbox import Sandbox
 from muniment.testing.race import exchange
 
 

@@ -13,11 +13,11 @@ from kit.fence.services.outer_filter import CASES
 from kit.memories import make_roots
 from kit.raising import raised
 from muniment.errors import ConfinementUnavailable
-from muniment.fence import pool
-from muniment.fence.evidence import DISPENSABLE
-from muniment.fence.pool import Zygote, import_directories
 from muniment.kernel.names import Enforcement
-from muniment.sandbox import Sandbox
+from muniment.sandbox.fence import pool
+from muniment.sandbox.fence.evidence import DISPENSABLE
+from muniment.sandbox.fence.pool import Zygote, import_directories
+from muniment.sandbox.sandbox import Sandbox
 
 pytestmark = needs_fence
 NAMES = [name for name, case in CASES.items() if os.geteuid() == 0 or not case.needs_root]

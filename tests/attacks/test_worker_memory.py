@@ -1,4 +1,4 @@
-"""What a worker holds of the broker's memory: nothing, before any fence is up (`fence/zygote.py`, Z1)."""
+"""What a worker holds of the broker's memory: nothing, before any fence is up (`sandbox/fence/zygote.py`, Z1)."""
 
 import os
 import secrets

@@ -66,7 +66,7 @@ def judge_of(tmp_path):
 def sandbox(tmp_path, opened):
     """Door 4, `Sandbox`: one over `user` and `project` below `tmp_path`, beside `outside`."""
     from kit.memories import make_roots, strict
-    from muniment.sandbox import Sandbox
+    from muniment.sandbox.sandbox import Sandbox
 
     roots = make_roots(tmp_path)
 

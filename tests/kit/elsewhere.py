@@ -19,7 +19,7 @@ import tempfile
 import types
 from functools import partial
 
-FENCE = "muniment.fence"
+FENCE = "muniment.sandbox.fence"
 
 words = str.split
 

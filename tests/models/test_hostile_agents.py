@@ -25,12 +25,12 @@ from kit.fuzz.ground import CANARY, DECOYS, NAMES, PLACES, SCOPES, THEIRS, Deed,
 from kit.fuzz.model import Model, is_readable
 from kit.memories import descriptors, strict
 from muniment.errors import ManagedMemoryUnavailable, MunimentError, RememberPathEscape
-from muniment.fence.pool import shared_zygote
 from muniment.kernel.binding import bind
 from muniment.kernel.land import land
 from muniment.kernel.root import choose_resolver
 from muniment.names import Symlinks
-from muniment.sandbox import Sandbox
+from muniment.sandbox.fence.pool import shared_zygote
+from muniment.sandbox.sandbox import Sandbox
 from muniment.store.state import State
 from muniment.testing.strategies import tool_calls, trees, unsafe_paths
 from muniment.testing.witness import sightings

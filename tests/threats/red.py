@@ -18,9 +18,9 @@ import pytest
 from _pytest.runner import runtestprotocol
 
 from muniment.errors import MunimentError, WorkerLost
-from muniment.fence.pool import shared_zygote
 from muniment.kernel.cancel import Patience
-from muniment.tools.remote import greet
+from muniment.sandbox.fence.pool import shared_zygote
+from muniment.sandbox.tools.remote import greet
 from threats.switches import controls, switched_off
 
 SECONDS = 40.0

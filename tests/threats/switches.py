@@ -196,18 +196,18 @@ def controls():
 @contextmanager
 def switched_off(name):
     """Go without a control inside the block."""
-    from muniment.fence import pool
+    from muniment.sandbox.fence import pool
 
     _import_all()
     chosen, patches, own = controls()[name], Patches(), None
     if chosen.in_workers:
-        patches.put("fence.pool:_CODE", source_for_children(name) + pool._CODE)
+        patches.put("sandbox.fence.pool:_CODE", source_for_children(name) + pool._CODE)
     _off.append(name)
     try:
         chosen.off(patches)
         if chosen.in_workers or any(each.startswith("fence.") for each in patches.modules):
             own = pool.Zygote()  # Else that of this process serves, which to start takes half a second.
-            patches.put("fence.pool:_SHARED", own)
+            patches.put("sandbox.fence.pool:_SHARED", own)
         yield
     finally:
         _off.remove(name)

@@ -53,7 +53,7 @@ from muniment.kernel.names import MAX_FILE_BYTES, MAX_PATH_BYTES, RelPath, Trust
 from muniment.kernel.path import FILE_SUFFIX, CanonicalPath, fold
 from muniment.kernel.root import Kind
 from muniment.policy.frozen import Frozen
-from muniment.sandbox import WAIT_SECONDS
+from muniment.sandbox.sandbox import WAIT_SECONDS
 
 try:
     from anthropic.tools import BetaAbstractMemoryTool, BetaAsyncAbstractMemoryTool, ToolError

@@ -39,7 +39,7 @@ from muniment.kernel.change import FileChange
 from muniment.kernel.names import Scope, Trust, Verb, joined
 from muniment.kernel.path import FILE_SUFFIX, CanonicalPath
 from muniment.kernel.root import Kind
-from muniment.sandbox import WAIT_SECONDS
+from muniment.sandbox.sandbox import WAIT_SECONDS
 from muniment.store.trust import entry_created, entry_id
 
 try:

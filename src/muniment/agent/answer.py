@@ -40,7 +40,7 @@ from muniment.agent.model import (
 from muniment.content.gates import on_one_line
 from muniment.exact_json import NotJson, first_json, parse_json
 from muniment.kernel.path import normalised
-from muniment.tools.calls import TOOLS, WRITING_TOOLS
+from muniment.sandbox.tools.calls import TOOLS, WRITING_TOOLS
 
 # -- complaint ---------------------------------------------------------------------------------------
 #

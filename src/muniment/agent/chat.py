@@ -44,7 +44,7 @@ from muniment.errors import BadArguments, BadName, TooLarge
 from muniment.exact_json import NotJson, first_json, parse_json
 from muniment.kernel.names import Scope, Trust
 from muniment.names import ContextMode
-from muniment.tools.calls import TOOLS, check_sizes
+from muniment.sandbox.tools.calls import TOOLS, check_sizes
 
 # -- prompt ------------------------------------------------------------------------------------------
 #

@@ -48,7 +48,7 @@ from muniment.exact_json import NotJson, parse_json
 from muniment.kernel.names import Via
 from muniment.kernel.path import CanonicalPath, canonicalise
 from muniment.names import ContextMode
-from muniment.tools.calls import WRITING_TOOLS, Outcome, known_tool, path_of
+from muniment.sandbox.tools.calls import WRITING_TOOLS, Outcome, known_tool, path_of
 from muniment.tracing import Span, span
 
 # -- runner ------------------------------------------------------------------------------------------

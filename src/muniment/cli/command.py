@@ -230,7 +230,7 @@ def require_fence() -> None:
     Raises:
         PlatformUnsupported: this is not Linux.
     """
-    import muniment.fence  # noqa: F401  asks for the system
+    import muniment.sandbox.fence  # noqa: F401  asks for the system
 
 
 def trust_of(text: str) -> Trust:

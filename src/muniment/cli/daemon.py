@@ -158,7 +158,7 @@ def run_daemon(
     import asyncio
 
     from muniment.daemon.service import Daemon
-    from muniment.fence.pool import shared_zygote
+    from muniment.sandbox.fence.pool import shared_zygote
 
     with on_signals(signal.SIG_DFL, signal.SIGINT), model_of(options.settings) as model:
         shared_zygote().start()

@@ -77,7 +77,7 @@ def _start_zygote() -> None:
     if sys.platform != "linux":
         return
     try:
-        from muniment.fence.pool import shared_zygote
+        from muniment.sandbox.fence.pool import shared_zygote
 
         shared_zygote().start()
     except MunimentError:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from muniment.agent.model import Message
     from muniment.agent.runner import Observer, ToolDecision, Witness
     from muniment.jobs.request import RememberReport
-    from muniment.sandbox import Sandbox
+    from muniment.sandbox.sandbox import Sandbox
 
 # -- transcript --------------------------------------------------------------------------------------
 #
@@ -243,7 +243,7 @@ def _progress() -> Iterator[Observer]:
 
 
 def _telling(update: Callable[[str], None]) -> Observer:
-    from muniment.tools.calls import TOOLS
+    from muniment.sandbox.tools.calls import TOOLS
 
     def observe(decision: ToolDecision) -> None:
         tool = decision.tool if decision.tool in TOOLS else "unknown tool"
@@ -277,7 +277,7 @@ def tool(
     Each line of standard input is an object with "tool" and "args"; each answer is one with
     "verdict", "code" and "text". Directories are bound with --root; the default ones are not used.
     """
-    from muniment.sandbox import Sandbox
+    from muniment.sandbox.sandbox import Sandbox
     from muniment.settings import parse_roots, read_settings
     from muniment.signatures import load_configured
 

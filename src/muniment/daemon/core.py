@@ -43,12 +43,12 @@ from muniment.errors import (
     QueueFull,
     recall_failed,
 )
-from muniment.fence.pool import shared_zygote
 from muniment.jobs.place import Place
 from muniment.kernel.cancel import Patience
 from muniment.lane import NewTask, Submitted, Writer
 from muniment.opening import open_state
 from muniment.projects import find_project
+from muniment.sandbox.fence.pool import shared_zygote
 from muniment.settings import Settings
 from muniment.store import tasks
 from muniment.store.database import Ledger

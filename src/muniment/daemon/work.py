@@ -43,11 +43,11 @@ from muniment.kernel.names import Trust
 from muniment.lane import Ended, Lane, Tell
 from muniment.opening import find_place
 from muniment.projects import find_project
+from muniment.sandbox.tools.calls import TOOLS, known_tool
 from muniment.settings import Settings
 from muniment.store.ledger import root_key
 from muniment.store.state import State
 from muniment.store.tasks import OWNER, QueuedTask
-from muniment.tools.calls import TOOLS, known_tool
 from muniment.tracing import TraceParents
 
 if TYPE_CHECKING:

@@ -40,16 +40,16 @@ from muniment.kernel.path import CanonicalPath
 from muniment.kernel.root import Kind
 from muniment.names import Symlinks
 from muniment.policy.grammar import NO_LINKS, check_creatable
-from muniment.sandbox import Sandbox
+from muniment.sandbox.sandbox import Sandbox
+from muniment.sandbox.tools.calls import Outcome
+from muniment.sandbox.tools.links import read_links
+from muniment.sandbox.tools.workbench import Reach
 from muniment.store.audit import timestamp
 from muniment.store.catalog import CatalogEntry
 from muniment.store.commit import Commit, Stamp
 from muniment.store.index import is_index_path
 from muniment.store.ledger import Run
 from muniment.store.trust import Ruling, TrustRule, stamp
-from muniment.tools.calls import Outcome
-from muniment.tools.links import read_links
-from muniment.tools.workbench import Reach
 
 NO_TRUST: Final[Mapping[CanonicalPath, Trust]] = MappingProxyType({})
 

@@ -36,7 +36,7 @@ from muniment.agent.runner import DeniedCall
 from muniment.errors import PathEscape
 from muniment.kernel.names import Scope, Via
 from muniment.kernel.path import BLANKS, CONFUSABLES, normalised
-from muniment.tools.calls import WRITING_TOOLS
+from muniment.sandbox.tools.calls import WRITING_TOOLS
 
 MEMORY_NAMES: Final = frozenset({"memory", "memories", "mem", "muniment", ".muniment"})
 """Names by which models call the memory itself."""

@@ -83,14 +83,14 @@ from muniment.kernel.path import FILE_SUFFIX, CanonicalPath
 from muniment.names import ContextMode, Held
 from muniment.policy.load import load_policy
 from muniment.policy.tables import meet, narrow_writes
-from muniment.sandbox import Sandbox
+from muniment.sandbox.sandbox import Sandbox
+from muniment.sandbox.tools.calls import WRITING_TOOLS, Outcome, stopped
 from muniment.store.audit import described
 from muniment.store.commit import Commit
 from muniment.store.index import excerpt, is_index_path
 from muniment.store.ledger import SUPERSEDES, ChangeRow, CommitRow, Run
 from muniment.store.trust import NO_RELATIONS, SEE, Ruling, by_words, stamp
 from muniment.store.upkeep import expired_in, is_as_written, is_listable_in, trusted_less, trusts_shown
-from muniment.tools.calls import WRITING_TOOLS, Outcome, stopped
 
 # -- filing ------------------------------------------------------------------------------------------
 #

@@ -8,7 +8,7 @@ Does not hold, on either:
 
 - A path is walked a component at a time. Who may write in a root can move a directory between two steps, and
   a bind mount or volume of the same device is not seen.
-- There is no worker and no fence (`muniment.fence`): whoever writes does so unfenced, and only under a policy
+- There is no worker and no fence (`muniment.sandbox.fence`): whoever writes does so unfenced, and only under a policy
   that says `require = "none"`.
 - A file is replaced by a look and a plain rename (`Landing.PLAIN_RENAME`).
 

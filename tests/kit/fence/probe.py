@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from muniment.fence.pool import Zygote, import_directories
 from muniment.kernel.cancel import Patience
+from muniment.sandbox.fence.pool import Zygote, import_directories
 
 SERVICES = str(Path(__file__).parent / "services")
 

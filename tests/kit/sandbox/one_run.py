@@ -8,7 +8,7 @@ import os
 import sys
 from pathlib import Path
 
-from muniment.sandbox import Sandbox
+from muniment.sandbox.sandbox import Sandbox
 
 CANARY = "canary-4d1e"
 STATUS = ("Uid", "CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb", "NoNewPrivs", "Seccomp")

@@ -7,7 +7,7 @@ import pytest
 
 from kit.memories import IN_A_WORKER
 from muniment.kernel.decide import Confinement
-from muniment.sandbox import Sandbox
+from muniment.sandbox.sandbox import Sandbox
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ def side_by_side(zygote, policy, roots, *, symlinks="refuse"):
     """Both over the same roots, which neither of them changes."""
     anywhere = replace(policy, confinement=Confinement(require="none", on_escape="refuse"))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("muniment.fence.pool.shared_zygote", lambda: zygote)
+        patch.setattr("muniment.sandbox.fence.pool.shared_zygote", lambda: zygote)
         with (
             Sandbox(anywhere, roots, symlinks=symlinks) as fenced,
             Sandbox(anywhere, roots, symlinks=symlinks, in_process=True) as plain,

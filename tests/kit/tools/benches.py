@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from kit.kernel.trees import Failing
 from kit.memories import SCOPES, handles, make_roots, strict
 from muniment.kernel.root import Root
-from muniment.tools.workbench import Workbench
+from muniment.sandbox.tools.workbench import Workbench
 
 
 @dataclass

@@ -23,10 +23,10 @@ from muniment.cli import entry
 from muniment.cli import remember as command
 from muniment.errors import WorkerLost
 from muniment.names import MAX_FACT_BYTES
+from muniment.sandbox.tools.calls import Outcome
 from muniment.store import upkeep
 from muniment.store.upkeep import IndexCheck
 from muniment.testing.minds import ScriptedModel, call, calls, say
-from muniment.tools.calls import Outcome
 
 FACT = "The user prefers dark mode"
 WRITES = (calls(call("write_file", path="user/a.md", content=f"{FACT}\n")), say("Saved."))
@@ -86,10 +86,10 @@ def test_a_fact_is_saved_in_two_lines_and_known_the_next_time(muniment, roots):
 
 def test_a_run_that_the_kernel_holds_less_says_what_was_missing(muniment, monkeypatch):
     from kit.fence.probe import SERVICES  # Here: in `kit.elsewhere` there is no fence.
-    from muniment.fence.pool import Zygote, import_directories
+    from muniment.sandbox.fence.pool import Zygote, import_directories
 
     with Zygote("claiming_service:serve", directories=(*import_directories(), SERVICES)) as zygote:
-        monkeypatch.setattr("muniment.fence.pool._SHARED", zygote)
+        monkeypatch.setattr("muniment.sandbox.fence.pool._SHARED", zygote)
         how = muniment.lines("remember", FACT)[1]
         assert re.search(r"enforcement partial \(without .*seccomp; see muniment doctor\)", how)
         document = muniment.document("remember", FACT)
@@ -510,7 +510,7 @@ def main(monkeypatch):
 def test_the_zygote_starts_early_only_where_an_agent_will_run(main, monkeypatch):
     zygote = Mock()
     zygote.start.side_effect = WorkerLost("no; the command itself will say so")
-    monkeypatch.setattr("muniment.fence.pool.shared_zygote", lambda: zygote)
+    monkeypatch.setattr("muniment.sandbox.fence.pool.shared_zygote", lambda: zygote)
     for line in ("tool --in-process", "remember --help", "ls", ""):
         main(lambda: None, line)
     assert not zygote.start.called

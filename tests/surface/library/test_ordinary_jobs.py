@@ -8,9 +8,9 @@ from kit.memories import IN_A_WORKER, make_roots, put, strict
 from kit.sandbox.side_by_side import side_by_side
 from muniment.kernel.decide import Content, Quota
 from muniment.kernel.names import MAX_FILE_BYTES, Enforcement
-from muniment.tools.calls import MAX_PATTERN_CHARS
-from muniment.tools.service import MAX_CALL_BYTES
-from muniment.tools.workbench import MAX_LISTED
+from muniment.sandbox.tools.calls import MAX_PATTERN_CHARS
+from muniment.sandbox.tools.service import MAX_CALL_BYTES
+from muniment.sandbox.tools.workbench import MAX_LISTED
 
 pytestmark = pytest.mark.skipif(IN_A_WORKER is not Enforcement.FULL, reason="this kernel has no fence")
 

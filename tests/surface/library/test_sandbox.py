@@ -149,7 +149,9 @@ def test_a_root_that_was_replaced_is_an_escape_for_every_call_and_commit(opened,
 @pytest.mark.threat("T-RUN-11", control="required_enforcement")
 @pytest.mark.parametrize("require", ["full", "partial"])
 def test_a_policy_that_requires_a_worker_runs_nothing_in_process(roots, state, require, monkeypatch):
-    monkeypatch.setattr("muniment.sandbox.bind_outside", lambda *_a, **_k: pytest.fail("a root was opened"))
+    monkeypatch.setattr(
+        "muniment.sandbox.sandbox.bind_outside", lambda *_a, **_k: pytest.fail("a root was opened")
+    )
     with pytest.raises(errors.ConfinementUnavailable) as caught:
         Sandbox(strict(require=require), roots, in_process=True)
     assert 'run it in a worker, or use a policy that says require = "none"' in str(caught.value)

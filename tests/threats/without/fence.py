@@ -2,13 +2,13 @@
 
 from functools import partial
 
-from muniment.fence import layers
+from muniment.sandbox.fence import layers
 from threats.switches import control, none, table
 
 # fmt: off
 table({
     "kernel_asked": ("The broker believes what a worker says of its own fence.", {
-        "fence.evidence:_WITNESSED": {}, "fence.evidence:_FILTERS": "asked by nobody"}),
+        "sandbox.fence.evidence:_WITNESSED": {}, "sandbox.fence.evidence:_FILTERS": "asked by nobody"}),
 })
 # fmt: on
 
@@ -24,7 +24,7 @@ def _no(names, off):
 
 # fmt: off
 table({
-    "tried_layers": ("A layer holds if the kernel did not complain.", {"fence.layers:_expect": none}),
+    "tried_layers": ("A layer holds if the kernel did not complain.", {"sandbox.fence.layers:_expect": none}),
     "landlock": ("Workers are not restricted by Landlock, and say that they are.", partial(_no, "landlock")),
     "seccomp": ("Workers have no filter for system calls, and say that they have.", partial(_no, "seccomp")),
     "great_layers": ("Workers have neither Landlock nor a filter, and say that they have.", (
@@ -38,7 +38,7 @@ table({
 def reported_layers(off):
     """A worker keeps quiet about the layers that it could not have."""
 
-    off.wrap("fence.layers:put_up", lambda real: lambda roots: real(roots) and {})
+    off.wrap("sandbox.fence.layers:put_up", lambda real: lambda roots: real(roots) and {})
     off.also("kernel_asked")
 
 
@@ -57,5 +57,8 @@ def links_confined(off):
 def both_names(off):
     """A policy is asked about a path as it is written, and not about where its links lead."""
 
-    off.wrap("tools.workbench:_check", lambda real: lambda _, written, decide: real(written, written, decide))
-    off.put("tools.workbench:Reached.names", property(lambda self: (self.written,)))
+    off.wrap(
+        "sandbox.tools.workbench:_check",
+        lambda real: lambda _, written, decide: real(written, written, decide),
+    )
+    off.put("sandbox.tools.workbench:Reached.names", property(lambda self: (self.written,)))

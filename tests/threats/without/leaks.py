@@ -76,7 +76,7 @@ def logical_paths(real, self, path):
         raise type(error)(f"{Path(f'/proc/self/fd/{self.fd}').readlink()}: {error}") from None
 
 
-@around("tools.workbench:Workbench._execute")
+@around("sandbox.tools.workbench:Workbench._execute")
 def policy_before_disk(real, self, arguments):
     """The disk is asked before the policy is."""
     from muniment.kernel.path import canonicalise

@@ -85,7 +85,7 @@ def _asked(off, *, links=None, regular=False):
 # fmt: off
 table({
     "listing_judged": ("`ls` and `grep` show what stands there, whatever the policy grants.", {
-        "tools.workbench:Workbench._is_visible": true, "kernel.decide:Judge.allows": true}),
+        "sandbox.tools.workbench:Workbench._is_visible": true, "kernel.decide:Judge.allows": true}),
     "walk_checks": ("The walk is one `open` of the whole path, which follows links.", {
         "kernel.root:WalkResolver.open": lambda _, at, path, how: (
             os.open(path, how & ~os.O_NOFOLLOW, dir_fd=at))}),
@@ -185,7 +185,7 @@ def linear_search(off):
     """Patterns are searched by backtracking."""
     import re
 
-    off.put("tools.workbench:re2", _Backtracking(re))
+    off.put("sandbox.tools.workbench:re2", _Backtracking(re))
 
 
 class _Backtracking:

@@ -123,7 +123,7 @@ def signatures_checked(real, arguments, given, seconds, environment):
 @control()
 def mapped_tools(off):
     """A tool need not say what it asks of a policy."""
-    from muniment.tools import calls as arguments
+    from muniment.sandbox.tools import calls as arguments
 
     off.item(arguments.VERBS, "grep", ())
 

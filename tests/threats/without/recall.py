@@ -24,7 +24,7 @@ table({
     "related_trust": ("A run is shown what anybody wrote, if it is like the fact.", {
         "jobs.related:_may_speak": true}),
     "related_claims": ("A run does not rest on what it was shown before it began.", {
-        "tools.overlay:Overlay.claim": none,
+        "sandbox.tools.overlay:Overlay.claim": none,
         "sandbox:Sandbox._change_set": lambda self: self._bench.change_set()}),
     "related_expiry": ("A run is shown what has expired.", {
         "recall.search:shown": lambda wanted: (json.dumps(list(wanted.roots)), "", "[]")}),

@@ -19,7 +19,7 @@ table({
         "jobs.remember:supersedes": true}),
     "fact_is_held": ("Whatever a model wrote counts as the fact.", {"jobs.remember:holds": true}),
     "known_tools": ("Any name is a tool.", {
-        "*tools.calls:check_tool": lambda tool: tool if isinstance(tool, str) else "ls"}),
+        "*sandbox.tools.calls:check_tool": lambda tool: tool if isinstance(tool, str) else "ls"}),
     "escape_ends_sandbox": ("A sandbox forgets the escapes that it saw.", {
         "sandbox:Sandbox._note_escape": none}),
     "escape_ends_run": ("A run goes on whatever it was refused.", {"agent.runner:Runner._consequence": none}),
@@ -29,7 +29,7 @@ table({
         "agent.answer:ShownTexts.holds_call": lambda *_: False,
         "agent.answer:ShownTexts.holds": lambda *_: False}),
     "counted_bytes": ("A run is shown as much as it asks for.", {
-        "tools.workbench:Workbench._show": lambda _self, text: text}),
+        "sandbox.tools.workbench:Workbench._show": lambda _self, text: text}),
     "late_commit": ("A commit begins however late it is.", {"kernel.cancel:Patience.check": none}),
     "clean_handles": ("The worker of a clean run gets the roots all the same.", {
         "sandbox:Sandbox._scopes_to_open": lambda self: tuple(self._roots)}),
@@ -50,17 +50,17 @@ table({
 @control()
 def closed_arguments(off):
     """Arguments are coerced, and unknown ones passed over."""
-    from muniment.tools import calls as arguments
+    from muniment.sandbox.tools import calls as arguments
     from threats.without.policies import relax
 
-    off.put("*tools.calls:check_sizes", lambda _arguments: None)
+    off.put("*sandbox.tools.calls:check_sizes", lambda _arguments: None)
     relax(off, *arguments.TOOLS.values(), extra="ignore", strict=False)
 
 
 @control()
 def argument_sizes(off):
     """An argument may be of any length."""
-    from muniment.tools import calls as arguments
+    from muniment.sandbox.tools import calls as arguments
 
     for name in arguments._FIELD_CHARS:
         off.item(arguments._FIELD_CHARS, name, 1 << 40)
@@ -74,7 +74,7 @@ def offered_tools(real, _context):
     return real(ContextMode.WORKSPACE)
 
 
-@around("tools.overlay:Overlay.write")
+@around("sandbox.tools.overlay:Overlay.write")
 def overlay_only(real, self, path, content, base):
     """What a tool writes goes to the disk at once."""
     from pathlib import Path

@@ -3,14 +3,14 @@
 import signal
 from functools import partial
 
-from muniment.fence import layers
+from muniment.sandbox.fence import layers
 from threats.switches import around, control, instead, none, table, true
 from threats.without.writing import Other
 
 # fmt: off
 table({
     "closed_descriptors": ("A worker keeps every descriptor of its zygote.", {
-        "fence.zygote:_close_except": lambda _keep: None}),
+        "sandbox.fence.zygote:_close_except": lambda _keep: None}),
 }, in_workers=True)
 # fmt: on
 
@@ -24,15 +24,15 @@ def _start(off, without=frozenset(), **changed):
 
         return Other(real, Popen=popen)
 
-    off.wrap("fence.pool:subprocess", make)
+    off.wrap("sandbox.fence.pool:subprocess", make)
 
 
 # fmt: off
 table({
     "killed_workers": ("A worker that broke its connection is left alone.", {
-        "fence.pool:Worker.kill": none, "fence.pool:END_SECONDS": 0.2}),
+        "sandbox.fence.pool:Worker.kill": none, "sandbox.fence.pool:END_SECONDS": 0.2}),
     "asked_once": ("An answer that nobody asked for is taken for the next one.", {
-        "fence.pool:Worker._check_silent": none}),
+        "sandbox.fence.pool:Worker._check_silent": none}),
     "required_enforcement": ("A run begins whatever its policy requires to hold it.", {
         "kernel.names:Enforcement.satisfies": true}),
     "clean_environment": ("The zygote is started with the broker's environment.", partial(_start, env=None)),
@@ -46,10 +46,10 @@ table({
 def settled_zygote(off):
     """The zygote keeps what it was started with: environment, directory and signals."""
     off.also("clean_environment")
-    off.put("fence.zygote:_settle", lambda: None)
+    off.put("sandbox.fence.zygote:_settle", lambda: None)
 
 
-@around("fence.zygote:_isolate", in_workers=True, hangs_after=2)
+@around("sandbox.fence.zygote:_isolate", in_workers=True, hangs_after=2)
 def death_with_zygote(real, *given):
     """A worker does not notice that its zygote died."""
 
@@ -63,8 +63,8 @@ def death_with_zygote(real, *given):
 @control()
 def bounded_frames(off):
     """A length is believed, whatever it is."""
-    off.put("fence.wire:MAX_FRAME_BYTES", 1 << 32)
-    off.put("fence.wire:MAX_PIECE_BYTES", 1 << 32)
+    off.put("sandbox.fence.wire:MAX_FRAME_BYTES", 1 << 32)
+    off.put("sandbox.fence.wire:MAX_PIECE_BYTES", 1 << 32)
 
     def read(self, size, ready):
         data, position = bytearray(size), 0
@@ -76,15 +76,15 @@ def bounded_frames(off):
             position += count
         return data
 
-    off.put("fence.wire:Channel._read", read)
+    off.put("sandbox.fence.wire:Channel._read", read)
 
 
-@instead("*fence.wire:parse_object")
+@instead("*sandbox.fence.wire:parse_object")
 def strict_headers(data):
     """A header is whatever JSON makes of it."""
     import json
 
-    from muniment.fence.wire import FrameViolation
+    from muniment.sandbox.fence.wire import FrameViolation
 
     try:
         found = json.loads(data.decode(errors="replace"))
@@ -104,9 +104,9 @@ def patience(_self, fd, mask, alive=None):  # noqa: ARG001  as it would be
     return True
 
 
-@instead("*fence.pool:import_directories")
+@instead("*sandbox.fence.pool:import_directories")
 def trusted_imports(names=None):
     """The zygote imports from any directory."""
-    from muniment.fence import pool
+    from muniment.sandbox.fence import pool
 
     return tuple(str(pool._directory(name)) for name in names or pool.IMPORTS)

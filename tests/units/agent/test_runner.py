@@ -14,8 +14,8 @@ from muniment.errors import Cancelled, DeadlineExceeded, WorkerLost
 from muniment.kernel.decide import Limits
 from muniment.kernel.names import Scope, Via
 from muniment.names import ContextMode
+from muniment.sandbox.tools.calls import Outcome
 from muniment.testing.minds import FakeClock, ScriptedModel, call, calls, say
-from muniment.tools.calls import Outcome
 
 SCOPES = tuple(protocol.ScopeBrief(Scope(name), writable=True) for name in ("user", "project"))
 DONE = Outcome("allow", None, "done")

@@ -1,12 +1,12 @@
-"""What is believed of a worker's report: `muniment.fence.evidence`."""
+"""What is believed of a worker's report: `muniment.sandbox.fence.evidence`."""
 
 import os
 
 import pytest
 
-from muniment.fence.evidence import read_status, what_holds
 from muniment.kernel.names import Enforcement
 from muniment.names import IN_PROCESS, FenceLayer, Held
+from muniment.sandbox.fence.evidence import read_status, what_holds
 
 FENCED = "Name:\tpython3\nCapEff:\t0000000000000000\nNoNewPrivs:\t1\nSeccomp:\t2\nSeccomp_filters:\t1\n"
 PLAIN = "Name:\tpython3\nCapEff:\t000001ffffffffff\nNoNewPrivs:\t0\nSeccomp:\t0\nSeccomp_filters:\t0\n"

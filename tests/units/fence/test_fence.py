@@ -17,12 +17,12 @@ from kit.fence.threads import in_a_thread_of_its_own, refused
 from kit.memories import CANARY, make_roots, put
 from kit.raising import raised
 from muniment.errors import ConfinementUnavailable
-from muniment.fence import layers, pool
-from muniment.fence.layers import MEMORY_BYTES, MIN_ABI, Grounds, handled_by, offered_abi, restrict
 from muniment.kernel.names import Enforcement
 from muniment.names import FenceLayer
-from muniment.sandbox import Sandbox
-from muniment.tools.remote import greet
+from muniment.sandbox.fence import layers, pool
+from muniment.sandbox.fence.layers import MEMORY_BYTES, MIN_ABI, Grounds, handled_by, offered_abi, restrict
+from muniment.sandbox.sandbox import Sandbox
+from muniment.sandbox.tools.remote import greet
 
 
 @pytest.fixture

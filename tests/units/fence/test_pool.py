@@ -1,4 +1,4 @@
-"""When a zygote is started, replaced and shared, and what goes wrong with it: `muniment.fence.pool`."""
+"""When a zygote is started, replaced and shared, and what goes wrong with it: `muniment.sandbox.fence.pool`."""
 
 import errno
 import json
@@ -21,10 +21,10 @@ from kit.fence.probe import SERVICES, Watched, ask, look, own_zygote, soon, sour
 from kit.raising import raised
 from muniment.cancelling import Cancel
 from muniment.errors import Cancelled, ConfinementUnavailable, DeadlineExceeded, WorkerLost
-from muniment.fence import pool, zygote
-from muniment.fence.pool import Zygote, import_directories
-from muniment.fence.wire import FrameViolation
 from muniment.kernel.cancel import Patience
+from muniment.sandbox.fence import pool, zygote
+from muniment.sandbox.fence.pool import Zygote, import_directories
+from muniment.sandbox.fence.wire import FrameViolation
 
 fresh, steady = own_zygote(scope="function"), own_zygote()
 deaf = own_zygote("probe_service:silent", scope="function")
@@ -104,7 +104,7 @@ def test_threads_spawn_at_once_and_each_gets_its_own_worker(steady):
 def test_a_fork_of_the_broker_has_a_zygote_of_its_own_and_leaves_the_parents_alone():
     script = f"""
         import os, sys, time
-        from muniment.fence.pool import Zygote, import_directories, shared_zygote
+        from muniment.sandbox.fence.pool import Zygote, import_directories, shared_zygote
         from muniment.kernel.cancel import Patience
         soon = lambda: Patience(time.monotonic() + 20)
         zygote = Zygote("probe_service:serve", directories=[*import_directories(), {SERVICES!r}])
@@ -132,7 +132,7 @@ def test_a_fork_of_the_broker_has_a_zygote_of_its_own_and_leaves_the_parents_alo
 def test_no_zygote_outlives_the_exit_of_its_broker_not_even_one_that_hangs():
     script = """
         import os, signal
-        from muniment.fence import pool
+        from muniment.sandbox.fence import pool
         pool.LEAVE_SECONDS = 0.05
         pool.shared_zygote().start()
         os.kill(pool.shared_zygote().pid, signal.SIGSTOP)

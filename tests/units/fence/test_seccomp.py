@@ -14,11 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kit.fence.threads import in_a_thread_of_its_own, refused
-from muniment.fence import layers
-from muniment.fence.calls import FATAL, NUMBERS, PASSED
-from muniment.fence.layers import OPENERS, Grounds, install, program
 from muniment.kernel.syscalls import LIST, Openat2Resolver
 from muniment.names import FenceLayer
+from muniment.sandbox.fence import layers
+from muniment.sandbox.fence.calls import FATAL, NUMBERS, PASSED
+from muniment.sandbox.fence.layers import OPENERS, Grounds, install, program
 
 MACHINES = ("x86_64", "aarch64")
 ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}

@@ -1,4 +1,4 @@
-"""Framing against hostile bytes: `muniment.fence.wire`; any stream: `test_fuzzed_answers.py`."""
+"""Framing against hostile bytes: `muniment.sandbox.fence.wire`; any stream: `test_fuzzed_answers.py`."""
 
 import json
 import select
@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kit.raising import raised
-from muniment.fence import wire
-from muniment.fence.wire import Channel, FrameViolation, ProtocolViolation, Unsendable
+from muniment.sandbox.fence import wire
+from muniment.sandbox.fence.wire import Channel, FrameViolation, ProtocolViolation, Unsendable
 from muniment.testing.strategies import frame
 
 MAX_BODY = 1 << 20

@@ -23,10 +23,10 @@ from muniment.jobs.review import approve, content_of, history_of, show, undo
 from muniment.kernel.change import digest
 from muniment.kernel.names import Trust
 from muniment.policy.load import load_policy
+from muniment.sandbox.tools.workbench import Workbench
 from muniment.store.review import pending
 from muniment.testing.chat_server import tool_call, tool_calls, words
 from muniment.testing.minds import ScriptedModel, call, calls, say
-from muniment.tools.workbench import Workbench
 
 __all__ = ["hasty"]
 place, some = places.place, places.some

@@ -15,10 +15,10 @@ from muniment.agent.model import ModelError, Reply, ToolCall
 from muniment.cancelling import Cancel
 from muniment.content.entry import parse
 from muniment.errors import DeadlineExceeded
-from muniment.fence.pool import Zygote
 from muniment.kernel.names import Trust
 from muniment.names import MAX_FACT_BYTES, FenceLayer
-from muniment.sandbox import Sandbox
+from muniment.sandbox.fence.pool import Zygote
+from muniment.sandbox.sandbox import Sandbox
 from muniment.store.audit import records as audited
 from muniment.testing.minds import ScriptedModel, call, calls, say
 

@@ -26,8 +26,8 @@ from muniment.kernel import syscalls
 from muniment.kernel.names import MAX_FILE_BYTES, MAX_PATH_BYTES, Via
 from muniment.kernel.root import MAX_ENTRIES, Examined, Listed, OpenDirectory, Root, leaf
 from muniment.kernel.syscalls import EXAMINE, LIST, READ, Openat2Resolver
-from muniment.tools import links
-from muniment.tools.links import read_links
+from muniment.sandbox.tools import links
+from muniment.sandbox.tools.links import read_links
 
 user = partial(at, "user")
 

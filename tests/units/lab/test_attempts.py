@@ -23,15 +23,15 @@ from kit.fence.probe import SERVICES, soon
 from kit.fence.services.layers_service import layers_of
 from kit.where import REPOSITORY
 from muniment.errors import DeadlineExceeded, WorkerLost
-from muniment.fence import pool
-from muniment.fence.pool import import_directories
-from muniment.fence.wire import Channel
 from muniment.kernel.names import Enforcement
 from muniment.lab.attempts import attempt as subject
 from muniment.lab.attempts import trial
 from muniment.lab.attempts.attempt import ATTEMPTS, DONE, UNTRIED, Attempt, Targets
 from muniment.lab.attempts.trial import Verdict, judge, try_all
 from muniment.names import FenceLayer
+from muniment.sandbox.fence import pool
+from muniment.sandbox.fence.pool import import_directories
+from muniment.sandbox.fence.wire import Channel
 
 IS_ROOT = os.geteuid() == 0
 

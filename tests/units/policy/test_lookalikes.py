@@ -11,7 +11,7 @@ from muniment.content.titles import RESERVED_STEMS
 from muniment.kernel.path import segment_problem
 from muniment.policy.grammar import tables
 from muniment.policy.load import load_policy
-from muniment.tools.workbench import Workbench
+from muniment.sandbox.tools.workbench import Workbench
 
 NAMES = tables()["names"]
 SWAPS = json.loads((FACTS / "lookalikes.json").read_text())

@@ -19,7 +19,7 @@ from muniment.kernel.decide import Confinement, Rule
 from muniment.kernel.judge import check_budgets, check_paths, judge, look, settle, with_before
 from muniment.kernel.names import MAX_FILE_BYTES, MAX_SEGMENT_BYTES, Verb, Via
 from muniment.kernel.root import Root
-from muniment.sandbox import Sandbox
+from muniment.sandbox.sandbox import Sandbox
 from muniment.store import upkeep
 from muniment.store.erase import EraseGround, erase
 
@@ -299,7 +299,7 @@ def test_one_byte_above_the_largest_file_is_too_large(ground):
 def test_one_file_or_byte_more_than_a_run_may_write_is_refused_before_anything_is_written(
     ground, monkeypatch
 ):
-    monkeypatch.setattr("muniment.tools.workbench.Workbench.change_set", lambda _: proposed)
+    monkeypatch.setattr("muniment.sandbox.tools.workbench.Workbench.change_set", lambda _: proposed)
     before, roots = ground.photograph(), {"user": ground.user}
     policy = replace(lax(write_bytes=10), confinement=Confinement(require="none"))
     with Sandbox(policy, roots, in_process=True) as box:

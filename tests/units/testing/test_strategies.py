@@ -14,12 +14,12 @@ from hypothesis.strategies import data
 
 from muniment.content.entry import parse
 from muniment.errors import BadName, PathEscape, PolicyInvalid, Refused
-from muniment.fence.wire import Channel, FrameViolation
 from muniment.kernel.names import Scope, Via
 from muniment.kernel.path import canonicalise
 from muniment.policy.load import parse_policy
+from muniment.sandbox.fence.wire import Channel, FrameViolation
+from muniment.sandbox.tools.calls import TOOLS
 from muniment.testing import strategies as made
-from muniment.tools.calls import TOOLS
 
 SCOPES = (Scope("user"), Scope("project"))
 

@@ -9,7 +9,7 @@ from kit.raising import raised
 from kit.tools.benches import make_bench
 from muniment.errors import ToolError
 from muniment.kernel.names import MAX_FILE_BYTES, Verb
-from muniment.tools.calls import MAX_PATTERN_CHARS, TOOLS, VERBS, WRITING_TOOLS, check_sizes, parse
+from muniment.sandbox.tools.calls import MAX_PATTERN_CHARS, TOOLS, VERBS, WRITING_TOOLS, check_sizes, parse
 
 GOOD = {
     "read_file": {"path": "user/a.md"},

@@ -11,11 +11,11 @@ import pytest
 from kit.descriptors import nothing_left_open
 from kit.memories import SCOPES, handles, make_roots, strict
 from muniment.errors import WorkerLost
-from muniment.fence.wire import Channel, ProtocolViolation
 from muniment.kernel.cancel import Patience
+from muniment.sandbox.fence.wire import Channel, ProtocolViolation
+from muniment.sandbox.tools.remote import RemoteBench, greet
+from muniment.sandbox.tools.service import serve, warm
 from muniment.testing.strategies import frame
-from muniment.tools.remote import RemoteBench, greet
-from muniment.tools.service import serve, warm
 
 
 def patience():

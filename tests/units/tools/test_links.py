@@ -5,8 +5,8 @@ import pytest
 from kit.memories import SCOPES, handles, make_roots, put, strict
 from kit.tools.benches import Bench
 from muniment.kernel.names import Verb
-from muniment.tools.links import read_links
-from muniment.tools.workbench import Workbench
+from muniment.sandbox.tools.links import read_links
+from muniment.sandbox.tools.workbench import Workbench
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from kit.memories import CANARY, make_roots, put, strict
 from kit.raising import raised
 from kit.tools.benches import failing_bench, make_bench
 from muniment.errors import BadArguments
-from muniment.tools.workbench import MAX_LINE_CHARS, MAX_TEXT_CHARS, Pattern
+from muniment.sandbox.tools.workbench import MAX_LINE_CHARS, MAX_TEXT_CHARS, Pattern
 
 
 @pytest.fixture

@@ -635,7 +635,7 @@ class OwnMemory:
         """File a fact, after those that were asked before."""
         from muniment.jobs.remember import remember
         from muniment.jobs.request import RememberRequest
-        from muniment.tools.calls import known_tool
+        from muniment.sandbox.tools.calls import known_tool
 
         request = RememberRequest(asked.content, asked.scope, trust=self._trust)
 

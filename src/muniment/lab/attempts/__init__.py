@@ -4,4 +4,4 @@ Start with `attempt`: all of them in one table, how each is done, and a worker t
 stage, tries them all and judges what came of it. `offer` is what a system has for the fence, and what to do.
 """
 
-import muniment.fence  # noqa: F401  asks for the system
+import muniment.sandbox.fence  # noqa: F401  asks for the system

@@ -29,11 +29,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from muniment.fence.calls import NUMBERS
-from muniment.fence.layers import Missing
-from muniment.fence.wire import Channel
 from muniment.kernel.syscalls import LIBC, fstat, last_error
 from muniment.names import FenceLayer
+from muniment.sandbox.fence.calls import NUMBERS
+from muniment.sandbox.fence.layers import Missing
+from muniment.sandbox.fence.wire import Channel
 
 # -- attempt -----------------------------------------------------------------------------------------
 
@@ -164,7 +164,7 @@ def call(name: str, *arguments: Any) -> int:
     """Make a system call.
 
     Args:
-        name: as `fence.calls.NUMBERS` has it.
+        name: as `sandbox.fence.calls.NUMBERS` has it.
         arguments: integers of any width, bytes, None for NULL, or ctypes pointers.
 
     Raises:

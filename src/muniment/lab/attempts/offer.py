@@ -13,11 +13,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from muniment.fence.calls import NUMBERS
-from muniment.fence.evidence import read_status
-from muniment.fence.layers import MIN_ABI, offered_abi
 from muniment.kernel.syscalls import LIBC, available, require_known_machine
 from muniment.names import FenceLayer
+from muniment.sandbox.fence.calls import NUMBERS
+from muniment.sandbox.fence.evidence import read_status
+from muniment.sandbox.fence.layers import MIN_ABI, offered_abi
 
 _PR_GET_MDWE: Final = 66
 _SECCOMP_GET_ACTION_AVAIL: Final = 2

@@ -26,9 +26,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from muniment.errors import DeadlineExceeded, WorkerLost
-from muniment.fence.evidence import read_status, what_holds
-from muniment.fence.layers import offered_abi
-from muniment.fence.pool import Worker, ZygoteProcess, describe, import_directories
 from muniment.kernel.cancel import Patience
 from muniment.kernel.names import Scope
 from muniment.kernel.syscalls import available
@@ -43,6 +40,9 @@ from muniment.lab.attempts.attempt import (
     program,
 )
 from muniment.names import FenceLayer, Held
+from muniment.sandbox.fence.evidence import read_status, what_holds
+from muniment.sandbox.fence.layers import offered_abi
+from muniment.sandbox.fence.pool import Worker, ZygoteProcess, describe, import_directories
 
 # -- stage -------------------------------------------------------------------------------------------
 #

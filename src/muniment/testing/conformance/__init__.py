@@ -21,7 +21,7 @@ Start at `targets.py` for a new kind of tool, at `muniment.testing.corpus.stage`
 
 from __future__ import annotations
 
-import muniment.fence  # noqa: F401  asks for the system
+import muniment.sandbox.fence  # noqa: F401  asks for the system
 from muniment.testing.conformance.run import Finding, Result, examine, select
 from muniment.testing.conformance.targets import (
     Claims,

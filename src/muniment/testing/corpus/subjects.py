@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from muniment.errors import MunimentError
-from muniment.sandbox import Sandbox
+from muniment.sandbox.sandbox import Sandbox
 from muniment.testing.corpus.stage import ROOTS, Answer, Case, Committed, Stage
 
 # -- json lines --------------------------------------------------------------------------------------

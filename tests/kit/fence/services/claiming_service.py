@@ -1,7 +1,7 @@
 """The real service in a zygote whose fence was taken away, and which says that nothing is missing."""
 
-from muniment.fence import layers
-from muniment.tools.service import serve, warm
+from muniment.sandbox.fence import layers
+from muniment.sandbox.tools.service import serve, warm
 
 layers.STEPS = {}
 

@@ -6,9 +6,9 @@ What goes wrong is the pattern of a `grep`. As `hasty`, its workers have one sec
 import ctypes
 import os
 
-from muniment.fence import layers
-from muniment.tools import service
-from muniment.tools.workbench import Workbench
+from muniment.sandbox.fence import layers
+from muniment.sandbox.tools import service
+from muniment.sandbox.tools.workbench import Workbench
 
 LIBC = ctypes.CDLL(None, use_errno=True)
 LIBC.malloc.restype = ctypes.c_void_p

@@ -2,7 +2,7 @@
 
 import resource
 
-from muniment.tools.service import serve, warm
+from muniment.sandbox.tools.service import serve, warm
 
 for limit, value in ((resource.RLIMIT_NOFILE, 50), (resource.RLIMIT_CPU, 20)):
     resource.setrlimit(limit, (value, value))

@@ -7,9 +7,9 @@ An import ends it with `IMPORTED`.
 import os
 import sys
 
-from muniment.fence import layers
 from muniment.names import FenceLayer
-from muniment.tools import service
+from muniment.sandbox.fence import layers
+from muniment.sandbox.tools import service
 
 IMPORTED = 99
 

@@ -11,9 +11,9 @@ import ctypes
 import errno
 import os
 
-from muniment.fence import layers
 from muniment.lab.attempts.attempt import serve, warm
 from muniment.names import FenceLayer
+from muniment.sandbox.fence import layers
 
 __all__ = ["warm"]
 

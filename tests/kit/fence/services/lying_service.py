@@ -9,8 +9,8 @@ import hashlib
 import os
 import struct
 
-from muniment.fence.wire import Channel
 from muniment.kernel.decide import parse
+from muniment.sandbox.fence.wire import Channel
 
 EVIL = b"evil-content-51c2\n"
 SHA = hashlib.sha256(b"text\n").hexdigest()

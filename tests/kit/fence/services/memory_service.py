@@ -5,9 +5,9 @@ import sys
 
 from own_memory import regions
 
-from muniment.fence import layers
-from muniment.fence.wire import Channel
-from muniment.tools import service
+from muniment.sandbox.fence import layers
+from muniment.sandbox.fence.wire import Channel
+from muniment.sandbox.tools import service
 
 layers.STEPS = {}
 PR_SET_DUMPABLE = 4

@@ -2,8 +2,8 @@
 
 import os
 
-from muniment.fence import layers
-from muniment.fence.wire import Channel
+from muniment.sandbox.fence import layers
+from muniment.sandbox.fence.wire import Channel
 
 layers.STEPS = {}
 

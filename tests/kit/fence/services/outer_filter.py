@@ -10,8 +10,8 @@ import os
 import struct
 from dataclasses import dataclass
 
-from muniment.fence.calls import NUMBERS
 from muniment.names import FenceLayer
+from muniment.sandbox.fence.calls import NUMBERS
 
 LOAD, RETURN, IF_EQUAL = 0x20, 0x06, 0x15
 ALLOW, ERRNO = 0x7FFF0000, 0x00050000

@@ -11,8 +11,8 @@ import sys
 import time
 from pathlib import Path
 
-from muniment.fence import layers
-from muniment.fence.wire import Channel
+from muniment.sandbox.fence import layers
+from muniment.sandbox.fence.wire import Channel
 
 layers.STEPS = {}
 

@@ -3,7 +3,7 @@
 from outer_filter import CASES, stand_around
 
 from muniment.kernel.root import choose_resolver
-from muniment.tools.service import serve, warm
+from muniment.sandbox.tools.service import serve, warm
 
 __all__ = ["warm"]
 

@@ -46,20 +46,20 @@ from muniment.ownership import bind_outside
 from muniment.policy.grammar import NO_LINKS, Links, check_symlinks, resolve
 from muniment.policy.load import Loaded, load_files
 from muniment.portable import IS_LINUX
+from muniment.sandbox.tools.calls import WRITING_TOOLS, Outcome, path_of, paths_shown, stopped
+from muniment.sandbox.tools.links import read_links
+from muniment.sandbox.tools.overlay import NOTHING_SHOWN, Shown
+from muniment.sandbox.tools.workbench import Workbench
 from muniment.store.audit import timestamp
 from muniment.store.commit import Commit, NewName, Stamp, Terms, commit
 from muniment.store.ledger import Change, Run, changes_of
 from muniment.store.state import State
 from muniment.store.trust import TrustRule, constant, new_ulid
 from muniment.store.upkeep import Rename
-from muniment.tools.calls import WRITING_TOOLS, Outcome, path_of, paths_shown, stopped
-from muniment.tools.links import read_links
-from muniment.tools.overlay import NOTHING_SHOWN, Shown
-from muniment.tools.workbench import Workbench
 
 if TYPE_CHECKING:
-    from muniment.fence.pool import Worker
-    from muniment.tools.remote import Bench, RemoteBench
+    from muniment.sandbox.fence.pool import Worker
+    from muniment.sandbox.tools.remote import Bench, RemoteBench
 
 WAIT_SECONDS: Final = 60.0
 """Seconds that a call outside a run may take, or a commit wait for the locks of its roots; a grep over all
@@ -388,8 +388,8 @@ class Sandbox:
 
     def _in_worker(self, handles: Mapping[Scope, Root]) -> RemoteBench:
         patience = self._patience()
-        from muniment.fence.pool import shared_zygote
-        from muniment.tools.remote import RemoteBench, greet
+        from muniment.sandbox.fence.pool import shared_zygote
+        from muniment.sandbox.tools.remote import RemoteBench, greet
 
         descriptors = {scope: root.fd for scope, root in handles.items()}
         self._worker = shared_zygote().spawn(descriptors, patience)

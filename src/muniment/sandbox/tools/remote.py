@@ -15,8 +15,6 @@ from typing import Annotated, Final, Literal, Protocol, TypeVar
 from pydantic import Field, TypeAdapter, ValidationError
 
 from muniment.errors import BadArguments, PathEscape, Refusal, TooLarge, ToolError, WorkerLost
-from muniment.fence.evidence import read_status, what_holds
-from muniment.fence.pool import Worker
 from muniment.kernel.cancel import Patience
 from muniment.kernel.change import ChangeSet, read_proposal
 from muniment.kernel.decide import Policy
@@ -24,9 +22,11 @@ from muniment.kernel.names import MAX_FILE_BYTES, MAX_PATH_BYTES, Digest, Scope,
 from muniment.names import FenceLayer, Held
 from muniment.policy.frozen import Frozen
 from muniment.policy.grammar import NO_LINKS, Links
-from muniment.tools.calls import Outcome, check_sizes, check_tool, stopped
-from muniment.tools.overlay import NOTHING_SHOWN, Shown
-from muniment.tools.service import MAX_CALL_BYTES
+from muniment.sandbox.fence.evidence import read_status, what_holds
+from muniment.sandbox.fence.pool import Worker
+from muniment.sandbox.tools.calls import Outcome, check_sizes, check_tool, stopped
+from muniment.sandbox.tools.overlay import NOTHING_SHOWN, Shown
+from muniment.sandbox.tools.service import MAX_CALL_BYTES
 
 MAX_ANSWER_BYTES: Final = 1 << 20
 """Bytes of one answer's text; the tools show far less."""

@@ -36,8 +36,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, NoReturn
 
-from muniment.fence import layers
-from muniment.fence.wire import (
+from muniment.sandbox.fence import layers
+from muniment.sandbox.fence.wire import (
     FDS_BEFORE_ROOTS,
     ExitCode,
     FrameViolation,

@@ -14,7 +14,7 @@ In this order, since each step takes away what the later ones do not need:
   read back, or confirmed from outside (`evidence.py`), so that a kernel which accepts and does nothing is
   found out.
 - F2 a layer that cannot be had is reported with its errno, and the rest is put up all the same. Whoever
-  requires more ends the worker before it is told anything (`muniment.sandbox`).
+  requires more ends the worker before it is told anything (`muniment.sandbox.sandbox`).
 - F3 native code cannot take a layer down again.
 
 Does not hold: a limit on processes binds no process of user 0. What Landlock and seccomp leave open stands
@@ -35,10 +35,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from muniment.fence.calls import FATAL, NUMBERS, PASSED
-from muniment.fence.wire import MAX_ROOTS
 from muniment.kernel.syscalls import LIBC, available, last_error
 from muniment.names import FenceLayer
+from muniment.sandbox.fence.calls import FATAL, NUMBERS, PASSED
+from muniment.sandbox.fence.wire import MAX_ROOTS
 
 # -- landlock ----------------------------------------------------------------------------------------
 #

@@ -51,7 +51,7 @@ from muniment.kernel.names import MAX_FILE_BYTES, RelPath, Scope, Verb, joined
 from muniment.kernel.path import CanonicalPath, canonicalise
 from muniment.kernel.root import Kind, Root
 from muniment.policy.grammar import NO_LINKS, Links, check_creatable, resolve
-from muniment.tools.calls import (
+from muniment.sandbox.tools.calls import (
     Arguments,
     Edit,
     Grep,
@@ -64,7 +64,7 @@ from muniment.tools.calls import (
     parse,
     stopped,
 )
-from muniment.tools.overlay import NOTHING_SHOWN, Overlay, Shown
+from muniment.sandbox.tools.overlay import NOTHING_SHOWN, Overlay, Shown
 
 # -- reach -------------------------------------------------------------------------------------------
 #

@@ -32,7 +32,10 @@ from pathlib import Path
 from typing import Final, Self
 
 from muniment.errors import ConfinementUnavailable, WorkerLost
-from muniment.fence.wire import (
+from muniment.kernel.cancel import Patience
+from muniment.kernel.names import Scope
+from muniment.kernel.refusal import DeadlineExceeded
+from muniment.sandbox.fence.wire import (
     MAX_CONTROL_BYTES,
     MAX_ROOTS,
     Channel,
@@ -44,9 +47,6 @@ from muniment.fence.wire import (
     receive_with_fds,
     send_with_fds,
 )
-from muniment.kernel.cancel import Patience
-from muniment.kernel.names import Scope
-from muniment.kernel.refusal import DeadlineExceeded
 
 # -- process -----------------------------------------------------------------------------------------
 #
@@ -63,7 +63,7 @@ millisecond; one that was stopped never does."""
 
 _CODE: Final = (
     "import sys; sys.path.extend(sys.argv[3:]); "
-    "from muniment.fence import zygote; zygote.main(int(sys.argv[1]), sys.argv[2])"
+    "from muniment.sandbox.fence import zygote; zygote.main(int(sys.argv[1]), sys.argv[2])"
 )
 
 
@@ -468,7 +468,7 @@ def describe(status: int | None) -> str:
 
 # -- pool --------------------------------------------------------------------------------------------
 
-SERVICE: Final = "muniment.tools.service:serve"
+SERVICE: Final = "muniment.sandbox.tools.service:serve"
 """What a worker runs; by name, so that this package imports nothing above it."""
 
 IMPORTS: Final = (

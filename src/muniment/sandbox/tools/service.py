@@ -1,6 +1,6 @@
 """The worker's end of the protocol: one run, one request in flight, no state beyond the run.
 
-A message is a JSON header, with raw bytes behind it where there is content (`fence/wire.py`):
+A message is a JSON header, with raw bytes behind it where there is content (`sandbox/fence/wire.py`):
 
     worker → broker  hello{missing}
     broker → worker  init{policy, scopes, must_read, links, shown} + the policy
@@ -22,13 +22,13 @@ import socket
 from collections.abc import Mapping
 from typing import Any, Final
 
-from muniment.fence.layers import Missing
-from muniment.fence.wire import Channel, ProtocolViolation
 from muniment.kernel.decide import Layer, Policy, Quota, Rule, ScopeTerms, parse
 from muniment.kernel.names import RelPath, Scope, Trust, Verb
 from muniment.kernel.path import CanonicalPath
 from muniment.kernel.root import Root, choose_resolver
-from muniment.tools.workbench import Workbench
+from muniment.sandbox.fence.layers import Missing
+from muniment.sandbox.fence.wire import Channel, ProtocolViolation
+from muniment.sandbox.tools.workbench import Workbench
 
 MAX_POLICY_BYTES: Final = 8 << 20
 """Bytes of an effective policy in its normal form; the shipped `strict` has 4 000."""

@@ -1,0 +1,1 @@
+"""The public confinement: `sandbox`, its tools and its fence. Importing this package does nothing."""
