@@ -43,9 +43,7 @@ import psycopg  # noqa: E402
 
 from kit.fleet.homes import KEY, Base, base_on  # noqa: E402
 from kit.postgres import server  # noqa: E402
-from muniment import lane  # noqa: E402
 from muniment.agent.filing import RuleWriter  # noqa: E402
-from muniment.daemon.work import Work, Workspace  # noqa: E402
 from muniment.errors import QueueFull  # noqa: E402
 from muniment.fleet import home as served  # noqa: E402
 from muniment.fleet.copies import CopyTerms, WorkingCopy  # noqa: E402
@@ -61,16 +59,12 @@ from muniment.kernel.land import lock_roots  # noqa: E402
 from muniment.kernel.names import RelPath, Scope, Trust  # noqa: E402
 from muniment.kernel.path import CanonicalPath  # noqa: E402
 from muniment.kernel.write import replay  # noqa: E402
-from muniment.lane import (  # noqa: E402
-    Ended,
-    Lane,
-    LaneRunner,
-    NewTask,
-    Writer,
-)
 from muniment.names import ContextMode  # noqa: E402
 from muniment.ownership import create_private_directory  # noqa: E402
 from muniment.policy.load import load_policy  # noqa: E402
+from muniment.server import lane  # noqa: E402
+from muniment.server.lane import Ended, Lane, LaneRunner, NewTask, Writer
+from muniment.server.work import Work, Workspace  # noqa: E402
 from muniment.settings import read_settings  # noqa: E402
 from muniment.store.audit import timestamp  # noqa: E402
 from muniment.store.ledger import ChangeRow, CommitRow, Run, begin, finish, root_key  # noqa: E402

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from muniment.agent.filing import RuleWriter
 from muniment.client import AsyncClient
-from muniment.daemon.service import Daemon, Options
+from muniment.server.service import Daemon, Options
 from muniment.settings import read_settings
 
 

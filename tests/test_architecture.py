@@ -229,7 +229,7 @@ MAY_OPEN = {
     "cli.inspect": {"tempfile.mkdtemp", "copy.write_bytes", "copy.read_bytes", "shutil.rmtree"},
     "cli.daemon": {"webbrowser.open"},  # the browser of the desktop, at a file of ours
     # What comes with the package for browsers.
-    "daemon.page.pages": {"files('muniment.daemon.page').joinpath('static').iterdir", "each.read_bytes"},
+    "daemon.page.pages": {"files('muniment.server.page').joinpath('static').iterdir", "each.read_bytes"},
     # Settings of other programs, at a person's yes, and what they held before.
     "cli.setup_files": {
         *("opened", "placing", "directory.glob", "path.unlink", "each.mkdir", "Path(each.path).rmdir"),
@@ -332,7 +332,7 @@ MAY_DECODE = {
     "muniment.jobs.place": {"unquote"},  # once, of an address; its path then is judged as any other
     "muniment.settings": {"expanduser"},  # directories that a person configured
     "muniment.client.finding": {"expanduser"},  # the same directory
-    "muniment.daemon.guard": {"unquote"},  # a workspace's path, compared with those that are served
+    "muniment.server.guard": {"unquote"},  # a workspace's path, compared with those that are served
     "muniment.content.formats": {"unquote"},  # of links of an index, compared with names, never opened
     "muniment.content.markdown": {"unquote"},  # of links that are counted, never opened
     "muniment.store.index": {"unquote"},  # link targets that it wrote itself; compared, never opened

@@ -1,4 +1,4 @@
-"""A daemon whose tasks do nothing: what is left is accepting, queueing, telling, finishing. For `daemon.py`.
+"""A daemon whose tasks do nothing: what is left is accepting, queueing, telling, finishing. For `server.py`.
 
 Run it as `muniment serve` is run, with the same options.
 """
@@ -8,8 +8,8 @@ from __future__ import annotations
 import sys
 
 from muniment.cli.app import app
-from muniment.daemon import core
-from muniment.lane import Ended
+from muniment.server import core
+from muniment.server.lane import Ended
 
 RESULT = {"summary": "", "filesTouched": [], "touchedScopes": [], "enforcement": None, "decidedBy": "none"}
 

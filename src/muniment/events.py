@@ -1,6 +1,6 @@
 """What happened, as structlog events on the standard logging tree under `muniment`.
 
-A library must not print: events go to `logging.getLogger("muniment")`, which only `cli` and `daemon`
+A library must not print: events go to `logging.getLogger("muniment")`, which only `cli` and `server`
 configure. Fields are names, codes, counts and logical paths, never content or host paths; should one that
 may hold more get here by mistake, its size is logged instead. What is bound with `structlog.contextvars` is
 added.

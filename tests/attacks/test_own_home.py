@@ -67,7 +67,7 @@ def test_nothing_starts_with_what_belongs_to_another_user(home, tmp_path, monkey
         assert read(home).home == home
     # What `serve` sets, it sets for this process, and so for every later test.
     monkeypatch.setattr("os.umask", lambda _: 0o022)
-    monkeypatch.setattr("muniment.daemon.service.configure_logs", lambda *_: None)
+    monkeypatch.setattr("muniment.server.service.configure_logs", lambda *_: None)
     (home / "config.toml").write_text('model = "evil"\nbase_url = "http://127.0.0.1:1/v1"\n')
     os.chown(home / "config.toml", OTHER, OTHER)
     with pytest.raises(ConfigInvalid, match="belongs to user"):

@@ -12,7 +12,7 @@ from kit.cli.launched import launch
 from kit.daemon.process import BASE
 from kit.mcp import RawHost
 from muniment.client.errors import Problem
-from muniment.daemon.acp import BASE as ACP
+from muniment.server.acp import BASE as ACP
 
 HALF = "\ud83d"
 """Half of an emoji, as a client sends it that cuts a text in the middle of one."""

@@ -43,12 +43,12 @@ if TYPE_CHECKING:
 
     from muniment.agent.model import Model
     from muniment.cancelling import Cancel
-    from muniment.daemon.acp import HostSession
-    from muniment.daemon.core import ServingCore
-    from muniment.daemon.service import Daemon, Options
-    from muniment.daemon.tokens import Tokens
-    from muniment.daemon.work import Workspace as Served
     from muniment.fleet.node import FleetNode
+    from muniment.server.acp import HostSession
+    from muniment.server.core import ServingCore
+    from muniment.server.service import Daemon, Options
+    from muniment.server.tokens import Tokens
+    from muniment.server.work import Workspace as Served
     from muniment.settings import Settings
 
 # -- serve -------------------------------------------------------------------------------------------
@@ -107,7 +107,7 @@ def serve(  # noqa: PLR0913  every argument is an option of the command
 ) -> None:
     """Serve workspaces over HTTP until SIGTERM or Ctrl-C; the log goes to standard error."""
     gc.disable()  # Until it serves: what is loaded stays, and looking through it takes a tenth of the start.
-    from muniment.daemon.service import Options
+    from muniment.server.service import Options
 
     begin_log(logging.INFO)
     settings = settings_of(flags)
@@ -134,7 +134,7 @@ def serve(  # noqa: PLR0913  every argument is an option of the command
 
 def begin_log(level: int) -> None:
     """What a daemon sets of its process before anything else: who may read its files, and its log."""
-    from muniment.daemon.service import configure_logs
+    from muniment.server.service import configure_logs
 
     os.umask(_PRIVATE_UMASK)
     configure_logs(level)
@@ -157,8 +157,8 @@ def run_daemon(
     """
     import asyncio
 
-    from muniment.daemon.service import Daemon
     from muniment.sandbox.fence.pool import shared_zygote
+    from muniment.server.service import Daemon
 
     with on_signals(signal.SIG_DFL, signal.SIGINT), model_of(options.settings) as model:
         shared_zygote().start()
@@ -196,7 +196,7 @@ def _leave() -> None:
 
 
 def _say_served(options: Options, daemon: Daemon, *, as_json: bool) -> None:
-    from muniment.daemon.tokens import TOKEN_NAME
+    from muniment.server.tokens import TOKEN_NAME
 
     token_file = options.settings.state / TOKEN_NAME
     workspaces = daemon.core.workspaces
@@ -295,7 +295,7 @@ def ui(
             if opens:
                 _send_browser(address)
             return 0
-    from muniment.daemon.page.door import MADE_WITH
+    from muniment.server.page.door import MADE_WITH
 
     if None in map(find_spec, MADE_WITH):
         raise ConfigInvalid("this needs an extra: pip install 'muniment[ui]'")
@@ -305,9 +305,9 @@ def ui(
 
 def _serve_page(workspace: Path, *, opens: bool, json: bool) -> int:
     """Start a daemon and tell where its page is; the exit code."""
-    from muniment.daemon.contract import HttpProblem
-    from muniment.daemon.page.door import CODE_SECONDS
-    from muniment.daemon.service import Options
+    from muniment.server.contract import HttpProblem
+    from muniment.server.page.door import CODE_SECONDS
+    from muniment.server.service import Options
 
     def greet(daemon: Daemon) -> None:
         try:
@@ -422,7 +422,7 @@ def token_revoke(*, name: TokenName) -> Report:
 
 @contextmanager
 def _tokens() -> Iterator[Tokens]:
-    from muniment.daemon.tokens import Tokens
+    from muniment.server.tokens import Tokens
     from muniment.store.state import State
 
     with State(settings_of().state) as state:
@@ -507,9 +507,9 @@ class _Output:
 
 @contextmanager
 def _session(settings: Settings, directory: Path, send: _Output, stop: Cancel) -> Iterator[HostSession]:
-    from muniment.daemon.acp import HostSession
-    from muniment.daemon.work import Metrics, Work, workspace_at
     from muniment.opening import open_state
+    from muniment.server.acp import HostSession
+    from muniment.server.work import Metrics, Work, workspace_at
 
     with model_of(settings) as model, ExitStack() as opened:
         state = opened.enter_context(open_state(settings))
@@ -525,8 +525,8 @@ def _session(settings: Settings, directory: Path, send: _Output, stop: Cancel) -
 
 
 def _converse(session: HostSession, incoming: int, stop: Cancel) -> None:
-    from muniment.daemon.acp import Lines
     from muniment.kernel.cancel import Patience
+    from muniment.server.acp import Lines
 
     lines = Lines()
     while True:

@@ -140,8 +140,8 @@ def fleet_home_add(
 ) -> Report:
     """Make a home, if there is none of that name, and a token for it, which is shown once."""
     url, key = _database(ledger)
-    from muniment.daemon.tokens import check_names
     from muniment.fleet import homes
+    from muniment.server.tokens import check_names
     from muniment.store.tasks import OWNER
 
     if trust not in list(Trust):

@@ -175,7 +175,7 @@ async def _watch(server: MemoryServer, opened: OpenedMemory) -> None:
 async def _told_of_commits(server: MemoryServer, opened: OpenedMemory) -> None:
     """Likewise; raises where the memory cannot be opened or read now."""
     from muniment.adapters.mcp.memory import CommitsSince
-    from muniment.daemon.stream import Stream
+    from muniment.server.stream import Stream
     from muniment.store.tasks import span
 
     place = await asyncio.to_thread(opened.place)

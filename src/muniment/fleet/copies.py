@@ -26,7 +26,6 @@ from typing import Any, Final
 
 from muniment import events
 from muniment.agent.model import OnModelFailure
-from muniment.daemon.work import Workspace
 from muniment.errors import (
     ManagedMemoryUnavailable,
     MunimentError,
@@ -43,6 +42,7 @@ from muniment.kernel.change import digest
 from muniment.kernel.decide import Policy
 from muniment.names import Symlinks
 from muniment.ownership import create_private_directory
+from muniment.server.work import Workspace
 from muniment.store import copied
 from muniment.store.database import held, reporting
 from muniment.store.postgres import HomeLedger

@@ -12,20 +12,21 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from muniment import events, lane
+from muniment import events
 from muniment.cancelling import Cancel
-from muniment.daemon.contract import HttpProblem
-from muniment.daemon.core import ServedCore, ServedWorkspace
-from muniment.daemon.stream import Stream
-from muniment.daemon.tokens import Principal, Tokens
-from muniment.daemon.work import Work, Workspace
 from muniment.errors import DeadlineExceeded, LeaseLost, MunimentError
 from muniment.fleet import lease
 from muniment.fleet.copies import OpenCopy, WorkingCopy
 from muniment.jobs.place import Place
 from muniment.kernel.cancel import Patience
 from muniment.kernel.names import Trust
-from muniment.lane import Carrier, Lane, LaneRunner, NewTask, Submitted
+from muniment.server import lane
+from muniment.server.contract import HttpProblem
+from muniment.server.core import ServedCore, ServedWorkspace
+from muniment.server.lane import Carrier, Lane, LaneRunner, NewTask, Submitted
+from muniment.server.stream import Stream
+from muniment.server.tokens import Principal, Tokens
+from muniment.server.work import Work, Workspace
 from muniment.store import tasks
 from muniment.store.database import Ledger
 from muniment.store.postgres import HomeLedger

@@ -32,9 +32,6 @@ import psycopg
 from muniment import events
 from muniment.agent.model import Model
 from muniment.cancelling import Cancel
-from muniment.daemon.contract import AWAY_SECONDS, HttpProblem
-from muniment.daemon.core import MAX_OWNER, RETRY_SECONDS, Recalls, ServedCore, ServingCore
-from muniment.daemon.tokens import THE_OWNER, Principal, Shares, is_token, owner_token
 from muniment.errors import LedgerAway, MunimentError
 from muniment.fleet import schema
 from muniment.fleet.copies import CopyTerms, WorkingCopy, directory_of, marked
@@ -47,6 +44,9 @@ from muniment.names import __version__, hello_key, hello_name, hello_proof
 from muniment.opening import embedder_of
 from muniment.ownership import create_private_directory
 from muniment.policy.grammar import check_symlinks
+from muniment.server.contract import AWAY_SECONDS, HttpProblem
+from muniment.server.core import MAX_OWNER, RETRY_SECONDS, Recalls, ServedCore, ServingCore
+from muniment.server.tokens import THE_OWNER, Principal, Shares, is_token, owner_token
 from muniment.settings import Settings
 from muniment.signatures import load_configured
 from muniment.store.postgres import LOOK_SECONDS, LedgerPool, connection_options

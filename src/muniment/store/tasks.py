@@ -234,7 +234,7 @@ class QueuedTask:
         attempt: how often it was begun, without those that were put back.
         claim: how often it was begun in all: the number of its last attempt, which no other of it ever has.
         created, updated: ISO-8601, UTC, milliseconds.
-        arguments: as in `lane.NewTask`, as `shown` is; None once it is over.
+        arguments: as in `server.lane.NewTask`, as `shown` is; None once it is over.
         cancelled_by: who asked to cancel it; a running one may still complete.
         repeat, repeated: keyed digests of the key that names it, and of what was asked with that.
     """
@@ -321,7 +321,7 @@ def clear(state: State, tasks: Sequence[QueuedTask], at: str) -> None:
 
 
 def all_tasks(state: State) -> tuple[QueuedTask, ...]:
-    """Every task of every lane: at most 1000 of each, and those that a key names (`lane.MAX_KEYED`)."""
+    """Every task of every lane: at most 1000 of each, and those that a key names (`server.lane.MAX_KEYED`)."""
     return TASKS.read(state.ledger, "ORDER BY seq")
 
 

@@ -393,7 +393,7 @@ def served(base, workspace):
 
 def claiming_only_without(hold):
     """Have lanes begin nothing as long as there is a file."""
-    from muniment.lane.lane import Lane
+    from muniment.server.lane.lane import Lane
 
     claim = Lane.claim
     Lane.claim = lambda lane: None if Path(hold).exists() else claim(lane)
@@ -407,7 +407,7 @@ def serve_held(base, workspace, hold):
 
 def serve_until_committed(base, workspace, hold):
     """Likewise; it dies once its next task has committed, before it is told that the task is over."""
-    from muniment.lane.lane import Lane
+    from muniment.server.lane.lane import Lane
 
     claiming_only_without(hold)
     Lane.finish = lambda *_: die()

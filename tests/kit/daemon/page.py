@@ -14,13 +14,12 @@ import re
 from pathlib import Path
 
 from kit.where import REPOSITORY
-from muniment import lane
-from muniment.daemon import acp, contract, core, guard, tokens
-from muniment.daemon.http import EVERYWHERE, document_of
-from muniment.daemon.service import OPERATIONS
-from muniment.daemon.stream import HEARTBEAT_SECONDS
 from muniment.errors import CODES
 from muniment.names import MAX_FACT_BYTES
+from muniment.server import acp, contract, core, guard, lane, tokens
+from muniment.server.http import EVERYWHERE, document_of
+from muniment.server.service import OPERATIONS
+from muniment.server.stream import HEARTBEAT_SECONDS
 from muniment.store.tasks import MAX_EVENTS
 
 PAGE, ACP_PAGE = (REPOSITORY / "docs" / name for name in ("http.md", "acp.md"))

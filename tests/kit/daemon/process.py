@@ -26,8 +26,8 @@ import httpx2
 import muniment
 from kit.where import REPOSITORY
 from muniment.agent.openai import OpenAIModel
-from muniment.daemon.tokens import Tokens
 from muniment.kernel.names import Trust
+from muniment.server.tokens import Tokens
 from muniment.store.state import State
 from muniment.testing.chat_server import ChatServer
 from muniment.testing.minds import perfect, through

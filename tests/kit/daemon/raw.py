@@ -16,9 +16,9 @@ import httpx2
 
 from kit.daemon.process import BASE, Asking, HeldModel, policy_file
 from muniment.agent.filing import RuleWriter
-from muniment.daemon.service import Daemon, Options
-from muniment.daemon.tokens import TOKEN_NAME
 from muniment.kernel.names import Trust
+from muniment.server.service import Daemon, Options
+from muniment.server.tokens import TOKEN_NAME
 from muniment.settings import Settings
 
 SECONDS = 30.0
@@ -115,7 +115,7 @@ class Running(Asking):
     """A daemon that serves in this process, and how to reach it: as a client, and byte by byte.
 
     Attributes:
-        core: what it does, see `muniment.daemon.core`.
+        core: what it does, see `muniment.server.core`.
         tcp, unix: the addresses of its sockets.
         records: what was logged.
     """

@@ -16,12 +16,12 @@ from kit.daemon.process import Asking, HeldModel
 from kit.daemon.raw import SECONDS, looping
 from kit.fleet.homes import KEY, Base
 from muniment.agent.filing import RuleWriter
-from muniment.daemon.service import Daemon, Options
-from muniment.daemon.tokens import TOKEN_NAME
 from muniment.fleet import homes
 from muniment.fleet.copies import MEMORY, directory_of
 from muniment.fleet.node import FleetNode, NodeOptions
 from muniment.kernel.names import Trust
+from muniment.server.service import Daemon, Options
+from muniment.server.tokens import TOKEN_NAME
 from muniment.settings import Settings
 
 

@@ -19,9 +19,9 @@ import threading
 import time
 from pathlib import Path
 
-from muniment import lane as reading
 from muniment.errors import QueueFull
-from muniment.lane import Ended, Lane, LaneRunner, NewTask, Writer
+from muniment.server import lane as reading
+from muniment.server.lane import Ended, Lane, LaneRunner, NewTask, Writer
 from muniment.store.state import State
 from muniment.store.tasks import Originator
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import itertools
 from datetime import UTC, datetime, timedelta
 
-from muniment import lane as reading
 from muniment.kernel.names import Trust
-from muniment.lane import Ended, Lane, NewTask
+from muniment.server import lane as reading
+from muniment.server.lane import Ended, Lane, NewTask
 from muniment.store import tasks
 from muniment.store.audit import append, records
 from muniment.store.tasks import Originator

@@ -18,9 +18,9 @@ from kit.daemon.process import HeldModel, descendants
 from kit.memories import IN_A_WORKER
 from muniment.cancelling import Cancel
 from muniment.cli import daemon as acp
-from muniment.daemon.acp import AVAILABILITY, BASE, MAX_LINE_BYTES, METHODS
 from muniment.errors import ConfigInvalid
-from muniment.lane import BACKSTOP_SECONDS, MAX_PENDING
+from muniment.server.acp import AVAILABILITY, BASE, MAX_LINE_BYTES, METHODS
+from muniment.server.lane import BACKSTOP_SECONDS, MAX_PENDING
 from muniment.store.state import State
 
 REMEMBER = f"_{BASE}/remember"
@@ -234,7 +234,7 @@ def test_a_host_that_does_not_read_counts_as_gone_and_one_that_is_silent_is_wait
 @pytest.mark.slow
 def test_what_libraries_print_goes_to_standard_error_also_behind_pythons_back(tmp_path):
     stray = "Workspace.problem = lambda self: print('stray') or os.write(1, b'stray\\n') and None"
-    code = f"import os, sys\nfrom muniment.daemon.work import Workspace\n{stray}\nsys.argv[1:] = ['acp']\n"
+    code = f"import os, sys\nfrom muniment.server.work import Workspace\n{stray}\nsys.argv[1:] = ['acp']\n"
     code += "from muniment.cli.entry import main\nmain()"
     env = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "PYTHONPATH": str(REPOSITORY / "src")}
     terms = {"capture_output": True, "cwd": tmp_path, "env": env, "timeout": SECONDS}

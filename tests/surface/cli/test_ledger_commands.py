@@ -14,8 +14,8 @@ from muniment.jobs.review import show
 from muniment.kernel.binding import bind_all
 from muniment.kernel.change import digest
 from muniment.kernel.names import Trust
-from muniment.lane import Lane, NewTask
 from muniment.policy.load import load_policy
+from muniment.server.lane import Lane, NewTask
 from muniment.store import ledger
 from muniment.store.review import hold
 from muniment.store.state import State

@@ -87,7 +87,7 @@ for line in {lines!r}:
 def test_a_command_loads_only_what_it_needs(tmp_path):
     helps = (f"{name} --help" for name in ("remember", "index", "policy", "policy prove"))
     imported, helped, *_, last = loaded(tmp_path, "--help", "--version", *helps)
-    models = {"openai", "starlette", "uvicorn", "httpx", "httpx2", "asyncio", "ssl", "muniment.daemon"}
+    models = {"openai", "starlette", "uvicorn", "httpx", "httpx2", "asyncio", "ssl", "muniment.server"}
     heavy = models | {"structlog", "re2", "pathspec"}
     assert not (heavy | {"pydantic"}) & (imported | helped)
     # Typer itself takes pydantic to parse options; nothing of ours does before a command runs.

@@ -37,7 +37,7 @@ def test_a_client_imports_itself_names_errors_and_what_tells_systems_apart_alone
 
 def test_a_client_loads_no_model_no_database_and_no_server():
     heavy = ("openai", "pydantic", "sqlite3", "starlette", "uvicorn", "structlog")
-    heavy += ("muniment.api", "muniment.daemon")
+    heavy += ("muniment.api", "muniment.server")
     code = f"import sys, muniment.client; print([name for name in {heavy} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"

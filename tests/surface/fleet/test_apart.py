@@ -13,11 +13,11 @@ import pytest
 from kit.daemon.process import BASE, policy_file
 from kit.fleet.homes import is_idle, rows_of_home
 from kit.fleet.pair import nodes, until
-from muniment.daemon.guard import HELLO
-from muniment.daemon.routes import MCP_OPERATIONS
-from muniment.daemon.service import OPERATIONS
 from muniment.kernel.names import Trust
 from muniment.names import hello_key, hello_name
+from muniment.server.guard import HELLO
+from muniment.server.routes import MCP_OPERATIONS
+from muniment.server.service import OPERATIONS
 
 SECRET = "marmot"
 REVIEWED = '{ trust = "owner", commit = "review" }'

@@ -11,10 +11,10 @@ import pytest
 from kit.daemon.process import BASE
 from kit.fleet.pair import until
 from kit.raising import raised
-from muniment.daemon.contract import HttpProblem
-from muniment.daemon.core import MAX_OWNER
-from muniment.daemon.tokens import Principal, Shares
 from muniment.kernel.names import Trust
+from muniment.server.contract import HttpProblem
+from muniment.server.core import MAX_OWNER
+from muniment.server.tokens import Principal, Shares
 
 ASKING = 2 * MAX_OWNER
 

@@ -9,9 +9,9 @@ import pytest
 
 from kit.daemon.process import HeldModel
 from kit.fleet.pair import nodes, until
-from muniment import lane
 from muniment.fleet import homes, queue
 from muniment.fleet.queue import TurnQueue, node_for, queue_of
+from muniment.server import lane
 
 
 @pytest.fixture

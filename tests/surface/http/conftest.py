@@ -1,6 +1,6 @@
 """Daemons that run: one for the tests of a file that leave it as it was, others for the tests that do not.
 
-`daemon` is shared by the tests of a file: they may add tasks and tokens to it, and must bear those of others.
+`server` is shared by the tests of a file: they may add tasks and tokens to it, and must bear those of others.
 `quiet` is shared as well, holds no task ever, and logs no defect. A test that stops, holds or fills a daemon
 has its own: `alone`, `scripted`, or, where the claim is about a process, `start_daemon`.
 """

@@ -13,9 +13,9 @@ from types import SimpleNamespace
 import pytest
 
 from kit.jsonrpc import INVALID_IDS
-from muniment.daemon import acp
-from muniment.daemon.acp import AVAILABILITY, BASE, MAX_LINE_BYTES, HostSession, Lines
-from muniment.lane import MAX_PENDING, Ended
+from muniment.server import acp
+from muniment.server.acp import AVAILABILITY, BASE, MAX_LINE_BYTES, HostSession, Lines
+from muniment.server.lane import MAX_PENDING, Ended
 
 REMEMBER = f"{BASE}/remember"
 SECONDS = 300.0

@@ -11,10 +11,10 @@ import pytest
 
 from kit.daemon.process import BASE, HeldModel, locked, policy_file
 from kit.daemon.raw import running, start
-from muniment.daemon import http, routes
-from muniment.daemon.contract import sentence_of, task_error
 from muniment.errors import CODES, WorkerLost
-from muniment.lane import MAX_ATTEMPTS, Lane, NewTask
+from muniment.server import http, routes
+from muniment.server.contract import sentence_of, task_error
+from muniment.server.lane import MAX_ATTEMPTS, Lane, NewTask
 from muniment.store.state import State
 from muniment.store.tasks import Originator
 from muniment.testing.minds import AskForCalls, Say

@@ -19,12 +19,12 @@ from kit.raising import raised
 from muniment import errors as library
 from muniment.agent.model import ModelError
 from muniment.client import errors
-from muniment.daemon import asking, contract, routes
-from muniment.daemon.contract import HttpProblem
-from muniment.daemon.service import OPERATIONS
 from muniment.kernel.names import Trust
-from muniment.lane import MAX_PENDING, MAX_TIDYING
 from muniment.names import MAX_FACT_BYTES
+from muniment.server import asking, contract, routes
+from muniment.server.contract import HttpProblem
+from muniment.server.lane import MAX_PENDING, MAX_TIDYING
+from muniment.server.service import OPERATIONS
 from muniment.store.audit import records
 from muniment.testing.minds import ScriptedModel
 

@@ -28,12 +28,12 @@ from kit.memories import descriptors
 from kit.raising import raised
 from muniment.agent.filing import RuleWriter
 from muniment.client import Client
-from muniment.daemon import core
-from muniment.daemon.service import Daemon, Options
-from muniment.daemon.work import workspace_at
 from muniment.errors import ManagedMemoryUnavailable, PathEscape
 from muniment.kernel.names import Scope
-from muniment.lane import Lane, LaneRunner
+from muniment.server import core
+from muniment.server.lane import Lane, LaneRunner
+from muniment.server.service import Daemon, Options
+from muniment.server.work import workspace_at
 from muniment.settings import Settings
 from muniment.store.state import State
 
@@ -195,7 +195,7 @@ def test_roots_whose_names_cannot_be_told_are_closed_again(workspace, monkeypatc
         raise ManagedMemoryUnavailable("ledger", "is full")
 
     with monkeypatch.context() as patch:
-        patch.setattr("muniment.daemon.work.root_key", broken)
+        patch.setattr("muniment.server.work.root_key", broken)
         assert "is full" in str(workspace.problem())
     assert (workspace.is_open, workspace.scopes(), [root.root.fd for root in seen]) == (False, {}, [-1])
     assert workspace.problem() is None
@@ -229,7 +229,7 @@ def test_a_stop_that_fails_is_over_all_the_same(alone, monkeypatch):
 
 
 def test_a_request_that_the_stop_cuts_off_is_told_so(tmp_path, monkeypatch):
-    monkeypatch.setattr("muniment.daemon.service._LINGER_SECONDS", 0.1)
+    monkeypatch.setattr("muniment.server.service._LINGER_SECONDS", 0.1)
     with running(tmp_path, grace=0, broken=True) as daemon, ThreadPoolExecutor(1) as threads:
         begun = threading.Event()
 

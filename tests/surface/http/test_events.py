@@ -11,7 +11,7 @@ import pytest
 
 from kit.daemon.process import BASE, ENDED
 from kit.daemon.raw import running
-from muniment.daemon import stream
+from muniment.server import stream
 from muniment.store import tasks
 
 FACTS = 500

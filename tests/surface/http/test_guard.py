@@ -17,9 +17,9 @@ import pytest
 from kit.daemon.process import BASE, path_of
 from kit.daemon.raw import REMEMBER, chunked, running, start
 from kit.raising import raised
-from muniment.daemon import guard, http, stream
-from muniment.daemon.contract import MAX_BODY_BYTES, HttpProblem
-from muniment.daemon.tokens import RESERVE, Shares
+from muniment.server import guard, http, stream
+from muniment.server.contract import MAX_BODY_BYTES, HttpProblem
+from muniment.server.tokens import RESERVE, Shares
 from muniment.store.tasks import OWNER
 
 MISDIRECTED, FOREIGN, NOWHERE = (421, "misdirected_request"), (403, "foreign_origin"), (404, "not_found")

@@ -14,9 +14,9 @@ import pytest
 from kit.content.secret_values import filled
 from kit.daemon.process import BASE, HeldModel, path_of, serving
 from kit.daemon.raw import running
-from muniment.daemon import service
 from muniment.errors import CODES
-from muniment.lane import Ended, Lane, NewTask
+from muniment.server import service
+from muniment.server.lane import Ended, Lane, NewTask
 from muniment.store.state import State
 from muniment.store.tasks import Originator
 from muniment.testing.minds import AskForCalls, Say, perfect

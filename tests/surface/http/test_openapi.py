@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kit.daemon.raw import REMEMBER, running
-from muniment.daemon import guard
-from muniment.daemon.http import document_of
-from muniment.daemon.service import OPERATIONS
 from muniment.errors import CODES
+from muniment.server import guard
+from muniment.server.http import document_of
+from muniment.server.service import OPERATIONS
 
 # The daemon's own threads draw from `random` while requests are made up here: not those of a strategy.
 pytestmark = pytest.mark.filterwarnings("ignore:Do not use the `random` module")

@@ -8,8 +8,8 @@ import pytest
 
 from kit.daemon.process import BASE, ENDED
 from kit.daemon.raw import running
-from muniment.daemon import stream
-from muniment.daemon.stream import StreamView
+from muniment.server import stream
+from muniment.server.stream import StreamView
 from muniment.store import tasks
 from muniment.store.tasks import OWNER, Originator
 

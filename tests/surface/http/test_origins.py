@@ -10,10 +10,10 @@ import pytest
 from kit.daemon.process import BASE
 from kit.daemon.raw import REMEMBER, running
 from kit.raising import raised
-from muniment.daemon import guard
-from muniment.daemon.guard import as_origin
-from muniment.daemon.service import OPERATIONS
 from muniment.errors import ConfigInvalid
+from muniment.server import guard
+from muniment.server.guard import as_origin
+from muniment.server.service import OPERATIONS
 
 FOREIGN, MISDIRECTED, NOBODY = (403, "foreign_origin"), (421, "misdirected_request"), (401, "token_required")
 APP = "https://app.example"

@@ -18,10 +18,10 @@ from kit.daemon.raw import running
 from kit.recall.places import WAIT, EndlessSweep
 from muniment import errors
 from muniment.contract import Recalled
-from muniment.daemon import contract, core, service
 from muniment.kernel.names import MAX_PATH_BYTES, Digest
 from muniment.names import MAX_FACT_BYTES
 from muniment.recall.recaller import MAX_ENTRIES, Recaller, Recollection
+from muniment.server import contract, core, service
 
 PATH = f"{BASE}/recall"
 FACT = "The user prefers the harpsichord to the piano"

@@ -18,12 +18,12 @@ from kit.daemon.raw import running
 from kit.fleet.engines import ENGINES, Opening
 from kit.raising import raised
 from kit.threads import together
-from muniment.daemon import service
-from muniment.daemon import tokens as subject
-from muniment.daemon.service import ADDRESS_NAME, LOCK_NAME, alone, announce, listen_tcp, listen_unix
-from muniment.daemon.tokens import THE_OWNER, TOKEN_NAME, Principal, Tokens, owner_token
 from muniment.errors import ConfigInvalid, ManagedMemoryUnavailable, NotFound
 from muniment.kernel.names import Trust
+from muniment.server import service
+from muniment.server import tokens as subject
+from muniment.server.service import ADDRESS_NAME, LOCK_NAME, alone, announce, listen_tcp, listen_unix
+from muniment.server.tokens import THE_OWNER, TOKEN_NAME, Principal, Tokens, owner_token
 from muniment.store.audit import records
 from muniment.store.database import COMPANIONS, Database
 from muniment.store.postgres import HomeLedger

@@ -33,9 +33,9 @@ from kit.mcp import (
 )
 from muniment.adapters.mcp import server
 from muniment.agent.model import ModelError
-from muniment.daemon import guard
-from muniment.daemon.core import MAX_OWNER
-from muniment.daemon.mcp import MAX_READS, MAX_UNDOS, _LaneMemory
+from muniment.server import guard
+from muniment.server.core import MAX_OWNER
+from muniment.server.mcp import MAX_READS, MAX_UNDOS, _LaneMemory
 from muniment.testing.minds import ScriptedModel
 
 MESSAGE = ("Accept: application/json, text/event-stream",)
@@ -447,7 +447,7 @@ def test_a_daemon_stops_at_once_whoever_is_connected_and_its_clients_see_an_end(
 
 def test_a_daemon_without_clients_of_mcp_loads_nothing_of_it():
     code = (
-        "import sys, muniment.daemon.service, muniment.cli.app\n"
+        "import sys, muniment.server.service, muniment.cli.app\n"
         "loaded = {each.partition('.')[0] for each in sys.modules}\n"
         "print(sorted(loaded & {'mcp', 'mcp_types', 'sse_starlette'}))"
     )
@@ -456,7 +456,7 @@ def test_a_daemon_without_clients_of_mcp_loads_nothing_of_it():
 
 
 def test_without_the_extra_the_answer_is_one_problem_that_says_what_to_install(daemon, monkeypatch):
-    monkeypatch.setattr("muniment.daemon.routes.importlib.util.find_spec", lambda _: None)
+    monkeypatch.setattr("muniment.server.routes.importlib.util.find_spec", lambda _: None)
     answer = daemon.ask("POST", "/mcp", *MESSAGE, body=HELLO)
     assert answer.code == (501, "mcp_not_installed")
     assert "pip install 'muniment[mcp]'" in json.dumps(answer.json)

@@ -13,8 +13,8 @@ import pytest
 from kit.daemon.at_door import Visitor
 from kit.daemon.process import BASE, HeldModel, policy_file
 from kit.daemon.raw import running
-from muniment.daemon import stream
-from muniment.daemon.core import TRIES
+from muniment.server import stream
+from muniment.server.core import TRIES
 
 
 @pytest.fixture(scope="module")

@@ -21,9 +21,9 @@ from kit.daemon.at_door import FORM, SAME, Caller
 from kit.daemon.process import BASE
 from kit.daemon.raw import running
 from kit.raising import raised
-from muniment.daemon.contract import MAX_BODY_BYTES, HttpProblem
-from muniment.daemon.page.call import MAX_FIELDS
-from muniment.daemon.page.door import MAX_CODES, MAX_NOTICES, MAX_SESSIONS, PageDoor, Session
+from muniment.server.contract import MAX_BODY_BYTES, HttpProblem
+from muniment.server.page.call import MAX_FIELDS
+from muniment.server.page.door import MAX_CODES, MAX_NOTICES, MAX_SESSIONS, PageDoor, Session
 
 MISDIRECTED, FOREIGN, NOWHERE = (421, "misdirected_request"), (403, "foreign_origin"), (404, "not_found")
 NOBODY, NO_HTTP = (401, "token_required"), (400, "invalid_http")
@@ -57,7 +57,7 @@ def owner(guest):
 def clock(monkeypatch):
     """The clock of the doors that are made from now on: a list of one number, in seconds."""
     now = [0.0]
-    monkeypatch.setattr("muniment.daemon.core.PageDoor", partial(PageDoor, lambda: now[0]))
+    monkeypatch.setattr("muniment.server.core.PageDoor", partial(PageDoor, lambda: now[0]))
     return now
 
 
@@ -144,7 +144,7 @@ def test_where_there_is_no_ipv6_nobody_can_listen_there_either(monkeypatch):
         return real(family, *more)
 
     with listening("127.0.0.1") as listener, closing(PageDoor()) as door:
-        monkeypatch.setattr("muniment.daemon.page.door.socket.socket", without)
+        monkeypatch.setattr("muniment.server.page.door.socket.socket", without)
         door.listener = listener
         assert door.invite()[0].endswith(f".localhost:{listener.getsockname()[1]}")
 
@@ -419,7 +419,7 @@ def test_who_signs_out_is_out_at_once_and_others_are_not(daemon, owner):
 
 
 def test_the_events_of_a_session_end_with_it_by_sign_out_or_after_a_day(tmp_path, clock, monkeypatch):
-    monkeypatch.setattr("muniment.daemon.stream.CHECK_SECONDS", 0.0)
+    monkeypatch.setattr("muniment.server.stream.CHECK_SECONDS", 0.0)
     with running(tmp_path) as daemon:
         for end in (lambda owner: owner.post("/sign-out"), lambda _: clock.__setitem__(0, 12 * 3600.0)):
             owner = Caller(daemon)

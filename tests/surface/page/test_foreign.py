@@ -16,7 +16,7 @@ from kit.browser import needs_browser, shown, signed_in, waited
 from kit.daemon.process import BASE
 from kit.daemon.raw import running
 from kit.pages import answering, html
-from muniment.daemon.guard import SESSION, Guard
+from muniment.server.guard import SESSION, Guard
 
 ATTACK = """<!doctype html><html lang="en"><title>Another page</title><body><script>
 const {views, posts, events, text} = JSON.parse(decodeURIComponent(location.hash.slice(1)));

@@ -10,7 +10,7 @@ import pytest
 
 from kit.daemon.at_door import Caller
 from kit.daemon.raw import running
-from muniment.daemon import core
+from muniment.server import core
 
 PATH = "user/a.md"
 

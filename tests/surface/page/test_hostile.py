@@ -20,7 +20,7 @@ from kit.daemon.at_door import Visitor, words
 from kit.daemon.process import policy_file
 from kit.daemon.raw import running
 from kit.where import REPOSITORY
-from muniment.daemon.page.rendering import MAX_RENDERED_CHARS, markdown
+from muniment.server.page.rendering import MAX_RENDERED_CHARS, markdown
 from muniment.testing.minds import ScriptedModel, call, calls, say
 
 RUN = "window.hit=1"
@@ -459,7 +459,7 @@ def test_of_links_and_pictures_address_and_title_are_told_and_of_lists_the_numbe
     assert "text-align" not in markdown("|a|\n|:-:|\n|b|")  # No style, which the page's policy would refuse.
 
 
-TEMPLATES = sorted((REPOSITORY / "src/muniment/daemon/page/templates").iterdir())
+TEMPLATES = sorted((REPOSITORY / "src/muniment/server/page/templates").iterdir())
 PUT_IN = "7z7"
 
 

@@ -17,9 +17,9 @@ from kit.daemon.page import PAGE as HTTP_PAGE
 from kit.shell import blocks_of, printed, run, text_of
 from kit.where import REPOSITORY
 from muniment.cli.app import app
-from muniment.daemon.http import document_of
-from muniment.daemon.service import OPERATIONS
 from muniment.errors import CODES
+from muniment.server.http import document_of
+from muniment.server.service import OPERATIONS
 
 
 def test_the_page_about_http_is_up_to_date_and_tells_of_every_request_parameter_field_and_code():

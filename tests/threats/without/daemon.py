@@ -7,60 +7,60 @@ from threats.switches import around, control, instead, none, table, true
 
 # fmt: off
 table({
-    "one_host": ("A request may name any host, or none.", {"daemon.guard:Guard._check_host": none}),
-    "own_origin": ("Pages of every origin may call the daemon.", {"daemon.guard:Guard._check_origin": none}),
-    "own_tasks": ("Everybody sees every task.", {"lane:Originator.sees": true}),
-    "lane_caps": ("Any number of tasks may wait.", {"lane:_check_caps": none}),
+    "one_host": ("A request may name any host, or none.", {"server.guard:Guard._check_host": none}),
+    "own_origin": ("Pages of every origin may call the daemon.", {"server.guard:Guard._check_origin": none}),
+    "own_tasks": ("Everybody sees every task.", {"server.lane:Originator.sees": true}),
+    "lane_caps": ("Any number of tasks may wait.", {"server.lane:_check_caps": none}),
     "idle_lines": ("No line that is idle makes room for another one.", {
-        "daemon.guard:Protocol.idle_since": none}),
+        "server.guard:Protocol.idle_since": none}),
     "token_trust": ("A fact is trusted as its sender says.", {
         "kernel.names:Trust.capped": lambda self, *_: self}),
     "repeats": ("A request that comes again is another request.", {
-        "lane:Lane._repeat_of": lambda *_: (None, None)}),
+        "server.lane:Lane._repeat_of": lambda *_: (None, None)}),
     "kept_keys": ("A key is forgotten with the record of its task.", {
-        "lane:_LAPSED": "(1 OR created <= ?)"}),
+        "server.lane:_LAPSED": "(1 OR created <= ?)"}),
     "redaction": ("A record holds whatever it was given.", {
         "events:_redact": lambda _logger, _method, event: event}),
     "bare_spans": ("A span says whatever it was given.", {
         "tracing:_bare": lambda fields: [each for each in fields.items() if each[1] is not None]}),
     "foreign_logs": ("What other libraries log is passed on.", {
-        "daemon.service:_Lines.format": logging.Formatter.format}),
+        "server.service:_Lines.format": logging.Formatter.format}),
     "fresh_nonces": ("A client asks for the same proof each time.", {
         "client.transport:_nonce": lambda: "0" * 64}),
 })
 table({
     "descriptors_left": ("Connections may take all descriptors, and are taken as they come.", {
-        "daemon.guard:connections_allowed": lambda: 1 << 20, "daemon.service:ACCEPTED_AT_ONCE": 1 << 30}),
-    "body_caps": ("A body may be of any size.", {"daemon.http:MAX_BODY_BYTES": 1 << 40}),
+        "server.guard:connections_allowed": lambda: 1 << 20, "server.service:ACCEPTED_AT_ONCE": 1 << 30}),
+    "body_caps": ("A body may be of any size.", {"server.http:MAX_BODY_BYTES": 1 << 40}),
 }, hangs_after=5)
 # fmt: on
 
 
-@instead("daemon.guard:Guard._principal")
+@instead("server.guard:Guard._principal")
 def bearer_tokens(*_):
     """Whoever calls is the owner."""
-    from muniment.daemon.tokens import THE_OWNER
+    from muniment.server.tokens import THE_OWNER
 
     return THE_OWNER
 
 
-@instead("*daemon.http:read_json")
+@instead("*server.http:read_json")
 async def json_alone(request):
     """A body is read whatever it says that it is."""
     return json.loads(await request.body() or b"{}")
 
 
-@instead("daemon.tokens:Shares.take", hangs_after=5)
+@instead("server.tokens:Shares.take", hangs_after=5)
 def shares(self, token):
     """One client's token may have every place."""
-    from muniment.daemon.contract import HttpProblem as Problem
+    from muniment.server.contract import HttpProblem as Problem
 
     if len(self) >= self.cap:
         raise Problem("busy", headers={"Retry-After": "1"})
     self._taken[token] += 1
 
 
-@instead("daemon.http:Call.originator")
+@instead("server.http:Call.originator")
 def registered_ids(self):
     """A client may call itself as it likes."""
     from muniment.store.tasks import Originator
@@ -69,7 +69,7 @@ def registered_ids(self):
     return Originator(self.principal.name, sent[0] or sent[1])
 
 
-@instead("daemon.stream:Stream._frame")
+@instead("server.stream:Stream._frame")
 def event_lines(self, kind, number, document):
     """The text of an event is sent as it stands."""
     text = json.dumps(document, ensure_ascii=False).replace("\\n", "\n").replace("\\r", "\r")
@@ -109,11 +109,11 @@ def addressed_proofs(real, key, nonce, _address):
     return real(key, nonce, "")
 
 
-@around("daemon.tokens:Tokens.proof")
+@around("server.tokens:Tokens.proof")
 def decoys(real, self, name, nonce, address, owners):
     """Who asks for the proof of a token is told whether there is one."""
-    from muniment.daemon.contract import HttpProblem as Problem
     from muniment.names import hello_key, hello_name
+    from muniment.server.contract import HttpProblem as Problem
 
     rows = self._reads.rows("SELECT hello FROM token WHERE hello IS NOT NULL")
     if name not in {hello_name(key) for key in (hello_key(owners), *(key for (key,) in rows))}:
@@ -121,7 +121,7 @@ def decoys(real, self, name, nonce, address, owners):
     return real(self, name, nonce, address, owners)
 
 
-@around("lane:Cancel", hangs_after=5)
+@around("server.lane:Cancel", hangs_after=5)
 def patient_lanes(real):
     """Where a descriptor is lacking, the thread of the lane ends."""
     try:

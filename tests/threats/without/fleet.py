@@ -50,7 +50,7 @@ table({
     "current_bytes": ("Whatever stands in a copy counts as what the ledger says.", {
         "*store.ledger:is_current": true}),
     "home_shares": ("The owner of any home has the places of the owner of all.", {
-        "daemon.tokens:Principal.share": property(lambda self: self.name)}),
+        "server.tokens:Principal.share": property(lambda self: self.name)}),
     "home_keys": ("All homes have one key.", {"*fleet.homes:key_of": lambda fleet, _: fleet}),
     "served_homes": ("Whoever asks is served by the node, and by no home.", {
         "fleet.node:FleetNode.of": lambda self, _: self}),

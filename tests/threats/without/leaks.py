@@ -45,7 +45,7 @@ table({
         "*content.secret_clauses:secrets_in_clauses": lambda *_, **__: iter(())}),
     "note_secrets": ("Nobody looks for values in tables, beside accounts and in answers.", {
         "*content.secret_notes:secrets_in_notes": lambda *_, **__: iter(())}),
-    "withheld_secrets": ("A queue keeps what it is sent.", {"lane:_withheld": dict}),
+    "withheld_secrets": ("A queue keeps what it is sent.", {"server.lane:_withheld": dict}),
     "scrubbed_ledger": ("An erasure deletes rows, and leaves the files as they are.", {
         "store.erase:scrub": lambda state: state.renew_catalog()}),
     "emptied_logs": ("A log is left as it is until it is full.", {"store.database:Database.tidy": true}),

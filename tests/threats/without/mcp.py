@@ -9,14 +9,14 @@ table({
     "exact_previews": ("A forget removes whatever is meant by now.", {"*jobs.forget:_check_preview": none}),
     "marked_answers": ("What an entry says stands in an answer as it is.", {
         "*adapters.telling:marked": same}),
-    "known_tokens": ("A token that was revoked goes on.", {"daemon.http:Call.is_still_known": true}),
+    "known_tokens": ("A token that was revoked goes on.", {"server.http:Call.is_still_known": true}),
 })
 # fmt: on
 
 
-@instead("daemon.mcp:_whose")
+@instead("server.mcp:_whose")
 def own_sessions(_, workspace):
     """All tokens have the same sessions."""
-    from muniment.daemon.mcp import _Whose
+    from muniment.server.mcp import _Whose
 
     return _Whose(workspace.key, "", "")

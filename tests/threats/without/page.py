@@ -5,29 +5,29 @@ from threats.switches import around, control, nothing, table
 # fmt: off
 table({
     "page_headers": ("Answers of the page let a browser do what it likes.", {
-        "*daemon.page.door:PAGE_HEADERS": ()}),
+        "*server.page.door:PAGE_HEADERS": ()}),
     "digests_alone": ("The door keeps codes and cookies as they are.", {
-        "daemon.page.door:digest": lambda data: data}),
+        "server.page.door:digest": lambda data: data}),
     "held_ports": ("Another program may have the port of the page at the other loopback address.", {
-        "daemon.page.door:_held_beside": nothing}),
-    "owners_alone": ("Every token may do what the owner's may.", {"daemon.tokens:Principal.is_owner": True}),
+        "server.page.door:_held_beside": nothing}),
+    "owners_alone": ("Every token may do what the owner's may.", {"server.tokens:Principal.is_owner": True}),
 })
 # fmt: on
 
 
-@around("daemon.page.door:PageDoor.admit")
+@around("server.page.door:PageDoor.admit")
 def page_sites(real, self, method, headers):
     """Whatever a browser says, a request comes from the page."""
     return real(self, method, {**headers, "sec-fetch-site": ["same-origin"]})
 
 
-@around("daemon.page.door:PageDoor.admit")
+@around("server.page.door:PageDoor.admit")
 def page_origins(real, self, method, headers):
     """A form may come from any origin."""
     return real(self, method, {**headers, "origin": [f"http://{host}" for host in headers["host"]]})
 
 
-@around("daemon.page.door:PageDoor.sign_in")
+@around("server.page.door:PageDoor.sign_in")
 def codes_once(real, self, code):
     """A code works as often as it is sent."""
     kept = dict(self._codes)
@@ -42,10 +42,10 @@ def kept_cookies(real, self, name, value, **_):
     real(self, name, value, domain="localhost")
 
 
-@around("daemon.guard:Guard._at_door")
+@around("server.guard:Guard._at_door")
 def page_alone(real, self, scope):
     """At the name of the page the daemon answers whatever it answers elsewhere."""
-    from muniment.daemon import guard
+    from muniment.server import guard
 
     state = real(self, scope)
     if not scope["raw_path"].startswith((b"/w/", b"/sign", b"/static")):
@@ -54,7 +54,7 @@ def page_alone(real, self, scope):
     return state
 
 
-@around("daemon.guard:Guard._admit")
+@around("server.guard:Guard._admit")
 def page_name(real, self, scope):
     """A cookie opens the page at every name."""
     is_theirs = any(name == b"cookie" for name, _ in scope["headers"])
@@ -64,7 +64,7 @@ def page_name(real, self, scope):
 @control()
 def escaped_page(off):
     """A template puts in what it is given as it stands."""
-    from muniment.daemon.page import rendering
+    from muniment.server.page import rendering
 
     real = rendering._environment
 
@@ -73,7 +73,7 @@ def escaped_page(off):
         made.globals = {**made.globals, "parts": made.get_template("parts.html").module}
         return made
 
-    off.put("daemon.page.rendering:_environment", bare)
+    off.put("server.page.rendering:_environment", bare)
 
 
 @control()
@@ -82,5 +82,5 @@ def text_alone(off):
     from markdown_it import MarkdownIt
 
     parser = MarkdownIt("commonmark", {"html": True}).enable("table")
-    off.put("daemon.page.rendering:_parser", lambda: parser)
-    off.put("daemon.page.rendering:_said", lambda _: "")
+    off.put("server.page.rendering:_parser", lambda: parser)
+    off.put("server.page.rendering:_said", lambda _: "")

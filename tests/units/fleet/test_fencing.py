@@ -14,10 +14,10 @@ from kit.lane.ledgered import DONE, OWNER, submit
 from kit.meanwhile import nth
 from kit.raising import raised
 from kit.store.ground import STRICT, by, laid_out, new, patience
-from muniment.daemon.tokens import Tokens
 from muniment.errors import LeaseLost, ManagedMemoryUnavailable
 from muniment.kernel.names import Trust
-from muniment.lane import Lane, Writer
+from muniment.server.lane import Lane, Writer
+from muniment.server.tokens import Tokens
 from muniment.store import audit, tasks
 from muniment.store.journal import LedgerJournal
 from muniment.store.postgres import LedgerPool

@@ -20,13 +20,13 @@ from kit.fleet.homes import KEY
 from kit.lane.ledgered import DONE, OWNER, asked, submit
 from kit.raising import raised
 from kit.store.ground import STRICT, Claim, Ground, by, change_set, laid_out, new, patience, trusted
-from muniment import lane as reading
-from muniment.daemon.tokens import Tokens
 from muniment.errors import ManagedMemoryUnavailable, NotFound
 from muniment.fleet import homes, schema
 from muniment.kernel.names import Trust
 from muniment.kernel.path import CanonicalPath, canonicalise
-from muniment.lane import Lane
+from muniment.server import lane as reading
+from muniment.server.lane import Lane
+from muniment.server.tokens import Tokens
 from muniment.store import audit, erase, ledger, review, tasks, told
 from muniment.store.passages import read_authorship
 from muniment.store.state import Shared, State

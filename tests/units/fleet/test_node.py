@@ -16,8 +16,6 @@ from kit.fleet.pair import until
 from kit.lane.ledgered import asked
 from kit.raising import raised
 from muniment.agent.filing import RuleWriter
-from muniment.daemon.contract import HttpProblem
-from muniment.daemon.tokens import TOKEN_NAME, Principal, Shares
 from muniment.errors import QueueFull
 from muniment.fleet import homes
 from muniment.fleet import node as at_node
@@ -25,7 +23,9 @@ from muniment.fleet.home import HomeCore
 from muniment.fleet.node import FleetNode, NodeOptions
 from muniment.kernel.cancel import Patience
 from muniment.kernel.names import Trust
-from muniment.lane import MAX_PENDING, Lane
+from muniment.server.contract import HttpProblem
+from muniment.server.lane import MAX_PENDING, Lane
+from muniment.server.tokens import TOKEN_NAME, Principal, Shares
 from muniment.settings import Settings
 from muniment.store.state import LedgerState
 from muniment.store.tasks import Originator

@@ -16,11 +16,11 @@ from kit import postgres
 from kit.fleet.homes import KEY, base_on
 from kit.lane.ledgered import BOT, DONE, OWNER, asked, submit
 from kit.store.ground import STRICT, Claim, by, change_set, laid_out, new, patience, trusted
-from muniment import lane as reading
-from muniment.daemon.tokens import Tokens
 from muniment.kernel.names import Trust
 from muniment.kernel.path import canonicalise
-from muniment.lane import Lane, Writer
+from muniment.server import lane as reading
+from muniment.server.lane import Lane, Writer
+from muniment.server.tokens import Tokens
 from muniment.store import audit, copied, erase, ledger, review, tasks
 from muniment.store.postgres import LedgerPool
 from muniment.store.state import CopyPosition, Shared, State

@@ -13,11 +13,11 @@ from kit import postgres
 from kit.fleet.homes import KEY, OWNING, as_role, base_on
 from kit.raising import raised
 from kit.threads import together
-from muniment.daemon.tokens import Tokens
 from muniment.errors import ConfigInvalid, LedgerAway, ManagedMemoryUnavailable, NotFound, StateTooNew
 from muniment.fleet import homes, schema
 from muniment.fleet.schema import ROLE, check, migrate, newest
 from muniment.kernel.names import Trust
+from muniment.server.tokens import Tokens
 from muniment.store.postgres import LedgerPool
 from muniment.store.state import Shared, State
 

@@ -12,8 +12,8 @@ from itertools import pairwise
 import pytest
 
 from kit.where import TESTS
-from muniment import lane
-from muniment.lane import MAX_ATTEMPTS
+from muniment.server import lane
+from muniment.server.lane import MAX_ATTEMPTS
 from muniment.store import tasks as outbox
 from muniment.store.audit import verify
 from muniment.store.state import State

@@ -24,10 +24,10 @@ from kit.lane.ledgered import (
 )
 from kit.raising import raised
 from kit.threads import together
-from muniment import lane as reading
 from muniment.errors import IdempotencyMismatch, ManagedMemoryUnavailable, NotFound
 from muniment.kernel.names import Trust
-from muniment.lane import MAX_ATTEMPTS, Ended, Lane
+from muniment.server import lane as reading
+from muniment.server.lane import MAX_ATTEMPTS, Ended, Lane
 from muniment.store.state import State
 from muniment.store.tasks import Originator
 

@@ -16,11 +16,11 @@ from kit.fleet.engines import of_postgres, of_sqlite
 from kit.lane.ledgered import CANCELLED, DONE, OWNER, Ledgered, submit
 from kit.raising import raised
 from muniment import cancelling
-from muniment import lane as subject
 from muniment.cancelling import Cancel
 from muniment.errors import LaneError, ManagedMemoryUnavailable
 from muniment.fleet.schema import ROLE
-from muniment.lane import LaneRunner, Writer
+from muniment.server import lane as subject
+from muniment.server.lane import LaneRunner, Writer
 
 PATIENCE = 30
 """Seconds after which something that should happen has not."""

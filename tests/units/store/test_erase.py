@@ -18,14 +18,14 @@ from kit.raising import raised
 from kit.store.ground import STRICT, Claim, by, lax, new, patience
 from kit.store.processes import die, killed
 from muniment import errors
-from muniment import lane as reading
 from muniment.cancelling import Cancel
 from muniment.kernel.change import FileChange, digest
 from muniment.kernel.names import Trust
 from muniment.kernel.path import CanonicalPath, canonicalise
 from muniment.kernel.root import Root
 from muniment.kernel.write import new_token
-from muniment.lane import Ended, Lane, NewTask
+from muniment.server import lane as reading
+from muniment.server.lane import Ended, Lane, NewTask
 from muniment.store import erase as module
 from muniment.store import tasks
 from muniment.store.audit import records, verify

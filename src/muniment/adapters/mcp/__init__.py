@@ -4,5 +4,5 @@
               place; for a program of its own (`muniment mcp`) it is carried out here
     server    the same on the official SDK, for whatever carries it out
 
-Nothing here opens a socket or a pipe: `cli.mcp` has the pipe, `daemon.mcp` the HTTP.
+Nothing here opens a socket or a pipe: `cli.mcp` has the pipe, `server.mcp` the HTTP.
 """

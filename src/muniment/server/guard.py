@@ -43,11 +43,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from muniment import events
-from muniment.daemon.contract import HttpProblem, problem_of
-from muniment.daemon.page.door import PAGE_HEADERS, PageDoor
-from muniment.daemon.tokens import THE_OWNER, Principal, Shares
 from muniment.errors import ConfigInvalid, MunimentError, printable
 from muniment.kernel.names import Trust
+from muniment.server.contract import HttpProblem, problem_of
+from muniment.server.page.door import PAGE_HEADERS, PageDoor
+from muniment.server.tokens import THE_OWNER, Principal, Shares
 
 # -- protocol ----------------------------------------------------------------------------------------
 #

@@ -11,17 +11,17 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from muniment.cancelling import Cancel
-from muniment.daemon.contract import HttpProblem
-from muniment.daemon.core import DaemonCore
-from muniment.daemon.guard import SESSION, WORKSPACE
-from muniment.daemon.http import Call, read_body
-from muniment.daemon.page.door import Session
-from muniment.daemon.page.rendering import rendered
-from muniment.daemon.work import Workspace
 from muniment.errors import MunimentError
 from muniment.jobs.place import Place
 from muniment.jobs.review import waiting
-from muniment.lane import count_pending
+from muniment.server.contract import HttpProblem
+from muniment.server.core import DaemonCore
+from muniment.server.guard import SESSION, WORKSPACE
+from muniment.server.http import Call, read_body
+from muniment.server.lane import count_pending
+from muniment.server.page.door import Session
+from muniment.server.page.rendering import rendered
+from muniment.server.work import Workspace
 
 MAX_FIELDS: Final = 16
 """Fields of a form; the largest has five."""

@@ -40,22 +40,22 @@ from muniment.adapters.mcp.memory import (
 from muniment.adapters.mcp.server import Context, MemoryServer
 from muniment.adapters.telling import ToolProblem, marked
 from muniment.content.gates import one_line
-from muniment.daemon import asking
-from muniment.daemon.contract import MAX_BODY_BYTES, HttpProblem, RecallBody, sentence_of
-from muniment.daemon.core import MAX_OWNER, MAX_READS
-from muniment.daemon.http import INVALID_REQUEST, TRUST_HEADER, Call
-from muniment.daemon.routes import accept
 from muniment.errors import MunimentError
 from muniment.exact_json import json_or_none, repaired_json, request_id_problem
 from muniment.jobs.place import Place
 from muniment.jobs.visibility import Reader
 from muniment.kernel.names import Trust
-from muniment.lane import NewTask, find
+from muniment.server import asking
+from muniment.server.contract import MAX_BODY_BYTES, HttpProblem, RecallBody, sentence_of
+from muniment.server.core import MAX_OWNER, MAX_READS
+from muniment.server.http import INVALID_REQUEST, TRUST_HEADER, Call
+from muniment.server.lane import NewTask, find
+from muniment.server.routes import accept
 from muniment.store.tasks import OWNER, Originator, QueuedTask
 
 if TYPE_CHECKING:
-    from muniment.daemon.core import DaemonCore, ServedWorkspace
     from muniment.recall.recaller import Recollection
+    from muniment.server.core import DaemonCore, ServedWorkspace
 
 MAX_SESSIONS: Final = 128
 """Sessions of a token in a workspace; clients of 2026 need none."""

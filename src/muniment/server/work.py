@@ -22,7 +22,6 @@ from muniment.agent.model import Model, Turn
 from muniment.agent.runner import ToolDecision
 from muniment.cancelling import Cancel
 from muniment.contract import MAX_KEPT, document
-from muniment.daemon.contract import task_error
 from muniment.errors import (
     Cancelled,
     ManagedMemoryUnavailable,
@@ -40,10 +39,11 @@ from muniment.jobs.request import (
 )
 from muniment.kernel.cancel import Patience
 from muniment.kernel.names import Trust
-from muniment.lane import Ended, Lane, Tell
 from muniment.opening import find_place
 from muniment.projects import find_project
 from muniment.sandbox.tools.calls import TOOLS, known_tool
+from muniment.server.contract import task_error
+from muniment.server.lane import Ended, Lane, Tell
 from muniment.settings import Settings
 from muniment.store.ledger import root_key
 from muniment.store.state import State
@@ -273,7 +273,7 @@ class Work:
         self._parents = TraceParents() if parents is None else parents
 
     def __call__(self, task: QueuedTask, cancel: Cancel, tell: Tell) -> Ended:
-        """Carry out a task; see `lane.runner.Work`."""
+        """Carry out a task; see `server.lane.runner.Work`."""
         import structlog
 
         self._metrics.began(task.kind, datetime.now(UTC) - datetime.fromisoformat(task.created))

@@ -13,12 +13,8 @@ from itertools import accumulate, takewhile
 from typing import Any, Final
 from urllib.parse import quote_plus
 
-from muniment import lane
 from muniment.content.entry import PROVENANCE_KEY, parse
 from muniment.content.gates import decode, one_line
-from muniment.daemon.contract import MAX_BODY_BYTES, HttpProblem, sentence_of
-from muniment.daemon.page.call import PageCall
-from muniment.daemon.page.rendering import DAYS, markdown, timeline
 from muniment.errors import Erased, MunimentError, NotFound
 from muniment.jobs.edit import check_editable, is_pinned
 from muniment.jobs.place import Place
@@ -33,6 +29,10 @@ from muniment.lab.attempts.trial import Trial, try_all
 from muniment.lab.explain import explain
 from muniment.names import FenceLayer, __version__
 from muniment.policy.load import ACTS, REMOVAL
+from muniment.server import lane
+from muniment.server.contract import MAX_BODY_BYTES, HttpProblem, sentence_of
+from muniment.server.page.call import PageCall
+from muniment.server.page.rendering import DAYS, markdown, timeline
 from muniment.store import tasks as outbox
 from muniment.store.audit import head, records, verify
 from muniment.store.catalog import CatalogEntry, View

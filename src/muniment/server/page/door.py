@@ -32,8 +32,8 @@ from dataclasses import dataclass, field
 from http.cookies import CookieError, SimpleCookie
 from typing import Final
 
-from muniment.daemon.contract import HttpProblem
 from muniment.kernel.change import digest
+from muniment.server.contract import HttpProblem
 
 MADE_WITH: Final = ("jinja2", "markdown_it")
 """What the page is made with, and the base install has not."""

@@ -13,15 +13,15 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
 from muniment.contract import WireAnswer, document
-from muniment.daemon.asking import M, parsed
-from muniment.daemon.contract import MAX_BODY_BYTES, Erasure, HttpProblem
-from muniment.daemon.core import ServedCore, ServedWorkspace
-from muniment.daemon.guard import PRINCIPAL, SLOT, WORKSPACE, Slot
-from muniment.daemon.tokens import Principal
 from muniment.errors import CODES
 from muniment.exact_json import NotJson, parse_json
 from muniment.kernel.change import digest
 from muniment.names import __version__
+from muniment.server.asking import M, parsed
+from muniment.server.contract import MAX_BODY_BYTES, Erasure, HttpProblem
+from muniment.server.core import ServedCore, ServedWorkspace
+from muniment.server.guard import PRINCIPAL, SLOT, WORKSPACE, Slot
+from muniment.server.tokens import Principal
 from muniment.store.tasks import Originator
 
 # -- body --------------------------------------------------------------------------------------------

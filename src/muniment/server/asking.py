@@ -13,17 +13,17 @@ from pydantic.alias_generators import to_camel
 
 from muniment.adapters.telling import mistake_in_words
 from muniment.content.expiry import local_day, read_expiry
-from muniment.daemon import contract
-from muniment.daemon.contract import HttpProblem
 from muniment.errors import MunimentError
 from muniment.exact_json import plain_arguments
 from muniment.jobs.request import check_content, check_query
-from muniment.lane import NewTask
 from muniment.names import ContextMode
+from muniment.server import contract
+from muniment.server.contract import HttpProblem
+from muniment.server.lane import NewTask
 from muniment.store.tasks import Originator
 
 if TYPE_CHECKING:
-    from muniment.daemon.core import ServedWorkspace
+    from muniment.server.core import ServedWorkspace
 
 # -- asking ------------------------------------------------------------------------------------------
 #

@@ -13,16 +13,16 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from muniment.daemon.contract import HttpProblem, problem_of
-from muniment.daemon.core import DaemonCore
-from muniment.daemon.page.actions import ACTIONS, US
-from muniment.daemon.page.call import PageCall
-from muniment.daemon.page.door import COOKIE
-from muniment.daemon.page.rendering import rendered
-from muniment.daemon.page.views import VIEWS
-from muniment.daemon.routes import EVENT_STREAM
-from muniment.daemon.stream import StreamView
 from muniment.errors import MunimentError
+from muniment.server.contract import HttpProblem, problem_of
+from muniment.server.core import DaemonCore
+from muniment.server.page.actions import ACTIONS, US
+from muniment.server.page.call import PageCall
+from muniment.server.page.door import COOKIE
+from muniment.server.page.rendering import rendered
+from muniment.server.page.views import VIEWS
+from muniment.server.routes import EVENT_STREAM
+from muniment.server.stream import StreamView
 
 _MEDIA_TYPES: Final = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 
@@ -31,7 +31,7 @@ _VIEW: Final = re.compile(r"/w/[a-z0-9-]{1,80}/[a-z]{1,20}(?:\?[A-Za-z0-9%&=._+-
 
 FILES: Final = {
     f"/static/{each.name}": (each.read_bytes(), _MEDIA_TYPES[each.name.rpartition(".")[2]])
-    for each in files("muniment.daemon.page").joinpath("static").iterdir()
+    for each in files("muniment.server.page").joinpath("static").iterdir()
 }
 """What browsers load besides views: content and media type by path."""
 

@@ -5,7 +5,7 @@
         await daemon.stopped()
 
 V1 It listens on loopback only, unless told otherwise with names for its Host header.
-V2 It is found by `daemon.json` exactly while it accepts tasks.
+V2 It is found by `server.json` exactly while it accepts tasks.
 V3 `stop` lets the running task end or puts it back, ends every follower, and leaves nothing behind.
 """
 
@@ -36,14 +36,14 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from muniment import events
 from muniment.agent.model import Model
-from muniment.daemon import routes
-from muniment.daemon.contract import HttpProblem
-from muniment.daemon.core import DaemonCore, ServingCore
-from muniment.daemon.guard import LOOPBACK, MAX_HEADER_BYTES, PRINCIPAL, SESSION, Guard, Protocol, as_origin
-from muniment.daemon.http import JSON, MCP, Call, Operation, document_of, rpc_problem
 from muniment.errors import ConfigInvalid, ManagedMemoryUnavailable
 from muniment.files import opened
 from muniment.ownership import create_private_directory
+from muniment.server import routes
+from muniment.server.contract import HttpProblem
+from muniment.server.core import DaemonCore, ServingCore
+from muniment.server.guard import LOOPBACK, MAX_HEADER_BYTES, PRINCIPAL, SESSION, Guard, Protocol, as_origin
+from muniment.server.http import JSON, MCP, Call, Operation, document_of, rpc_problem
 from muniment.settings import Settings
 from muniment.store.database import make_private, reporting
 from muniment.store.state import put, try_lock
@@ -319,7 +319,7 @@ class _Application:
             await self._operations(scope, receive, send)
             return
         if self._page is None:
-            page = await asyncio.to_thread(importlib.import_module, "muniment.daemon.page.pages")
+            page = await asyncio.to_thread(importlib.import_module, "muniment.server.page.pages")
             self._page = page.application(self._core)
         await self._page(scope, receive, send)
 

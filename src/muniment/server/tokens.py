@@ -17,11 +17,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from muniment.daemon.contract import HttpProblem
 from muniment.errors import ConfigInvalid, ManagedMemoryUnavailable, NotFound
 from muniment.files import is_ours_alone, opened, read_up_to
 from muniment.kernel.names import Trust
 from muniment.names import hello_key, hello_name, hello_proof
+from muniment.server.contract import HttpProblem
 from muniment.store.audit import append, timestamp
 from muniment.store.database import Ledger
 from muniment.store.state import LedgerState, put

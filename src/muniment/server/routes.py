@@ -20,8 +20,18 @@ from starlette.responses import Response, StreamingResponse
 
 from muniment import contract
 from muniment.cancelling import Cancel
-from muniment.daemon import asking
-from muniment.daemon.contract import (
+from muniment.errors import MunimentError, NotFound, PathEscape, Refusal
+from muniment.jobs import review
+from muniment.jobs.place import Place
+from muniment.jobs.review import undo
+from muniment.jobs.visibility import Reader, Visibility, concealed, names_paths_of_others
+from muniment.kernel.cancel import Patience
+from muniment.kernel.decide import Deny, Judge
+from muniment.kernel.names import Verb
+from muniment.kernel.path import canonicalise
+from muniment.names import MAX_FACT_BYTES, UNIX_ADDRESS, ContextMode, __version__
+from muniment.server import asking
+from muniment.server.contract import (
     MAX_BODY_BYTES,
     MAX_WAIT_SECONDS,
     ApproveBody,
@@ -38,23 +48,13 @@ from muniment.daemon.contract import (
     recall_code,
     sentence_of,
 )
-from muniment.daemon.core import DaemonCore
-from muniment.daemon.guard import HELLO, LOOPBACK, PEER
-from muniment.daemon.http import MCP, Call, Endpoint, Operation, Parameter, answered, read_body
-from muniment.daemon.page.door import CODE_SECONDS
-from muniment.daemon.stream import StreamView
-from muniment.daemon.work import MEDIA_TYPE
-from muniment.errors import MunimentError, NotFound, PathEscape, Refusal
-from muniment.jobs import review
-from muniment.jobs.place import Place
-from muniment.jobs.review import undo
-from muniment.jobs.visibility import Reader, Visibility, concealed, names_paths_of_others
-from muniment.kernel.cancel import Patience
-from muniment.kernel.decide import Deny, Judge
-from muniment.kernel.names import Verb
-from muniment.kernel.path import canonicalise
-from muniment.lane import BACKSTOP_SECONDS, MAX_PENDING, MAX_RECORDS, MAX_TIDYING, NewTask, Submitted
-from muniment.names import MAX_FACT_BYTES, UNIX_ADDRESS, ContextMode, __version__
+from muniment.server.core import DaemonCore
+from muniment.server.guard import HELLO, LOOPBACK, PEER
+from muniment.server.http import MCP, Call, Endpoint, Operation, Parameter, answered, read_body
+from muniment.server.lane import BACKSTOP_SECONDS, MAX_PENDING, MAX_RECORDS, MAX_TIDYING, NewTask, Submitted
+from muniment.server.page.door import CODE_SECONDS
+from muniment.server.stream import StreamView
+from muniment.server.work import MEDIA_TYPE
 from muniment.store import erase as erasing
 from muniment.store.audit import head
 from muniment.store.tasks import Originator, QueuedTask, Status
@@ -689,7 +689,7 @@ async def mcp(call: Call) -> Response:
     is_stream = call.request.method == "GET" or call.request.headers.get("mcp-method") == _LISTEN
     body = await read_body(call.request)
     (call.follow if is_stream else call.wait)()
-    loaded = await asyncio.to_thread(importlib.import_module, "muniment.daemon.mcp")
+    loaded = await asyncio.to_thread(importlib.import_module, "muniment.server.mcp")
     if call.core.is_draining:  # From here on nothing waits until its sessions are known to who ends them.
         raise HttpProblem("workspace_draining", headers={"Retry-After": "1"})
     if call.core.mcp is None:

@@ -43,7 +43,7 @@ def rendered(template: str, context: Mapping[str, Any]) -> str:
 @cache
 def _environment() -> Environment:
     made = Environment(
-        loader=PackageLoader("muniment.daemon.page"),
+        loader=PackageLoader("muniment.server.page"),
         autoescape=True,
         finalize=_shown,
         undefined=StrictUndefined,

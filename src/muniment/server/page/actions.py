@@ -13,11 +13,6 @@ from starlette.responses import Response
 
 from muniment.cancelling import Cancel
 from muniment.content.entry import parse
-from muniment.daemon import asking
-from muniment.daemon.contract import HttpProblem
-from muniment.daemon.page import views
-from muniment.daemon.page.call import PageCall
-from muniment.daemon.routes import accept
 from muniment.errors import MunimentError, NotFound, PendingReview, StoreConflict
 from muniment.jobs import review
 from muniment.jobs.edit import check_editable, edited, moved_to_pinned, path_after, with_body
@@ -25,6 +20,11 @@ from muniment.jobs.place import Place
 from muniment.jobs.request import RememberReport, RememberRequest
 from muniment.kernel.change import digest
 from muniment.kernel.path import FILE_SUFFIX, CanonicalPath
+from muniment.server import asking
+from muniment.server.contract import HttpProblem
+from muniment.server.page import views
+from muniment.server.page.call import PageCall
+from muniment.server.routes import accept
 from muniment.store.tasks import OWNER, Originator
 
 US: Final = Originator(OWNER)

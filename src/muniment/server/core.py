@@ -25,15 +25,9 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from muniment import events
-from muniment import lane as lanes
 from muniment.adapters.threads import until_ended
 from muniment.agent.model import Model
 from muniment.cancelling import Cancel
-from muniment.daemon.contract import HttpProblem, RecallBody, problem_of
-from muniment.daemon.page.door import MADE_WITH, PageDoor
-from muniment.daemon.stream import Stream
-from muniment.daemon.tokens import Principal, Shares, Tokens, owner_token
-from muniment.daemon.work import Metrics, Work, Workspace, workspace_at
 from muniment.errors import (
     Cancelled,
     ConfigInvalid,
@@ -45,10 +39,16 @@ from muniment.errors import (
 )
 from muniment.jobs.place import Place
 from muniment.kernel.cancel import Patience
-from muniment.lane import NewTask, Submitted, Writer
 from muniment.opening import open_state
 from muniment.projects import find_project
 from muniment.sandbox.fence.pool import shared_zygote
+from muniment.server import lane as lanes
+from muniment.server.contract import HttpProblem, RecallBody, problem_of
+from muniment.server.lane import NewTask, Submitted, Writer
+from muniment.server.page.door import MADE_WITH, PageDoor
+from muniment.server.stream import Stream
+from muniment.server.tokens import Principal, Shares, Tokens, owner_token
+from muniment.server.work import Metrics, Work, Workspace, workspace_at
 from muniment.settings import Settings
 from muniment.store import tasks
 from muniment.store.database import Ledger
@@ -57,8 +57,8 @@ from muniment.store.watching import looks_of
 from muniment.tracing import TraceParents
 
 if TYPE_CHECKING:
-    from muniment.daemon.mcp import McpSessions
     from muniment.recall.recaller import Recaller, Recollection
+    from muniment.server.mcp import McpSessions
 
 
 # -- recalls -----------------------------------------------------------------------------------------
@@ -443,7 +443,7 @@ class ServedCore:
         return await self._asked(partial(lanes.find, self._reads, workspace.key, task_id))
 
     async def tasks(self, workspace: ServedWorkspace, *, before: int | None) -> tuple[QueuedTask, ...]:
-        """The tasks of a workspace, the newest first; see `lane.tasks`."""
+        """The tasks of a workspace, the newest first; see `server.lane.tasks`."""
         return await self._asked(partial(lanes.tasks, self._reads, workspace.key, before=before))
 
     def require_open(self) -> None:
