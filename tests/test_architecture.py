@@ -333,7 +333,7 @@ MAY_DECODE = {
     "muniment.settings": {"expanduser"},  # directories that a person configured
     "muniment.client.finding": {"expanduser"},  # the same directory
     "muniment.server.guard": {"unquote"},  # a workspace's path, compared with those that are served
-    "muniment.content.formats": {"unquote"},  # of links of an index, compared with names, never opened
+    "muniment.transfer.formats": {"unquote"},  # of links of an index, compared with names, never opened
     "muniment.content.markdown": {"unquote"},  # of links that are counted, never opened
     "muniment.store.index": {"unquote"},  # link targets that it wrote itself; compared, never opened
     "muniment.testing.corpus.index_oracle": {"unquote"},  # as its counterpart

@@ -16,8 +16,8 @@ import muniment
 from kit.cli.commands import invoked
 from muniment.jobs.request import RememberRequest
 from muniment.kernel.names import Trust
-from muniment.store import backup
 from muniment.store.database import migrations, statements
+from muniment.transfer import backup
 
 MANIFEST, LEDGER = "muniment-backup.json", "state/ledger.db"
 ENDLESS = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT x FROM c"

@@ -29,10 +29,10 @@ from muniment.portable import IS_WINDOWS
 if TYPE_CHECKING:
     from muniment.cancelling import Cancel
     from muniment.jobs.exporting import ExportFormat
-    from muniment.jobs.importing import ImportResult
     from muniment.jobs.place import Place
     from muniment.settings import Settings
-    from muniment.store.backup import BackedUp
+    from muniment.transfer.backup import BackedUp
+    from muniment.transfer.importing import ImportResult
 
 
 def _require_links() -> None:
@@ -82,9 +82,9 @@ def import_(
 
     Exit 1 if anything was refused; the rest is imported all the same.
     """
-    from muniment.content.formats import FORMATS
-    from muniment.jobs.importing import ImportRequest, bring_in
-    from muniment.jobs.sources import read_source
+    from muniment.transfer.formats import FORMATS
+    from muniment.transfer.importing import ImportRequest, bring_in
+    from muniment.transfer.sources import read_source
 
     if format not in {AUTO, *FORMATS}:
         raise ConfigInvalid(f"--from takes {AUTO}, {', '.join(FORMATS)}")
@@ -243,7 +243,7 @@ def backup(*, file: Annotated[str, typer.Argument(help="A new file.")]) -> Repor
 
     from muniment.kernel.cancel import Patience
     from muniment.opening import open_state
-    from muniment.store.backup import SCRATCH, back_up
+    from muniment.transfer.backup import SCRATCH, back_up
 
     settings = settings_of()
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -281,7 +281,7 @@ def backup(*, file: Annotated[str, typer.Argument(help="A new file.")]) -> Repor
 def restore(*, file: Annotated[Path, typer.Argument(help="What `backup` wrote.")]) -> Report:
     """Make the home of a backup, once all of it is checked; a home that holds anything is left alone."""
     from muniment.kernel.cancel import Patience
-    from muniment.store import backup as backing
+    from muniment.transfer import backup as backing
 
     home = settings_of().home
     with _backup_file(file) as source, cancel_on_interrupt() as cancel, progress("restoring") as observe:

@@ -22,10 +22,10 @@ from muniment.kernel.names import INDEX_DIRECTORY, INDEX_NAME, RelPath
 from muniment.kernel.path import FILE_SUFFIX, CanonicalPath
 
 if TYPE_CHECKING:
-    from muniment.jobs.importing import ImportResult
     from muniment.kernel.root import Root
     from muniment.projects import Binding, Project
     from muniment.settings import Settings
+    from muniment.transfer.importing import ImportResult
 
 Directory = Annotated[
     Path, typer.Argument(metavar="DIR", help="A directory in the repository.", show_default="this one")
@@ -159,11 +159,11 @@ def _join(settings: Settings, before: Binding, project_id: str) -> ImportResult 
     Raises:
         MunimentError: a memory cannot be used; nothing is changed.
     """
-    from muniment.jobs.joining import join_entries
     from muniment.kernel.binding import bind
     from muniment.opening import PROJECT, find_place
     from muniment.ownership import create_private_directory
     from muniment.projects import read_projects
+    from muniment.transfer.joining import join_entries
 
     memory = before.memory(settings.home)
     to = replace(before, id=project_id, project=read_projects(settings.home).get(project_id))

@@ -20,9 +20,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import IO, Final, Literal
 
-from muniment.content.formats import EXPORT_FORMAT, EXPORT_NAME
 from muniment.errors import NotFound, PathEscape, Refusal, ToolError
-from muniment.jobs.importing import as_exported, judge_entry
 from muniment.jobs.place import Place
 from muniment.kernel.decide import Judge, Policy
 from muniment.kernel.names import INDEX_DIRECTORY, INDEX_NAME, RelPath, Scope, Trust, Verb
@@ -31,6 +29,8 @@ from muniment.policy.tables import grant_readable
 from muniment.store.index import is_generated
 from muniment.store.trust import trust_at
 from muniment.store.upkeep import view_of
+from muniment.transfer.formats import EXPORT_FORMAT, EXPORT_NAME
+from muniment.transfer.importing import as_exported, judge_entry
 
 ExportFormat = Literal["tar", "jsonl"]
 

@@ -20,13 +20,12 @@ from kit.git import repository
 from kit.memories import photograph, put
 from kit.policy.files import allow, quota, write
 from muniment.agent.filing import read
-from muniment.content import formats
 from muniment.content.entry import parse
-from muniment.content.formats import elements
-from muniment.jobs import importing
-from muniment.jobs import sources as reading
 from muniment.kernel.names import Trust
 from muniment.store import review
+from muniment.transfer import formats, importing
+from muniment.transfer import sources as reading
+from muniment.transfer.formats import elements
 
 SECRET = "ghp_" + "a1B2c3D4e5F6g7H8" * 2 + "XyZ9"
 

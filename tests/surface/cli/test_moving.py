@@ -21,7 +21,7 @@ from kit.git import repository
 from kit.memories import photograph, put
 from muniment.errors import ManagedMemoryUnavailable
 from muniment.kernel.cancel import Patience
-from muniment.store import backup as backing
+from muniment.transfer import backup as backing
 
 FACTS = ["The user prefers dark mode in all editors", "The project pins pnpm to version 9", "My name is Ana"]
 

@@ -4,7 +4,7 @@ import pytest
 
 from kit import sources
 from kit.shell import blocks_of, printed, text_of
-from muniment.content.formats import FORMATS
+from muniment.transfer.formats import FORMATS
 
 TEXT = text_of("docs/moving.md")
 

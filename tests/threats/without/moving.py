@@ -24,25 +24,25 @@ def allowing_all(policy):
 # fmt: off
 table({
     "imported_trust": ("An export is trusted as it says.", {
-        "jobs.importing:trusted": lambda item, _most: item.trust}),
+        "transfer.importing:trusted": lambda item, _most: item.trust}),
     "export_denies": ("An export may create every path.", {
-        "jobs.importing:grant_readable": allowing_all}),
+        "transfer.importing:grant_readable": allowing_all}),
     "imported_links": ("A link in a folder that is imported is followed.", {
-        "jobs.sources:os": Other(os, stat=following), "jobs.sources:READING": os.O_RDONLY | os.O_NONBLOCK,
-        "jobs.sources:LISTING": os.O_RDONLY | os.O_DIRECTORY}),
+        "transfer.sources:os": Other(os, stat=following), "transfer.sources:READING": os.O_RDONLY | os.O_NONBLOCK,
+        "transfer.sources:LISTING": os.O_RDONLY | os.O_DIRECTORY}),
     "restored_names": ("A member of a backup goes where its name says, inside the test's own directory.", {
-        "store.backup:_place": lambda name: Path(name.lstrip("/"))}),
+        "transfer.backup:_place": lambda name: Path(name.lstrip("/"))}),
     "database_schema": ("A database may have any schema.", {
         "store.schema:_difference": lambda _database, _scripts: None}),
     "database_rows": ("The rows of a restored ledger are not checked.", {
-        "store.backup:examine": lambda database, patience: database.limit(patience)}),
+        "transfer.backup:examine": lambda database, patience: database.limit(patience)}),
     "restored_digests": ("Nobody asks whether a backup is as it was made.", {
-        "store.backup:_checked": lambda told, _found: told | {"roots": {}}}),
+        "transfer.backup:_checked": lambda told, _found: told | {"roots": {}}}),
 })
 # fmt: on
 
 
-@around("store.backup:restore")
+@around("transfer.backup:restore")
 def restore_deadline(real, *args, patience, **more):  # noqa: ARG001  that is what is left out
     """A restore may take as long as it takes."""
     from muniment.kernel.cancel import Patience

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from muniment.content.formats import EXPORT_FORMAT, FORMATS
-from muniment.jobs.importing import ImportRequest, bring_in
-from muniment.jobs.sources import SourceFile
 from muniment.kernel.names import Trust
+from muniment.transfer.formats import EXPORT_FORMAT, FORMATS
+from muniment.transfer.importing import ImportRequest, bring_in
+from muniment.transfer.sources import SourceFile
 
 _KEYS = """
 id memory content text results memories name entityName observations type from to relationType mapping message

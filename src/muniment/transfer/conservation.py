@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from muniment.content.entry import parse
-from muniment.content.formats import STRUCTURE, json_rows
 from muniment.content.gates import one_line
-from muniment.content.source_text import FrontValue, is_text_name, parse_text, read_end
+from muniment.transfer.formats import STRUCTURE, json_rows
+from muniment.transfer.source_text import FrontValue, is_text_name, parse_text, read_end
 
 _MARKER: Final = re.compile(
     r"(?:[-*+>\u2022]|#{1,6}|[0-9]{1,9}[.)])?\s*(?:\[[ xX]\]\s+)?(?:\[[0-9-]{10}\]\.?\s*)?"

@@ -4,7 +4,7 @@ S1 A folder is walked by handles from the one that was named: no link in it is f
    plain file is opened for its content, and whatever waits (a FIFO) is waited for by nobody.
 S2 Archives are read where they lie and never unpacked; what is no plain file in one is told and passed over.
 S3 Numbers, depths and bytes are bounded by the constants below, also of what is compressed.
-S4 A name is told as it is and leads nowhere: `jobs/importing.py` makes the names of entries.
+S4 A name is told as it is and leads nowhere: `transfer/importing.py` makes the names of entries.
 
 The path itself is the operator's word, and may be a link. Apart from `importing.py`, which knows no files.
 """
@@ -25,11 +25,11 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import IO, Final
 
-from muniment.content.formats import FORMATS, SourceItem, recognised
-from muniment.content.source_text import is_text_name
 from muniment.errors import ConfigInvalid, printable
 from muniment.files import FOLLOWING, LISTING, READING, opened
-from muniment.store.backup import ShortHeader
+from muniment.transfer.backup import ShortHeader
+from muniment.transfer.formats import FORMATS, SourceItem, recognised
+from muniment.transfer.source_text import is_text_name
 
 MAX_DOCUMENTS: Final = 100_000
 MAX_ITEMS: Final = 100_000
@@ -91,7 +91,7 @@ class _Allowance:
 
 @dataclass(slots=True)
 class SourceFile:
-    """A file of a source; see `content.formats.Document`. It is closed once it is read.
+    """A file of a source; see `transfer.formats.Document`. It is closed once it is read.
 
     Attributes:
         skipped: why it is not read on purpose; empty: it is.

@@ -7,7 +7,7 @@ YAML reader accepts, so different rules apply here:
 - A value that the strict reader does not accept, or of which it drops a comment, is plain text.
 - Blank lines may precede the block, a second block may follow it, and it may be TOML between `+++` lines.
 
-Apart from `formats.py`, which knows the tools, because `jobs/conservation.py` names lines by it as well.
+Apart from `formats.py`, which knows the tools, because `transfer/conservation.py` names lines by it as well.
 """
 
 from __future__ import annotations

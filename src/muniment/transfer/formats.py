@@ -12,7 +12,7 @@
 
 Every text here is hostile: a file that is no such format, too deep or too long, gives an item with a
 `problem`, never an error that ends the others. Memory and time are bounded by the limits below and by those
-of whoever reads the files (`jobs/sources.py`).
+of whoever reads the files (`transfer/sources.py`).
 
 Sources: code.claude.com/docs/en/memory; modelcontextprotocol/servers, src/memory; mem0ai/mem0,
 mem0/memory/main.py and docs/openapi.json; basicmachines-co/basic-memory, docs/NOTE-FORMAT.md. OpenAI
@@ -34,7 +34,9 @@ from urllib.parse import unquote
 
 from muniment.content.entry import ENDS_KEY, EXPIRY_KEY, TYPES, parse
 from muniment.content.gates import one_line
-from muniment.content.source_text import (
+from muniment.exact_json import json_or_none
+from muniment.kernel.names import INDEX_NAME, Trust
+from muniment.transfer.source_text import (
     FrontValue,
     ParsedText,
     TextPart,
@@ -44,8 +46,6 @@ from muniment.content.source_text import (
     read_end,
     without_text_suffix,
 )
-from muniment.exact_json import json_or_none
-from muniment.kernel.names import INDEX_NAME, Trust
 
 MAX_TEXT_BYTES: Final = 1_048_576
 """Bytes of one markdown file that are read, as of any entry; one that is larger is refused."""

@@ -43,11 +43,9 @@ from muniment.content.entry import (
     shortened,
 )
 from muniment.content.expiry import expiry_time, find_end, is_expired, local_day
-from muniment.content.formats import SourceItem
 from muniment.content.frontmatter import written
 from muniment.content.gates import GATES, check_text, decode, encode, on_one_line, one_line
 from muniment.content.secrets import redacted
-from muniment.content.source_text import without_text_suffix
 from muniment.content.titles import slug, titles_of
 from muniment.content.words import comparable
 from muniment.errors import (
@@ -63,7 +61,6 @@ from muniment.errors import (
     StoreConflict,
     ToolError,
 )
-from muniment.jobs.conservation import TakenText
 from muniment.jobs.job import id_of_task, put_on_record, run_of, terms_of
 from muniment.jobs.place import Place
 from muniment.jobs.request import check_content, error_json
@@ -86,6 +83,9 @@ from muniment.store.trust import (
     ulid,
 )
 from muniment.store.upkeep import view_of
+from muniment.transfer.conservation import TakenText
+from muniment.transfer.formats import SourceItem
+from muniment.transfer.source_text import without_text_suffix
 
 KIND: Final = "import"
 
@@ -152,7 +152,7 @@ class ImportRequest:
     """What is asked of an import.
 
     Attributes:
-        format: of the items, one of `content.formats.FORMATS`.
+        format: of the items, one of `transfer.formats.FORMATS`.
         trust: of every item; of an export the most.
         scope: where alone they go; None: as their words say.
         dry_run: judge and report, write nothing.
