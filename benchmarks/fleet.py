@@ -51,7 +51,6 @@ from muniment.fleet.homes import key_of  # noqa: E402
 from muniment.fleet.lease import LEASE_SECONDS  # noqa: E402
 from muniment.fleet.node import FleetNode, NodeOptions  # noqa: E402
 from muniment.fleet.queue import TurnQueue, queue_of  # noqa: E402
-from muniment.jobs.place import Place  # noqa: E402
 from muniment.kernel.binding import BoundRoot, bind_all  # noqa: E402
 from muniment.kernel.cancel import Patience  # noqa: E402
 from muniment.kernel.change import FileChange  # noqa: E402
@@ -60,6 +59,7 @@ from muniment.kernel.names import RelPath, Scope, Trust  # noqa: E402
 from muniment.kernel.path import CanonicalPath  # noqa: E402
 from muniment.kernel.write import replay  # noqa: E402
 from muniment.names import ContextMode  # noqa: E402
+from muniment.operations.place import Place  # noqa: E402
 from muniment.ownership import create_private_directory  # noqa: E402
 from muniment.policy.load import load_policy  # noqa: E402
 from muniment.server import lane  # noqa: E402

@@ -46,11 +46,11 @@ from muniment.content.titles import slug, title_of
 from muniment.content.words import alike, apart, comparable, features, sayings, significant, vocabulary
 from muniment.errors import MunimentError
 from muniment.exact_json import parse_json
-from muniment.jobs.forget import meant
 from muniment.kernel.cancel import Patience
 from muniment.kernel.names import RelPath, Scope, Trust
 from muniment.kernel.path import canonicalise, fold, normalised, overlong_run
 from muniment.names import MAX_FACT_BYTES
+from muniment.operations.forget import meant
 from muniment.policy.grammar import skeleton
 from muniment.recall.recaller import excerpt
 from muniment.recall.search import Stemmer, read_query

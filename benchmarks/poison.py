@@ -21,8 +21,8 @@ from measuring import unfenced_policy
 
 import muniment
 from muniment.errors import PendingReview
-from muniment.jobs.request import RememberRequest
 from muniment.kernel.names import Trust
+from muniment.operations.request import RememberRequest
 
 SHOWN_CHARS = 200
 

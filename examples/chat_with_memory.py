@@ -19,9 +19,9 @@ from typing import Any
 from openai import OpenAI
 
 import muniment
-from muniment.jobs.request import RememberRequest
 from muniment.kernel.cancel import Patience
 from muniment.kernel.names import Trust
+from muniment.operations.request import RememberRequest
 from muniment.recall.conversation import Compacting, Conversation
 
 PROMPT = "You are a helpful assistant. Hand facts that the user wants kept to remember_this."

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import muniment
 from muniment.agent.runner import ToolDecision
-from muniment.jobs.request import RememberRequest, RememberResult
+from muniment.operations.request import RememberRequest, RememberResult
 
 FACTS = (
     "The user prefers dark mode in all editors",

@@ -10,8 +10,8 @@ import tempfile
 from pathlib import Path
 
 import muniment
-from muniment.jobs.request import RememberRequest
 from muniment.kernel.names import Trust
+from muniment.operations.request import RememberRequest
 
 FACTS = (
     "Staging runs on Postgres 16 behind pgbouncer",

@@ -22,10 +22,10 @@ from muniment.agent.model import Model
 from muniment.agent.runner import Observer, Witness
 from muniment.cancelling import Cancel
 from muniment.errors import ConfigInvalid, InvalidContent
-from muniment.jobs.place import Place
 from muniment.kernel.cancel import Patience
 from muniment.names import HOME_VARIABLE, ContextMode
 from muniment.opening import chooser_of, find_place, open_model, recaller_of
+from muniment.operations.place import Place
 from muniment.portable import IS_LINUX
 from muniment.recall.context import Budgets, Enqueue, SubagentMemory
 from muniment.recall.recaller import MAX_ENTRIES, MAX_TOKENS, Chooser, Recaller, Recollection
@@ -34,14 +34,14 @@ from muniment.store.ledger import Step, Why
 
 if TYPE_CHECKING:
     from muniment.contract import ReviewShown
-    from muniment.jobs.request import (
+    from muniment.operations.request import (
         DreamReport,
         ForgetReport,
         ForgetRequest,
         RememberReport,
         RememberRequest,
     )
-    from muniment.jobs.review import ReviewDecision, UndoReport
+    from muniment.operations.review import ReviewDecision, UndoReport
     from muniment.recall.conversation import Compacting, Conversation
 
 
@@ -94,7 +94,7 @@ class Memory:
             PendingReview: the owner has to approve it first; nothing was committed.
             ManagedMemoryUnavailable: a root cannot be used, with the reason.
         """
-        from muniment.jobs.request import RememberRequest
+        from muniment.operations.request import RememberRequest
 
         result = self.attempt(
             RememberRequest(
@@ -129,7 +129,7 @@ class Memory:
             observe: told of every tool call.
             witness: told of every message between model and run, as a transcript is. It must not raise.
         """
-        from muniment.jobs.remember import remember
+        from muniment.operations.remember import remember
 
         return remember(request, self.place, self._model, cancel=cancel, observe=observe, witness=witness)
 
@@ -160,7 +160,7 @@ class Memory:
             PendingReview: the owner has to approve it first.
             ManagedMemoryUnavailable: a root or the state cannot be used. In all cases nothing was removed.
         """
-        from muniment.jobs.request import ForgetRequest
+        from muniment.operations.request import ForgetRequest
 
         request = ForgetRequest(query, scope, yes=yes, task_id=task_id)
         result = self.attempt_forget(request, cancel=cancel)
@@ -170,7 +170,7 @@ class Memory:
 
     def attempt_forget(self, request: ForgetRequest, *, cancel: Cancel | None = None) -> ForgetReport:
         """As `forget`, also for somebody else, with failure told in the result's `error`."""
-        from muniment.jobs.forget import forget
+        from muniment.operations.forget import forget
 
         return forget(request, self.place, self._model, cancel=cancel)
 
@@ -199,8 +199,8 @@ class Memory:
             PendingReview: the owner has to approve it first.
             ManagedMemoryUnavailable: a root or the state cannot be used. In all cases nothing was changed.
         """
-        from muniment.jobs.dream import dream
-        from muniment.jobs.request import DreamRequest
+        from muniment.operations.dream import dream
+        from muniment.operations.request import DreamRequest
 
         request = DreamRequest(scope, yes=yes, attended=attended, task_id=task_id)
         result = dream(request, self.place, self._model, cancel=cancel)
@@ -314,7 +314,7 @@ class Memory:
             Refused, QuotaExceeded: the policy does not allow it.
             ManagedMemoryUnavailable, DeadlineExceeded, Cancelled: nothing was written.
         """
-        from muniment.jobs.review import undo
+        from muniment.operations.review import undo
 
         result = undo(task_id, self.place, cancel=cancel)
         if result.error is not None:
@@ -322,32 +322,32 @@ class Memory:
         return result
 
     def history(self, path: str | None = None) -> tuple[Step, ...]:
-        """What was committed, the newest first; see `jobs.review.history_of`."""
-        from muniment.jobs.review import history_of
+        """What was committed, the newest first; see `operations.review.history_of`."""
+        from muniment.operations.review import history_of
 
         return history_of(self.place, path)
 
     def why(self, path: str) -> Why:
-        """Where a file comes from, and whether it still is what was committed; see `jobs.review.why_of`."""
-        from muniment.jobs.review import why_of
+        """Where a file comes from, and whether it still is what was committed; see `operations.review.why_of`."""
+        from muniment.operations.review import why_of
 
         return why_of(self.place, path)
 
     def review(self, review_id: str) -> ReviewShown:
-        """A change-set that waits, with the digest that `approve` takes; see `jobs.review.show`."""
-        from muniment.jobs.review import show
+        """A change-set that waits, with the digest that `approve` takes; see `operations.review.show`."""
+        from muniment.operations.review import show
 
         return show(review_id, self.place)
 
     def approve(self, review_id: str, digest: str, *, cancel: Cancel | None = None) -> ReviewDecision:
-        """Commit a change-set that waits, if it still is what `review` showed; see `jobs.review.approve`."""
-        from muniment.jobs.review import approve
+        """Commit a change-set that waits, if it still is what `review` showed; see `operations.review.approve`."""
+        from muniment.operations.review import approve
 
         return approve(review_id, digest, self.place, cancel=cancel)
 
     def reject(self, review_id: str, *, cancel: Cancel | None = None) -> ReviewDecision:
-        """Decide that a change-set is never committed; see `jobs.review.reject`."""
-        from muniment.jobs.review import reject
+        """Decide that a change-set is never committed; see `operations.review.reject`."""
+        from muniment.operations.review import reject
 
         return reject(review_id, self.place, cancel=cancel)
 

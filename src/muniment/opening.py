@@ -14,12 +14,12 @@ from muniment import events
 from muniment.cancelling import Cancel
 from muniment.elsewhere import may_write
 from muniment.errors import ConfigInvalid, ManagedMemoryUnavailable, MunimentError
-from muniment.jobs.place import Place
 from muniment.kernel.binding import BoundRoot
 from muniment.kernel.cancel import Patience
 from muniment.kernel.decide import Policy
 from muniment.kernel.names import Scope, Trust
 from muniment.kernel.refusal import RollbackFailed
+from muniment.operations.place import Place
 from muniment.ownership import bind_outside
 from muniment.policy.grammar import check_symlinks
 from muniment.projects import Binding, advice_on, find_project, notes_of, recorded, require_beneath

@@ -14,10 +14,10 @@ from kit.jobs.places import any_words, committed, lay, made, memory, remembering
 from kit.memories import strict
 from kit.recall.library import entry_of
 from kit.store.ground import patience
-from muniment.jobs.review import approve, show
 from muniment.kernel.decide import Content
 from muniment.kernel.names import Trust
 from muniment.opening import recaller_of
+from muniment.operations.review import approve, show
 from muniment.recall.context import Budgets, StaticContext
 from muniment.store.review import pending
 from muniment.testing import minds

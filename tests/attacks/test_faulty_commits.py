@@ -15,11 +15,11 @@ import pytest
 
 from kit.store.faulty import PEER_DEEDS, Case, drawn, measured, single, tried
 from kit.store.processes import killed
-from muniment.jobs.request import RememberRequest
 from muniment.kernel import _directory, root
 from muniment.kernel._directory import Directory
 from muniment.kernel.names import Trust
 from muniment.kernel.refusal import ManagedMemoryUnavailable, RollbackFailed
+from muniment.operations.request import RememberRequest
 
 FACTS = ("I like green tea.", "I use vim as my editor.", "My cat is called Tom.")
 LIST = "".join(f"- {fact}\n" for fact in FACTS)

@@ -9,12 +9,12 @@ import pytest
 from kit.content.reformatting import REFORMATTINGS
 from kit.git import git, needs_git
 from muniment.errors import PendingReview
-from muniment.jobs.edit import edited, path_after
-from muniment.jobs.entries import Entries
-from muniment.jobs.request import RememberRequest
 from muniment.kernel.cancel import Patience
 from muniment.kernel.change import FileChange, digest
 from muniment.kernel.names import Trust
+from muniment.operations.edit import edited, path_after
+from muniment.operations.entries import Entries
+from muniment.operations.request import RememberRequest
 from muniment.recall.context import Budgets, StaticContext
 from muniment.store.erase import EraseGround, erase
 

@@ -18,8 +18,8 @@ from kit.daemon.raw import running
 from kit.mcp import over_http, refused, server_of, with_client
 from muniment.adapters.langgraph import MunimentStore
 from muniment.adapters.openai_agents import tools
-from muniment.jobs.request import ForgetRequest, RememberRequest
 from muniment.kernel.names import Trust
+from muniment.operations.request import ForgetRequest, RememberRequest
 from muniment.store.ledger import of_task
 
 TRUSTS = ("workspace", "agent", "external")

@@ -14,8 +14,8 @@ import pytest
 
 import muniment
 from kit.cli.commands import invoked
-from muniment.jobs.request import RememberRequest
 from muniment.kernel.names import Trust
+from muniment.operations.request import RememberRequest
 from muniment.store.database import migrations, statements
 from muniment.transfer import backup
 

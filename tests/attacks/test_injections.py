@@ -19,9 +19,9 @@ from kit.agent.servers import serving
 from kit.jobs.places import any_words, logged, opened, remembering, some
 from kit.jobs.victim import CANARY, FACT, SCOPES, Victim, put_private
 from kit.store.ground import patience
-from muniment.jobs.request import RememberReport
 from muniment.kernel.decide import Content, ScopeTerms
 from muniment.kernel.names import Trust
+from muniment.operations.request import RememberReport
 from muniment.policy.load import load_policy
 from muniment.store.upkeep import rebuild
 from muniment.testing.minds import Decide, through

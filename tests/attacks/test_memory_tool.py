@@ -10,9 +10,9 @@ from kit import anthropics
 from kit.memories import CANARY, photograph, put
 from kit.raising import raised
 from muniment.content.entry import parse
-from muniment.jobs.entries import Entries
-from muniment.jobs.request import RememberRequest
 from muniment.kernel.names import Trust
+from muniment.operations.entries import Entries
+from muniment.operations.request import RememberRequest
 from muniment.testing.conformance.targets import ORDINARY, outcome_of
 from muniment.testing.corpus import Inexpressible, load_corpus, run_case
 from muniment.testing.corpus.stage import BAD

@@ -4,8 +4,8 @@ import shutil
 
 import pytest
 
-from muniment.jobs.request import RememberRequest
 from muniment.kernel.names import Trust
+from muniment.operations.request import RememberRequest
 
 FACT = "The user prefers a quillfeather over a pen"
 

@@ -18,12 +18,12 @@ from kit.jobs.places import opened
 from kit.memories import make_roots, strict
 from kit.store.killed import dying, files
 from muniment.agent.filing import RuleWriter
-from muniment.jobs.dream import dream
-from muniment.jobs.forget import forget
-from muniment.jobs.remember import remember
-from muniment.jobs.request import DreamRequest, ForgetRequest, RememberRequest
-from muniment.jobs.review import undo
 from muniment.kernel.cancel import Patience
+from muniment.operations.dream import dream
+from muniment.operations.forget import forget
+from muniment.operations.remember import remember
+from muniment.operations.request import DreamRequest, ForgetRequest, RememberRequest
+from muniment.operations.review import undo
 from muniment.store import audit, upkeep
 from muniment.testing.corpus.index_oracle import index_problems
 

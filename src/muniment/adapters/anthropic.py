@@ -46,12 +46,12 @@ from muniment.errors import (
     StoreConflict,
     printable,
 )
-from muniment.jobs.entries import Entries, HeldEntry, with_front
 from muniment.kernel.cancel import Patience
 from muniment.kernel.change import FileChange
 from muniment.kernel.names import MAX_FILE_BYTES, MAX_PATH_BYTES, RelPath, Trust, Verb, joined
 from muniment.kernel.path import FILE_SUFFIX, CanonicalPath, fold
 from muniment.kernel.root import Kind
+from muniment.operations.entries import Entries, HeldEntry, with_front
 from muniment.policy.frozen import Frozen
 from muniment.sandbox.sandbox import WAIT_SECONDS
 

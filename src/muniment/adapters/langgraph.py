@@ -32,13 +32,13 @@ from muniment.cancelling import Cancel
 from muniment.content.admission import check_entry
 from muniment.content.gates import encode
 from muniment.errors import BadName, InvalidScope, PathEscape, Refusal, ToolError
-from muniment.jobs.entries import Entries, HeldEntry
-from muniment.jobs.job import once_more
 from muniment.kernel.cancel import Patience
 from muniment.kernel.change import FileChange
 from muniment.kernel.names import Scope, Trust, Verb, joined
 from muniment.kernel.path import FILE_SUFFIX, CanonicalPath
 from muniment.kernel.root import Kind
+from muniment.operations.entries import Entries, HeldEntry
+from muniment.operations.job import once_more
 from muniment.sandbox.sandbox import WAIT_SECONDS
 from muniment.store.trust import entry_created, entry_id
 

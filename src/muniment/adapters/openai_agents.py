@@ -29,10 +29,10 @@ from muniment.adapters.threads import in_thread
 from muniment.api import Memory
 from muniment.cancelling import Cancel
 from muniment.content.gates import one_line
-from muniment.jobs.entries import Entries
-from muniment.jobs.request import ForgetReport, ForgetRequest, RememberRequest
 from muniment.kernel.cancel import Patience
 from muniment.kernel.names import MAX_PATH_BYTES, Trust, Verb
+from muniment.operations.entries import Entries
+from muniment.operations.request import ForgetReport, ForgetRequest, RememberRequest
 from muniment.policy.frozen import Frozen
 
 try:

@@ -19,8 +19,8 @@ from typing import Any, Final
 from muniment.content.entry import Entry
 from muniment.content.titles import RESERVED_STEMS
 from muniment.errors import BadArguments
-from muniment.jobs.entries import with_front
 from muniment.kernel.path import FILE_SUFFIX, fold, is_canonical_character, segment_problem
+from muniment.operations.entries import with_front
 from muniment.policy.grammar import looked_like
 
 TEXT_KEYS: Final = ("content", "text", "memory", "data")

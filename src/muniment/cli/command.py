@@ -40,7 +40,7 @@ from muniment.kernel.names import Trust
 
 if TYPE_CHECKING:
     from muniment.agent.model import Model
-    from muniment.jobs.place import Place
+    from muniment.operations.place import Place
     from muniment.settings import Settings
 
 # -- how it ends -------------------------------------------------------------------------------------

@@ -24,8 +24,8 @@ from muniment.kernel.names import RelPath, Scope
 from muniment.kernel.path import FILE_SUFFIX, canonicalise
 
 if TYPE_CHECKING:
-    from muniment.jobs.place import Place
     from muniment.kernel.binding import BoundRoot
+    from muniment.operations.place import Place
     from muniment.store.catalog import CatalogEntry
     from muniment.store.upkeep import IndexCheck
     from muniment.store.visit import Odd
@@ -55,7 +55,7 @@ def ls(
 ) -> Report:
     """List the entries, with whatever cannot be read or named."""
     with place_at(where, reads=True) as place:
-        from muniment.jobs.place import path_of_address
+        from muniment.operations.place import path_of_address
 
         below = canonicalise(path_of_address(path).removesuffix("/"), place.policy.scopes) if path else None
         found = [
@@ -160,7 +160,7 @@ def show(
     with place_at(where) as place:
         found = place.path(named)
         if task:
-            from muniment.jobs.review import content_of
+            from muniment.operations.review import content_of
 
             data = content_of(place, named, task)
         else:
@@ -240,7 +240,7 @@ def edit(
     where: MemoryFlags,
 ) -> Report:
     """Open an entry in your editor, and commit it as yours when you close it."""
-    from muniment.jobs.edit import check_editable, edited, path_after
+    from muniment.operations.edit import check_editable, edited, path_after
 
     with place_at(where) as place:
         editor = _editor()

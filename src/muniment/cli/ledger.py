@@ -31,8 +31,8 @@ from muniment.kernel.path import FILE_SUFFIX
 
 if TYPE_CHECKING:
     from muniment.cancelling import Cancel
-    from muniment.jobs.place import Place
-    from muniment.jobs.review import ReviewDecision
+    from muniment.operations.place import Place
+    from muniment.operations.review import ReviewDecision
     from muniment.store.audit import Head
     from muniment.store.erase import EraseGround, Plan, Receipt
     from muniment.store.ledger import Step, Why
@@ -53,7 +53,7 @@ def history(
     where: MemoryFlags,
 ) -> Report:
     """List what was committed, the newest first."""
-    from muniment.jobs.review import STATES, history_of
+    from muniment.operations.review import STATES, history_of
     from muniment.store.ledger import MAX_STEPS
 
     with place_at(where) as place:
@@ -69,7 +69,7 @@ def history(
 
 def _is_edited(place: Place, unsafe_path: str) -> bool:
     """Whether an entry was edited by hand since its last task; not of one that is gone or erased."""
-    from muniment.jobs.review import why_of
+    from muniment.operations.review import why_of
 
     try:
         return why_of(place, unsafe_path).state == "edited"
@@ -94,7 +94,7 @@ def why(
     where: MemoryFlags,
 ) -> Report:
     """Say where an entry comes from, and whether it was edited by hand since."""
-    from muniment.jobs.review import why_of
+    from muniment.operations.review import why_of
 
     with place_at(where) as place:
         found = why_of(place, path)
@@ -102,7 +102,7 @@ def why(
 
 
 def _why_lines(found: Why) -> Iterator[str]:
-    from muniment.jobs.review import STATES
+    from muniment.operations.review import STATES
 
     trust = f"; trust {found.trust}" if found.trust is not None else ""
     yield on_one_line(f"{found.path} {STATES[found.state]}{trust}")
@@ -124,7 +124,7 @@ def undo(
     where: MemoryFlags,
 ) -> Report:
     """Take back what a task did; refused where its files were changed since."""
-    from muniment.jobs import review
+    from muniment.operations import review
 
     with place_at(where) as place, cancel_on_interrupt() as cancel:
         result = review.undo(task, place, cancel=cancel)
@@ -143,7 +143,7 @@ ReviewId = Annotated[str, typer.Argument(metavar="ID", help="As `review list` sh
 @command("not listed")
 def review_list(*, where: MemoryFlags) -> Report:
     """List what waits."""
-    from muniment.jobs.review import waiting
+    from muniment.operations.review import waiting
     from muniment.store.review import pending
 
     with place_at(where) as place:
@@ -168,7 +168,7 @@ def _waiting(here: Sequence[Pending], elsewhere: int) -> Iterator[str]:
 @command("not shown")
 def review_show(*, review_id: ReviewId, where: MemoryFlags) -> Report:
     """Show what waits: the whole text, with everything invisible made visible, and its digest."""
-    from muniment.jobs import review
+    from muniment.operations import review
 
     with place_at(where) as place:
         shown = review.show(review_id, place)
@@ -188,7 +188,7 @@ def review_approve(
     yes: Annotated[bool, typer.Option("--yes", help="Approve whatever it is now, unseen.")] = False,
 ) -> Report | int:
     """Commit what waits; on a terminal it is shown first, and you are asked."""
-    from muniment.jobs import review
+    from muniment.operations import review
 
     if not (digest or yes or is_asked_on_terminal()):
         raise typer.BadParameter("without a terminal it takes --digest, as `review show` shows it, or --yes")
@@ -210,14 +210,14 @@ def review_approve(
 @command("not rejected")
 def review_reject(*, review_id: ReviewId, where: MemoryFlags) -> Report:
     """Decide that what waits is never committed."""
-    from muniment.jobs import review
+    from muniment.operations import review
 
     with place_at(where) as place, cancel_on_interrupt() as cancel:
         return _decided(review.reject(review_id, place, cancel=cancel))
 
 
 def _decided(done: ReviewDecision) -> Report:
-    from muniment.jobs.review import BECAME
+    from muniment.operations.review import BECAME
 
     if done.task_id is None:
         lines = [f"rejected: {done.review_id}; nothing was written"]

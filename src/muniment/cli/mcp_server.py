@@ -34,7 +34,7 @@ from muniment.kernel.names import Trust
 if TYPE_CHECKING:
     from muniment.adapters.mcp.server import MemoryServer
     from muniment.agent.model import Model
-    from muniment.jobs.place import Place
+    from muniment.operations.place import Place
     from muniment.recall.recaller import Recaller
     from muniment.settings import Settings
 

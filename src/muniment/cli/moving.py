@@ -28,8 +28,8 @@ from muniment.portable import IS_WINDOWS
 
 if TYPE_CHECKING:
     from muniment.cancelling import Cancel
-    from muniment.jobs.exporting import ExportFormat
-    from muniment.jobs.place import Place
+    from muniment.operations.exporting import ExportFormat
+    from muniment.operations.place import Place
     from muniment.settings import Settings
     from muniment.transfer.backup import BackedUp
     from muniment.transfer.importing import ImportResult
@@ -167,7 +167,7 @@ def export(
 
     Notes name what only `backup` carries, before anything is written.
     """
-    from muniment.jobs import exporting
+    from muniment.operations import exporting
 
     with place_at(where, reads=True) as place:
         kind = "jsonl" if to == "-" else _KINDS.get(Path(to).suffix)

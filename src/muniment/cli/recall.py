@@ -28,8 +28,8 @@ from muniment.kernel.change import digest
 from muniment.kernel.names import Digest, RelPath
 
 if TYPE_CHECKING:
-    from muniment.jobs.place import Place
     from muniment.kernel.cancel import Patience
+    from muniment.operations.place import Place
     from muniment.recall.recaller import Recaller, Recollection
     from muniment.recall.search import EntryKey
 

@@ -27,7 +27,7 @@ from muniment.names import MAX_FACT_BYTES
 if TYPE_CHECKING:
     from muniment.agent.model import Message
     from muniment.agent.runner import Observer, ToolDecision, Witness
-    from muniment.jobs.request import RememberReport
+    from muniment.operations.request import RememberReport
     from muniment.sandbox.sandbox import Sandbox
 
 # -- transcript --------------------------------------------------------------------------------------
@@ -147,9 +147,9 @@ def remember(  # noqa: PLR0913  every argument is an option of the command
     from muniment import api
     from muniment.cancelling import Cancel
     from muniment.cli.projects import ask_which_memory
-    from muniment.jobs.job import id_of_task
-    from muniment.jobs.remember import KIND
-    from muniment.jobs.request import RememberRequest
+    from muniment.operations.job import id_of_task
+    from muniment.operations.remember import KIND
+    from muniment.operations.request import RememberRequest
     from muniment.store.tasks import note
 
     with Cancel() as cancel:

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from muniment.agent.model import Model
     from muniment.cancelling import Cancel
     from muniment.contract import KeptEntry
-    from muniment.jobs.place import Place
-    from muniment.jobs.request import Counts, DreamReport, ForgetReport
+    from muniment.operations.place import Place
+    from muniment.operations.request import Counts, DreamReport, ForgetReport
 
 SHOWN_GROUPS: Final = 5
 """Groups of similar entries that are shown to a person; `--json` has all."""
@@ -35,8 +35,8 @@ def forget(
     yes: Annotated[bool, typer.Option("--yes", help="Do it; else it is only shown what would go.")] = False,
 ) -> Report:
     """Forget an entry, or what these words describe; `undo` brings it back until it is erased."""
-    from muniment.jobs import forget as job
-    from muniment.jobs.request import ForgetRequest
+    from muniment.operations import forget as job
+    from muniment.operations.request import ForgetRequest
 
     request = ForgetRequest(" ".join(words), scope, yes=yes)
     with _at_work(where, flags, yes=yes) as (place, model, cancel):
@@ -53,8 +53,8 @@ def dream(
     yes: Annotated[bool, typer.Option("--yes", help="Do it; else it is only shown what would be.")] = False,
 ) -> Report:
     """Tidy the memory: merge what says the same, remove what has expired, count the rest."""
-    from muniment.jobs import dream as job
-    from muniment.jobs.request import DreamRequest
+    from muniment.operations import dream as job
+    from muniment.operations.request import DreamRequest
 
     with _at_work(where, flags, yes=yes) as (place, model, cancel), progress("dreaming"):
         result = job.dream(DreamRequest(scope, yes=yes), place, model, cancel=cancel)

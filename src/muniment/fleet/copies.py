@@ -35,12 +35,12 @@ from muniment.errors import (
     ToolError,
 )
 from muniment.fleet import lease
-from muniment.jobs.place import Place
 from muniment.kernel.binding import bind_all
 from muniment.kernel.cancel import Patience
 from muniment.kernel.change import digest
 from muniment.kernel.decide import Policy
 from muniment.names import Symlinks
+from muniment.operations.place import Place
 from muniment.ownership import create_private_directory
 from muniment.server.work import Workspace
 from muniment.store import copied

@@ -17,9 +17,9 @@ from muniment.cancelling import Cancel
 from muniment.errors import DeadlineExceeded, LeaseLost, MunimentError
 from muniment.fleet import lease
 from muniment.fleet.copies import OpenCopy, WorkingCopy
-from muniment.jobs.place import Place
 from muniment.kernel.cancel import Patience
 from muniment.kernel.names import Trust
+from muniment.operations.place import Place
 from muniment.server import lane
 from muniment.server.contract import HttpProblem
 from muniment.server.core import ServedCore, ServedWorkspace

@@ -15,8 +15,8 @@ from muniment.adapters.telling import mistake_in_words
 from muniment.content.expiry import local_day, read_expiry
 from muniment.errors import MunimentError
 from muniment.exact_json import plain_arguments
-from muniment.jobs.request import check_content, check_query
 from muniment.names import ContextMode
+from muniment.operations.request import check_content, check_query
 from muniment.server import contract
 from muniment.server.contract import HttpProblem
 from muniment.server.lane import NewTask

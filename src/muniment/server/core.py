@@ -37,9 +37,9 @@ from muniment.errors import (
     QueueFull,
     recall_failed,
 )
-from muniment.jobs.place import Place
 from muniment.kernel.cancel import Patience
 from muniment.opening import open_state
+from muniment.operations.place import Place
 from muniment.projects import find_project
 from muniment.sandbox.fence.pool import shared_zygote
 from muniment.server import lane as lanes

@@ -42,9 +42,9 @@ from muniment.adapters.telling import ToolProblem, marked
 from muniment.content.gates import one_line
 from muniment.errors import MunimentError
 from muniment.exact_json import json_or_none, repaired_json, request_id_problem
-from muniment.jobs.place import Place
-from muniment.jobs.visibility import Reader
 from muniment.kernel.names import Trust
+from muniment.operations.place import Place
+from muniment.operations.visibility import Reader
 from muniment.server import asking
 from muniment.server.contract import MAX_BODY_BYTES, HttpProblem, RecallBody, sentence_of
 from muniment.server.core import MAX_OWNER, MAX_READS

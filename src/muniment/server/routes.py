@@ -21,15 +21,15 @@ from starlette.responses import Response, StreamingResponse
 from muniment import contract
 from muniment.cancelling import Cancel
 from muniment.errors import MunimentError, NotFound, PathEscape, Refusal
-from muniment.jobs import review
-from muniment.jobs.place import Place
-from muniment.jobs.review import undo
-from muniment.jobs.visibility import Reader, Visibility, concealed, names_paths_of_others
 from muniment.kernel.cancel import Patience
 from muniment.kernel.decide import Deny, Judge
 from muniment.kernel.names import Verb
 from muniment.kernel.path import canonicalise
 from muniment.names import MAX_FACT_BYTES, UNIX_ADDRESS, ContextMode, __version__
+from muniment.operations import review
+from muniment.operations.place import Place
+from muniment.operations.review import undo
+from muniment.operations.visibility import Reader, Visibility, concealed, names_paths_of_others
 from muniment.server import asking
 from muniment.server.contract import (
     MAX_BODY_BYTES,

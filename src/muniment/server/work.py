@@ -28,8 +28,11 @@ from muniment.errors import (
     MunimentError,
     PathEscape,
 )
-from muniment.jobs.place import Place
-from muniment.jobs.request import (
+from muniment.kernel.cancel import Patience
+from muniment.kernel.names import Trust
+from muniment.opening import find_place
+from muniment.operations.place import Place
+from muniment.operations.request import (
     DreamReport,
     DreamRequest,
     ForgetReport,
@@ -37,9 +40,6 @@ from muniment.jobs.request import (
     RememberReport,
     RememberRequest,
 )
-from muniment.kernel.cancel import Patience
-from muniment.kernel.names import Trust
-from muniment.opening import find_place
 from muniment.projects import find_project
 from muniment.sandbox.tools.calls import TOOLS, known_tool
 from muniment.server.contract import task_error
@@ -309,7 +309,7 @@ class Work:
                 return Ended("failed", error=task_error(failure, task.kind)), failure, result.timeline
 
     def _remember(self, task: QueuedTask, place: Place, cancel: Cancel, tell: Tell) -> RememberReport:
-        from muniment.jobs.remember import remember
+        from muniment.operations.remember import remember
 
         def observe(decision: ToolDecision) -> None:
             outcome = decision.outcome
@@ -337,7 +337,7 @@ class Work:
         return remember(request, place, self._model, cancel=cancel, observe=observe)
 
     def _forget(self, task: QueuedTask, place: Place, cancel: Cancel, _: Tell) -> ForgetReport:
-        from muniment.jobs.forget import forget
+        from muniment.operations.forget import forget
 
         asked = task.arguments or {}
         request = ForgetRequest(
@@ -353,7 +353,7 @@ class Work:
         return replace(result, kept=result.kept[:MAX_KEPT] if task.trust is Trust.OWNER else ())
 
     def _dream(self, task: QueuedTask, place: Place, cancel: Cancel, _: Tell) -> DreamReport:
-        from muniment.jobs.dream import dream
+        from muniment.operations.dream import dream
 
         attended = task.originator.token == OWNER
         request = DreamRequest(yes=True, trust=task.trust, attended=attended, task_id=task.id)

@@ -1,4 +1,4 @@
-"""Change-sets that wait for the owner: held, shown, rejected. `jobs/review.py` approves.
+"""Change-sets that wait for the owner: held, shown, rejected. `operations/review.py` approves.
 
 What waits stands among the ledger's change-sets, with bytes and claims, as one that was never begun.
 

@@ -61,13 +61,13 @@ from muniment.errors import (
     StoreConflict,
     ToolError,
 )
-from muniment.jobs.job import id_of_task, put_on_record, run_of, terms_of
-from muniment.jobs.place import Place
-from muniment.jobs.request import check_content, error_json
 from muniment.kernel.change import ChangeSet, FileChange
 from muniment.kernel.decide import Judge, Policy
 from muniment.kernel.names import RelPath, Scope, Trust, Verb, joined
 from muniment.kernel.path import FILE_SUFFIX, CanonicalPath, canonicalise, fold
+from muniment.operations.job import id_of_task, put_on_record, run_of, terms_of
+from muniment.operations.place import Place
+from muniment.operations.request import check_content, error_json
 from muniment.policy.grammar import check_creatable
 from muniment.policy.tables import grant_readable, narrow_writes
 from muniment.store.audit import timestamp

@@ -17,10 +17,10 @@ from muniment.cancelling import Cancel
 from muniment.content.entry import Entry, completed, parse
 from muniment.content.gates import decode, encode
 from muniment.errors import PathEscape, Refusal, ToolError
-from muniment.jobs.place import Place
 from muniment.kernel.binding import BoundRoot
 from muniment.kernel.names import RelPath, Trust
 from muniment.kernel.path import FILE_SUFFIX, CanonicalPath, fold
+from muniment.operations.place import Place
 from muniment.store.trust import entry_id, new_ulid
 from muniment.store.upkeep import view_of
 from muniment.transfer.formats import SourceItem

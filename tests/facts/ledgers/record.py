@@ -145,7 +145,7 @@ def replacing(path, old, new):
 
 def held(memory, content, trust="owner", **more):
     """Have a fact remembered that waits; the id of its review."""
-    from muniment.jobs.request import RememberRequest
+    from muniment.operations.request import RememberRequest
     from muniment.names import Trust
 
     result = memory.attempt(RememberRequest(content, trust=Trust(trust), **more))
@@ -156,7 +156,7 @@ def held(memory, content, trust="owner", **more):
 
 def remembered(memory, content, trust="owner", **more):
     """Have a fact remembered; its task and its path."""
-    from muniment.jobs.request import RememberRequest
+    from muniment.operations.request import RememberRequest
     from muniment.names import Trust
 
     result = memory.attempt(RememberRequest(content, trust=Trust(trust), **more))
@@ -472,7 +472,7 @@ def by_hand(base):
 
 def approve_without_closing(base, review):
     """Die between the commit of an approval and the note that the review is over."""
-    from muniment.jobs import review as job
+    from muniment.operations import review as job
 
     job.close = die
     with opened(base) as memory:

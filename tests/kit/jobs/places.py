@@ -12,15 +12,15 @@ import pytest
 from kit.memories import make_roots, put, strict
 from kit.store.ground import Claim, Proposed, by, change_set, patience
 from muniment.agent.filing import RuleWriter
-from muniment.jobs.dream import dream
-from muniment.jobs.forget import forget
-from muniment.jobs.place import Place
-from muniment.jobs.remember import remember
-from muniment.jobs.request import DreamRequest, ForgetRequest, RememberRequest
 from muniment.kernel.binding import bind_all
 from muniment.kernel.change import digest
 from muniment.kernel.decide import Changes
 from muniment.kernel.names import Trust
+from muniment.operations.dream import dream
+from muniment.operations.forget import forget
+from muniment.operations.place import Place
+from muniment.operations.remember import remember
+from muniment.operations.request import DreamRequest, ForgetRequest, RememberRequest
 from muniment.store.audit import timestamp
 from muniment.store.commit import Terms, commit
 from muniment.store.state import State
@@ -31,7 +31,7 @@ from muniment.testing.minds import ScriptedModel, call, calls, say
 @pytest.fixture
 def any_words(monkeypatch):
     """As if whatever a model writes held the fact: for tests of what stands behind T-RUN-14."""
-    monkeypatch.setattr("muniment.jobs.remember.holds", lambda *_: True)
+    monkeypatch.setattr("muniment.operations.remember.holds", lambda *_: True)
 
 
 @pytest.fixture

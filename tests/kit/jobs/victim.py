@@ -44,9 +44,9 @@ from kit.content.secret_values import HOLE, filled
 from kit.jobs.places import committed, made
 from kit.memories import put, strict
 from kit.store.ground import patience
-from muniment.jobs.remember import remember
-from muniment.jobs.request import RememberRequest
 from muniment.kernel.names import Trust
+from muniment.operations.remember import remember
+from muniment.operations.request import RememberRequest
 from muniment.store.audit import verify
 from muniment.store.upkeep import rebuild
 from muniment.testing.corpus.index_oracle import index_problems

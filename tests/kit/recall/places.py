@@ -14,9 +14,9 @@ from datetime import UTC, datetime, timedelta
 from kit.memories import make_roots, put, strict
 from kit.store.ground import Proposed, by, change_set, patience
 from muniment.errors import MunimentError
-from muniment.jobs.place import Place
 from muniment.kernel.binding import bind_all
 from muniment.kernel.names import RelPath, Trust
+from muniment.operations.place import Place
 from muniment.recall.context import Budgets
 from muniment.recall.conversation import Conversation
 from muniment.recall.recaller import Recaller, Recollection

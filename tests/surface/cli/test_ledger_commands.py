@@ -9,11 +9,11 @@ from kit.memories import make_roots, photograph, put
 from kit.store.ground import Proposed, by, change_set, trusted
 from muniment import api
 from muniment.errors import MunimentError
-from muniment.jobs.place import Place
-from muniment.jobs.review import show
 from muniment.kernel.binding import bind_all
 from muniment.kernel.change import digest
 from muniment.kernel.names import Trust
+from muniment.operations.place import Place
+from muniment.operations.review import show
 from muniment.policy.load import load_policy
 from muniment.server.lane import Lane, NewTask
 from muniment.store import ledger
@@ -136,7 +136,9 @@ def test_a_review_is_listed_shown_and_approved_by_its_digest(muniment, roots, ho
 def test_on_a_terminal_the_answer_decides_about_what_was_shown(muniment, roots, home, monkeypatch):
     review, _ = held(roots, home)
     shows = []
-    monkeypatch.setattr("muniment.jobs.review.show", lambda *asked: shows.append(show(*asked)) or shows[-1])
+    monkeypatch.setattr(
+        "muniment.operations.review.show", lambda *asked: shows.append(show(*asked)) or shows[-1]
+    )
     for number, stdin in enumerate((None, "\n", "N\n", "y\n"), 1):
         code = 0 if stdin == "y\n" else 130
         assert muniment("review", "approve", review, stdin=stdin).exit_code == code

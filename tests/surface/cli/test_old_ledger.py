@@ -30,7 +30,7 @@ from muniment.errors import (
     ReviewClosed,
     UndoOverlap,
 )
-from muniment.jobs.review import content_of
+from muniment.operations.review import content_of
 from muniment.store.review import pending
 from muniment.testing.minds import ScriptedModel, say
 

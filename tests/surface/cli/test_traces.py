@@ -133,7 +133,7 @@ def test_what_other_libraries_trace_in_this_process_is_not_sent(program, monkeyp
         ):
             pass
 
-    monkeypatch.setattr("muniment.jobs.remember.is_chatter", emit)
+    monkeypatch.setattr("muniment.operations.remember.is_chatter", emit)
     with collecting() as collected:
         assert program(*REMEMBER, **asked(collected.url))[0] == 0
     assert (len(collected.spans), "canary" in str(collected.requests)) == (6, False)

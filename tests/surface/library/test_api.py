@@ -21,8 +21,8 @@ from kit.served import URL, serve
 from muniment import api, errors, opening
 from muniment.agent.filing import RuleWriter
 from muniment.agent.model import ModelError
-from muniment.jobs.remember import remember
-from muniment.jobs.request import RememberRequest
+from muniment.operations.remember import remember
+from muniment.operations.request import RememberRequest
 from muniment.settings import read_settings
 from muniment.store.ledger import of_task
 from muniment.store.state import State

@@ -220,7 +220,7 @@ def test_expired_entry_leaves_index_and_is_removed_by_dream(place, monkeypatch):
     )  # Though the file had it.
     assert (name in index.read_text(), kept.removeprefix("user/") in index.read_text()) == (False, True)
     assert verify(place.state, place.roots["user"], place.policy).problems == ()
-    monkeypatch.setattr("muniment.jobs.dream.timestamp", later())
+    monkeypatch.setattr("muniment.operations.dream.timestamp", later())
     assert done(dreaming(place)).expired_entries == (path,)
     assert verify(place.state, place.roots["user"], place.policy).problems == ()
 
@@ -230,7 +230,7 @@ def test_dream_offers_ended_entry_and_removes_nothing(place, monkeypatch):
     (path,) = done(remembering(place, ENDING, scope="user")).files_touched
     before = entries(place)
     assert done(dreaming(place)).ended_entries == ()
-    monkeypatch.setattr("muniment.jobs.dream.timestamp", later())
+    monkeypatch.setattr("muniment.operations.dream.timestamp", later())
     for attended in (True, False):
         result = done(dreaming(place, attended=attended))
         assert (result.ended_entries, result.expired_entries, result.counts.ended) == ((path,), (), 1)

@@ -5,9 +5,9 @@ import pytest
 from kit.daemon.process import policy_file
 from muniment.agent.filing import RuleWriter
 from muniment.errors import MunimentError
-from muniment.jobs.remember import remember
-from muniment.jobs.request import RememberRequest
 from muniment.kernel.names import Trust
+from muniment.operations.remember import remember
+from muniment.operations.request import RememberRequest
 
 SHY, ZWSP, WJ, BOM, ZWNJ, ZWJ = "\u00ad", "\u200b", "\u2060", "\ufeff", "\u200c", "\u200d"
 

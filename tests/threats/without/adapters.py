@@ -12,9 +12,9 @@ def _of_whoever_asks(trust, _kept):
 # fmt: off
 table({
     "bodies_only": ("What a program writes may begin with front matter.", {
-        "*jobs.entries:with_front": lambda body, _keys=None: body}),
+        "*operations.entries:with_front": lambda body, _keys=None: body}),
     "kept_trust": ("Words that get another name are whose who gives it.", {
-        "jobs.entries:_ruling": _of_whoever_asks}),
+        "operations.entries:_ruling": _of_whoever_asks}),
     "viewed_trust": ("What a model writes does not hang on what it viewed.", {
         "adapters.anthropic:MemoriesDirectory._read": lambda self, path: self._entries.read(path)}),
 })

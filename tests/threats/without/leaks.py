@@ -24,7 +24,7 @@ table({
     "poison_gate": ("Nobody notices that a fact would have an agent do harm.", {
         "*content.poison:find_poison": none}),
     "index_excerpts": ("A run is shown every line of an index.", {
-        "jobs.remember:excerpt": lambda index, *_: index.decode()}),
+        "operations.remember:excerpt": lambda index, *_: index.decode()}),
     "index_size": ("An index lists every entry.", {
         "store.index:MAX_LINES": 1 << 30, "store.index:MAX_BYTES": 1 << 30}),
     "index_follows": ("Pages of an index stay as they were first made.", {
@@ -38,7 +38,7 @@ table({
     "shapes_of_paths": ("A path that a model asked for is told as it came.", {
         "*store.audit:described": lambda requested, *_: requested}),
     "reasons_of_ours": ("A refusal is told in the words that the model was told.", {
-        "jobs.remember:_reason": lambda outcome: outcome.text}),
+        "operations.remember:_reason": lambda outcome: outcome.text}),
     "typed_secrets": ("Nobody looks for what people say to be a password, a PIN, a card or an account.", {
         "*content.typed_secrets:typed": lambda *_, **__: iter(())}),
     "clause_secrets": ("Nobody looks for values that words in their clause name.", {
@@ -52,14 +52,14 @@ table({
     "erased_transcripts": ("An erasure asks nobody for transcripts.", {
         "store.erase:remove_telling": lambda *_: 0}),
     "names_of_others": ("The index is told in the words of whoever wrote the entries.", {
-        "jobs.remember:trusted_less": lambda *_: lambda _rel: None}),
+        "operations.remember:trusted_less": lambda *_: lambda _rel: None}),
     "titles_for_choosers": ("A model that chooses is shown the titles of whoever wrote the entries.", {
         "recall.recaller:_about": lambda reading: f"{reading.name}: {reading.entry.body}"}),
 })
 # fmt: on
 
 
-@around("jobs.remember:_Remembering.of_event")
+@around("operations.remember:_Remembering.of_event")
 def bare_records(real, self, result):
     """A record holds the whole result."""
     return {**real(self, result), "result": str(result.as_json()), "error": repr(result.error)}
@@ -103,10 +103,10 @@ def index_of_others_is_saved(data, rel, *_):
 def own_provenance(off):
     """What an entry says of its own provenance stays in it."""
     off.wrap("content.entry:_edited", lambda real: lambda text, at, _gone, lines: real(text, at, (), lines))
-    off.put("jobs.remember:_FactWords.labelled", lambda _, after, __: after)
+    off.put("operations.remember:_FactWords.labelled", lambda _, after, __: after)
 
 
-@around("jobs.remember:_committed")
+@around("operations.remember:_committed")
 def own_sentences(real, task, outcome, done):
     """A summary is what the model said last."""
     from dataclasses import replace

@@ -22,7 +22,7 @@ table({
     "related_gates": ("A run is shown what addresses it, or holds what nobody sees.", {
         "*content.admission:held_for": none, "recall.recaller:gate_of": none}),
     "related_trust": ("A run is shown what anybody wrote, if it is like the fact.", {
-        "jobs.related:_may_speak": true}),
+        "operations.related:_may_speak": true}),
     "related_claims": ("A run does not rest on what it was shown before it began.", {
         "sandbox.tools.overlay:Overlay.claim": none,
         "sandbox:Sandbox._change_set": lambda self: self._bench.change_set()}),

@@ -11,13 +11,13 @@ table({
     "counted_calls": ("A run may make as many tool calls as it likes.", {
         "agent.model:Budget.spend_call": true}),
     "kept_deadline": ("Nobody looks at the clock.", {"agent.model:Budget.check": none}),
-    "final_text_only": ("A run commits however it ended.", {"jobs.remember:_raise_unless_final": none}),
-    "real_escapes": ("Every path that was denied counts as a typo.", {"jobs.remember:find_escape": none}),
+    "final_text_only": ("A run commits however it ended.", {"operations.remember:_raise_unless_final": none}),
+    "real_escapes": ("Every path that was denied counts as a typo.", {"operations.remember:find_escape": none}),
     "kept_statements": ("A model may drop what an entry says.", {
-        "jobs.remember:_FactWords.drops": lambda *_: False}),
+        "operations.remember:_FactWords.drops": lambda *_: False}),
     "change_is_said": ("A fact may stand in the place of any entry about the same.", {
-        "jobs.remember:supersedes": true}),
-    "fact_is_held": ("Whatever a model wrote counts as the fact.", {"jobs.remember:holds": true}),
+        "operations.remember:supersedes": true}),
+    "fact_is_held": ("Whatever a model wrote counts as the fact.", {"operations.remember:holds": true}),
     "known_tools": ("Any name is a tool.", {
         "*sandbox.tools.calls:check_tool": lambda tool: tool if isinstance(tool, str) else "ls"}),
     "escape_ends_sandbox": ("A sandbox forgets the escapes that it saw.", {

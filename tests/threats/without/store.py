@@ -10,8 +10,8 @@ table({
         "*store.ledger:keep_conflicts": none}),
     "recovery": ("What an interrupted commit left stays as it is.", {"*kernel.land:_restore": none}),
     "code_names": ("Titles and names are a run's own words.", {
-        "jobs.remember:_FactWords.rename": lambda _, change, __: change.path.rel,
-        "jobs.remember:_FactWords.labelled": lambda _, after, __: after}),
+        "operations.remember:_FactWords.rename": lambda _, change, __: change.path.rel,
+        "operations.remember:_FactWords.labelled": lambda _, after, __: after}),
     "no_write_up": ("Any trust may replace and remove any other.", {
         "store.commit:reasons_for_review": nothing}),
     "claimed_files": ("A file is replaced whatever stands there.", {
@@ -27,12 +27,12 @@ table({
         "store.review:_diff": lambda _before, after: after}),
     "held_text": ("Text of others is looked at by no gate.", {"*content.admission:held_for": none}),
     "overlaps": ("An undo does not ask what became of its files since.", {
-        "jobs.review:_is_as_left": true,
+        "operations.review:_is_as_left": true,
         "kernel.commit:settle": lambda parts, _: (tuple(parts), ())}),
     "one_review_a_task": ("Whatever a task proposes waits, each for itself.", {
         "store.review:_is_repeated": lambda *_: False}),
     "capped_reviews": ("Any number of reviews may wait.", {"store.review:_check_caps": none}),
-    "waits_once": ("Nobody asks whether a task waits already.", {"jobs.job:waiting_of": none}),
+    "waits_once": ("Nobody asks whether a task waits already.", {"operations.job:waiting_of": none}),
 })
 # fmt: on
 
@@ -113,7 +113,7 @@ def chained_records(*_, **__):
     return Verified(0, (), Head(0, b""))
 
 
-@instead("jobs.review:_approved_all_the_same")
+@instead("operations.review:_approved_all_the_same")
 def told_as_it_is(_state, _review, _task, problem):
     """An error of an approval is told as if it had done nothing."""
     raise problem

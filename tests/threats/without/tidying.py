@@ -33,20 +33,20 @@ table({
         "*content.negation:ended": lambda *_: False, "*content.negation:denied": lambda *_: False}),
     "described_words": ("Whatever is near is what a description means.", {
         "content.description:DescribedWords.is_said_by": true}),
-    "forget_limit": ("A forget removes whatever it finds.", {"jobs.forget:_too_many": none}),
+    "forget_limit": ("A forget removes whatever it finds.", {"operations.forget:_too_many": none}),
     "answer_between_options": ("A model's answer is taken for what it may have meant.", {
         "agent.runner:_numbers": lambda chosen, ids: sorted({ids.index(_) for _ in chosen if _ in ids})}),
     "dream_share": ("A dream changes as much as it likes.", {
-        "jobs.dream:Room.take": lambda _, wanted: wanted}),
+        "operations.dream:Room.take": lambda _, wanted: wanted}),
     "words_of_the_entries": ("A model words the entries that it merges as it likes.", {
-        "jobs.dream:features": lambda _: frozenset(), "jobs.dream:is_made_of": true,
-        "jobs.dream:_has_words_of": true}),
+        "operations.dream:features": lambda _: frozenset(), "operations.dream:is_made_of": true,
+        "operations.dream:_has_words_of": true}),
     "expiry_of_people": ("A run says when an entry ends.", {
-        "jobs.remember:_FactWords.labelled": lambda _, after, __: after}),
+        "operations.remember:_FactWords.labelled": lambda _, after, __: after}),
     "inferred_ends": ("An end that words say hides and removes an entry.", {
-        "jobs.remember:_find_end": _explicit_end}),
+        "operations.remember:_find_end": _explicit_end}),
     "ends_of_people": ("A fact ends as whatever is written for it says.", {
-        "jobs.remember:_FactWords.labelled": _said_by_a_run}),
+        "operations.remember:_FactWords.labelled": _said_by_a_run}),
 })
 # fmt: on
 

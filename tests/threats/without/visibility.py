@@ -5,11 +5,11 @@ from threats.switches import table, true
 # fmt: off
 table({
     "visible_steps": ("The history lists every step, and an error every path.", {
-        "jobs.visibility:Visibility.shows": true}),
+        "operations.visibility:Visibility.shows": true}),
     "recallable_entries": ("What is withheld or has expired is listed, and previewed.", {
-        "jobs.visibility:Visibility.is_recallable": true,
+        "operations.visibility:Visibility.is_recallable": true,
         "*store.upkeep:is_listable_in": lambda *_: true}),
     "concealed_tasks": ("A task tells what it told when it ended.", {
-        "*jobs.visibility:concealed": lambda task, _: task}),
+        "*operations.visibility:concealed": lambda task, _: task}),
 })
 # fmt: on

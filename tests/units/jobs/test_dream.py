@@ -15,12 +15,12 @@ from kit.memories import make_roots, put
 from muniment.agent.model import ModelError
 from muniment.content.entry import parse
 from muniment.errors import StoreConflict
-from muniment.jobs import dream as job
-from muniment.jobs.dream import Room
-from muniment.jobs.review import undo
 from muniment.kernel.decide import Retention
 from muniment.kernel.names import RelPath, Scope, Trust
 from muniment.kernel.path import CanonicalPath
+from muniment.operations import dream as job
+from muniment.operations.dream import Room
+from muniment.operations.review import undo
 from muniment.store.trust import entry_id
 from muniment.store.upkeep import verify
 from muniment.testing.minds import ScriptedModel, say

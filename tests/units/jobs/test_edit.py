@@ -13,11 +13,11 @@ from kit.raising import raised
 from kit.store.ground import lax
 from muniment import errors
 from muniment.content.entry import parse
-from muniment.jobs.edit import check_editable, edited, is_pinned, moved_to_pinned, with_body
-from muniment.jobs.review import approve, show, undo, why_of
 from muniment.kernel.decide import Layer, Quota, Rule
 from muniment.kernel.names import Trust, Verb
 from muniment.kernel.path import MAX_PATH_BYTES, canonicalise
+from muniment.operations.edit import check_editable, edited, is_pinned, moved_to_pinned, with_body
+from muniment.operations.review import approve, show, undo, why_of
 from muniment.store.review import pending
 from muniment.store.upkeep import verify
 

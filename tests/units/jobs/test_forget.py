@@ -18,12 +18,12 @@ from kit.memories import photograph, put, strict
 from kit.where import FACTS
 from muniment.agent.model import ModelError
 from muniment.errors import DeadlineExceeded, StoreConflict
-from muniment.jobs import forget as job
-from muniment.jobs.request import MAX_QUERY_BYTES, MAX_QUERY_WORDS
-from muniment.jobs.review import undo
 from muniment.kernel.change import digest
 from muniment.kernel.decide import Changes
 from muniment.kernel.names import Trust
+from muniment.operations import forget as job
+from muniment.operations.request import MAX_QUERY_BYTES, MAX_QUERY_WORDS
+from muniment.operations.review import undo
 from muniment.store.audit import records
 from muniment.store.ledger import root_key, source_of
 from muniment.store.upkeep import view_of

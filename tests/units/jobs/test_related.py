@@ -17,11 +17,11 @@ from kit.memories import CANARY, IN_A_WORKER, put, strict
 from kit.where import FACTS
 from muniment.agent.filing import RuleWriter, read
 from muniment.content.entry import parse
-from muniment.jobs.dream import dream
-from muniment.jobs.request import DreamRequest, RememberRequest
-from muniment.jobs.review import approve, content_of, history_of, show, undo
 from muniment.kernel.change import digest
 from muniment.kernel.names import Trust
+from muniment.operations.dream import dream
+from muniment.operations.request import DreamRequest, RememberRequest
+from muniment.operations.review import approve, content_of, history_of, show, undo
 from muniment.policy.load import load_policy
 from muniment.sandbox.tools.workbench import Workbench
 from muniment.store.review import pending

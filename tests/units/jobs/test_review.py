@@ -16,13 +16,13 @@ from kit.store.ground import STRICT, by, claim, laid_out, lax, new
 from kit.store.killed import entries
 from muniment import errors
 from muniment.cancelling import Cancel
-from muniment.jobs import review as deciding
-from muniment.jobs.place import Place
-from muniment.jobs.review import approve, reject, show, undo
 from muniment.kernel.binding import bind_all
 from muniment.kernel.change import digest
 from muniment.kernel.decide import Provenance
 from muniment.kernel.names import Trust
+from muniment.operations import review as deciding
+from muniment.operations.place import Place
+from muniment.operations.review import approve, reject, show, undo
 from muniment.store.audit import records, verify
 from muniment.store.journal import LedgerJournal
 from muniment.store.ledger import of_task, root_key, source_of

@@ -17,10 +17,10 @@ from kit.store.ground import patience
 from kit.store.killed import dying
 from muniment.cancelling import Cancel
 from muniment.errors import InvalidContent
-from muniment.jobs.place import Place
 from muniment.kernel.binding import bind_all
 from muniment.kernel.decide import Retention
 from muniment.kernel.names import Scope, Trust
+from muniment.operations.place import Place
 from muniment.store.audit import records
 from muniment.store.erase import EraseGround, erase
 from muniment.store.ledger import of_task

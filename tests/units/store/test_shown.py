@@ -9,8 +9,8 @@ from kit.jobs.places import committed, lay
 from kit.raising import raised
 from kit.store.ground import patience
 from muniment import errors
-from muniment.jobs.review import content_of, diff_of, history_of
 from muniment.kernel.path import CanonicalPath
+from muniment.operations.review import content_of, diff_of, history_of
 from muniment.store import tasks
 from muniment.store.audit import records, verify
 from muniment.store.erase import EraseGround, erase

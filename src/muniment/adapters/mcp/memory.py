@@ -2,7 +2,7 @@
 
 M1 Nothing is shown but what a recall might show: what the policy lets nobody see, what is held back from
    models and what has expired is as if it were not there. Below the owner's trust that holds for paths too,
-   save those of own tasks (`jobs.visibility`).
+   save those of own tasks (`operations.visibility`).
 M2 What comes this way has the trust that the operator gave, whatever is said of it; below the owner's it
    replaces, removes and takes back nothing of higher trust, nor what a person did or approved.
 M3 Whatever stands in the memory, and what names a file of it, stands between marks that it cannot imitate in
@@ -35,8 +35,8 @@ from muniment.names import MAX_FACT_BYTES, URI
 
 if TYPE_CHECKING:
     from muniment.agent.model import Model
-    from muniment.jobs.place import Place
-    from muniment.jobs.visibility import Reader
+    from muniment.operations.place import Place
+    from muniment.operations.visibility import Reader
     from muniment.recall.recaller import Recaller, Recollection
     from muniment.store.ledger import Run
 
@@ -375,7 +375,7 @@ TOOLS: Final[Mapping[str, type[McpCall]]] = {
 
 async def recalled(backend: Backend, query: str, limit: int) -> RecallAnswer:
     """What helps with a message, in so many entries at most."""
-    from muniment.jobs.request import check_query
+    from muniment.operations.request import check_query
     from muniment.store.audit import timestamp
 
     found = await backend.recall(check_query(query), limit)
@@ -438,7 +438,7 @@ def listing(place: Place, reader: Reader, after: str | None) -> tuple[list[tuple
 
     Cost: a look at every file, and the rows of all entries.
     """
-    from muniment.jobs.visibility import Visibility
+    from muniment.operations.visibility import Visibility
     from muniment.store.index import shown_path
 
     visibility = Visibility(place, reader)
@@ -479,8 +479,8 @@ def shown(place: Place, reader: Reader, unsafe_path: str) -> ShowAnswer:
 
 
 def _index_of(place: Place, reader: Reader, scope: Scope) -> ShowAnswer | None:
-    from muniment.jobs.remember import shown_index
-    from muniment.jobs.visibility import Visibility
+    from muniment.operations.remember import shown_index
+    from muniment.operations.visibility import Visibility
 
     Visibility(place, reader).view(scope)  # So that the catalog knows of edits by hand.
     text = shown_index(place, place.policy, scope, reader.trust)
@@ -488,7 +488,7 @@ def _index_of(place: Place, reader: Reader, scope: Scope) -> ShowAnswer | None:
 
 
 def _shown_entry(place: Place, reader: Reader, path: CanonicalPath) -> ShowAnswer:
-    from muniment.jobs.visibility import Visibility
+    from muniment.operations.visibility import Visibility
 
     holding = Visibility(place, reader).entry(path)
     if holding is None:
@@ -501,12 +501,12 @@ def _shown_entry(place: Place, reader: Reader, path: CanonicalPath) -> ShowAnswe
 
 
 def history(place: Place, reader: Reader, unsafe_path: str) -> HistoryAnswer:
-    """Return the newest visible steps at or below a path (M1, `jobs.visibility`).
+    """Return the newest visible steps at or below a path (M1, `operations.visibility`).
 
-    Raises as `jobs.review.history_of`.
+    Raises as `operations.review.history_of`.
     """
-    from muniment.jobs.review import history_of
-    from muniment.jobs.visibility import Visibility
+    from muniment.operations.review import history_of
+    from muniment.operations.visibility import Visibility
 
     visible = Visibility(place, reader).steps(history_of(place, unsafe_path or None))
     steps = list(islice(visible, MAX_STEPS_TOLD + 1))
@@ -533,8 +533,8 @@ def take_back(task_id: str, place: Place, reader: Reader, cancel: Cancel) -> Und
         ToolProblem: somebody of more trust, or a person, had it done.
         MunimentError: as `Memory.undo`.
     """
-    from muniment.jobs.review import undo
-    from muniment.jobs.visibility import Visibility
+    from muniment.operations.review import undo
+    from muniment.operations.visibility import Visibility
     from muniment.store.ledger import of_task
 
     kept = of_task(place.state, task_id)
@@ -592,7 +592,7 @@ class CommitsSince:
 
         Cost: a query, one for each root, and one more for each commit.
         """
-        from muniment.jobs.visibility import Reader, Visibility
+        from muniment.operations.visibility import Reader, Visibility
         from muniment.store.ledger import of_task
         from muniment.store.tasks import read
 
@@ -633,8 +633,8 @@ class OwnMemory:
 
     async def remember(self, asked: RememberCall, tell: Tell) -> RememberAnswer:
         """File a fact, after those that were asked before."""
-        from muniment.jobs.remember import remember
-        from muniment.jobs.request import RememberRequest
+        from muniment.operations.remember import remember
+        from muniment.operations.request import RememberRequest
         from muniment.sandbox.tools.calls import known_tool
 
         request = RememberRequest(asked.content, asked.scope, trust=self._trust)
@@ -677,8 +677,8 @@ class OwnMemory:
 
     async def forget(self, asked: ForgetCall) -> ForgetAnswer:
         """Preview, or remove what was previewed, after what was asked before."""
-        from muniment.jobs.forget import forget
-        from muniment.jobs.request import ForgetRequest
+        from muniment.operations.forget import forget
+        from muniment.operations.request import ForgetRequest
 
         request = ForgetRequest(asked.description, yes=asked.yes, trust=self._trust, digest=asked.digest)
 
@@ -713,8 +713,8 @@ class OwnMemory:
         return await self._in_thread(lambda _: body(self._workplace.place(), self._reader()))
 
     def _reader(self) -> Reader:
-        """Return who reads; the tasks of this process are its own (`jobs.visibility`)."""
-        from muniment.jobs.visibility import Reader
+        """Return who reads; the tasks of this process are its own (`operations.visibility`)."""
+        from muniment.operations.visibility import Reader
 
         return Reader(self._trust, self._own.__contains__)
 

@@ -14,12 +14,12 @@ from starlette.responses import Response
 from muniment.cancelling import Cancel
 from muniment.content.entry import parse
 from muniment.errors import MunimentError, NotFound, PendingReview, StoreConflict
-from muniment.jobs import review
-from muniment.jobs.edit import check_editable, edited, moved_to_pinned, path_after, with_body
-from muniment.jobs.place import Place
-from muniment.jobs.request import RememberReport, RememberRequest
 from muniment.kernel.change import digest
 from muniment.kernel.path import FILE_SUFFIX, CanonicalPath
+from muniment.operations import review
+from muniment.operations.edit import check_editable, edited, moved_to_pinned, path_after, with_body
+from muniment.operations.place import Place
+from muniment.operations.request import RememberReport, RememberRequest
 from muniment.server import asking
 from muniment.server.contract import HttpProblem
 from muniment.server.page import views
@@ -47,7 +47,7 @@ async def remember(call: PageCall, form: Form) -> Response:
 
 
 async def _tried(call: PageCall, fact: Mapping[str, Any]) -> Response:
-    from muniment.jobs.remember import remember as job
+    from muniment.operations.remember import remember as job
 
     asked = RememberRequest(fact["content"], fact["scope"], fact["context"], dry_run=True)
 

@@ -12,8 +12,8 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from muniment.cancelling import Cancel
 from muniment.errors import MunimentError
-from muniment.jobs.place import Place
-from muniment.jobs.review import waiting
+from muniment.operations.place import Place
+from muniment.operations.review import waiting
 from muniment.server.contract import HttpProblem
 from muniment.server.core import DaemonCore
 from muniment.server.guard import SESSION, WORKSPACE

@@ -26,7 +26,7 @@ from markupsafe import Markup, escape
 
 from muniment.content.expiry import has_ended
 from muniment.content.gates import visible
-from muniment.jobs.review import BECAME
+from muniment.operations.review import BECAME
 
 MAX_RENDERED_CHARS: Final = 32_768
 """Characters of a text up to which it is rendered; a longer one is shown as it is, which is faster."""

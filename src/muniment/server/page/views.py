@@ -16,9 +16,6 @@ from urllib.parse import quote_plus
 from muniment.content.entry import PROVENANCE_KEY, parse
 from muniment.content.gates import decode, one_line
 from muniment.errors import Erased, MunimentError, NotFound
-from muniment.jobs.edit import check_editable, is_pinned
-from muniment.jobs.place import Place
-from muniment.jobs.review import STATES, diff_of, history_of, show, waiting, why_of
 from muniment.kernel.binding import BoundRoot
 from muniment.kernel.cancel import Patience
 from muniment.kernel.change import digest
@@ -28,6 +25,9 @@ from muniment.lab.attempts.offer import advice, look_around
 from muniment.lab.attempts.trial import Trial, try_all
 from muniment.lab.explain import explain
 from muniment.names import FenceLayer, __version__
+from muniment.operations.edit import check_editable, is_pinned
+from muniment.operations.place import Place
+from muniment.operations.review import STATES, diff_of, history_of, show, waiting, why_of
 from muniment.policy.load import ACTS, REMOVAL
 from muniment.server import lane
 from muniment.server.contract import MAX_BODY_BYTES, HttpProblem, sentence_of

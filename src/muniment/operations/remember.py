@@ -10,7 +10,7 @@
    proposed does not, or would wait for review in the place of somebody's words, the rules file the fact
    verbatim. They also do so after any other end that the model caused, unless the operator wants that to be a
    failure (`Place.on_model_failure`): wrong paths and names, three refusals, a refused change set, no usable
-   answer. A path that leads out (`jobs/escapes.py`) fails the task. The result says so.
+   answer. A path that leads out (`operations/escapes.py`) fails the task. The result says so.
 
 What happened is read from the committed change-set, never from the model's words: whatever a result, an error
 or a record says is code's sentence. Only who asks for it is told the model's last words, as data.
@@ -64,23 +64,27 @@ from muniment.errors import (
     ToolError,
     WorkerLost,
 )
-from muniment.jobs.escapes import REQUEST_SCOPE, RunScopes, find_escape
-from muniment.jobs.job import MODEL_ADVICE, Fruitless, Job, carry_out, model_failed, model_failure, once_more
-from muniment.jobs.naming import name_of_replaced
-from muniment.jobs.place import Place
-from muniment.jobs.related import gone_by, linked_entries, related_to
-from muniment.jobs.request import (
-    RememberReport,
-    RememberRequest,
-    check_content,
-)
-from muniment.jobs.visibility import ALREADY_KNOWN
 from muniment.kernel.cancel import Patience
 from muniment.kernel.change import ChangeSet, FileChange, digest
 from muniment.kernel.decide import NO_GRANT, Judge, Policy
 from muniment.kernel.names import INDEX_NAME, RelPath, Scope, Trust, Verb, joined
 from muniment.kernel.path import FILE_SUFFIX, CanonicalPath
 from muniment.names import ContextMode, Held
+from muniment.operations.escapes import REQUEST_SCOPE, RunScopes, find_escape
+from muniment.operations.job import (
+    MODEL_ADVICE,
+    Fruitless,
+    Job,
+    carry_out,
+    model_failed,
+    model_failure,
+    once_more,
+)
+from muniment.operations.naming import name_of_replaced
+from muniment.operations.place import Place
+from muniment.operations.related import gone_by, linked_entries, related_to
+from muniment.operations.request import RememberReport, RememberRequest, check_content
+from muniment.operations.visibility import ALREADY_KNOWN
 from muniment.policy.load import load_policy
 from muniment.policy.tables import meet, narrow_writes
 from muniment.sandbox.sandbox import Sandbox
@@ -682,7 +686,7 @@ def _raise_unless_final(task: _Remembering, outcome: RunOutcome, scopes: RunScop
 def _raise_escape(task: _Remembering, outcome: RunOutcome, scopes: RunScopes) -> None:
     """Raise if a run that commits nothing tried to leave the memory; the rules do not store the fact then.
 
-    `jobs/escapes.py` says which paths lead out. A call that only reads counts if refusals ended the run.
+    `operations/escapes.py` says which paths lead out. A call that only reads counts if refusals ended the run.
 
     Raises:
         PathEscape: a write leads out.

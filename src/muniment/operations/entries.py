@@ -29,9 +29,6 @@ from muniment.content.frontmatter import BYTE_ORDER_MARK, line_break, opens
 from muniment.content.gates import decode, encode
 from muniment.content.secrets import redacted
 from muniment.errors import PathEscape, Refusal, Refused, RememberRefused, StoreConflict
-from muniment.jobs.job import EDIT, commit_edit, id_of_task, run_of, stamped_like, terms_of
-from muniment.jobs.place import Place
-from muniment.jobs.visibility import Reader, Visibility
 from muniment.kernel.cancel import Patience
 from muniment.kernel.change import FileChange, digest
 from muniment.kernel.decide import Judge
@@ -39,6 +36,9 @@ from muniment.kernel.names import MAX_FILE_BYTES, Digest, Scope, Trust, Verb
 from muniment.kernel.path import CanonicalPath
 from muniment.kernel.root import Kind
 from muniment.names import Symlinks
+from muniment.operations.job import EDIT, commit_edit, id_of_task, run_of, stamped_like, terms_of
+from muniment.operations.place import Place
+from muniment.operations.visibility import Reader, Visibility
 from muniment.policy.grammar import NO_LINKS, check_creatable
 from muniment.sandbox.sandbox import Sandbox
 from muniment.sandbox.tools.calls import Outcome

@@ -21,10 +21,10 @@ from dataclasses import dataclass
 from typing import IO, Final, Literal
 
 from muniment.errors import NotFound, PathEscape, Refusal, ToolError
-from muniment.jobs.place import Place
 from muniment.kernel.decide import Judge, Policy
 from muniment.kernel.names import INDEX_DIRECTORY, INDEX_NAME, RelPath, Scope, Trust, Verb
 from muniment.kernel.path import CanonicalPath, fold
+from muniment.operations.place import Place
 from muniment.policy.tables import grant_readable
 from muniment.store.index import is_generated
 from muniment.store.trust import trust_at

@@ -1,7 +1,7 @@
 """Edit: the owner changes one entry by hand, as a commit that can be seen, explained and undone.
 
 What code had made of the old text, its title and description, is made of the new one (`content/titles.py`),
-and its name if that no longer fits (`jobs/naming.py`).
+and its name if that no longer fits (`operations/naming.py`).
 To pin an entry is to move it into the folder `pinned/` of its scope, where no run changes anything, and where
 recall looks first; it is as trusted there as it was. The policy has to let its other place be made, changed
 and removed, and is not asked about `pinned/`, which it keeps from runs.
@@ -16,13 +16,13 @@ from dataclasses import replace
 from muniment.content.entry import parse
 from muniment.content.gates import decode, one_line
 from muniment.errors import NotFound, Refusal, RememberRefused
-from muniment.jobs.job import EDIT, commit_edit, id_of_task, run_of, terms_of
-from muniment.jobs.naming import name_of_replaced
-from muniment.jobs.place import Place
 from muniment.kernel.change import FileChange, digest
 from muniment.kernel.decide import Judge, Policy
 from muniment.kernel.names import RelPath, Trust, Verb
 from muniment.kernel.path import FILE_SUFFIX, CanonicalPath, canonicalise, fold
+from muniment.operations.job import EDIT, commit_edit, id_of_task, run_of, terms_of
+from muniment.operations.naming import name_of_replaced
+from muniment.operations.place import Place
 from muniment.recall.context import PINNED
 from muniment.store.commit import Commit, NewName, granting
 from muniment.store.ledger import Run

@@ -27,11 +27,11 @@ from muniment.errors import (
     ToolError,
     UndoOverlap,
 )
-from muniment.jobs.place import Holding, Place, may_see, read_holding
 from muniment.kernel.decide import Judge
 from muniment.kernel.names import Scope, Trust
 from muniment.kernel.path import FILE_SUFFIX, CanonicalPath, canonicalise
 from muniment.kernel.refusal import RollbackFailed
+from muniment.operations.place import Holding, Place, may_see, read_holding
 from muniment.store.audit import timestamp
 from muniment.store.upkeep import view_of
 

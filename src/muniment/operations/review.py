@@ -32,14 +32,14 @@ from muniment.errors import (
     UndoOverlap,
     printable,
 )
-from muniment.jobs.edit import for_move
-from muniment.jobs.job import ended_as, id_of_task, run_of, status_of, terms_of
-from muniment.jobs.place import Place, path_of_address
-from muniment.jobs.request import error_json
 from muniment.kernel.cancel import Patience
 from muniment.kernel.change import ChangeKind, ChangeSet, FileChange
 from muniment.kernel.names import Scope, Trust
 from muniment.kernel.path import CanonicalPath, canonicalise
+from muniment.operations.edit import for_move
+from muniment.operations.job import ended_as, id_of_task, run_of, status_of, terms_of
+from muniment.operations.place import Place, path_of_address
+from muniment.operations.request import error_json
 from muniment.policy.tables import grant_readable
 from muniment.store.audit import timestamp
 from muniment.store.commit import commit

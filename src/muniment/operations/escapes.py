@@ -18,7 +18,7 @@ network share, the scheme of another program (`file:`), and a path of more than 
 doubt, a path is an escape.
 
 Nothing here opens a path or allows a call: each of these calls was denied already. Pure. Apart from
-`jobs/remember.py`, so that a reviewer finds the whole rule in one page.
+`operations/remember.py`, so that a reviewer finds the whole rule in one page.
 """
 
 from __future__ import annotations

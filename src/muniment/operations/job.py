@@ -39,14 +39,14 @@ from muniment.errors import (
     StoreConflict,
     ToolError,
 )
-from muniment.jobs.place import Place
-from muniment.jobs.request import MAX_TASK_CHARS
-from muniment.jobs.visibility import Reader, Visibility
 from muniment.kernel.cancel import Cancelling, Patience
 from muniment.kernel.change import ChangeSet, FileChange
 from muniment.kernel.decide import Limits, Policy
 from muniment.kernel.names import Scope, Trust
 from muniment.kernel.path import CanonicalPath
+from muniment.operations.place import Place
+from muniment.operations.request import MAX_TASK_CHARS
+from muniment.operations.visibility import Reader, Visibility
 from muniment.store.audit import append, timestamp
 from muniment.store.commit import Commit, Stamp, Terms, commit
 from muniment.store.ledger import ChangeRow, CommitRow, Run, of_task

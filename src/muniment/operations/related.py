@@ -28,12 +28,12 @@ from muniment.content.expiry import End
 from muniment.content.provenance import separate_items
 from muniment.content.words import comparable, sayings
 from muniment.contract import SimilarEntry
-from muniment.jobs.place import Place
 from muniment.kernel.cancel import Patience
 from muniment.kernel.decide import Judge, Policy
 from muniment.kernel.names import Digest, Trust, Verb
 from muniment.kernel.path import CanonicalPath
 from muniment.names import ContextMode
+from muniment.operations.place import Place
 from muniment.recall.context import PINNED
 from muniment.recall.recaller import ReadEntry, Shelf, age
 from muniment.recall.search import TOLD_THERE, Search, Stemmer, Wanted, read_query

@@ -41,18 +41,14 @@ from muniment.content.titles import title_of
 from muniment.content.words import STOP_WORDS, alike, comparable, features
 from muniment.contract import KeptEntry
 from muniment.errors import MunimentError, ToolError
-from muniment.jobs.forget import expired_by, topics_of
-from muniment.jobs.job import Fruitless, Job, carry_out, once_more
-from muniment.jobs.place import Holding, Place, may_see, read_holding, reason_to_keep
-from muniment.jobs.request import (
-    Counts,
-    DreamReport,
-    DreamRequest,
-)
 from muniment.kernel.change import ChangeSet, Claim, FileChange
 from muniment.kernel.decide import Judge, Policy
 from muniment.kernel.names import RelPath, Scope, Trust
 from muniment.kernel.path import CanonicalPath
+from muniment.operations.forget import expired_by, topics_of
+from muniment.operations.job import Fruitless, Job, carry_out, once_more
+from muniment.operations.place import Holding, Place, may_see, read_holding, reason_to_keep
+from muniment.operations.request import Counts, DreamReport, DreamRequest
 from muniment.store.audit import timestamp
 from muniment.store.commit import Commit, commit
 from muniment.store.erase import is_forgotten

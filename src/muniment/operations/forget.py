@@ -6,7 +6,7 @@
 3. What may not be removed is kept, with the reason: what the policy protects, what has a higher trust than
    the request, what cannot be taken out without changing how the rest reads; and what says that the words
    do not hold, or no longer, where they do not say so themselves (`content/negation.py`). A request below the
-   owner's trust means nothing that a recall may not show (`jobs/visibility.py`).
+   owner's trust means nothing that a recall may not show (`operations/visibility.py`).
 4. A language model, if there is one, is shown what is left, and behind that what is near: entries that share
    a word with the query (`recall/nearest.py`). It says which of these the query describes, by ids that code
    gave out, and cannot name others (`agent/runner.py`). It has no tools and sees no path, so there is no
@@ -58,9 +58,13 @@ from muniment.errors import (
     Refusal,
     StoreConflict,
 )
-from muniment.jobs.job import MODEL_ADVICE, Fruitless, Job, carry_out, model_failure, once_more
-from muniment.jobs.place import Holding, Place, path_of_address, read_holding, reason_to_keep
-from muniment.jobs.request import (
+from muniment.kernel.change import ChangeSet, FileChange, digest
+from muniment.kernel.decide import Judge
+from muniment.kernel.names import RelPath, Scope, Trust
+from muniment.kernel.path import FILE_SUFFIX, CanonicalPath, canonicalise
+from muniment.operations.job import MODEL_ADVICE, Fruitless, Job, carry_out, model_failure, once_more
+from muniment.operations.place import Holding, Place, path_of_address, read_holding, reason_to_keep
+from muniment.operations.request import (
     MAX_QUERY_BYTES,
     MAX_QUERY_WORDS,
     SHOWN_PATHS,
@@ -68,11 +72,7 @@ from muniment.jobs.request import (
     ForgetRequest,
     bytes_of,
 )
-from muniment.jobs.visibility import Reader, Visibility
-from muniment.kernel.change import ChangeSet, FileChange, digest
-from muniment.kernel.decide import Judge
-from muniment.kernel.names import RelPath, Scope, Trust
-from muniment.kernel.path import FILE_SUFFIX, CanonicalPath, canonicalise
+from muniment.operations.visibility import Reader, Visibility
 from muniment.recall.nearest import Description, may_hold
 from muniment.recall.search import Stemmer
 from muniment.store.audit import timestamp
