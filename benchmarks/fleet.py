@@ -50,6 +50,7 @@ from muniment.fleet.copies import CopyTerms, WorkingCopy  # noqa: E402
 from muniment.fleet.homes import key_of  # noqa: E402
 from muniment.fleet.lease import LEASE_SECONDS  # noqa: E402
 from muniment.fleet.node import FleetNode, NodeOptions  # noqa: E402
+from muniment.fleet.postgres import HomeLedger, LedgerPool  # noqa: E402
 from muniment.fleet.queue import TurnQueue, queue_of  # noqa: E402
 from muniment.kernel.binding import BoundRoot, bind_all  # noqa: E402
 from muniment.kernel.cancel import Patience  # noqa: E402
@@ -68,7 +69,6 @@ from muniment.server.work import Work, Workspace  # noqa: E402
 from muniment.settings import read_settings  # noqa: E402
 from muniment.store.audit import timestamp  # noqa: E402
 from muniment.store.ledger import ChangeRow, CommitRow, Run, begin, finish, root_key  # noqa: E402
-from muniment.store.postgres import HomeLedger, LedgerPool  # noqa: E402
 from muniment.store.state import LedgerState, State  # noqa: E402
 from muniment.store.tasks import Originator  # noqa: E402
 from muniment.store.trust import stamp  # noqa: E402

@@ -34,7 +34,8 @@ from muniment.errors import (
     StoreConflict,
     ToolError,
 )
-from muniment.fleet import lease
+from muniment.fleet import copied, lease
+from muniment.fleet.postgres import HomeLedger
 from muniment.kernel.binding import bind_all
 from muniment.kernel.cancel import Patience
 from muniment.kernel.change import digest
@@ -43,9 +44,7 @@ from muniment.names import Symlinks
 from muniment.operations.place import Place
 from muniment.ownership import create_private_directory
 from muniment.server.work import Workspace
-from muniment.store import copied
 from muniment.store.database import held, reporting
-from muniment.store.postgres import HomeLedger
 from muniment.store.rows import Embedder
 from muniment.store.state import CopyPosition, Shared, State
 from muniment.store.trust import UNKNOWN_BYTES

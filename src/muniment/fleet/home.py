@@ -17,6 +17,7 @@ from muniment.cancelling import Cancel
 from muniment.errors import DeadlineExceeded, LeaseLost, MunimentError
 from muniment.fleet import lease
 from muniment.fleet.copies import OpenCopy, WorkingCopy
+from muniment.fleet.postgres import HomeLedger
 from muniment.kernel.cancel import Patience
 from muniment.kernel.names import Trust
 from muniment.operations.place import Place
@@ -29,7 +30,6 @@ from muniment.server.tokens import Principal, Tokens
 from muniment.server.work import Work, Workspace
 from muniment.store import tasks
 from muniment.store.database import Ledger
-from muniment.store.postgres import HomeLedger
 from muniment.store.state import LedgerState, shared_root_key
 from muniment.store.tasks import OWNER, Originator
 

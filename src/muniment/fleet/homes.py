@@ -14,10 +14,10 @@ from typing import Final
 
 from muniment.errors import ConfigInvalid, NotFound, printable
 from muniment.fleet import schema
+from muniment.fleet.postgres import LedgerPool
 from muniment.kernel.names import Trust
 from muniment.names import hello_key, hello_name
 from muniment.server.tokens import Tokens
-from muniment.store.postgres import LedgerPool
 from muniment.store.state import Shared, State
 from muniment.store.tasks import OWNER
 

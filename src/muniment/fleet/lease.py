@@ -1,7 +1,7 @@
 """The lease of a home: the one node that may change its memory now, and until when.
 
 Whoever takes it bumps the epoch of the home. A transaction of the holder names its epoch and holds only while
-that is the home's (`store.postgres`, P3): a node that was stopped past its lease, and wakes, changes nothing.
+that is the home's (`fleet.postgres`, P3): a node that was stopped past its lease, and wakes, changes nothing.
 All times are those of the database. A lease is of the home and not of one workspace in it, since workspaces
 of a home share its memory of the user.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from muniment.store.postgres import HomeLedger
+from muniment.fleet.postgres import HomeLedger
 
 LEASE_SECONDS: Final = 15.0
 """Seconds for which it is taken, and renewed thrice in that time."""

@@ -38,6 +38,7 @@ from muniment.fleet.copies import CopyTerms, WorkingCopy, directory_of, marked
 from muniment.fleet.home import HomeCore
 from muniment.fleet.homes import key_of, keyed
 from muniment.fleet.lease import LEASE_SECONDS
+from muniment.fleet.postgres import LOOK_SECONDS, LedgerPool, connection_options
 from muniment.fleet.queue import TurnQueue
 from muniment.kernel.cancel import Patience
 from muniment.names import __version__, hello_key, hello_name, hello_proof
@@ -49,7 +50,6 @@ from muniment.server.core import MAX_OWNER, RETRY_SECONDS, Recalls, ServedCore, 
 from muniment.server.tokens import THE_OWNER, Principal, Shares, is_token, owner_token
 from muniment.settings import Settings
 from muniment.signatures import load_configured
-from muniment.store.postgres import LOOK_SECONDS, LedgerPool, connection_options
 from muniment.store.state import LedgerState, read_key
 from muniment.store.tasks import OWNER
 

@@ -28,8 +28,8 @@ from procrastinate import exceptions
 
 from muniment import events
 from muniment.errors import MunimentError
+from muniment.fleet.postgres import LedgerPool, connection_options
 from muniment.kernel.change import digest
-from muniment.store.postgres import LedgerPool, connection_options
 
 TURN: Final = "turn"
 

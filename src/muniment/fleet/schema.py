@@ -20,8 +20,8 @@ import psycopg
 from psycopg import sql
 
 from muniment.errors import ConfigInvalid, LedgerAway, StateTooNew, printable
+from muniment.fleet.postgres import LedgerPool
 from muniment.store.database import migrations
-from muniment.store.postgres import LedgerPool
 
 ROLE: Final = "muniment_node"
 """The nodes' role, unless another one is named."""

@@ -23,10 +23,10 @@ from kit.fleet.nodes import NodeProcess
 from kit.postgres import Server
 from muniment.fleet import homes
 from muniment.fleet.copies import MEMORY, CopyTerms, WorkingCopy, directory_of
+from muniment.fleet.postgres import LedgerPool
 from muniment.kernel.cancel import Patience
 from muniment.policy.load import load_policy
 from muniment.store.audit import verify
-from muniment.store.postgres import LedgerPool
 from muniment.store.state import LedgerState
 
 TERMINAL = {"completed", "failed", "cancelled"}

@@ -15,8 +15,8 @@ from psycopg import sql
 
 from kit import postgres
 from muniment.fleet import homes, schema
-from muniment.store import postgres as store
-from muniment.store.postgres import LedgerPool
+from muniment.fleet import postgres as store
+from muniment.fleet.postgres import LedgerPool
 from muniment.store.state import Shared, State
 
 KEY = b"k" * 32

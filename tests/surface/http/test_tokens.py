@@ -19,6 +19,7 @@ from kit.fleet.engines import ENGINES, Opening
 from kit.raising import raised
 from kit.threads import together
 from muniment.errors import ConfigInvalid, ManagedMemoryUnavailable, NotFound
+from muniment.fleet.postgres import HomeLedger
 from muniment.kernel.names import Trust
 from muniment.server import service
 from muniment.server import tokens as subject
@@ -26,7 +27,6 @@ from muniment.server.service import ADDRESS_NAME, LOCK_NAME, alone, announce, li
 from muniment.server.tokens import THE_OWNER, TOKEN_NAME, Principal, Tokens, owner_token
 from muniment.store.audit import records
 from muniment.store.database import COMPANIONS, Database
-from muniment.store.postgres import HomeLedger
 from muniment.store.state import State
 from muniment.store.tasks import OWNER
 

@@ -39,9 +39,9 @@ table({
     "whose_door": ("Any token leads to some home.", _by(
         ("FROM door WHERE digest = sent", "FROM door ORDER BY digest = sent LIMIT 1"))),
     "home_lock": ("Transactions of a home run side by side.", {
-        "store.postgres:_BEGIN": f"{_READ_COMMITTED}; {_NAMED}; SELECT epoch FROM home"}),
+        "fleet.postgres:_BEGIN": f"{_READ_COMMITTED}; {_NAMED}; SELECT epoch FROM home"}),
     "read_committed": ("A transaction sees what the server's default lets it see.", {
-        "store.postgres:_BEGIN": f"BEGIN; {_NAMED}; SELECT epoch FROM home FOR NO KEY UPDATE"}),
+        "fleet.postgres:_BEGIN": f"BEGIN; {_NAMED}; SELECT epoch FROM home FOR NO KEY UPDATE"}),
     "replayed_names": ("What a ledger names is written into a copy, whatever it is called.", {
         "kernel.write:check_suffix": none,
         "kernel.write:INDEX_NAME": "", "kernel.write:INDEX_DIRECTORY": ""}),
@@ -64,7 +64,7 @@ table({
 # fmt: on
 
 
-@around("store.postgres:HomeLedger.__init__")
+@around("fleet.postgres:HomeLedger.__init__")
 def epochs(real, self, pool, home, _epoch):
     """A transaction holds whoever has the lease by now."""
     real(self, pool, home, None)
@@ -74,7 +74,7 @@ def epochs(real, self, pool, home, _epoch):
 def canonical_rows(off):
     """The paths of a ledger are taken as they stand there, and handles lead anywhere."""
     off.also("layer_one")
-    off.put("store.copied:canonicalise", lambda text, _: forged(*text.split("/", 1)))
+    off.put("fleet.copied:canonicalise", lambda text, _: forged(*text.split("/", 1)))
 
 
 @control()
@@ -82,10 +82,10 @@ def counted_erasures(off):
     """Nobody asks whether something was erased since a copy was made."""
     off.also("compared_copies")
     off.put(
-        "store.copied:_STAND",
+        "fleet.copied:_STAND",
         "SELECT number, 0, epoch FROM home WHERE home = current_setting('muniment.home')",
     )
-    off.put("store.copied:ERASED", "nothing is")
+    off.put("fleet.copied:ERASED", "nothing is")
 
 
 @control()

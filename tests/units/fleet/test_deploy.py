@@ -16,7 +16,7 @@ from kit.where import REPOSITORY
 from muniment.errors import ConfigInvalid
 from muniment.fleet import homes, schema
 from muniment.fleet.address import VARIABLE
-from muniment.store.postgres import LedgerPool
+from muniment.fleet.postgres import LedgerPool
 
 FLEET = REPOSITORY / "examples" / "deploy" / "fleet"
 KEY = b"k" * 32

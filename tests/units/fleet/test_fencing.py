@@ -15,12 +15,12 @@ from kit.meanwhile import nth
 from kit.raising import raised
 from kit.store.ground import STRICT, by, laid_out, new, patience
 from muniment.errors import LeaseLost, ManagedMemoryUnavailable
+from muniment.fleet.postgres import LedgerPool
 from muniment.kernel.names import Trust
 from muniment.server.lane import Lane, Writer
 from muniment.server.tokens import Tokens
 from muniment.store import audit, tasks
 from muniment.store.journal import LedgerJournal
-from muniment.store.postgres import LedgerPool
 from muniment.store.state import Shared, State
 from muniment.store.upkeep import recover_all
 

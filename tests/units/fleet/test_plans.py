@@ -16,13 +16,14 @@ from kit import postgres
 from kit.fleet.homes import KEY, base_on
 from kit.lane.ledgered import BOT, DONE, OWNER, asked, submit
 from kit.store.ground import STRICT, Claim, by, change_set, laid_out, new, patience, trusted
+from muniment.fleet import copied
+from muniment.fleet.postgres import LedgerPool
 from muniment.kernel.names import Trust
 from muniment.kernel.path import canonicalise
 from muniment.server import lane as reading
 from muniment.server.lane import Lane, Writer
 from muniment.server.tokens import Tokens
-from muniment.store import audit, copied, erase, ledger, review, tasks
-from muniment.store.postgres import LedgerPool
+from muniment.store import audit, erase, ledger, review, tasks
 from muniment.store.state import CopyPosition, Shared, State
 from muniment.store.told import HookSession, ToldEntry
 from muniment.store.upkeep import recover_all

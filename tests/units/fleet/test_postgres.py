@@ -10,8 +10,8 @@ import pytest
 
 from kit.raising import raised
 from muniment.errors import DeadlineExceeded, LedgerAway, ManagedMemoryUnavailable
+from muniment.fleet.postgres import LedgerPool, _Bounded
 from muniment.kernel.cancel import Patience
-from muniment.store.postgres import LedgerPool, _Bounded
 
 PID = "SELECT pg_backend_pid()"
 

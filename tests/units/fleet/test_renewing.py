@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import closing
 
 from muniment.fleet import lease
-from muniment.store.postgres import LedgerPool
+from muniment.fleet.postgres import LedgerPool
 
 
 def test_a_renewal_that_comes_after_the_lease_was_let_go_keeps_nobody_from_the_home(fleet):

@@ -15,10 +15,10 @@ from kit.raising import raised
 from kit.threads import together
 from muniment.errors import ConfigInvalid, LedgerAway, ManagedMemoryUnavailable, NotFound, StateTooNew
 from muniment.fleet import homes, schema
+from muniment.fleet.postgres import LedgerPool
 from muniment.fleet.schema import ROLE, check, migrate, newest
 from muniment.kernel.names import Trust
 from muniment.server.tokens import Tokens
-from muniment.store.postgres import LedgerPool
 from muniment.store.state import Shared, State
 
 OTHER_KEY = b"o" * 32

@@ -15,10 +15,10 @@ from kit.fleet.homes import KEY
 from kit.raising import raised
 from kit.store.ground import STRICT, Ground, by, new, patience, photograph, sha
 from muniment.errors import LeaseLost, ManagedMemoryUnavailable, MunimentError, StoreConflict
+from muniment.fleet import copied
 from muniment.fleet.copies import MEMORY, CopyTerms, WorkingCopy
 from muniment.fleet.homes import key_of
 from muniment.kernel.write import replay
-from muniment.store import copied
 from muniment.store.erase import EraseGround, erase
 
 TEXT = b"# Tea\nThe user keeps a marmot in the cellar.\n"

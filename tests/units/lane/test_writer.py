@@ -12,11 +12,11 @@ from kit.fleet.engines import of_sqlite
 from kit.raising import raised
 from kit.threads import together
 from muniment.errors import LaneError, ManagedMemoryUnavailable
+from muniment.fleet.postgres import HomeLedger
 from muniment.fleet.schema import ROLE
 from muniment.server import lane as subject
 from muniment.server.lane import MAX_GROUP, Writer
 from muniment.store.database import Database
-from muniment.store.postgres import HomeLedger
 
 PATIENCE = 30
 ABORT = {
