@@ -150,7 +150,7 @@ def by_remember(base: Path, size: int) -> Iterator[Way]:
 @contextmanager
 def by_memory_tool(base: Path, size: int) -> Iterator[Way]:
     """The same command, of our memory tool for that SDK."""
-    from muniment.adapters.anthropic import MunimentMemoryTool
+    from muniment.integrations.anthropic import MunimentMemoryTool
 
     root = lay_out(base / "tool", size)
     with muniment.open(base, home=base / "tool-home", roots={"user": root}) as memory:

@@ -15,7 +15,7 @@ import httpx2
 from anthropic import Anthropic
 
 import muniment
-from muniment.adapters.anthropic import MunimentMemoryTool
+from muniment.integrations.anthropic import MunimentMemoryTool
 
 CALLS = (
     {"command": "view", "path": "/memories"},

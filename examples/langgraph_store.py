@@ -12,7 +12,7 @@ from pathlib import Path
 from langgraph.store.base import BaseStore
 
 import muniment
-from muniment.adapters.langgraph import MunimentStore
+from muniment.integrations.langgraph import MunimentStore
 
 NAMESPACE = ("memories", "ann")
 

@@ -15,7 +15,7 @@ from agents import Agent, RunConfig, Runner
 from agents.testing import ScriptedModel, assistant_message, function_call
 
 import muniment
-from muniment.adapters.openai_agents import tools
+from muniment.integrations.openai_agents import tools
 
 CALLS = (
     ("remember", {"fact": "The user prefers dark mode in all editors", "scope": None}),

@@ -327,7 +327,9 @@ def test_files_are_opened_by_the_kernel_and_for_the_fence_alone():
 
 
 MAY_DECODE = {
-    "muniment.adapters.mcp.server": {"unquote"},  # once, of an address; its path then is as a model wrote it
+    "muniment.integrations.mcp.server": {
+        "unquote"
+    },  # once, of an address; its path then is as a model wrote it
     "muniment.operations.escapes": {"unquote"},  # of paths that were denied, to say why; never opened
     "muniment.operations.place": {"unquote"},  # once, of an address; its path then is judged as any other
     "muniment.settings": {"expanduser"},  # directories that a person configured

@@ -16,8 +16,8 @@ from kit import anthropics
 from kit.daemon.process import BASE, policy_file
 from kit.daemon.raw import running
 from kit.mcp import over_http, refused, server_of, with_client
-from muniment.adapters.langgraph import MunimentStore
-from muniment.adapters.openai_agents import tools
+from muniment.integrations.langgraph import MunimentStore
+from muniment.integrations.openai_agents import tools
 from muniment.kernel.names import Trust
 from muniment.operations.request import ForgetRequest, RememberRequest
 from muniment.store.ledger import of_task
@@ -204,8 +204,8 @@ def test_mcp_history_lists_the_steps_of_own_tasks(library):
     def server():
         nonlocal memory
         from kit.mcp import Workplace
-        from muniment.adapters.mcp.memory import OwnMemory
-        from muniment.adapters.mcp.server import MemoryServer
+        from muniment.integrations.mcp.memory import OwnMemory
+        from muniment.integrations.mcp.server import MemoryServer
 
         memory = OwnMemory(Workplace(library), Trust.AGENT)
         return MemoryServer(lambda _: memory)

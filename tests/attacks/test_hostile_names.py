@@ -9,12 +9,12 @@ from kit import anthropics
 from kit.cli.commands import invoked
 from kit.memories import put
 from kit.where import REPOSITORY
-from muniment.adapters.langgraph import MunimentStore
 from muniment.agent.filing import read
 from muniment.content.admission import addressed_to_agent, name_gate
 from muniment.content.entry import parse
 from muniment.content.titles import slug, title_of
 from muniment.errors import MunimentError
+from muniment.integrations.langgraph import MunimentStore
 from muniment.kernel.names import Trust
 from muniment.policy.grammar import looked_like
 

@@ -10,10 +10,10 @@ import pytest
 from mcp.shared.exceptions import MCPError
 
 from kit.mcp import text_of, with_client
-from muniment.adapters.mcp.memory import OwnMemory
-from muniment.adapters.mcp.server import MemoryServer
 from muniment.cli.mcp_server import OpenedMemory
 from muniment.errors import MunimentError
+from muniment.integrations.mcp.memory import OwnMemory
+from muniment.integrations.mcp.server import MemoryServer
 from muniment.kernel.names import Trust
 from muniment.settings import Settings
 from muniment.testing.corpus import Answer, Committed, Inexpressible, Kind, load_corpus, run_case

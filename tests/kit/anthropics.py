@@ -10,7 +10,7 @@ def __getattr__(name: str) -> Any:
     from anthropic.tools import ToolError
 
     from kit.corpus.memory_tool import MemoryToolSubject
-    from muniment.adapters.anthropic import AsyncMunimentMemoryTool, MunimentMemoryTool
+    from muniment.integrations.anthropic import AsyncMunimentMemoryTool, MunimentMemoryTool
 
     for each in (ToolError, MemoryToolSubject, MunimentMemoryTool, AsyncMunimentMemoryTool):
         if each.__name__ == name:

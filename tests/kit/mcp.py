@@ -21,8 +21,8 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
 from kit.where import REPOSITORY
-from muniment.adapters.mcp.memory import OwnMemory
-from muniment.adapters.mcp.server import MemoryServer
+from muniment.integrations.mcp.memory import OwnMemory
+from muniment.integrations.mcp.server import MemoryServer
 from muniment.kernel.names import Trust
 
 ERAS = ("legacy", "auto")

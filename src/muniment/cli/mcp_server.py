@@ -32,8 +32,8 @@ from muniment.exact_json import json_or_none, repaired_json, request_id_problem
 from muniment.kernel.names import Trust
 
 if TYPE_CHECKING:
-    from muniment.adapters.mcp.server import MemoryServer
     from muniment.agent.model import Model
+    from muniment.integrations.mcp.server import MemoryServer
     from muniment.operations.place import Place
     from muniment.recall.recaller import Recaller
     from muniment.settings import Settings
@@ -141,8 +141,8 @@ async def serve_over(wire: Wire, opened: OpenedMemory, trust: Trust) -> None:
         opened: the memory; it stays the caller's.
         trust: of whatever comes this way.
     """
-    from muniment.adapters.mcp.memory import OwnMemory
-    from muniment.adapters.mcp.server import MemoryServer
+    from muniment.integrations.mcp.memory import OwnMemory
+    from muniment.integrations.mcp.server import MemoryServer
 
     memory = OwnMemory(opened, trust)
     watching: asyncio.Task[None] | None = None
@@ -174,7 +174,7 @@ async def _watch(server: MemoryServer, opened: OpenedMemory) -> None:
 
 async def _told_of_commits(server: MemoryServer, opened: OpenedMemory) -> None:
     """Likewise; raises where the memory cannot be opened or read now."""
-    from muniment.adapters.mcp.memory import CommitsSince
+    from muniment.integrations.mcp.memory import CommitsSince
     from muniment.server.stream import Stream
     from muniment.store.tasks import span
 

@@ -32,19 +32,6 @@ import typer
 
 from muniment.cli.command import Report, command, settings_of
 from muniment.cli.options import Json, ToolName
-from muniment.cli.setup_edits import Edit, edit_text
-from muniment.cli.setup_files import (
-    ChangedMeanwhile,
-    KeptFile,
-    MadeDirectory,
-    SettingsFile,
-    kept_files,
-    make_directories,
-    read_settings_file,
-    remove_directories,
-    write_settings_file,
-)
-from muniment.cli.setup_tools import NAME, TOOLS, CodingTool, Part, Program
 from muniment.cli.terminal import (
     EXIT_FAILED,
     coloured,
@@ -56,6 +43,19 @@ from muniment.cli.terminal import (
 from muniment.content.gates import on_one_line
 from muniment.errors import ConfigInvalid, printable
 from muniment.files import opened
+from muniment.integrations.coding_tools.edits import Edit, edit_text
+from muniment.integrations.coding_tools.files import (
+    ChangedMeanwhile,
+    KeptFile,
+    MadeDirectory,
+    SettingsFile,
+    kept_files,
+    make_directories,
+    read_settings_file,
+    remove_directories,
+    write_settings_file,
+)
+from muniment.integrations.coding_tools.tools import NAME, TOOLS, CodingTool, Part, Program
 from muniment.names import HOME_VARIABLE
 from muniment.portable import IS_WINDOWS
 

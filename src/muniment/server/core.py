@@ -25,7 +25,6 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from muniment import events
-from muniment.adapters.threads import until_ended
 from muniment.agent.model import Model
 from muniment.cancelling import Cancel
 from muniment.errors import (
@@ -37,6 +36,7 @@ from muniment.errors import (
     QueueFull,
     recall_failed,
 )
+from muniment.integrations.threads import until_ended
 from muniment.kernel.cancel import Patience
 from muniment.opening import open_state
 from muniment.operations.place import Place

@@ -25,7 +25,10 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import Message, Receive, Scope, Send
 
 from muniment import events
-from muniment.adapters.mcp.memory import (
+from muniment.content.gates import one_line
+from muniment.errors import MunimentError
+from muniment.exact_json import json_or_none, repaired_json, request_id_problem
+from muniment.integrations.mcp.memory import (
     Backend,
     CommitsSince,
     ForgetAnswer,
@@ -37,11 +40,8 @@ from muniment.adapters.mcp.memory import (
     owner_required,
     take_back,
 )
-from muniment.adapters.mcp.server import Context, MemoryServer
-from muniment.adapters.telling import ToolProblem, marked
-from muniment.content.gates import one_line
-from muniment.errors import MunimentError
-from muniment.exact_json import json_or_none, repaired_json, request_id_problem
+from muniment.integrations.mcp.server import Context, MemoryServer
+from muniment.integrations.telling import ToolProblem, marked
 from muniment.kernel.names import Trust
 from muniment.operations.place import Place
 from muniment.operations.visibility import Reader

@@ -3,7 +3,7 @@
 from contextlib import ExitStack
 
 import muniment
-from muniment.adapters.anthropic import MunimentMemoryTool
+from muniment.integrations.anthropic import MunimentMemoryTool
 from muniment.testing.conformance.targets import AnthropicSubject
 from muniment.testing.corpus.stage import ROOTS
 from muniment.testing.corpus.subjects import symlinks, write_policy

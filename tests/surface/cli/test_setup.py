@@ -16,8 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from muniment.cli import setup, setup_files
-from muniment.cli.setup_tools import TOOLS, Program
+from muniment.cli import setup
+from muniment.integrations.coding_tools import files as setup_files
+from muniment.integrations.coding_tools.tools import TOOLS, Program
 
 WORDS = ("/opt/it's here/muniment",)
 HOOK = """'/opt/it'"'"'s here/muniment' recall --hook"""

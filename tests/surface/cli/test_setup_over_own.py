@@ -9,7 +9,7 @@ import tomllib
 import pytest
 
 from muniment.cli import setup
-from muniment.cli.setup_tools import Program
+from muniment.integrations.coding_tools.tools import Program
 
 OURS = "/opt/muniment recall --hook"
 VARIABLES = ("CLAUDE_CONFIG_DIR", "CODEX_HOME", "GEMINI_CLI_HOME", "QWEN_HOME")

@@ -8,7 +8,7 @@ import pytest
 
 from kit.memories import put
 from muniment.cli import setup
-from muniment.cli.setup_tools import Program
+from muniment.integrations.coding_tools.tools import Program
 
 VARIABLES = ("CLAUDE_CONFIG_DIR", "CODEX_HOME", "GEMINI_CLI_HOME", "QWEN_HOME")
 

@@ -8,8 +8,8 @@ from agents import Agent, RunConfig, Runner
 from agents.testing import ScriptedModel, assistant_message, function_call
 
 from kit.memories import CANARY, put
-from muniment.adapters import openai_agents
-from muniment.adapters.openai_agents import tools
+from muniment.integrations import openai_agents
+from muniment.integrations.openai_agents import tools
 
 FACT = "The user prefers dark mode in all editors"
 

@@ -19,8 +19,6 @@ from langgraph.store.memory import InMemoryStore
 
 from kit.memories import CANARY, put
 from kit.raising import raised
-from muniment.adapters.langgraph import MunimentStore
-from muniment.adapters.values import file_of, name_of, text_of, value_of
 from muniment.content.entry import parse
 from muniment.errors import (
     BadArguments,
@@ -29,6 +27,8 @@ from muniment.errors import (
     MunimentError,
     PendingReview,
 )
+from muniment.integrations.langgraph import MunimentStore
+from muniment.integrations.values import file_of, name_of, text_of, value_of
 from muniment.kernel.path import fold, segment_problem
 
 ANN = ("memories", "ann")

@@ -31,8 +31,8 @@ from kit.mcp import (
     stands_between_marks,
     text_of,
 )
-from muniment.adapters.mcp import server
 from muniment.agent.model import ModelError
+from muniment.integrations.mcp import server
 from muniment.server import guard
 from muniment.server.core import MAX_OWNER
 from muniment.server.mcp import MAX_READS, MAX_UNDOS, _LaneMemory
@@ -203,7 +203,7 @@ def test_reads_whose_clients_have_left_take_no_place_of_the_owner(daemon, monkey
     def waiting():
         return bool(daemon.core.reads._waiters)
 
-    monkeypatch.setattr("muniment.adapters.mcp.server.listing", listing)
+    monkeypatch.setattr("muniment.integrations.mcp.server.listing", listing)
     named = ("Mcp-Protocol-Version: 2026-07-28", "Mcp-Method: resources/list")
     asked = {"jsonrpc": "2.0", "id": 1, "method": "resources/list", "params": {"_meta": META}}
     try:

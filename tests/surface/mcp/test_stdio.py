@@ -364,7 +364,7 @@ def test_it_ends_without_a_trace_whatever_ends_it(tmp_path, number):
 def test_what_is_printed_in_the_child_never_stands_between_two_messages(tmp_path):
     code = (
         "import os, sys\n"
-        "import muniment.adapters.mcp.memory as memory\n"
+        "import muniment.integrations.mcp.memory as memory\n"
         "def noisy(*_):\n"
         "    print('printed'); os.system('echo from a child'); sys.stdout.flush()\n"
         "    raise RuntimeError('canary')\n"

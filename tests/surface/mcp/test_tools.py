@@ -13,7 +13,7 @@ from mcp.shared.exceptions import MCPError
 
 from kit.daemon.process import policy_file
 from kit.mcp import ERAS, refused, server_of, stands_between_marks, text_of, with_client
-from muniment.adapters.mcp import memory as own
+from muniment.integrations.mcp import memory as own
 from muniment.store.review import pending
 from muniment.testing.minds import ScriptedModel, call, calls, say
 
@@ -283,7 +283,7 @@ def test_a_defect_is_told_without_its_words_and_the_server_lives_on(session, mon
         raise RuntimeError("canary-7f3a")
 
     for module in ("memory", "server"):
-        monkeypatch.setattr(f"muniment.adapters.mcp.{module}.shown", broken)
+        monkeypatch.setattr(f"muniment.integrations.mcp.{module}.shown", broken)
 
     async def body(client):
         result = await client.call_tool("show", {"path": "user/x.md"})

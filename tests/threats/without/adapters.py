@@ -16,6 +16,6 @@ table({
     "kept_trust": ("Words that get another name are whose who gives it.", {
         "operations.entries:_ruling": _of_whoever_asks}),
     "viewed_trust": ("What a model writes does not hang on what it viewed.", {
-        "adapters.anthropic:MemoriesDirectory._read": lambda self, path: self._entries.read(path)}),
+        "integrations.anthropic:MemoriesDirectory._read": lambda self, path: self._entries.read(path)}),
 })
 # fmt: on

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muniment.cli.setup_edits import Append, Cut, Json, Put, Toml, edit_text
-from muniment.cli.setup_tools import TOOLS, Program
 from muniment.errors import ConfigInvalid
+from muniment.integrations.coding_tools.edits import Append, Cut, Json, Put, Toml, edit_text
+from muniment.integrations.coding_tools.tools import TOOLS, Program
 
 PROGRAM = Program(("/opt/it's here/muniment",))
 HOME = Path("/home/me")

@@ -35,7 +35,8 @@ from mcp.server.subscriptions import (
 from mcp.shared.exceptions import MCPError
 
 from muniment import events
-from muniment.adapters.mcp.memory import (
+from muniment.errors import BadName, NotFound, PathEscape, Refused
+from muniment.integrations.mcp.memory import (
     INSTRUCTIONS,
     TOOLS,
     Backend,
@@ -45,8 +46,7 @@ from muniment.adapters.mcp.memory import (
     shown,
     shown_indexes,
 )
-from muniment.adapters.telling import ToolProblem, answering, arguments_of
-from muniment.errors import BadName, NotFound, PathEscape, Refused
+from muniment.integrations.telling import ToolProblem, answering, arguments_of
 from muniment.kernel.names import MAX_PATH_BYTES
 from muniment.names import URI, __version__
 

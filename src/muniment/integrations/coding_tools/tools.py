@@ -26,8 +26,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
-from muniment.cli import setup_edits as edits
-from muniment.cli.setup_edits import Append, Cut, Edit, Format, Json, Put, Toml, applied
+from muniment.integrations.coding_tools import edits as edits
+from muniment.integrations.coding_tools.edits import Append, Cut, Edit, Format, Json, Put, Toml, applied
 from muniment.names import HOME_VARIABLE
 
 NAME: Final = "muniment"

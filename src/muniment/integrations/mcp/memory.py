@@ -23,11 +23,11 @@ from typing import TYPE_CHECKING, ClassVar, Final, Literal, Protocol, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from muniment.adapters.telling import MAX_RECALLED, ToolProblem, marked
-from muniment.adapters.threads import until_ended
 from muniment.cancelling import Cancel
 from muniment.content.gates import one_line
 from muniment.errors import NotFound
+from muniment.integrations.telling import MAX_RECALLED, ToolProblem, marked
+from muniment.integrations.threads import until_ended
 from muniment.kernel.cancel import Patience
 from muniment.kernel.names import INDEX_NAME, MAX_PATH_BYTES, Scope, Trust
 from muniment.kernel.path import CanonicalPath

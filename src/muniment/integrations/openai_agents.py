@@ -1,7 +1,7 @@
 """The memory as function tools of the OpenAI Agents SDK: `muniment[openai-agents]`.
 
     from agents import Agent
-    from muniment.adapters.openai_agents import tools
+    from muniment.integrations.openai_agents import tools
 
     with muniment.open(".") as memory:
         agent = Agent(name="assistant", tools=tools(memory))
@@ -24,11 +24,11 @@ from typing import Annotated, Any, Final
 
 from pydantic import Field
 
-from muniment.adapters.telling import MAX_RECALLED, ToolProblem, answering, arguments_of, marked
-from muniment.adapters.threads import in_thread
 from muniment.api import Memory
 from muniment.cancelling import Cancel
 from muniment.content.gates import one_line
+from muniment.integrations.telling import MAX_RECALLED, ToolProblem, answering, arguments_of, marked
+from muniment.integrations.threads import in_thread
 from muniment.kernel.cancel import Patience
 from muniment.kernel.names import MAX_PATH_BYTES, Trust, Verb
 from muniment.operations.entries import Entries

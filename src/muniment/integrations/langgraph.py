@@ -1,6 +1,6 @@
 """The memory as a store of LangGraph: `muniment[langgraph]`.
 
-    from muniment.adapters.langgraph import MunimentStore
+    from muniment.integrations.langgraph import MunimentStore
 
     with muniment.open(".") as memory:
         graph = builder.compile(store=MunimentStore(memory, scope="user"))
@@ -25,13 +25,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, Final
 
-from muniment.adapters.threads import in_thread
-from muniment.adapters.values import file_of, matches, name_of, strings_of, text_of, value_of
 from muniment.api import Memory
 from muniment.cancelling import Cancel
 from muniment.content.admission import check_entry
 from muniment.content.gates import encode
 from muniment.errors import BadName, InvalidScope, PathEscape, Refusal, ToolError
+from muniment.integrations.threads import in_thread
+from muniment.integrations.values import file_of, matches, name_of, strings_of, text_of, value_of
 from muniment.kernel.cancel import Patience
 from muniment.kernel.change import FileChange
 from muniment.kernel.names import Scope, Trust, Verb, joined

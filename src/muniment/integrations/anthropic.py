@@ -1,7 +1,7 @@
 """The memory behind the memory tool of the `anthropic` SDK (`memory_20250818`): `muniment[anthropic]`.
 
     from anthropic import Anthropic
-    from muniment.adapters.anthropic import MunimentMemoryTool
+    from muniment.integrations.anthropic import MunimentMemoryTool
 
     with muniment.open(".") as memory:
         tool = MunimentMemoryTool(memory)
@@ -34,8 +34,6 @@ from typing import Annotated, Any, ClassVar, Final
 
 from pydantic import Field
 
-from muniment.adapters.telling import ToolProblem, answering, arguments_of
-from muniment.adapters.threads import in_thread
 from muniment.api import Memory
 from muniment.cancelling import Cancel
 from muniment.content.gates import encode
@@ -46,6 +44,8 @@ from muniment.errors import (
     StoreConflict,
     printable,
 )
+from muniment.integrations.telling import ToolProblem, answering, arguments_of
+from muniment.integrations.threads import in_thread
 from muniment.kernel.cancel import Patience
 from muniment.kernel.change import FileChange
 from muniment.kernel.names import MAX_FILE_BYTES, MAX_PATH_BYTES, RelPath, Trust, Verb, joined
