@@ -61,8 +61,8 @@ from muniment.kernel.path import CanonicalPath  # noqa: E402
 from muniment.kernel.write import replay  # noqa: E402
 from muniment.names import ContextMode  # noqa: E402
 from muniment.operations.place import Place  # noqa: E402
-from muniment.ownership import create_private_directory  # noqa: E402
 from muniment.policy.load import load_policy  # noqa: E402
+from muniment.policy.ownership import create_private_directory  # noqa: E402
 from muniment.server import lane  # noqa: E402
 from muniment.server.lane import Ended, Lane, LaneRunner, NewTask, Writer
 from muniment.server.work import Work, Workspace  # noqa: E402

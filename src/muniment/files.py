@@ -5,7 +5,7 @@ F1 What `opened` opens is closed when the block ends, however it ends. Nothing i
 F2 A name leads to all of a new content or to none of it, also where the disk is full or the process dies.
 F3 A new file has its mode from the beginning on, and no link is written through.
 
-Memory is opened by `kernel` alone. Who else may write what is read here is asked by `ownership`.
+Memory is opened by `kernel` alone. Who else may write what is read here is asked by `policy.ownership`.
 """
 
 from __future__ import annotations

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Final
 
 from muniment import events
 from muniment.cancelling import Cancel
-from muniment.elsewhere import may_write
 from muniment.errors import ConfigInvalid, ManagedMemoryUnavailable, MunimentError
 from muniment.kernel.binding import BoundRoot
 from muniment.kernel.cancel import Patience
@@ -20,12 +19,13 @@ from muniment.kernel.decide import Policy
 from muniment.kernel.names import Scope, Trust
 from muniment.kernel.refusal import RollbackFailed
 from muniment.operations.place import Place
-from muniment.ownership import bind_outside
 from muniment.policy.grammar import check_symlinks
+from muniment.policy.ownership import bind_outside
+from muniment.policy.platforms import may_write
+from muniment.policy.signatures import load_configured
 from muniment.projects import Binding, advice_on, find_project, notes_of, recorded, require_beneath
 from muniment.sandbox.sandbox import check_enforcement
 from muniment.settings import RULES, Settings, default_roots, read_api_key
-from muniment.signatures import load_configured
 from muniment.store.ledger import move_root
 from muniment.store.state import LEDGER_NAME, State, is_writable
 from muniment.store.upkeep import recover_all
@@ -91,7 +91,7 @@ def find_place(
         create: make default directories that are missing; else their scopes are left out.
         reads: without `create`, make the state directory where there is a root, so that what is read of it
             need not be read again; where that cannot be, a temporary one is used, and a note says so. So it
-            is where nothing may be written (`elsewhere`); of a state directory that cannot be, a copy is.
+            is where nothing may be written (`policy.platforms`); of a state directory that cannot be, a copy is.
         state: shared with other places, and stays the caller's; None: that of `settings` is opened.
     """
     symlinks = check_symlinks(settings.symlinks)

@@ -41,7 +41,7 @@ from typing import Any, Final
 from muniment.checkouts import GIT, Checkout, common_of, find_checkout, read_small, remote_of
 from muniment.errors import ConfigInvalid, printable
 from muniment.kernel.change import digest
-from muniment.ownership import check_ours, create_private_directory
+from muniment.policy.ownership import check_ours, create_private_directory
 from muniment.store.database import reporting
 from muniment.store.state import alone, put
 

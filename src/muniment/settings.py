@@ -27,8 +27,8 @@ from muniment.agent.model import OnModelFailure, check_model_name, check_on_mode
 from muniment.errors import ConfigInvalid, InvalidScope, printable
 from muniment.kernel.names import Scope
 from muniment.names import HOME_VARIABLE, MAX_CONFIG_BYTES
-from muniment.ownership import check_ours, create_private_directory, require_ours
 from muniment.policy.family import refuse_long_keys
+from muniment.policy.ownership import check_ours, create_private_directory, require_ours
 
 # -- settings ----------------------------------------------------------------------------------------
 
@@ -73,7 +73,7 @@ class Settings:
         protocol: one of `agent.model.PROTOCOLS`.
         on_model_failure: `rules` or `fail`, see `Place`.
         embeddings: the directory of a static embedding model, see `recall.meaning`; None: words alone find.
-        policy_signers: the file of those who may sign policies; None: nobody need sign, see `signatures`.
+        policy_signers: the file of those who may sign policies; None: nobody need sign, see `policy.signatures`.
     """
 
     home: Path

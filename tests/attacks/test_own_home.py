@@ -10,12 +10,12 @@ import muniment
 from kit.cli.commands import invoked
 from kit.memories import CANARY, photograph
 from kit.policy.files import write
-from muniment import ownership
 from muniment.errors import ConfigInvalid, PolicyInvalid
+from muniment.policy import ownership
 from muniment.policy.load import load_policy
+from muniment.policy.signatures import load_configured
 from muniment.sandbox.fence import pool
 from muniment.settings import Settings, read_api_key, read_settings
-from muniment.signatures import load_configured
 
 OTHER = 4242
 NAMES = ("", "config.toml", "state", "policies", "policies/own.toml")

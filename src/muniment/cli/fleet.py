@@ -79,7 +79,7 @@ def _database(ledger: str) -> tuple[str, bytes]:
     """
     require_installed()
     from muniment.fleet.address import ledger_url
-    from muniment.ownership import create_private_directory
+    from muniment.policy.ownership import create_private_directory
     from muniment.store.state import read_key
 
     settings = settings_of()

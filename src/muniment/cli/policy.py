@@ -257,7 +257,7 @@ def policy_sign(
     key: Annotated[Path, typer.Option(metavar="FILE", help="A private key for ssh-keygen.")],
 ) -> Report:
     """Sign a policy with ssh-keygen, into a file beside it."""
-    from muniment.signatures import sign, signature_path, statement
+    from muniment.policy.signatures import sign, signature_path, statement
 
     loaded = _loaded(policy)
     path = signature_path(loaded.files[0])
@@ -278,7 +278,7 @@ def policy_verify(
     ] = None,
 ) -> Report:
     """Say who has signed a policy."""
-    from muniment.signatures import verify_policy
+    from muniment.policy.signatures import verify_policy
 
     allowed = signers or settings_of().policy_signers
     if allowed is None:

@@ -161,7 +161,7 @@ def _join(settings: Settings, before: Binding, project_id: str) -> ImportResult 
     """
     from muniment.kernel.binding import bind
     from muniment.opening import PROJECT, find_place
-    from muniment.ownership import create_private_directory
+    from muniment.policy.ownership import create_private_directory
     from muniment.projects import read_projects
     from muniment.transfer.joining import join_entries
 
@@ -296,7 +296,7 @@ def _make(before: Binding, inside: str) -> None:
     """
     from muniment.kernel.binding import bind
     from muniment.opening import PROJECT
-    from muniment.ownership import create_private_directory
+    from muniment.policy.ownership import create_private_directory
     from muniment.projects import require_beneath
 
     memory = before.checkout.path / inside

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from muniment.errors import ConfigInvalid, printable
-from muniment.ownership import check_ours
+from muniment.policy.ownership import check_ours
 
 VARIABLE: Final = "MUNIMENT_LEDGER"
 """Holds the URL, or the path of a file that does."""

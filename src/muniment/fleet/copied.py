@@ -16,7 +16,6 @@ from collections.abc import Collection, Iterable, Mapping
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-from muniment.elsewhere import require_writing
 from muniment.kernel.binding import BoundRoot
 from muniment.kernel.cancel import Patience
 from muniment.kernel.change import FileChange, digest
@@ -25,6 +24,7 @@ from muniment.kernel.land import lock_roots
 from muniment.kernel.names import Digest, RelPath, Scope, Trust
 from muniment.kernel.path import CanonicalPath, canonicalise
 from muniment.kernel.write import new_token, replay, temporary_of_index
+from muniment.policy.platforms import require_writing
 from muniment.store.database import Ledger
 from muniment.store.ledger import ERASED
 from muniment.store.state import State
@@ -169,7 +169,7 @@ def carry_out(
         patience: how long to wait for locks.
 
     Raises:
-        PlatformUnsupported: as `elsewhere.require_writing`.
+        PlatformUnsupported: as `policy.platforms.require_writing`.
         StoreConflict, PathEscape, Refusal, ToolError: the copy is not what the ledger says (C1).
         DeadlineExceeded, Cancelled: somebody else holds a lock.
         ManagedMemoryUnavailable: a file cannot be written.

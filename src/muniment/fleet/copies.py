@@ -42,7 +42,7 @@ from muniment.kernel.change import digest
 from muniment.kernel.decide import Policy
 from muniment.names import Symlinks
 from muniment.operations.place import Place
-from muniment.ownership import create_private_directory
+from muniment.policy.ownership import create_private_directory
 from muniment.server.work import Workspace
 from muniment.store.database import held, reporting
 from muniment.store.rows import Embedder

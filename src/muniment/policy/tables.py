@@ -17,7 +17,7 @@ not load; and no key is known that this version does not enforce.
 
 `family` adds E100 and E120 to E124 (files and parents), `load` E125 and E401 (scopes, inline tests), `lock`
 E130 to E132; `pattern` has E2xx. A policy inside a root is E126 (`kernel.binding`), and signatures are
-E140 to E143 (`signatures`).
+E140 to E143 (`policy.signatures`).
 
 A missing key never means more: absent `[limits]` keys and quota numbers are those of the shipped `strict`,
 absent `[content]` or `reject` turns every gate on, absent `secrets` is `reject`, absent `instructions`,

@@ -42,7 +42,7 @@ from muniment import events
 from muniment.errors import ConfigInvalid, printable
 from muniment.kernel.cancel import Patience
 from muniment.kernel.names import RelPath
-from muniment.ownership import require_ours
+from muniment.policy.ownership import require_ours
 from muniment.recall.search import (
     HIT_COLUMNS,
     MAY_BE_SHOWN,

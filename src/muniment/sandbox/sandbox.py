@@ -23,7 +23,6 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
-from muniment.elsewhere import require_writing
 from muniment.errors import (
     ConfinementUnavailable,
     InvalidScope,
@@ -42,9 +41,10 @@ from muniment.kernel.names import Enforcement, Scope, Trust, Verb
 from muniment.kernel.path import CanonicalPath
 from muniment.kernel.root import Root
 from muniment.names import IN_PROCESS, ContextMode, Held, Symlinks
-from muniment.ownership import bind_outside
 from muniment.policy.grammar import NO_LINKS, Links, check_symlinks, resolve
 from muniment.policy.load import Loaded, load_files
+from muniment.policy.ownership import bind_outside
+from muniment.policy.platforms import require_writing
 from muniment.portable import IS_LINUX
 from muniment.sandbox.tools.calls import WRITING_TOOLS, Outcome, path_of, paths_shown, stopped
 from muniment.sandbox.tools.links import read_links

@@ -38,7 +38,7 @@ from muniment import events
 from muniment.agent.model import Model
 from muniment.errors import ConfigInvalid, ManagedMemoryUnavailable
 from muniment.files import opened
-from muniment.ownership import create_private_directory
+from muniment.policy.ownership import create_private_directory
 from muniment.server import routes
 from muniment.server.contract import HttpProblem
 from muniment.server.core import DaemonCore, ServingCore

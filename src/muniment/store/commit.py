@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from muniment.content.admission import is_cut
-from muniment.elsewhere import require_writing
 from muniment.errors import NotFound, PathEscape, PendingReview, StoreConflict, ToolError
 from muniment.kernel import commit as kernel
 from muniment.kernel.binding import BoundRoot
@@ -24,6 +23,7 @@ from muniment.kernel.land import Landed, LockedRoots
 from muniment.kernel.names import RelPath, Scope, Trust, Verb
 from muniment.kernel.path import CanonicalPath
 from muniment.kernel.write import Recovered, temporary_of_index
+from muniment.policy.platforms import require_writing
 from muniment.store.catalog import View
 from muniment.store.journal import CatalogFacts, LedgerJournal, gates_of
 from muniment.store.ledger import (
@@ -136,7 +136,7 @@ def commit(parts: Sequence[ChangeSet], terms: Terms) -> Commit:
         ManagedMemoryUnavailable: a root or the state cannot be locked or written. Nothing is changed, or what
             is will be taken back before anything else is done.
         DeadlineExceeded, Cancelled: before the first write.
-        PlatformUnsupported: as `elsewhere.require_writing`.
+        PlatformUnsupported: as `policy.platforms.require_writing`.
 
     Cost: two durable transactions; an fsync a file and directory; a look at each known directory of the
     touched scopes, and at every file of those that changed.

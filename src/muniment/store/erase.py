@@ -32,7 +32,6 @@ from typing import Any, Final, Literal, NamedTuple, get_args
 
 from muniment.content.entry import parse
 from muniment.contract import ErasePlan, EraseReceipt, members
-from muniment.elsewhere import require_writing
 from muniment.errors import (
     ConfigInvalid,
     DeadlineExceeded,
@@ -52,6 +51,7 @@ from muniment.kernel.decide import Policy
 from muniment.kernel.land import lock_roots, remove_directories
 from muniment.kernel.names import RelPath, Scope, Trust, Verb
 from muniment.kernel.path import CanonicalPath, canonicalise
+from muniment.policy.platforms import require_writing
 from muniment.store import audit
 from muniment.store.audit import timestamp
 from muniment.store.commit import Terms, commit, granting

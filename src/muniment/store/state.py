@@ -48,7 +48,7 @@ from typing import Final, NamedTuple, Protocol, Self
 from muniment.errors import ManagedMemoryUnavailable, StateTooNew, printable
 from muniment.files import PRIVATE, placing
 from muniment.kernel.syscalls import fcntl, os
-from muniment.ownership import create_private_directory
+from muniment.policy.ownership import create_private_directory
 from muniment.store import database
 from muniment.store.database import (
     BUSY_SECONDS,

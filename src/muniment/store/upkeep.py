@@ -11,7 +11,6 @@ from typing import Final
 
 from muniment import events
 from muniment.content.entry import parse, titled
-from muniment.elsewhere import may_write, require_writing
 from muniment.errors import (
     BadName,
     DeadlineExceeded,
@@ -49,6 +48,7 @@ from muniment.kernel.names import (
 from muniment.kernel.path import FILE_SUFFIX, CanonicalPath, fold
 from muniment.kernel.write import Recovered, clear_index, new_token, recover, temporary_of_index
 from muniment.policy.grammar import check_creatable
+from muniment.policy.platforms import may_write, require_writing
 from muniment.portable import SYSTEM
 from muniment.store.audit import timestamp
 from muniment.store.catalog import Look, View
@@ -842,7 +842,7 @@ def rebuild(state: State, root: BoundRoot, policy: Policy, patience: Patience) -
     Raises:
         StoreConflict, ManagedMemoryUnavailable: as `write_index`.
         DeadlineExceeded, Cancelled: before anything is written.
-        PlatformUnsupported: as `elsewhere.require_writing`.
+        PlatformUnsupported: as `policy.platforms.require_writing`.
     """
     require_writing(policy)
     state.require_writable()

@@ -55,7 +55,7 @@ from muniment.kernel.cancel import Patience
 from muniment.kernel.land import lock_roots
 from muniment.kernel.names import Scope
 from muniment.names import MAX_CONFIG_BYTES
-from muniment.ownership import create_private_directory
+from muniment.policy.ownership import create_private_directory
 from muniment.store.audit import Head, head_of_copy, verify
 from muniment.store.database import Database
 from muniment.store.ledger import move_roots

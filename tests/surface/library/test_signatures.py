@@ -12,11 +12,11 @@ import muniment
 from kit.cli.commands import invoked
 from kit.memories import descriptors, make_roots
 from kit.policy.files import READ, SCOPES, write
-from muniment import signatures
 from muniment.errors import PolicyInvalid
+from muniment.policy import signatures
 from muniment.policy.load import load_files
+from muniment.policy.signatures import NAMESPACE, load_configured, sign, signature_path, statement, verify
 from muniment.settings import Settings
-from muniment.signatures import NAMESPACE, load_configured, sign, signature_path, statement, verify
 
 NARROW = SCOPES + READ + "[limits]\nturns = 1\n"
 

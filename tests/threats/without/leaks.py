@@ -33,7 +33,7 @@ table({
         "content.entry:_require_no_hidden_key": none}),
     "records": ("Nothing is recorded.", {"events:emit": none}),
     "own_homes": ("Whatever stands in a home is obeyed, whoever wrote it.", {
-        "*ownership:require_ours": none, "*ownership:check_ours": none}),
+        "*policy.ownership:require_ours": none, "*policy.ownership:check_ours": none}),
     "gated_words": ("A model's words are told whatever they say.", {"*content.admission:stopped_by": none}),
     "shapes_of_paths": ("A path that a model asked for is told as it came.", {
         "*store.audit:described": lambda requested, *_: requested}),

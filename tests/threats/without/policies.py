@@ -50,9 +50,9 @@ table({
         "*policy.tables:meet": same}),
     "locks_held": ("No policy is held to the lock beside it.", {"policy.family:_require_locked": none}),
     "signatures_asked": ("A policy runs whoever has signed it.", {
-        "signatures:verify_policy": lambda *_: "anybody"}),
+        "policy.signatures:verify_policy": lambda *_: "anybody"}),
     "policies_outside": ("A root may hold the files of the policy that bounds it.", {
-        "ownership:require_outside": none}),
+        "policy.ownership:require_outside": none}),
     "inline_tests": ("The tests in a policy are not run.", {"policy.load:failure": none}),
     "grants_needed": ("What no rule denies is allowed.", {
         "policy.load:failure": none, "kernel.decide:AllowPatterns.match": true}),
@@ -111,7 +111,7 @@ def shipped_names(real, policies_dir, entry, folder):
     return real(policies_dir, entry, None)
 
 
-@around("signatures:_run")
+@around("policy.signatures:_run")
 def signatures_checked(real, arguments, given, seconds, environment):
     """A signature counts as good if it is one by a signer, of whatever it may be."""
     kept = ["check-novalidate" if each == "verify" else each for each in arguments]

@@ -41,7 +41,7 @@ table({
     "single_component": ("A name in a directory may be a path.", {"*kernel.root:leaf": os.fsencode}),
     "private_modes": ("Files and directories are made as the umask lets.", {
         "kernel._directory:_FILE_MODE": 0o666, "kernel._directory:_MODE": 0o777,
-        "ownership:_PRIVATE": 0o777}),
+        "policy.ownership:_PRIVATE": 0o777}),
     "judged_paths": ("The judge takes the paths of a change-set as they come.", {
         "kernel.change:canonicalise": lambda text, _: forged(text.split("/")[0], text[text.find("/") + 1:]),
         "*kernel.judge:check_paths": none}),

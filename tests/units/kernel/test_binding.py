@@ -13,7 +13,7 @@ from kit.raising import raised
 from muniment.errors import ConfigInvalid, ManagedMemoryUnavailable, PathEscape, PolicyInvalid
 from muniment.kernel.binding import bind, bind_all
 from muniment.kernel.names import Via
-from muniment.ownership import bind_outside, create_private_directory, require_ours
+from muniment.policy.ownership import bind_outside, create_private_directory, require_ours
 
 
 @pytest.fixture

@@ -252,7 +252,7 @@ def test_what_was_begun_and_not_done_is_taken_back_and_told_and_the_task_may_try
 def test_where_nothing_may_be_written_nothing_is_taken_back_and_a_note_says_so(ground, before, monkeypatch):
     contents = ground.contents()
     with monkeypatch.context() as elsewhere:
-        elsewhere.setattr("muniment.elsewhere.IS_LINUX", False)
+        elsewhere.setattr("muniment.policy.platforms.IS_LINUX", False)
         (told,) = recovered(ground)
     assert told.startswith("a commit in user was interrupted and is not rolled back on ")
     assert ground.contents() == contents

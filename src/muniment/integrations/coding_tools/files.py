@@ -30,7 +30,7 @@ from typing import Any, Final, NamedTuple
 from muniment.errors import ConfigInvalid, printable
 from muniment.files import opened, placing, read_up_to
 from muniment.kernel.change import digest
-from muniment.ownership import require_way_ours
+from muniment.policy.ownership import require_way_ours
 
 MAX_SETTINGS_BYTES: Final = 32 << 20
 """Bytes of a settings file; Claude Code's, which holds a history, may have some megabytes."""

@@ -27,9 +27,9 @@ from typing import Final
 
 from muniment.errors import ConfigInvalid, PolicyInvalid, printable
 from muniment.kernel.decide import Policy
-from muniment.ownership import check_ours
 from muniment.policy.family import PolicyText, read_text
 from muniment.policy.load import Loaded, load_files
+from muniment.policy.ownership import check_ours
 from muniment.settings import Settings
 
 NAMESPACE: Final = "muniment-policy"
