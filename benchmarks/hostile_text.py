@@ -35,6 +35,7 @@ from muniment.agent.filing import read as read_facts
 from muniment.agent.updates import is_chatter, supersedes
 from muniment.content.admission import addressed_to_agent, held_for
 from muniment.content.entry import completed, parse, titled
+from muniment.content.exact_json import parse_json
 from muniment.content.expiry import find_end
 from muniment.content.frontmatter import locate, read_quoted, read_scalar, spelled, unescaped
 from muniment.content.gates import GATES, check_text, one_line, visible
@@ -45,7 +46,6 @@ from muniment.content.titles import in_one_line as one_line_of_model
 from muniment.content.titles import slug, title_of
 from muniment.content.words import alike, apart, comparable, features, sayings, significant, vocabulary
 from muniment.errors import MunimentError
-from muniment.exact_json import parse_json
 from muniment.kernel.cancel import Patience
 from muniment.kernel.names import RelPath, Scope, Trust
 from muniment.kernel.path import canonicalise, fold, normalised, overlong_run

@@ -33,7 +33,6 @@ from muniment.settings import read_settings
 from muniment.store.ledger import Step, Why
 
 if TYPE_CHECKING:
-    from muniment.contract import ReviewShown
     from muniment.operations.request import (
         DreamReport,
         ForgetReport,
@@ -43,6 +42,7 @@ if TYPE_CHECKING:
     )
     from muniment.operations.review import ReviewDecision, UndoReport
     from muniment.recall.conversation import Compacting, Conversation
+    from muniment.types import ReviewShown
 
 
 class Memory:

@@ -37,8 +37,8 @@ from muniment.agent.model import (
     Usage,
     undoubled,
 )
+from muniment.content.exact_json import NotJson, first_json, parse_json
 from muniment.content.gates import on_one_line
-from muniment.exact_json import NotJson, first_json, parse_json
 from muniment.kernel.path import normalised
 from muniment.sandbox.tools.calls import TOOLS, WRITING_TOOLS
 

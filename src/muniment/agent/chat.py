@@ -38,10 +38,10 @@ from muniment.agent.model import (
     UserMessage,
 )
 from muniment.content.entry import TYPES, EntryType, shortened
+from muniment.content.exact_json import NotJson, first_json, parse_json
 from muniment.content.markdown import fenced
 from muniment.content.titles import in_one_line
 from muniment.errors import BadArguments, BadName, TooLarge
-from muniment.exact_json import NotJson, first_json, parse_json
 from muniment.kernel.names import Scope, Trust
 from muniment.names import ContextMode
 from muniment.sandbox.tools.calls import TOOLS, check_sizes

@@ -42,9 +42,9 @@ from muniment.agent.model import (
     Usage,
     UserMessage,
 )
+from muniment.content.exact_json import NotJson, parse_json
 from muniment.content.markdown import fence_token, fenced, without_fences
 from muniment.errors import Cancelled, DeadlineExceeded, MunimentError, PathEscape, Refusal, WorkerLost
-from muniment.exact_json import NotJson, parse_json
 from muniment.kernel.names import Via
 from muniment.kernel.path import CanonicalPath, canonicalise
 from muniment.names import ContextMode

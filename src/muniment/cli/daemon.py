@@ -333,7 +333,7 @@ def _serve_page(workspace: Path, *, opens: bool, json: bool) -> int:
 
 def _tell_page(workspace: Path, url: str, code: str, seconds: int, *, json: bool) -> str:
     """Say where the page is; the address."""
-    from muniment.projects import find_project
+    from muniment.workspaces.projects import find_project
 
     key = find_project(settings_of().home, workspace).key
     address = f"{url}/w/{key}/memory#{code}"

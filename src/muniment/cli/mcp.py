@@ -21,8 +21,8 @@ import typer
 from muniment.cli.command import command, settings_of, trust_of
 from muniment.cli.options import RunFlags, Workspace
 from muniment.cli.terminal import EXIT_FAILED
+from muniment.content.exact_json import json_or_none, repaired_json
 from muniment.errors import ConfigInvalid
-from muniment.exact_json import json_or_none, repaired_json
 from muniment.kernel.names import Trust
 
 if TYPE_CHECKING:

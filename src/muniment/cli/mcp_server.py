@@ -26,9 +26,9 @@ from muniment import events
 from muniment.cli.command import model_of
 from muniment.cli.terminal import EXIT_FAILED, say_notes
 from muniment.cli.wire import BUSY, Wire
+from muniment.content.exact_json import json_or_none, repaired_json, request_id_problem
 from muniment.content.gates import on_one_line
 from muniment.errors import ManagedMemoryUnavailable, MunimentError, PathEscape
-from muniment.exact_json import json_or_none, repaired_json, request_id_problem
 from muniment.kernel.names import Trust
 
 if TYPE_CHECKING:

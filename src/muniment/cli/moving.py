@@ -111,7 +111,7 @@ def import_(
 
 def _to_make(place: Place, settings: Settings, workspace: Path | None) -> frozenset[Scope]:
     """Scopes whose directories the import would make."""
-    from muniment.projects import find_project
+    from muniment.workspaces.projects import find_project
 
     missing = set(place.policy.scopes) - set(place.roots)
     is_project = workspace is not None or "user" not in place.policy.scopes
@@ -335,7 +335,7 @@ def _check_projects(home: Path) -> None:
     Raises:
         ConfigInvalid: they cannot.
     """
-    from muniment.projects import read_projects
+    from muniment.workspaces.projects import read_projects
 
     try:
         read_projects(home)

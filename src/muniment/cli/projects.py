@@ -23,9 +23,9 @@ from muniment.kernel.path import FILE_SUFFIX, CanonicalPath
 
 if TYPE_CHECKING:
     from muniment.kernel.root import Root
-    from muniment.projects import Binding, Project
     from muniment.settings import Settings
     from muniment.transfer.importing import ImportResult
+    from muniment.workspaces.projects import Binding, Project
 
 Directory = Annotated[
     Path, typer.Argument(metavar="DIR", help="A directory in the repository.", show_default="this one")
@@ -52,7 +52,7 @@ def ask_which_memory(workspace: Path | None, roots: list[str], *, as_json: bool)
 
 def _ask(home: Path, workspace: Path | None) -> None:
     """Ask whether a copy or another clone is to use the memory that is known."""
-    from muniment.projects import BindingKind, bind_checkout, find_project, link
+    from muniment.workspaces.projects import BindingKind, bind_checkout, find_project, link
 
     found = find_project(home, workspace or Path())
     if not found.is_asked or found.other is None:
@@ -92,7 +92,7 @@ def _answer(question: str) -> str | None:
 @command("not listed")
 def projects_list() -> Report:
     """List the projects: how many entries, where they lie, from where they were cloned."""
-    from muniment.projects import recorded_and_not
+    from muniment.workspaces.projects import recorded_and_not
 
     home = settings_of().home
     found = recorded_and_not(home)
@@ -126,7 +126,7 @@ def projects_link(
     ] = False,
 ) -> Report:
     """Have this repository use the memory of a project, and copy the entries that it had into it."""
-    from muniment.projects import find_project, link, named, read_projects
+    from muniment.workspaces.projects import find_project, link, named, read_projects
 
     settings = settings_of()
     home = settings.home
@@ -162,8 +162,8 @@ def _join(settings: Settings, before: Binding, project_id: str) -> ImportResult 
     from muniment.kernel.binding import bind
     from muniment.opening import PROJECT, find_place
     from muniment.policy.ownership import create_private_directory
-    from muniment.projects import read_projects
     from muniment.transfer.joining import join_entries
+    from muniment.workspaces.projects import read_projects
 
     memory = before.memory(settings.home)
     to = replace(before, id=project_id, project=read_projects(settings.home).get(project_id))
@@ -199,7 +199,7 @@ def _joined(joined: ImportResult, home: Path, before: Binding) -> Iterator[str]:
 @command("not unlinked")
 def projects_unlink(*, directory: Directory = Path()) -> Report:
     """Give this repository a memory of its own from now on; the one that it had stays where it is."""
-    from muniment.projects import find_project, read_projects, unlink
+    from muniment.workspaces.projects import find_project, read_projects, unlink
 
     home = settings_of().home
     before, project_id = unlink(home, directory)
@@ -218,7 +218,7 @@ def projects_rename(
     name: Annotated[str, typer.Argument(metavar="NEW-NAME", help="What people are to call it.")],
 ) -> Report:
     """Call a project by another name; its id and its directory stay."""
-    from muniment.projects import named, read_projects, rename
+    from muniment.workspaces.projects import named, read_projects, rename
 
     home = settings_of().home
     project_id = named(read_projects(home), home, project)
@@ -241,7 +241,7 @@ def init(
     json: Json = False,
 ) -> Report:
     """Keep the memory of this project inside its repository, where git takes it along."""
-    from muniment.projects import bind_checkout, check_inside, keep_inside
+    from muniment.workspaces.projects import bind_checkout, check_inside, keep_inside
 
     at = settings_of().home
     if not json and is_asked_on_terminal():
@@ -275,7 +275,7 @@ def _require_nothing_left(home: Path, before: Binding, inside: str | None, *, le
     Raises:
         ConfigInvalid: there are some; how to take them along.
     """
-    from muniment.projects import memory_in
+    from muniment.workspaces.projects import memory_in
 
     memory = before.memory(home)
     count = _count_in(memory)
@@ -297,7 +297,7 @@ def _make(before: Binding, inside: str) -> None:
     from muniment.kernel.binding import bind
     from muniment.opening import PROJECT
     from muniment.policy.ownership import create_private_directory
-    from muniment.projects import require_beneath
+    from muniment.workspaces.projects import require_beneath
 
     memory = before.checkout.path / inside
     chosen = before.keeping(inside)
@@ -327,7 +327,7 @@ def _of_daemon(home: Path) -> list[str]:
 
 
 def _document(home: Path, project_id: str, project: Project | None) -> dict[str, Any]:
-    from muniment.projects import Project
+    from muniment.workspaces.projects import Project
 
     known = project or Project("")
     return {
@@ -342,7 +342,7 @@ def _document(home: Path, project_id: str, project: Project | None) -> dict[str,
 
 def _entries(project_id: str, project: Project, home: Path) -> int | None:
     """The entries of a project; of one inside its repositories, those of the first that is there."""
-    from muniment.projects import memory_in
+    from muniment.workspaces.projects import memory_in
 
     if project.inside is None:
         return _count_in(memory_in(home, project_id))

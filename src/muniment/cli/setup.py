@@ -601,7 +601,7 @@ def _foreign(home: Path) -> list[Path]:
 
 
 def _is_project(path: Path) -> bool:
-    from muniment.projects import PROJECT_ID
+    from muniment.workspaces.projects import PROJECT_ID
 
     return PROJECT_ID.fullmatch(path.name) is not None and path.is_dir() and not path.is_symlink()
 

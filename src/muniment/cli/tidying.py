@@ -17,9 +17,9 @@ from muniment.content.gates import on_one_line, visible
 if TYPE_CHECKING:
     from muniment.agent.model import Model
     from muniment.cancelling import Cancel
-    from muniment.contract import KeptEntry
     from muniment.operations.place import Place
     from muniment.operations.request import Counts, DreamReport, ForgetReport
+    from muniment.types import KeptEntry
 
 SHOWN_GROUPS: Final = 5
 """Groups of similar entries that are shown to a person; `--json` has all."""

@@ -29,7 +29,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Final, Self
 
-from muniment.exact_json import request_id_problem
+from muniment.content.exact_json import request_id_problem
 
 MAX_LINE_BYTES: Final = 4 * 1024 * 1024
 """Bytes of a line; a fact has 64 KiB, and whoever sends more than that is told so by the tool."""

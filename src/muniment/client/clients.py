@@ -23,7 +23,7 @@ from muniment.client.exchange import Plan
 from muniment.client.finding import name_workspace, place
 from muniment.client.results import Event, Result, Task
 from muniment.client.transport import Loop, Threads
-from muniment.contract import Kind
+from muniment.types import Kind
 
 P = ParamSpec("P")
 T = TypeVar("T")

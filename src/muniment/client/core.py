@@ -36,7 +36,9 @@ from muniment.client.exchange import (
 )
 from muniment.client.finding import check_word
 from muniment.client.results import KINDS, STATUSES, Document, Event, Result, Task
-from muniment.contract import (
+from muniment.errors import NOT_NOW, ConfigInvalid
+from muniment.names import __version__
+from muniment.types import (
     AuditHead,
     Decided,
     DreamResult,
@@ -56,12 +58,10 @@ from muniment.contract import (
     WireAnswer,
     read,
 )
-from muniment.errors import NOT_NOW, ConfigInvalid
-from muniment.names import __version__
 
 # -- reading -----------------------------------------------------------------------------------------
 #
-# Reads what the daemon says into the values of `results`, see `contract.read`.
+# Reads what the daemon says into the values of `results`, see `types.read`.
 
 A = TypeVar("A", bound=WireAnswer)
 R = TypeVar("R", bound=Result)

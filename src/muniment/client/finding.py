@@ -35,7 +35,7 @@ _URL: Final = re.compile(
     re.ASCII,
 )
 _KEY: Final = re.compile(r"[a-z0-9-]{1,40}-[0-9a-f]{32}", re.ASCII)
-"""The key of a workspace, see `projects.Binding.key`."""
+"""The key of a workspace, see `workspaces.projects.Binding.key`."""
 
 _MAX_PORT: Final = 65_535
 _WORD: Final = re.compile(r"[!-~]{1,512}", re.ASCII)

@@ -1,4 +1,4 @@
-"""What the daemon says, as frozen values with the names of Python: those of `muniment.contract`, and tasks.
+"""What the daemon says, as frozen values with the names of Python: those of `muniment.types`, and tasks.
 
 What the contract gained later, and other implementations of it leave out, is empty or None then.
 """
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final, get_args
 
 from muniment.client.errors import TaskFailed, told_as
-from muniment.contract import (
+from muniment.types import (
     AnyTask,
     AuditHead,
     Decided,

@@ -30,6 +30,7 @@ from datetime import UTC, date, datetime
 from enum import StrEnum
 from typing import Final, TypeVar
 
+from muniment.content.exact_json import json_or_none
 from muniment.content.expiry import End, utc_text
 from muniment.content.frontmatter import (
     BYTE_ORDER_MARK,
@@ -47,7 +48,6 @@ from muniment.content.frontmatter import (
 )
 from muniment.content.gates import one_line
 from muniment.errors import ContentRejected, TooLarge
-from muniment.exact_json import json_or_none
 from muniment.kernel.names import RelPath
 from muniment.kernel.path import FILE_SUFFIX
 

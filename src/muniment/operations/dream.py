@@ -39,7 +39,6 @@ from muniment.content.markdown import relative_links
 from muniment.content.provenance import is_made_of
 from muniment.content.titles import title_of
 from muniment.content.words import STOP_WORDS, alike, comparable, features
-from muniment.contract import KeptEntry
 from muniment.errors import MunimentError, ToolError
 from muniment.kernel.change import ChangeSet, Claim, FileChange
 from muniment.kernel.decide import Judge, Policy
@@ -55,6 +54,7 @@ from muniment.store.erase import is_forgotten
 from muniment.store.ledger import CommitRow, history, of_task
 from muniment.store.trust import Ruling, entry_id, is_risky, stamp
 from muniment.store.upkeep import view_of
+from muniment.types import KeptEntry
 
 # -- dream findings ----------------------------------------------------------------------------------
 #

@@ -48,7 +48,6 @@ from muniment.content.gates import drop_invisible, on_one_line, one_line
 from muniment.content.markdown import Item, outline, without
 from muniment.content.negation import Says, denied, ended, turns
 from muniment.content.words import significant, vocabulary
-from muniment.contract import KeptEntry, RemovedEntry
 from muniment.errors import (
     InvalidContent,
     JobError,
@@ -81,6 +80,7 @@ from muniment.store.commit import commit
 from muniment.store.ledger import ChangeRow, CommitRow, RootKey, source_of
 from muniment.store.trust import Ruling
 from muniment.store.upkeep import view_of
+from muniment.types import KeptEntry, RemovedEntry
 
 # -- matching ----------------------------------------------------------------------------------------
 #

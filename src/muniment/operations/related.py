@@ -27,7 +27,6 @@ from muniment.content.entry import parse
 from muniment.content.expiry import End
 from muniment.content.provenance import separate_items
 from muniment.content.words import comparable, sayings
-from muniment.contract import SimilarEntry
 from muniment.kernel.cancel import Patience
 from muniment.kernel.decide import Judge, Policy
 from muniment.kernel.names import Digest, Trust, Verb
@@ -40,6 +39,7 @@ from muniment.recall.search import TOLD_THERE, Search, Stemmer, Wanted, read_que
 from muniment.store.audit import timestamp
 from muniment.store.ledger import CommitRow, RootKey
 from muniment.store.trust import SEE, entry_id
+from muniment.types import SimilarEntry
 
 MAX_RELATED: Final = 8
 """Entries of a brief."""

@@ -48,7 +48,6 @@ from muniment.content.provenance import (
 from muniment.content.secrets import find_secret, redacted
 from muniment.content.titles import slug, titles_of
 from muniment.content.words import comparable, is_running, sayings
-from muniment.contract import SimilarEntry
 from muniment.errors import (
     Cancelled,
     InvalidContent,
@@ -95,6 +94,7 @@ from muniment.store.index import excerpt, is_index_path
 from muniment.store.ledger import SUPERSEDES, ChangeRow, CommitRow, Run
 from muniment.store.trust import NO_RELATIONS, SEE, Ruling, by_words, stamp
 from muniment.store.upkeep import expired_in, is_as_written, is_listable_in, trusted_less, trusts_shown
+from muniment.types import SimilarEntry
 
 # -- filing ------------------------------------------------------------------------------------------
 #

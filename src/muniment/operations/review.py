@@ -16,7 +16,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
 from muniment.cancelling import Cancel
-from muniment.contract import Decided, ReviewShown, Undone, members
 from muniment.errors import (
     AlreadyUndone,
     Erased,
@@ -72,6 +71,7 @@ from muniment.store.review import (
 )
 from muniment.store.state import State
 from muniment.store.trust import Ruling
+from muniment.types import Decided, ReviewShown, Undone, members
 
 # -- history -----------------------------------------------------------------------------------------
 #

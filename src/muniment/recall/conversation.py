@@ -36,9 +36,9 @@ from typing import Any, Final, Self
 
 from muniment import events
 from muniment.cancelling import Cancel
+from muniment.content.exact_json import json_or_none
 from muniment.content.gates import one_line
 from muniment.content.markdown import fence_token, fenced
-from muniment.exact_json import json_or_none
 from muniment.kernel.cancel import Patience
 from muniment.kernel.change import digest
 from muniment.kernel.names import Digest

@@ -31,7 +31,7 @@ from typing import Any, Final, Literal
 
 from muniment import events
 from muniment.cancelling import Cancel
-from muniment.exact_json import NotJson, has_broken_id, parse_json, request_id_problem
+from muniment.content.exact_json import NotJson, has_broken_id, parse_json, request_id_problem
 from muniment.names import __version__
 from muniment.server import asking
 from muniment.server.contract import MAX_BODY_BYTES, HttpProblem, sentence_of

@@ -1,7 +1,7 @@
 """What is asked over the wire, in the words of the contract, and why it may not be done.
 
 Requests are closed: a field that is not known is refused, since a misspelt `dryRun` would delete. What is
-answered stands in `muniment.contract`.
+answered stands in `muniment.types`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final
 from pydantic import BaseModel, ConfigDict, FailFast, Field, RootModel
 from pydantic.alias_generators import to_camel
 
-from muniment import contract as answers
+from muniment import types as answers
 from muniment.errors import (
     CODES,
     InvalidContent,

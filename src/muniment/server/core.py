@@ -40,7 +40,6 @@ from muniment.integrations.threads import until_ended
 from muniment.kernel.cancel import Patience
 from muniment.opening import open_state
 from muniment.operations.place import Place
-from muniment.projects import find_project
 from muniment.sandbox.fence.pool import shared_zygote
 from muniment.server import lane as lanes
 from muniment.server.contract import HttpProblem, RecallBody, problem_of
@@ -55,6 +54,7 @@ from muniment.store.database import Ledger
 from muniment.store.tasks import Originator, QueuedTask
 from muniment.store.watching import looks_of
 from muniment.tracing import TraceParents
+from muniment.workspaces.projects import find_project
 
 if TYPE_CHECKING:
     from muniment.recall.recaller import Recaller, Recollection

@@ -12,9 +12,8 @@ from pydantic import BaseModel, TypeAdapter
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
-from muniment.contract import WireAnswer, document
+from muniment.content.exact_json import NotJson, parse_json
 from muniment.errors import CODES
-from muniment.exact_json import NotJson, parse_json
 from muniment.kernel.change import digest
 from muniment.names import __version__
 from muniment.server.asking import M, parsed
@@ -23,6 +22,7 @@ from muniment.server.core import ServedCore, ServedWorkspace
 from muniment.server.guard import PRINCIPAL, SLOT, WORKSPACE, Slot
 from muniment.server.tokens import Principal
 from muniment.store.tasks import Originator
+from muniment.types import WireAnswer, document
 
 # -- body --------------------------------------------------------------------------------------------
 #

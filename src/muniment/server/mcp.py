@@ -25,9 +25,9 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import Message, Receive, Scope, Send
 
 from muniment import events
+from muniment.content.exact_json import json_or_none, repaired_json, request_id_problem
 from muniment.content.gates import one_line
 from muniment.errors import MunimentError
-from muniment.exact_json import json_or_none, repaired_json, request_id_problem
 from muniment.integrations.mcp.memory import (
     Backend,
     CommitsSince,

@@ -18,7 +18,7 @@ from typing import Any, Final, TypeVar
 from pydantic import BaseModel
 from starlette.responses import Response, StreamingResponse
 
-from muniment import contract
+from muniment import types as contract
 from muniment.cancelling import Cancel
 from muniment.errors import MunimentError, NotFound, PathEscape, Refusal
 from muniment.kernel.cancel import Patience

@@ -21,7 +21,6 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_late
 from muniment.agent.model import Model, Turn
 from muniment.agent.runner import ToolDecision
 from muniment.cancelling import Cancel
-from muniment.contract import MAX_KEPT, document
 from muniment.errors import (
     Cancelled,
     ManagedMemoryUnavailable,
@@ -40,7 +39,6 @@ from muniment.operations.request import (
     RememberReport,
     RememberRequest,
 )
-from muniment.projects import find_project
 from muniment.sandbox.tools.calls import TOOLS, known_tool
 from muniment.server.contract import task_error
 from muniment.server.lane import Ended, Lane, Tell
@@ -49,6 +47,8 @@ from muniment.store.ledger import root_key
 from muniment.store.state import State
 from muniment.store.tasks import OWNER, QueuedTask
 from muniment.tracing import TraceParents
+from muniment.types import MAX_KEPT, document
+from muniment.workspaces.projects import find_project
 
 if TYPE_CHECKING:
     from muniment.recall.recaller import Recaller
@@ -126,7 +126,7 @@ class Workspace:
 
     Args:
         path: its real path.
-        key: that of its project, see `projects.Binding.key`.
+        key: that of its project, see `workspaces.projects.Binding.key`.
         state: shared by all workspaces; stays the caller's.
         find: finds its place.
 
@@ -241,7 +241,7 @@ def workspace_at(directory: Path, settings: Settings, state: State, *, in_proces
         in_process: as `open`.
 
     Raises:
-        ConfigInvalid: there is no such directory, or `projects.json` cannot be used.
+        ConfigInvalid: there is no such directory, or `workspaces.projects.json` cannot be used.
     """
     found = find_project(settings.home, directory)
     path = found.checkout.path

@@ -31,7 +31,6 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple, get_args
 
 from muniment.content.entry import parse
-from muniment.contract import ErasePlan, EraseReceipt, members
 from muniment.errors import (
     ConfigInvalid,
     DeadlineExceeded,
@@ -74,6 +73,7 @@ from muniment.store.tasks import (
 from muniment.store.told import forget_all
 from muniment.store.trust import constant, new_ulid
 from muniment.store.upkeep import rebuild, recover_all, view_of
+from muniment.types import ErasePlan, EraseReceipt, members
 
 # -- emptied -----------------------------------------------------------------------------------------
 #

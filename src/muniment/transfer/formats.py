@@ -33,8 +33,8 @@ from typing import Any, Final, Protocol
 from urllib.parse import unquote
 
 from muniment.content.entry import ENDS_KEY, EXPIRY_KEY, TYPES, parse
+from muniment.content.exact_json import json_or_none
 from muniment.content.gates import one_line
-from muniment.exact_json import json_or_none
 from muniment.kernel.names import INDEX_NAME, Trust
 from muniment.transfer.source_text import (
     FrontValue,

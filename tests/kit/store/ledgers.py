@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kit.where import FACTS
-from muniment.projects import workspace_key
+from muniment.workspaces.projects import workspace_key
 
 DUMPS = FACTS / "ledgers"
 OTHER = os.fsdecode(b"other-\xff")

@@ -9,8 +9,8 @@ import sys
 import pytest
 
 from kit.git import clone, git, needs_git, repository
-from muniment.checkouts import find_checkout
-from muniment.projects import bind_checkout, find_project, read_projects
+from muniment.workspaces.checkouts import find_checkout
+from muniment.workspaces.projects import bind_checkout, find_project, read_projects
 
 pytestmark = needs_git
 FACT = "This project is deployed from the harbour"

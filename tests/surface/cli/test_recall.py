@@ -20,11 +20,11 @@ from muniment.errors import DeadlineExceeded, ManagedMemoryUnavailable
 from muniment.kernel import cancel
 from muniment.kernel.cancel import Patience
 from muniment.kernel.root import OpenDirectory
-from muniment.projects import workspace_key
 from muniment.recall.recaller import Recollection
 from muniment.store import told, upkeep, visit, watching
 from muniment.store.audit import records
 from muniment.store.state import State
+from muniment.workspaces.projects import workspace_key
 
 NOTHING = "{}"
 

@@ -11,8 +11,8 @@ from kit.git import needs_git, repository
 from kit.mcp import server_of, text_of, with_client
 from muniment.client import Client
 from muniment.content.entry import parse
-from muniment.projects import changing, find_project, memory_in, read_projects, unlink
 from muniment.store.trust import entry_id
+from muniment.workspaces.projects import changing, find_project, memory_in, read_projects, unlink
 
 pytestmark = needs_git
 FIRST = "The auth module uses JWT tokens"

@@ -14,8 +14,8 @@ import pytest
 
 from kit.client.scripted import RECALLED, REMEMBERED, task
 from kit.raising import raised
-from muniment import contract
 from muniment import errors as library
+from muniment import types as contract
 from muniment.client import normalize, results
 from muniment.client.core import answer_of, event_of, task_of
 from muniment.client.errors import BadAnswer, Problem, TaskFailed, told_as

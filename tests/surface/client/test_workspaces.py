@@ -11,9 +11,9 @@ from kit.daemon.raw import running
 from kit.git import clone, git, needs_git, repository
 from muniment.client import Client
 from muniment.client.errors import Problem
-from muniment.projects import bind_checkout, find_project, keep_inside
 from muniment.server import core as daemon_core
 from muniment.server.work import workspace_at
+from muniment.workspaces.projects import bind_checkout, find_project, keep_inside
 
 pytestmark = needs_git
 

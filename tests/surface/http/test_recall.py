@@ -17,11 +17,11 @@ from kit.daemon.process import BASE, STOP_SECONDS
 from kit.daemon.raw import running
 from kit.recall.places import WAIT, EndlessSweep
 from muniment import errors
-from muniment.contract import Recalled
 from muniment.kernel.names import MAX_PATH_BYTES, Digest
 from muniment.names import MAX_FACT_BYTES
 from muniment.recall.recaller import MAX_ENTRIES, Recaller, Recollection
 from muniment.server import contract, core, service
+from muniment.types import Recalled
 
 PATH = f"{BASE}/recall"
 FACT = "The user prefers the harpsichord to the piano"

@@ -16,13 +16,13 @@ from pyfakefs.fake_open import FakeFileOpen
 from pyfakefs.fake_os import FakeOsModule
 from pyfakefs.helpers import reset_ids, set_uid
 
-from muniment.checkouts import find_checkout
 from muniment.errors import ConfigInvalid, PolicyInvalid
 from muniment.kernel.names import Scope
 from muniment.names import MAX_CONFIG_BYTES
 from muniment.policy.load import load_policy
-from muniment.projects import find_project, workspace_key
 from muniment.settings import default_roots, read_settings
+from muniment.workspaces.checkouts import find_checkout
+from muniment.workspaces.projects import find_project, workspace_key
 
 SCOPES = (Scope("user"), Scope("project"))
 TOPS = {OSType.LINUX: "/", OSType.MACOS: "/", OSType.WINDOWS: "C:\\"}

@@ -18,13 +18,13 @@ from kit.cli.commands import invoked
 from kit.git import clone, git, needs_git, repository
 from kit.memories import photograph
 from kit.where import REPOSITORY
-from muniment import projects
-from muniment.checkouts import find_checkout, normalised, remote_of
 from muniment.errors import ConfigInvalid, ManagedMemoryUnavailable
 from muniment.opening import find_place
-from muniment.projects import find_project, read_projects, workspace_key
 from muniment.settings import read_settings
 from muniment.store.upkeep import view_of
+from muniment.workspaces import projects
+from muniment.workspaces.checkouts import find_checkout, normalised, remote_of
+from muniment.workspaces.projects import find_project, read_projects, workspace_key
 
 pytestmark = needs_git
 FACT = "This project is deployed from the harbour"

@@ -9,9 +9,9 @@ from kit.cli.commands import invoked
 from kit.daemon.process import policy_file
 from kit.daemon.raw import running
 from kit.git import clone, committed, git, needs_git, repository
-from muniment import projects
 from muniment.client import Client
-from muniment.projects import bind_checkout, keep_inside, read_projects
+from muniment.workspaces import projects
+from muniment.workspaces.projects import bind_checkout, keep_inside, read_projects
 
 pytestmark = needs_git
 

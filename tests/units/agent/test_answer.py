@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from kit.agent.spellings import values
 from kit.raising import raised
 from muniment.agent.answer import complaint_of, read_answer
-from muniment.exact_json import NotJson, first_json, parse_json
+from muniment.content.exact_json import NotJson, first_json, parse_json
 
 
 @given(

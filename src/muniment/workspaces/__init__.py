@@ -1,0 +1,1 @@
+"""Which repository a directory belongs to, and which memory that has."""
