@@ -64,7 +64,7 @@ from muniment.operations.place import Place  # noqa: E402
 from muniment.policy.load import load_policy  # noqa: E402
 from muniment.policy.ownership import create_private_directory  # noqa: E402
 from muniment.server import lane  # noqa: E402
-from muniment.server.lane import Ended, Lane, LaneRunner, NewTask, Writer
+from muniment.server.lane import Ended, Lane, LaneRunner, NewTask, Writer  # noqa: E402
 from muniment.server.work import Work, Workspace  # noqa: E402
 from muniment.settings import read_settings  # noqa: E402
 from muniment.store.audit import timestamp  # noqa: E402

@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 
 import muniment
-from kit.fence.probe import soon, source
+from kit.sandbox.probe import soon, source
 from muniment.cli.table import TABLE
 from muniment.sandbox.tools.calls import TOOLS, VERBS
 

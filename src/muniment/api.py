@@ -328,7 +328,7 @@ class Memory:
         return history_of(self.place, path)
 
     def why(self, path: str) -> Why:
-        """Where a file comes from, and whether it still is what was committed; see `operations.review.why_of`."""
+        """Say where a file comes from, and if it still is what was committed: `operations.review.why_of`."""
         from muniment.operations.review import why_of
 
         return why_of(self.place, path)
@@ -340,7 +340,7 @@ class Memory:
         return show(review_id, self.place)
 
     def approve(self, review_id: str, digest: str, *, cancel: Cancel | None = None) -> ReviewDecision:
-        """Commit a change-set that waits, if it still is what `review` showed; see `operations.review.approve`."""
+        """Commit a waiting change-set that still is what `review` showed; see `operations.review.approve`."""
         from muniment.operations.review import approve
 
         return approve(review_id, digest, self.place, cancel=cancel)

@@ -91,7 +91,7 @@ def find_place(
         create: make default directories that are missing; else their scopes are left out.
         reads: without `create`, make the state directory where there is a root, so that what is read of it
             need not be read again; where that cannot be, a temporary one is used, and a note says so. So it
-            is where nothing may be written (`policy.platforms`); of a state directory that cannot be, a copy is.
+            is where nothing may be written (`policy.platforms`); a state directory that cannot be is copied.
         state: shared with other places, and stays the caller's; None: that of `settings` is opened.
     """
     symlinks = check_symlinks(settings.symlinks)

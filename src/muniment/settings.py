@@ -73,7 +73,7 @@ class Settings:
         protocol: one of `agent.model.PROTOCOLS`.
         on_model_failure: `rules` or `fail`, see `Place`.
         embeddings: the directory of a static embedding model, see `recall.meaning`; None: words alone find.
-        policy_signers: the file of those who may sign policies; None: nobody need sign, see `policy.signatures`.
+        policy_signers: the file of those who may sign policies; None: nobody need sign (`policy.signatures`).
     """
 
     home: Path

@@ -9,9 +9,9 @@ from itertools import product
 import pytest
 
 from kit.agent.servers import hasty, serving
-from kit.jobs import places
-from kit.jobs.places import any_words, committed, lay, made, memory, remembering, saving, some, write
 from kit.memories import strict
+from kit.operations import places
+from kit.operations.places import any_words, committed, lay, made, memory, remembering, saving, some, write
 from kit.recall.library import entry_of
 from kit.store.ground import patience
 from muniment.kernel.decide import Content

@@ -5,8 +5,8 @@ import os
 
 import pytest
 
-from kit.fence.probe import source
 from kit.memories import CANARY, IN_A_WORKER, make_roots, photograph, put, strict
+from kit.sandbox.probe import source
 from kit.sandbox.side_by_side import side_by_side
 from muniment.errors import WorkerLost
 from muniment.kernel.decide import Content

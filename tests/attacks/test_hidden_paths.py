@@ -13,9 +13,9 @@ from mcp.shared.exceptions import MCPError
 
 import muniment
 from kit import anthropics
-from kit.daemon.process import BASE, policy_file
-from kit.daemon.raw import running
 from kit.mcp import over_http, refused, server_of, with_client
+from kit.server.process import BASE, policy_file
+from kit.server.raw import running
 from muniment.integrations.langgraph import MunimentStore
 from muniment.integrations.openai_agents import tools
 from muniment.kernel.names import Trust

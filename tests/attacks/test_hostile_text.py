@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 import muniment
-from kit.jobs.places import some
+from kit.operations.places import some
 from kit.where import REPOSITORY
 from muniment.agent.answer import ShownTexts
 from muniment.errors import InvalidContent

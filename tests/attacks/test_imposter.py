@@ -11,7 +11,7 @@ import pytest
 
 from kit.client.driving import opened, talking
 from kit.client.scripted import TOKEN, Scripted, answer, problem, proof, raw
-from kit.daemon.raw import Line, running
+from kit.server.raw import Line, running
 from kit.where import TESTS
 from muniment.client import AsyncClient, Client, exchange, transport
 from muniment.client.errors import Unreachable, WaitTimeout

@@ -16,8 +16,8 @@ import pytest
 
 from kit.agent.obedient import Case, Obedient, injections, load
 from kit.agent.servers import serving
-from kit.jobs.places import any_words, logged, opened, remembering, some
-from kit.jobs.victim import CANARY, FACT, SCOPES, Victim, put_private
+from kit.operations.places import any_words, logged, opened, remembering, some
+from kit.operations.victim import CANARY, FACT, SCOPES, Victim, put_private
 from kit.store.ground import patience
 from muniment.kernel.decide import Content, ScopeTerms
 from muniment.kernel.names import Trust

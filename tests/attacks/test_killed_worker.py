@@ -19,11 +19,11 @@ from pathlib import Path
 import pytest
 
 from kit.descriptors import nothing_left_open
-from kit.fence.machine import needs_fence
-from kit.fence.probe import SERVICES, Watched, own_zygote
-from kit.jobs.places import opened, remembering
 from kit.memories import IN_A_WORKER, make_roots, photograph, put, strict
+from kit.operations.places import opened, remembering
 from kit.raising import raised
+from kit.sandbox.machine import needs_fence
+from kit.sandbox.probe import SERVICES, Watched, own_zygote
 from muniment.errors import WorkerLost
 from muniment.sandbox.sandbox import Sandbox
 

@@ -7,7 +7,7 @@ from itertools import product
 import pytest
 
 from kit.content.secret_values import filled
-from kit.jobs.places import base, made, raising, remembering, some, write
+from kit.operations.places import base, made, raising, remembering, some, write
 from muniment.agent.model import ModelError
 from muniment.content.admission import quoted
 from muniment.store.audit import records

@@ -2,8 +2,8 @@
 
 import pytest
 
-from kit.jobs.places import any_words, opened, remembering, write
 from kit.memories import make_roots, photograph, put, strict
+from kit.operations.places import any_words, opened, remembering, write
 from muniment.names import Symlinks
 from muniment.testing.minds import ScriptedModel, call, calls, say
 

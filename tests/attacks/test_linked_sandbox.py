@@ -6,9 +6,9 @@ from contextlib import ExitStack
 
 import pytest
 
-from kit.fence.probe import source
 from kit.memories import CANARY, make_roots, photograph, put, strict
 from kit.raising import raised
+from kit.sandbox.probe import source
 from muniment import Sandbox
 from muniment.errors import RememberPathEscape, StoreConflict
 from muniment.kernel.binding import bind_all

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from kit.agent.servers import hasty, serving
-from kit.jobs.places import base, done, lay, made, memory, opened, remembering, user
-from kit.jobs.places import write as write_call
 from kit.memories import make_roots, photograph, strict
+from kit.operations.places import base, done, lay, made, memory, opened, remembering, user
+from kit.operations.places import write as write_call
 from muniment.testing.minds import (
     AskForCalls,
     Decide,

@@ -14,9 +14,9 @@ from itertools import count, product
 
 import pytest
 
-from kit.jobs.minds import GREEDS, Adaptive, Obedient
-from kit.jobs.places import any_words, made, remembering, some
-from kit.jobs.victim import PLANTED, Poison, memory, run
+from kit.operations.minds import GREEDS, Adaptive, Obedient
+from kit.operations.places import any_words, made, remembering, some
+from kit.operations.victim import PLANTED, Poison, memory, run
 from kit.where import FACTS
 from muniment.agent.filing import RuleWriter
 from muniment.kernel.names import Trust

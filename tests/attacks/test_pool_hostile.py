@@ -9,8 +9,8 @@ import time
 import pytest
 
 from kit.descriptors import nothing_left_open, open_descriptors
-from kit.fence.probe import Watched, ask, own_zygote, soon
 from kit.raising import raised
+from kit.sandbox.probe import Watched, ask, own_zygote, soon
 from muniment.cancelling import Cancel
 from muniment.errors import Cancelled, DeadlineExceeded, WorkerLost
 from muniment.sandbox.fence import pool as subject

@@ -1,11 +1,11 @@
-"""What a worker holds of the broker's memory: nothing, before any fence is up (`sandbox/fence/zygote.py`, Z1)."""
+"""What a worker holds of the broker's memory: nothing, before any fence is up (`fence/zygote.py`, Z1)."""
 
 import os
 import secrets
 import sys
 from pathlib import Path
 
-from kit.fence.probe import SERVICES, soon, source
+from kit.sandbox.probe import SERVICES, soon, source
 
 sys.path.append(SERVICES)
 from own_memory import UNREADABLE, mapped, regions

@@ -92,7 +92,7 @@ def memory(tmp_path, opened):
 @pytest.fixture
 def http(tmp_path, opened):
     """Door 6, HTTP: a daemon in this process, for raw requests and for `open_client()`."""
-    from kit.daemon.raw import running
+    from kit.server.raw import running
     from muniment.client import Client
 
     def served(model=None, **terms):

@@ -9,7 +9,7 @@ from dataclasses import asdict, replace
 from functools import cache
 from pathlib import Path
 
-from kit.fence.machine import HAS_FENCE
+from kit.sandbox.machine import HAS_FENCE
 from muniment.kernel.decide import Changes, Confinement, Layer, Limits, Rule
 from muniment.kernel.names import Enforcement, Scope, Verb
 from muniment.kernel.root import Root, choose_resolver
@@ -18,7 +18,7 @@ from muniment.policy.load import load_policy
 SCOPES = (Scope("user"), Scope("project"))
 CANARY = "canary-7f3a"
 IN_A_WORKER = Enforcement.FULL if HAS_FENCE else Enforcement.PARTIAL
-"""What this machine's kernel lets a worker have; `tests/units/fence/test_fence.py` proves that it does."""
+"""What this machine's kernel lets a worker have; `tests/units/sandbox/test_fence.py` proves that it does."""
 
 
 def make_roots(base):

@@ -12,8 +12,8 @@ from pathlib import Path
 from urllib.parse import urlencode
 
 from kit.browser import browser, emulate, shown, signed_in
-from kit.daemon.process import BASE
-from kit.daemon.raw import running
+from kit.server.process import BASE
+from kit.server.raw import running
 from kit.where import REPOSITORY
 from muniment.store.audit import timestamp
 from muniment.store.database import Database

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from kit.fleet.engines import ENGINES, Opening
-from kit.lane.ledgered import BOT, DONE, FAILED, OWNER, Ledgered, asked
+from kit.server.ledgered import BOT, DONE, FAILED, OWNER, Ledgered, asked
 from muniment.errors import IdempotencyMismatch, QueueFull
 from muniment.server.lane import Ended
 from muniment.store.audit import verify

@@ -14,8 +14,8 @@ from hypothesis import settings
 from hypothesis import strategies as some
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from kit.jobs.places import opened
 from kit.memories import make_roots, strict
+from kit.operations.places import opened
 from kit.store.killed import dying, files
 from muniment.agent.filing import RuleWriter
 from muniment.kernel.cancel import Patience

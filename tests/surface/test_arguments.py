@@ -9,8 +9,8 @@ from contextlib import ExitStack
 import pytest
 
 from kit.cli.launched import launch
-from kit.daemon.process import BASE
 from kit.mcp import RawHost
+from kit.server.process import BASE
 from muniment.client.errors import Problem
 from muniment.server.acp import BASE as ACP
 

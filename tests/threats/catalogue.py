@@ -56,7 +56,7 @@ class Threat(BaseModel):
     """One threat; see `threat-model/README.md` for what the fields mean.
 
     Attributes:
-        layers: what a confinement threat rests on, each by itself: `handles` (layer 1), `sandbox.fence` (layer 2).
+        layers: what a confinement threat rests on, each by itself: `handles` (layer 1), `fence` (layer 2).
         residual: what remains open.
         skips: why a proof may be skipped on some systems; empty: it may not.
         review: the day by which somebody has looked at it again.

@@ -7,8 +7,9 @@ Not limited here: how large the text is; its source bounds that. How deep a valu
 interpreter, a thousand levels or a few thousand, so whoever walks one does not recurse.
 
 Others read otherwise on purpose. The fence's headers carry names of files that are no UTF-8, and nest less
-(`sandbox.fence.wire`). What we wrote ourselves is read plainly, and so is a file of another program, whose own reader
-decides what a key that stands there twice means; where either may be damaged, `json_or_none` reads it.
+(`sandbox.fence.wire`). What we wrote ourselves is read plainly, and so is a file of another program, whose
+own reader decides what a key that stands there twice means; where either may be damaged, `json_or_none`
+reads it.
 """
 
 from __future__ import annotations

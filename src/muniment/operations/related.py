@@ -11,7 +11,7 @@ R2  He may put a fact in its place where he is trusted as far as it is, the poli
 R3  A language model is shown what is trusted as far as whoever asks, or as a workspace: what agents and
     strangers wrote speaks to nobody who is trusted more.
 
-Apart from `remember.py`, which commits: this only reads. Attacked in tests/units/jobs/test_related.py.
+Apart from `remember.py`, which commits: this only reads. Attacked in tests/units/operations/test_related.py.
 """
 
 from __future__ import annotations

@@ -686,7 +686,7 @@ def _raise_unless_final(task: _Remembering, outcome: RunOutcome, scopes: RunScop
 def _raise_escape(task: _Remembering, outcome: RunOutcome, scopes: RunScopes) -> None:
     """Raise if a run that commits nothing tried to leave the memory; the rules do not store the fact then.
 
-    `operations/escapes.py` says which paths lead out. A call that only reads counts if refusals ended the run.
+    `operations.escapes` says which paths lead out. A call that only reads counts if refusals ended the run.
 
     Raises:
         PathEscape: a write leads out.

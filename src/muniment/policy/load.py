@@ -10,8 +10,8 @@
 Codes of this module: E125 no scope is declared, or none is left · E401 an inline test fails. Of a family, as
 `family` says: E100, E102, E120 to E124. Of a lock: E130 another digest · E131 not named · E132 no lock.
 
-What does not hold: nobody has signed a file (`policy.signatures` asks for that where a person wants it), and whoever
-may write a folder may write its lock.
+What does not hold: nobody has signed a file (`policy.signatures` asks for that where a person wants it), and
+whoever may write a folder may write its lock.
 """
 
 from __future__ import annotations

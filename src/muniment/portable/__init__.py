@@ -8,8 +8,8 @@ Does not hold, on either:
 
 - A path is walked a component at a time. Who may write in a root can move a directory between two steps, and
   a bind mount or volume of the same device is not seen.
-- There is no worker and no fence (`muniment.sandbox.fence`): whoever writes does so unfenced, and only under a policy
-  that says `require = "none"`.
+- There is no worker and no fence (`muniment.sandbox.fence`): whoever writes does so unfenced, and only
+  under a policy that says `require = "none"`.
 - A file is replaced by a look and a plain rename (`Landing.PLAIN_RENAME`).
 
 None of it was run on macOS or Windows: tests/surface/library/test_elsewhere.py fakes both, docs/platforms.md

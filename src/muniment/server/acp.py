@@ -3,7 +3,7 @@
 A1 Tasks are carried out one at a time, in the order of their requests, by the same code as those of the
    daemon. They are not in its lane: nothing of them outlives this process, and its turn among others it gets
    from the locks of the roots.
-A2 Every request gets one answer, within `server.lane.runner.BACKSTOP_SECONDS` of its arrival and the moment that a
+A2 Every request gets one answer, within `server.lane.BACKSTOP_SECONDS` of its arrival and the moment that a
    worker takes to end. A task that still waits by then is never begun: its host has given up on it.
 A3 A host can cancel what waits and what runs; what has committed by then has completed.
 A4 A notification is never carried out but to cancel: nobody would learn how it ended.

@@ -241,7 +241,7 @@ def workspace_at(directory: Path, settings: Settings, state: State, *, in_proces
         in_process: as `open`.
 
     Raises:
-        ConfigInvalid: there is no such directory, or `workspaces.projects.json` cannot be used.
+        ConfigInvalid: there is no such directory, or `projects.json` cannot be used.
     """
     found = find_project(settings.home, directory)
     path = found.checkout.path

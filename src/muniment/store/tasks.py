@@ -321,7 +321,7 @@ def clear(state: State, tasks: Sequence[QueuedTask], at: str) -> None:
 
 
 def all_tasks(state: State) -> tuple[QueuedTask, ...]:
-    """Every task of every lane: at most 1000 of each, and those that a key names (`server.lane.MAX_KEYED`)."""
+    """Every task of every lane: at most 1000 of each, and those named by a key."""
     return TASKS.read(state.ledger, "ORDER BY seq")
 
 

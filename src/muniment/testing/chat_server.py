@@ -689,7 +689,7 @@ def stalls(every: float = 0.05) -> dict[str, Answer]:
 
 
 def broken_transfers(elsewhere: str = NOWHERE) -> dict[str, Answer]:
-    """Answers that end without the JSON that was promised, or with far more; redirects lead `policy.platforms`."""
+    """Answers that end without the JSON that was promised, or with far more; redirects lead `elsewhere`."""
     cut = _NEVER.encoded()[:-20]
     return {
         "reset before the first byte": raw(reset=True),

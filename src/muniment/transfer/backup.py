@@ -2,7 +2,7 @@
 
 A backup is a tar, whose last member is a manifest with the size and digest of every other one:
 
-    home/…                what stands in `user/`, `projects/`, `policies/`, `workspaces.projects.json`, and `config.toml`
+    home/…                what stands in `user/`, `projects/`, `policies/`, `projects.json`, and `config.toml`
     outside/SCOPE/…       a root that `config.toml` binds elsewhere
     state/ledger.db       a copy made by SQLite while the locks of all roots were held, so that no commit is
                           half in it; and `state/audit.key`, without which it is worth nothing

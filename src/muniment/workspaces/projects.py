@@ -1,6 +1,6 @@
 """The projects that have a memory, and which of them a checkout belongs to.
 
-`workspaces.projects.json` in the home says where the repository of each project lay last. Beside that a repository bears
+`projects.json` in the home says where the repository of each project lay last. Beside that a repository bears
 a mark, `muniment` in its common directory, with the project's id and a secret; it is this user's alone, never
 committed and never cloned.
 
@@ -16,7 +16,7 @@ P4 A repository without the mark that its place is recorded to bear is another o
    has the same remote; without such a record one of another remote does.
 P5 To look changes nothing; `bind_checkout` writes, under a lock, the mark before what refers to it.
 
-Memory from before there was `workspaces.projects.json` is found by the path that it was named after. An inode is no
+Memory from before there was `projects.json` is found by the path that it was named after. An inode is no
 identity: it is given again. ADR 0039.
 
 Attacked in tests/attacks/test_foreign_repositories.py.
@@ -51,7 +51,7 @@ MEMORY: Final = "memory"
 """The directory of a project's memory in the one that is named by its id."""
 
 MAX_BYTES: Final = 16 << 20
-"""Bytes of `workspaces.projects.json`; a project takes some 250."""
+"""Bytes of `projects.json`; a project takes some 250."""
 
 MAX_NAME_CHARS: Final = 80
 
@@ -88,7 +88,7 @@ class BindingKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Project:
-    """A project as `workspaces.projects.json` has it.
+    """A project as `projects.json` has it.
 
     Attributes:
         name: for people.
@@ -96,7 +96,7 @@ class Project:
         secret: what its marks hold.
         places: where its repositories lie, and whether each bears a mark.
         inside: the folder of a checkout that holds its memory; None: it lies in the home.
-        by_path: it is older than `workspaces.projects.json`, and found also by the path that its id is made of.
+        by_path: it is older than `projects.json`, and found also by the path that its id is made of.
         before: the places that its repositories were moved from, and where they were moved to.
     """
 
@@ -197,9 +197,9 @@ def find_project(home: Path, directory: Path) -> Binding:
     """The project of the checkout around a directory (P1 to P4); changes nothing.
 
     Raises:
-        ConfigInvalid: there is no such directory, or `workspaces.projects.json` cannot be used.
+        ConfigInvalid: there is no such directory, or `projects.json` cannot be used.
 
-    Cost: as `find_checkout`, and two small reads, the mark and `workspaces.projects.json` (2 ms for 1 000 projects). A
+    Cost: as `find_checkout`, and two small reads, the mark and `projects.json` (2 ms for 1 000 projects). A
     checkout that is not known yet takes one more, its git configuration; a moved one those that look whether
     the recorded places still bear the mark.
     """
@@ -253,7 +253,7 @@ def _is_another(projects: Projects, held: str, checkout: Checkout, remote: str |
 
 
 def unrecorded(projects: Projects, home: Path, path: Path) -> str | None:
-    """The id of a memory from before `workspaces.projects.json` that is named after a path; None: there is none."""
+    """The id of a memory from before `projects.json` that is named after a path; None: there is none."""
     key = workspace_key(path)
     is_old = projects[key].by_path if key in projects else memory_in(home, key).is_dir()
     return key if is_old else None
@@ -352,7 +352,7 @@ def recorded_and_not(home: Path) -> Projects:
 
 
 def read_projects(home: Path) -> Projects:
-    """What `workspaces.projects.json` says; nothing, where there is none.
+    """What `projects.json` says; nothing, where there is none.
 
     Raises:
         ConfigInvalid: it cannot be read, somebody else may write it, or it is damaged.

@@ -12,9 +12,9 @@ from typing import Any
 
 import httpx2
 
-from kit.daemon.process import Asking, HeldModel
-from kit.daemon.raw import SECONDS, looping
 from kit.fleet.homes import KEY, Base
+from kit.server.process import Asking, HeldModel
+from kit.server.raw import SECONDS, looping
 from muniment.agent.filing import RuleWriter
 from muniment.fleet import homes
 from muniment.fleet.copies import MEMORY, directory_of

@@ -14,8 +14,8 @@ from types import SimpleNamespace
 import pytest
 
 from kit.cli.launched import REPOSITORY, SECONDS, has_open, launch, reached
-from kit.daemon.process import HeldModel, descendants
 from kit.memories import IN_A_WORKER
+from kit.server.process import HeldModel, descendants
 from muniment.cancelling import Cancel
 from muniment.cli import daemon as acp
 from muniment.errors import ConfigInvalid

@@ -85,7 +85,7 @@ def test_a_fact_is_saved_in_two_lines_and_known_the_next_time(muniment, roots):
 
 
 def test_a_run_that_the_kernel_holds_less_says_what_was_missing(muniment, monkeypatch):
-    from kit.fence.probe import SERVICES  # Here: in `kit.elsewhere` there is no fence.
+    from kit.sandbox.probe import SERVICES  # Here: in `kit.elsewhere` there is no fence.
     from muniment.sandbox.fence.pool import Zygote, import_directories
 
     with Zygote("claiming_service:serve", directories=(*import_directories(), SERVICES)) as zygote:

@@ -15,9 +15,9 @@ from itertools import cycle
 import pytest
 
 from kit.cli.commands import invoked
-from kit.daemon.process import BASE, path_of, policy_file
 from kit.paths import at
 from kit.raising import raised
+from kit.server.process import BASE, path_of, policy_file
 from kit.store.ledgers import Recorded, lay_old_memory
 from muniment.client import Client
 from muniment.errors import (

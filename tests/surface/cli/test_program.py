@@ -11,8 +11,8 @@ import pytest
 import typer.main
 
 from kit.cli.launched import SECONDS, has_open, launch, reached
-from kit.daemon.process import locked
 from kit.memories import CANARY, photograph
+from kit.server.process import locked
 from muniment.cli.app import app
 from muniment.testing.chat_server import ChatServer, tool_call, tool_calls, words
 

@@ -7,9 +7,9 @@ import pytest
 
 import muniment as library
 from kit.cli.commands import invoked
-from kit.daemon.process import policy_file
 from kit.memories import photograph
 from kit.privileges import obeying_modes
+from kit.server.process import policy_file
 from muniment.store.state import State
 
 READS = ("ls", "recall door", "show {path}", "history", "history {path}", "why {path}", "review list")

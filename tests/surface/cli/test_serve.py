@@ -20,8 +20,8 @@ import pytest
 import muniment as package
 from kit.cli.commands import logging_of
 from kit.cli.launched import SECONDS, launch
-from kit.daemon.process import serving
-from kit.daemon.raw import running
+from kit.server.process import serving
+from kit.server.raw import running
 from muniment.cli import daemon as command
 
 REACHED = "can be reached from other machines; say by which name: --allow-host NAME"

@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 
 import muniment as library
-from kit.daemon.raw import running
 from kit.git import needs_git, repository
 from kit.mcp import server_of, text_of, with_client
+from kit.server.raw import running
 from muniment.client import Client
 from muniment.content.entry import parse
 from muniment.store.trust import entry_id

@@ -10,7 +10,7 @@ import pytest
 
 from kit.cli.launched import SECONDS, launch
 from kit.collector import PATH, attributes, collecting
-from kit.daemon.process import serving
+from kit.server.process import serving
 from muniment.cli.entry import main
 
 REMEMBER = ("remember", "The user prefers dark mode in all editors")

@@ -14,9 +14,9 @@ from urllib.parse import urlsplit
 import pytest
 
 from kit.cli.launched import SECONDS, launch
-from kit.daemon.at_door import FORM, SAME
-from kit.daemon.process import serving
-from kit.daemon.raw import Line, running
+from kit.server.at_door import FORM, SAME
+from kit.server.process import serving
+from kit.server.raw import Line, running
 
 HINT = "  open it within 60 s: it signs in once; for another one: muniment ui"
 NOT_SERVED = "there is no page: The daemon does not serve this workspace; start it with one `--workspace"

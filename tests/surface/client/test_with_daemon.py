@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from kit.client.driving import opened
-from kit.daemon.process import HeldModel, serving
 from kit.raising import raised
+from kit.server.process import HeldModel, serving
 from muniment.client import errors, normalize, results
 from muniment.errors import PendingReview
 

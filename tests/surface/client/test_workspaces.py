@@ -7,8 +7,8 @@ from urllib.parse import quote
 
 import pytest
 
-from kit.daemon.raw import running
 from kit.git import clone, git, needs_git, repository
+from kit.server.raw import running
 from muniment.client import Client
 from muniment.client.errors import Problem
 from muniment.server import core as daemon_core

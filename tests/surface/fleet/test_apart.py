@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from kit.daemon.process import BASE, policy_file
 from kit.fleet.homes import is_idle, rows_of_home
 from kit.fleet.pair import nodes, until
+from kit.server.process import BASE, policy_file
 from muniment.kernel.names import Trust
 from muniment.names import hello_key, hello_name
 from muniment.server.guard import HELLO

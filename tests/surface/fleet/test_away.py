@@ -12,9 +12,9 @@ import httpx2
 import pytest
 
 from kit import postgres
-from kit.daemon.process import BASE, descendants
 from kit.fleet.homes import base_on
 from kit.fleet.pair import nodes, until
+from kit.server.process import BASE, descendants
 
 AWAY = (503, "ledger_away")
 SOON = 10.0

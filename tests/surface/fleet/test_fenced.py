@@ -9,7 +9,6 @@ from contextlib import closing, contextmanager
 import psycopg
 import pytest
 
-from kit.daemon.process import HeldModel
 from kit.fleet.chaos import files_below
 from kit.fleet.homes import KEY, rows_of_home
 from kit.fleet.nodes import NodeProcess
@@ -17,6 +16,7 @@ from kit.fleet.pair import AtNode, until
 from kit.meanwhile import nth
 from kit.memories import strict
 from kit.raising import raised
+from kit.server.process import HeldModel
 from kit.store.ground import Ground, by, new
 from muniment.errors import LeaseLost
 from muniment.fleet import homes

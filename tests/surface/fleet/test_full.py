@@ -10,8 +10,8 @@ from types import SimpleNamespace
 import pytest
 import yaml
 
-from kit.daemon.process import BASE
 from kit.fleet.pair import nodes, until
+from kit.server.process import BASE
 from kit.where import REPOSITORY
 
 COMPOSE = REPOSITORY / "examples" / "deploy" / "fleet" / "compose.yaml"

@@ -12,9 +12,9 @@ import httpx2
 import psycopg
 import pytest
 
-from kit.daemon.process import BASE, HeldModel
 from kit.fleet.homes import KEY
 from kit.fleet.pair import nodes, until
+from kit.server.process import BASE, HeldModel
 from muniment.fleet import home as of_home
 from muniment.fleet import homes
 

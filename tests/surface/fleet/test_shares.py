@@ -8,9 +8,9 @@ from contextlib import contextmanager
 import psycopg
 import pytest
 
-from kit.daemon.process import BASE
 from kit.fleet.pair import until
 from kit.raising import raised
+from kit.server.process import BASE
 from muniment.kernel.names import Trust
 from muniment.server.contract import HttpProblem
 from muniment.server.core import MAX_OWNER

@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor, wait
 
 import pytest
 
-from kit.daemon.process import HeldModel
 from kit.fleet.pair import nodes, until
+from kit.server.process import HeldModel
 from muniment.fleet import homes, queue
 from muniment.fleet.queue import TurnQueue, node_for, queue_of
 from muniment.server import lane

@@ -11,9 +11,9 @@ import re
 
 import pytest
 
-from kit.daemon.process import HeldModel, policy_file, serving
-from kit.daemon.raw import running
 from kit.memories import descriptors
+from kit.server.process import HeldModel, policy_file, serving
+from kit.server.raw import running
 
 PAGES = ("https://app.example", "HTTP://Pages.Example:8080", "https://usual.example:443", "http://[::1]:3000")
 """Origins of pages that may call `quiet`, as an operator wrote them."""

@@ -8,8 +8,8 @@ import queue
 import pytest
 
 from kit.browser import browser, needs_browser
-from kit.daemon.raw import running
 from kit.pages import answering, html
+from kit.server.raw import running
 
 SECONDS = 60
 

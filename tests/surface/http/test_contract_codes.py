@@ -9,8 +9,8 @@ from itertools import chain
 import httpx2
 import pytest
 
-from kit.daemon.process import BASE, HeldModel, locked, policy_file
-from kit.daemon.raw import running, start
+from kit.server.process import BASE, HeldModel, locked, policy_file
+from kit.server.raw import running, start
 from muniment.errors import CODES, WorkerLost
 from muniment.server import http, routes
 from muniment.server.contract import sentence_of, task_error

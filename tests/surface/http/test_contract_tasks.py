@@ -12,10 +12,10 @@ import pytest
 
 import muniment
 from kit.content.secret_values import filled
-from kit.daemon.process import BASE, path_of, policy_file
-from kit.daemon.raw import running
-from kit.jobs.places import raising
+from kit.operations.places import raising
 from kit.raising import raised
+from kit.server.process import BASE, path_of, policy_file
+from kit.server.raw import running
 from muniment import errors as library
 from muniment.agent.model import ModelError
 from muniment.client import errors

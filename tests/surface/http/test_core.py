@@ -22,10 +22,10 @@ import httpx2
 import pytest
 
 import muniment
-from kit.daemon.process import BASE, ENDED, STOP_SECONDS, HeldModel, descendants, locked, serving
-from kit.daemon.raw import running
 from kit.memories import descriptors
 from kit.raising import raised
+from kit.server.process import BASE, ENDED, STOP_SECONDS, HeldModel, descendants, locked, serving
+from kit.server.raw import running
 from muniment.agent.filing import RuleWriter
 from muniment.client import Client
 from muniment.errors import ManagedMemoryUnavailable, PathEscape

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from kit.daemon.process import BASE, ENDED
-from kit.daemon.raw import running
+from kit.server.process import BASE, ENDED
+from kit.server.raw import running
 from muniment.server import stream
 from muniment.store import tasks
 

@@ -14,9 +14,9 @@ from itertools import permutations, product
 
 import pytest
 
-from kit.daemon.process import BASE, path_of
-from kit.daemon.raw import REMEMBER, chunked, running, start
 from kit.raising import raised
+from kit.server.process import BASE, path_of
+from kit.server.raw import REMEMBER, chunked, running, start
 from muniment.server import guard, http, stream
 from muniment.server.contract import MAX_BODY_BYTES, HttpProblem
 from muniment.server.tokens import RESERVE, Shares

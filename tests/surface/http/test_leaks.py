@@ -12,8 +12,8 @@ from itertools import product
 import pytest
 
 from kit.content.secret_values import filled
-from kit.daemon.process import BASE, HeldModel, path_of, serving
-from kit.daemon.raw import running
+from kit.server.process import BASE, HeldModel, path_of, serving
+from kit.server.raw import running
 from muniment.errors import CODES
 from muniment.server import service
 from muniment.server.lane import Ended, Lane, NewTask

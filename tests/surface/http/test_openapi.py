@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kit.daemon.raw import REMEMBER, running
+from kit.server.raw import REMEMBER, running
 from muniment.errors import CODES
 from muniment.server import guard
 from muniment.server.http import document_of

@@ -6,8 +6,8 @@ from itertools import pairwise
 
 import pytest
 
-from kit.daemon.process import BASE, ENDED
-from kit.daemon.raw import running
+from kit.server.process import BASE, ENDED
+from kit.server.raw import running
 from muniment.server import stream
 from muniment.server.stream import StreamView
 from muniment.store import tasks

@@ -7,9 +7,9 @@ from itertools import product
 
 import pytest
 
-from kit.daemon.process import BASE
-from kit.daemon.raw import REMEMBER, running
 from kit.raising import raised
+from kit.server.process import BASE
+from kit.server.raw import REMEMBER, running
 from muniment.errors import ConfigInvalid
 from muniment.server import guard
 from muniment.server.guard import as_origin

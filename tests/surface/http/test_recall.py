@@ -13,9 +13,9 @@ from typing import get_args, get_type_hints
 
 import pytest
 
-from kit.daemon.process import BASE, STOP_SECONDS
-from kit.daemon.raw import running
 from kit.recall.places import WAIT, EndlessSweep
+from kit.server.process import BASE, STOP_SECONDS
+from kit.server.raw import running
 from muniment import errors
 from muniment.kernel.names import MAX_PATH_BYTES, Digest
 from muniment.names import MAX_FACT_BYTES

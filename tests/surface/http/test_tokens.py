@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from kit.daemon.raw import running
 from kit.fleet.engines import ENGINES, Opening
 from kit.raising import raised
+from kit.server.raw import running
 from kit.threads import together
 from muniment.errors import ConfigInvalid, ManagedMemoryUnavailable, NotFound
 from muniment.fleet.postgres import HomeLedger

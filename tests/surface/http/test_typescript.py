@@ -10,10 +10,10 @@ import socket
 
 import pytest
 
-from kit.daemon.process import serving
-from kit.daemon.raw import running
-from kit.daemon.typescript import SdkError, launched, missing
 from kit.raising import raised
+from kit.server.process import serving
+from kit.server.raw import running
+from kit.server.typescript import SdkError, launched, missing
 
 pytestmark = pytest.mark.skipif((why := missing()) is not None, reason=str(why))
 

@@ -1,7 +1,8 @@
 """macOS and Windows, faked: reading works without the fence, writing is off unless a policy asks for it.
 
 `kit.elsewhere` takes a process of its own for one there: the modules and names that the system lacks are
-gone, calls refuse what they refuse there, and nothing of `muniment.sandbox.fence` can be loaded. Not run on either.
+gone, calls refuse what they refuse there, and nothing of `muniment.sandbox.fence` can be loaded.
+Not run on either.
 """
 
 import json
@@ -16,8 +17,8 @@ from unittest.mock import Mock
 import pytest
 
 import muniment
-from kit.daemon.raw import running
 from kit.memories import make_roots, put
+from kit.server.raw import running
 from kit.where import REPOSITORY
 from muniment.client import transport
 
@@ -138,7 +139,8 @@ def test_recall_ls_show_and_the_hook_read_a_memory_and_nothing_of_the_fence_is_l
         "event = json.dumps(event)\n"
         'said += [run("recall", "--hook", *roots, given=event) for _ in range(2)]\n'
         'said += [run("index", "verify", *roots), run("--version"), run("--help")]\n'
-        'loaded = [name for name in sys.modules if name.startswith("muniment.sandbox.fence") or name == "fcntl"]\n'
+        'fence = "muniment.sandbox.fence"\n'
+        'loaded = [name for name in sys.modules if name.startswith(fence) or name == "fcntl"]\n'
         "result = said, past, loaded"
     )
     before = tree_of(roots)

@@ -8,9 +8,9 @@ from datetime import UTC, date, datetime, timedelta
 
 import pytest
 
-from kit.jobs import places
-from kit.jobs.places import done, dreaming, lay, remembering, saving, user, write
-from kit.jobs.places import memory as entries
+from kit.operations import places
+from kit.operations.places import done, dreaming, lay, remembering, saving, user, write
+from kit.operations.places import memory as entries
 from kit.raising import raised
 from kit.where import FACTS
 from muniment.content.entry import parse

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kit.daemon.process import policy_file
+from kit.server.process import policy_file
 from muniment.agent.filing import RuleWriter
 from muniment.errors import MunimentError
 from muniment.kernel.names import Trust

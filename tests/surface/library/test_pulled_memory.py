@@ -6,9 +6,9 @@ import pytest
 
 import muniment
 from kit.cli.commands import invoked
-from kit.daemon.process import policy_file
-from kit.daemon.raw import running
 from kit.git import clone, committed, git, needs_git, repository
+from kit.server.process import policy_file
+from kit.server.raw import running
 from muniment.client import Client
 from muniment.workspaces import projects
 from muniment.workspaces.projects import bind_checkout, keep_inside, read_projects

@@ -8,8 +8,8 @@ import subprocess
 
 import pytest
 
-from kit.daemon.process import serving
 from kit.mcp import HELLO, PROGRAM
+from kit.server.process import serving
 from muniment.cli.mcp_server import LAST_SECONDS
 from muniment.cli.wire import END_SECONDS
 

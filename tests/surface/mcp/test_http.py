@@ -17,9 +17,6 @@ import pytest
 from mcp.shared.exceptions import MCPError
 
 import muniment
-from kit.daemon.process import BASE, HeldModel, locked, policy_file
-from kit.daemon.raw import running
-from kit.jobs.places import raising
 from kit.jsonrpc import INVALID_IDS
 from kit.mcp import (
     ERAS,
@@ -31,6 +28,9 @@ from kit.mcp import (
     stands_between_marks,
     text_of,
 )
+from kit.operations.places import raising
+from kit.server.process import BASE, HeldModel, locked, policy_file
+from kit.server.raw import running
 from muniment.agent.model import ModelError
 from muniment.integrations.mcp import server
 from muniment.server import guard

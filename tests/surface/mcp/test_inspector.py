@@ -10,8 +10,8 @@ import shutil
 
 import pytest
 
-from kit.daemon.process import serving
 from kit.mcp import INSPECTOR, PROGRAM, inspector
+from kit.server.process import serving
 
 pytestmark = [
     pytest.mark.slow,

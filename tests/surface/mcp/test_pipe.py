@@ -11,10 +11,10 @@ from contextlib import ExitStack
 import pytest
 from mcp import StdioServerParameters
 
-from kit.daemon.process import HeldModel, serving
-from kit.daemon.raw import running
 from kit.jsonrpc import INVALID_IDS
 from kit.mcp import ERAS, HELLO, PROGRAM, Heard, hears_of_change, with_client
+from kit.server.process import HeldModel, serving
+from kit.server.raw import running
 from muniment.client.finding import place
 from muniment.client.mcp import PATIENCE_SECONDS, McpPipe
 

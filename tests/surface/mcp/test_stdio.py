@@ -15,9 +15,9 @@ import anyio
 import pytest
 from mcp import StdioServerParameters
 
-from kit.daemon.process import policy_file
 from kit.jsonrpc import INVALID_IDS
 from kit.mcp import ERAS, PROGRAM, Heard, hears_of_change, hosting, refused, with_client
+from kit.server.process import policy_file
 from muniment.cli import mcp_server, wire
 from muniment.cli.mcp_server import OpenedMemory, serve_over
 from muniment.cli.wire import MAX_LINE_BYTES, Wire

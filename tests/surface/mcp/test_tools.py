@@ -11,8 +11,8 @@ import mcp_types as t
 import pytest
 from mcp.shared.exceptions import MCPError
 
-from kit.daemon.process import policy_file
 from kit.mcp import ERAS, refused, server_of, stands_between_marks, text_of, with_client
+from kit.server.process import policy_file
 from muniment.integrations.mcp import memory as own
 from muniment.store.review import pending
 from muniment.testing.minds import ScriptedModel, call, calls, say

@@ -9,8 +9,8 @@ from selenium.webdriver import ActionChains, Keys
 from selenium.webdriver.common.by import By
 
 from kit.browser import axe, emulate, needs_browser, shown, signed_in, tab_order, waited
-from kit.daemon.process import policy_file
-from kit.daemon.raw import running
+from kit.server.process import policy_file
+from kit.server.raw import running
 
 LONG = """---
 name: How a release goes

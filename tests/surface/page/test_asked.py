@@ -10,9 +10,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from kit.daemon.at_door import Visitor
-from kit.daemon.process import BASE, HeldModel, policy_file
-from kit.daemon.raw import running
+from kit.server.at_door import Visitor
+from kit.server.process import BASE, HeldModel, policy_file
+from kit.server.raw import running
 from muniment.server import stream
 from muniment.server.core import TRIES
 

@@ -17,10 +17,10 @@ from urllib.parse import quote
 
 import pytest
 
-from kit.daemon.at_door import FORM, SAME, Caller
-from kit.daemon.process import BASE
-from kit.daemon.raw import running
 from kit.raising import raised
+from kit.server.at_door import FORM, SAME, Caller
+from kit.server.process import BASE
+from kit.server.raw import running
 from muniment.server.contract import MAX_BODY_BYTES, HttpProblem
 from muniment.server.page.call import MAX_FIELDS
 from muniment.server.page.door import MAX_CODES, MAX_NOTICES, MAX_SESSIONS, PageDoor, Session

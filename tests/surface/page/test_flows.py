@@ -11,8 +11,8 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.support.select import Select
 
 from kit.browser import console, emulate, needs_browser, shown, signed_in, waited
-from kit.daemon.process import BASE, HeldModel, policy_file
-from kit.daemon.raw import running
+from kit.server.process import BASE, HeldModel, policy_file
+from kit.server.raw import running
 
 FACT = "The user prefers quince jam to marmalade"
 NAME = "Prefers quince jam to marmalade"

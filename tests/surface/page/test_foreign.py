@@ -13,9 +13,9 @@ import pytest
 from selenium.webdriver.common.by import By
 
 from kit.browser import needs_browser, shown, signed_in, waited
-from kit.daemon.process import BASE
-from kit.daemon.raw import running
 from kit.pages import answering, html
+from kit.server.process import BASE
+from kit.server.raw import running
 from muniment.server.guard import SESSION, Guard
 
 ATTACK = """<!doctype html><html lang="en"><title>Another page</title><body><script>

@@ -8,8 +8,8 @@ from html import unescape
 
 import pytest
 
-from kit.daemon.at_door import Caller
-from kit.daemon.raw import running
+from kit.server.at_door import Caller
+from kit.server.raw import running
 from muniment.server import core
 
 PATH = "user/a.md"

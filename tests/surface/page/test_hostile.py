@@ -16,9 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kit.browser import console, emulate, needs_browser, requests, shown, signed_in
-from kit.daemon.at_door import Visitor, words
-from kit.daemon.process import policy_file
-from kit.daemon.raw import running
+from kit.server.at_door import Visitor, words
+from kit.server.process import policy_file
+from kit.server.raw import running
 from kit.where import REPOSITORY
 from muniment.server.page.rendering import MAX_RENDERED_CHARS, markdown
 from muniment.testing.minds import ScriptedModel, call, calls, say

@@ -12,8 +12,8 @@ from packaging.utils import canonicalize_name
 
 from hashes import COMMAND as LOCKING
 from hashes import LOCK, read, wanted, written
-from kit.daemon.page import ACP_PAGE, COMMAND, acp_page, page
-from kit.daemon.page import PAGE as HTTP_PAGE
+from kit.server.page import ACP_PAGE, COMMAND, acp_page, page
+from kit.server.page import PAGE as HTTP_PAGE
 from kit.shell import blocks_of, printed, run, text_of
 from kit.where import REPOSITORY
 from muniment.cli.app import app

@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from kit.daemon.process import serving
+from kit.server.process import serving
 from kit.shell import PROGRAMS, blocks_of, printed, run, text_of
 from kit.where import REPOSITORY
 from muniment.testing.chat_server import ChatServer

@@ -6,7 +6,8 @@ from threats.switches import instead, none, same, table, true
 table({
     "own_undo": ("Whoever asks takes back what anybody had done.", {
         "integrations.mcp.memory:_may_take_back": true}),
-    "exact_previews": ("A forget removes whatever is meant by now.", {"*operations.forget:_check_preview": none}),
+    "exact_previews": ("A forget removes whatever is meant by now.", {
+        "*operations.forget:_check_preview": none}),
     "marked_answers": ("What an entry says stands in an answer as it is.", {
         "*integrations.telling:marked": same}),
     "known_tokens": ("A token that was revoked goes on.", {"server.http:Call.is_still_known": true}),

@@ -28,7 +28,8 @@ table({
     "export_denies": ("An export may create every path.", {
         "transfer.importing:grant_readable": allowing_all}),
     "imported_links": ("A link in a folder that is imported is followed.", {
-        "transfer.sources:os": Other(os, stat=following), "transfer.sources:READING": os.O_RDONLY | os.O_NONBLOCK,
+        "transfer.sources:os": Other(os, stat=following),
+        "transfer.sources:READING": os.O_RDONLY | os.O_NONBLOCK,
         "transfer.sources:LISTING": os.O_RDONLY | os.O_DIRECTORY}),
     "restored_names": ("A member of a backup goes where its name says, inside the test's own directory.", {
         "transfer.backup:_place": lambda name: Path(name.lstrip("/"))}),

@@ -12,7 +12,8 @@ table({
         "agent.model:Budget.spend_call": true}),
     "kept_deadline": ("Nobody looks at the clock.", {"agent.model:Budget.check": none}),
     "final_text_only": ("A run commits however it ended.", {"operations.remember:_raise_unless_final": none}),
-    "real_escapes": ("Every path that was denied counts as a typo.", {"operations.remember:find_escape": none}),
+    "real_escapes": ("Every path that was denied counts as a typo.", {
+        "operations.remember:find_escape": none}),
     "kept_statements": ("A model may drop what an entry says.", {
         "operations.remember:_FactWords.drops": lambda *_: False}),
     "change_is_said": ("A fact may stand in the place of any entry about the same.", {

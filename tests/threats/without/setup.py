@@ -5,11 +5,13 @@ from threats.switches import around, none, table
 # fmt: off
 table({
     "own_settings": ("Whatever stands at the path of a settings file is read and replaced.", {
-        "integrations.coding_tools.files:_check_file": none, "integrations.coding_tools.files:require_way_ours": none}),
+        "integrations.coding_tools.files:_check_file": none,
+        "integrations.coding_tools.files:require_way_ours": none}),
     "settings_as_read": ("Nobody looks whether a settings file changed meanwhile.", {
         "integrations.coding_tools.files:_check_unchanged": none}),
     "masked_keys": ("Values of our own entries are shown whatever they are called.", {
-        "cli.setup:_masked": lambda found: found[0], "integrations.coding_tools.edits:_masked": lambda text, *_: text}),
+        "cli.setup:_masked": lambda found: found[0],
+        "integrations.coding_tools.edits:_masked": lambda text, *_: text}),
 })
 # fmt: on
 

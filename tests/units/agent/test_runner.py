@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from kit.jobs.places import raising
+from kit.operations.places import raising
 from muniment.agent import model as protocol
 from muniment.agent.chat import NUDGE
 from muniment.agent.runner import MAX_REFUSALS, Runner

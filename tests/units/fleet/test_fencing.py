@@ -10,9 +10,9 @@ import pytest
 
 from kit.fleet.engines import rows_of
 from kit.fleet.homes import KEY
-from kit.lane.ledgered import DONE, OWNER, submit
 from kit.meanwhile import nth
 from kit.raising import raised
+from kit.server.ledgered import DONE, OWNER, submit
 from kit.store.ground import STRICT, by, laid_out, new, patience
 from muniment.errors import LeaseLost, ManagedMemoryUnavailable
 from muniment.fleet.postgres import LedgerPool

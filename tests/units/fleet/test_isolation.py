@@ -17,8 +17,8 @@ from psycopg import sql
 
 from kit.fleet.engines import rows_of
 from kit.fleet.homes import KEY
-from kit.lane.ledgered import DONE, OWNER, asked, submit
 from kit.raising import raised
+from kit.server.ledgered import DONE, OWNER, asked, submit
 from kit.store.ground import STRICT, Claim, Ground, by, change_set, laid_out, new, patience, trusted
 from muniment.errors import ManagedMemoryUnavailable, NotFound
 from muniment.fleet import homes, schema

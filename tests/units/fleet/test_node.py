@@ -13,8 +13,8 @@ from psycopg_pool import ConnectionPool
 
 from kit.fleet.homes import KEY
 from kit.fleet.pair import until
-from kit.lane.ledgered import asked
 from kit.raising import raised
+from kit.server.ledgered import asked
 from muniment.agent.filing import RuleWriter
 from muniment.errors import QueueFull
 from muniment.fleet import homes

@@ -14,7 +14,7 @@ import pytest
 
 from kit import postgres
 from kit.fleet.homes import KEY, base_on
-from kit.lane.ledgered import BOT, DONE, OWNER, asked, submit
+from kit.server.ledgered import BOT, DONE, OWNER, asked, submit
 from kit.store.ground import STRICT, Claim, by, change_set, laid_out, new, patience, trusted
 from muniment.fleet import copied
 from muniment.fleet.postgres import LedgerPool

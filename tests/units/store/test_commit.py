@@ -17,8 +17,8 @@ from unittest.mock import patch
 import pytest
 
 from kit.fleet.engines import over_both
-from kit.jobs.places import raising
 from kit.meanwhile import nth
+from kit.operations.places import raising
 from kit.raising import raised
 from kit.store.ground import STANDING, STRICT, by, new, patience, sha
 from kit.store.killed import dying, files, recovered, steps, steps_of_recovery

@@ -7,8 +7,8 @@ import unicodedata
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kit.jobs.places import made
 from kit.memories import put
+from kit.operations.places import made
 from muniment.content.words import significant, vocabulary
 from muniment.recall.nearest import may_hold
 from muniment.store import rows

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from kit.jobs import places
-from kit.jobs.places import committed, lay
+from kit.operations import places
+from kit.operations.places import committed, lay
 from kit.raising import raised
 from kit.store.ground import patience
 from muniment import errors

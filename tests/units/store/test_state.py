@@ -19,8 +19,8 @@ from unittest.mock import Mock, patch
 
 import pytest
 
-from kit.jobs.places import raising
 from kit.meanwhile import nth
+from kit.operations.places import raising
 from kit.raising import raised
 from kit.store.processes import die, killed, program
 from muniment.cancelling import Cancel

@@ -26,7 +26,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
-from muniment.integrations.coding_tools import edits as edits
+from muniment.integrations.coding_tools import edits
 from muniment.integrations.coding_tools.edits import Append, Cut, Edit, Format, Json, Put, Toml, applied
 from muniment.names import HOME_VARIABLE
 

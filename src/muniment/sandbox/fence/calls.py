@@ -1,6 +1,6 @@
 """System calls by name: the tiers of the filter, and the numbers of both machines.
 
-Checked against the kernel's headers by `tests/units/fence/test_seccomp.py`, where these are installed.
+Checked against the kernel's headers by `tests/units/sandbox/test_seccomp.py`, where these are installed.
 """
 
 from __future__ import annotations

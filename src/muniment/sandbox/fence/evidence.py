@@ -6,7 +6,7 @@ is missing whatever the worker says. A filter counts if the worker has more of t
 which a container may have filtered already. E3 `full` takes every layer but `mdwe`.
 
 The report comes from our own code in a fresh fork, before it was told anything; it is no word of a worker
-that was taken over. Attacked by `tests/units/fence/test_evidence.py`.
+that was taken over. Attacked by `tests/units/sandbox/test_evidence.py`.
 """
 
 from __future__ import annotations

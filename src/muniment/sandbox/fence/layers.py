@@ -18,7 +18,7 @@ In this order, since each step takes away what the later ones do not need:
 - F3 native code cannot take a layer down again.
 
 Does not hold: a limit on processes binds no process of user 0. What Landlock and seccomp leave open stands
-beside them below. Attacked by `tests/units/fence/test_fence.py`, and on the spot by `muniment doctor`.
+beside them below. Attacked by `tests/units/sandbox/test_fence.py`, and on the spot by `muniment doctor`.
 
 Standard library only. Runs once in each worker and cannot be undone, so it is excluded from coverage and run
 in real workers by those tests.
@@ -162,7 +162,7 @@ def _checked(result: int) -> int:
 # can use.
 #
 # Tables and programs are pure functions of the architecture, checked against the kernel's headers and run
-# by an interpreter of their own in `tests/units/fence/test_seccomp.py`. Source: seccomp(2);
+# by an interpreter of their own in `tests/units/sandbox/test_seccomp.py`. Source: seccomp(2);
 # `linux/filter.h`, `linux/audit.h`; `asm/unistd_64.h` (x86-64), `asm-generic/unistd.h`.
 
 OPENERS: Final = ("openat2", "openat")

@@ -7,7 +7,7 @@ P3 A process is replaced when it died, when it hung, when a signal that is not o
 P4 After a fork of the broker the child has a zygote of its own, and holds no end of the parent's.
 
 Standard library only, and light: a command line imports this and starts the zygote before anything else.
-Attacked by `tests/units/fence/test_pool.py`.
+Attacked by `tests/units/sandbox/test_pool.py`.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ C3 Exactly one message is taken from the socket, so whatever else a peer sends s
 C4 A message that cannot be sent is refused before its first byte goes out.
 
 What a header *says* is the business of closed models further up. Both ends use this file; start at
-`Channel`. Attacked by `tests/units/fence/test_wire.py`.
+`Channel`. Attacked by `tests/units/sandbox/test_wire.py`.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ goes to its own report socket (SEQPACKET): `{"pid": n}` with the pidfd, or `{"er
 `{"status": n}` as wait(2) gives it.
 
 Workers of one zygote share its address layout and hash seed. Excluded from coverage, since it runs only in
-the exec'd process; attacked by `tests/units/fence/test_pool.py`.
+the exec'd process; attacked by `tests/units/sandbox/test_pool.py`.
 """
 
 from __future__ import annotations

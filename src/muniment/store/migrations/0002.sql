@@ -1,7 +1,7 @@
 CREATE TABLE task (
     seq INTEGER PRIMARY KEY AUTOINCREMENT,
     id TEXT NOT NULL UNIQUE,
-    workspace TEXT NOT NULL,     -- key, see `workspaces.projects.Binding.key`
+    workspace TEXT NOT NULL,     -- key, see `projects.Binding.key`
     kind TEXT NOT NULL,
     status TEXT NOT NULL,
     token TEXT NOT NULL,         -- name of the token that asked

@@ -1,0 +1,81 @@
+"""The TypeScript client of the original contract, as npm has it: `@qwen-code/sdk`, unchanged.
+
+It is no part of this repository, and no test asks a registry for it. To have the tests that need it run:
+
+    npm pack @qwen-code/sdk@0.1.14
+    tar --extract --file qwen-code-sdk-0.1.14.tgz
+    MUNIMENT_QWEN_SDK=$PWD/package .venv/bin/pytest tests/surface/http/test_typescript.py
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from contextlib import contextmanager
+from pathlib import Path
+
+VARIABLE = "MUNIMENT_QWEN_SDK"
+OLDEST_NODE = 20
+
+_DRIVER = Path(__file__).with_suffix(".mjs")
+
+
+class SdkError(Exception):
+    """What a call of the client threw.
+
+    Attributes:
+        name, message, status, body: of the error; status and body of an answer that is one.
+    """
+
+    def __init__(self, thrown):
+        self.name, self.message = thrown["name"], thrown["message"]
+        self.status, self.body = thrown.get("status"), thrown.get("body")
+        super().__init__(f"{self.name}: {self.message}")
+
+
+class Sdk:
+    """The client in a process of Node; its methods are called by their names, see `typescript.mjs`."""
+
+    def __init__(self, process):
+        self._process = process
+
+    def __getattr__(self, name):
+        def call(*args):
+            self._process.stdin.write(f"{json.dumps([name, *args])}\n")
+            self._process.stdin.flush()
+            line = self._process.stdout.readline()
+            assert line, "the client ended"
+            answer = json.loads(line)
+            if "error" in answer:
+                raise SdkError(answer["error"])
+            return answer.get("result")
+
+        return call
+
+
+def missing():
+    """Why the client cannot be run here; None: it can."""
+    node, package = shutil.which("node"), os.environ.get(VARIABLE)
+    if package is None:
+        return f"{VARIABLE} does not say where @qwen-code/sdk is unpacked; see tests/kit/server/typescript.py"
+    if node is None:
+        return "there is no node"
+    told = subprocess.run([node, "--version"], capture_output=True, text=True, check=True).stdout
+    if int(told.removeprefix("v").partition(".")[0]) < OLDEST_NODE:
+        return f"node is older than version {OLDEST_NODE}: {told.strip()}"
+    return None
+
+
+@contextmanager
+def launched():
+    """The client."""
+    env = {"SDK": os.environ[VARIABLE], "PATH": os.environ["PATH"]}
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen(["node", _DRIVER], env=env, **pipes) as process:
+        try:
+            yield Sdk(process)
+        finally:
+            process.stdin.close()  # It ends with its input.
+            process.wait(30)

@@ -1,0 +1,252 @@
+"""Forget by rules: entries that people describe in words of their own, in many languages.
+
+`facts/forget.json` was written by an author who had not seen the code. Its first half was for tuning and its
+second stayed sealed. Both were scored once before any change: 33 of 80 and 42 of 80 right entries were
+previewed, the other 85 listed as near, and nothing else was removed. Afterwards inflected words, and words
+that say whose, from where and to whom, no longer remove anything: now 19 and 27 are previewed, and all of the
+other 114 are listed as near.
+"""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from kit.operations.places import committed, done, forgetting, lay, made, memory, raising, remembering, user
+from kit.where import FACTS
+from muniment.agent.model import ModelError
+from muniment.content.description import DescribedWords, SaidText
+from muniment.kernel.names import Trust
+from muniment.testing.minds import ScriptedModel, say
+
+SET = json.loads((FACTS / "forget.json").read_text(encoding="utf-8"))
+HALF = len(SET["facts"]) // 2
+PREVIEWED = (19, 27)
+
+
+@pytest.fixture
+def place(tmp_path):
+    with made(tmp_path, on_model_failure="rules") as place:
+        yield place
+
+
+def removed(result):
+    return [each.file_path for each in done(result).removed_entries]
+
+
+@pytest.mark.parametrize("half", [0, 1])
+def test_description_finds_its_entry_and_nothing_else(place, half):
+    facts = SET["facts"][half * HALF : (half + 1) * HALF]
+    lay(
+        place,
+        {f"user/fact{half * HALF + number}.md": f"{each['text']}\n" for number, each in enumerate(facts)},
+    )
+    before, previewed = memory(place), 0
+    for asked in (each for each in SET["descriptions"] if each["half"] == half):
+        result = forgetting(place, asked["text"], yes=False)
+        right = [] if asked["fact"] is None else [f"user/fact{asked['fact']}.md"]
+        assert removed(result) in ([], right), asked
+        assert {*right} <= {*removed(result), *result.near}, asked
+        previewed += bool(removed(result))
+    assert previewed >= PREVIEWED[half]
+    assert memory(place) == before
+
+
+SAID = [
+    ("The UPS in rack B lasts 18 minutes", "how long the UPS in rack B lasts"),
+    (
+        "Firma Kessler zahlt immer erst nach der zweiten Mahnung",
+        "dass Kessler erst nach der zweiten Mahnung zahlt",
+    ),
+    ("The exam in thermodynamics is on 2027-02-09", "when the exam in thermodynamics is"),
+    ("La clé du garage est chez le voisin Rémi", "chez quel voisin se trouve la clé du garage"),
+    ("Los jueves cierra la biblioteca de Almagro", "qué jueves cierra la biblioteca de Almagro"),
+    ("Klucz do piwnicy wisi za lodówką", "gdzie wisi klucz do piwnicy"),
+    ("Пароль от складской сигнализации знает Зинаида", "кто знает пароль от складской сигнализации"),
+]
+NEAR = [
+    ("Die Lieferungen der Schreinerei kommen dienstags", "wann die Lieferung der Schreinerei kommt"),
+    ("Il treno per Orvieto parte dal binario 7", "da quale binario parte il treno per Orvieto"),
+    ("备用服务器放在南京机房", "备用服务器在哪个机房"),
+    ("予備の鍵は青い箱にある", "予備の鍵が青い箱にあること"),
+    ("예비 열쇠는 파란 상자에 있다", "예비 열쇠가 파란 상자에 있는지"),
+]
+"""Descriptions in other inflections, or with particles: entries are listed, and never removed."""
+
+MISTAKABLE = [
+    ("Christina birthday is on 5 May", "Christian birthday"),
+    ("Stefanie birthday party is on 5 May", "where is Stefan's birthday party"),
+    ("Simone phone is 5551", "Simon's phone"),
+    ("Julia address is Main Street 5", "Julian's address"),
+    ("Justina address is Main Street 5", "Justin's address"),
+    ("Евгения телефон 5551", "Евгений телефон"),
+    ("Kristina fødselsdag er 5. maj", "Kristian fødselsdag"),
+    ("Anna pays Ben 5 euros", "Ben pays Anna and whom"),
+    ("東京からの出張は金曜日", "東京への出張"),
+    ("她的电话号码是五五五一", "我的电话号码"),
+    ("我的电话号码是五五五一", "他的电话号码"),
+    ("билет из Москвы в пятницу", "билет в Москву"),
+    ("부산에서 서울로 기차", "서울에서 부산으로 기차"),
+    ("The plane posted at 9", "planet poster"),
+    ("Plane Besuche", "Planer Besuch"),
+    ("The flight from Rome is at 9", "flights to Rome"),
+    ("El vuelo desde Roma es a las 9", "vuelos a Roma"),
+    ("El vuelo a Roma es a las 9", "vuelo de Roma"),
+    ("Der Brief von Anna liegt im Fach", "wo der Brief an Anna liegt"),
+    ("Le frère de sa mère est Paul", "qui est le frère de ma mère"),
+    ("Her brother has a car", "my brothers cars"),
+    ("generation counsels named", "general counsel names"),
+    ("The test server password hint is x", "the testing servers password hint"),
+    ("Coffee order with sugar", "without sugar coffee orders"),
+    ("Roma'dan uçuş saat 9", "uçuşlar Roma'ya"),
+    ("Ben owes Anna 50 euros", "what Anna owes Ben"),
+    ("Ben owes Anna 50 euros", "what does Anna owe Ben"),
+]
+"""Facts, and descriptions of another person, owner, direction or thing."""
+
+UNSAID = [
+    *("how long the UPS in rack C lasts", "how long the UPS in rack B lasts under full load"),
+    *(
+        "dass Kessler nicht erst nach der zweiten Mahnung zahlt",
+        "dass Kessler erst nach der dritten Mahnung zahlt",
+    ),
+    *(
+        "when the exam in thermodynamics 2 is",
+        "who the key",
+        "where it is",
+        "das mit dem",
+        "who pays",
+        "gdzie jest",
+    ),
+    *(
+        "wann die Schreinerei keine Lieferungen bekommt",
+        "the libraries of Almagro on Mondays",
+        "予備の鍵を捨てない",
+    ),
+]
+"""Descriptions of what no entry says: of another thing, of its opposite, or of nothing."""
+
+
+def test_description_in_other_words_removes_its_one_entry(place):
+    lay(place, {f"user/said{number}.md": f"{fact}\n" for number, (fact, _) in enumerate(SAID)})
+    for number, (_, asked) in enumerate(SAID):
+        result = forgetting(place, asked, yes=False)
+        assert removed(result) == [f"user/said{number}.md"], asked
+        assert removed(forgetting(place, asked, digest=result.digest)) == [f"user/said{number}.md"]
+    assert memory(place) == {}
+
+
+@pytest.mark.threat("T-MEM-08", control="described_words")
+def test_description_of_what_no_entry_says_removes_nothing(place):
+    lay(place, {f"user/said{number}.md": f"{fact}\n" for number, (fact, _) in enumerate(SAID)})
+    before = memory(place)
+    for asked in UNSAID:
+        result = forgetting(place, asked)
+        assert result.removed_entries == (), asked
+        assert result.error is None or result.error.code == "invalid_content", asked
+    assert memory(place) == before
+
+
+def test_inflected_description_only_lists_its_entry(place):
+    for number, (fact, asked) in enumerate(NEAR):
+        lay(place, {f"user/near{number}.md": f"{fact}\n"})
+        result = forgetting(place, asked)
+        assert (removed(result), result.near[:1]) == ([], (f"user/near{number}.md",)), asked
+
+
+@pytest.mark.threat("T-MEM-08", control="described_words")
+def test_description_of_somebody_else_removes_nothing(tmp_path):
+    for number, (fact, asked) in enumerate(MISTAKABLE):
+        with made(tmp_path / str(number), on_model_failure="rules") as place:
+            lay(place, {"user/a.md": f"{fact}\n"})
+            assert removed(forgetting(place, asked)) == [], asked
+            assert memory(place) == {"user/a.md": f"{fact}\n".encode()}
+
+
+def test_description_of_several_entries_lists_them_as_near(place):
+    lay(place, {f"user/{name}.md": f"The printer on floor {name} jams on Mondays\n" for name in ("3", "4")})
+    result = forgetting(place, "when the printer jams on Mondays")
+    assert (removed(result), {*result.near}) == ([], {"user/3.md", "user/4.md"})
+    assert removed(forgetting(place, "that printers on floor 4 jam on Mondays")) == []
+    assert removed(forgetting(place, "that the printer on floor 4 jams on Mondays")) == ["user/4.md"]
+
+
+def test_names_that_differ_in_gender_are_two_names():
+    pairs = [("Martina pays", "Martin pays"), ("Paule zahlt", "Paul zahlt"), ("Dario paga", "Daria paga")]
+    for asked, said in pairs:
+        assert not DescribedWords.of(f"that {asked}").is_said_by(SaidText.of(f"Today {said}")), asked
+
+
+def test_names_inside_a_sentence_are_no_function_words():
+    assert set(DescribedWords.of("where Ben and Kim live").words) >= {"ben", "kim"}
+    assert set(DescribedWords.of("wo der Hut von Per liegt").words) == {"hut", "per"}
+
+
+def test_one_letter_tells_two_things_apart_also_by_all_words(place):
+    lay(place, {"user/b.md": "rack B is in room 4\n"})
+    assert removed(forgetting(place, "rack C room 4")) == []
+    assert removed(forgetting(place, "rack B room")) == ["user/b.md"]
+
+
+def test_description_takes_one_item_of_a_list(place):
+    items = "- The ferry to Naxos leaves at seven\n- The bakery in Naxos shuts on Sundays\n"
+    lay(place, {"user/list.md": items})
+    (gone,) = done(forgetting(place, "when the ferry to Naxos leaves")).removed_entries
+    assert "ferry" in gone.text
+    assert memory(place) == {"user/list.md": b"- The bakery in Naxos shuts on Sundays\n"}
+    assert removed(forgetting(place, "how the bakery is in Naxos and when the ferry leaves")) == []
+
+
+def test_entry_that_denies_what_is_described_stays(place):
+    lay(place, {"user/a.md": "Anneke eats no mussels on Fridays\n"})
+    assert removed(forgetting(place, "that Anneke eats a mussel on Fridays")) == []
+    assert removed(forgetting(place, "that Anneke eats no mussels on Fridays")) == ["user/a.md"]
+
+
+def test_described_entry_of_higher_trust_stays(place):
+    committed(place, {"user/a.md": "The UPS in rack B lasts 18 minutes\n"}, trust=Trust.OWNER)
+    assert removed(forgetting(place, "how long the UPS in rack B lasts", trust=Trust.AGENT)) == []
+    assert {*memory(place)} == {"user/a.md"}
+
+
+# -- a model that fails ------------------------------------------------------------------------------
+
+AWAY = (raising(ModelError("no connection to models.example")), raising(RuntimeError("boom")))
+BAD = ("", "c1", '{"remove": ["c9"]}', '{"remove": ["c1"', '{"keep": ["c1"]}', "I have removed it.")
+
+
+def test_forget_falls_back_to_rules_if_the_model_fails(place):
+    for number, step in enumerate([*AWAY, *map(say, BAD)]):
+        lay(place, {"user/ups.md": "The UPS in rack B lasts 18 minutes\n", "user/tea.md": "tea\n"})
+        result = done(forgetting(place, "how long the UPS in rack B lasts", ScriptedModel([step])))
+        assert (removed(result), result.decided_by) == (["user/ups.md"], "rules"), number
+        assert result.notes[0].startswith("the model scripted failed: "), number
+        assert "muniment doctor" in result.notes[0]
+        assert {*memory(place)} == {"user/tea.md"}
+
+
+def test_forget_names_the_model_if_failures_are_errors(tmp_path):
+    with made(tmp_path) as place:
+        lay(place, {"user/ups.md": "The UPS in rack B lasts 18 minutes\n"})
+        error = forgetting(place, "the UPS in rack B", ScriptedModel([AWAY[0]])).error
+        assert (error.code, error.reason) == (
+            "forget_failed",
+            "the model scripted failed: no connection to models.example",
+        )
+        assert (user(place) / "ups.md").exists()
+
+
+def test_fallback_removes_no_more_than_rules_alone(place, tmp_path):
+    with made(tmp_path / "alone", on_model_failure="rules") as alone:
+        for where in (place, alone):
+            for number, (fact, _) in enumerate(SAID):
+                done(remembering(where, fact))
+                lay(where, {f"project/{number}.md": f"{fact}, says the log\n"})
+        for asked in [*UNSAID, *(asked for _, asked in SAID), "UPS", "exam thermodynamics", "the"]:
+            by_fallback = forgetting(place, asked, ScriptedModel([AWAY[0]]), yes=False)
+            assert removed_or_code(by_fallback) == removed_or_code(forgetting(alone, asked, yes=False)), asked
+
+
+def removed_or_code(result):
+    return [each.file_path for each in result.removed_entries] if result.error is None else result.error.code

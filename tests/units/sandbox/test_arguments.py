@@ -1,0 +1,79 @@
+"""The closed models: what does not fit is answered in one line, and never with what was sent."""
+
+import itertools
+from functools import reduce
+
+import pytest
+
+from kit.raising import raised
+from kit.sandbox.benches import make_bench
+from muniment.errors import ToolError
+from muniment.kernel.names import MAX_FILE_BYTES, Verb
+from muniment.sandbox.tools.calls import MAX_PATTERN_CHARS, TOOLS, VERBS, WRITING_TOOLS, check_sizes, parse
+
+GOOD = {
+    "read_file": {"path": "user/a.md"},
+    "ls": {"path": ""},
+    "grep": {"pattern": "x"},
+    "write_file": {"path": "user/a.md", "content": "x"},
+    "edit": {"path": "user/a.md", "old_string": "a", "new_string": "b"},
+}
+
+
+@pytest.mark.threat("T-POL-05", control="mapped_tools")
+def test_every_tool_declares_what_it_needs_of_a_policy_and_all_but_grep_need_a_path():
+    assert set(VERBS) == set(TOOLS) == set(GOOD)
+    assert all(verbs for verbs in VERBS.values())
+    writing = {tool for tool, verbs in VERBS.items() if set(verbs) & {Verb.CREATE, Verb.MODIFY, Verb.DELETE}}
+    assert writing == WRITING_TOOLS == {"write_file", "edit"}
+    for tool, model in TOOLS.items():
+        assert model.model_fields["path"].is_required() == (tool != "grep")
+
+
+def test_what_is_no_object_of_the_right_shape_is_bad_arguments(tmp_path):
+    call, nested = make_bench(tmp_path).workbench.call, reduce(lambda inner, _: [inner], range(50), [])
+    odd = (None, [], "path", 1, True, {}, {"path": None}, {"path": nested})
+    for tool, bad in itertools.product(GOOD, odd):
+        outcome = call(tool, bad)
+        assert (outcome.verdict, outcome.code) == ("error", "bad_arguments"), (tool, bad)
+        assert "\n" not in outcome.text
+        assert len(outcome.text) < 300
+
+
+BOUNDED = {
+    "read_file": {"offset": [-1, "1"], "limit": [0, 2001, True]},
+    "grep": {"max_matches": [0, 501], "ignore_case": ["yes", 1]},
+    "edit": {"replace_all": [1], "old_string": [""]},
+}
+
+
+@pytest.mark.threat("T-RUN-03", control="closed_arguments")
+def test_an_unknown_argument_is_refused_by_name_and_numbers_and_switches_are_strict_and_bounded(tmp_path):
+    for tool, good in GOOD.items():
+        told = str(raised(ToolError, parse, tool, {**good, "pa\nth": "secret"}))
+        assert r"has no argument 'pa\nth'; it takes " in told
+        assert "secret" not in told
+    call = make_bench(tmp_path).workbench.call
+    for tool, arguments in BOUNDED.items():
+        for name, value in ((name, value) for name, values in arguments.items() for value in values):
+            outcome = call(tool, {**GOOD[tool], name: value})
+            assert outcome.code == "bad_arguments", (tool, name, value)
+            assert f"{tool} {name}: " in outcome.text
+    assert call("read_file", {**GOOD["read_file"], "offset": 10**30}).code in {"bad_arguments", "not_found"}
+
+
+@pytest.mark.threat("T-RUN-07", control="known_tools")
+def test_what_is_none_of_the_five_is_no_tool(tmp_path):
+    call = make_bench(tmp_path).workbench.call
+    for tool in ("", "bash", "READ_FILE", "read_file ", "__init__", None, 1, [], {}, ("ls",)):
+        outcome = call(tool, {})
+        assert (outcome.verdict, outcome.code) == ("error", "unknown_tool"), tool
+        assert outcome.text == "no such tool; the tools are read_file, grep, ls, write_file, edit"
+
+
+@pytest.mark.threat("T-RUN-03", control="argument_sizes")
+def test_a_string_above_its_limit_is_too_large_before_anything_looks_at_it():
+    limits = dict.fromkeys(("content", "old_string", "new_string"), MAX_FILE_BYTES)
+    for name, limit in {"pattern": MAX_PATTERN_CHARS, **limits}.items():
+        check_sizes({name: "x" * limit})
+        raised(ToolError, check_sizes, {name: "x" * (limit + 1)}, match=f"{name} is longer than {limit}")

@@ -1,0 +1,180 @@
+"""The fence around a real worker, seen from outside by what the kernel says of it.
+
+What the fenced process may still *do* is tried in `test_attempts.py`.
+"""
+
+import errno
+import os
+import resource
+from pathlib import Path
+
+import pytest
+
+from kit.descriptors import nothing_left_open
+from kit.memories import CANARY, make_roots, put
+from kit.raising import raised
+from kit.sandbox.machine import FULL_ABI, needs_fence, needs_landlock
+from kit.sandbox.probe import own_zygote, soon, source
+from kit.sandbox.threads import in_a_thread_of_its_own, refused
+from muniment.errors import ConfinementUnavailable
+from muniment.kernel.names import Enforcement
+from muniment.names import FenceLayer
+from muniment.sandbox.fence import layers, pool
+from muniment.sandbox.fence.layers import MEMORY_BYTES, MIN_ABI, Grounds, handled_by, offered_abi, restrict
+from muniment.sandbox.sandbox import Sandbox
+from muniment.sandbox.tools.remote import greet
+
+
+@pytest.fixture
+def roots(tmp_path):
+    return make_roots(tmp_path)
+
+
+def limits_of(worker):
+    """(soft, hard) by the name that the kernel gives a limit."""
+    lines = Path(f"/proc/{worker.pid}/limits").read_text().splitlines()[1:]
+    return {line[:26].strip(): tuple(line[26:].split()[:2]) for line in lines}
+
+
+LIMITS = {
+    **dict.fromkeys(("Max file size", "Max core file size", "Max processes"), 0),
+    "Max cpu time": layers.CPU_SECONDS,
+    "Max data size": layers.DATA_BYTES,
+    "Max open files": layers.OPEN_FILES,
+}
+
+
+@pytest.mark.threat("T-FENCE-07", control="fence_limits")
+@needs_fence
+def test_a_worker_is_fully_held_and_the_kernel_says_so(zygote, roots):
+    fds = {scope: os.open(path, os.O_PATH | os.O_DIRECTORY) for scope, path in roots.items()}
+    with zygote.spawn(fds, soon()) as worker:
+        held = greet(worker, soon())
+        limits = limits_of(worker)
+        pages = int(Path(f"/proc/{worker.pid}/statm").read_text().split()[0])
+    for fd in fds.values():
+        os.close(fd)
+    assert {name: limits[name] for name in LIMITS} == {name: (str(at),) * 2 for name, at in LIMITS.items()}
+    soft, hard = map(int, limits["Max address space"])
+    assert soft == hard
+    assert MEMORY_BYTES // 2 < soft - pages * resource.getpagesize() <= MEMORY_BYTES
+    assert held.enforcement is Enforcement.FULL
+
+
+@needs_fence
+def test_a_limit_that_a_parent_set_lower_stays_lower():
+    with source("frugal_service:serve") as zygote, zygote.spawn({}, soon()) as worker:
+        assert greet(worker, soon()).enforcement is Enforcement.FULL
+        assert limits_of(worker)["Max open files"] == ("50", "50")
+        assert limits_of(worker)["Max cpu time"] == ("20", "20")
+
+
+claims = own_zygote("claiming_service:serve")
+"""It has no fence and claims all of it."""
+
+
+@pytest.fixture
+def claiming(claims, monkeypatch):
+    """In the place of the sandbox's."""
+    monkeypatch.setattr(pool, "_SHARED", claims)
+
+
+@pytest.mark.threat("T-FENCE-08", control="kernel_asked")
+@pytest.mark.usefixtures("claiming")
+def test_a_worker_that_claims_a_fence_which_the_kernel_denies_is_partial(roots):
+    with Sandbox("strict", roots) as box:
+        assert box.enforcement is Enforcement.PARTIAL
+        assert {FenceLayer.SECCOMP, FenceLayer.NO_NEW_PRIVS} <= set(box.held.missing)
+        assert box.call("ls", {"path": "user"}).verdict == "allow"
+
+
+@pytest.mark.threat("T-RUN-11", control="required_enforcement")
+@pytest.mark.usefixtures("claiming")
+def test_a_policy_that_requires_the_fence_refuses_a_run_without_and_says_what_to_do(roots):
+    with nothing_left_open(), pytest.raises(ConfinementUnavailable) as caught:
+        Sandbox("hardened", roots)
+    assert caught.value.offered is Enforcement.PARTIAL
+    for words in ("the kernel does not hold", "seccomp", "muniment doctor"):
+        assert words in str(caught.value)
+
+
+@needs_fence
+def test_the_hardened_policy_runs_behind_the_fence_which_each_connection_is_held_by_anew(
+    roots, monkeypatch, claims
+):
+    put(roots["user"], "b.md", CANARY)
+    with Sandbox("hardened", roots) as box:
+        assert box.enforcement is Enforcement.FULL
+        assert CANARY in box.call("grep", {"pattern": "canary"}).text
+        box.call("write_file", {"path": "user/a.md", "content": "a\n"})
+        box.commit()
+        assert (roots["user"] / "a.md").read_text() == "a\n"
+        monkeypatch.setattr(pool, "_SHARED", claims)
+        raised(ConfinementUnavailable, box.call, "ls", {"path": "user"})
+
+
+# -- what a ruleset takes charge of, by the ABI of the kernel ------------------------------------------
+
+
+RIGHTS = (
+    *("execute", "write_file", "read_file", "read_dir", "remove_dir", "remove_file"),
+    *("make_char", "make_dir", "make_reg", "make_sock", "make_fifo", "make_block", "make_sym"),
+    *("refer", "truncate", "ioctl_dev"),
+)
+"""In the order of their bits (`linux/landlock.h`)."""
+
+PR_SET_NO_NEW_PRIVS = 38
+SINCE = dict.fromkeys(RIGHTS, 1) | {"refer": 2, "truncate": 3, "ioctl_dev": 5}
+
+
+def test_every_right_that_the_kernel_knows_is_taken_charge_of_and_no_other():
+    for abi in range(1, 13):
+        handled = handled_by(abi)
+        taken = {name for bit, name in enumerate(RIGHTS) if handled.files >> bit & 1}
+        assert taken == {name for name in RIGHTS if SINCE[name] <= abi}
+        assert handled.files < 1 << len(RIGHTS)
+        assert (handled.network, handled.scoped) == (0b11 * (abi >= 4), 0b11 * (abi >= 6))
+    assert SINCE["truncate"] == MIN_ABI == FULL_ABI
+
+
+@needs_landlock
+def test_beneath_its_roots_and_nowhere_else_files_are_read(tmp_path):
+    root, outside = tmp_path / "root", tmp_path / "outside"
+    for directory in (root, outside):
+        directory.mkdir()
+        (directory / "a.md").write_text(directory.name)
+    (root / "out").symlink_to(outside)
+
+    def attempt():
+        handle = os.open(root, os.O_PATH | os.O_DIRECTORY)
+        try:
+            layers.prctl(PR_SET_NO_NEW_PRIVS, 1)
+            restrict([handle], offered_abi())
+        finally:
+            os.close(handle)
+        refusals = [refused(act) for act in acts(root, outside)]
+        return [(root / "a.md").read_text(), [path.name for path in root.iterdir()], *refusals]
+
+    content, names, *refusals = in_a_thread_of_its_own(attempt)
+    assert (content, sorted(names)) == ("root", ["a.md", "out"])
+    assert refusals == [errno.EACCES] * len(refusals)
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["a.md", "a.md", "out", "outside", "root"]
+    assert (root / "a.md").read_text() == "root"
+
+
+def acts(root, outside):
+    inside = root / "a.md"
+    yield from ((outside / "a.md").read_text, (root / "out/a.md").read_text, lambda: next(outside.iterdir()))
+    yield from (lambda: inside.write_text("changed"), lambda: os.truncate(inside, 0), inside.unlink)
+    yield from ((root / "new.md").touch, (root / "new").mkdir, lambda: inside.rename(root / "b.md"))
+    yield from (lambda: (root / "link").symlink_to("a.md"), lambda: os.mkfifo(root / "fifo"))
+
+
+def test_what_the_kernel_refuses_as_to_a_process_that_could_gain_privileges_is_raised():
+    raised(OSError, restrict, [-1], 1, match="Bad file descriptor")
+
+    def attempt():
+        layers.STEPS[FenceLayer.CAPABILITIES](Grounds([], 1, os.uname().machine))
+        return refused(lambda: restrict([], max(offered_abi(), 1)))
+
+    assert in_a_thread_of_its_own(attempt) == errno.EPERM

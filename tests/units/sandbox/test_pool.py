@@ -1,0 +1,389 @@
+"""When a zygote is started, replaced and shared, and what goes wrong with it."""
+
+import errno
+import json
+import os
+import resource
+import select
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from kit.descriptors import nothing_left_open
+from kit.raising import raised
+from kit.sandbox.probe import SERVICES, Watched, ask, look, own_zygote, soon, source
+from muniment.cancelling import Cancel
+from muniment.errors import Cancelled, ConfinementUnavailable, DeadlineExceeded, WorkerLost
+from muniment.kernel.cancel import Patience
+from muniment.sandbox.fence import pool, zygote
+from muniment.sandbox.fence.pool import Zygote, import_directories
+from muniment.sandbox.fence.wire import FrameViolation
+
+fresh, steady = own_zygote(scope="function"), own_zygote()
+deaf = own_zygote("probe_service:silent", scope="function")
+"""Its workers never notice that their connection was closed."""
+
+
+def crash(worker):
+    raised(WorkerLost, ask, worker, "signal", number=signal.SIGSEGV, match="SIGSEGV")
+    worker.close()
+
+
+def test_a_zygote_is_replaced_once_after_crashes_of_its_workers_and_not_for_those_that_we_killed(fresh):
+    old = fresh.pid
+    for how in ("close", "lie", "exit"):
+        worker = fresh.spawn({}, soon())
+        if how != "close":
+            raised(WorkerLost, ask, worker, "raw" if how == "lie" else how, b"\xff" * 8, code=70)
+        worker.close()
+    fresh.start()
+    assert fresh.pid == old
+    neighbour, first, second = (fresh.spawn({}, soon()) for _ in range(3))
+    crash(first)
+    with fresh.spawn({}, soon()) as worker:
+        replacement = fresh.pid
+        assert replacement != old
+        assert look(worker)["parent"] == replacement
+    crash(second)
+    assert fresh.pid == replacement
+    assert look(neighbour)["parent"] == old
+    neighbour.close()
+
+
+def test_a_zygote_rests_without_a_process_until_the_next_worker_but_not_while_one_of_them_lives():
+    with source() as zygote:
+        zygote.rest()
+        assert zygote.pid is None
+        first, second = (zygote.spawn({}, soon()) for _ in range(2))
+        old = zygote.pid
+        first.close()
+        zygote.rest()
+        assert zygote.pid == old
+        assert ask(second, "echo", b"still", say=1) == ({"said": 1}, b"still")
+        with Watched(old) as over:
+            second.close()
+            zygote.rest()
+            assert over.ended()
+        zygote.rest()
+        assert zygote.pid is None
+        with zygote.spawn({}, soon()) as worker:
+            assert look(worker)["parent"] == zygote.pid != old
+
+
+def test_a_zygote_that_rests_leaves_a_retired_process_to_its_workers():
+    with source(runs=1) as zygote:
+        first = zygote.spawn({}, soon())
+        retired = zygote.pid
+        zygote.spawn({}, soon()).close()
+        assert zygote.pid != retired
+        zygote.rest()
+        assert zygote.pid is None
+        assert look(first)["parent"] == retired
+        with Watched(retired) as over:
+            first.close()
+            assert over.ended()
+
+
+def test_threads_spawn_at_once_and_each_gets_its_own_worker(steady):
+    def run(number):
+        with steady.spawn({}, soon()) as worker:
+            assert ask(worker, "echo", b"x" * number, say=number) == ({"said": number}, b"x" * number)
+            return worker.pid
+
+    with ThreadPoolExecutor(8) as threads:
+        assert len(set(threads.map(run, range(1, 33)))) == 32
+
+
+def test_a_fork_of_the_broker_has_a_zygote_of_its_own_and_leaves_the_parents_alone():
+    script = f"""
+        import os, sys, time
+        from muniment.sandbox.fence.pool import Zygote, import_directories, shared_zygote
+        from muniment.kernel.cancel import Patience
+        soon = lambda: Patience(time.monotonic() + 20)
+        zygote = Zygote("probe_service:serve", directories=[*import_directories(), {SERVICES!r}])
+        shared = shared_zygote()
+        echo = lambda worker: worker.request({{"do": "echo", "say": 1}}, max_body=0, patience=soon())
+        worker = zygote.spawn({{}}, soon())
+        parents = zygote.pid
+        zygote._lock.acquire()  # as another thread might at the moment of the fork
+        child = os.fork()
+        if child == 0:
+            assert zygote.pid is None and shared_zygote() is shared
+            with zygote.spawn({{}}, soon()) as own:
+                assert echo(own)[0] == {{"said": 1}}
+                assert zygote.pid not in (None, parents)
+            zygote.close()
+            os._exit(0)
+        zygote._lock.release()
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert zygote.pid == parents and echo(worker)[0] == {{"said": 1}}
+        worker.close(); zygote.close()
+    """
+    subprocess.run([sys.executable, "-W", "error", "-c", textwrap.dedent(script)], check=True, timeout=50)
+
+
+def test_no_zygote_outlives_the_exit_of_its_broker_not_even_one_that_hangs():
+    script = """
+        import os, signal
+        from muniment.sandbox.fence import pool
+        pool.LEAVE_SECONDS = 0.05
+        pool.shared_zygote().start()
+        os.kill(pool.shared_zygote().pid, signal.SIGSTOP)
+        print(pool.shared_zygote().pid)
+    """
+    command = [sys.executable, "-W", "error", "-c", textwrap.dedent(script)]
+    pid = int(subprocess.run(command, check=True, timeout=50, capture_output=True).stdout)
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+
+
+def test_at_the_end_of_this_process_every_source_of_workers_is_closed(monkeypatch):
+    zygote = source()
+    monkeypatch.setattr(pool, "_ALIVE", {zygote})
+    zygote.wait_ready(soon())
+    process = zygote._current
+    pool._at_exit()
+    assert (zygote.pid, process._popen.wait(20)) == (None, 0)
+
+
+def test_forgetting_in_a_fork_lets_go_of_the_process_without_a_signal(monkeypatch):
+    zygote = source()
+    monkeypatch.setattr(pool, "_ALIVE", {zygote})
+    assert zygote.pid is None, "nothing is started for it"
+    zygote.wait_ready(soon())
+    process = zygote._current
+    pool._after_fork()
+    assert zygote.pid is None
+    process._popen.wait(20)  # here the control socket was the last one, so it leaves by itself
+    assert process._popen.returncode == 0
+    zygote.close()
+
+
+# -- what it imports -------------------------------------------------------------------------------------
+
+
+@pytest.mark.threat("T-SUP-02", control="trusted_imports")
+def test_no_worker_imports_from_what_everybody_may_write_is_relative_or_is_not_there(tmp_path, monkeypatch):
+    (tmp_path / "planted_module.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    assert import_directories(["planted_module", "planted_module"]) == (str(tmp_path),)
+    tmp_path.chmod(0o777)
+    raised(ConfinementUnavailable, import_directories, ["planted_module"], match="writable by everybody")
+    tmp_path.chmod(0o700)
+    for name in ("no_such_package_anywhere", "sys"):
+        raised(ConfinementUnavailable, import_directories, [name], match="not installed")
+    (tmp_path / "lib").mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(pool, "_directory", lambda _: Path("lib"))
+    raised(ConfinementUnavailable, import_directories, ["planted_relative"], match="relative")
+
+
+# -- what goes wrong between the broker and its zygote ----------------------------------------------------
+
+
+def test_a_zygote_that_cannot_start_is_dead_and_says_why(monkeypatch):
+    ours = [*import_directories(), SERVICES]
+    for service, directories, told in (
+        ("broken_service:serve", ours, "broken on purpose"),
+        ("no_such_service:serve", ours, "no_such_service"),
+        ("probe_service:no_such_function", ours, "no_such_function"),
+        ("probe_service:serve", [], "the zygote died"),
+    ):
+        with Zygote(service, directories=directories) as zygote:
+            raised(WorkerLost, zygote.wait_ready, soon(), match=told)
+            raised(WorkerLost, zygote.spawn, {}, soon(), match=r"failed|died")
+    monkeypatch.setattr(sys, "executable", "/no/such/python")
+    with nothing_left_open(), source() as zygote, pytest.raises(WorkerLost, match="could not be started"):
+        zygote.start()
+
+
+def test_a_zygote_without_free_descriptors_says_so_and_lives(fresh):
+    """Whether they do not suffice for a whole request or only for a pidfd."""
+    pid, limits = fresh.pid, resource.prlimit(fresh.pid, resource.RLIMIT_NOFILE)
+    for free in (1, 2):
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (3 + free, limits[1]))
+        raised(WorkerLost, fresh.spawn, {}, soon(), match="Too many open files")
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, limits)
+        with fresh.spawn({}, soon()) as worker:
+            assert look(worker)["parent"] == pid
+
+
+def test_a_report_that_tells_no_worker_or_makes_no_sense_is_told_and_leaves_no_descriptor(fresh, monkeypatch):
+    monkeypatch.setattr(pool, "receive_report", lambda _: ({"errno": errno.EAGAIN}, []))
+    raised(WorkerLost, fresh.spawn, {}, soon(), match="could not fork")
+    stray = os.open("/dev/null", os.O_RDONLY)
+    monkeypatch.setattr(pool, "receive_report", lambda _: ({"pid": "x"}, [stray]))
+    raised(WorkerLost, fresh.spawn, {}, soon(), match="died")
+    raised(OSError, os.fstat, stray, match="Bad file")
+    monkeypatch.undo()
+    for message in (b"}{", b"[]", b""):
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with ours, theirs:
+            theirs.send(message)
+            assert pool.receive_report(ours) == ({}, []), message
+            ours.setblocking(False)
+            assert pool.receive_report(ours) == ({}, []), message
+
+
+def test_a_control_socket_that_broke_is_a_dead_zygote(fresh, monkeypatch):
+    fresh._current._control.shutdown(socket.SHUT_WR)
+    monkeypatch.setattr(pool.ZygoteProcess, "is_gone", lambda _: False)
+    raised(WorkerLost, fresh.spawn, {}, soon(), match="died")
+
+
+def test_what_cannot_be_asked_is_told_and_a_full_control_socket_is_asked_again(steady, monkeypatch):
+    root = os.open("/", os.O_PATH)
+    for roots, told in (
+        ({f"s{number}": root for number in range(100)}, "at most"),
+        ({"s" * 20_000: root}, "at most"),
+        ({"user": 10_000}, "could not be asked"),
+    ):
+        raised(WorkerLost, steady.spawn, roots, soon(), match=told)
+    os.close(root)
+    refusals, send = [BlockingIOError()], pool.send_with_fds
+
+    def reluctant(*arguments):
+        if refusals:
+            raise refusals.pop()
+        return send(*arguments)
+
+    def full(*_):
+        raise OSError(errno.EMFILE, "too many")
+
+    monkeypatch.setattr(pool, "send_with_fds", reluctant)
+    with steady.spawn({}, soon()) as worker:
+        assert look(worker)["parent"] == steady.pid
+    monkeypatch.setattr(socket, "socketpair", full)
+    raised(WorkerLost, steady.spawn, {}, soon(), match="no socket")
+
+
+def test_a_request_names_its_scopes_in_the_order_of_its_descriptors_or_is_a_violation():
+    request = zygote.parse_request(b'{"scopes":["user","project"]}', [3, 4, 5, 6])
+    assert request == zygote.ForkRequest(report=3, sock=4, roots={"user": 5, "project": 6})
+    for message, fds in (
+        *((b"}{", [3, 4]), (b'{"scopes":"user"}', [3, 4, 5]), (b'{"scopes":["a","a"]}', [3, 4, 5, 6])),
+        *((b'{"scopes":["a"]}', [3, 4]), (b'{"scopes":[]}', [3]), (b'{"scopes":[]}', [3, 4, 5])),
+        (b'{"scopes":[],"more":1}', [3, 4]),
+    ):
+        raised(FrameViolation, zygote.parse_request, message, fds)
+
+
+# -- what a worker holds, and when processes end -------------------------------------------------------
+
+
+SECRET = f"sk-canary-{os.urandom(16).hex()}"
+APART = {"environ": {}, "roots": {}, "cwd": "/", "umask": 0o077, "flags": [1, 1], "core": [0, 0]}
+
+
+def identity(fd):
+    status = os.fstat(fd)
+    return f"{status.st_dev}:{status.st_ino}:{status.st_rdev}"
+
+
+@pytest.mark.threat("T-RUN-04", control="settled_zygote")
+def test_a_worker_sees_no_environment_and_no_root_and_lives_apart(monkeypatch):
+    monkeypatch.setenv("MUNIMENT_API_KEY", SECRET)
+    monkeypatch.setenv("PYTHONPATH", "/nowhere")
+    with source() as zygote, zygote.spawn({}, soon()) as worker:
+        seen = look(worker)
+        path = seen["path"]
+        assert (seen["pid"], seen["parent"], seen["session"]) == (worker.pid, zygote.pid, zygote.pid)
+    assert {name: seen[name] for name in APART} == APART
+    assert seen["sigint"]
+    assert not {"", ".", "/nowhere", str(Path.cwd())} & set(path)
+    assert path[-len(import_directories()) - 1 :] == [*import_directories(), SERVICES]
+
+
+@pytest.mark.threat("T-RUN-04", control="closed_descriptors")
+def test_a_worker_holds_its_socket_its_roots_and_nothing_else(steady, tmp_path):
+    roots = {}
+    for scope in ("user", "project"):
+        (tmp_path / scope).mkdir()
+        (tmp_path / scope / f"{scope}.md").touch()
+        roots[scope] = os.open(tmp_path / scope, os.O_RDONLY | os.O_DIRECTORY)
+    null = os.open("/dev/null", os.O_RDWR)
+    with steady.spawn({}, soon()), steady.spawn(roots, soon()) as worker:
+        seen = look(worker)
+    assert seen["roots"] == {"user": ["user.md"], "project": ["project.md"]}
+    held = list(seen["descriptors"].values())
+    for fd in (null, null, null, *roots.values()):
+        held.remove(identity(fd))
+    assert len(held) == 1, "only the socket is left"
+    for fd in (*roots.values(), null):
+        os.close(fd)
+
+
+def test_closing_a_source_ends_its_workers_and_itself():
+    zygote = source()
+    worker = zygote.spawn({}, soon())
+    with Watched(worker.pid) as over, Watched(zygote.pid) as zygote_over:
+        zygote.close()
+        assert over.ended()
+        assert zygote_over.ended(0)
+    worker.close()
+    raised(WorkerLost, zygote.spawn, {}, soon(), match="was closed")
+
+
+@pytest.mark.threat("T-RUN-02", control="death_with_zygote")
+def test_workers_vanish_with_a_killed_zygote_and_the_next_comes_from_another(fresh):
+    workers = [fresh.spawn({}, soon()) for _ in range(3)]
+    workers[0].send({"do": "spin"}, patience=soon())
+    workers[1].send({"do": "hang"}, patience=soon())
+    watched = [Watched(worker.pid) for worker in workers]
+    old = fresh.pid
+    os.kill(old, signal.SIGKILL)
+    assert all(watch.ended() for watch in watched)
+    for worker, watch in zip(workers, watched, strict=True):
+        raised(WorkerLost, worker.receive, max_body=0, patience=soon(), match="status unknown")
+        watch.__exit__()
+    with fresh.spawn({}, soon()) as worker:
+        assert fresh.pid != old
+        assert look(worker)["parent"] == fresh.pid
+
+
+def test_a_stopped_zygote_costs_one_caller_its_deadline_and_leaves_no_worker(fresh, monkeypatch):
+    monkeypatch.setattr(pool, "REPORT_SECONDS", 0.05)
+    monkeypatch.setattr(pool, "LEAVE_SECONDS", 0.05)
+    old, worker = fresh.pid, fresh.spawn({}, soon())
+    with Watched(old) as over:
+        os.kill(old, signal.SIGSTOP)
+        with pytest.raises(WorkerLost, match="status unknown"):
+            worker.request({"do": "exit", "code": 3}, max_body=0, patience=soon())
+        with Cancel() as cancel:
+            setter = threading.Timer(0.05, cancel.set)
+            setter.start()
+            raised(Cancelled, fresh.spawn, {}, soon(cancel=cancel))
+            setter.join()
+        raised(DeadlineExceeded, fresh.spawn, {}, soon(0.1))
+        assert over.ended(), "it hung, so it is replaced"
+    with pytest.raises(DeadlineExceeded):
+        fresh.spawn({}, soon(0))
+    assert fresh.pid is None
+    with fresh.spawn({}, soon()) as worker:
+        assert look(worker)["parent"] == fresh.pid != old
+
+
+def test_a_worker_forked_for_a_caller_who_gave_up_is_killed(deaf, monkeypatch):
+    given_up = []
+
+    def wait(_patience, fd, mask, **_):
+        if mask == select.POLLIN:
+            select.select([fd], [], [], 20)
+            with socket.socket(fileno=os.dup(fd)) as report:
+                message = report.recv(4096, socket.MSG_PEEK)
+            given_up.append(Watched(json.loads(message)["pid"]))
+            raise Cancelled("just now")
+        return True
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Patience, "wait", wait)
+        raised(Cancelled, deaf.spawn, {}, soon())
+    with given_up[0] as over:
+        assert over.ended()

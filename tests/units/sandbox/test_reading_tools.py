@@ -1,0 +1,228 @@
+"""`read_file`, `ls` and `grep`: what they answer with, what they hide, and how they refuse."""
+
+import errno
+import os
+import re
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kit.memories import CANARY, make_roots, put, strict
+from kit.raising import raised
+from kit.sandbox.benches import failing_bench, make_bench
+from muniment.errors import BadArguments
+from muniment.sandbox.tools.workbench import MAX_LINE_CHARS, MAX_TEXT_CHARS, Pattern
+
+
+@pytest.fixture
+def bench(tmp_path):
+    return make_bench(tmp_path)
+
+
+def test_an_answer_is_bounded_and_says_what_it_left_out_and_how_to_go_on(bench):
+    put(bench.user, "a.md", "".join(f"line {number}\n" for number in range(1, 11)))
+    first = bench("read_file", path="user/a.md", offset=2, limit=3).text
+    assert first == "3\tline 3\n4\tline 4\n5\tline 5\n[truncated: 10 lines in all; read on with offset=5]"
+    assert bench("read_file", path="user/a.md", offset=5).text.endswith("10\tline 10")
+    assert bench("read_file", path="user/a.md", offset=10).text == "[empty]"
+    put(bench.user, "long.md", "x" * 500_000 + "\nshort\n")
+    put(bench.user, "many.md", "y\n" * 400_000)
+    for path, arguments in (("long", {}), ("many", {"limit": 2000})):
+        text = bench("read_file", path=f"user/{path}.md", **arguments).text
+        assert len(text) < MAX_TEXT_CHARS + 200
+        assert "[truncated: " in text
+    put(bench.user, "wide.md", ("z" * 300 + "\n") * 500)
+    text = bench("grep", pattern="z", max_matches=500).text
+    assert len(text) < MAX_TEXT_CHARS + 100
+    assert text.endswith("\n[cut; narrow the pattern or the path]")
+
+
+UNREADABLE = {
+    "not_found": ["user/absent.md"],
+    "refused": ["user/topic", "team/a.md", "user/.hidden.md"],
+    "not_a_file": ["user", "user/topic.md"],
+    "bad_name": ["user/", "", "user/a//b.md", "user/%2e%2e/a.md", "~/a.md", "user/" + "a" * 2000],
+    "not_text": ["user/bytes.md", "user/zero.md"],
+    "too_large": ["user/huge.md"],
+    "path_escape": [
+        *("user/link.md", "user/hard.md", "user/fifo.md", "user/linked/secret.md"),
+        *("user/../outside/secret.md", "/etc/passwd", "user/a\0.md"),
+    ],
+}
+
+
+@pytest.mark.threat("T-LEAK-04", control="logical_paths")
+@pytest.mark.threat("T-PATH-03", control="layer_one")
+@pytest.mark.threat("T-PATH-02", control="grammar_decodes")
+def test_every_way_not_to_read_a_file_has_its_code(bench):
+    user, outside = bench.user, bench.user.parent / "outside"
+    held = {"topic.md/x.md": "x", "bytes.md": b"\xff\xfe", "zero.md": b"a\0b", ".hidden.md": CANARY}
+    for rel, content in held.items():
+        put(user, rel, content)
+    os.truncate(put(user, "huge.md"), 2_000_000)
+    (user / "link.md").symlink_to(outside / "secret.md")
+    (user / "linked").symlink_to(outside)
+    (user / "hard.md").hardlink_to(outside / "secret.md")
+    os.mkfifo(user / "fifo.md")
+    for code, path in ((code, path) for code, paths in UNREADABLE.items() for path in paths):
+        outcome = bench("read_file", path=path)
+        assert outcome.code == code, path
+        assert outcome.verdict == ("deny" if code in {"path_escape", "bad_name", "refused"} else "error")
+        assert [told for told in ("\n", CANARY, str(user.parent)) if told in outcome.text] == []
+    assert bench.claims() == {}
+
+
+def test_what_the_system_does_not_let_us_read_spoils_nothing_else(tmp_path):
+    user = make_roots(tmp_path)["user"]
+    put(user, "a.md", "needle\n")
+    put(user, "mounted/b.md", "needle\n")
+    for number in (errno.EXDEV, errno.ELOOP, errno.EACCES, errno.ENOENT):
+        bench = failing_bench(tmp_path, {b"mounted": number, b"mounted/b.md": number})
+        assert bench("ls", path="user").text == "a.md (7 bytes)\n[1 in all]"
+        assert bench("grep", pattern="needle").text == "user/a.md:1: needle"
+    (user / "mounted/b.md").unlink()
+    bench = failing_bench(tmp_path, {b"a.md": errno.EACCES})
+    assert bench("read_file", path="user/a.md").code == "unreadable"
+    assert bench("grep", pattern="needle").text == "no matches"
+    assert bench("ls", path="user").text == "a.md\n[1 in all]"
+    assert bench("grep", pattern="needle", path="user/a.md").code == "unreadable"
+    bench = failing_bench(tmp_path, {b".": errno.ENOENT})
+    assert bench("ls", path="user").text == "[0 in all]", "as a root that was removed"
+    assert bench("ls", path="user/topic").code == "not_found"
+
+
+@pytest.mark.threat("T-PATH-06", control="one_name")
+@pytest.mark.threat("T-PATH-13", control="listing_judged")
+@pytest.mark.threat("T-PATH-13", control="kinds_of_names")
+@pytest.mark.threat("T-PATH-10", control="grammar_names")
+def test_ls_and_grep_hide_links_odd_names_and_what_is_denied_or_no_private_text(bench):
+    user, secret = bench.user, bench.user.parent / "outside" / "secret.md"
+    assert bench("ls", path="").text == "user/\nproject/"
+    odd = [".git/config.md", ".hidden.md", "picture.png", "bad|name.md", "only-hidden/.x.md"]
+    for rel in (*odd, "empty/deep/x.txt", os.fsdecode(b"not-utf8-\xff.md")):
+        put(user, rel, "needle")
+    put(user, "shown.md")
+    (user / "link.md").symlink_to(secret)
+    (user / "linked").symlink_to(secret.parent)
+    (user / "hard.md").hardlink_to(secret)
+    os.mkfifo(user / "fifo.md")
+    assert bench("ls", path="user").text == "hard.md\nshown.md (5 bytes)\n[2 in all]"
+    put(user, "binary.md", b"needle\0")
+    put(user, "latin.md", b"needle \xe9")
+    assert bench("grep", pattern=f"needle|{CANARY}").text == "no matches"
+    for name, code in (("binary", "not_text"), (".hidden", "refused"), ("link", "path_escape")):
+        assert bench("grep", pattern="needle", path=f"user/{name}.md").code == code
+
+
+def test_every_way_not_to_list_has_its_code(bench):
+    put(bench.user, "a.md")
+    put(bench.user, ".git/config.md")
+    (bench.user / "linked").symlink_to(bench.user.parent / "outside")
+    for path, code in (
+        *(("user/absent", "not_found"), ("user/a.md", "not_a_file"), ("user/.git", "refused")),
+        *(("//", "bad_name"), ("user/linked", "path_escape"), ("user/..", "path_escape")),
+        ("team", "refused"),
+    ):
+        assert bench("ls", path=path).code == code
+        found = bench("grep", path=path, pattern="x")
+        assert found.code == code or (path, found.text) == ("user/a.md", "user/a.md:1: text")
+
+
+def test_grep_answers_with_path_line_and_text(bench):
+    put(bench.user, "a.md", "alpha\nbeta\nalphabet\n")
+    put(bench.roots["project"], "t/b.md", "beta\r\n")
+    assert bench("grep", pattern="^alpha").text == "user/a.md:1: alpha\nuser/a.md:3: alphabet"
+    assert bench("grep", pattern="BETA", ignore_case=True).text == "user/a.md:2: beta\nproject/t/b.md:1: beta"
+    for path in ("project", "project/t/b.md"):
+        assert bench("grep", pattern="beta", path=path).text == "project/t/b.md:1: beta"
+    assert bench("grep", pattern="gamma").text == "no matches"
+
+
+@pytest.mark.threat("T-RUN-01", control="counted_bytes")
+def test_a_run_may_search_and_be_shown_only_so_much(tmp_path):
+    bench = make_bench(tmp_path, strict(limits={"scan_bytes": 200, "read_bytes": 60}), must_read=True)
+    put(bench.user, "a.md", "z" * 90)
+    for code in (None, None, "budget"):  # Also where one reading serves them all.
+        assert bench("grep", pattern="nothing").code == code
+    assert bench("read_file", path="user/a.md").code == "budget"
+
+
+@pytest.mark.threat("T-LEAK-06", control="policy_before_disk")
+def test_a_hidden_file_reads_like_one_that_is_not_there(bench):
+    for path in ("user/.git/config.md", "user/.env.md"):
+        before = [bench("read_file", path=path), bench("grep", pattern="x", path=path)]
+        put(bench.roots["user"], path.removeprefix("user/"), CANARY)
+        assert [bench("read_file", path=path), bench("grep", pattern="x", path=path)] == before
+
+
+# -- one reading for all greps in a row -------------------------------------------------------------------
+
+
+def test_greps_that_follow_each_other_search_what_the_first_one_read_and_any_other_call_ends_that(tmp_path):
+    bench = make_bench(tmp_path, must_read=True)
+    put(bench.user, "b.md", "beta\n")
+    put(bench.user, "a.md", "alpha\n")
+    assert "stopped at 1" in bench("grep", pattern="a", max_matches=1).text
+    assert bench("grep", pattern="beta").text == "user/b.md:1: beta", "one that stopped early leaves no half"
+    put(bench.user, "a.md", "changed\n")
+    assert bench("grep", pattern="alpha").text == "user/a.md:1: alpha"
+    assert bench("grep", pattern="changed", path="user/a.md").text == "user/a.md:1: changed"
+    others = [("ls", {}), ("read_file", {"path": "user/b.md"}), ("read_file", {"path": "user/none.md"})]
+    others.append(("write_file", {"path": "user/c.md", "content": "gamma\n"}))
+    for number, (tool, arguments) in enumerate(others):
+        bench("grep", pattern="none")
+        put(bench.user, "a.md", f"changed {number}\n")
+        bench(tool, **arguments)
+        assert bench("grep", pattern="changed").text == f"user/a.md:1: changed {number}", tool
+
+
+# -- RE2 over whole files gives what a search line by line would ---------------------------------------
+
+
+ATOMS = st.sampled_from(["a", "b", ".", "[ab]", "^", "$", "a*", "b+", "a?", "(a|b)", "é", "^$", " "])
+PATTERNS = st.lists(ATOMS, min_size=1, max_size=5).map("".join)
+LINES = st.lists(st.text(alphabet="ab é", max_size=6), max_size=6)
+
+
+def found(pattern, data, *, ignore_case=False):
+    return list(Pattern(pattern, ignore_case=ignore_case).matching_lines(data))
+
+
+@given(pattern=PATTERNS, lines=LINES, ends=st.booleans())
+def test_it_finds_the_lines_that_a_search_line_by_line_finds(pattern, lines, ends):
+    text = "\n".join(lines) + ("\n" if ends and lines else "")
+    split = text.removesuffix("\n").split("\n") if text else []
+    by_line = [(number, line) for number, line in enumerate(split, 1) if re.search(pattern, line)]
+    assert found(pattern, text.encode()) == by_line
+
+
+def test_no_pattern_sees_across_a_line_and_none_follows_the_final_newline():
+    for pattern in ("one.two", r"one\ntwo", r"one\stwo", "(?s)one.*two"):
+        assert found(pattern, b"one\ntwo\n") == []
+    for pattern in ("^$", "$", "x*$"):
+        assert (2, "") not in found(pattern, b"a\n")
+    assert found("^$", b"a\n\n") == [(2, "")]
+
+
+def test_case_can_be_ignored_in_every_script_and_a_long_line_is_cut_without_harm():
+    assert found("ÉCOLE", "l'école".encode(), ignore_case=True) == [(1, "l'école")]
+    assert found("ÉCOLE", "l'école".encode()) == []
+    assert found("x", ("é" * 1000 + "x").encode()) == [(1, "é" * MAX_LINE_CHARS + "…")]
+
+
+def test_what_re2_cannot_compile_is_told_in_a_line():
+    bad = ["(", "[", "*", "a{1001}", r"\1(a)", "(?=a)", "(?<!a)b", "(((a{100}){100}){100})", "\ud800"]
+    for pattern in (*bad, r"\p{No}{900}{9}"):
+        caught = raised(BadArguments, Pattern, pattern, ignore_case=False)
+        assert "\n" not in str(caught)
+        assert len(str(caught)) < 200
+
+
+@pytest.mark.threat("T-PATH-13", control="linear_search")
+@pytest.mark.parametrize("pattern", ["(a*)*b", "(a|a)*$b", "(a+)+$", "a*a*a*a*a*a*b", "(.*)(.*)(.*)(.*)x"])
+def test_a_pattern_that_ruins_others_takes_no_time(pattern):
+    began = time.monotonic()
+    found(pattern, b"a" * 200_000)
+    assert time.monotonic() - began < 5
