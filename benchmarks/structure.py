@@ -17,7 +17,7 @@ from pathlib import Path
 
 CLOSURES = ("muniment.store.commit", "muniment.sandbox.sandbox")
 
-PARTS = ("kernel", "fence")
+PARTS = ("kernel", "sandbox.fence")
 """What a reviewer reads whole."""
 
 CLOSURE = """
@@ -70,8 +70,9 @@ def main() -> None:
     for name, value in measured(package):
         print(f"{name:28}{value}")
     for part in PARTS:
-        if (package / part).is_dir():  # An older checkout has none.
-            print(f"{'code lines of ' + part:28}{dict(measured(package / part))['code lines']}")
+        folder = package / part.replace(".", "/")
+        if folder.is_dir():  # An older checkout has none.
+            print(f"{'code lines of ' + part:28}{dict(measured(folder))['code lines']}")
     for module in CLOSURES:
         print(f"{'closure of ' + module[9:]:28}{told(checkout, '-c', CLOSURE, module)}")
     fact = counted(checkout)

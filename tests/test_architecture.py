@@ -22,7 +22,7 @@ SOURCES = {
 }
 STRUCTURE = runpy.run_path(str(REPOSITORY / "benchmarks" / "structure.py"))
 MAX_FILE_LINES, MAX_FUNCTION_LINES = 650, 60
-MAX_PART_LINES = {"kernel": 2_450, "fence": 1_130}
+MAX_PART_LINES = {"kernel": 2_450, "sandbox.fence": 1_130}
 
 
 def words(text):
@@ -34,11 +34,18 @@ def of(package, names):
 
 
 ORDER = words(
-    "portable kernel exact_json names contract errors events tracing cancelling elsewhere shipped files "
-    "ownership fence policy content tools store recall sandbox agent "
-    "jobs lab testing settings signatures checkouts projects opening api lane adapters daemon fleet client "
-    "cli"
+    "portable kernel names types errors events cancelling files policy content store recall sandbox agent "
+    "settings workspaces operations opening api lab testing transfer integrations server fleet client cli"
 )
+CORE = ORDER[: ORDER.index("api") + 1]
+"""What somebody who embeds the library needs; nothing of it imports what comes after."""
+
+PACKAGES = words(
+    "portable kernel policy content store recall sandbox agent workspaces operations lab testing transfer "
+    "integrations server fleet client cli"
+)
+MAX_LOOSE = 9
+"""Modules that are in no package."""
 
 
 @cache
@@ -99,18 +106,35 @@ def part(name):
     return "cli" if second == "__main__" else second
 
 
+def read_whole(name):
+    """The part that a reviewer reads whole to which a module belongs; empty: none."""
+    return next((each for each in RESTS_ON if f"{name}.".startswith(f"muniment.{each}.")), "")
+
+
 def test_a_package_imports_itself_and_what_stands_left_of_it_as_import_linter_holds():
     settings = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["tool"]["importlinter"]
     (layers,) = (each["layers"] for each in settings["contracts"] if each["type"] == "layers")
     assert [layer.removeprefix("muniment.") for layer in reversed(layers)] == ORDER
     assert {part(name) for name in SOURCES if part(name)} == set(ORDER), "none is left out"
-    assert imported()["muniment"] <= of("muniment", "names api errors sandbox")
+    assert {path.name for path in PACKAGE.iterdir() if (path / "__init__.py").exists()} == set(PACKAGES)
+    assert len(set(ORDER) - set(PACKAGES)) <= MAX_LOOSE
+    assert imported()["muniment"] <= of("muniment", "names api errors sandbox.sandbox")
     linter = [Path(sys.executable).with_name("lint-imports"), "--no-cache"]
     done = subprocess.run(linter, capture_output=True, text=True, check=False, cwd=REPOSITORY, timeout=50)
     assert done.returncode == 0, done.stdout
 
 
-RESTS_ON = {"kernel": {"kernel"}, "fence": {"kernel", "names", "errors", "fence"}, "portable": {"portable"}}
+def test_core_imports_nothing_outside_core_inside_functions_neither():
+    for name, others in imported().items():
+        if part(name) in CORE:
+            assert set(map(part, others)) <= {*CORE, ""}, name
+
+
+RESTS_ON = {
+    "kernel": {"kernel"},
+    "sandbox.fence": {"kernel", "names", "errors", "sandbox.fence"},
+    "portable": {"portable"},
+}
 """What may stand in these, besides the standard library."""
 
 ELSEWHERE = {"muniment.kernel", "muniment.sandbox.fence"}
@@ -120,13 +144,14 @@ ELSEWHERE = {"muniment.kernel", "muniment.sandbox.fence"}
 def test_kernel_and_fence_rest_on_the_standard_library_and_what_is_named_here():
     for name, parts in RESTS_ON.items():
         ours = {
-            user: set(map(part, imported()[user])) - ({"portable"} if user in ELSEWHERE else set())
+            user: {read_whole(each) or part(each) for each in imported()[user]}
+            - ({"portable"} if user in ELSEWHERE else set())
             for user in SOURCES
-            if part(user) == name
+            if read_whole(user) == name
         }
         assert {user: more for user, others in ours.items() if (more := others - parts)} == {}
     for name, node in nodes(ast.Import, ast.ImportFrom):
-        if part(name) in RESTS_ON:
+        if read_whole(name):
             whole = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module]
             foreign = {each.partition(".")[0] for each in whole} - sys.stdlib_module_names
             assert foreign <= {"muniment"}, name
@@ -139,18 +164,23 @@ def test_kernel_and_fence_are_checked_without_any_and_without_a_cast():
         *((name, node.name) for name, node in nodes(ast.alias)),
     ]
     loose = {
-        (name, word) for name, word in written if word in {"Any", "cast"} and part(name) in MAX_PART_LINES
+        (name, word)
+        for name, word in written
+        if word in {"Any", "cast"} and read_whole(name) in MAX_PART_LINES
     }
     assert loose == set()
 
 
 def test_the_store_alone_writes_memory_and_the_api_the_sandbox_and_the_program_alone_start_workers():
     check = "muniment.lab.selfcheck"  # of a throwaway directory
-    assert {part(user) for user in users("muniment.kernel.land") - {check}} - {"kernel"} == {"store"}
+    landing = {
+        user for user in users("muniment.kernel.land") - {check} if part(user) not in {"kernel", "store"}
+    }
+    assert landing == of("muniment", "fleet.copied transfer.backup")  # Copies of files that the store wrote.
     assert users("muniment.kernel._directory") == of("muniment.kernel", "land write")
     # A trial takes from it only where to import from; its workers are its own. The daemon ends
     # an idle zygote.
-    starters = of("muniment", "api sandbox cli.entry cli.daemon daemon.core tools.remote")
+    starters = of("muniment", "api sandbox.sandbox cli.entry cli.daemon server.core sandbox.tools.remote")
     assert users("muniment.sandbox.fence.pool") - {"muniment.lab.attempts.trial"} == starters
     for name, others in imported().items():
         parts = set(map(part, others))
@@ -168,12 +198,13 @@ def test_who_takes_the_locks_of_roots_asks_whether_this_system_may_write():
     }
     silent = {name for name in takers if not called()[name] & {"require_writing", "may_write"}}
     # A rejection is written into the ledger alone; a backup holds writers off while it reads.
-    assert silent == of("muniment.store", "review backup")
+    assert silent == of("muniment", "store.review transfer.backup")
 
 
 LOOPS = of(
     "muniment",
-    "cli.daemon cli.mcp cli.mcp_server cli.wire adapters.mcp.memory adapters.mcp.server adapters.threads "
+    "cli.daemon cli.mcp cli.mcp_server cli.wire integrations.mcp.memory integrations.mcp.server "
+    "integrations.threads "
     "fleet.node fleet.home fleet.queue",
 )
 """What runs on an event loop of its own; the SDK of MCP has no other way."""
@@ -184,11 +215,11 @@ def test_one_adapter_alone_talks_to_a_model_and_daemon_and_client_alone_to_each_
     for name, node in nodes(ast.Import, ast.ImportFrom):
         names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module]
         for module in names:
-            if module != "urllib.parse" and (part(name) not in {"daemon", "client"} or module == "openai"):
+            if module != "urllib.parse" and (part(name) not in {"server", "client"} or module == "openai"):
                 found[module.partition(".")[0]].add(name)
     adapter, server = "muniment.agent.openai", "muniment.testing.chat_server"
     network = ("openai", "httpx", "httpx2", "requests", "asyncio", "ssl", "socket", "http", "urllib")
-    found["socket"] = {name for name in found["socket"] if part(name) != "fence"}
+    found["socket"] = {name for name in found["socket"] if read_whole(name) != "sandbox.fence"}
     allowed = {"openai": {adapter}, "httpx2": {adapter}, "asyncio": {adapter, *LOOPS}}
     # A worker's service is handed its end of a pair; among the files of a case there may be a socket.
     found["socket"] = {name for name in found["socket"] if "attempts" not in name}
@@ -206,22 +237,28 @@ PATH_METHODS = words(
 
 
 MAY_OPEN = {
-    "files": {"os.open", "os.fdopen", "unfinished.unlink"},  # for those below who call `opened` and `placing`
+    "files": {
+        *("os.open", "os.fdopen", "unfinished.unlink"),  # for those below who call `opened` and `placing`
+        "package_files(package).joinpath(name).read_text",  # tables of our own
+    },
     # Who else may write what is obeyed; directories of ours.
-    "ownership": {
+    "policy.ownership": {
         *("Path('/proc/sys/kernel/overflowuid').read_text", "directory.mkdir", "os.walk"),
         "trusted_path.iterdir",
     },
     "policy.family": {"opened"},  # policy files, by a person's name for them
     # What ssh-keygen is given to look at.
-    "signatures": {"shutil.which", "tempfile.TemporaryDirectory", "path.write_bytes"},
+    "policy.signatures": {"shutil.which", "tempfile.TemporaryDirectory", "path.write_bytes"},
     # Locks and signatures that a person asked for.
     "cli.policy": {"placing", "folder.glob"},
     # The embedding model that a person named.
     "recall.meaning": {"(self._directory / name).open", "(directory / _FILES[0]).read_text"},
     "settings": {"path.open"},  # config.toml, and the key file that a person named
-    "checkouts": {"opened"},  # what git says of a repository, and our mark in it
-    "projects": {"os.listdir", "path.open"},  # what projects the home has a memory of, and the list of them
+    "workspaces.checkouts": {"opened"},  # what git says of a repository, and our mark in it
+    "workspaces.projects": {
+        "os.listdir",
+        "path.open",
+    },  # what projects the home has a memory of, and the list of them
     "cli.entry": {"os.open", "os.fdopen"},  # /dev/null, in place of a closed standard stream
     "cli.terminal": {"os.open", "path.open"},  # /dev/null, likewise, an existing one
     "cli.wire": {"os.open"},  # /dev/null
@@ -229,9 +266,9 @@ MAY_OPEN = {
     "cli.inspect": {"tempfile.mkdtemp", "copy.write_bytes", "copy.read_bytes", "shutil.rmtree"},
     "cli.daemon": {"webbrowser.open"},  # the browser of the desktop, at a file of ours
     # What comes with the package for browsers.
-    "daemon.page.pages": {"files('muniment.server.page').joinpath('static').iterdir", "each.read_bytes"},
+    "server.page.pages": {"files('muniment.server.page').joinpath('static').iterdir", "each.read_bytes"},
     # Settings of other programs, at a person's yes, and what they held before.
-    "cli.setup_files": {
+    "integrations.coding_tools.files": {
         *("opened", "placing", "directory.glob", "path.unlink", "each.mkdir", "Path(each.path).rmdir"),
         *("file.path.unlink", "self.original.unlink"),
     },
@@ -261,15 +298,15 @@ MAY_OPEN = {
     # The library, and a new file that a person named.
     "cli.remember": {"api.open", "os.open", "os.fdopen", "path.unlink"},
     # What a person named to be imported: never beyond a link in it, and archives are read where they lie.
-    "jobs.sources": {"opened", "os.open", "os.fdopen", "os.listdir", "archive.open", "tarfile.open"},
-    "jobs.exporting": {"tarfile.open"},  # over a file that is open
+    "transfer.sources": {"opened", "os.open", "os.fdopen", "os.listdir", "archive.open", "tarfile.open"},
+    "operations.exporting": {"tarfile.open"},  # over a file that is open
     # New files that a person named.
     "cli.moving": {
         *("placing", "os.link", "os.open", "os.fdopen", "unfinished.rename"),
         "path.absolute().parent.glob",
     },
     # The whole home, read under the locks of its roots, or made anew beside where none is.
-    "store.backup": {
+    "transfer.backup": {
         *("opened", "os.open", "os.fdopen", "os.listdir", "tarfile.open", "shutil.rmtree", "home.iterdir"),
         *("(home / 'projects').glob", "directory.iterdir", "restored.iterdir", "made.unlink", "path.unlink"),
         *("beside.rename", "path.read_text", "path.write_text", "(directory / LEDGER_NAME).open"),
@@ -289,16 +326,15 @@ MAY_OPEN = {
         "(target / each.name).open",  # a copy of a state directory that cannot be written
         "files(__package__).joinpath('catalog.sql').read_text",  # data of our own
     },
-    "daemon.guard": {"_OVERFLOW.read_text"},  # a file of the kernel
-    "daemon.tokens": {"opened"},
-    "daemon.service": {
+    "server.guard": {"_OVERFLOW.read_text"},  # a file of the kernel
+    "server.tokens": {"opened"},
+    "server.service": {
         *("opened", "path.unlink", "(directory / ADDRESS_NAME).unlink"),
         *("(directory / ADDRESS_NAME).read_text", "self.core.open"),  # The last is no file.
     },
     "client.finding": {"opened"},  # the state directory of the daemon that a client looks for
     "client.transport": {"self._line.open"},  # no file
     "client.mcp": {"self._line.open"},  # likewise
-    "shipped": {"files(package).joinpath(name).read_text"},  # tables of our own
 }
 ATTACK_KIT = (
     *of("muniment.testing", "conformance. corpus. race strategies witness"),
@@ -321,7 +357,7 @@ def opens(function):
 
 
 def test_files_are_opened_by_the_kernel_and_for_the_fence_alone():
-    others = [name for name in SOURCES if part(name) not in RESTS_ON and not name.startswith(ATTACK_KIT)]
+    others = [name for name in SOURCES if not read_whole(name) and not name.startswith(ATTACK_KIT)]
     opened = {name.removeprefix("muniment."): set(filter(opens, called()[name])) for name in others}
     assert {name: functions for name, functions in opened.items() if functions} == MAY_OPEN
 
@@ -370,7 +406,10 @@ def test_files_and_functions_stay_short():
 
 
 def test_what_a_reviewer_reads_whole_stays_small():
-    found = {name: dict(STRUCTURE["measured"](PACKAGE / name))["code lines"] for name in STRUCTURE["PARTS"]}
+    found = {
+        name: dict(STRUCTURE["measured"](PACKAGE / name.replace(".", "/")))["code lines"]
+        for name in STRUCTURE["PARTS"]
+    }
     assert set(found) == set(MAX_PART_LINES)
     assert {name: lines for name, lines in found.items() if lines > MAX_PART_LINES[name]} == {}
 
@@ -417,8 +456,8 @@ def test_the_store_fills_columns_by_their_names_and_takes_no_row_apart_by_place(
 # a tool and a pipe answer their client with an error; a node whose queue broke goes on with a new one.
 MAY_CATCH_ALL = of(
     "muniment",
-    "fence.zygote daemon.acp lane recall.session recall.recaller recall.meaning testing.corpus.driver "
-    "tracing adapters.mcp.server client.mcp fleet.node fleet.queue",
+    "sandbox.fence.zygote server.acp server.lane recall.session recall.recaller recall.meaning "
+    "testing.corpus.driver events integrations.mcp.server client.mcp fleet.node fleet.queue",
 )
 
 
@@ -438,8 +477,9 @@ def test_no_broad_except_swallows_an_error():
 # -- a real worker -------------------------------------------------------------------------------------
 
 FORBIDDEN = {
-    *of("muniment", "store agent jobs sandbox settings api opening signatures recall cli testing events"),
-    *of("muniment", "tools.remote kernel.land kernel.binding fence.pool"),
+    *of("muniment", "store agent operations sandbox.sandbox settings api opening recall cli testing events"),
+    *of("muniment", "policy.signatures transfer server workspaces"),
+    *of("muniment", "sandbox.tools.remote kernel.land kernel.binding sandbox.fence.pool"),
     *words(
         "pathspec sqlite3 openai httpx httpx2 structlog rich typer click starlette subprocess multiprocessing"
     ),
@@ -448,12 +488,13 @@ FORBIDDEN = {
 """Not `tempfile` and `shutil`: `importlib.resources` brings them, and a worker may not write in any case."""
 
 OURS = {
-    *("muniment", *of("muniment", "kernel fence content errors names policy exact_json shipped tools")),
+    *("muniment", *of("muniment", "kernel sandbox content errors names policy files portable")),
+    *of("muniment.sandbox", "fence tools"),
     *of("muniment.kernel", "names refusal path change decide syscalls root"),
     *of("muniment.sandbox.fence", "calls wire layers zygote"),
     *of(
         "muniment.content",
-        "admission entry frontmatter gates markdown patterns secrets typed_secrets secret_clauses "
+        "admission entry exact_json frontmatter gates markdown patterns secrets typed_secrets secret_clauses "
         "secret_notes",
     ),
     *of("muniment.policy", "frozen grammar"),

@@ -11,10 +11,12 @@ Memory is opened by `kernel` alone. Who else may write what is read here is aske
 from __future__ import annotations
 
 import os
+import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib.resources import files as package_files
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import Any, BinaryIO, Final
 
 from muniment.portable import IS_WINDOWS, is_in_own_folder
 
@@ -85,3 +87,13 @@ def placing(path: Path, name: Callable[[Path, Path], object], mode: int = PRIVAT
         name(unfinished, path)
     finally:
         unfinished.unlink(missing_ok=True)
+
+
+def shipped_tables(package: str, name: str) -> dict[str, Any]:
+    """What `name`.toml of a package of ours says. Cost: reads and parses it, so whoever asks keeps it."""
+    return tomllib.loads(shipped_text(package, f"{name}.toml"))
+
+
+def shipped_text(package: str, name: str) -> str:
+    """Return the text of a file of a package of ours."""
+    return package_files(package).joinpath(name).read_text(encoding="utf-8")

@@ -22,9 +22,8 @@ from muniment.operations.place import Place
 from muniment.policy.grammar import check_symlinks
 from muniment.policy.ownership import bind_outside
 from muniment.policy.platforms import may_write
-from muniment.policy.signatures import load_configured
 from muniment.sandbox.sandbox import check_enforcement
-from muniment.settings import RULES, Settings, default_roots, read_api_key
+from muniment.settings import RULES, Settings, default_roots, load_configured, read_api_key
 from muniment.store.ledger import move_root
 from muniment.store.state import LEDGER_NAME, State, is_writable
 from muniment.store.upkeep import recover_all

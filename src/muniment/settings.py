@@ -21,7 +21,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from muniment.agent.model import OnModelFailure, check_model_name, check_on_model_failure, check_protocol
 from muniment.errors import ConfigInvalid, InvalidScope, printable
@@ -29,6 +29,9 @@ from muniment.kernel.names import Scope
 from muniment.names import HOME_VARIABLE, MAX_CONFIG_BYTES
 from muniment.policy.family import refuse_long_keys
 from muniment.policy.ownership import check_ours, create_private_directory, require_ours
+
+if TYPE_CHECKING:
+    from muniment.policy.load import Loaded
 
 # -- settings ----------------------------------------------------------------------------------------
 
@@ -353,3 +356,18 @@ def _checked_credential(text: str, where: str) -> str:
             f"{where} holds no key: one is printable ASCII without white space inside; put nothing else there"
         )
     return key
+
+
+def load_configured(settings: Settings) -> Loaded:
+    """The policy of `settings`, as it may bound a run: signed, where signers are configured.
+
+    Raises:
+        PolicyInvalid: it does not load, or E140 to E142.
+    """
+    from muniment.policy.load import load_files
+    from muniment.policy.signatures import verify_policy
+
+    loaded = load_files(settings.policy, policies_dir=settings.policies)
+    if settings.policy_signers is not None and not loaded.files[0].is_shipped:
+        verify_policy(loaded, settings.policy_signers)
+    return loaded

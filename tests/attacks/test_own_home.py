@@ -13,9 +13,8 @@ from kit.policy.files import write
 from muniment.errors import ConfigInvalid, PolicyInvalid
 from muniment.policy import ownership
 from muniment.policy.load import load_policy
-from muniment.policy.signatures import load_configured
 from muniment.sandbox.fence import pool
-from muniment.settings import Settings, read_api_key, read_settings
+from muniment.settings import Settings, load_configured, read_api_key, read_settings
 
 OTHER = 4242
 NAMES = ("", "config.toml", "state", "policies", "policies/own.toml")

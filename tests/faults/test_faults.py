@@ -8,7 +8,7 @@ from collections import Counter
 from faults.catalogue import REPOSITORY, faults, texts_below
 
 EACH = 30
-GROUPS = {"kernel", "fence", "content", "policy", "store", "jobs", "recall", "daemon", "cli"}
+GROUPS = {"kernel", "sandbox", "content", "policy", "store", "operations", "recall", "server", "cli"}
 FLEET = 20
 """Of the fleet, whose lanes and ledger are those of the other groups."""
 

@@ -81,12 +81,16 @@ def caught(text):
     return found
 
 
+KEEPERS = ("kernel/*.py", "store/*.py", "fleet/copied.py", "fleet/postgres.py", "transfer/backup.py")
+
+
 def handlers():
-    """Count the errors that each function of the kernel and the store handles, by place."""
+    """Count the errors that each function of what keeps memory handles, by place."""
+    package = REPOSITORY / "src" / "muniment"
+    paths = [path for folder in KEEPERS for path in sorted(package.glob(folder))]
     return {
-        f"{package}.{path.stem}.{name}": errors
-        for package in ("kernel", "store")
-        for path in sorted((REPOSITORY / "src" / "muniment" / package).glob("*.py"))
+        f"{'.'.join(path.relative_to(package).with_suffix('').parts)}.{name}": errors
+        for path in paths
         for name, errors in caught(path.read_text()).items()
     }
 

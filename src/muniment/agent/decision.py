@@ -16,9 +16,9 @@ from typing import Final
 from muniment.content.entry import EntryType
 from muniment.content.titles import description_of
 from muniment.content.words import is_word_character
+from muniment.files import shipped_tables
 from muniment.kernel.names import Scope
 from muniment.kernel.path import CanonicalPath, normalised
-from muniment.shipped import shipped_tables
 
 # -- cues --------------------------------------------------------------------------------------------
 #

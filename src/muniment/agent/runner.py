@@ -45,11 +45,11 @@ from muniment.agent.model import (
 from muniment.content.exact_json import NotJson, parse_json
 from muniment.content.markdown import fence_token, fenced, without_fences
 from muniment.errors import Cancelled, DeadlineExceeded, MunimentError, PathEscape, Refusal, WorkerLost
+from muniment.events import Span, span
 from muniment.kernel.names import Via
 from muniment.kernel.path import CanonicalPath, canonicalise
 from muniment.names import ContextMode
 from muniment.sandbox.tools.calls import WRITING_TOOLS, Outcome, known_tool, path_of
-from muniment.tracing import Span, span
 
 # -- runner ------------------------------------------------------------------------------------------
 

@@ -132,7 +132,7 @@ class _Examination:
 def _examine(policy: str | None) -> _Examination:
     from muniment.lab.attempts.offer import look_around
     from muniment.lab.attempts.trial import try_all
-    from muniment.policy.signatures import load_configured
+    from muniment.settings import load_configured
 
     effective = load_configured(settings_of({"policy": policy})).policy
     system = look_around()

@@ -277,9 +277,8 @@ def tool(
     Each line of standard input is an object with "tool" and "args"; each answer is one with
     "verdict", "code" and "text". Directories are bound with --root; the default ones are not used.
     """
-    from muniment.policy.signatures import load_configured
     from muniment.sandbox.sandbox import Sandbox
-    from muniment.settings import parse_roots, read_settings
+    from muniment.settings import load_configured, parse_roots, read_settings
 
     loaded = load_configured(read_settings(os.environ, policy=policy or "strict"))
     roots, links = parse_roots(root or ()), symlinks or "refuse"

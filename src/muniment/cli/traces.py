@@ -22,7 +22,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
-from muniment import events, tracing
+from muniment import events
 from muniment.cli.terminal import say_notes
 from muniment.errors import ConfigInvalid
 from muniment.names import __version__
@@ -56,7 +56,7 @@ def exported() -> Iterator[None]:
         yield
         return
     try:
-        with tracing.to(provider.get_tracer("muniment", __version__)):
+        with events.to(provider.get_tracer("muniment", __version__)):
             yield
     finally:
         ending = threading.Thread(target=provider.shutdown, name="traces-end", daemon=True)

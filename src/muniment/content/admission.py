@@ -36,10 +36,10 @@ from muniment.content.markdown import ACTIVE_MARKUP, active_markup, fenced
 from muniment.content.patterns import compiled
 from muniment.content.secrets import find_secret
 from muniment.errors import ContentRejected
+from muniment.files import shipped_tables
 from muniment.kernel.decide import Content
 from muniment.kernel.names import Trust
 from muniment.kernel.path import FILE_SUFFIX, normalised
-from muniment.shipped import shipped_tables
 
 # -- instructions ------------------------------------------------------------------------------------
 #

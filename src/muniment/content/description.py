@@ -23,8 +23,8 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 from muniment.content.words import is_running, split_words
+from muniment.files import shipped_tables
 from muniment.kernel.path import fold, normalised
-from muniment.shipped import shipped_tables
 
 MAX_CHARS: Final = 8_000
 """Characters of a text that are compared; what people describe is a sentence, an item or a paragraph."""

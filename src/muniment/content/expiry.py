@@ -29,8 +29,8 @@ from datetime import UTC, date, datetime, timedelta
 from functools import cache
 from typing import Final
 
+from muniment.files import shipped_tables
 from muniment.kernel.path import fold, normalised
-from muniment.shipped import shipped_tables
 
 MAX_DAYS: Final = 36_500
 """Days from today within which something may end: a hundred years."""

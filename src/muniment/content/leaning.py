@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Final
 
-from muniment.shipped import shipped_tables
+from muniment.files import shipped_tables
 
 _WORD: Final = re.compile(r"\w+(?:['\u2019-]\w+)*")
 _UNSPACED: Final = "zh_ja"

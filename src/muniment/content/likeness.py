@@ -26,7 +26,7 @@ from functools import cache, lru_cache
 from math import sqrt
 from typing import Final
 
-from muniment.shipped import shipped_text
+from muniment.files import shipped_text
 
 SCALE: Final = 100
 """Score of a passage at the distance 1 from the boundary of the model."""

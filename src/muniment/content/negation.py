@@ -18,8 +18,8 @@ from functools import cache
 from typing import Final, NamedTuple
 
 from muniment.content.words import STOP_WORDS, is_running
+from muniment.files import shipped_tables
 from muniment.kernel.path import fold
-from muniment.shipped import shipped_tables
 
 Says = Callable[[str], frozenset[str]]
 """Which of the words that were asked for stand in a piece of text."""

@@ -30,8 +30,8 @@ from typing import Final, NamedTuple
 
 from muniment.content.leaning import lean_on_one_another
 from muniment.content.words import STOP_WORDS, features, is_running
+from muniment.files import shipped_tables
 from muniment.kernel.path import normalised
-from muniment.shipped import shipped_tables
 
 # -- holding -----------------------------------------------------------------------------------------
 #

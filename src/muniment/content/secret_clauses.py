@@ -29,7 +29,7 @@ from typing import Any, Final
 import re2
 
 from muniment.content.patterns import compiled
-from muniment.shipped import shipped_tables
+from muniment.files import shipped_tables
 
 TOKEN: Final = "named-token"  # noqa: S105  the id of a rule
 PASSWORD: Final = "named-password"  # noqa: S105  the id of a rule

@@ -31,7 +31,7 @@ from muniment.content.secret_clauses import (
     compile_endings,
     compile_names,
 )
-from muniment.shipped import shipped_tables
+from muniment.files import shipped_tables
 
 CARD: Final = "payment-card"
 ANSWER: Final = "security-answer"

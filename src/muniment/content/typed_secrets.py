@@ -33,7 +33,7 @@ from typing import Any, Final
 import re2
 
 from muniment.content.patterns import compiled
-from muniment.shipped import shipped_tables
+from muniment.files import shipped_tables
 
 PASSWORD: Final = "typed-password"  # noqa: S105  the id of a rule
 CODE: Final = "typed-code"

@@ -7,6 +7,8 @@ C3 Catalog and indexes follow, as where it was done: a scope that was ever writt
    is left in it. Where each file is from is asked for all of them at once.
 
 Does not hold: that what is done was allowed. Another machine has judged it, by its policy.
+
+Apart from `copies`, which decides when: this reads and writes files.
 """
 
 from __future__ import annotations

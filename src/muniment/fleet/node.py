@@ -45,11 +45,10 @@ from muniment.names import __version__, hello_key, hello_name, hello_proof
 from muniment.opening import embedder_of
 from muniment.policy.grammar import check_symlinks
 from muniment.policy.ownership import create_private_directory
-from muniment.policy.signatures import load_configured
 from muniment.server.contract import AWAY_SECONDS, HttpProblem
 from muniment.server.core import MAX_OWNER, RETRY_SECONDS, Recalls, ServedCore, ServingCore
 from muniment.server.tokens import THE_OWNER, Principal, Shares, is_token, owner_token
-from muniment.settings import Settings
+from muniment.settings import Settings, load_configured
 from muniment.store.state import LedgerState, read_key
 from muniment.store.tasks import OWNER
 

@@ -20,21 +20,31 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import IO, Final, Literal
 
-from muniment.errors import NotFound, PathEscape, Refusal, ToolError
+from muniment.content.admission import check_entry
+from muniment.content.entry import PROVENANCE_KEY, completed, parse
+from muniment.content.gates import decode, encode
+from muniment.errors import NotFound, PathEscape, QuotaExceeded, Refusal, ToolError
+from muniment.kernel.change import FileChange
 from muniment.kernel.decide import Judge, Policy
 from muniment.kernel.names import INDEX_DIRECTORY, INDEX_NAME, RelPath, Scope, Trust, Verb
 from muniment.kernel.path import CanonicalPath, fold
 from muniment.operations.place import Place
+from muniment.policy.grammar import check_creatable
 from muniment.policy.tables import grant_readable
 from muniment.store.index import is_generated
-from muniment.store.trust import trust_at
+from muniment.store.trust import reasons_for_review, trust_at
 from muniment.store.upkeep import view_of
-from muniment.transfer.formats import EXPORT_FORMAT, EXPORT_NAME
-from muniment.transfer.importing import as_exported, judge_entry
 
 ExportFormat = Literal["tar", "jsonl"]
 
+EXPORT_NAME: Final = "muniment-export.json"
+EXPORT_FORMAT: Final = "muniment-export/1"
+"""The first member of an exported tar, and what it says of itself."""
+
 _PRIVATE: Final = 0o600
+
+_TOLD_CHARS: Final = 200
+"""Characters of what an exported entry says of its provenance, key by key; longer ones are dropped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,3 +214,38 @@ def _write_lines(entries: Sequence[OutgoingEntry], file: IO[bytes]) -> None:
     for each in entries:
         row = {"path": each.path, "text": each.data.decode(), "trust": each.trust}
         file.write(f"{json.dumps(row, ensure_ascii=False, sort_keys=True)}\n".encode())
+
+
+def judge_entry(
+    path: CanonicalPath, data: bytes, trust: Trust, judge: Judge, policy: Policy
+) -> tuple[str, ...]:
+    """Check the final bytes of a new entry, and return why it has to wait for its owner.
+
+    Raises:
+        Refusal, ToolError, PathEscape: the policy or a gate does not let it be created.
+    """
+    judge.require(Verb.CREATE, path)
+    check_creatable(path)
+    most = min(quota.max_file_bytes for quota in judge.quotas_for(path))
+    if len(data) > most:
+        raise QuotaExceeded(f"as an entry it has {len(data)} bytes; a file may hold {most} here")
+    check_entry(data, path.rel, policy.content)
+    draft = FileChange(path, None, data, trust=trust)
+    return tuple(reasons_for_review(draft, None, trust, policy, is_new_text=True))
+
+
+def as_exported(data: bytes, trust: Trust) -> bytes:
+    """An exported entry as it may stand here: its bytes, unless they claim more trust than it gets.
+
+    Raises:
+        ToolError: it is no entry, or hides what it claims.
+    """
+    entry = parse(decode(data))
+    fields = entry.front.fields if entry.front is not None else ()
+    claims = [field for field in fields if field.key == PROVENANCE_KEY]
+    told = dict(entry.muniment or {})
+    kept = {key: value for key, value in told.items() if isinstance(value, str) and len(value) <= _TOLD_CHARS}
+    claimed = told.get("trust")
+    is_lower = isinstance(claimed, str) and claimed in set(Trust) and trust.satisfies(Trust(claimed))
+    again = encode(completed(entry, {}, {**kept, "trust": str(trust)}))
+    return data if not claims or (len(claims) == 1 and kept == told and is_lower) else again

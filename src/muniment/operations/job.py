@@ -39,6 +39,7 @@ from muniment.errors import (
     StoreConflict,
     ToolError,
 )
+from muniment.events import span
 from muniment.kernel.cancel import Cancelling, Patience
 from muniment.kernel.change import ChangeSet, FileChange
 from muniment.kernel.decide import Limits, Policy
@@ -52,7 +53,6 @@ from muniment.store.commit import Commit, Stamp, Terms, commit
 from muniment.store.ledger import ChangeRow, CommitRow, Run, of_task
 from muniment.store.review import waiting_of
 from muniment.store.trust import TrustRule, new_ulid, stamp
-from muniment.tracing import span
 
 _TASK_ID: Final = re.compile(rf"[A-Za-z0-9._-]{{1,{MAX_TASK_CHARS}}}", re.ASCII)
 

@@ -10,11 +10,11 @@ from types import MappingProxyType
 from typing import Final
 
 from muniment.errors import ConfigInvalid
+from muniment.files import shipped_tables
 from muniment.kernel.names import MAX_DEPTH, RelPath, Scope, Via
 from muniment.kernel.path import CanonicalPath, check_suffix, normalised, segment_problem
 from muniment.kernel.refusal import BadName, PathEscape, printable
 from muniment.names import Symlinks
-from muniment.shipped import shipped_tables
 
 # -- lookalikes --------------------------------------------------------------------------------------
 #

@@ -4,7 +4,7 @@
        so every parent is covered, and comments are not. The signature of `X.toml` lies beside it, in
        `X.toml.sig`.
     2. Where `policy_signers` is set, a policy that did not come with the program needs a signature by one of
-       them before anything runs (`load_configured`). Otherwise nobody asks.
+       them before anything runs (`settings.load_configured`). Otherwise nobody asks.
     3. ssh-keygen is run without a shell and with almost no environment. It reads copies that this process
        made of bounded regular files, which nobody else changes meanwhile. What it answers within
        `VERIFY_SECONDS` counts; whatever else happens is a refusal.
@@ -28,9 +28,8 @@ from typing import Final
 from muniment.errors import ConfigInvalid, PolicyInvalid, printable
 from muniment.kernel.decide import Policy
 from muniment.policy.family import PolicyText, read_text
-from muniment.policy.load import Loaded, load_files
+from muniment.policy.load import Loaded
 from muniment.policy.ownership import check_ours
-from muniment.settings import Settings
 
 NAMESPACE: Final = "muniment-policy"
 """What ssh-keygen binds into a signature, so that one made for something else says nothing here."""
@@ -45,18 +44,6 @@ SIGN_SECONDS: Final = 120.0
 
 _KEPT: Final = ("PATH", "SSH_AUTH_SOCK", "SSH_ASKPASS", "DISPLAY", "TERM")
 """What ssh-keygen may know of the environment in order to sign; to verify it needs none of it."""
-
-
-def load_configured(settings: Settings) -> Loaded:
-    """The policy of `settings`, as it may bound a run: signed, where signers are configured.
-
-    Raises:
-        PolicyInvalid: it does not load, or E140 to E142.
-    """
-    loaded = load_files(settings.policy, policies_dir=settings.policies)
-    if settings.policy_signers is not None and not loaded.files[0].is_shipped:
-        verify_policy(loaded, settings.policy_signers)
-    return loaded
 
 
 def statement(policy: Policy) -> bytes:

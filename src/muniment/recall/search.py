@@ -44,9 +44,9 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from muniment.content.gates import drop_invisible
 from muniment.content.words import STOP_WORDS, comparable
+from muniment.files import shipped_tables
 from muniment.kernel.cancel import Patience
 from muniment.kernel.names import Digest, RelPath, Trust
-from muniment.shipped import shipped_tables
 from muniment.store.database import Database
 from muniment.store.index import EXPIRES_AT
 from muniment.store.ledger import RootKey

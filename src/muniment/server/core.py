@@ -36,6 +36,7 @@ from muniment.errors import (
     QueueFull,
     recall_failed,
 )
+from muniment.events import TraceParents
 from muniment.integrations.threads import until_ended
 from muniment.kernel.cancel import Patience
 from muniment.opening import open_state
@@ -53,7 +54,6 @@ from muniment.store import tasks
 from muniment.store.database import Ledger
 from muniment.store.tasks import Originator, QueuedTask
 from muniment.store.watching import looks_of
-from muniment.tracing import TraceParents
 from muniment.workspaces.projects import find_project
 
 if TYPE_CHECKING:

@@ -27,6 +27,7 @@ from muniment.errors import (
     MunimentError,
     PathEscape,
 )
+from muniment.events import TraceParents
 from muniment.kernel.cancel import Patience
 from muniment.kernel.names import Trust
 from muniment.opening import find_place
@@ -46,7 +47,6 @@ from muniment.settings import Settings
 from muniment.store.ledger import root_key
 from muniment.store.state import State
 from muniment.store.tasks import OWNER, QueuedTask
-from muniment.tracing import TraceParents
 from muniment.types import MAX_KEPT, document
 from muniment.workspaces.projects import find_project
 

@@ -14,6 +14,7 @@ from functools import partial
 
 from muniment.content.admission import is_cut
 from muniment.errors import NotFound, PathEscape, PendingReview, StoreConflict, ToolError
+from muniment.events import span
 from muniment.kernel import commit as kernel
 from muniment.kernel.binding import BoundRoot
 from muniment.kernel.cancel import Patience
@@ -52,7 +53,6 @@ from muniment.store.upkeep import (
     tell_degraded,
 )
 from muniment.store.watching import looks_of
-from muniment.tracing import span
 
 Stamp = Callable[[bytes, bytes | None, CanonicalPath, Run], bytes]
 """Final bytes from (proposed bytes, bytes before or None, path, the run with the trust of these bytes)."""

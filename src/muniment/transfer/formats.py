@@ -36,6 +36,7 @@ from muniment.content.entry import ENDS_KEY, EXPIRY_KEY, TYPES, parse
 from muniment.content.exact_json import json_or_none
 from muniment.content.gates import one_line
 from muniment.kernel.names import INDEX_NAME, Trust
+from muniment.operations.exporting import EXPORT_FORMAT, EXPORT_NAME
 from muniment.transfer.source_text import (
     FrontValue,
     ParsedText,
@@ -55,10 +56,6 @@ MAX_JSON_BYTES: Final = 67_108_864
 
 MAX_CONVERSATION_BYTES: Final = 33_554_432
 """Bytes of one conversation; a file of them may be as long as it likes, and is read one by one."""
-
-EXPORT_NAME: Final = "muniment-export.json"
-EXPORT_FORMAT: Final = "muniment-export/1"
-"""The first member of an exported tar, and what it says of itself."""
 
 _NO_JSON: Final = "not valid JSON"
 _OTHER_FILE: Final = "not a file of this format"

@@ -30,21 +30,18 @@ from typing import Any, Final, NamedTuple
 
 from muniment.agent.filing import PROJECT, USER, RuleWriter, read
 from muniment.cancelling import Cancel
-from muniment.content.admission import check_entry
 from muniment.content.entry import (
     ENDS_KEY,
     EXPIRY_KEY,
     MAX_DESCRIPTION_CHARS,
     MAX_NAME_CHARS,
-    PROVENANCE_KEY,
     EntryType,
-    completed,
     parse,
     shortened,
 )
 from muniment.content.expiry import expiry_time, find_end, is_expired, local_day
 from muniment.content.frontmatter import written
-from muniment.content.gates import GATES, check_text, decode, encode, on_one_line, one_line
+from muniment.content.gates import GATES, check_text, encode, on_one_line, one_line
 from muniment.content.secrets import redacted
 from muniment.content.titles import slug, titles_of
 from muniment.content.words import comparable
@@ -62,9 +59,10 @@ from muniment.errors import (
     ToolError,
 )
 from muniment.kernel.change import ChangeSet, FileChange
-from muniment.kernel.decide import Judge, Policy
+from muniment.kernel.decide import Judge
 from muniment.kernel.names import RelPath, Scope, Trust, Verb, joined
 from muniment.kernel.path import FILE_SUFFIX, CanonicalPath, canonicalise, fold
+from muniment.operations.exporting import as_exported, judge_entry
 from muniment.operations.job import id_of_task, put_on_record, run_of, terms_of
 from muniment.operations.place import Place
 from muniment.operations.request import check_content, error_json
@@ -78,7 +76,6 @@ from muniment.store.trust import (
     ULID_RANDOM_BYTES,
     Ruling,
     entry_id,
-    reasons_for_review,
     stamp,
     ulid,
 )
@@ -120,8 +117,6 @@ SOURCE_CHARS: Final = 120
 _SCOPES: Final[Mapping[str, Scope]] = {EntryType.USER: USER, EntryType.PROJECT: PROJECT}
 _QUICKER: Final = "somebody wrote there meanwhile; import it again"
 _GROUPS: Final = ("imported", "known", "held", "refused", "not_taken")
-_TOLD_CHARS: Final = 200
-"""Characters of what an exported entry says of its provenance, key by key; longer ones are dropped."""
 
 
 class ItemOutcome(NamedTuple):
@@ -612,24 +607,6 @@ def _whole_text(item: SourceItem) -> str:
     return "\n\n".join([*above, text])
 
 
-def judge_entry(
-    path: CanonicalPath, data: bytes, trust: Trust, judge: Judge, policy: Policy
-) -> tuple[str, ...]:
-    """Check the final bytes of a new entry, and return why it has to wait for its owner.
-
-    Raises:
-        Refusal, ToolError, PathEscape: the policy or a gate does not let it be created.
-    """
-    judge.require(Verb.CREATE, path)
-    check_creatable(path)
-    most = min(quota.max_file_bytes for quota in judge.quotas_for(path))
-    if len(data) > most:
-        raise QuotaExceeded(f"as an entry it has {len(data)} bytes; a file may hold {most} here")
-    check_entry(data, path.rel, policy.content)
-    draft = FileChange(path, None, data, trust=trust)
-    return tuple(reasons_for_review(draft, None, trust, policy, is_new_text=True))
-
-
 class _Texts:
     """What the memory says, and what waits to be said."""
 
@@ -744,20 +721,3 @@ def _end_in(item: SourceItem, text: str) -> str:
 def trusted(item: SourceItem, most: Trust) -> Trust:
     """How far an entry of an export is trusted: as it says, and at most as the operator says (I1)."""
     return item.trust.capped(most)
-
-
-def as_exported(data: bytes, trust: Trust) -> bytes:
-    """An exported entry as it may stand here: its bytes, unless they claim more trust than it gets.
-
-    Raises:
-        ToolError: it is no entry, or hides what it claims.
-    """
-    entry = parse(decode(data))
-    fields = entry.front.fields if entry.front is not None else ()
-    claims = [field for field in fields if field.key == PROVENANCE_KEY]
-    told = dict(entry.muniment or {})
-    kept = {key: value for key, value in told.items() if isinstance(value, str) and len(value) <= _TOLD_CHARS}
-    claimed = told.get("trust")
-    is_lower = isinstance(claimed, str) and claimed in set(Trust) and trust.satisfies(Trust(claimed))
-    again = encode(completed(entry, {}, {**kept, "trust": str(trust)}))
-    return data if not claims or (len(claims) == 1 and kept == told and is_lower) else again

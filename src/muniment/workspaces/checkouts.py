@@ -10,6 +10,8 @@ K3 A remote is kept without scheme, user, password, query and fragment: no crede
    Anybody can write any remote into a repository; it proves nothing.
 
 Source: gitrepository-layout(5), git-config(1) "Syntax", git-clone(1) "GIT URLS".
+
+Apart from `projects`, which decides what a repository means: this only reads it.
 """
 
 from __future__ import annotations

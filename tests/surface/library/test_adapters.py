@@ -30,7 +30,8 @@ def test_an_adapter_without_its_extra_says_in_one_line_what_to_install(name, mon
 @pytest.mark.slow
 def test_opening_a_memory_loads_none_of_what_adapters_need(tmp_path):
     code = (
-        "import sys, muniment.operations.entries\nimport muniment.integrations.telling, muniment.integrations.values\n"
+        "import sys, muniment.operations.entries, muniment.integrations.telling\n"
+        "import muniment.integrations.values\n"
         "print(sorted({'anthropic', 'agents', 'openai', 'langgraph', 'anyio'} & set(sys.modules)))"
     )
     assert printed(sys.executable, "-c", code, home=tmp_path) == "[]\n"

@@ -15,8 +15,8 @@ from kit.policy.files import READ, SCOPES, write
 from muniment.errors import PolicyInvalid
 from muniment.policy import signatures
 from muniment.policy.load import load_files
-from muniment.policy.signatures import NAMESPACE, load_configured, sign, signature_path, statement, verify
-from muniment.settings import Settings
+from muniment.policy.signatures import NAMESPACE, sign, signature_path, statement, verify
+from muniment.settings import Settings, load_configured
 
 NARROW = SCOPES + READ + "[limits]\nturns = 1\n"
 

@@ -14,9 +14,9 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from kit.mcp import over_http
 from muniment import errors
 from muniment.agent.model import ModelError, Reply, Usage
+from muniment.events import MAX_PARENTS, TraceParents, span
 from muniment.operations.request import RememberRequest
 from muniment.testing.minds import ScriptedModel, call, calls, say
-from muniment.tracing import MAX_PARENTS, TraceParents, span
 
 FACT = "The user prefers dark mode in all editors"
 SECRET = "sk-live-4eC39HqLyjWDarjtT1zdp7dc"

@@ -38,7 +38,7 @@ def test_it_holds_every_module_and_file_of_data_with_their_bytes_and_nothing_els
     expected |= {
         each for folder in ("agent", "content", "policy", "recall") for each in below(folder, "*.toml")
     }
-    expected |= below("daemon/page", "templates/*.html") | below("daemon/page", "static/*.*")
+    expected |= below("server/page", "templates/*.html") | below("server/page", "static/*.*")
     expected |= {f"{CORPUS}/{name}" for name in ("escapes.json", "own.json", "README.md")}
     policies = {f"muniment/policies/{path.name}": path for path in (REPOSITORY / "policies").iterdir()}
     metadata = {name for name in names if ".dist-info/" in name}

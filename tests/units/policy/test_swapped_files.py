@@ -12,8 +12,7 @@ from muniment.errors import ConfigInvalid
 from muniment.policy import family, load
 from muniment.policy.family import hold_to_locks, shipped_folder
 from muniment.policy.load import load_files
-from muniment.policy.signatures import load_configured
-from muniment.settings import Settings, read_settings
+from muniment.settings import Settings, load_configured, read_settings
 
 WIDE = SCOPES + rule("allow", "w", ["list", "read", "create", "modify"], ["/user/**"])
 

@@ -11,7 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from muniment.kernel.names import Trust
-from muniment.transfer.formats import EXPORT_FORMAT, FORMATS
+from muniment.operations.exporting import EXPORT_FORMAT
+from muniment.transfer.formats import FORMATS
 from muniment.transfer.importing import ImportRequest, bring_in
 from muniment.transfer.sources import SourceFile
 

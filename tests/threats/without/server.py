@@ -22,7 +22,7 @@ table({
     "redaction": ("A record holds whatever it was given.", {
         "events:_redact": lambda _logger, _method, event: event}),
     "bare_spans": ("A span says whatever it was given.", {
-        "tracing:_bare": lambda fields: [each for each in fields.items() if each[1] is not None]}),
+        "events:_bare": lambda fields: [each for each in fields.items() if each[1] is not None]}),
     "foreign_logs": ("What other libraries log is passed on.", {
         "server.service:_Lines.format": logging.Formatter.format}),
     "fresh_nonces": ("A client asks for the same proof each time.", {
