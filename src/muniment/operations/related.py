@@ -34,8 +34,10 @@ from muniment.kernel.path import CanonicalPath
 from muniment.names import ContextMode
 from muniment.operations.place import Place
 from muniment.recall.context import PINNED
+from muniment.recall.query import read_query
 from muniment.recall.recaller import ReadEntry, Shelf, age
-from muniment.recall.search import TOLD_THERE, Search, Stemmer, Wanted, read_query
+from muniment.recall.search import TOLD_THERE, Search, Wanted
+from muniment.recall.stems import Stemmer
 from muniment.store.audit import timestamp
 from muniment.store.ledger import CommitRow, RootKey
 from muniment.store.trust import SEE, entry_id

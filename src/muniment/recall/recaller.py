@@ -53,18 +53,9 @@ from muniment.kernel.decide import Judge, Policy
 from muniment.kernel.names import Digest, RelPath, Scope, Trust, Verb
 from muniment.kernel.path import CanonicalPath
 from muniment.recall.excerpt import Weight, excerpt, unweighed
-from muniment.recall.search import (
-    HIT_COLUMNS,
-    EntryKey,
-    Hit,
-    Search,
-    SearchResult,
-    Stemmer,
-    Wanted,
-    hit_of,
-    left_over,
-    read_query,
-)
+from muniment.recall.query import read_query
+from muniment.recall.search import HIT_COLUMNS, EntryKey, Hit, Search, SearchResult, Wanted, hit_of, left_over
+from muniment.recall.stems import Stemmer
 from muniment.store.audit import append, timestamp
 from muniment.store.catalog import View
 from muniment.store.database import Database
