@@ -46,8 +46,9 @@ from muniment.kernel.names import Scope
 from muniment.policy.load import load_policy
 from muniment.recall.query import read_query
 from muniment.recall.ranking import COLUMN_WEIGHTS
-from muniment.recall.recaller import Recaller, Shelf
+from muniment.recall.recaller import Recaller
 from muniment.recall.search import Search, Wanted
+from muniment.recall.shelf import Shelf
 from muniment.recall.stems import Stemmer
 from muniment.store.state import State
 from muniment.store.watching import looks_of

@@ -42,18 +42,11 @@ from muniment.content.markdown import fence_token, fenced
 from muniment.kernel.cancel import Patience
 from muniment.kernel.change import digest
 from muniment.kernel.names import Digest
+from muniment.recall.block import Count, estimated
 from muniment.recall.context import SEPARATOR, Budgets, StaticContext
 from muniment.recall.excerpt import excerpt
-from muniment.recall.recaller import (
-    Chooser,
-    Count,
-    Recaller,
-    RecollectedEntry,
-    Recollection,
-    estimated,
-    keys_as_json,
-    keys_in,
-)
+from muniment.recall.recaller import Chooser, Recaller
+from muniment.recall.recollection import RecollectedEntry, Recollection, keys_as_json, keys_in
 from muniment.recall.search import EntryKey
 from muniment.recall.session import (
     REPEAT_AFTER,

@@ -57,7 +57,8 @@ from muniment.store.watching import looks_of
 from muniment.workspaces.projects import find_project
 
 if TYPE_CHECKING:
-    from muniment.recall.recaller import Recaller, Recollection
+    from muniment.recall.recaller import Recaller
+    from muniment.recall.recollection import Recollection
     from muniment.server.mcp import McpSessions
 
 
@@ -201,7 +202,7 @@ def _recalled(workspace: Recalling, body: RecallBody, patience: Patience) -> Rec
 
 def _outcome(running: asyncio.Future[Recollection]) -> Recollection:
     """What came of a recall: nothing where it hangs, or raised something (R1)."""
-    from muniment.recall.recaller import Recollection
+    from muniment.recall.recollection import Recollection
 
     error = running.exception() if running.done() else DeadlineExceeded("the recall hangs")
     match error:

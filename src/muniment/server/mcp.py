@@ -54,7 +54,7 @@ from muniment.server.routes import accept
 from muniment.store.tasks import OWNER, Originator, QueuedTask
 
 if TYPE_CHECKING:
-    from muniment.recall.recaller import Recollection
+    from muniment.recall.recollection import Recollection
     from muniment.server.core import DaemonCore, ServedWorkspace
 
 MAX_SESSIONS: Final = 128
