@@ -43,7 +43,7 @@ from muniment.recall.query import Word, units
 from muniment.recall.ranking import COLUMN_WEIGHTS, Ranking, Score, Weighed
 from muniment.recall.stems import MAX_KEPT, Stemmer
 from muniment.store.database import Database
-from muniment.store.index import EXPIRES_AT
+from muniment.store.index_pages import EXPIRES_AT
 from muniment.store.ledger import RootKey
 from muniment.store.rows import saying_digest
 from muniment.store.visit import Stamp

@@ -54,16 +54,16 @@ from muniment.store.audit import timestamp
 from muniment.store.catalog import Look, View
 from muniment.store.database import Database
 from muniment.store.index import (
-    EXPIRES_AT,
     STAND_IN,
     IndexRow,
     entry_line,
     is_index_path,
     is_page_name,
-    lay_out,
     lengthy_line,
     says_nothing_else,
 )
+from muniment.store.index_layout import lay_out
+from muniment.store.index_pages import EXPIRES_AT
 from muniment.store.journal import CatalogFacts, LedgerJournal
 from muniment.store.ledger import root_key
 from muniment.store.rows import Assessed
@@ -268,7 +268,7 @@ def _cut(stem: str, size: int) -> str:
 #   so
 #   one that somebody else spoils stays until `rebuild`; `verify` tells.
 #
-# Which files there are and what they hold: `index.py`.
+# Which files there are and what they hold: `index_layout.py`.
 
 MAX_TOLD: Final = 20
 """Files that `verify` names; the rest is counted."""

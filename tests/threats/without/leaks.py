@@ -26,9 +26,9 @@ table({
     "index_excerpts": ("A run is shown every line of an index.", {
         "operations.remember:excerpt": lambda index, *_: index.decode()}),
     "index_size": ("An index lists every entry.", {
-        "store.index:MAX_LINES": 1 << 30, "store.index:MAX_BYTES": 1 << 30}),
+        "*store.index:MAX_LINES": 1 << 30, "store.index:MAX_BYTES": 1 << 30}),
     "index_follows": ("Pages of an index stay as they were first made.", {
-        "store.index:_opened": lambda _rows, _topic, _keys, before: sorted(before)}),
+        "store.index_pages:_opened": lambda _rows, _topic, _keys, before: sorted(before)}),
     "hidden_keys": ("A provenance that only other readers of YAML find stays where it is.", {
         "content.entry:_require_no_hidden_key": none}),
     "records": ("Nothing is recorded.", {"events:emit": none}),
