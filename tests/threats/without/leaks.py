@@ -91,7 +91,7 @@ def quiet_key(real, text, where):
     return real(text, f"{where} ({text})")
 
 
-@instead("store.upkeep:says_nothing_else")
+@instead("store.index_plan:says_nothing_else")
 def index_of_others_is_saved(data, rel, *_):
     """What looks like an index is taken for ours."""
     from muniment.store.index import is_generated

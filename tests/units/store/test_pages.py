@@ -25,7 +25,8 @@ from muniment.content.titles import title_of
 from muniment.errors import StoreConflict, Unreadable
 from muniment.kernel.names import MAX_FILE_BYTES
 from muniment.kernel.root import Root
-from muniment.store import catalog, index, index_layout, index_pages, upkeep
+from muniment.store import catalog, index_layout, index_pages, upkeep
+from muniment.store import index as index_lines
 from muniment.store.state import State
 from muniment.testing.corpus.index_oracle import index_problems, index_targets
 
@@ -59,7 +60,7 @@ def head_of(count):
 def small():
     """The limits of `SMALL`."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in (index, index_layout):
+        for module in (index_lines, index_layout):
             patch.setattr(module, "fits_index", fits(SMALL.flat, head=head_of))
         patch.setattr(index_pages, "fits_page", fits(SMALL.page, per_line=len("../")))
         patch.setattr(index_layout, "fits_half", fits(SMALL.half))
