@@ -21,13 +21,16 @@ from muniment.fleet.postgres import HomeLedger
 from muniment.kernel.cancel import Patience
 from muniment.kernel.names import Trust
 from muniment.operations.place import Place
-from muniment.server import lane
+from muniment.server import lane_tasks
 from muniment.server.contract import HttpProblem
 from muniment.server.core import ServedCore, ServedWorkspace
-from muniment.server.lane import Carrier, Lane, LaneRunner, NewTask, Submitted
+from muniment.server.lane import Lane, Submitted
+from muniment.server.lane_tasks import NewTask
+from muniment.server.runner import LaneRunner
 from muniment.server.stream import Stream
 from muniment.server.tokens import Principal, Tokens
 from muniment.server.work import Work, Workspace
+from muniment.server.writer import Carrier
 from muniment.store import tasks
 from muniment.store.database import Ledger
 from muniment.store.state import LedgerState, shared_root_key
@@ -207,7 +210,7 @@ class HomeCore(ServedCore):
             seconds = 1
             self.copy.spoil()
         with self._ledger.transaction() as connection:
-            if lane.count_pending(self._ledger, self.name):
+            if lane_tasks.count_pending(self._ledger, self.name):
                 self._node.queue.defer(connection.raw, self.name, seconds)
 
     @contextmanager
@@ -241,7 +244,7 @@ class HomeCore(ServedCore):
             runner = self._runner
         if runner is not None:
             with suppress(MunimentError):
-                runner.interrupt(lane.read_task(self._ledger, self.name, task_id))
+                runner.interrupt(lane_tasks.read_task(self._ledger, self.name, task_id))
 
     def give_up(self) -> None:
         """Put back what runs here, and begin nothing more."""
@@ -269,7 +272,7 @@ class HomeCore(ServedCore):
                 self.copy.spoil()
                 self.give_up()
             return
-        for task in lane.running(self._ledger, self.name):
+        for task in lane_tasks.running(self._ledger, self.name):
             if task.cancelled_by is not None:
                 self.interrupt(task.id)
 

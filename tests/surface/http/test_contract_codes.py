@@ -14,7 +14,8 @@ from kit.server.raw import running, start
 from muniment.errors import CODES, WorkerLost
 from muniment.server import http, routes
 from muniment.server.contract import sentence_of, task_error
-from muniment.server.lane import MAX_ATTEMPTS, Lane, NewTask
+from muniment.server.lane import MAX_ATTEMPTS, Lane
+from muniment.server.lane_tasks import NewTask
 from muniment.store.state import State
 from muniment.store.tasks import Originator
 from muniment.testing.minds import AskForCalls, Say

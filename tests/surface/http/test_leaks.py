@@ -16,7 +16,8 @@ from kit.server.process import BASE, HeldModel, path_of, serving
 from kit.server.raw import running
 from muniment.errors import CODES
 from muniment.server import service
-from muniment.server.lane import Ended, Lane, NewTask
+from muniment.server.lane import Lane
+from muniment.server.lane_tasks import Ended, NewTask
 from muniment.store.state import State
 from muniment.store.tasks import Originator
 from muniment.testing.minds import AskForCalls, Say, perfect
