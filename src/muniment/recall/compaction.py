@@ -17,6 +17,8 @@
 Does not hold: that the summary is true. The conversation may talk the model that writes it into anything,
 so that a summary is worth as much as the least trusted message that it was made of.
 
+Apart from `conversation.py`, which knows the hooks of a host: this module knows one graph of nodes.
+
 Attacked in tests/units/recall/test_compaction.py.
 """
 

@@ -16,6 +16,8 @@
 
 Cost: after one change, one page, its pages of links and `MEMORY.md` are rendered, and each page is counted.
 
+Apart from `index_plan.py`, which writes these files: this module opens none.
+
 Attacked in tests/units/store/test_pages.py, by files made from this definition.
 """
 

@@ -14,8 +14,7 @@ none of it shares code with what it attacks:
 - `race`: `Swap`, a second process that exchanges a directory or file with a link while the tool is at work.
 - `witness`: a second opinion. `photograph` and `differences` tell what changed or was read in trees that
   nobody may touch, `sightings` where a secret came out.
-- `strategies`: Hypothesis strategies for hostile paths, trees, calls, frames, entries and policies.
 
-No program imports any of it but `muniment conformance`. The checks of generated indexes, and what builds on
-hypothesis, need the extra `testing`: `pip install 'muniment[testing]'`.
+No program imports any of it but `muniment conformance`. The checks of generated indexes need the extra
+`testing`: `pip install 'muniment[testing]'`.
 """
