@@ -1,9 +1,7 @@
 """Public test support, for programs that embed Muniment, for its own tests, and for attacking memory tools.
 
-For a model without a network start at `scripted`, which follows a script; for a server of language models at
-`chat_server`, which says what a test wants, or misbehaves: `answers` and `misbehaviours` hold what it can
-say, `minds` the models behind it, `dialects` how these spell what they want. `clock` holds a clock that
-stands still until told otherwise.
+For a model without a network start at `minds.ScriptedModel`, which follows a script; for a server of language
+models at `chat_server`, which answers as a test wants, well or badly.
 
 The attack kit can be turned on any tool that keeps files for a model. All of it builds throwaway trees, and
 none of it shares code with what it attacks:
