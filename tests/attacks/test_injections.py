@@ -14,7 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from kit.agent.dialects import Decide
 from kit.agent.obedient import Case, Obedient, injections, load
+from kit.agent.served_minds import through
 from kit.agent.servers import serving
 from kit.operations.places import any_words, logged, opened, remembering, some
 from kit.operations.victim import CANARY, FACT, SCOPES, Victim, put_private
@@ -24,7 +26,6 @@ from muniment.kernel.names import Trust
 from muniment.operations.request import RememberReport
 from muniment.policy.load import load_policy
 from muniment.store.upkeep import rebuild
-from muniment.testing.minds import Decide, through
 
 __all__ = ["any_words", "logged", "some"]
 # What a model may commit is narrowed before this (T-RUN-14); here it writes what it likes.

@@ -73,7 +73,7 @@ from muniment.operations.request import (
 )
 from muniment.operations.visibility import Reader, Visibility
 from muniment.recall.nearest import Description, may_hold
-from muniment.recall.search import Stemmer
+from muniment.recall.stems import Stemmer
 from muniment.store.audit import timestamp
 from muniment.store.catalog import View
 from muniment.store.commit import commit

@@ -42,7 +42,9 @@ from muniment.operations.request import (
 )
 from muniment.sandbox.tools.calls import TOOLS, known_tool
 from muniment.server.contract import task_error
-from muniment.server.lane import Ended, Lane, Tell
+from muniment.server.lane import Lane
+from muniment.server.lane_tasks import Ended
+from muniment.server.runner import Tell
 from muniment.settings import Settings
 from muniment.store.ledger import root_key
 from muniment.store.state import State
@@ -273,7 +275,7 @@ class Work:
         self._parents = TraceParents() if parents is None else parents
 
     def __call__(self, task: QueuedTask, cancel: Cancel, tell: Tell) -> Ended:
-        """Carry out a task; see `server.lane.runner.Work`."""
+        """Carry out a task; see `server.runner.Work`."""
         import structlog
 
         self._metrics.began(task.kind, datetime.now(UTC) - datetime.fromisoformat(task.created))

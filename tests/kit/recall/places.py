@@ -11,6 +11,7 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
+from kit.clock import FakeClock
 from kit.memories import make_roots, put, strict
 from kit.store.ground import Proposed, by, change_set, patience
 from muniment.errors import MunimentError
@@ -19,7 +20,8 @@ from muniment.kernel.names import RelPath, Trust
 from muniment.operations.place import Place
 from muniment.recall.context import Budgets
 from muniment.recall.conversation import Conversation
-from muniment.recall.recaller import Recaller, Recollection
+from muniment.recall.recaller import Recaller
+from muniment.recall.recollection import Recollection
 from muniment.recall.search import EntryKey
 from muniment.recall.session import RecallSession
 from muniment.store import watching
@@ -28,7 +30,6 @@ from muniment.store.commit import Terms, commit
 from muniment.store.ledger import root_key
 from muniment.store.state import State
 from muniment.store.trust import constant
-from muniment.testing.minds import FakeClock
 
 # Seconds after which something that is waited for counts as never happening.
 WAIT = 20.0

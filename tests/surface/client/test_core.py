@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from kit.client.driving import BROKEN, GONE, carry_out, said
 from kit.client.scripted import DONE as DOCUMENT
 from kit.client.scripted import task
+from kit.clock import FakeClock
 from kit.raising import raised
 from muniment import errors as library
 from muniment.client import errors, exchange
@@ -20,7 +21,6 @@ from muniment.client.core import ClientCore, Following
 from muniment.client.exchange import FIRST_PAUSE, LAST_PAUSE, Ask, Frame, Frames, HttpReply
 from muniment.client.results import Recalled
 from muniment.errors import ConfigInvalid
-from muniment.testing.minds import FakeClock
 
 DONE = said(200, DOCUMENT)
 RUNNING = said(200, task("running"))
