@@ -13,10 +13,11 @@ import argparse
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import muniment
-from muniment.agent.runner import ToolDecision
-from muniment.operations.request import RememberRequest, RememberResult
+from muniment.operations.request import RememberRequest
+from muniment.types import RememberResult
 
 FACTS = (
     "The user prefers dark mode in all editors",
@@ -64,7 +65,7 @@ def main() -> int:
 
 def file_one(memory: muniment.Memory, fact: str) -> RememberResult:
     """Remember a fact and print what it took."""
-    decisions: list[ToolDecision] = []
+    decisions: list[Any] = []
     result = memory.attempt(RememberRequest(fact), observe=decisions.append)
     malformed = sum(decision.outcome.code in MALFORMED for decision in decisions)
     usage = [turn.usage for turn in result.timeline]

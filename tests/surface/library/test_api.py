@@ -1,5 +1,6 @@
 """`muniment.open` and `Memory`: what a library user holds."""
 
+import ast
 import json
 import re
 import shutil
@@ -7,6 +8,7 @@ import subprocess
 import sys
 import threading
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -391,8 +393,15 @@ def test_a_policy_without_a_user_has_its_project_everywhere(tmp_path):
 
 
 def test_the_package_shows_its_names_and_no_others():
-    assert dir(muniment) == ["Memory", "MunimentError", "Sandbox", "__version__", "open"]
+    assert dir(muniment) == sorted(muniment.__all__)
     assert all(getattr(muniment, name) for name in muniment.__all__)
+    source = ast.parse(Path(muniment.__file__).read_text())
+    (typed,) = (
+        node for node in source.body if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+    )
+    homes = {alias.name: node.module for node in typed.body for alias in node.names}
+    assert {*homes, "__version__"} == set(muniment.__all__), "as a type checker sees it"
+    assert all(getattr(muniment, name) is getattr(import_module(home), name) for name, home in homes.items())
     with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
         _ = muniment.Nothing
 
