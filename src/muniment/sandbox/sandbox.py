@@ -256,7 +256,7 @@ class Sandbox:
         """The name under which `path` is read and committed, by the links that the run began with.
 
         Raises:
-            PathEscape, BadName: it leads outside, or to no name; see `policy.links.resolve`.
+            PathEscape, BadName: it leads outside, or to no name; see `policy.grammar.resolve`.
         """
         return resolve(path, self._links.get(path.scope, {})).path
 

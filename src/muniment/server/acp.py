@@ -7,7 +7,7 @@ A2 Every request gets one answer, within `server.lane.BACKSTOP_SECONDS` of its a
    worker takes to end. A task that still waits by then is never begun: its host has given up on it.
 A3 A host can cancel what waits and what runs; what has committed by then has completed.
 A4 A notification is never carried out but to cancel: nobody would learn how it ended.
-A5 At most `server.lane.lane.MAX_PENDING` tasks are pending.
+A5 At most `server.lane.MAX_PENDING` tasks are pending.
 
 The host is trusted as the owner: it runs as the same user, with standard input and output of its own.
 

@@ -273,7 +273,7 @@ class Work:
         self._parents = TraceParents() if parents is None else parents
 
     def __call__(self, task: QueuedTask, cancel: Cancel, tell: Tell) -> Ended:
-        """Carry out a task; see `server.lane.runner.Work`."""
+        """Carry out a task of the lane."""
         import structlog
 
         self._metrics.began(task.kind, datetime.now(UTC) - datetime.fromisoformat(task.created))

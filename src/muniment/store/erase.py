@@ -500,7 +500,8 @@ def left_over(text: bytes, where: EraseGround) -> dict[str, int]:
     """How many runs of `text` are in which file of the state directory, besides those of files that stay.
 
     Args:
-        text: what was erased, or any part of it; of a whole file what says something, see `traces.telling`.
+        text: what was erased, or any part of it; of a whole file what says something, see
+            `store.tasks.telling`.
         where: on what.
 
     Raises:

@@ -19,7 +19,7 @@ R2 It takes no home that holds anything, and ends after `RESTORE_SECONDS`, whate
 R3 The ledger knows directories by their paths: those of the new home are put in the place of the old ones.
    What lay outside comes to `restored/SCOPE` in the new home, and `config.toml` binds it there.
 R4 The ledger brings rows and nothing that runs: a schema that no migration makes is rejected before a
-   statement of ours meets it (`schema.py`), and so are rows that SQLite's own checks find damaged.
+   statement of ours meets it (`store/schema.py`), and so are rows that SQLite's own checks find damaged.
 
 Does not hold: anything against one who has the backup, since the ledger's key is in it: he reads all of it
 and can make another one that verifies. Keep it as you keep the home.
