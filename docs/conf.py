@@ -5,9 +5,11 @@ The pages are plain markdown, which GitHub shows too; the API pages have directi
 
 from __future__ import annotations
 
+import ast
 import re
 import shutil
 import tomllib
+from dataclasses import fields, is_dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -93,13 +95,30 @@ def convert_block(block: str) -> str:
     return convert_markup(block)
 
 
-def convert_docstring(
-    _app: Sphinx, _kind: str, _name: str, _of: Any, _options: Any, lines: list[str]
-) -> None:
+def field_lines(kind: type[Any]) -> list[str]:
+    """Return the section of a docstring for the fields of a result, whose meaning is beside their type."""
+    lines = ["", "Attributes:"]
+    for each in fields(kind):
+        match ast.parse(str(each.type), mode="eval").body:
+            case ast.Subscript(ast.Name("Annotated"), ast.Tuple([of, ast.Constant(str(meaning)), *_])):
+                lines.append(f"    {each.name} ({ast.unparse(of)}): {meaning}")
+            case of:
+                lines.append(f"    {each.name} ({ast.unparse(of)}):")
+    return lines
+
+
+def is_result(of: Any) -> bool:
+    """Whether an object is a class of `muniment.types` with fields."""
+    return isinstance(of, type) and is_dataclass(of) and of.__module__.startswith("muniment.types")
+
+
+def convert_docstring(_app: Sphinx, _kind: str, _name: str, of: Any, _options: Any, lines: list[str]) -> None:
     """Turn a docstring, which is written in the style of Google and in markdown, into reStructuredText.
 
     Indented blocks are code.
     """
+    if is_result(of):
+        lines += field_lines(of)
     blocks = re.split(r"\n(?: *\n)+", "\n".join(lines).strip("\n"))
     converted: list[str] = []
     for is_code, group in groupby(blocks, lambda block: block.startswith("    ")):
@@ -109,13 +128,13 @@ def convert_docstring(
 
 
 def convert_signature(
-    _app: Sphinx, _kind: str, _name: str, _of: Any, _options: Any, given: str | None, returned: str | None
+    _app: Sphinx, _kind: str, _name: str, of: Any, _options: Any, given: str | None, returned: str | None
 ) -> tuple[str | None, str | None]:
-    """Say what a method of a client returns: it is made of a plan, whose type is its generator's result."""
-    result = re.fullmatch(r"Generator\[Try, HttpReply \| Lost, (.+)\]", returned or "", re.DOTALL)
-    if result is None:
-        return given, returned
-    return given, re.sub(r"^Accepted\[", "TaskHandle[", result[1])
+    """Show what a method of a client returns, not the plan that it is made of; no constructor of a result."""
+    if is_result(of):
+        return "", None
+    result = re.fullmatch(r"\S*Generator\[\S*Try, \S*HttpReply \| \S*Lost, (.+)\]", returned or "", re.DOTALL)
+    return given, returned if result is None else re.sub(r"^\S*Accepted\[", "TaskHandle[", result[1])
 
 
 def finish(app: Sphinx, error: Exception | None) -> None:
