@@ -41,7 +41,7 @@ CORE = ORDER[: ORDER.index("api") + 1]
 """What somebody who embeds the library needs; nothing of it imports what comes after."""
 
 PACKAGES = words(
-    "portable kernel policy content store recall sandbox agent workspaces operations lab testing transfer "
+    "portable kernel types policy content store recall sandbox agent workspaces operations lab testing transfer "
     "integrations server fleet client cli"
 )
 MAX_LOOSE = 9

@@ -55,9 +55,8 @@ from muniment.types import (
     TaskError,
     UiOpened,
     Undone,
-    WireAnswer,
-    read,
 )
+from muniment.types.documents import WireAnswer, read
 
 # -- reading -----------------------------------------------------------------------------------------
 #

@@ -33,8 +33,8 @@ from muniment.types import (
     TaskError,
     UiOpened,
     Undone,
-    WireAnswer,
 )
+from muniment.types.documents import WireAnswer
 
 __all__ = [
     "AuditHead",

@@ -14,7 +14,8 @@ from muniment.kernel.names import Scope, Trust
 from muniment.kernel.path import MAX_MARKS, overlong_run
 from muniment.names import MAX_FACT_BYTES, ContextMode, FenceLayer
 from muniment.store.ledger import Change
-from muniment.types import DreamResult, ForgetResult, KeptEntry, RememberResult, SupersededEntry, members
+from muniment.types import DreamResult, ForgetResult, KeptEntry, RememberResult, SupersededEntry
+from muniment.types.documents import members
 
 # -- ending ------------------------------------------------------------------------------------------
 #

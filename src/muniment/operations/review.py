@@ -71,7 +71,8 @@ from muniment.store.review import (
 )
 from muniment.store.state import State
 from muniment.store.trust import Ruling
-from muniment.types import Decided, ReviewShown, Undone, members
+from muniment.types import Decided, ReviewShown, Undone
+from muniment.types.documents import members
 
 # -- history -----------------------------------------------------------------------------------------
 #

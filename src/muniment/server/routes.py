@@ -58,6 +58,7 @@ from muniment.server.work import MEDIA_TYPE
 from muniment.store import erase as erasing
 from muniment.store.audit import head
 from muniment.store.tasks import Originator, QueuedTask, Status
+from muniment.types.documents import read
 
 # -- tasks -------------------------------------------------------------------------------------------
 #
@@ -145,7 +146,7 @@ def rendered(task: QueuedTask, call: Call, viewer: Originator) -> contract.ToldT
     if error is not None:
         said["error"] = {**error, "message": sentence_of(error["code"])}
         said["reviewId"] = error.get("reviewId")
-    return contract.read(_ANSWERS[task.kind], said, "a task")
+    return read(_ANSWERS[task.kind], said, "a task")
 
 
 async def remember(call: Call) -> Response:
@@ -340,7 +341,7 @@ async def recall(call: Call) -> Response:
     if not await call.is_still_known():
         raise HttpProblem("token_required", headers={"WWW-Authenticate": "Bearer"})
     error = None if recalled.error is None else recall_code(recalled.error)
-    return answered(contract.read(contract.Recalled, {**recalled.as_json(), "error": error}, "a recall"))
+    return answered(read(contract.Recalled, {**recalled.as_json(), "error": error}, "a recall"))
 
 
 # -- owner -------------------------------------------------------------------------------------------

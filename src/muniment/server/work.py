@@ -47,7 +47,8 @@ from muniment.settings import Settings
 from muniment.store.ledger import root_key
 from muniment.store.state import State
 from muniment.store.tasks import OWNER, QueuedTask
-from muniment.types import MAX_KEPT, document
+from muniment.types import MAX_KEPT
+from muniment.types.documents import document
 from muniment.workspaces.projects import find_project
 
 if TYPE_CHECKING:

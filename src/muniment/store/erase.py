@@ -73,7 +73,8 @@ from muniment.store.tasks import (
 from muniment.store.told import forget_all
 from muniment.store.trust import constant, new_ulid
 from muniment.store.upkeep import rebuild, recover_all, view_of
-from muniment.types import ErasePlan, EraseReceipt, members
+from muniment.types import ErasePlan, EraseReceipt
+from muniment.types.documents import members
 
 # -- emptied -----------------------------------------------------------------------------------------
 #

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import re
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from functools import partial
 from types import UnionType
 from typing import Literal, Union, get_args, get_origin, get_type_hints
@@ -22,6 +22,7 @@ from muniment.client.errors import BadAnswer, Problem, TaskFailed, told_as
 from muniment.client.results import Event, Recalled, Task
 from muniment.kernel.names import Enforcement, Trust
 from muniment.names import ContextMode
+from muniment.types.documents import document, read
 
 REMOVED = {"topic": "preference", "summary": "Dark mode", "filePath": "user/editor.md"}
 FORGOTTEN = {"summary": "x", "removedEntries": [REMOVED], "touchedTopics": [], "touchedScopes": ["user"]}
@@ -54,8 +55,8 @@ def test_what_is_no_task_no_event_and_no_recall_is_refused():
     recalls = (None, [], {}, *(RECALLED | {name: each} for name in wrong for each in wrong[name]))
     one_event, recalled_of = partial(event_of, "a-1"), partial(answer_of, Recalled, what="a recall")
     for reader, documents in ((task_of, tasks), (recalled_of, recalls), (one_event, events)):
-        for document in documents:
-            raised(BadAnswer, reader, document)
+        for each in documents:
+            raised(BadAnswer, reader, each)
 
 
 def test_a_task_that_waits_for_the_owner_names_its_review():
@@ -77,7 +78,8 @@ def sample(of):
         of = get_args(of)[0]
     match get_origin(of):
         case None if is_dataclass(of):
-            return of(**{name: sample(each) for name, each in get_type_hints(of).items() if name[0] != "_"})
+            types = get_type_hints(of)
+            return of(**{each.name: sample(types[each.name]) for each in fields(of)})
         case None:
             return SAMPLES[of.__name__]
         case origin if origin is Literal:
@@ -90,11 +92,11 @@ def test_what_the_daemon_sends_is_read_as_it_was_meant():
     of_clients = set(filter(is_dataclass, vars(results).values())) - {Task, Event}
     for kind in of_clients:
         whole = sample(kind)
-        assert contract.read(kind, json.loads(json.dumps(contract.document(whole))), "it") == whole, kind
+        assert read(kind, json.loads(json.dumps(document(whole))), "it") == whole, kind
     failed = {"reviewId": "r1", "paths": ["user/a.md"], "meant": 9, "limit": 3}
     error = {"code": "forget_failed", "message": "Too much."}
-    assert contract.document(contract.read(contract.TaskError, error | failed, "it")) == error | failed
-    assert contract.document(contract.TaskError(**error)) == error  # What has no value is left out.
+    assert document(read(contract.TaskError, error | failed, "it")) == error | failed
+    assert document(contract.TaskError(**error)) == error  # What has no value is left out.
     with pytest.raises(BadAnswer, match=r"^what was superseded has no path$"):
         task_of(done("remember", REMEMBERED, superseded=[{}]))
 
@@ -113,7 +115,7 @@ def test_what_a_job_tells_the_library_more_is_not_sent():
     class Report(contract.AuditHead):
         seconds: float
 
-    assert contract.document(Report(head="h", records=7, seconds=0.5)) == {"head": "h", "records": 7}
+    assert document(Report(head="h", records=7, seconds=0.5)) == {"head": "h", "records": 7}
 
 
 # -- changes of the memory, as user interfaces of the contract know them -------------------------------

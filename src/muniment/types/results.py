@@ -1,94 +1,24 @@
-"""What the daemon answers, jobs return, and the library, the command line and clients give: each answer once.
+"""The results of operations, and the answers of the daemon: each class once.
 
 A member's meaning stands beside its type, for who reads this, for docs/http.md and for the OpenAPI document,
-which pydantic makes of these classes. `document` writes an answer as it is sent, `read` reads it.
-
-D1 A member is named in camelCase in a document. One whose default is None or empty is left out where it has
-   no other value, and never null, as the types of the original contract have it; all others are always there.
-D2 An answer that has more members than the contract, as those of jobs do, is written without them.
-D3 What is read has every member that is always there, each of its type; what is not named here is ignored,
-   since a newer daemon may say more. Of a closed set of words any word is read, likewise.
-
-On the standard library and the words of the package; nothing happens on import.
+which pydantic makes of these classes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping
-from dataclasses import MISSING, Field, asdict, dataclass, field, fields, is_dataclass
-from enum import EnumType
-from functools import cache
-from types import UnionType
-from typing import (
-    TYPE_CHECKING,
-    Annotated,
-    Any,
-    ClassVar,
-    Final,
-    Literal,
-    NamedTuple,
-    TypeVar,
-    Union,
-    cast,
-    get_args,
-    get_origin,
-    get_type_hints,
-)
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Annotated, Any, Final, Literal, cast
 
 from muniment.kernel.names import Enforcement, Trust
 from muniment.names import ContextMode
-
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
+from muniment.types.documents import ToldApartBy, WireAnswer
 
 MAX_KEPT: Final = 100
 """Entries that a forget leaves alone of which an answer tells."""
 
 Kind = Literal["remember", "forget", "dream"]
 Status = Literal["queued", "running", "completed", "failed", "cancelled"]
-
-
-def camel(name: str) -> str:
-    """The name of a member in a document."""
-    first, *others = name.split("_")
-    return first + "".join(map(str.title, others))
-
-
-def _as_described(schema: dict[str, Any], of: type[DataclassInstance]) -> None:
-    """Have the schema of an answer say what its members mean, and which are left out (D1)."""
-    told, always = get_type_hints(of, include_extras=True), schema.get("required", [])
-    for each in fields(of):
-        member = schema["properties"][_wire_name(each)]
-        if get_origin(told[each.name]) is Annotated:
-            member["description"] = told[each.name].__metadata__[0]
-        if _may_be_left_out(each):
-            always[:] = [name for name in always if name != _wire_name(each)]
-            del member["default"]
-            member |= next(iter(member.pop("anyOf", ())), {})  # The other one is null.
-
-
-class WireAnswer:
-    """What is sent, and how pydantic describes it."""
-
-    __slots__ = ()
-    __pydantic_config__: ClassVar[Mapping[str, Any]] = {
-        "extra": "forbid",
-        "alias_generator": camel,
-        "json_schema_serialization_defaults_required": True,
-        "json_schema_extra": _as_described,
-    }
-
-
-@dataclass(frozen=True)
-class _ToldApartBy:
-    """Says by which member the classes of a union are told apart."""
-
-    member: str
-
-    def __get_pydantic_core_schema__(self, union: Any, make: Any) -> Any:
-        from pydantic import Field as Described
-
-        return make.generate_schema(Annotated[union, Described(discriminator=self.member)])
 
 
 # -- what jobs did -----------------------------------------------------------------------------------
@@ -98,6 +28,7 @@ class _ToldApartBy:
 class SupersededEntry(WireAnswer):
     """An entry that no longer holds: the fact stands in its place, under its path and id."""
 
+    noun = "what was superseded"
     path: str
     id: Annotated[str, "Of its provenance; empty where it had none."]
 
@@ -106,6 +37,7 @@ class SupersededEntry(WireAnswer):
 class SimilarEntry(WireAnswer):
     """An entry about the same that stays: the new entry is linked to it."""
 
+    noun = "a similar entry"
     path: str
     id: Annotated[str, "Of its provenance; empty if it has none."]
 
@@ -114,6 +46,7 @@ class SimilarEntry(WireAnswer):
 class RememberResult(WireAnswer):
     """What a remember did."""
 
+    noun = "a result"
     summary: str
     files_touched: tuple[str, ...]
     touched_scopes: tuple[str, ...]
@@ -156,6 +89,7 @@ class _OfFile(WireAnswer):
 class RemovedEntry(_OfFile):
     """An entry, or a part of one, that went; of a dry run, that would go."""
 
+    noun = "a removed entry"
     topic: str
     summary: str
     path: str = field(metadata={"alias": "filePath"})
@@ -167,6 +101,7 @@ class RemovedEntry(_OfFile):
 class KeptEntry(_OfFile):
     """An entry that was meant and stays."""
 
+    noun = "a kept entry"
     path: str = field(metadata={"alias": "filePath"})
     reason: str
 
@@ -175,6 +110,7 @@ class KeptEntry(_OfFile):
 class ForgetResult(WireAnswer):
     """What a forget did."""
 
+    noun = "a result"
     summary: str
     removed_entries: tuple[RemovedEntry, ...]
     touched_topics: tuple[str, ...]
@@ -193,6 +129,7 @@ class ForgetResult(WireAnswer):
 class DreamResult(WireAnswer):
     """What a dream did."""
 
+    noun = "a result"
     summary: str
     touched_topics: tuple[str, ...]
     touched_scopes: tuple[str, ...]
@@ -213,6 +150,7 @@ class DreamResult(WireAnswer):
 class TaskError(WireAnswer):
     """Why a task failed."""
 
+    noun = "an error"
     code: str
     message: str
     review_id: str | None = None
@@ -263,7 +201,7 @@ class DreamTask(AnyTask):
     result: Annotated[DreamResult | None, "Of a completed task alone."] = None
 
 
-ToldTask = Annotated[RememberTask | ForgetTask | DreamTask, _ToldApartBy("kind")]
+ToldTask = Annotated[RememberTask | ForgetTask | DreamTask, ToldApartBy("kind")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -281,6 +219,7 @@ class TaskList(WireAnswer):
 class RecalledEntry(WireAnswer):
     """An entry that helps."""
 
+    noun = "a recalled entry"
     id: Annotated[str, "What `exclude` takes: its path, and a digest of what it says now."]
     path: str
     name: str
@@ -314,6 +253,7 @@ class Recalled(WireAnswer):
 class Review(WireAnswer):
     """A change-set that waits for the owner."""
 
+    noun = "a review"
     review_id: str
     kind: str
     at: str
@@ -394,7 +334,7 @@ class EraseReceipt(WireAnswer):
     not_covered: str
 
 
-Erasure = Annotated[ErasePlan | EraseReceipt, _ToldApartBy("status")]
+Erasure = Annotated[ErasePlan | EraseReceipt, ToldApartBy("status")]
 """What an erasure would do, or did."""
 
 
@@ -499,144 +439,3 @@ class Readiness(WireAnswer):
 
     status: Literal["ready"] = "ready"
     workspaces: tuple[str, ...]
-
-
-# -- writing and reading -----------------------------------------------------------------------------
-
-A = TypeVar("A", bound=WireAnswer)
-
-_NOUNS: Final[Mapping[type, str]] = {
-    **dict.fromkeys((RememberResult, ForgetResult, DreamResult), "a result"),
-    SupersededEntry: "what was superseded",
-    SimilarEntry: "a similar entry",
-    RemovedEntry: "a removed entry",
-    KeptEntry: "a kept entry",
-    RecalledEntry: "a recalled entry",
-    Review: "a review",
-    TaskError: "an error",
-}
-"""What is wrong is told of a part of an answer by these."""
-
-
-def document(answer: WireAnswer) -> dict[str, Any]:
-    """An answer as the JSON document that is sent (D1, D2)."""
-    kind = next(each for each in type(answer).__mro__ if each.__module__ == __name__)
-    told = ((each, getattr(answer, each.name)) for each in _members(kind))
-    return {
-        each.wire: _plain(value)
-        for each, value in told
-        if not (each.may_be_left_out and value == each.default)
-    }
-
-
-def members(result: object, names: str) -> dict[str, Any]:
-    """Some members of a result, as the command line has them: under their own names."""
-    return {name: _as_json(getattr(result, name)) for name in names.split()}
-
-
-def _as_json(value: Any) -> Any:
-    if isinstance(value, tuple):
-        return [_as_json(each) for each in value]
-    return asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
-
-
-def read(kind: type[A], said: object, what: str) -> A:
-    """An answer of a kind from the value of a JSON document (D3).
-
-    Args:
-        kind: a class of the contract, or one below it.
-        said: what is read.
-        what: it should be, for messages.
-
-    Raises:
-        ValueError: it is something else, with the reason.
-    """
-    if not isinstance(said, dict):
-        raise ValueError(f"{what} is no object")  # noqa: TRY004  as all of these
-    found = {}
-    of: Any = kind
-    for each in _members(of):
-        value = said.get(each.wire)
-        if value is not None or each.is_needed:
-            found[each.name] = _value(each.type, value, each.wire, what)
-    return kind(**found)
-
-
-_NOTHING: Final = (None, ())
-
-
-class _AnswerMember(NamedTuple):
-    """A member of an answer: its name here and in a document, and what is known of it."""
-
-    name: str
-    wire: str
-    type: Any
-    default: Any
-    is_needed: bool
-    may_be_left_out: bool
-
-
-@cache
-def _members(kind: Hashable) -> tuple[_AnswerMember, ...]:
-    of: Any = kind
-    types_of = get_type_hints(of)
-    return tuple(
-        _AnswerMember(
-            each.name,
-            _wire_name(each),
-            types_of[each.name],
-            each.default,
-            each.default is each.default_factory is MISSING,
-            _may_be_left_out(each),
-        )
-        for each in fields(of)
-    )
-
-
-def _may_be_left_out(member: Field[Any]) -> bool:
-    return member.default in _NOTHING
-
-
-def _wire_name(member: Field[Any]) -> str:
-    name: str = member.metadata.get("alias") or camel(member.name)
-    return name
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, WireAnswer):
-        return document(value)
-    if isinstance(value, Mapping):
-        return {name: _plain(each) for name, each in value.items()}
-    return [_plain(each) for each in value] if isinstance(value, tuple | list) else value
-
-
-def _value(of: Any, value: object, name: str, what: str) -> Any:
-    """A member from what was said of it, by its type."""
-    of = (
-        get_args(of)[0] if get_origin(of) in {Union, UnionType} else of
-    )  # The other one is None, which is left out.
-    if value is None and get_origin(of) is not tuple and of not in {bool, int}:
-        raise ValueError(f"{what} has no {name}")
-    if get_origin(of) is tuple:
-        if not isinstance(value, list):
-            raise ValueError(f"{name} of {what} is no list")
-        item = get_args(of)[0]
-        if item in _NOUNS:
-            return tuple(read(item, each, _NOUNS[item]) for each in value)
-        if not all(isinstance(each, str) for each in value):
-            raise ValueError(f"{name} of {what} holds something else than texts")
-        return tuple(value)
-    if of in _NOUNS:
-        return read(of, value, _NOUNS[of])
-    kind, otherwise = _PLAIN.get(of, (str, "is no text"))
-    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        raise ValueError(f"{name} of {what} {otherwise}")
-    words: Any = of if isinstance(of, EnumType) else ()
-    return next((each for each in words if each == value), value)
-
-
-_PLAIN: Final[Mapping[object, tuple[type, str]]] = {
-    bool: (bool, "is neither true nor false"),
-    int: (int, "is no number"),
-    Mapping[str, Any]: (dict, "is no object"),
-}
