@@ -395,7 +395,7 @@ async def show_review(call: Call) -> Response:
 @Operation(
     "POST",
     f"{BASE}/review/{{reviewId}}/approve",
-    contract.Decided,
+    contract.ReviewDecision,
     (*_UNAVAILABLE, *_REFUSED, "review_not_found", "review_closed", "review_changed"),
     body=ApproveBody,
     owner_only=True,
@@ -415,7 +415,7 @@ async def approve(call: Call) -> Response:
 @Operation(
     "POST",
     f"{BASE}/review/{{reviewId}}/reject",
-    contract.Decided,
+    contract.ReviewDecision,
     (*_UNAVAILABLE, "review_not_found", "review_closed"),
     body=RejectBody,
     owner_only=True,
@@ -433,7 +433,7 @@ async def reject(call: Call) -> Response:
 @Operation(
     "POST",
     f"{BASE}/undo",
-    contract.Undone,
+    contract.UndoResult,
     (
         *(*_UNAVAILABLE, *_REFUSED, "task_not_found", "undo_overlap", "already_undone", "erased"),
         "pending_review",
@@ -464,7 +464,7 @@ async def erase(call: Call) -> Response:
     """Erase an entry or what a task did, for good; without `yes` only say what would go."""
     asked = await call.body(EraseBody)
 
-    def body(place: Place, cancel: Cancel) -> contract.ErasePlan | contract.EraseReceipt:
+    def body(place: Place, cancel: Cancel) -> contract.ErasePlan | contract.EraseResult:
         where = erasing.EraseGround(
             place.state, place.roots, place.policy, Patience(time.monotonic() + WAIT_SECONDS, cancel)
         )

@@ -2,7 +2,7 @@
 
 D1 A member is named in camelCase in a document. One whose default is None or empty is left out if it has
    no other value, and never null, as the types of the original contract have it; all others are always there.
-D2 Members that never leave the process (`local`) are left out.
+D2 Members that never leave the process (`LOCAL`) are left out.
 D3 A result that was read has every member that is always there, each of its type; a member that its class
    does not have is ignored, since a newer daemon may send more. Of a closed set of words any word is read,
    likewise.
@@ -13,7 +13,7 @@ Imports the standard library alone; importing it has no effect.
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from dataclasses import MISSING, Field, asdict, dataclass, fields, is_dataclass
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from enum import EnumType
 from functools import cache
 from types import UnionType
@@ -35,6 +35,10 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 
+LOCAL: Final = {"exclude": True}
+"""The metadata of a member that never leaves the process (D2); pydantic reads it likewise."""
+
+
 def camel(name: str) -> str:
     """The name of a member in a document."""
     first, *others = name.split("_")
@@ -44,7 +48,7 @@ def camel(name: str) -> str:
 def _as_described(schema: dict[str, Any], of: type[DataclassInstance]) -> None:
     """Have the schema of an answer say what its members mean, and which are left out (D1)."""
     told, always = get_type_hints(of, include_extras=True), schema.get("required", [])
-    for each in fields(of):
+    for each in _sent_fields(of):
         member = schema["properties"][_wire_name(each)]
         if get_origin(told[each.name]) is Annotated:
             member["description"] = told[each.name].__metadata__[0]
@@ -68,6 +72,13 @@ class WireAnswer:
     }
 
 
+class OpaqueType:
+    """Has pydantic describe no type of a member that never leaves the process."""
+
+    def __get_pydantic_core_schema__(self, _source: Any, make: Any) -> Any:
+        return make.generate_schema(Any)
+
+
 @dataclass(frozen=True)
 class ToldApartBy:
     """Says by which member the classes of a union are told apart."""
@@ -84,12 +95,12 @@ A = TypeVar("A", bound=WireAnswer)
 
 
 def document(answer: WireAnswer) -> dict[str, Any]:
-    """An answer as the JSON document that is sent (D1, D2)."""
-    kind = next(each for each in type(answer).__mro__ if each.__module__.startswith("muniment.types."))
-    told = ((each, getattr(answer, each.name)) for each in _members(kind))
+    """Return an answer as the JSON document that is sent (D1, D2)."""
+    kind: Any = type(answer)
+    values = ((each, getattr(answer, each.name)) for each in _members(kind))
     return {
         each.wire: _plain(value)
-        for each, value in told
+        for each, value in values
         if not (each.may_be_left_out and value == each.default)
     }
 
@@ -102,7 +113,9 @@ def members(result: object, names: str) -> dict[str, Any]:
 def _as_json(value: Any) -> Any:
     if isinstance(value, tuple):
         return [_as_json(each) for each in value]
-    return asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
+    if not is_dataclass(value) or isinstance(value, type):
+        return value
+    return {each.name: _as_json(getattr(value, each.name)) for each in _sent_fields(value)}
 
 
 def read(kind: type[A], said: object, what: str) -> A:
@@ -154,8 +167,12 @@ def _members(kind: Hashable) -> tuple[_AnswerMember, ...]:
             each.default is each.default_factory is MISSING,
             _may_be_left_out(each),
         )
-        for each in fields(of)
+        for each in _sent_fields(of)
     )
+
+
+def _sent_fields(of: Any) -> list[Field[Any]]:
+    return [each for each in fields(of) if "exclude" not in each.metadata]
 
 
 def _may_be_left_out(member: Field[Any]) -> bool:

@@ -6,13 +6,15 @@ which pydantic makes of these classes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Annotated, Any, Final, Literal, cast
 
-from muniment.kernel.names import Enforcement, Trust
-from muniment.names import ContextMode
-from muniment.types.documents import ToldApartBy, WireAnswer
+from muniment.errors import MunimentError, PendingReview
+from muniment.kernel.change import ChangeKind
+from muniment.kernel.names import Digest, Enforcement, Trust
+from muniment.names import ContextMode, FenceLayer
+from muniment.types.documents import LOCAL, OpaqueType, ToldApartBy, WireAnswer, members
 
 MAX_KEPT: Final = 100
 """Entries that a forget leaves alone of which an answer tells."""
@@ -25,12 +27,38 @@ Status = Literal["queued", "running", "completed", "failed", "cancelled"]
 
 
 @dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens as the server counted them; zero where it did not say."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+
+    def plus(self, other: Usage) -> Usage:
+        """Both together."""
+        return Usage(self.input_tokens + other.input_tokens, self.output_tokens + other.output_tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What one turn took of the model.
+
+    Attributes:
+        seconds: from asking it to its answer, or to its failure.
+        usage: zero where it failed.
+    """
+
+    seconds: float
+    usage: Usage
+
+
+@dataclass(frozen=True, slots=True)
 class SupersededEntry(WireAnswer):
     """An entry that no longer holds: the fact stands in its place, under its path and id."""
 
     noun = "what was superseded"
     path: str
     id: Annotated[str, "Of its provenance; empty where it had none."]
+    was: Annotated[str, "The beginning of its text, one line."] = field(default="", metadata=LOCAL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +70,83 @@ class SimilarEntry(WireAnswer):
     id: Annotated[str, "Of its provenance; empty if it has none."]
 
 
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A change as callers see it.
+
+    Attributes:
+        path: logical path.
+        kind: whether the file comes, changes or goes.
+        sha256_before: digest of what was there, None for a new file.
+        sha256_after: digest of what the change-set puts there, None for a file that goes.
+        superseded: the entry that a fact replaced at this path.
+    """
+
+    path: str
+    kind: ChangeKind
+    sha256_before: Digest | None
+    sha256_after: Digest | None
+    superseded: SupersededEntry | None = None
+
+
+def superseded_by(changes: Sequence[Change]) -> tuple[SupersededEntry, ...]:
+    """Return the entries that facts replaced."""
+    return tuple(each.superseded for each in changes if each.superseded is not None)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RememberResult(WireAnswer):
-    """What a remember did."""
+class JobResult(WireAnswer):
+    """The members of a result of every job that never leave the process."""
 
     noun = "a result"
+    task_id: str = field(default="", metadata=LOCAL)
+    status: Annotated[str, "Only `completed` wrote anything, and maybe nothing."] = field(
+        default="completed", metadata=LOCAL
+    )
+    policy: str = field(default="", metadata=LOCAL)
+    turns: int = field(default=0, metadata=LOCAL)
+    seconds: float = field(default=0.0, metadata=LOCAL)
+    timeline: Annotated[tuple[Turn, ...], "The cost of each turn of the model.", OpaqueType()] = field(
+        default=(), metadata=LOCAL
+    )
+    repeated: Annotated[bool, "The task had committed before; this is what it did then."] = field(
+        default=False, metadata=LOCAL
+    )
+    error: Annotated[MunimentError | None, "Why it failed, with its stable code.", OpaqueType()] = field(
+        default=None, metadata=LOCAL
+    )
+
+    def ending_json(self) -> dict[str, Any]:
+        """Return the end of the document that the command prints."""
+        return {
+            "seconds": round(self.seconds, 3),
+            "timeline": [
+                {
+                    "seconds": round(turn.seconds, 3),
+                    "input_tokens": turn.usage.input_tokens,
+                    "output_tokens": turn.usage.output_tokens,
+                }
+                for turn in self.timeline
+            ],
+            "policy": self.policy,
+            **error_json(self.error),
+        }
+
+
+def error_json(error: MunimentError | None) -> dict[str, Any]:
+    """Return the part of a document that says why it failed, and which review it waits for."""
+    document: dict[str, Any] = {
+        "error": None if error is None else {"code": error.code, "message": str(error)}
+    }
+    if isinstance(error, PendingReview):
+        document["review_id"] = error.review_id
+    return document
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RememberResult(JobResult):
+    """What a remember did."""
+
     summary: str
     files_touched: tuple[str, ...]
     touched_scopes: tuple[str, ...]
@@ -65,6 +165,40 @@ class RememberResult(WireAnswer):
     ends: Annotated[
         str | None, "The last day on which it holds, by its own words; recall marks it as ended afterwards."
     ] = None
+    status: Annotated[
+        Literal["completed", "dry_run", "failed", "cancelled"],
+        "Only `completed` wrote, or found the fact known (`unchanged`).",
+    ] = field(default="completed", metadata=LOCAL)
+    unchanged: Annotated[bool, "The fact was known already."] = field(default=False, metadata=LOCAL)
+    missing_layers: Annotated[
+        tuple[FenceLayer, ...], "Layers of the confinement that were not in force around the run's worker."
+    ] = field(default=(), metadata=LOCAL)
+    changes: Annotated[
+        tuple[Change, ...], "The change-set; of a dry run, what would have been committed."
+    ] = field(default=(), metadata=LOCAL)
+    detail: Annotated[
+        str | None,
+        "The model's last words, fenced as data; None: they were not asked for, or there are none.",
+    ] = field(default=None, metadata=LOCAL)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the document that `remember --json` prints."""
+        names = "task_id status summary files_touched touched_scopes enforcement missing_layers decided_by"
+        document = members(self, f"{names} trust turns") | self.ending_json()
+        for name in ("expires", "ends"):
+            if getattr(self, name) is not None:
+                document |= members(self, name)
+        for name in ("unchanged", "repeated", "superseded", "similar", "notes"):
+            if getattr(self, name):
+                document |= members(self, name)
+        if self.detail is not None:
+            document["detail"] = self.detail
+        if self.status == "dry_run":
+            document["changes"] = [
+                {"path": change.path, "kind": change.kind, "sha256_after": change.sha256_after}
+                for change in self.changes
+            ]
+        return document
 
 
 class _OfFile(WireAnswer):
@@ -107,10 +241,9 @@ class KeptEntry(_OfFile):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ForgetResult(WireAnswer):
+class ForgetResult(JobResult):
     """What a forget did."""
 
-    noun = "a result"
     summary: str
     removed_entries: tuple[RemovedEntry, ...]
     touched_topics: tuple[str, ...]
@@ -123,13 +256,60 @@ class ForgetResult(WireAnswer):
     ] = field(default_factory=tuple)
     notes: Annotated[tuple[str, ...], "What a person should know."] = field(default_factory=tuple)
     digest: Annotated[str | None, "Of a dry run: names exactly what would go; absent: nothing would."] = None
+    status: Annotated[
+        Literal["completed", "preview", "failed", "cancelled"],
+        "Only `completed` removed anything, and maybe nothing.",
+    ] = field(default="completed", metadata=LOCAL)
+    decided_by: Annotated[str, "`rules`, or the model's name."] = field(default="", metadata=LOCAL)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the document that `forget --json` prints."""
+        names = "task_id status summary removed_entries kept near touched_scopes decided_by turns notes"
+        return {
+            **members(self, names),
+            **({"digest": self.digest} if self.digest is not None else {}),
+            **({"repeated": True} if self.repeated else {}),
+            **self.ending_json(),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What was found and what became of it, in numbers of entries unless said otherwise.
+
+    Attributes:
+        entries: looked at.
+        exact_duplicates: that say what another one says.
+        near_duplicates: that are alike to another one.
+        expired: whose time is over.
+        unreadable: that cannot be read.
+        broken_links: relative links to nothing, in numbers of links.
+        merged: removed because another one says it, or that it is no longer so; of a preview, that would be.
+        removed_expired: removed because their time is over; likewise.
+        ended: that no longer hold, as their words say; they stay.
+        rewritten: that were given a new text, which stands for others as well; likewise.
+        left: that one dream may not change any more; the next one may.
+        rejected: groups that changed meanwhile, and so were left alone.
+    """
+
+    entries: int = 0
+    exact_duplicates: int = 0
+    near_duplicates: int = 0
+    expired: int = 0
+    unreadable: int = 0
+    broken_links: int = 0
+    merged: int = 0
+    removed_expired: int = 0
+    ended: int = 0
+    rewritten: int = 0
+    left: int = 0
+    rejected: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DreamResult(WireAnswer):
+class DreamResult(JobResult):
     """What a dream did."""
 
-    noun = "a result"
     summary: str
     touched_topics: tuple[str, ...]
     touched_scopes: tuple[str, ...]
@@ -141,6 +321,40 @@ class DreamResult(WireAnswer):
         int | None,
         "How many entries no longer hold, as their words say; they stay until a person removes them.",
     ] = None
+    status: Annotated[
+        Literal["completed", "preview", "failed", "cancelled"],
+        "Only `completed` changed anything, and maybe nothing.",
+    ] = field(default="completed", metadata=LOCAL)
+    decided_by: Annotated[str, "`rules`, or the model's name."] = field(default="", metadata=LOCAL)
+    counts: Counts = field(default=Counts(), metadata=LOCAL)
+    deduped_paths: Annotated[tuple[str, ...], "Paths of the `deduped_entries`."] = field(
+        default=(), metadata=LOCAL
+    )
+    expired_paths: Annotated[tuple[str, ...], "Paths of entries that were removed as expired."] = field(
+        default=(), metadata=LOCAL
+    )
+    ended_paths: Annotated[tuple[str, ...], "Paths of the `ended_entries`."] = field(
+        default=(), metadata=LOCAL
+    )
+    alike: Annotated[tuple[tuple[str, ...], ...], "Groups of paths of entries with similar texts."] = field(
+        default=(), metadata=LOCAL
+    )
+    kept: Annotated[tuple[KeptEntry, ...], "Entries that would have been removed, but may not be."] = field(
+        default=(), metadata=LOCAL
+    )
+    notes: Annotated[tuple[str, ...], "What a person should know."] = field(default=(), metadata=LOCAL)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the document that `dream --json` prints."""
+        return {
+            **members(self, "task_id status summary counts"),
+            "deduped_entries": list(self.deduped_paths),
+            "expired_entries": list(self.expired_paths),
+            "ended_entries": list(self.ended_paths),
+            **members(self, "alike kept touched_topics touched_scopes decided_by turns notes"),
+            **({"repeated": True} if self.repeated else {}),
+            **self.ending_json(),
+        }
 
 
 # -- tasks -------------------------------------------------------------------------------------------
@@ -278,7 +492,19 @@ class ReviewShown(WireAnswer):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Decided(WireAnswer):
+class CommittedResult(WireAnswer):
+    """The members of the result of an owner's commit that never leave the process."""
+
+    changes: tuple[Change, ...] = field(default=(), metadata=LOCAL)
+
+    def effect_json(self) -> dict[str, Any]:
+        """Return the part of the document that says what was committed."""
+        changes = [{"path": change.path, "kind": change.kind} for change in self.changes]
+        return {"changes": changes, **members(self, "touched_scopes notes")}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReviewDecision(CommittedResult):
     """What came of a decision about a review."""
 
     review_id: str
@@ -288,9 +514,13 @@ class Decided(WireAnswer):
     touched_scopes: tuple[str, ...]
     notes: tuple[str, ...]
 
+    def as_json(self) -> dict[str, Any]:
+        """Return the document that `review approve --json` and `review reject --json` print."""
+        return {**members(self, "review_id status task_id"), **self.effect_json()}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Undone(WireAnswer):
+class UndoResult(CommittedResult):
     """What an undo did."""
 
     task_id: Annotated[str, "Of the undo; undo that to have the changes again."]
@@ -298,6 +528,18 @@ class Undone(WireAnswer):
     files_touched: tuple[str, ...]
     touched_scopes: tuple[str, ...]
     notes: tuple[str, ...]
+    status: Literal["completed", "failed", "cancelled"] = field(default="completed", metadata=LOCAL)
+    error: Annotated[MunimentError | None, "Why it failed, with its stable code.", OpaqueType()] = field(
+        default=None, metadata=LOCAL
+    )
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the document that `undo --json` prints."""
+        return {
+            **members(self, "task_id undone status"),
+            **self.effect_json(),
+            **error_json(self.error),
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -314,10 +556,18 @@ class ErasePlan(WireAnswer):
     tasks: tuple[str, ...]
     copies: tuple[str, ...]
     not_covered: str
+    target: Annotated[str, "As it was asked for."] = field(default="", metadata=LOCAL)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the document that `erase --json` prints without `--yes`."""
+        return members(
+            self,
+            "status target files versions others tasks reviews records lane_tasks copies not_covered",
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EraseReceipt(WireAnswer):
+class EraseResult(WireAnswer):
     """What an erasure did. It holds no name and no text."""
 
     status: Literal["erased"]
@@ -333,8 +583,15 @@ class EraseReceipt(WireAnswer):
     notes: tuple[str, ...]
     not_covered: str
 
+    def as_json(self) -> dict[str, Any]:
+        """Return the document that `erase --yes --json` prints."""
+        return members(
+            self,
+            "status task_id at erased tasks files versions reviews records lane_tasks notes not_covered",
+        )
 
-Erasure = Annotated[ErasePlan | EraseReceipt, ToldApartBy("status")]
+
+Erasure = Annotated[ErasePlan | EraseResult, ToldApartBy("status")]
 """What an erasure would do, or did."""
 
 
