@@ -400,9 +400,9 @@ class ClientCore:
         """Take back what a task changed."""
         return _answer(self._done("undo", taskId=task_id), UndoResult, "an undo")
 
-    def erase(self, target: str, *, yes: bool = False) -> Plan[ErasePlan | EraseResult]:
-        """Erase for good what is known of a task or a path; without `yes` it is only said what would go."""
-        return then(self._done("erase", target=target, yes=yes), erased_of)
+    def erase(self, target: str, *, dry_run: bool = False) -> Plan[ErasePlan | EraseResult]:
+        """Erase for good what is known of a task or a path; of a dry run only say what would go."""
+        return then(self._done("erase", target=target, dryRun=dry_run), erased_of)
 
     def audit_head(self) -> Plan[AuditHead]:
         """The end of the chain of records."""

@@ -461,16 +461,16 @@ async def undo_task(call: Call) -> Response:
     owner_only=True,
 )
 async def erase(call: Call) -> Response:
-    """Erase an entry or what a task did, for good; without `yes` only say what would go."""
+    """Erase an entry or what a task did, for good, or only say what would go."""
     asked = await call.body(EraseBody)
 
     def body(place: Place, cancel: Cancel) -> contract.ErasePlan | contract.EraseResult:
         where = erasing.EraseGround(
             place.state, place.roots, place.policy, Patience(time.monotonic() + WAIT_SECONDS, cancel)
         )
-        return erasing.erase(asked.target, where) if asked.yes else erasing.plan(asked.target, where)
+        return erasing.plan(asked.target, where) if asked.dry_run else erasing.erase(asked.target, where)
 
-    return answered(await _at(call, body, "nothing_to_erase", writes=asked.yes))
+    return answered(await _at(call, body, "nothing_to_erase", writes=not asked.dry_run))
 
 
 @Operation("GET", f"{BASE}/audit/head", contract.AuditHead, ("managed_memory_unavailable",), owner_only=True)

@@ -1,5 +1,6 @@
-"""The types of results: of the library, the client and the HTTP API alike."""
+"""The types of requests and results: of the library, the client and the HTTP API alike."""
 
+from muniment.types.requests import DreamRequest, ForgetRequest, RememberRequest
 from muniment.types.results import (
     MAX_KEPT,
     AnyTask,
@@ -52,6 +53,7 @@ __all__ = [
     "Change",
     "Counts",
     "DaemonLimits",
+    "DreamRequest",
     "DreamResult",
     "DreamTask",
     "ErasePlan",
@@ -59,6 +61,7 @@ __all__ = [
     "Erasure",
     "Explained",
     "Feature",
+    "ForgetRequest",
     "ForgetResult",
     "ForgetTask",
     "Health",
@@ -69,6 +72,7 @@ __all__ = [
     "Readiness",
     "Recalled",
     "RecalledEntry",
+    "RememberRequest",
     "RememberResult",
     "RememberTask",
     "RemovedEntry",
