@@ -32,12 +32,12 @@ from muniment.kernel.path import FILE_SUFFIX
 if TYPE_CHECKING:
     from muniment.cancelling import Cancel
     from muniment.operations.place import Place
-    from muniment.operations.review import ReviewDecision
     from muniment.store.audit import Head
-    from muniment.store.erase import EraseGround, Plan, Receipt
+    from muniment.store.erase import EraseGround
     from muniment.store.ledger import Step, Why
     from muniment.store.review import Pending
     from muniment.store.state import State
+    from muniment.types import ErasePlan, EraseResult, ReviewDecision
 
 # -- history -----------------------------------------------------------------------------------------
 #
@@ -307,7 +307,7 @@ def _left(found: Mapping[str, int], place: Place) -> Report:
     return Report(document, lines, problems=problems, code=EXIT_FAILED if found else 0)
 
 
-def _plan_lines(plan: Plan) -> Iterator[str]:
+def _plan_lines(plan: ErasePlan) -> Iterator[str]:
     from muniment.store.erase import NOT_COVERED
 
     yield on_one_line(f"would be erased, for good: {plan.target}")
@@ -327,7 +327,7 @@ def _plan_lines(plan: Plan) -> Iterator[str]:
     yield on_one_line(f"nothing was erased yet; to do it: muniment erase {plan.target} --yes")
 
 
-def _receipt_lines(receipt: Receipt, target: str) -> Iterator[str]:
+def _receipt_lines(receipt: EraseResult, target: str) -> Iterator[str]:
     from muniment.store.erase import NOT_COVERED
 
     yield on_one_line(

@@ -58,6 +58,7 @@ from muniment.server.work import MEDIA_TYPE
 from muniment.store import erase as erasing
 from muniment.store.audit import head
 from muniment.store.tasks import Originator, QueuedTask, Status
+from muniment.types.documents import read
 
 # -- tasks -------------------------------------------------------------------------------------------
 #
@@ -145,7 +146,7 @@ def rendered(task: QueuedTask, call: Call, viewer: Originator) -> contract.ToldT
     if error is not None:
         said["error"] = {**error, "message": sentence_of(error["code"])}
         said["reviewId"] = error.get("reviewId")
-    return contract.read(_ANSWERS[task.kind], said, "a task")
+    return read(_ANSWERS[task.kind], said, "a task")
 
 
 async def remember(call: Call) -> Response:
@@ -340,7 +341,7 @@ async def recall(call: Call) -> Response:
     if not await call.is_still_known():
         raise HttpProblem("token_required", headers={"WWW-Authenticate": "Bearer"})
     error = None if recalled.error is None else recall_code(recalled.error)
-    return answered(contract.read(contract.Recalled, {**recalled.as_json(), "error": error}, "a recall"))
+    return answered(read(contract.Recalled, {**recalled.as_json(), "error": error}, "a recall"))
 
 
 # -- owner -------------------------------------------------------------------------------------------
@@ -394,7 +395,7 @@ async def show_review(call: Call) -> Response:
 @Operation(
     "POST",
     f"{BASE}/review/{{reviewId}}/approve",
-    contract.Decided,
+    contract.ReviewDecision,
     (*_UNAVAILABLE, *_REFUSED, "review_not_found", "review_closed", "review_changed"),
     body=ApproveBody,
     owner_only=True,
@@ -414,7 +415,7 @@ async def approve(call: Call) -> Response:
 @Operation(
     "POST",
     f"{BASE}/review/{{reviewId}}/reject",
-    contract.Decided,
+    contract.ReviewDecision,
     (*_UNAVAILABLE, "review_not_found", "review_closed"),
     body=RejectBody,
     owner_only=True,
@@ -432,7 +433,7 @@ async def reject(call: Call) -> Response:
 @Operation(
     "POST",
     f"{BASE}/undo",
-    contract.Undone,
+    contract.UndoResult,
     (
         *(*_UNAVAILABLE, *_REFUSED, "task_not_found", "undo_overlap", "already_undone", "erased"),
         "pending_review",
@@ -460,16 +461,16 @@ async def undo_task(call: Call) -> Response:
     owner_only=True,
 )
 async def erase(call: Call) -> Response:
-    """Erase an entry or what a task did, for good; without `yes` only say what would go."""
+    """Erase an entry or what a task did, for good, or only say what would go."""
     asked = await call.body(EraseBody)
 
-    def body(place: Place, cancel: Cancel) -> contract.ErasePlan | contract.EraseReceipt:
+    def body(place: Place, cancel: Cancel) -> contract.ErasePlan | contract.EraseResult:
         where = erasing.EraseGround(
             place.state, place.roots, place.policy, Patience(time.monotonic() + WAIT_SECONDS, cancel)
         )
-        return erasing.erase(asked.target, where) if asked.yes else erasing.plan(asked.target, where)
+        return erasing.plan(asked.target, where) if asked.dry_run else erasing.erase(asked.target, where)
 
-    return answered(await _at(call, body, "nothing_to_erase", writes=asked.yes))
+    return answered(await _at(call, body, "nothing_to_erase", writes=not asked.dry_run))
 
 
 @Operation("GET", f"{BASE}/audit/head", contract.AuditHead, ("managed_memory_unavailable",), owner_only=True)
