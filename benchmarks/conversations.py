@@ -38,8 +38,8 @@ from muniment.content.frontmatter import written
 from muniment.kernel.binding import bind
 from muniment.kernel.names import Scope
 from muniment.policy.load import load_policy
+from muniment.recall.ranking import COLUMN_WEIGHTS
 from muniment.recall.recaller import Recaller
-from muniment.recall.search import COLUMN_WEIGHTS
 from muniment.store.rows import as_indexed
 from muniment.store.state import State
 from muniment.store.upkeep import view_of

@@ -63,9 +63,12 @@ from muniment.names import ContextMode  # noqa: E402
 from muniment.operations.place import Place  # noqa: E402
 from muniment.policy.load import load_policy  # noqa: E402
 from muniment.policy.ownership import create_private_directory  # noqa: E402
-from muniment.server import lane  # noqa: E402
-from muniment.server.lane import Ended, Lane, LaneRunner, NewTask, Writer  # noqa: E402
+from muniment.server import lane_tasks  # noqa: E402
+from muniment.server.lane import Lane  # noqa: E402
+from muniment.server.lane_tasks import Ended, NewTask  # noqa: E402
+from muniment.server.runner import LaneRunner  # noqa: E402
 from muniment.server.work import Work, Workspace  # noqa: E402
+from muniment.server.writer import Writer  # noqa: E402
 from muniment.settings import read_settings  # noqa: E402
 from muniment.store.audit import timestamp  # noqa: E402
 from muniment.store.ledger import ChangeRow, CommitRow, Run, begin, finish, root_key  # noqa: E402
@@ -185,7 +188,7 @@ def ground(disk: Path | None) -> Iterator[Ground]:
 
 
 def _pending(ledger: HomeLedger) -> int:
-    return sum(lane.count_pending(ledger, ledger.home).values())
+    return sum(lane_tasks.count_pending(ledger, ledger.home).values())
 
 
 def soon() -> Patience:
@@ -246,7 +249,7 @@ def of_sqlite(directory: Path) -> float:
             told.add_done_callback(lambda _: runners[key].wake())
             await asyncio.wrap_future(told)
 
-        rate = asyncio.run(sent(keys, submit, lambda key: sum(lane.count_pending(reads, key).values())))
+        rate = asyncio.run(sent(keys, submit, lambda key: sum(lane_tasks.count_pending(reads, key).values())))
         for each in runners.values():
             each.stop(5)
         return rate

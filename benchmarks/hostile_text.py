@@ -52,8 +52,9 @@ from muniment.kernel.path import canonicalise, fold, normalised, overlong_run
 from muniment.names import MAX_FACT_BYTES
 from muniment.operations.forget import meant
 from muniment.policy.grammar import skeleton
-from muniment.recall.recaller import excerpt
-from muniment.recall.search import Stemmer, read_query
+from muniment.recall.excerpt import excerpt
+from muniment.recall.query import read_query
+from muniment.recall.stems import Stemmer
 from muniment.store.index import IndexRow, entry_line, is_generated, says_nothing_else
 from muniment.store.rows import columns
 from muniment.store.upkeep import rebuild

@@ -27,8 +27,8 @@ from muniment.kernel.path import fold
 from muniment.kernel.write import new_token, temporary_of_index
 from muniment.store.database import Database
 from muniment.store.index import IndexRow, entry_line
+from muniment.store.index_plan import IndexPlan, written
 from muniment.store.state import catalog_script
-from muniment.store.upkeep import IndexPlan, written
 
 ENTRIES = int(sys.argv[1]) if len(sys.argv) > 1 else 10_000
 ROUNDS = 9

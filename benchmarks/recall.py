@@ -44,8 +44,12 @@ from muniment.kernel.cancel import Patience
 from muniment.kernel.decide import Judge
 from muniment.kernel.names import Scope
 from muniment.policy.load import load_policy
-from muniment.recall.recaller import Recaller, Shelf
-from muniment.recall.search import COLUMN_WEIGHTS, Search, Stemmer, Wanted, read_query
+from muniment.recall.query import read_query
+from muniment.recall.ranking import COLUMN_WEIGHTS
+from muniment.recall.recaller import Recaller
+from muniment.recall.search import Search, Wanted
+from muniment.recall.shelf import Shelf
+from muniment.recall.stems import Stemmer
 from muniment.store.state import State
 from muniment.store.watching import looks_of
 

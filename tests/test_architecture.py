@@ -124,6 +124,45 @@ def test_a_package_imports_itself_and_what_stands_left_of_it_as_import_linter_ho
     assert done.returncode == 0, done.stdout
 
 
+def circles(edges):
+    """Return the strongly connected components with more than one node, as sorted lists (Tarjan, 1972)."""
+    numbers, lowest, stack, found = {}, {}, [], []
+
+    def visit(node):
+        numbers[node] = lowest[node] = len(numbers)
+        stack.append(node)
+        for other in edges.get(node, ()):
+            if other not in numbers:
+                visit(other)
+                lowest[node] = min(lowest[node], lowest[other])
+            elif other in stack:
+                lowest[node] = min(lowest[node], numbers[other])
+        if lowest[node] == numbers[node]:
+            at = stack.index(node)
+            if len(stack) > at + 1:
+                found.append(sorted(stack[at:]))
+            del stack[at:]
+
+    for node in edges:
+        if node not in numbers:
+            visit(node)
+    return sorted(found)
+
+
+OPEN_CIRCLES = [
+    sorted(of("muniment.cli", "command projects")),
+    sorted(of("muniment", "portable portable.calls portable.windows")),
+    sorted(of("muniment.server", "asking core http mcp routes")),
+]
+"""Circles that are still to be cut, `TYPE_CHECKING` included; no other may come."""
+
+
+def test_modules_form_no_circle():
+    assert circles({"a": "b", "b": "cd", "c": "a", "d": "e", "e": ""}) == [["a", "b", "c"]]
+    found = circles({name: others - {name} for name, others in imported().items()})
+    assert [each for each in found if each not in OPEN_CIRCLES] == []
+
+
 def test_core_imports_nothing_outside_core_inside_functions_neither():
     for name, others in imported().items():
         if part(name) in CORE:
@@ -337,7 +376,7 @@ MAY_OPEN = {
     "client.mcp": {"self._line.open"},  # likewise
 }
 ATTACK_KIT = (
-    *of("muniment.testing", "conformance. corpus. race strategies witness"),
+    *of("muniment.testing", "conformance. corpus. race witness"),
     *of("muniment.lab", "attempts. selfcheck"),
 )
 """Builds throwaway trees by path and looks at them by path: a second opinion shares no code with `kernel`.
@@ -389,7 +428,7 @@ def test_no_path_is_decoded_nothing_is_evaluated_and_nothing_normalised_but_wher
     for name, node in nodes(ast.ImportFrom):
         if DOORS & {f"{node.module}.{alias.name}" for alias in node.names}:
             found.add(name)
-    assert found == {"muniment.kernel.path", "muniment.testing.strategies"}
+    assert found == {"muniment.kernel.path"}
 
 
 def test_every_tool_declares_its_verbs_and_its_path():
@@ -456,8 +495,8 @@ def test_the_store_fills_columns_by_their_names_and_takes_no_row_apart_by_place(
 # a tool and a pipe answer their client with an error; a node whose queue broke goes on with a new one.
 MAY_CATCH_ALL = of(
     "muniment",
-    "sandbox.fence.zygote server.acp server.lane recall.session recall.recaller recall.meaning "
-    "testing.corpus.driver events integrations.mcp.server client.mcp fleet.node fleet.queue",
+    "sandbox.fence.zygote server.acp server.writer server.runner recall.session recall.recaller "
+    "recall.meaning testing.corpus.driver events integrations.mcp.server client.mcp fleet.node fleet.queue",
 )
 
 

@@ -9,7 +9,7 @@ import sys
 
 from muniment.cli.app import app
 from muniment.server import core
-from muniment.server.lane import Ended
+from muniment.server.lane_tasks import Ended
 
 RESULT = {"summary": "", "filesTouched": [], "touchedScopes": [], "enforcement": None, "decidedBy": "none"}
 

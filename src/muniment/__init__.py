@@ -62,7 +62,8 @@ if TYPE_CHECKING:
     )
     from muniment.kernel.names import Trust
     from muniment.recall.context import Budgets
-    from muniment.recall.conversation import Compacting, ContextGraph, Conversation
+    from muniment.recall.context_graph import ContextGraph
+    from muniment.recall.conversation import Compacting, Conversation
     from muniment.sandbox.sandbox import Sandbox
 
 __all__ = [
@@ -121,7 +122,7 @@ _HOMES = {
     "Cancel": "muniment.cancelling",
     "Client": "muniment.client",
     "Compacting": "muniment.recall.conversation",
-    "ContextGraph": "muniment.recall.conversation",
+    "ContextGraph": "muniment.recall.context_graph",
     "Conversation": "muniment.recall.conversation",
     "Memory": "muniment.api",
     "Sandbox": "muniment.sandbox.sandbox",

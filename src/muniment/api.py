@@ -29,7 +29,8 @@ from muniment.opening import chooser_of, find_place, open_model, recaller_of
 from muniment.operations.place import Place
 from muniment.portable import IS_LINUX
 from muniment.recall.context import Budgets, Enqueue, SubagentMemory
-from muniment.recall.recaller import MAX_ENTRIES, MAX_TOKENS, Chooser, Recaller, Recollection
+from muniment.recall.recaller import MAX_ENTRIES, MAX_TOKENS, Chooser, Recaller
+from muniment.recall.recollection import Recollection
 from muniment.settings import read_settings
 from muniment.store.ledger import Step, Why
 from muniment.types import (

@@ -8,6 +8,8 @@ from itertools import product
 
 import pytest
 
+from kit.agent import served_minds
+from kit.agent.dialects import AskForCalls, Decide, Say, asked_for
 from kit.agent.servers import hasty, serving
 from kit.memories import strict
 from kit.operations import places
@@ -20,8 +22,7 @@ from muniment.opening import recaller_of
 from muniment.operations.review import approve, show
 from muniment.recall.context import Budgets, StaticContext
 from muniment.store.review import pending
-from muniment.testing import minds
-from muniment.testing.minds import AskForCalls, Decide, Say, ScriptedModel, asked_for, call, calls, say
+from muniment.testing.minds import ScriptedModel, call, calls, say
 
 # What a model may commit is narrowed before this (T-RUN-14); here it writes what it likes.
 __all__ = ["any_words", "hasty", "some"]
@@ -164,7 +165,7 @@ def laundering(path, content, protocol):
         asked.append(request)
         return step if len(asked) == 1 else Say(f"Saved to {path}.")
 
-    with serving(minds.through(mind), protocol) as (_, model):
+    with serving(served_minds.through(mind), protocol) as (_, model):
         yield model
 
 

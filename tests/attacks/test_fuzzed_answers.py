@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from kit.memories import strict
 from kit.store.ground import patience
+from kit.strategies.frames import frames
 from muniment.errors import PathEscape, Refusal, WorkerLost
 from muniment.kernel.path import CanonicalPath
 from muniment.sandbox.fence.wire import Channel, FrameViolation
 from muniment.sandbox.tools.remote import MAX_ANSWER_BYTES, RemoteBench
-from muniment.testing.strategies import frames
 
 POLICY = strict(limits={"files_written": 2, "write_bytes": 64})
 DIGEST = "0" * 64

@@ -7,13 +7,13 @@ from importlib import resources
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kit.strategies.policies import near_policies, policies
 from muniment.errors import PolicyInvalid
 from muniment.kernel.decide import Judge, parse
 from muniment.kernel.names import RelPath, Scope, Trust, Verb
 from muniment.kernel.path import CanonicalPath
 from muniment.policy.load import load_policy, parse_policy
 from muniment.policy.tables import LimitsTable
-from muniment.testing.strategies import near_policies, policies
 
 SHIPPED = {
     file.name.removesuffix(".toml"): file.read_text()

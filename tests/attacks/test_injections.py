@@ -14,7 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from kit.agent.dialects import Decide
 from kit.agent.obedient import Case, Obedient, injections, load
+from kit.agent.served_minds import through
 from kit.agent.servers import serving
 from kit.operations.places import any_words, logged, opened, remembering, some
 from kit.operations.victim import CANARY, FACT, SCOPES, Victim, put_private
@@ -23,7 +25,6 @@ from muniment.kernel.decide import Content, ScopeTerms
 from muniment.kernel.names import Trust
 from muniment.policy.load import load_policy
 from muniment.store.upkeep import rebuild
-from muniment.testing.minds import Decide, through
 from muniment.types import RememberResult
 
 __all__ = ["any_words", "logged", "some"]

@@ -4,22 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from kit.agent.dialects import AskForCalls, Decide, Say, Utter, asked_for
+from kit.agent.served_minds import through
 from kit.agent.servers import hasty, serving
 from kit.memories import make_roots, photograph, strict
 from kit.operations.places import base, done, lay, made, memory, opened, remembering, user
 from kit.operations.places import write as write_call
-from muniment.testing.minds import (
-    AskForCalls,
-    Decide,
-    Say,
-    ScriptedModel,
-    Utter,
-    asked_for,
-    call,
-    calls,
-    say,
-    through,
-)
+from muniment.testing.minds import ScriptedModel, call, calls, say
 
 __all__ = ["hasty"]
 pytestmark = pytest.mark.usefixtures("hasty")

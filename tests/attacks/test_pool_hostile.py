@@ -11,11 +11,11 @@ import pytest
 from kit.descriptors import nothing_left_open, open_descriptors
 from kit.raising import raised
 from kit.sandbox.probe import Watched, ask, own_zygote, soon
+from kit.strategies.frames import frame
 from muniment.cancelling import Cancel
 from muniment.errors import Cancelled, DeadlineExceeded, WorkerLost
 from muniment.sandbox.fence import pool as subject
 from muniment.sandbox.fence.wire import Unsendable
-from muniment.testing.strategies import frame
 
 zygote = own_zygote()
 

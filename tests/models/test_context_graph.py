@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from muniment.recall.conversation import ContextGraph, ContextNode, truncated
+from muniment.recall.context_graph import ContextGraph, ContextNode, truncated
 
 WAIT = 20.0
 TEXTS = some.sampled_from(["a", "b", "c"])

@@ -24,6 +24,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_sta
 from kit.fuzz.ground import CANARY, DECOYS, NAMES, PLACES, SCOPES, THEIRS, Deed, Ground, deeds
 from kit.fuzz.model import Model, is_readable
 from kit.memories import descriptors, strict
+from kit.strategies.calls import tool_calls
+from kit.strategies.hostile_paths import unsafe_paths
+from kit.strategies.trees import trees
 from muniment.errors import ManagedMemoryUnavailable, MunimentError, RememberPathEscape
 from muniment.kernel.binding import bind
 from muniment.kernel.land import land
@@ -32,7 +35,6 @@ from muniment.names import Symlinks
 from muniment.sandbox.fence.pool import shared_zygote
 from muniment.sandbox.sandbox import Sandbox
 from muniment.store.state import State
-from muniment.testing.strategies import tool_calls, trees, unsafe_paths
 from muniment.testing.witness import sightings
 
 WRITING = ("write_file", "edit")

@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from kit.fleet.engines import ENGINES, Opening
 from kit.server.ledgered import BOT, DONE, FAILED, OWNER, Ledgered, asked
 from muniment.errors import IdempotencyMismatch, QueueFull
-from muniment.server.lane import Ended
+from muniment.server.lane_tasks import Ended
 from muniment.store.audit import verify
 from muniment.store.state import State
 

@@ -6,12 +6,13 @@ from hypothesis import strategies as some
 
 from kit.policy.files import READ, SCOPES, deny, named, parsed
 from kit.policy.oracle import Oracle, apart, compared
+from kit.strategies.hostile_paths import logical_paths
+from kit.strategies.policies import SCOPE_NAMES, policies
 from muniment.errors import PathEscape, Refusal
 from muniment.kernel.decide import DenyPatterns, Judge
 from muniment.kernel.names import Verb
 from muniment.kernel.path import canonicalise
 from muniment.policy.tables import meet
-from muniment.testing.strategies import SCOPE_NAMES, logical_paths, policies
 
 NAMES = """
 a.md A.md b.md ab.md t T t/a.md t/b.md t/u/b.md ß.md ss.md SS.md straße.md STRASSE.md x.txt .git

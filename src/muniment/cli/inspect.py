@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from muniment.kernel.binding import BoundRoot
     from muniment.operations.place import Place
     from muniment.store.catalog import CatalogEntry
-    from muniment.store.upkeep import IndexCheck
+    from muniment.store.index_plan import IndexCheck
     from muniment.store.visit import Odd
 
 REBUILD_SECONDS: Final = 60.0

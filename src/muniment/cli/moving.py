@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from muniment.operations.place import Place
     from muniment.settings import Settings
     from muniment.transfer.backup import BackedUp
-    from muniment.transfer.importing import ImportResult
+    from muniment.transfer.import_report import ImportResult
 
 
 def _require_links() -> None:
@@ -83,7 +83,8 @@ def import_(
     Exit 1 if anything was refused; the rest is imported all the same.
     """
     from muniment.transfer.formats import FORMATS
-    from muniment.transfer.importing import ImportRequest, bring_in
+    from muniment.transfer.import_report import ImportRequest
+    from muniment.transfer.importing import bring_in
     from muniment.transfer.sources import read_source
 
     if format not in {AUTO, *FORMATS}:

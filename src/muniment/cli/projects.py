@@ -24,7 +24,7 @@ from muniment.kernel.path import FILE_SUFFIX, CanonicalPath
 if TYPE_CHECKING:
     from muniment.kernel.root import Root
     from muniment.settings import Settings
-    from muniment.transfer.importing import ImportResult
+    from muniment.transfer.import_report import ImportResult
     from muniment.workspaces.projects import Binding, Project
 
 Directory = Annotated[

@@ -30,7 +30,8 @@ from muniment.kernel.names import Digest, RelPath
 if TYPE_CHECKING:
     from muniment.kernel.cancel import Patience
     from muniment.operations.place import Place
-    from muniment.recall.recaller import Recaller, Recollection
+    from muniment.recall.recaller import Recaller
+    from muniment.recall.recollection import Recollection
     from muniment.recall.search import EntryKey
 
 HOOK_SECONDS: Final = 4.0

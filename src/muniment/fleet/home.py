@@ -10,31 +10,35 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from muniment import events
+from muniment.agent.model import Model
 from muniment.cancelling import Cancel
 from muniment.errors import DeadlineExceeded, LeaseLost, MunimentError
 from muniment.fleet import lease
-from muniment.fleet.copies import OpenCopy, WorkingCopy
+from muniment.fleet.copies import CopyTerms, OpenCopy, WorkingCopy
 from muniment.fleet.postgres import HomeLedger
+from muniment.fleet.queue import TurnQueue
 from muniment.kernel.cancel import Patience
 from muniment.kernel.names import Trust
 from muniment.operations.place import Place
-from muniment.server import lane
+from muniment.server import lane_tasks
 from muniment.server.contract import HttpProblem
-from muniment.server.core import ServedCore, ServedWorkspace
-from muniment.server.lane import Carrier, Lane, LaneRunner, NewTask, Submitted
+from muniment.server.core import Recalls, ServedCore, ServedWorkspace
+from muniment.server.lane import Lane, Submitted
+from muniment.server.lane_tasks import NewTask
+from muniment.server.runner import LaneRunner
 from muniment.server.stream import Stream
 from muniment.server.tokens import Principal, Tokens
-from muniment.server.work import Work, Workspace
+from muniment.server.work import Metrics, Work, Workspace
+from muniment.server.writer import Carrier
 from muniment.store import tasks
 from muniment.store.database import Ledger
 from muniment.store.state import LedgerState, shared_root_key
 from muniment.store.tasks import OWNER, Originator
 
 if TYPE_CHECKING:
-    from muniment.fleet.node import FleetNode
     from muniment.recall.recaller import Recaller
 
 TURN_SECONDS: Final = 2.0
@@ -58,6 +62,33 @@ _CANCEL_SECONDS: Final = 5.0
 T = TypeVar("T")
 
 
+class HomeNode(Protocol):
+    """What the homes of a node share, see `FleetNode`."""
+
+    metrics: Metrics
+    model: Model
+    recalls: Recalls
+    queue: TurnQueue
+    terms: CopyTerms
+    problem: str | None
+
+    @property
+    def is_draining(self) -> bool:
+        """Whether the node stops."""
+
+    def keyed(self, text: str) -> str:
+        """Return the digest of a text under the key of the fleet."""
+
+    def unavailable(self) -> HttpProblem:
+        """Return the error of a node that accepts nothing now."""
+
+    async def asked(self, ask: Callable[[], T]) -> T:
+        """Return what `ask` returns, in a thread."""
+
+    async def carried_out(self, home: str, body: Callable[[Cancel], T]) -> T:
+        """Carry out what is no task of a home, in a thread."""
+
+
 class HomeCore(ServedCore):
     """What a home is asked on a node, which is its own workspace.
 
@@ -73,7 +104,7 @@ class HomeCore(ServedCore):
         last_used: on `time.monotonic()`.
     """
 
-    def __init__(self, node: FleetNode, ledger: HomeLedger, state: LedgerState, copy: WorkingCopy) -> None:
+    def __init__(self, node: HomeNode, ledger: HomeLedger, state: LedgerState, copy: WorkingCopy) -> None:
         self.name, self.copy, self.last_used = ledger.home, copy, time.monotonic()
         super().__init__(node.metrics)
         self.recalls, self.is_open = node.recalls, True
@@ -207,7 +238,7 @@ class HomeCore(ServedCore):
             seconds = 1
             self.copy.spoil()
         with self._ledger.transaction() as connection:
-            if lane.count_pending(self._ledger, self.name):
+            if lane_tasks.count_pending(self._ledger, self.name):
                 self._node.queue.defer(connection.raw, self.name, seconds)
 
     @contextmanager
@@ -241,7 +272,7 @@ class HomeCore(ServedCore):
             runner = self._runner
         if runner is not None:
             with suppress(MunimentError):
-                runner.interrupt(lane.read_task(self._ledger, self.name, task_id))
+                runner.interrupt(lane_tasks.read_task(self._ledger, self.name, task_id))
 
     def give_up(self) -> None:
         """Put back what runs here, and begin nothing more."""
@@ -269,7 +300,7 @@ class HomeCore(ServedCore):
                 self.copy.spoil()
                 self.give_up()
             return
-        for task in lane.running(self._ledger, self.name):
+        for task in lane_tasks.running(self._ledger, self.name):
             if task.cancelled_by is not None:
                 self.interrupt(task.id)
 

@@ -66,7 +66,7 @@ from muniment.operations.place import Holding, Place, path_of_address, read_hold
 from muniment.operations.request import MAX_QUERY_BYTES, MAX_QUERY_WORDS, SHOWN_PATHS, bytes_of
 from muniment.operations.visibility import Reader, Visibility
 from muniment.recall.nearest import Description, may_hold
-from muniment.recall.search import Stemmer
+from muniment.recall.stems import Stemmer
 from muniment.store.audit import timestamp
 from muniment.store.catalog import View
 from muniment.store.commit import commit

@@ -33,9 +33,13 @@ from muniment.kernel.names import Digest, Trust, Verb
 from muniment.kernel.path import CanonicalPath
 from muniment.names import ContextMode
 from muniment.operations.place import Place
+from muniment.recall.block import age
 from muniment.recall.context import PINNED
-from muniment.recall.recaller import ReadEntry, Shelf, age
-from muniment.recall.search import TOLD_THERE, Search, Stemmer, Wanted, read_query
+from muniment.recall.query import read_query
+from muniment.recall.reading import ReadEntry
+from muniment.recall.search import TOLD_THERE, Search, Wanted
+from muniment.recall.shelf import Shelf
+from muniment.recall.stems import Stemmer
 from muniment.store.audit import timestamp
 from muniment.store.ledger import CommitRow, RootKey
 from muniment.store.trust import SEE, entry_id

@@ -70,7 +70,7 @@ class Reader:
 
 def _passes_gates(holding: Holding) -> bool:
     """Return whether the gates of a recall let the text of an entry pass."""
-    from muniment.recall.recaller import gate_of
+    from muniment.recall.reading import gate_of
 
     return gate_of(holding.entry.text, holding.trust) is None
 

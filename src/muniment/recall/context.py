@@ -33,8 +33,12 @@ from muniment.errors import Cancelled, MunimentError
 from muniment.kernel.cancel import Patience
 from muniment.kernel.names import Scope, Trust
 from muniment.kernel.path import fold
-from muniment.recall.recaller import MAX_ENTRIES, MAX_TOKENS, ReadEntry, Recaller, Recollection, Shelf
-from muniment.recall.search import HIT_COLUMNS, TOLD_THERE, EntryKey, Hit, Stemmer, hit_of
+from muniment.recall.reading import ReadEntry
+from muniment.recall.recaller import MAX_ENTRIES, MAX_TOKENS, Recaller
+from muniment.recall.recollection import Recollection
+from muniment.recall.search import HIT_COLUMNS, TOLD_THERE, EntryKey, Hit, hit_of
+from muniment.recall.shelf import Shelf
+from muniment.recall.stems import Stemmer
 from muniment.store.database import Database
 from muniment.store.ledger import RootKey
 from muniment.store.rows import as_indexed

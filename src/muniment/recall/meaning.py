@@ -8,7 +8,7 @@ a directory in the format of model2vec (https://github.com/MinishLab/model2vec),
 - M1. A vector gives a candidate and nothing else. What it finds is asked of the same rows, by the same
   conditions, as what words find, and is read and judged by whoever shows it (`recaller.py`, E2).
 - M2. Only words that the model knows whole count, without case and accents, and of these those that tell a
-  subject (`search.py`, Q2 to Q5): what a name in pieces means is mere chance.
+  subject (`query.py`, Q2 to Q5): what a name in pieces means is mere chance.
 - M3. Abstain, once for a query: one entry must be near enough by the words alone that it does not hold, as
   those that it holds were judged already (`search.py`, 5). If one is, those that are near at all follow it.
 - M4. Both orders are joined by reciprocal rank: an entry counts `1 / (RANK_OFFSET + rank)` for each.
@@ -43,23 +43,22 @@ from muniment.errors import ConfigInvalid, printable
 from muniment.kernel.cancel import Patience
 from muniment.kernel.names import RelPath
 from muniment.policy.ownership import require_ours
+from muniment.recall.query import is_telling
+from muniment.recall.ranking import Ranking, Score
 from muniment.recall.search import (
     HIT_COLUMNS,
     MAY_BE_SHOWN,
     PAGE,
     RANKED_CHARS,
     Hit,
-    Ranking,
-    Score,
     Search,
     SearchResult,
-    Stemmer,
     Wanted,
     hit_of,
-    is_telling,
     newer_first,
     shown,
 )
+from muniment.recall.stems import Stemmer
 from muniment.store.database import Database
 from muniment.store.ledger import RootKey
 from muniment.store.rows import Columns
@@ -85,7 +84,7 @@ MAX_WORDS: Final = 256
 _FILES: Final = ("tokenizer.json", "model.safetensors")
 _NEEDED: Final = ("numpy", "safetensors")
 _BEGINNING: Final = 5
-"""Characters by which a word of a query and one of an entry are one, as in `search.py`."""
+"""Characters by which a word of a query and one of an entry are one, as in `ranking.py`."""
 
 _MARKS: Final = (
     "\u2581",

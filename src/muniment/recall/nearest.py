@@ -13,7 +13,10 @@ from itertools import zip_longest
 from typing import Final
 
 from muniment.kernel.names import RelPath, Trust
-from muniment.recall.search import COLUMN_WEIGHTS, TOLD_THERE, Stemmer, read_query
+from muniment.recall.query import read_query
+from muniment.recall.ranking import COLUMN_WEIGHTS
+from muniment.recall.search import TOLD_THERE
+from muniment.recall.stems import Stemmer
 from muniment.store.catalog import View
 from muniment.store.ledger import RootKey
 from muniment.store.rows import as_indexed

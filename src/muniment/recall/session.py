@@ -43,15 +43,8 @@ from muniment import events
 from muniment.cancelling import Cancel
 from muniment.kernel.cancel import Patience
 from muniment.recall.context import StaticContext
-from muniment.recall.recaller import (
-    MAX_TOKENS,
-    Chooser,
-    Recaller,
-    Recollection,
-    keys_as_json,
-    keys_in,
-    latest,
-)
+from muniment.recall.recaller import MAX_TOKENS, Chooser, Recaller
+from muniment.recall.recollection import Recollection, keys_as_json, keys_in, latest
 from muniment.recall.search import EntryKey
 
 # -- prefetch ----------------------------------------------------------------------------------------

@@ -53,9 +53,9 @@ from muniment.sandbox.tools.workbench import Workbench
 from muniment.store.audit import timestamp
 from muniment.store.commit import Commit, NewName, Stamp, Terms, commit
 from muniment.store.ledger import Run, changes_of
+from muniment.store.naming import Rename
 from muniment.store.state import State
 from muniment.store.trust import TrustRule, constant, new_ulid
-from muniment.store.upkeep import Rename
 from muniment.types import Change
 
 if TYPE_CHECKING:

@@ -3,7 +3,7 @@
 A1 Tasks are carried out one at a time, in the order of their requests, by the same code as those of the
    daemon. They are not in its lane: nothing of them outlives this process, and its turn among others it gets
    from the locks of the roots.
-A2 Every request gets one answer, within `server.lane.BACKSTOP_SECONDS` of its arrival and the moment that a
+A2 Every request gets one answer, within `server.runner.BACKSTOP_SECONDS` of its arrival and the moment that a
    worker takes to end. A task that still waits by then is never begun: its host has given up on it.
 A3 A host can cancel what waits and what runs; what has committed by then has completed.
 A4 A notification is never carried out but to cancel: nobody would learn how it ended.
@@ -35,7 +35,9 @@ from muniment.content.exact_json import NotJson, has_broken_id, parse_json, requ
 from muniment.names import __version__
 from muniment.server import asking
 from muniment.server.contract import MAX_BODY_BYTES, HttpProblem, sentence_of
-from muniment.server.lane import BACKSTOP_SECONDS, MAX_PENDING, Ended, NewTask, Work
+from muniment.server.lane import MAX_PENDING
+from muniment.server.lane_tasks import Ended, NewTask
+from muniment.server.runner import BACKSTOP_SECONDS, Work
 from muniment.server.work import Workspace
 from muniment.store.audit import timestamp
 from muniment.store.tasks import OWNER, Kind, Originator, QueuedTask

@@ -19,7 +19,7 @@ from muniment.names import ContextMode
 from muniment.operations.request import check_content, check_query
 from muniment.server import contract
 from muniment.server.contract import HttpProblem
-from muniment.server.lane import NewTask
+from muniment.server.lane_tasks import NewTask
 from muniment.store.tasks import Originator
 
 if TYPE_CHECKING:

@@ -42,13 +42,16 @@ from muniment.kernel.cancel import Patience
 from muniment.opening import open_state
 from muniment.operations.place import Place
 from muniment.sandbox.fence.pool import shared_zygote
-from muniment.server import lane as lanes
+from muniment.server import lane_tasks
 from muniment.server.contract import HttpProblem, RecallBody, problem_of
-from muniment.server.lane import NewTask, Submitted, Writer
+from muniment.server.lane import Submitted
+from muniment.server.lane_tasks import NewTask
 from muniment.server.page.door import MADE_WITH, PageDoor
+from muniment.server.runner import LaneRunner
 from muniment.server.stream import Stream
 from muniment.server.tokens import Principal, Shares, Tokens, owner_token
 from muniment.server.work import Metrics, Work, Workspace, workspace_at
+from muniment.server.writer import Writer
 from muniment.settings import Settings
 from muniment.store import tasks
 from muniment.store.database import Ledger
@@ -57,7 +60,8 @@ from muniment.store.watching import looks_of
 from muniment.workspaces.projects import find_project
 
 if TYPE_CHECKING:
-    from muniment.recall.recaller import Recaller, Recollection
+    from muniment.recall.recaller import Recaller
+    from muniment.recall.recollection import Recollection
     from muniment.server.mcp import McpSessions
 
 
@@ -201,7 +205,7 @@ def _recalled(workspace: Recalling, body: RecallBody, patience: Patience) -> Rec
 
 def _outcome(running: asyncio.Future[Recollection]) -> Recollection:
     """What came of a recall: nothing where it hangs, or raised something (R1)."""
-    from muniment.recall.recaller import Recollection
+    from muniment.recall.recollection import Recollection
 
     error = running.exception() if running.done() else DeadlineExceeded("the recall hangs")
     match error:
@@ -432,7 +436,7 @@ class ServedCore:
         stream = await self.followed()
         deadline = time.monotonic() + seconds
         while True:
-            task = await self._asked(partial(lanes.read_task, self._reads, workspace.key, task_id))
+            task = await self._asked(partial(lane_tasks.read_task, self._reads, workspace.key, task_id))
             left = deadline - time.monotonic()
             if task.is_over or left <= 0 or stream.is_closed:
                 return task
@@ -440,11 +444,11 @@ class ServedCore:
 
     async def find(self, workspace: ServedWorkspace, task_id: str) -> QueuedTask | None:
         """A task of a workspace; None: there is none of that id."""
-        return await self._asked(partial(lanes.find, self._reads, workspace.key, task_id))
+        return await self._asked(partial(lane_tasks.find, self._reads, workspace.key, task_id))
 
     async def tasks(self, workspace: ServedWorkspace, *, before: int | None) -> tuple[QueuedTask, ...]:
-        """The tasks of a workspace, the newest first; see `server.lane.tasks`."""
-        return await self._asked(partial(lanes.tasks, self._reads, workspace.key, before=before))
+        """The tasks of a workspace, the newest first; see `server.lane_tasks.tasks`."""
+        return await self._asked(partial(lane_tasks.tasks, self._reads, workspace.key, before=before))
 
     def require_open(self) -> None:
         """Refuse what comes while it drains.
@@ -542,7 +546,7 @@ class DaemonCore(ServingCore):
     def __init__(self, settings: Settings, model: Model, *, in_process: bool = False) -> None:
         super().__init__(settings, model)
         self._in_process = in_process
-        self._runners: dict[str, lanes.LaneRunner] = {}
+        self._runners: dict[str, LaneRunner] = {}
         self._threads = ThreadPoolExecutor(_THREADS, "core")
         self._finders, self._own_finder = (ThreadPoolExecutor(each, "finder") for each in (_FINDERS, 1))
         self._parents = TraceParents()
@@ -734,10 +738,10 @@ class DaemonCore(ServingCore):
         await self._in_thread(workspace.problem)  # What cannot be opened now is tried again for each task.
         await asyncio.wrap_future(self.writer.submit(workspace.lane.recover))
         work = Work(workspace, self.model, self.metrics, self._parents)
-        self._runners[workspace.key] = lanes.LaneRunner(workspace.lane, self.writer, work)
+        self._runners[workspace.key] = LaneRunner(workspace.lane, self.writer, work)
         self.workspaces[workspace.key] = workspace
         self.metrics.watch_pending(
-            workspace.key, lambda: sum(lanes.count_pending(self._reads, workspace.key).values())
+            workspace.key, lambda: sum(lane_tasks.count_pending(self._reads, workspace.key).values())
         )
 
     async def _in_thread(self, ask: Callable[[], T]) -> T:

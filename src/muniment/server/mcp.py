@@ -49,12 +49,12 @@ from muniment.server import asking
 from muniment.server.contract import MAX_BODY_BYTES, HttpProblem, RecallBody, sentence_of
 from muniment.server.core import MAX_OWNER, MAX_READS
 from muniment.server.http import INVALID_REQUEST, TRUST_HEADER, Call
-from muniment.server.lane import NewTask, find
+from muniment.server.lane_tasks import NewTask, find
 from muniment.server.routes import accept
 from muniment.store.tasks import OWNER, Originator, QueuedTask
 
 if TYPE_CHECKING:
-    from muniment.recall.recaller import Recollection
+    from muniment.recall.recollection import Recollection
     from muniment.server.core import DaemonCore, ServedWorkspace
 
 MAX_SESSIONS: Final = 128

@@ -51,8 +51,10 @@ from muniment.server.contract import (
 from muniment.server.core import DaemonCore
 from muniment.server.guard import HELLO, LOOPBACK, PEER
 from muniment.server.http import MCP, Call, Endpoint, Operation, Parameter, answered, read_body
-from muniment.server.lane import BACKSTOP_SECONDS, MAX_PENDING, MAX_RECORDS, MAX_TIDYING, NewTask, Submitted
+from muniment.server.lane import MAX_PENDING, MAX_RECORDS, MAX_TIDYING, Submitted
+from muniment.server.lane_tasks import NewTask
 from muniment.server.page.door import CODE_SECONDS
+from muniment.server.runner import BACKSTOP_SECONDS
 from muniment.server.stream import StreamView
 from muniment.server.work import MEDIA_TYPE
 from muniment.store import erase as erasing

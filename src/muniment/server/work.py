@@ -34,7 +34,9 @@ from muniment.opening import find_place
 from muniment.operations.place import Place
 from muniment.sandbox.tools.calls import TOOLS, known_tool
 from muniment.server.contract import task_error
-from muniment.server.lane import Ended, Lane, Tell
+from muniment.server.lane import Lane
+from muniment.server.lane_tasks import Ended
+from muniment.server.runner import Tell
 from muniment.settings import Settings
 from muniment.store.ledger import root_key
 from muniment.store.state import State

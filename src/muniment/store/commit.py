@@ -1,7 +1,7 @@
 """Commits change-sets by the kernel, with what a store adds: trust, provenance, reviews, the index.
 
 The order of a commit stands in `kernel.commit`; here stands what it asks of a proposal. New files get other
-names (`upkeep.py`), if the caller asks for it. The final bytes are made, each with its trust (`trust.py`):
+names (`naming.py`), if the caller asks for it. The final bytes are made, each with its trust (`trust.py`):
 provenance and front matter, if the caller stamps. What has to wait for the owner becomes a pending review.
 Catalog and indexes follow what was written; they can be rebuilt, and so hold up nothing.
 """
@@ -38,19 +38,12 @@ from muniment.store.ledger import (
     root_key,
     source_of,
 )
+from muniment.store.naming import Rename, renamed, renamed_replacements, settle_names
 from muniment.store.passages import Authorship
 from muniment.store.review import hold
 from muniment.store.state import State
 from muniment.store.trust import TrustRule, authorship_at, reasons_for_review
-from muniment.store.upkeep import (
-    Rename,
-    after_recovery,
-    follow_or_tell,
-    renamed,
-    renamed_replacements,
-    settle_names,
-    tell_degraded,
-)
+from muniment.store.upkeep import after_recovery, follow_or_tell, tell_degraded
 from muniment.store.watching import looks_of
 from muniment.types import Change
 

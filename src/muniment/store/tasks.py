@@ -234,7 +234,7 @@ class QueuedTask:
         attempt: how often it was begun, without those that were put back.
         claim: how often it was begun in all: the number of its last attempt, which no other of it ever has.
         created, updated: ISO-8601, UTC, milliseconds.
-        arguments: as in `server.lane.NewTask`, as `shown` is; None once it is over.
+        arguments: as in `server.lane_tasks.NewTask`, as `shown` is; None once it is over.
         cancelled_by: who asked to cancel it; a running one may still complete.
         repeat, repeated: keyed digests of the key that names it, and of what was asked with that.
     """

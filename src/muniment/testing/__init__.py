@@ -1,9 +1,7 @@
 """Public test support, for programs that embed Muniment, for its own tests, and for attacking memory tools.
 
-For a model without a network start at `scripted`, which follows a script; for a server of language models at
-`chat_server`, which says what a test wants, or misbehaves: `answers` and `misbehaviours` hold what it can
-say, `minds` the models behind it, `dialects` how these spell what they want. `clock` holds a clock that
-stands still until told otherwise.
+For a model without a network start at `minds.ScriptedModel`, which follows a script; for a server of language
+models at `chat_server`, which answers as a test wants, well or badly.
 
 The attack kit can be turned on any tool that keeps files for a model. All of it builds throwaway trees, and
 none of it shares code with what it attacks:
@@ -14,8 +12,7 @@ none of it shares code with what it attacks:
 - `race`: `Swap`, a second process that exchanges a directory or file with a link while the tool is at work.
 - `witness`: a second opinion. `photograph` and `differences` tell what changed or was read in trees that
   nobody may touch, `sightings` where a secret came out.
-- `strategies`: Hypothesis strategies for hostile paths, trees, calls, frames, entries and policies.
 
-No program imports any of it but `muniment conformance`. The checks of generated indexes, and what builds on
-hypothesis, need the extra `testing`: `pip install 'muniment[testing]'`.
+No program imports any of it but `muniment conformance`. The checks of generated indexes need the extra
+`testing`: `pip install 'muniment[testing]'`.
 """

@@ -21,12 +21,12 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple
+from typing import Final
 
 from muniment.agent.filing import PROJECT, USER, RuleWriter, read
 from muniment.cancelling import Cancel
@@ -39,12 +39,11 @@ from muniment.content.entry import (
     parse,
     shortened,
 )
-from muniment.content.expiry import expiry_time, find_end, is_expired, local_day
+from muniment.content.expiry import find_end, is_expired, local_day
 from muniment.content.frontmatter import written
 from muniment.content.gates import GATES, check_text, encode, on_one_line, one_line
 from muniment.content.secrets import redacted
 from muniment.content.titles import slug, titles_of
-from muniment.content.words import comparable
 from muniment.errors import (
     BadName,
     InvalidContent,
@@ -60,8 +59,8 @@ from muniment.errors import (
 )
 from muniment.kernel.change import ChangeSet, FileChange
 from muniment.kernel.decide import Judge
-from muniment.kernel.names import RelPath, Scope, Trust, Verb, joined
-from muniment.kernel.path import FILE_SUFFIX, CanonicalPath, canonicalise, fold
+from muniment.kernel.names import RelPath, Scope, Trust, Verb
+from muniment.kernel.path import FILE_SUFFIX, CanonicalPath, canonicalise
 from muniment.operations.exporting import as_exported, judge_entry
 from muniment.operations.job import id_of_task, put_on_record, run_of, terms_of
 from muniment.operations.place import Place
@@ -71,19 +70,13 @@ from muniment.policy.tables import grant_readable, narrow_writes
 from muniment.store.audit import timestamp
 from muniment.store.commit import commit
 from muniment.store.ledger import Run
-from muniment.store.review import pending
-from muniment.store.trust import (
-    ULID_RANDOM_BYTES,
-    Ruling,
-    entry_id,
-    stamp,
-    ulid,
-)
+from muniment.store.trust import ULID_RANDOM_BYTES, Ruling, entry_id, stamp, ulid
 from muniment.store.upkeep import view_of
 from muniment.transfer.conservation import TakenText
 from muniment.transfer.formats import SourceItem
+from muniment.transfer.import_report import ImportRequest, ImportResult, report_item
+from muniment.transfer.known_texts import ImportNames, KnownTexts
 from muniment.transfer.source_text import without_text_suffix
-from muniment.types.results import error_json
 
 KIND: Final = "import"
 
@@ -117,103 +110,6 @@ SOURCE_CHARS: Final = 120
 
 _SCOPES: Final[Mapping[str, Scope]] = {EntryType.USER: USER, EntryType.PROJECT: PROJECT}
 _QUICKER: Final = "somebody wrote there meanwhile; import it again"
-_GROUPS: Final = ("imported", "known", "held", "refused", "not_taken")
-
-
-class ItemOutcome(NamedTuple):
-    """What became of an item.
-
-    Attributes:
-        name: which, in its source.
-        path: of the entry that it is, or would be; empty: of none.
-        reason: why it is not imported; empty: it is.
-        review: for which it waits; empty: for none.
-        lines: of a file that are not taken, such as `2-4, 7`.
-    """
-
-    name: str
-    path: str = ""
-    reason: str = ""
-    review: str = ""
-    lines: str = ""
-
-
-def _told(name: str, path: str = "", reason: str = "", review: str = "", lines: str = "") -> ItemOutcome:
-    """What became of an item, without the secrets that stand in its name: others read reports."""
-    return ItemOutcome(redacted(name), redacted(path), redacted(reason), review, lines)
-
-
-@dataclass(frozen=True, slots=True)
-class ImportRequest:
-    """What is asked of an import.
-
-    Attributes:
-        format: of the items, one of `transfer.formats.FORMATS`.
-        trust: of every item; of an export the most.
-        scope: where alone they go; None: as their words say.
-        dry_run: judge and report, write nothing.
-        to_make: scopes whose directories a real import would have made first; of a dry run alone.
-    """
-
-    format: str
-    trust: Trust = Trust.AGENT
-    scope: str | None = None
-    dry_run: bool = False
-    to_make: frozenset[Scope] = frozenset()
-
-
-@dataclass(slots=True)
-class ImportResult:
-    """What came of an import.
-
-    Attributes:
-        tasks: as which it was committed; `undo` takes each back.
-        imported: new entries; of a dry run, those that would be.
-        known: what was there already, or twice in the source.
-        held: what waits for the owner; of a dry run, what would.
-        refused: what is not imported.
-        not_taken: files, lines and values of the source that are in no entry; `reason` says why.
-        lowered: how many entries of an export said of themselves that they are trusted more.
-        error: why it ended before its end.
-    """
-
-    request: ImportRequest
-    policy: str
-    tasks: list[str] = field(default_factory=list)
-    imported: list[ItemOutcome] = field(default_factory=list)
-    known: list[ItemOutcome] = field(default_factory=list)
-    held: list[ItemOutcome] = field(default_factory=list)
-    refused: list[ItemOutcome] = field(default_factory=list)
-    not_taken: list[ItemOutcome] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    lowered: int = 0
-    seconds: float = 0.0
-    error: MunimentError | None = None
-
-    @property
-    def counts(self) -> dict[str, int]:
-        """How many items came to what."""
-        return {name: len(getattr(self, name)) for name in _GROUPS}
-
-    def as_json(self) -> dict[str, Any]:
-        """The document that `import --json` prints."""
-        return {
-            "status": "failed" if self.error else "dry_run" if self.request.dry_run else "completed",
-            "format": self.request.format,
-            "trust": self.request.trust,
-            "counts": self.counts,
-            "task_ids": self.tasks,
-            **{name: [_filled(each) for each in getattr(self, name)] for name in _GROUPS},
-            "lowered": self.lowered,
-            "notes": self.notes,
-            "seconds": round(self.seconds, 3),
-            "policy": self.policy,
-            **error_json(self.error),
-        }
-
-
-def _filled(told: ItemOutcome) -> dict[str, str]:
-    return {key: value for key, value in told._asdict().items() if value}
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,7 +201,7 @@ def _report_missing(result: ImportResult, taken: TakenText, files: Mapping[str, 
                 with suppress(PathEscape, ToolError):  # An entry that cannot be read has no line for us.
                     taken.add_entry(place.read(CanonicalPath(scope, row.rel)))
         missing = list(taken.missing(files, named))
-    result.not_taken += [_told(each.name, reason=each.reason, lines=each.lines) for each in missing]
+    result.not_taken += [report_item(each.name, reason=each.reason, lines=each.lines) for each in missing]
 
 
 class _Import:
@@ -334,7 +230,7 @@ class _Import:
         self._narrow_judge = Judge(narrow)
         self._judge = Judge(self._policy)
         self._writable = [scope for scope in chosen if self._judge.reaches(Verb.CREATE, scope)]
-        self._texts, self._names = _Texts(place), _Names(place)
+        self._texts, self._names = KnownTexts(place), ImportNames(place)
         self._batches: dict[str, list[_Filed]] = {PLAIN: [], WAITING: [], SPEAKING: []}
         self._bytes: Counter[str] = Counter()
         self._full: dict[Hashable, str] = {}
@@ -344,7 +240,7 @@ class _Import:
         """Deal with an item."""
         self._place.patience(self._cancel).check()
         if item.skipped:
-            self._result.not_taken.append(_told(item.name, reason=item.skipped))
+            self._result.not_taken.append(report_item(item.name, reason=item.skipped))
             self._taken.add_named(item.name, item.text)
             self._observe(1)
             return
@@ -383,7 +279,7 @@ class _Import:
             return None
         if (review := self._texts.waiting(filed.item.text)) is not None:
             self._taken.add(filed.item.text)
-            self._result.held.append(_told(item.name, filed.path.text, "it waits already", review))
+            self._result.held.append(report_item(item.name, filed.path.text, "it waits already", review))
             return None
         path, final = filed.path, filed.stamped(self._next)
         reasons = judge_entry(path, final, filed.trust, self._judge, self._policy)
@@ -404,7 +300,7 @@ class _Import:
             raise InvalidContent(f"it expired: it was shown until {item.expires[:10]}")
         identity = ulid(0, self._place.state.mac(b"import", text.encode())[:ULID_RANDOM_BYTES])
         if self._texts.knows(identity, text, self._request.trust, item.expires or None):
-            self._result.known.append(_told(item.name))
+            self._result.known.append(report_item(item.name))
             return None
         made, reading = titles_of(text), read(text)
         kind = item.type or reading.type
@@ -481,7 +377,7 @@ class _Import:
         data = as_exported(entry, trust)
         standing = self._texts.at(path)
         if standing == data or self._texts.is_said(item.text, trust, parse(data).expires):
-            self._result.known.append(_told(item.name, path.text))
+            self._result.known.append(report_item(item.name, path.text))
             return None
         if standing is not None or self._names.has(path):
             raise InvalidContent(f"{path.text} is there already, with another text or another trust")
@@ -506,7 +402,7 @@ class _Import:
         """Without what another import at the same time has brought, which is known."""
         came = self._texts.came(each.identity for each in batch)
         known = [each for each in batch if each.identity in came]
-        self._result.known += [_told(each.item.name) for each in known]
+        self._result.known += [report_item(each.item.name) for each in known]
         self._observe(len(known))
         return [each for each in batch if each.identity not in came]
 
@@ -568,13 +464,13 @@ class _Import:
         if batch[0].batch != PLAIN:  # Of a dry run.
             self._held(batch, "")
             return
-        self._result.imported += [_told(each.item.name, each.path.text) for each in batch]
+        self._result.imported += [report_item(each.item.name, each.path.text) for each in batch]
         self._result.notes += [note for note in notes if note not in self._result.notes]
         self._settled(batch)
 
     def _held(self, batch: Sequence[_Filed], review: str) -> None:
         self._result.held += [
-            _told(each.item.name, each.path.text, "; ".join(each.reasons), review) for each in batch
+            report_item(each.item.name, each.path.text, "; ".join(each.reasons), review) for each in batch
         ]
         self._settled(batch)
 
@@ -586,7 +482,7 @@ class _Import:
         self._observe(len(batch))
 
     def _refuse(self, items: Sequence[SourceItem], why: str) -> None:
-        self._result.refused += [_told(each.name, reason=why) for each in items]
+        self._result.refused += [report_item(each.name, reason=why) for each in items]
         for each in items:
             self._taken.add_named(each.name, each.text, each.title, each.description, *each.parts)
         self._observe(len(items))
@@ -606,105 +502,6 @@ def _whole_text(item: SourceItem) -> str:
     if len(one_line(item.description)) > MAX_DESCRIPTION_CHARS and one_line(item.description) not in flat:
         above.append(item.description)
     return "\n\n".join([*above, text])
-
-
-class _Texts:
-    """What the memory says, and what waits to be said."""
-
-    def __init__(self, place: Place) -> None:
-        self._place = place
-        self._views = [view_of(place.state, root, place.policy) for root in place.roots.values()]
-        self._ids = {each for view in self._views for each in view.idents()}
-        keys = place.scopes_by_key().keys()
-        self._waiting = {
-            comparable(parse(change.after).body): review.id
-            for review in pending(place.state)
-            for change in review.change_set.changes
-            if change.after is not None and keys >= set(review.roots.values())
-        }
-        self._taken: set[str] = set()
-        self._brought: set[str] = set()
-
-    def knows(self, identity: str, text: str, trust: Trust, expires: str | None) -> bool:
-        """Whether an item stands there, or stood in the source before."""
-        is_there = comparable(text) in self._taken or identity in self._ids
-        return is_there or self.is_said(text, trust, expires)
-
-    def take(self, text: str) -> None:
-        """An item is to say it."""
-        self._taken.add(comparable(text))
-
-    def is_said(self, text: str, trust: Trust, expires: str | None) -> bool:
-        """Whether an entry that this import did not bring says it: trusted so far, and as long."""
-        last = "" if expires is None else expiry_time(expires)
-        return any(
-            each.trust.satisfies(trust)
-            and (each.expires is None or (bool(last) and expiry_time(each.expires) >= last))
-            and each.held is None
-            and f"{view.scope}/{each.rel}" not in self._brought
-            for view in self._views
-            for each in view.saying(comparable(text))
-        )
-
-    def bring(self, path: CanonicalPath) -> None:
-        """An entry came."""
-        self._brought.add(path.text)
-
-    def has_id(self, identity: str) -> bool:
-        """Whether an entry had that id before this import; copies of an entry in one export have the same."""
-        return identity in self._ids
-
-    def came(self, identities: Iterable[str]) -> set[str]:
-        """Those of some ids that entries have by now."""
-        return {each for view in self._views for each in view.idents()}.intersection(identities)
-
-    def waiting(self, text: str) -> str | None:
-        """The review in which a text waits."""
-        return self._waiting.get(comparable(text))
-
-    def at(self, path: CanonicalPath) -> bytes | None:
-        """What stands at a path; None: nothing that can be read."""
-        try:
-            return self._place.read(path)
-        except (KeyError, PathEscape, ToolError):
-            return None
-
-
-class _Names:
-    """Names that are taken, in the roots and by what came before."""
-
-    def __init__(self, place: Place) -> None:
-        self._views = {scope: view_of(place.state, root, place.policy) for scope, root in place.roots.items()}
-        self._taken: dict[tuple[Scope, str], set[str]] = {}
-        self._next: dict[tuple[Scope, str], int] = {}
-
-    def has(self, path: CanonicalPath) -> bool:
-        """Whether something has that name, or one that is it but for case."""
-        folder, _, name = path.rel.rpartition("/")
-        return fold(name) in self._names(path.scope, folder)
-
-    def take(self, path: CanonicalPath) -> None:
-        """A name is given."""
-        folder, _, name = path.rel.rpartition("/")
-        self._names(path.scope, folder).add(fold(name))
-
-    def free(self, scope: Scope, folder: str, stem: str) -> CanonicalPath:
-        """The first numbering of a name that is free; in a folder that is there, as that is spelled."""
-        if folder and (scope, folder) not in self._taken:
-            view = self._views.get(scope)
-            folder = folder if view is None else min(view.alike("", folder), default=folder)
-        names = self._names(scope, folder)
-        number = self._next.get((scope, joined(folder, stem)), 1)
-        while fold(name := f"{stem}-{number}{FILE_SUFFIX}" if number > 1 else stem + FILE_SUFFIX) in names:
-            number += 1
-        self._next[scope, joined(folder, stem)] = number
-        return CanonicalPath(scope, joined(folder, name))
-
-    def _names(self, scope: Scope, folder: str) -> set[str]:
-        if (scope, folder) not in self._taken:
-            found = self._views[scope].names(folder) or () if scope in self._views else ()
-            self._taken[scope, folder] = {fold(name) for name in found}
-        return self._taken[scope, folder]
 
 
 def _end_in(item: SourceItem, text: str) -> str:

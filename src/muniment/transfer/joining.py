@@ -24,7 +24,8 @@ from muniment.operations.place import Place
 from muniment.store.trust import entry_id, new_ulid
 from muniment.store.upkeep import view_of
 from muniment.transfer.formats import SourceItem
-from muniment.transfer.importing import ImportRequest, ImportResult, bring_in
+from muniment.transfer.import_report import ImportRequest, ImportResult
+from muniment.transfer.importing import bring_in
 
 
 def join_entries(

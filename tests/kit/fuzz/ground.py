@@ -19,8 +19,8 @@ from pathlib import Path
 
 from hypothesis import strategies as st
 
+from kit.strategies.trees import plant
 from muniment.testing.race import exchange
-from muniment.testing.strategies import plant
 from muniment.testing.witness import differences, photograph
 
 CANARY = "canary-4c1f9e"

@@ -5,7 +5,9 @@ from pathlib import Path
 
 from kit.recall.places import Ground, entry_of, ground
 from muniment.kernel.cancel import Patience
-from muniment.recall.search import Search, Stemmer, Wanted, read_query
+from muniment.recall.query import read_query
+from muniment.recall.search import Search, Wanted
+from muniment.recall.stems import Stemmer
 from muniment.store.ledger import root_key
 from muniment.store.upkeep import view_of
 

@@ -19,7 +19,8 @@ from muniment.kernel.names import RelPath, Trust
 from muniment.operations.place import Place
 from muniment.recall.context import Budgets
 from muniment.recall.conversation import Conversation
-from muniment.recall.recaller import Recaller, Recollection
+from muniment.recall.recaller import Recaller
+from muniment.recall.recollection import Recollection
 from muniment.recall.search import EntryKey
 from muniment.recall.session import RecallSession
 from muniment.store import watching

@@ -20,8 +20,11 @@ import time
 from pathlib import Path
 
 from muniment.errors import QueueFull
-from muniment.server import lane as reading
-from muniment.server.lane import Ended, Lane, LaneRunner, NewTask, Writer
+from muniment.server import lane_tasks
+from muniment.server.lane import Lane
+from muniment.server.lane_tasks import Ended, NewTask
+from muniment.server.runner import LaneRunner
+from muniment.server.writer import Writer
 from muniment.store.state import State
 from muniment.store.tasks import Originator
 
@@ -64,7 +67,7 @@ def serve(state, log, orders, answers):
             runner.wake()
             os.write(answers, f"{answer}\n".encode())
         with changed:
-            assert changed.wait_for(lambda: not reading.count_pending(opened.ledger, "w"), 60)
+            assert changed.wait_for(lambda: not lane_tasks.count_pending(opened.ledger, "w"), 60)
         assert runner.stop(0)
         writer.close()
 

@@ -6,8 +6,9 @@ import itertools
 from datetime import UTC, datetime, timedelta
 
 from muniment.kernel.names import Trust
-from muniment.server import lane as reading
-from muniment.server.lane import Ended, Lane, NewTask
+from muniment.server import lane_tasks
+from muniment.server.lane import Lane
+from muniment.server.lane_tasks import Ended, NewTask
 from muniment.store import tasks
 from muniment.store.audit import append, records
 from muniment.store.tasks import Originator
@@ -66,10 +67,10 @@ class Ledgered:
             append(self.state, "", "commit", task.id, {})
 
     def tasks(self, workspace="w"):
-        return reading.tasks(self.state.ledger, self.lane(workspace).workspace)[::-1]
+        return lane_tasks.tasks(self.state.ledger, self.lane(workspace).workspace)[::-1]
 
     def pending(self, workspace="w"):
-        return sum(reading.count_pending(self.state.ledger, self.lane(workspace).workspace).values())
+        return sum(lane_tasks.count_pending(self.state.ledger, self.lane(workspace).workspace).values())
 
     def told(self):
         events = tasks.read(self.state.ledger, self._start, 10_000)

@@ -16,7 +16,7 @@ from pathlib import Path
 from kit.where import REPOSITORY
 from muniment.errors import CODES
 from muniment.names import MAX_FACT_BYTES
-from muniment.server import acp, contract, core, guard, lane, tokens
+from muniment.server import acp, contract, core, guard, lane, runner, tokens
 from muniment.server.http import EVERYWHERE, document_of
 from muniment.server.service import OPERATIONS
 from muniment.server.stream import HEARTBEAT_SECONDS
@@ -46,7 +46,7 @@ of the token that has most of them the oldest go, but none whose Idempotency-Key
 a recall | {core.RECALL_SECONDS:.0f} s from its beginning
 recalls at once | {core.MAX_RECALLS}, half for one client's token; {core.RESERVE} are left to the owner
 a wait for one of these places | {core.PLACE_SECONDS:.0f} s, then it is `busy`
-a task | {lane.BACKSTOP_SECONDS:.0f} s from its beginning
+a task | {runner.BACKSTOP_SECONDS:.0f} s from its beginning
 connections at once | {guard.MAX_CONNECTIONS}, or half of the descriptors that it may have; \
 the one that was idle for longest goes
 requests at once that are being answered | {guard.MAX_REQUESTS}; those that wait or follow are not counted

@@ -24,13 +24,13 @@ from pathlib import Path
 import httpx2
 
 import muniment
+from kit.agent.served_minds import perfect, through
 from kit.where import REPOSITORY
 from muniment.agent.openai import OpenAIModel
 from muniment.kernel.names import Trust
 from muniment.server.tokens import Tokens
 from muniment.store.state import State
 from muniment.testing.chat_server import ChatServer
-from muniment.testing.minds import perfect, through
 from threats.switches import source_for_children
 
 BASE = "/workspace/memory"

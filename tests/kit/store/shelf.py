@@ -19,8 +19,8 @@ from kit.store.ground import patience
 from muniment.kernel.binding import bind
 from muniment.kernel.land import generated, land, lock_roots
 from muniment.kernel.write import new_token, temporary_of_index
+from muniment.store.index_plan import IndexPlan, verify_index, written
 from muniment.store.state import open_catalog
-from muniment.store.upkeep import IndexPlan, verify_index, written
 
 KEY = "key"
 

@@ -20,7 +20,8 @@ from muniment.cancelling import Cancel
 from muniment.cli import daemon as acp
 from muniment.errors import ConfigInvalid
 from muniment.server.acp import AVAILABILITY, BASE, MAX_LINE_BYTES, METHODS
-from muniment.server.lane import BACKSTOP_SECONDS, MAX_PENDING
+from muniment.server.lane import MAX_PENDING
+from muniment.server.runner import BACKSTOP_SECONDS
 from muniment.store.state import State
 
 REMEMBER = f"_{BASE}/remember"

@@ -25,7 +25,7 @@ from muniment.errors import WorkerLost
 from muniment.names import MAX_FACT_BYTES
 from muniment.sandbox.tools.calls import Outcome
 from muniment.store import upkeep
-from muniment.store.upkeep import IndexCheck
+from muniment.store.index_plan import IndexCheck
 from muniment.testing.minds import ScriptedModel, call, calls, say
 
 FACT = "The user prefers dark mode"

@@ -5,12 +5,13 @@ import re
 
 import pytest
 
+from kit.agent import misbehaviours
+from kit.agent.served_minds import perfect, through
 from kit.agent.servers import KEY, form_of
 from muniment.agent.openai import FormFinding, Probe
 from muniment.cli import doctor as command
 from muniment.testing import chat_server as server
 from muniment.testing.chat_server import always, failure, raw, tool_call, tool_calls, words
-from muniment.testing.minds import perfect, through
 
 LS = tool_calls(tool_call("ls", {"path": "user"}))
 ACTION = words('{"action": "ls", "path": "user"}')
@@ -44,7 +45,7 @@ def test_a_perfect_model_passes(doctor):
 
 
 def test_it_is_said_which_form_a_run_will_use_and_which_is_better(doctor):
-    lines, asked = doctor(by_form(tools=server.NO_TOOLS["ollama"], json=ACTION, text=ACTION))
+    lines, asked = doctor(by_form(tools=misbehaviours.NO_TOOLS["ollama"], json=ACTION, text=ACTION))
     assert lines[1].startswith("  tools no         T  the server answered 400: ")
     spares = "--protocol json spares each run a request that is refused"
     assert (lines[-2:], asked) == (["a run will use json", spares], 3)
@@ -53,7 +54,7 @@ def test_it_is_said_which_form_a_run_will_use_and_which_is_better(doctor):
     assert lines[-2:] == ["a run will use tools", other]
     told = "the model did not act in any form that was tried; a larger one may, or --protocol decide"
     assert doctor(always(PROSE), code=1)[0][-1] == told
-    refusing = by_form(json=server.NO_RESPONSE_FORMAT["openai"], text=DECISION)
+    refusing = by_form(json=misbehaviours.NO_RESPONSE_FORMAT["openai"], text=DECISION)
     lines, asked = doctor(refusing, "--protocol", "decide")
     assert (lines[-1], asked) == ("a run will use text for its decision", 2)
     assert doctor(always(LS), "--protocol", "tools")[1] == 1

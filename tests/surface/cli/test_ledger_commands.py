@@ -15,7 +15,8 @@ from muniment.kernel.names import Trust
 from muniment.operations.place import Place
 from muniment.operations.review import show
 from muniment.policy.load import load_policy
-from muniment.server.lane import Lane, NewTask
+from muniment.server.lane import Lane
+from muniment.server.lane_tasks import NewTask
 from muniment.store import ledger
 from muniment.store.review import hold
 from muniment.store.state import State

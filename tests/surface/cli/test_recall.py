@@ -20,7 +20,7 @@ from muniment.errors import DeadlineExceeded, ManagedMemoryUnavailable
 from muniment.kernel import cancel
 from muniment.kernel.cancel import Patience
 from muniment.kernel.root import OpenDirectory
-from muniment.recall.recaller import Recollection
+from muniment.recall.recollection import Recollection
 from muniment.store import told, upkeep, visit, watching
 from muniment.store.audit import records
 from muniment.store.state import State

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from kit.agent.served_minds import perfect, through
 from kit.agent.servers import KEY
 from muniment.agent.model import AssistantMessage
 from muniment.cli.remember import to_file
 from muniment.testing.chat_server import ChatServer, always, completion, failure
-from muniment.testing.minds import perfect, through
 
 
 @pytest.fixture

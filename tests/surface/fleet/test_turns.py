@@ -11,7 +11,7 @@ from kit.fleet.pair import nodes, until
 from kit.server.process import HeldModel
 from muniment.fleet import homes, queue
 from muniment.fleet.queue import TurnQueue, node_for, queue_of
-from muniment.server import lane
+from muniment.server import lane_tasks
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def test_a_second_turn_of_a_home_does_not_begin_what_runs_in_the_first(held):
     with ThreadPoolExecutor(1) as threads:  # As of a job that was taken for stalled, and comes here again.
         again = threads.submit(made.nodes[0].node.home(home.name).turn)
         wait([again], timeout=2.0)
-        tasks = lane.running(made.base.pool.home(home.name), home.name)
+        tasks = lane_tasks.running(made.base.pool.home(home.name), home.name)
         model.release()
     assert [(each.id, each.claim) for each in tasks] == [(task_id, 1)]
     assert home.at[0].wait(task_id)["status"] == "completed"

@@ -15,7 +15,8 @@ import pytest
 from kit.jsonrpc import INVALID_IDS
 from muniment.server import acp
 from muniment.server.acp import AVAILABILITY, BASE, MAX_LINE_BYTES, HostSession, Lines
-from muniment.server.lane import MAX_PENDING, Ended
+from muniment.server.lane import MAX_PENDING
+from muniment.server.lane_tasks import Ended
 
 REMEMBER = f"{BASE}/remember"
 SECONDS = 300.0

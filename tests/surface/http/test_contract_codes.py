@@ -9,15 +9,16 @@ from itertools import chain
 import httpx2
 import pytest
 
+from kit.agent.dialects import AskForCalls, Say
 from kit.server.process import BASE, HeldModel, locked, policy_file
 from kit.server.raw import running, start
 from muniment.errors import CODES, WorkerLost
 from muniment.server import http, routes
 from muniment.server.contract import sentence_of, task_error
-from muniment.server.lane import MAX_ATTEMPTS, Lane, NewTask
+from muniment.server.lane import MAX_ATTEMPTS, Lane
+from muniment.server.lane_tasks import NewTask
 from muniment.store.state import State
 from muniment.store.tasks import Originator
-from muniment.testing.minds import AskForCalls, Say
 
 KINDS, REVIEWED = ("remember", "forget", "dream"), '{ trust = "owner", commit = "review" }'
 FACT, QUERY = {"content": "The user prefers codes to prose"}, {"query": "tea"}

@@ -31,7 +31,8 @@ from muniment.client import Client
 from muniment.errors import ManagedMemoryUnavailable, PathEscape
 from muniment.kernel.names import Scope
 from muniment.server import core
-from muniment.server.lane import Lane, LaneRunner
+from muniment.server.lane import Lane
+from muniment.server.runner import LaneRunner
 from muniment.server.service import Daemon, Options
 from muniment.server.work import workspace_at
 from muniment.settings import Settings

@@ -11,15 +11,17 @@ from itertools import product
 
 import pytest
 
+from kit.agent.dialects import AskForCalls, Say
+from kit.agent.served_minds import perfect
 from kit.content.secret_values import filled
 from kit.server.process import BASE, HeldModel, path_of, serving
 from kit.server.raw import running
 from muniment.errors import CODES
 from muniment.server import service
-from muniment.server.lane import Ended, Lane, NewTask
+from muniment.server.lane import Lane
+from muniment.server.lane_tasks import Ended, NewTask
 from muniment.store.state import State
 from muniment.store.tasks import Originator
-from muniment.testing.minds import AskForCalls, Say, perfect
 from units.content.test_secrets import RULES
 
 NAMES = """fact query ref key client token path host field value origin words escape junk method parameter

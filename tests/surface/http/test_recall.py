@@ -19,7 +19,8 @@ from kit.server.raw import running
 from muniment import errors
 from muniment.kernel.names import MAX_PATH_BYTES, Digest
 from muniment.names import MAX_FACT_BYTES
-from muniment.recall.recaller import MAX_ENTRIES, Recaller, Recollection
+from muniment.recall.recaller import MAX_ENTRIES, Recaller
+from muniment.recall.recollection import Recollection
 from muniment.server import contract, core, service
 from muniment.types import Recalled
 

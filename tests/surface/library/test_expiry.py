@@ -19,7 +19,7 @@ from muniment.errors import InvalidContent
 from muniment.kernel.cancel import Patience
 from muniment.recall.context import Budgets, StaticContext
 from muniment.recall.recaller import Recaller
-from muniment.store import upkeep
+from muniment.store import index_plan, upkeep
 from muniment.store.audit import timestamp
 from muniment.store.upkeep import verify
 from muniment.testing.minds import ScriptedModel, call, calls, say
@@ -210,7 +210,8 @@ def test_expired_entry_leaves_index_and_is_removed_by_dream(place, monkeypatch):
     kept = done(remembering(place, "The user likes chess", scope="user")).files_touched[0]
     index, name = user(place) / "MEMORY.md", path.removeprefix("user/")
     assert name in index.read_text()
-    monkeypatch.setattr(upkeep, "timestamp", later())
+    for module in (index_plan, upkeep):
+        monkeypatch.setattr(module, "timestamp", later())
     model = saving("user/tea.md", "The user likes tea\n", "user/tea.md")
     done(remembering(place, "The user likes tea", model, scope="user"))
     shown = "".join(message.text for message in model.requests[0].messages)

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from kit.agent.served_minds import perfect, through
 from kit.memories import IN_A_WORKER
 from kit.shell import blocks_of, printed, text_of
 from kit.where import REPOSITORY
 from muniment.testing.chat_server import ChatServer, tool_call, tool_calls, words
-from muniment.testing.minds import perfect, through
 
 EXAMPLES = REPOSITORY / "examples"
 PAGES = ("README.md", "CONTRIBUTING.md", "SECURITY.md", "threat-model/README.md", "policies/README.md")

@@ -10,11 +10,11 @@ import sys
 
 import pytest
 
+from kit.agent.served_minds import perfect, through
 from kit.server.process import serving
 from kit.shell import PROGRAMS, blocks_of, printed, run, text_of
 from kit.where import REPOSITORY
 from muniment.testing.chat_server import ChatServer
-from muniment.testing.minds import perfect, through
 
 README = text_of("README.md")
 PAGES = ("README.md", "docs/first-day.md", "docs/library.md", "docs/daemon.md")

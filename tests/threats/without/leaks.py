@@ -26,9 +26,9 @@ table({
     "index_excerpts": ("A run is shown every line of an index.", {
         "operations.remember:excerpt": lambda index, *_: index.decode()}),
     "index_size": ("An index lists every entry.", {
-        "store.index:MAX_LINES": 1 << 30, "store.index:MAX_BYTES": 1 << 30}),
+        "*store.index:MAX_LINES": 1 << 30, "store.index:MAX_BYTES": 1 << 30}),
     "index_follows": ("Pages of an index stay as they were first made.", {
-        "store.index:_opened": lambda _rows, _topic, _keys, before: sorted(before)}),
+        "store.index_pages:_opened": lambda _rows, _topic, _keys, before: sorted(before)}),
     "hidden_keys": ("A provenance that only other readers of YAML find stays where it is.", {
         "content.entry:_require_no_hidden_key": none}),
     "records": ("Nothing is recorded.", {"events:emit": none}),
@@ -91,7 +91,7 @@ def quiet_key(real, text, where):
     return real(text, f"{where} ({text})")
 
 
-@instead("store.upkeep:says_nothing_else")
+@instead("store.index_plan:says_nothing_else")
 def index_of_others_is_saved(data, rel, *_):
     """What looks like an index is taken for ours."""
     from muniment.store.index import is_generated

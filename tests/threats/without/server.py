@@ -9,7 +9,7 @@ from threats.switches import around, control, instead, none, table, true
 table({
     "one_host": ("A request may name any host, or none.", {"server.guard:Guard._check_host": none}),
     "own_origin": ("Pages of every origin may call the daemon.", {"server.guard:Guard._check_origin": none}),
-    "own_tasks": ("Everybody sees every task.", {"server.lane:Originator.sees": true}),
+    "own_tasks": ("Everybody sees every task.", {"store.tasks:Originator.sees": true}),
     "lane_caps": ("Any number of tasks may wait.", {"server.lane:_check_caps": none}),
     "idle_lines": ("No line that is idle makes room for another one.", {
         "server.guard:Protocol.idle_since": none}),
@@ -121,7 +121,7 @@ def decoys(real, self, name, nonce, address, owners):
     return real(self, name, nonce, address, owners)
 
 
-@around("server.lane:Cancel", hangs_after=5)
+@around("server.runner:Cancel", hangs_after=5)
 def patient_lanes(real):
     """Where a descriptor is lacking, the thread of the lane ends."""
     try:

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import pytest
 
+from kit.agent import misbehaviours
 from kit.agent.servers import KEY, asked, form_of, hasty, serving
 from kit.raising import raised
 from kit.where import TESTS
@@ -27,7 +28,7 @@ pytestmark = pytest.mark.usefixtures("hasty")
 
 CERTIFICATE = TESTS / "kit" / "agent" / "certificate.pem"
 SAVED = chat.words("Saved.")
-OTHERS = [name for name in chat.misbehaviours() if name not in chat.stalls()]
+OTHERS = [name for name in misbehaviours.misbehaviours() if name not in misbehaviours.stalls()]
 
 
 # -- L1: nobody waits for others -----------------------------------------------------------------------
@@ -92,7 +93,7 @@ def attempted(model):
 @pytest.mark.sweep(5)
 @pytest.mark.parametrize("name", OTHERS)
 def test_every_misbehaviour_is_an_answer_or_one_clean_error(name):
-    with serving(chat.always(chat.misbehaviours()[name])) as (server, model):
+    with serving(chat.always(misbehaviours.misbehaviours()[name])) as (server, model):
         outcome = attempted(model)
         if isinstance(outcome, ModelError):
             assert str(outcome).isprintable()
@@ -320,11 +321,11 @@ def replied(answer, protocol="auto", **of_request):
         return model.respond(asked(**of_request))
 
 
-@pytest.mark.parametrize("name", chat.NO_RESPONSE_FORMAT)
+@pytest.mark.parametrize("name", misbehaviours.NO_RESPONSE_FORMAT)
 def test_one_that_refuses_schemas_as_well_is_asked_in_the_prompt_alone(name):
     def answer(request):
         called = chat.words('Sure!\n```json\n{"action": "ls", "path": "user"}\n```')
-        refusals = {"tools": chat.NO_TOOLS["ollama"], "json": chat.NO_RESPONSE_FORMAT[name]}
+        refusals = {"tools": misbehaviours.NO_TOOLS["ollama"], "json": misbehaviours.NO_RESPONSE_FORMAT[name]}
         return refusals.get(form_of(request), called)
 
     with serving(answer) as (server, model):
@@ -336,7 +337,10 @@ def test_one_that_refuses_schemas_as_well_is_asked_in_the_prompt_alone(name):
 
 def test_a_step_down_is_an_event_and_because_of_what_may_have_passed_not_remembered(caplog):
     caplog.set_level(logging.INFO, logger="muniment")
-    with serving(lambda sent: chat.NO_TOOLS["vllm"] if form_of(sent) == "tools" else ACTION) as (_, model):
+    with serving(lambda sent: misbehaviours.NO_TOOLS["vllm"] if form_of(sent) == "tools" else ACTION) as (
+        _,
+        model,
+    ):
         model.respond(asked())
         model.respond(asked())
     events = [json.loads(record.message) for record in caplog.records if record.name == "muniment"]
@@ -352,7 +356,7 @@ def test_the_limit_of_tokens_is_told_in_the_way_that_the_server_takes_or_not_at_
         return [key for key in request.body if key.startswith("max_")]
 
     def renamed(request):
-        return chat.UNSUPPORTED["max_tokens"] if "max_tokens" in request.body else LS
+        return misbehaviours.UNSUPPORTED["max_tokens"] if "max_tokens" in request.body else LS
 
     def refused(request):
         named = "".join(limits(request))
@@ -366,12 +370,14 @@ def test_the_limit_of_tokens_is_told_in_the_way_that_the_server_takes_or_not_at_
     with serving(refused) as (server, model):
         assert model.respond(asked()).calls
         assert forms(server) == ["tools"] * 3
-    assert replied(lambda sent: chat.OVERFLOWS["vllm"] if limits(sent) else LS).calls  # It counts the limit.
+    assert replied(
+        lambda sent: misbehaviours.OVERFLOWS["vllm"] if limits(sent) else LS
+    ).calls  # It counts the limit.
 
 
-@pytest.mark.parametrize("name", chat.OVERFLOWS)
+@pytest.mark.parametrize("name", misbehaviours.OVERFLOWS)
 def test_too_long_is_tried_without_a_limit_and_then_told_to_the_loop(name):
-    with serving(chat.always(chat.OVERFLOWS[name])) as (server, model):
+    with serving(chat.always(misbehaviours.OVERFLOWS[name])) as (server, model):
         raised(ContextOverflow, model.respond, asked(), match="the model's context is too small")
         assert ["max_tokens" in sent.body for sent in server.requests] == [True, False]
 

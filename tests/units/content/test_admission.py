@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 from kit.content.secret_values import filled
 from kit.raising import raised
+from kit.strategies.entries import entry_texts
 from muniment.content.admission import check_entry, held_for
 from muniment.errors import ContentRejected, ToolError
 from muniment.kernel.decide import GATES, Content
 from muniment.kernel.names import Trust
-from muniment.testing.strategies import entry_texts
 
 KEY = filled("ghp_{a62:36}", "key")
 SCRIPT = "a <script>alert(1)</script>\n"

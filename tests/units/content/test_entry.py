@@ -8,10 +8,10 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from kit.raising import raised
+from kit.strategies.entries import entry_texts
 from muniment.content import entry as subject
 from muniment.content.frontmatter import MAX_FRONT_MATTER_BYTES
 from muniment.errors import ContentRejected, TooLarge
-from muniment.testing.strategies import entry_texts
 
 PROVENANCE = {"id": "01JQ", "trust": "agent", "policy": "strict@a1f4e0db"}
 PIECES = ["name: a", "a: b", "- b", ": x", "x:", "<<: {muniment: x}", "<<: *k", "muniment: y", "# c"]

@@ -7,10 +7,10 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from kit.raising import raised
+from kit.strategies.entries import entry_texts
 from muniment.content import frontmatter
 from muniment.content.entry import parse
 from muniment.content.frontmatter import locate, read_list, read_scalar, without_breaks, written
-from muniment.testing.strategies import entry_texts
 
 MAX = frontmatter.MAX_FRONT_MATTER_BYTES
 FIELDS = ("name", "description", "type")

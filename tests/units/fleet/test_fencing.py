@@ -17,8 +17,9 @@ from kit.store.ground import STRICT, by, laid_out, new, patience
 from muniment.errors import LeaseLost, ManagedMemoryUnavailable
 from muniment.fleet.postgres import LedgerPool
 from muniment.kernel.names import Trust
-from muniment.server.lane import Lane, Writer
+from muniment.server.lane import Lane
 from muniment.server.tokens import Tokens
+from muniment.server.writer import Writer
 from muniment.store import audit, tasks
 from muniment.store.journal import LedgerJournal
 from muniment.store.state import Shared, State

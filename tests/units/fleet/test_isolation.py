@@ -24,7 +24,7 @@ from muniment.errors import ManagedMemoryUnavailable, NotFound
 from muniment.fleet import homes, schema
 from muniment.kernel.names import Trust
 from muniment.kernel.path import CanonicalPath, canonicalise
-from muniment.server import lane as reading
+from muniment.server import lane_tasks
 from muniment.server.lane import Lane
 from muniment.server.tokens import Tokens
 from muniment.store import audit, erase, ledger, review, tasks, told
@@ -354,10 +354,10 @@ def test_by_another_homes_ids_no_task_is_found_told_of_cancelled_or_ended(mine, 
     raised(NotFound, lane.cancel, their.id, OWNER)
     assert (lane.finish(their, DONE), lane.requeue(their), lane.tell(their, {})) == (None, None, None)
     assert theirs.lane.submit(asked(text="the one drinks green tea", repeat="key")).repeated
-    assert reading.find(ours, "w", their.id) is None
-    assert [each.id for each in reading.tasks(ours, "w") if each.id == their.id] == []
-    assert {each.id for each in reading.running(ours, "w")} == {mine.running.id}
-    assert reading.count_pending(ours, "w") == {"remember": 1}
+    assert lane_tasks.find(ours, "w", their.id) is None
+    assert [each.id for each in lane_tasks.tasks(ours, "w") if each.id == their.id] == []
+    assert {each.id for each in lane_tasks.running(ours, "w")} == {mine.running.id}
+    assert lane_tasks.count_pending(ours, "w") == {"remember": 1}
     assert tasks.clearing(mine.state, [their.id]) == ()
     held = [each for each in tasks.all_tasks(theirs.state) if each.id == their.id]
     tasks.clear(mine.state, held, "")
@@ -366,8 +366,8 @@ def test_by_another_homes_ids_no_task_is_found_told_of_cancelled_or_ended(mine, 
 
 def test_a_key_that_another_home_has_used_is_free(mine, theirs):
     assert mine.repeat != theirs.repeat
-    assert reading.find_repeated(mine.state.ledger, theirs.repeat) is None
-    assert reading.find_repeated(theirs.state.ledger, theirs.repeat) is not None
+    assert lane_tasks.find_repeated(mine.state.ledger, theirs.repeat) is None
+    assert lane_tasks.find_repeated(theirs.state.ledger, theirs.repeat) is not None
 
 
 def test_by_another_homes_numbers_no_event_and_no_record_is_read(mine, theirs):

@@ -20,9 +20,10 @@ from muniment.fleet import copied
 from muniment.fleet.postgres import LedgerPool
 from muniment.kernel.names import Trust
 from muniment.kernel.path import canonicalise
-from muniment.server import lane as reading
-from muniment.server.lane import Lane, Writer
+from muniment.server import lane_tasks
+from muniment.server.lane import Lane
 from muniment.server.tokens import Tokens
+from muniment.server.writer import Writer
 from muniment.store import audit, erase, ledger, review, tasks
 from muniment.store.state import CopyPosition, Shared, State
 from muniment.store.told import HookSession, ToldEntry
@@ -92,9 +93,9 @@ def a_day(ground, often):
         writer.run(lambda: lane.finish(running, DONE))
     lane.requeue(lane.claim() or running)
     lane.recover()
-    reading.tasks(state.ledger, "w")
-    reading.running(state.ledger, "w")
-    reading.count_pending(state.ledger, "w")
+    lane_tasks.tasks(state.ledger, "w")
+    lane_tasks.running(state.ledger, "w")
+    lane_tasks.count_pending(state.ledger, "w")
     lane.get(first.id)
     _, after, _ = tasks.span(state.ledger)
     tasks.read(state.ledger, after, 100)

@@ -16,9 +16,9 @@ import sys
 
 import pytest
 
+from kit.agent.served_minds import noise, through
 from kit.where import REPOSITORY
 from muniment.testing.chat_server import ChatServer
-from muniment.testing.minds import noise, through
 
 URL, MODEL = os.environ.get("MUNIMENT_TEST_BASE_URL"), os.environ.get("MUNIMENT_TEST_MODEL")
 ROW = re.compile(r" *(\d+)  +(\d+)/(\d+)  +([\d.]+)  +(\d+)  (?P<outcome>.+)")

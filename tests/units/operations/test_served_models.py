@@ -14,6 +14,10 @@ from pathlib import Path
 
 import pytest
 
+from kit.agent import dialects, served_minds
+from kit.agent.dialects import DIALECTS, AskForCalls, Say, Utter
+from kit.agent.misbehaviours import stalls
+from kit.agent.served_minds import through
 from kit.agent.servers import KEY, hasty, serving
 from kit.memories import photograph, strict
 from kit.operations import places
@@ -22,9 +26,8 @@ from kit.where import FACTS
 from muniment.cancelling import Cancel
 from muniment.errors import PendingReview
 from muniment.store.review import load
-from muniment.testing import minds
-from muniment.testing.chat_server import Response, always, stalls, tool_call, tool_calls
-from muniment.testing.minds import DIALECTS, AskForCalls, Say, ScriptedModel, Utter, call, calls, through
+from muniment.testing.chat_server import Response, always, tool_call, tool_calls
+from muniment.testing.minds import ScriptedModel, call, calls
 
 __all__ = ["hasty"]
 place, some = places.place, places.some
@@ -43,7 +46,7 @@ CLEAN = {f"remember_{end}" for end in ("failed", "no_update", "refused", "timeou
 @pytest.mark.timeout(600)
 def test_a_perfect_model_files_every_fact_in_every_dialect(tmp_path, some):
     for at, (protocol, dialect) in some([*enumerate(SPELLINGS)], 12):
-        served = serving(through(minds.perfect, DIALECTS[dialect]), protocol)
+        served = serving(through(served_minds.perfect, DIALECTS[dialect]), protocol)
         with served as (server, model), made(tmp_path / str(at)) as place:
             turns = 0
             for fact in some(ORDINARY[12 * at : 12 * at + 12], 6):
@@ -61,7 +64,7 @@ def test_a_perfect_model_files_every_fact_in_every_dialect(tmp_path, some):
 
 def test_noise_ends_in_a_clean_error_or_in_an_entry_that_the_policy_grants(tmp_path, some):
     for number, protocol in some([*enumerate(("tools", "json", "text", "decide") * 12)], 5):
-        noisy = serving(through(minds.noise(number // 4)), protocol)
+        noisy = serving(through(served_minds.noise(number // 4)), protocol)
         with noisy as (server, model), made(tmp_path / str(number)) as place:
             before = photograph(base(place) / "outside")
             result = remembering(place, ORDINARY[number], model)
@@ -74,7 +77,7 @@ def test_noise_ends_in_a_clean_error_or_in_an_entry_that_the_policy_grants(tmp_p
 
 def test_constrained_noise_that_only_decides_files_every_fact_verbatim(tmp_path, some):
     facts, waiting = some(ORDINARY[::8], 20), 0
-    noisy = serving(through(minds.noise(11, constrained=True)), "decide")
+    noisy = serving(through(served_minds.noise(11, constrained=True)), "decide")
     with noisy as (_, model), made(tmp_path, strict(), in_process=False) as place:
         for number, fact in enumerate(facts):
             result = remembering(place, fact, model, context=("workspace", "clean")[number % 2])
@@ -140,7 +143,7 @@ def test_the_key_is_not_in_the_memory_of_the_worker_nor_in_any_result_or_event(t
         """Looks into every process below this one while a run waits for it."""
         assert request.headers["authorization"] == f"Bearer {KEY}"
         searched.update((each, holds_key(each)) for each in descendants(os.getpid()) if each not in searched)
-        return through(minds.perfect)(request)
+        return through(served_minds.perfect)(request)
 
     with serving(answer) as (_, model), made(tmp_path, strict(), in_process=False) as place:
         result = done(remembering(place, "We deploy on Thursdays.", model))
@@ -183,7 +186,7 @@ class Case:
         given = {"path": self.path, "content": f"{FRONT}{body}\n"}
         action = f"{{{json.dumps({'action': 'write_file', **given})}}}"
         tagged = f"<tool_call>\n{{{json.dumps({'name': 'write_file', 'arguments': given})}}}\n</tool_call>"
-        return lambda request: Utter(action if "action" in minds.asked_for(request.body) else tagged)
+        return lambda request: Utter(action if "action" in dialects.asked_for(request.body) else tagged)
 
     def fenced(self, body):
         """A write that copies the fences of the prompt."""
@@ -220,7 +223,7 @@ def scripted(protocol, name, case):
     def think(request):
         turn = sum(message["role"] == "assistant" for message in request.body["messages"])
         step = steps[turn] if turn < len(steps) else Say(f"Saved to {case.path}.")
-        return minds.spell(step(request) if callable(step) else step, DIALECTS["native"], request.body)
+        return dialects.spell(step(request) if callable(step) else step, DIALECTS["native"], request.body)
 
     with serving(think, protocol) as (_, model):
         yield model

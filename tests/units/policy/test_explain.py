@@ -4,6 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kit.policy.changed import allow, deny, made
+from kit.strategies.hostile_paths import unsafe_paths
 from muniment.errors import PathEscape, Refusal, Refused
 from muniment.kernel.decide import Judge
 from muniment.kernel.names import Verb
@@ -12,7 +13,6 @@ from muniment.lab.explain import explain
 from muniment.policy.grammar import check_creatable
 from muniment.policy.load import ACTS, REMOVAL, load_policy
 from muniment.policy.tables import meet, narrow_writes
-from muniment.testing.strategies import unsafe_paths
 
 STRICT = load_policy("strict")
 WRITES = allow("/user/*", "/user/**/*.md", verbs=["read", "modify", "create"])

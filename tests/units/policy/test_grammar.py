@@ -11,12 +11,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kit.raising import raised
+from kit.strategies.hostile_paths import unsafe_paths
 from muniment.errors import BadName, PathEscape, Refused
 from muniment.kernel import path as subject
 from muniment.kernel.decide import fold_single
 from muniment.kernel.names import RelPath, Scope, Via
 from muniment.policy.grammar import check_creatable
-from muniment.testing.strategies import unsafe_paths
 
 SCOPES = (Scope("user"), Scope("project"))
 

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from kit.policy.files import code, named, parsed, quota, refusal
 from kit.policy.files import deny as denying
+from kit.strategies.policies import policies
 from muniment.kernel.decide import FORM, Changes, Layer, Limits, Policy, Quota, Retention, Rule, parse
 from muniment.kernel.names import Scope, Verb
 from muniment.policy import pattern
 from muniment.policy.load import load_policy
 from muniment.policy.tables import meet, narrow_writes
-from muniment.testing.strategies import policies
 
 SHIPPED = ("ceiling", "clean", "hardened", "strict", "team")
 STRICT = load_policy("strict")

@@ -5,8 +5,8 @@ import tomllib
 
 from hypothesis import given
 
+from kit.strategies.policies import near_policies, policies
 from muniment.policy.tables import _locs, line_at, line_of, lines_of
-from muniment.testing.strategies import near_policies, policies
 
 TEXT = '''\
 # [deny] and id = "pinned" in a comment

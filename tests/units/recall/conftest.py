@@ -5,7 +5,7 @@ from contextlib import closing
 import pytest
 
 from kit.recall.places import ground, staged, telling
-from muniment.recall.search import Stemmer
+from muniment.recall.stems import Stemmer
 
 
 @pytest.fixture

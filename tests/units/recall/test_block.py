@@ -9,15 +9,8 @@ from hypothesis import strategies as st
 
 from muniment.content.entry import MAX_NAME_CHARS
 from muniment.kernel.names import Trust
-from muniment.recall.recaller import (
-    HEADING,
-    RecollectedEntry,
-    Recollection,
-    age,
-    block_of,
-    estimated,
-    system_block_of,
-)
+from muniment.recall.block import HEADING, age, block_of, estimated, system_block_of
+from muniment.recall.recollection import RecollectedEntry, Recollection
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
 TOKEN = "1f9d0c2b7a6e5834"

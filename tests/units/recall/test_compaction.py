@@ -17,7 +17,8 @@ from hypothesis import strategies as some
 from kit.recall.messages import calling, result
 from kit.recall.places import CANARY, WAIT, settle
 from muniment.cancelling import Cancel
-from muniment.recall.conversation import Compaction, ContextGraph, ContextNode, to_compact
+from muniment.recall.compaction import Compaction, to_compact
+from muniment.recall.context_graph import ContextGraph, ContextNode
 from muniment.recall.session import Prefetch
 
 SECTIONS = ["overall_goal", "key_knowledge", "file_system_state", "recent_actions", "current_plan"]

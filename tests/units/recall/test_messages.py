@@ -3,7 +3,7 @@
 from types import MappingProxyType, SimpleNamespace
 
 from kit.recall.messages import assistant, calling, result, user
-from muniment.recall.conversation import behind_results, groups, has_pending_call, said
+from muniment.recall.messages import behind_results, groups, has_pending_call, said
 
 ANSWER = assistant("answer")
 

@@ -3,8 +3,9 @@
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
-from muniment.recall import search
-from muniment.recall.search import MAX_WORDS, Stemmer, read_query
+from muniment.recall import stems
+from muniment.recall.query import MAX_WORDS, read_query
+from muniment.recall.stems import Stemmer
 from muniment.store.rows import as_indexed
 
 
@@ -36,7 +37,7 @@ def test_a_text_is_its_words_in_order_with_their_stems(stemmer):
 
 
 def test_no_more_stems_are_kept_than_the_limit_those_that_were_asked_for_last(monkeypatch):
-    monkeypatch.setattr(search, "MAX_KEPT", 2)
+    monkeypatch.setattr(stems, "MAX_KEPT", 2)
     with closing(Stemmer()) as stemmer:
         assert stemmer.stems(["reads", "writes", "hopes"]).keys() == {"reads", "writes", "hopes"}
         for word in ("hopes", "opens", "hopes", "reads"):

@@ -24,8 +24,9 @@ from muniment.content.words import STOP_WORDS
 from muniment.errors import Cancelled, DeadlineExceeded, ManagedMemoryUnavailable
 from muniment.kernel.cancel import Patience
 from muniment.kernel.names import MAX_FILE_BYTES
-from muniment.recall.recaller import Recaller, Shelf
+from muniment.recall.recaller import Recaller
 from muniment.recall.search import Search
+from muniment.recall.shelf import Shelf
 from muniment.store.audit import verify
 from muniment.store.database import Database, reporting
 from muniment.store.state import State

@@ -16,7 +16,7 @@ from muniment.errors import Cancelled, DeadlineExceeded, JobFailed, PendingRevie
 from muniment.kernel.cancel import Patience
 from muniment.kernel.decide import Content, Provenance
 from muniment.kernel.names import Trust
-from muniment.recall.recaller import Recollection
+from muniment.recall.recollection import Recollection
 from muniment.store.audit import timestamp
 
 WINE, RIESLING = "which riesling of the mosel?", "Riesling from the Mosel."

@@ -16,8 +16,9 @@ from kit.recall.places import CANARY, DARK, DEPLOY, STAGING, WAIT, entry_of, pat
 from muniment.cancelling import Cancel
 from muniment.errors import recall_failed
 from muniment.recall import session as subject
-from muniment.recall.recaller import MAX_KEYS, Recollection, Shelf
+from muniment.recall.recollection import MAX_KEYS, Recollection
 from muniment.recall.session import REPEAT_AFTER, BroughtIn, Reason, RecallSession
+from muniment.recall.shelf import Shelf
 
 EDITOR, DATABASE, DAY = "user/editor.md", "project/database.md", "project/deploy.md"
 ZEPPELINS, WINE = "what about zeppelins over antarctica?", "which riesling of the mosel?"

@@ -10,12 +10,12 @@ import pytest
 
 from kit.descriptors import nothing_left_open
 from kit.memories import SCOPES, handles, make_roots, strict
+from kit.strategies.frames import frame
 from muniment.errors import WorkerLost
 from muniment.kernel.cancel import Patience
 from muniment.sandbox.fence.wire import Channel, ProtocolViolation
 from muniment.sandbox.tools.remote import RemoteBench, greet
 from muniment.sandbox.tools.service import serve, warm
-from muniment.testing.strategies import frame
 
 
 def patience():

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kit.raising import raised
+from kit.strategies.frames import frame
 from muniment.sandbox.fence import wire
 from muniment.sandbox.fence.wire import Channel, FrameViolation, ProtocolViolation, Unsendable
-from muniment.testing.strategies import frame
 
 MAX_BODY = 1 << 20
 

@@ -12,7 +12,7 @@ from itertools import pairwise
 import pytest
 
 from kit.where import TESTS
-from muniment.server import lane
+from muniment.server import lane_tasks
 from muniment.server.lane import MAX_ATTEMPTS
 from muniment.store import tasks as outbox
 from muniment.store.audit import verify
@@ -31,7 +31,7 @@ def test_every_accepted_task_comes_to_its_end_in_order_and_alone_whatever_is_kil
     assert done.returncode == 0, done.stderr[-3000:]
     accepted = json.loads(done.stdout)
     with State(state) as opened:
-        tasks = lane.tasks(opened.ledger, "w")[::-1]
+        tasks = lane_tasks.tasks(opened.ledger, "w")[::-1]
         told = outbox.read(opened.ledger, 0, 100_000)
         assert verify(opened).problems == ()
     lines = [line.split() for line in log.read_text().splitlines()]

@@ -27,7 +27,9 @@ from kit.threads import together
 from muniment.errors import IdempotencyMismatch, ManagedMemoryUnavailable, NotFound
 from muniment.kernel.names import Trust
 from muniment.server import lane as reading
-from muniment.server.lane import MAX_ATTEMPTS, Ended, Lane
+from muniment.server import lane_tasks
+from muniment.server.lane import MAX_ATTEMPTS, Lane
+from muniment.server.lane_tasks import Ended
 from muniment.store.state import State
 from muniment.store.tasks import Originator
 
@@ -53,8 +55,8 @@ def test_only_what_is_pending_is_looked_through_for_what_is_next(ledgered, lane,
     ledger, queries = ledgered.state.ledger, []
     ask = ledger.rows
     monkeypatch.setattr(ledger, "rows", lambda query, values: (queries.append(query), ask(query, values))[1])
-    reading.running(ledger, lane.workspace)
-    reading.count_pending(ledger, lane.workspace)
+    lane_tasks.running(ledger, lane.workspace)
+    lane_tasks.count_pending(ledger, lane.workspace)
     plans = [str(ask(f"EXPLAIN QUERY PLAN {query}", ("w",))) for query in queries]
     assert len(plans) == 2
     assert all("USING INDEX task_pending" in plan for plan in plans)
@@ -120,7 +122,7 @@ def test_the_newest_records_of_a_token_are_kept_and_what_is_pending_and_those_of
 
 def test_tasks_are_read_page_by_page_the_newest_first(ledgered):
     sent = sent_and_cancelled(ledgered, *[OWNER] * 5)
-    read = partial(reading.tasks, ledgered.state.ledger, ledgered.lane().workspace)
+    read = partial(lane_tasks.tasks, ledgered.state.ledger, ledgered.lane().workspace)
     first = read(limit=2)
     rest = read(before=first[-1].seq, limit=9)
     assert [task.id for task in (*first, *rest)] == sent[::-1]
@@ -148,11 +150,11 @@ def test_a_key_names_its_task_for_a_day_whatever_is_sent_meanwhile_and_over_a_re
         assert (
             raised(IdempotencyMismatch, lane.submit, asked(text="y", by=BOT, repeat="k")).task_id == first.id
         )
-        kept = [task.id for task in reading.tasks(state.ledger, "w")]
+        kept = [task.id for task in lane_tasks.tasks(state.ledger, "w")]
         assert kept == [*others[:-9:-1], first.id]
         clock.now += timedelta(minutes=1)
         assert not lane.submit(sent).repeated
-        assert first.id not in [task.id for task in reading.tasks(state.ledger, "w")]
+        assert first.id not in [task.id for task in lane_tasks.tasks(state.ledger, "w")]
 
 
 def test_many_keys_that_lapse_together_go_at_once(tmp_path, monkeypatch):
@@ -170,7 +172,7 @@ def test_many_keys_that_lapse_together_go_at_once(tmp_path, monkeypatch):
                 connection.set_progress_handler(lambda: steps.append(1), 100)
                 submit(lane, by=BOT)
                 connection.set_progress_handler(None, 0)
-            assert len(reading.tasks(state.ledger, "w")) == 8
+            assert len(lane_tasks.tasks(state.ledger, "w")) == 8
         return len(steps)
 
     assert steps_of_the_next(400) < 3 * steps_of_the_next(200)

@@ -19,8 +19,9 @@ from muniment import cancelling
 from muniment.cancelling import Cancel
 from muniment.errors import LaneError, ManagedMemoryUnavailable
 from muniment.fleet.schema import ROLE
-from muniment.server import lane as subject
-from muniment.server.lane import LaneRunner, Writer
+from muniment.server import runner
+from muniment.server.runner import LaneRunner
+from muniment.server.writer import Writer
 
 PATIENCE = 30
 """Seconds after which something that should happen has not."""
@@ -121,14 +122,14 @@ def shop(make):
 def logged(monkeypatch):
     """The next event that is logged."""
     seen = queue.SimpleQueue()
-    monkeypatch.setattr(subject.events, "emit", lambda event, **fields: seen.put((event, fields)))
+    monkeypatch.setattr(runner.events, "emit", lambda event, **fields: seen.put((event, fields)))
     return lambda: seen.get(timeout=PATIENCE)
 
 
 @pytest.fixture
 def ledger(engine, state, request, monkeypatch):
     """Makes the ledger such that it can only be read, and writable again."""
-    monkeypatch.setattr(subject, "RETRY_SECONDS", 0.01)
+    monkeypatch.setattr(runner, "RETRY_SECONDS", 0.01)
 
     def is_writable(wanted):
         if engine == "sqlite":
@@ -190,7 +191,7 @@ def lacking(monkeypatch, owner, name, times):
             raise problems.pop()
         return real(*given)
 
-    monkeypatch.setattr(subject, "RETRY_SECONDS", 0.01)
+    monkeypatch.setattr(runner, "RETRY_SECONDS", 0.01)
     monkeypatch.setattr(owner, name, call)
 
 
@@ -344,7 +345,7 @@ def test_what_ends_by_itself_while_a_stop_interrupts_it_has_ended_so(make, cance
 
 
 def test_a_stop_does_not_wait_for_ever_for_what_does_not_end(make, monkeypatch):
-    monkeypatch.setattr(subject, "_LAST_SECONDS", 0.01)
+    monkeypatch.setattr(runner, "_LAST_SECONDS", 0.01)
     shop = make(deaf=True)
     _, attempt = shop.begins()
     assert not shop.runner.stop(0)
@@ -401,7 +402,7 @@ def test_what_a_task_did_is_kept_although_the_next_one_cannot_be_read(shop, stat
         with state.ledger.transaction() as connection:
             connection.execute("UPDATE task SET arguments = ? WHERE id = ?", (arguments, second.id))
 
-    monkeypatch.setattr(subject, "RETRY_SECONDS", 0.01)
+    monkeypatch.setattr(runner, "RETRY_SECONDS", 0.01)
     first, second = shop.submit(2)
     attempt = shop.attempt()
     write("{")

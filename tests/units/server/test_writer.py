@@ -14,8 +14,8 @@ from kit.threads import together
 from muniment.errors import LaneError, ManagedMemoryUnavailable
 from muniment.fleet.postgres import HomeLedger
 from muniment.fleet.schema import ROLE
-from muniment.server import lane as subject
-from muniment.server.lane import MAX_GROUP, Writer
+from muniment.server import writer as subject
+from muniment.server.writer import MAX_GROUP, Writer
 from muniment.store.database import Database
 
 PATIENCE = 30

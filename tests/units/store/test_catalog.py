@@ -24,7 +24,7 @@ from muniment.kernel.root import OpenDirectory
 from muniment.store import catalog as subject
 from muniment.store import upkeep, visit
 from muniment.store.catalog import Look, View
-from muniment.store.index import EXPIRES_AT
+from muniment.store.index_pages import EXPIRES_AT
 from muniment.store.rows import Assessed
 from muniment.store.state import open_catalog
 from muniment.store.upkeep import view_in_time, view_of

@@ -39,7 +39,7 @@ from muniment.kernel.change import IndexFile, Standing
 from muniment.kernel.names import Trust
 from muniment.kernel.path import CanonicalPath
 from muniment.kernel.write import new_token, temporary_of, temporary_of_index
-from muniment.store import audit, catalog, upkeep
+from muniment.store import audit, catalog, index_plan, upkeep
 from muniment.store.audit import records
 from muniment.store.journal import LedgerJournal
 from muniment.store.ledger import of_task, root_key, unfinished
@@ -352,7 +352,7 @@ def test_what_a_peer_put_under_a_temporary_name_is_kept_whatever_it_is_and_ours_
 
 def test_an_index_that_somebody_writes_by_hand_again_and_again_is_saved_each_time(ground):
     ground.commit(new("user/first.md"))
-    real, edits, index = upkeep.written, iter(range(9)), ground.user / "MEMORY.md"
+    real, edits, index = index_plan.written, iter(range(9)), ground.user / "MEMORY.md"
     index.write_bytes(b"edit\n")
     edited = lambda *args: (real(*args), index.write_bytes(b"edit %d\n" % next(edits)))  # noqa: E731
     with patch.object(upkeep, "written", edited):

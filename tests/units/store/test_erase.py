@@ -24,8 +24,9 @@ from muniment.kernel.names import Trust
 from muniment.kernel.path import CanonicalPath, canonicalise
 from muniment.kernel.root import Root
 from muniment.kernel.write import new_token
-from muniment.server import lane as reading
-from muniment.server.lane import Ended, Lane, NewTask
+from muniment.server import lane_tasks
+from muniment.server.lane import Lane
+from muniment.server.lane_tasks import Ended, NewTask
 from muniment.store import erase as module
 from muniment.store import tasks
 from muniment.store.audit import records, verify
@@ -385,7 +386,7 @@ def test_what_waits_and_holds_it_fails_and_is_told_and_all_else_still_waits(grou
     event = last_event(ground, holding)
     assert (event.type, event.workspace, event.token, event.client) == ("task", "w", "owner", None)
     assert event.data == {"kind": "forget", "status": "failed", "attempt": 0, "code": "erased"}
-    pending_now = reading.count_pending(ground.state.ledger, lane.workspace)
+    pending_now = lane_tasks.count_pending(ground.state.ledger, lane.workspace)
     assert (lane.claim().id, pending_now) == (first.id, {"remember": 1, "forget": 1})
     assert lane.get(last.id) == last
     assert left_in(ground, text.encode()) == set()

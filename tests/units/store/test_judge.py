@@ -20,7 +20,7 @@ from muniment.kernel.judge import check_budgets, check_paths, judge, look, settl
 from muniment.kernel.names import MAX_FILE_BYTES, MAX_SEGMENT_BYTES, Verb, Via
 from muniment.kernel.root import Root
 from muniment.sandbox.sandbox import Sandbox
-from muniment.store import upkeep
+from muniment.store import naming
 from muniment.store.erase import EraseGround, erase
 
 
@@ -408,14 +408,14 @@ def test_a_name_too_long_is_cut_between_characters_and_numbering_ends(ground, mo
     for char in "xé語😀":
         stem = (char * MAX_SEGMENT_BYTES).encode()[: MAX_SEGMENT_BYTES - 3].decode(errors="ignore")
         assert settled(ground, f"user/{stem}.md") == [f"user/{stem}.md"]
-        monkeypatch.setattr(upkeep, "MAX_SUFFIX", 11)
+        monkeypatch.setattr(naming, "MAX_SUFFIX", 11)
         for number in range(2, 12 if char == "語" else 4):
             (path,) = settled(ground, f"user/{stem}.md")
             name = path.removeprefix("user/")
             assert name.endswith(f"{char}-{number}.md")
             assert len(name.encode()) <= MAX_SEGMENT_BYTES
             assert stem.startswith(name.removesuffix(f"-{number}.md"))
-    monkeypatch.setattr(upkeep, "MAX_SUFFIX", 3)
+    monkeypatch.setattr(naming, "MAX_SUFFIX", 3)
     before = ground.photograph()
     with pytest.raises(QuotaExceeded):
         settled(ground, f"user/{stem}.md")

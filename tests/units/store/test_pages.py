@@ -25,8 +25,8 @@ from muniment.content.titles import title_of
 from muniment.errors import StoreConflict, Unreadable
 from muniment.kernel.names import MAX_FILE_BYTES
 from muniment.kernel.root import Root
-from muniment.store import catalog, upkeep
-from muniment.store import index as subject
+from muniment.store import catalog, index_layout, index_pages, upkeep
+from muniment.store import index as index_lines
 from muniment.store.state import State
 from muniment.testing.corpus.index_oracle import index_problems, index_targets
 
@@ -60,11 +60,12 @@ def head_of(count):
 def small():
     """The limits of `SMALL`."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(subject, "fits_index", fits(SMALL.flat, head=head_of))
-        patch.setattr(subject, "fits_page", fits(SMALL.page, per_line=len("../")))
-        patch.setattr(subject, "fits_half", fits(SMALL.half))
-        patch.setattr(subject, "fits_links", fits(SMALL.links))
-        patch.setattr(subject, "TOPIC_DIGITS", SMALL.digits)
+        for module in (index_lines, index_layout):
+            patch.setattr(module, "fits_index", fits(SMALL.flat, head=head_of))
+        patch.setattr(index_pages, "fits_page", fits(SMALL.page, per_line=len("../")))
+        patch.setattr(index_layout, "fits_half", fits(SMALL.half))
+        patch.setattr(index_layout, "fits_links", fits(SMALL.links))
+        patch.setattr(index_pages, "TOPIC_DIGITS", SMALL.digits)
         yield
 
 
@@ -206,7 +207,7 @@ def test_a_page_that_would_pass_a_limit_is_split_by_the_next_digit(empty):
 def test_parts_that_fit_together_are_one_and_others_stay_apart():
     parts = [("0a", 100, 9_000), ("0b", 96, 9_000), ("1", 1, 100), ("2c", 150, 10_000)]
     joined = [("0", 196, 18_000), ("1", 1, 100), ("2", 150, 10_000)]
-    assert [*subject.split([subject.TopicPart(*part) for part in parts])] == joined
+    assert [*index_pages.split([index_pages.TopicPart(*part) for part in parts])] == joined
 
 
 # -- The files of an index follow its entries, and what a person wrote in their place is never lost.

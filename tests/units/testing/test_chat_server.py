@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from kit.agent import misbehaviours
 from kit.where import TESTS
 from muniment.testing import chat_server as subject
 from muniment.testing.chat_server import ChatServer, always, drip, endless, late, raw, words
@@ -122,9 +123,19 @@ def test_a_drip_comes_in_pieces_and_whole_and_an_endless_body_goes_on(monkeypatc
 
 
 def test_misbehaviours_have_names_of_their_own_and_ask_to_write_to_one_place_alone():
-    tables = [subject.stalls(), subject.broken_transfers(), subject.broken_bodies(), subject.odd_calls()]
-    tables += [subject.OVERFLOWS, subject.NO_TOOLS, subject.NO_RESPONSE_FORMAT, subject.UNSUPPORTED]
-    every = subject.misbehaviours()
+    tables = [
+        misbehaviours.stalls(),
+        misbehaviours.broken_transfers(),
+        misbehaviours.broken_bodies(),
+        misbehaviours.odd_calls(),
+    ]
+    tables += [
+        misbehaviours.OVERFLOWS,
+        misbehaviours.NO_TOOLS,
+        misbehaviours.NO_RESPONSE_FORMAT,
+        misbehaviours.UNSUPPORTED,
+    ]
+    every = misbehaviours.misbehaviours()
     assert len(every) == sum(map(len, tables))
     bodies = [each.body.decode("latin-1") for each in every.values() if isinstance(each, subject.Response)]
     places = {place for body in bodies for place in re.findall(r"write_file.*?(\w+/[\w/]+)", body)}

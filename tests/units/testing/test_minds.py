@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kit.agent import dialects, served_minds
 from kit.agent.spellings import TOOLS
 from muniment.agent.answer import spoken_calls
-from muniment.testing import minds
 from muniment.testing.chat_server import ChatRequest
 
 FACT = "The user prefers dark mode in all editors"
@@ -46,10 +46,10 @@ BODIES = {
 
 
 def test_calls_are_spelled_as_readers_of_their_dialect_take_them_and_any_can_be_thought_in():
-    texts, asked = set(), minds.AskForCalls([LS])
-    for name, dialect in minds.DIALECTS.items():
-        for each in (dialect, minds.thinking(dialect)):
-            (choice,) = json.loads(minds.spell(asked, each, BODIES["tools"]).body)["choices"]
+    texts, asked = set(), dialects.AskForCalls([LS])
+    for name, dialect in dialects.DIALECTS.items():
+        for each in (dialect, dialects.thinking(dialect)):
+            (choice,) = json.loads(dialects.spell(asked, each, BODIES["tools"]).body)["choices"]
             if "native" not in name and "legacy" not in name:
                 assert spoken_calls(choice["message"]["content"], TOOLS, ()).calls == (LS,), name
                 assert (choice["message"]["role"], choice["finish_reason"]) == ("assistant", "stop")
@@ -59,13 +59,13 @@ def test_calls_are_spelled_as_readers_of_their_dialect_take_them_and_any_can_be_
 
 def test_a_server_held_to_a_schema_answers_in_one_way_only():
     decision = {"scope": "user", "title": "x"}
-    for dialect in minds.DIALECTS.values():
+    for dialect in dialects.DIALECTS.values():
         for thought, form, content in (
-            (minds.AskForCalls([LS, WRITE]), "action", {"action": "ls", "path": "user"}),
-            (minds.Decide(decision), "decision", decision),
-            (minds.Say("Saved."), "action", {"action": "done", "summary": "Saved."}),
+            (dialects.AskForCalls([LS, WRITE]), "action", {"action": "ls", "path": "user"}),
+            (dialects.Decide(decision), "decision", decision),
+            (dialects.Say("Saved."), "action", {"action": "done", "summary": "Saved."}),
         ):
-            message = json.loads(minds.spell(thought, dialect, BODIES[form]).body)["choices"][0]["message"]
+            message = json.loads(dialects.spell(thought, dialect, BODIES[form]).body)["choices"][0]["message"]
             assert message == {"role": "assistant", "content": json.dumps(content)}
 
 
@@ -76,16 +76,16 @@ def test_asked_for_a_decision_it_decides_and_without_a_fact_it_lists_as_doctor_a
     job = f"Scopes of this run: user, project.\n\nThe fact to remember:\n{fenced('fact', FACT)}"
     constrained = asking("Decide.", job, schema={}, name="decision")
     prompted = asking(f"File it: its scope is user\n\n{job}")
-    first, second = (minds.perfect(request_of(body)) for body in (constrained, prompted))
+    first, second = (served_minds.perfect(request_of(body)) for body in (constrained, prompted))
     assert first == second
-    assert isinstance(first, minds.Decide)
+    assert isinstance(first, dialects.Decide)
     assert (set(first.decision), first.decision["scope"]) == ({"scope", "type"}, "user")
-    assert minds.perfect(request_of(asking("List the scopes."))) == minds.AskForCalls([LS])
+    assert served_minds.perfect(request_of(asking("List the scopes."))) == dialects.AskForCalls([LS])
 
 
 def test_fences_are_found_in_order_and_none_inside_another():
     text = f"a\n{fenced('memory', '<<fact 1>>')}\n{fenced('result', '')}\n<<fact 2>>\nopen"
-    assert list(minds.fences(text)) == [("memory", "<<fact 1>>"), ("result", "")]
+    assert list(served_minds.fences(text)) == [("memory", "<<fact 1>>"), ("result", "")]
 
 
 # -- the random one --------------------------------------------------------------------------------------
@@ -94,10 +94,12 @@ def test_fences_are_found_in_order_and_none_inside_another():
 def test_a_schema_that_it_cannot_honour_is_a_mistake_of_the_test():
     for schema in ({"type": "string", "pattern": "^a"}, {"type": "number"}, {}):
         with pytest.raises(ValueError, match="no instance"):
-            minds.instance(schema, random.Random(1))
+            served_minds.instance(schema, random.Random(1))
 
 
-@given(st.integers(), st.sampled_from(sorted(minds.DIALECTS)), st.sampled_from(sorted(BODIES)))
+@given(st.integers(), st.sampled_from(sorted(dialects.DIALECTS)), st.sampled_from(sorted(BODIES)))
 def test_noise_can_be_spelled_in_every_dialect(seed, dialect, form):
-    answer = minds.through(minds.noise(seed), minds.DIALECTS[dialect])(request_of(BODIES[form]))
+    answer = served_minds.through(served_minds.noise(seed), dialects.DIALECTS[dialect])(
+        request_of(BODIES[form])
+    )
     assert json.loads(answer.body)["choices"]

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis.strategies import data
 
+from kit.strategies import calls, entries, frames, hostile_paths, policies, trees
 from muniment.content.entry import parse
 from muniment.errors import BadName, PathEscape, PolicyInvalid, Refused
 from muniment.kernel.names import Scope, Via
@@ -19,7 +20,6 @@ from muniment.kernel.path import canonicalise
 from muniment.policy.load import parse_policy
 from muniment.sandbox.fence.wire import Channel, FrameViolation
 from muniment.sandbox.tools.calls import TOOLS
-from muniment.testing import strategies as made
 
 SCOPES = (Scope("user"), Scope("project"))
 
@@ -58,7 +58,7 @@ def outcome(path):
 
 def test_unsafe_paths_come_to_everything_that_the_grammar_can_say():
     wanted = ("fine", "bad_name", "refused", Via.NUL, Via.DOTDOT, Via.ABSOLUTE)
-    come_up(made.unsafe_paths(), *wanted, told=outcome)
+    come_up(hostile_paths.unsafe_paths(), *wanted, told=outcome)
 
 
 def nodes(tree):
@@ -75,29 +75,29 @@ def holds(kind, is_so=lambda _: True):
 def test_trees_hold_every_kind_of_node():
     links = ("{outside}", "{up}", "nowhere", "link")
     come_up(
-        made.trees(),
-        *(holds(made.File, lambda node, data=data: data in node.content) for data in (b"---", b"\xff")),
-        *(holds(made.Link, lambda node, to=to: node.target.startswith(to)) for to in links),
-        holds(made.HardLink, lambda node: "{outside}" in node.target),
-        holds(made.HardLink, lambda node: "{outside}" not in node.target),
-        *map(holds, (made.Fifo, made.Socket)),
-        holds(dict, lambda node: any(isinstance(inner, made.Link) for inner in node.values())),
+        trees.trees(),
+        *(holds(trees.File, lambda node, data=data: data in node.content) for data in (b"---", b"\xff")),
+        *(holds(trees.Link, lambda node, to=to: node.target.startswith(to)) for to in links),
+        holds(trees.HardLink, lambda node: "{outside}" in node.target),
+        holds(trees.HardLink, lambda node: "{outside}" not in node.target),
+        *map(holds, (trees.Fifo, trees.Socket)),
+        holds(dict, lambda node: any(isinstance(inner, trees.Link) for inner in node.values())),
     )
 
 
-@given(made.trees())
+@given(trees.trees())
 def test_what_is_planted_is_the_tree_and_nothing_else(tree):
     with tempfile.TemporaryDirectory() as base:
         outside, top = Path(base) / "outside", Path(base) / "user"
         outside.mkdir()
         (outside / "secret.md").write_text("secret")
-        made.plant(tree, top, outside=outside)
+        trees.plant(tree, top, outside=outside)
         walked = [Path(where) / name for where, *both in os.walk(top) for names in both for name in names]
         found = {str(path.relative_to(top)): path.lstat().st_mode for path in walked}
-        assert set(found) == set(made.paths_in(tree))
-        kinds = {made.File: stat.S_ISREG, made.HardLink: stat.S_ISREG, made.Link: stat.S_ISLNK}
-        kinds |= {made.Fifo: stat.S_ISFIFO, made.Socket: stat.S_ISSOCK, dict: stat.S_ISDIR}
-        for path in made.paths_in(tree):
+        assert set(found) == set(trees.paths_in(tree))
+        kinds = {trees.File: stat.S_ISREG, trees.HardLink: stat.S_ISREG, trees.Link: stat.S_ISLNK}
+        kinds |= {trees.Fifo: stat.S_ISFIFO, trees.Socket: stat.S_ISSOCK, dict: stat.S_ISDIR}
+        for path in trees.paths_in(tree):
             node = tree
             for name in Path(path).parts:
                 node = node[name]
@@ -108,7 +108,7 @@ def test_what_is_planted_is_the_tree_and_nothing_else(tree):
 
 def test_tool_calls_know_the_five_tools_and_their_arguments():
     wanted = ((tool, set(TOOLS[tool].model_fields)) for tool in TOOLS)
-    come_up(made.tool_calls(), *wanted, told=lambda call: (call[0], set(call[1])))
+    come_up(calls.tool_calls(), *wanted, told=lambda call: (call[0], set(call[1])))
 
 
 def received(stream):
@@ -121,7 +121,7 @@ def received(stream):
         return "end"
 
 
-@given(made.messages(), made.policies())
+@given(frames.messages(), policies.policies())
 def test_messages_are_whole_and_policies_load(message, policy):
     header, body = received(message)
     assert (type(header), type(body), code_of(policy)) == (dict, bytes, "loads")
@@ -130,14 +130,14 @@ def test_messages_are_whole_and_policies_load(message, policy):
 def test_frames_break_every_rule_of_the_format_and_hold_messages_behind_one_another_and_long_bodies():
     rules = ("a header of", "no JSON object", "a key twice", "a number that is none", "nested deeper")
     rules += ("announced size", "a piece of", "end")
-    come_up(made.frames(), *(lambda stream, words=words: words in str(received(stream)) for words in rules))
-    come_up(made.frames(), lambda stream: len(stream) > 65_536 and not isinstance(received(stream), str))
+    come_up(frames.frames(), *(lambda stream, words=words: words in str(received(stream)) for words in rules))
+    come_up(frames.frames(), lambda stream: len(stream) > 65_536 and not isinstance(received(stream), str))
 
 
 def test_entry_texts_are_read_in_every_way():
     notes = ("not closed", "second", "not understood")
     come_up(
-        made.entry_texts().map(parse),
+        entries.entry_texts().map(parse),
         lambda entry: entry.name is not None and entry.type is not None,
         lambda entry: entry.keywords != () and entry.muniment is None,
         lambda entry: entry.muniment is not None,
@@ -165,4 +165,4 @@ def test_near_policies_load_and_are_refused_for_most_reasons():
         codes.add(code_of(text))
         return "loads" in codes and len(codes) > 10
 
-    come_up(made.near_policies(), True, told=told)
+    come_up(policies.near_policies(), True, told=told)

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from muniment.kernel.names import Trust
 from muniment.operations.exporting import EXPORT_FORMAT
 from muniment.transfer.formats import FORMATS
-from muniment.transfer.importing import ImportRequest, bring_in
+from muniment.transfer.import_report import ImportRequest
+from muniment.transfer.importing import bring_in
 from muniment.transfer.sources import SourceFile
 
 _KEYS = """

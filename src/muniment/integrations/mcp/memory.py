@@ -37,7 +37,8 @@ if TYPE_CHECKING:
     from muniment.agent.model import Model
     from muniment.operations.place import Place
     from muniment.operations.visibility import Reader
-    from muniment.recall.recaller import Recaller, Recollection
+    from muniment.recall.recaller import Recaller
+    from muniment.recall.recollection import Recollection
     from muniment.store.ledger import Run
 
 T = TypeVar("T")

@@ -18,7 +18,7 @@ from muniment.server.contract import HttpProblem
 from muniment.server.core import DaemonCore
 from muniment.server.guard import SESSION, WORKSPACE
 from muniment.server.http import Call, read_body
-from muniment.server.lane import count_pending
+from muniment.server.lane_tasks import count_pending
 from muniment.server.page.door import Session
 from muniment.server.page.rendering import rendered
 from muniment.server.work import Workspace

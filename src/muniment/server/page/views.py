@@ -29,7 +29,7 @@ from muniment.operations.edit import check_editable, is_pinned
 from muniment.operations.place import Place
 from muniment.operations.review import STATES, diff_of, history_of, show, waiting, why_of
 from muniment.policy.load import ACTS, REMOVAL
-from muniment.server import lane
+from muniment.server import lane_tasks
 from muniment.server.contract import MAX_BODY_BYTES, HttpProblem, sentence_of
 from muniment.server.page.call import PageCall
 from muniment.server.page.rendering import DAYS, markdown, timeline
@@ -237,7 +237,7 @@ def tasks(place: Place, call: PageCall) -> Shown:
     if before and not before.isdecimal():
         raise HttpProblem("invalid_request")
     at = int(before[:18]) if before else None
-    found = lane.tasks(place.state.ledger, call.workspace.key, before=at, limit=ON_PAGE + 1)
+    found = lane_tasks.tasks(place.state.ledger, call.workspace.key, before=at, limit=ON_PAGE + 1)
     return {
         "tasks": [_told(each) for each in found[:ON_PAGE]],
         "more": str(found[ON_PAGE - 1].seq) if len(found) > ON_PAGE else "",
@@ -247,7 +247,7 @@ def tasks(place: Place, call: PageCall) -> Shown:
 def task(place: Place, call: PageCall) -> Shown:
     """One task, and its turns."""
     task_id = call.query("id")
-    found = lane.find(place.state.ledger, call.workspace.key, task_id)
+    found = lane_tasks.find(place.state.ledger, call.workspace.key, task_id)
     done = of_task(place.state, task_id)
     if found is None and (done is None or not _is_of(place, done)):
         raise HttpProblem("task_not_found")

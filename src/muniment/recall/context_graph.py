@@ -1,0 +1,213 @@
+"""The context of a conversation as nodes in their order, which several may change without losing anything.
+
+- G1. What runs under the graph's lock (`edit`) sees all nodes as they are, and nobody else changes them.
+- G2. What takes long works on a *snapshot* and proposes: it claims every node that it was given, as it was
+  then. Where all of them still stand so, side by side, its nodes come in their place; where one was changed
+  or went meanwhile, or another came between, nothing is changed. Newer is never overwritten. This is
+  *ancestral replacement*: optimistic concurrency with proof of what was known.
+- G3. A node keeps its id while its content changes, and its digest tells which content it has. Messages are
+  not copied: one that is changed in place after a snapshot is a change like any other.
+- G4. Nodes that nobody changed or replaced keep their order, and no two have one id.
+
+Attacked in tests/models/test_context_graph.py.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from muniment.kernel.change import digest
+from muniment.kernel.names import Digest
+from muniment.recall.block import Count, estimated
+from muniment.recall.messages import Message, field, said
+
+SHORT_RESULT: Final = 400
+"""Characters that are left of an old tool result: what it was about."""
+
+
+@dataclass(frozen=True, slots=True)
+class ContextNode:
+    """Messages that stay together: a message, or one with tool calls and the results of these.
+
+    Attributes:
+        id: unique in its graph.
+        messages: JSON values.
+    """
+
+    id: str
+    messages: tuple[Message, ...]
+
+    @property
+    def digest(self) -> Digest:
+        """Of its messages, as they are now.
+
+        Cost: linear in their length.
+        """
+        text = json.dumps(self.messages, sort_keys=True, ensure_ascii=False, default=str)
+        return digest(text.encode("utf-8", "surrogatepass"))
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Nodes that stood side by side when it was taken. Made by `ContextGraph.snapshot`.
+
+    Attributes:
+        nodes: in order.
+        digests: of each, at that time.
+    """
+
+    nodes: tuple[ContextNode, ...]
+    digests: tuple[Digest, ...]
+
+
+Edit = Callable[[tuple[ContextNode, ...]], Iterable[ContextNode]]
+"""Given the nodes, what they are to be; quick, since everybody waits for it. It may read the graph."""
+
+
+class ContextGraph:
+    """Nodes in their order. Threads may share one.
+
+    Args:
+        nodes: to begin with.
+
+    Raises:
+        ValueError: two of them have one id.
+    """
+
+    def __init__(self, nodes: Iterable[ContextNode] = ()) -> None:
+        # Reentrant: what an edit calls may read the graph.
+        self._lock = threading.RLock()
+        self._is_changing = False
+        self._numbers = itertools.count(1)
+        self._nodes = _by_id(nodes)
+
+    def nodes(self) -> tuple[ContextNode, ...]:
+        """The nodes, in order."""
+        with self._lock:
+            return tuple(self._nodes.values())
+
+    def messages(self) -> list[Message]:
+        """The messages of all nodes, in order."""
+        return [message for node in self.nodes() for message in node.messages]
+
+    def append(self, messages: Sequence[Message]) -> ContextNode:
+        """Add a node at the end.
+
+        Raises:
+            RuntimeError: called by an edit.
+        """
+        with self._changing():
+            node = self._made(messages)
+            self._nodes[node.id] = node
+            return node
+
+    def edit(self, edit: Edit) -> None:
+        """Change the nodes at once (G1).
+
+        Raises:
+            ValueError: two of the new ones have one id; nothing is changed.
+            RuntimeError: called by an edit; the outer one would undo it.
+            Whatever `edit` does; then, too, nothing is changed.
+        """
+        with self._changing():
+            self._nodes = _by_id(edit(tuple(self._nodes.values())))
+
+    def snapshot(self, nodes: Sequence[ContextNode] | None = None) -> Snapshot:
+        """Nodes to work on.
+
+        Args:
+            nodes: some of `nodes()`, side by side and in order; None: all of them.
+
+        Cost: linear in the length of their messages.
+        """
+        found = self.nodes() if nodes is None else tuple(nodes)
+        return Snapshot(found, tuple(node.digest for node in found))
+
+    def propose(self, snapshot: Snapshot, contents: Sequence[Sequence[Message]]) -> tuple[str, ...]:
+        """Put nodes with `contents` in the place of those of a snapshot (G2).
+
+        A snapshot of nothing claims nothing, so that this is always done: at the end.
+
+        Returns:
+            The ids of nodes that were not as the snapshot has them; empty: it was done.
+
+        Raises:
+            RuntimeError: called by an edit.
+
+        Cost: linear in the number of nodes, and in the length of the messages that are claimed or added.
+        """
+        claimed = tuple(node.id for node in snapshot.nodes)
+        with self._changing():
+            ids, nodes = tuple(self._nodes), tuple(self._nodes.values())
+            claims = zip(claimed, snapshot.digests, strict=True)
+            broken = [id_ for id_, was in claims if id_ not in self._nodes or self._nodes[id_].digest != was]
+            if broken:
+                return tuple(broken)
+            at = ids.index(claimed[0]) if claimed else len(ids)
+            end = at + len(claimed)
+            if ids[at:end] != claimed:  # Another came between, or they stand in another order.
+                return claimed
+            self._nodes = _by_id([*nodes[:at], *map(self._made, contents), *nodes[end:]])
+            return ()
+
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        with self._lock:
+            if self._is_changing:
+                raise RuntimeError("an edit of a graph must not change it by other means")
+            self._is_changing = True
+            try:
+                yield
+            finally:
+                self._is_changing = False
+
+    def _made(self, messages: Sequence[Message]) -> ContextNode:
+        names = (f"n{number}" for number in self._numbers)
+        return ContextNode(next(name for name in names if name not in self._nodes), tuple(messages))
+
+
+def truncated(node: ContextNode, limit: int) -> ContextNode:
+    """A node whose tool results are at most `limit` characters long, as an `edit` may want it.
+
+    One that was shortened before is not changed again.
+    """
+    return ContextNode(node.id, tuple(_shortened(message, limit) for message in node.messages))
+
+
+def results_within(nodes: Sequence[ContextNode], budget: int, count: Count = estimated) -> list[ContextNode]:
+    """Nodes whose tool results take `budget` tokens, but for `SHORT_RESULT` characters of each older one.
+
+    Those of the newest node that has any are kept whole in any case. What was shortened stays so.
+
+    Cost: a count of every tool result.
+    """
+    found: list[ContextNode] = []
+    left, is_newest = budget, True
+    for node in reversed(nodes):
+        results = [said(message) for message in node.messages if field(message, "role") == "tool"]
+        left -= sum(map(count, results))
+        found.append(truncated(node, SHORT_RESULT) if left < 0 and not is_newest else node)
+        is_newest &= not results
+    return found[::-1]
+
+
+def _shortened(message: Message, limit: int) -> Message:
+    content = message.get("content")
+    if message.get("role") != "tool" or not isinstance(content, str) or len(content) <= limit:
+        return message
+    note = f"… (shortened from {len(content)} characters)"
+    return {**message, "content": (content[: max(0, limit - len(note))] + note)[:limit]}
+
+
+def _by_id(nodes: Iterable[ContextNode]) -> dict[str, ContextNode]:
+    listed = tuple(nodes)
+    found = {node.id: node for node in listed}
+    if len(found) != len(listed):
+        raise ValueError("two nodes have one id")
+    return found

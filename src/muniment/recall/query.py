@@ -1,0 +1,191 @@
+"""What a message asks of the memory: its words that say something, each once. Pure but for the stemmer.
+
+- Q1. No syntax of the full-text search comes from a message: every word is one that the tokenizer cut.
+- Q2. Left out are single characters, stop words, and words of talk that are about no subject (`please`,
+  `谢谢`).
+- Q3. Weak words rank what others found, and find nothing themselves: words of two letters, words that stand
+  in any message to a coding agent (`file`), and pairs of Hiragana, which are endings more often than words.
+- Q4. What is written as one name (`10.42.7.19`, `snake_case`, `src/app.py`) is asked for as a phrase, too,
+  if one of its parts says something, or is a number.
+- Q5. Common words (`two`, `begin`, `after`) find and rank, and tell no subject: what holds no other word of
+  a message is not what it is about.
+- Q6. Linear time. Of a long message only the beginning and the end are looked at, `_END_CHARS` of each; of
+  many words the first and the last, `MAX_WORDS` in all: what is asked stands there, what was pasted stands
+  between.
+
+Attacked in tests/units/recall/test_query.py.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, lru_cache
+from typing import Final, TypeVar
+
+from muniment.content.gates import drop_invisible
+from muniment.content.words import STOP_WORDS
+from muniment.files import shipped_tables
+from muniment.recall.stems import MAX_KEPT, Stemmer, Term
+from muniment.store.rows import as_indexed
+
+MAX_WORDS: Final = 48
+"""Words of a message that are looked up, phrases included; each costs some 10 µs."""
+
+_MIN_CHARS: Final = 2
+_WEAK_CHARS: Final = 2
+_PAIR: Final = 2
+_MAX_PHRASES: Final = 4
+_MAX_PHRASE_WORDS: Final = 16
+"""Of a phrase; an address, a path or a date with its time has fewer."""
+
+_END_CHARS: Final = 2_000
+
+_Item = TypeVar("_Item")
+
+
+@cache
+def _lists() -> dict[str, frozenset[str]]:
+    """Those of `talk.toml`, as the tokenizer cuts words. Cost: reads a file of ours, once a process."""
+    tables = shipped_tables("muniment.recall", "talk")
+    return {name: frozenset(words.replace("'", " ").split()) for name, words in tables.items()}
+
+
+_GREETING: Final = re.compile(r"\bgood (?:morning|afternoon|evening|night|day)\b")
+_HIRAGANA: Final = re.compile("[\u3041-\u309f]+")
+# From the beginning of a word alone: else a long one is gone through once for each of its letters.
+_NAME: Final = re.compile(r"(?<![^\W_])[^\W_]+(?:[._/:@#-]+[^\W_]+)+")
+_IS_ONE_NAME: Final = re.compile(r"[0-9._/:@#]")
+_SYMBOL: Final = re.compile(r"[^\w\x00-\x7f\u0300-\u036f]")
+"""What parts words: also an emoji that SQLite's older Unicode does not know, and takes for a letter."""
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """A word that is looked up, or a phrase.
+
+    Attributes:
+        text: without case and accents; the words of a phrase have a space between them.
+        stem: what the full-text rows know it by; of a phrase, likewise of its words.
+        is_weak: whether it finds nothing by itself (Q3).
+        goes_on: whether it shares a character with the strong word before it, as pairs of one word do.
+        is_common: whether it tells no subject by itself (Q5).
+    """
+
+    text: str
+    stem: str
+    is_weak: bool = False
+    goes_on: bool = False
+    is_common: bool = False
+
+    @property
+    def is_phrase(self) -> bool:
+        """Whether it is one (Q4)."""
+        return " " in self.text
+
+
+def read_query(text: str, stemmer: Stemmer, *, is_fact: bool = False) -> tuple[Word, ...]:
+    """What is looked up for a message (Q1 to Q6): at most `MAX_WORDS` words in their order; none: nothing.
+
+    Args:
+        text: any.
+        stemmer: stays the caller's.
+        is_fact: it is one, and no message: what is talk in that (Q2) may be what a fact tells of (`works`).
+
+    Cost: 0.2 ms for a sentence, some ms for a message of any length.
+    """
+    text = text if is_fact else without_blocks(text)
+    if len(text) > 2 * _END_CHARS:
+        text = f"{text[:_END_CHARS]} {text[-_END_CHARS:]}"
+    plain = _GREETING.sub(" ", as_indexed(drop_invisible(text)))
+    phrases = tuple(_phrases(plain, stemmer))
+    words = tuple(_words(stemmer.terms(_SYMBOL.sub(" ", plain)), is_fact=is_fact))
+    first, last = _ends(words, MAX_WORDS - len(phrases))
+    if last:
+        last = (replace(last[0], goes_on=False), *last[1:])
+    return (*phrases, *first, *last)
+
+
+def without_blocks(text: str) -> str:
+    """Return a message without the tagged blocks before it; all of it if it has nothing else.
+
+    Cost: linear.
+    """
+    rest = text
+    while block := _BLOCK.match(rest):
+        rest = rest[block.end() :]
+    return rest if rest.strip() else text
+
+
+_BLOCK: Final = re.compile(r"\s*<([A-Za-z][\w:-]{0,60})(?:\s[^<>]{0,500})?>(?s:.*?)</\1>")
+"""Context that a host puts before what the user asks, such as `<context>…</context>`."""
+
+
+def units(words: Iterable[Word]) -> int:
+    """As how many words some strong ones count: of pairs that share characters every other, a phrase two."""
+    count = run = 0
+    for word in words:
+        run = run + 1 if word.goes_on else 1
+        count += 2 if word.is_phrase else run % 2
+    return count
+
+
+def _phrases(plain: str, stemmer: Stemmer) -> Iterator[Word]:
+    names = dict.fromkeys(name[0] for name in _NAME.finditer(plain) if _IS_ONE_NAME.search(name[0]))
+    first, last = _ends(tuple(names), _MAX_PHRASES)
+    for name in (*first, *last):
+        terms = stemmer.terms(name)
+        if 1 < len(terms) <= _MAX_PHRASE_WORDS and any(map(_tells, terms)):
+            yield Word(" ".join(term.word for term in terms), " ".join(term.stem for term in terms))
+
+
+def _words(terms: Sequence[Term], *, is_fact: bool) -> Iterator[Word]:
+    common = _lists()["common"]
+    seen: set[str] = set()
+    before = ""
+    for term in terms:
+        word, stem = term
+        if says_nothing(word, is_fact=is_fact) or stem in seen:
+            before = ""
+            continue
+        seen.add(stem)
+        is_weak = _is_weak(word)
+        goes_on = not is_weak and _overlap(before, word)
+        yield Word(word, stem, is_weak=is_weak, goes_on=goes_on, is_common=bool({word, stem} & common))
+        before = "" if is_weak else word
+
+
+def _ends(items: tuple[_Item, ...], limit: int) -> tuple[tuple[_Item, ...], tuple[_Item, ...]]:
+    """The first and the last of some things, `limit` in all; where they are no more, the first are all."""
+    if len(items) <= limit:
+        return items, ()
+    half = limit // 2
+    return items[: limit - half], items[len(items) - half :]
+
+
+def says_nothing(word: str, *, is_fact: bool = False) -> bool:
+    """Whether a word is left out (Q2)."""
+    return len(word) < _MIN_CHARS or word in STOP_WORDS or (not is_fact and word in _lists()["talk"])
+
+
+def _tells(term: Term) -> bool:
+    """Whether a part of a name tells it from `e.g.` and `and/or` (Q4)."""
+    return term.word.isdigit() or not says_nothing(term.word)
+
+
+@lru_cache(MAX_KEPT)
+def is_telling(word: str) -> bool:
+    """Whether a word finds something and tells a subject by itself (Q2, Q3, Q5); a number does not."""
+    return not (says_nothing(word) or _is_weak(word) or word in _lists()["common"] or word.isdigit())
+
+
+def _overlap(first: str, second: str) -> bool:
+    """Whether two words are neighbouring pairs of one run of characters."""
+    return len(first) == len(second) == _PAIR and first[1] == second[0] and not second.isascii()
+
+
+def _is_weak(word: str) -> bool:
+    """Whether a word finds nothing by itself (Q3)."""
+    is_short = len(word) <= _WEAK_CHARS and word.isascii()
+    return is_short or word in _lists()["weak"] or _HIRAGANA.fullmatch(word) is not None

@@ -1,0 +1,260 @@
+"""How servers and models spell what a model wants: the same calls, in many ways.
+
+    `ChatServer(through(perfect, DIALECTS["unclosed tag"]))`
+
+A `Dialect` matters where the request offers tools, and in part where a JSON action is asked for in the
+prompt alone; a server that is asked for a schema spells its answer in one way only. Which of these a
+request is (`asked_for`) is read from its body.
+
+Sources: the OpenAI API reference, the chat templates of the models named beside each dialect, and the
+issue trackers of the servers that should have parsed them and did not.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, Literal
+
+from muniment.testing.chat_server import Response, completion, tool_call
+
+Call = tuple[str, Mapping[str, Any]]
+"""A tool and its arguments."""
+
+AskedFor = Literal["tools", "action", "action in text", "decision", "decision in text", "words"]
+
+
+@dataclass(frozen=True, slots=True)
+class Say:
+    """The model is done and says so."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class AskForCalls:
+    """The model wants these calls made. Where actions are asked for, it takes the first one only."""
+
+    calls: Sequence[Call]
+
+
+@dataclass(frozen=True, slots=True)
+class Decide:
+    """The model decides where a fact belongs."""
+
+    decision: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Utter:
+    """The model writes this, whatever it was asked for."""
+
+    content: str
+
+
+Thought = Say | AskForCalls | Decide | Utter
+
+
+@dataclass(frozen=True, slots=True)
+class SpokenMessage:
+    """The keys of a message beside its role, and why the model stopped."""
+
+    message: Mapping[str, Any]
+    finish_reason: str = "stop"
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """One way to spell what a model wants.
+
+    Attributes:
+        speak: calls as a message; the text begins the ids of its calls.
+        wrap: a JSON object as the words of a model that was asked for one in the prompt.
+        before: what the model writes before anything else.
+    """
+
+    speak: Callable[[Sequence[Call], str], SpokenMessage]
+    wrap: Callable[[str], str] = str
+    before: str = ""
+
+
+def asked_for(body: Mapping[str, Any]) -> AskedFor:
+    """What the body of a request wants its answer to be."""
+    if body.get("tools"):
+        return "tools"
+    match body.get("response_format"):
+        case {"json_schema": {"name": "decision"}}:
+            return "decision"
+        case {"json_schema": _}:
+            return "action"
+    prompt = str(body["messages"][0].get("content"))
+    if '"action"' in prompt:
+        return "action in text"
+    return "decision in text" if "its scope is" in prompt else "words"
+
+
+def spell(thought: Thought, dialect: Dialect, body: Mapping[str, Any]) -> Response:
+    """`thought` in `dialect`, as an answer to the request with this body."""
+    wanted = asked_for(body)
+    if isinstance(thought, Utter):
+        return completion({"content": thought.content})
+    if isinstance(thought, AskForCalls) and wanted == "tools":
+        spoken = dialect.speak(thought.calls, f"call-{len(body['messages'])}")
+        message = dict(spoken.message)
+        if dialect.before:
+            message["content"] = f"{dialect.before}{message['content'] or ''}"
+        return completion(message, spoken.finish_reason)
+    if isinstance(thought, Say) and "action" not in wanted:
+        text = thought.text
+    else:
+        text = json.dumps(_object(thought))
+    if wanted.endswith("in text"):
+        text = dialect.wrap(text)
+    constrained = wanted in {"action", "decision"}
+    return completion({"content": text if constrained else f"{dialect.before}{text}"})
+
+
+def thinking(dialect: Dialect) -> Dialect:
+    """`dialect` behind a block of thought, in which the model drafts another call and drops it."""
+    return replace(dialect, before=_THOUGHTS)
+
+
+def _object(thought: Say | AskForCalls | Decide) -> Mapping[str, Any]:
+    """The JSON object of an action or decision."""
+    match thought:
+        case Say(text):
+            return {"action": "done", "summary": text}
+        case AskForCalls(calls):
+            tool, arguments = calls[0]
+            return {"action": tool, **arguments}
+        case Decide(decision):
+            return decision
+
+
+_DRAFT: Final = {"path": "user/never/draft.md", "content": "A draft."}
+_THOUGHTS: Final = (
+    "<think>\nI could answer with\n"
+    f"{json.dumps({'action': 'write_file', **_DRAFT})}\nor with\n"
+    f"<tool_call>\n{json.dumps({'name': 'write_file', 'arguments': _DRAFT})}\n</tool_call>\n"
+    "No, something else fits better.\n</think>\n\n"
+)
+
+
+def _native(calls: Sequence[Call], stem: str) -> SpokenMessage:
+    listed = [
+        tool_call(tool, dict(arguments), f"{stem}-{number}") for number, (tool, arguments) in enumerate(calls)
+    ]
+    return SpokenMessage({"content": None, "tool_calls": listed}, "tool_calls")
+
+
+def _native_but(change: Callable[[dict[str, Any]], Mapping[str, Any]]) -> Dialect:
+    """Native calls, each of them changed."""
+
+    def speak(calls: Sequence[Call], stem: str) -> SpokenMessage:
+        spoken = _native(calls, stem)
+        listed = [change(call) for call in spoken.message["tool_calls"]]
+        return replace(spoken, message={**spoken.message, "tool_calls": listed})
+
+    return Dialect(speak)
+
+
+def _with_arguments(call: Mapping[str, Any], change: Callable[[str], Any]) -> dict[str, Any]:
+    function = call["function"]
+    return {**call, "function": {**function, "arguments": change(function["arguments"])}}
+
+
+def _legacy(calls: Sequence[Call], _stem: str) -> SpokenMessage:
+    (tool, arguments), *_ = calls
+    function = tool_call(tool, dict(arguments))["function"]
+    return SpokenMessage({"content": None, "function_call": function}, "function_call")
+
+
+def _in_words(
+    spell_one: Callable[[str, str], str], wrap: Callable[[str], str] = str, around: str = "{}"
+) -> Dialect:
+    """Calls written one after the other, each from its tool and its arguments as JSON."""
+
+    def speak(calls: Sequence[Call], _stem: str) -> SpokenMessage:
+        lines = [spell_one(tool, json.dumps(dict(arguments))) for tool, arguments in calls]
+        return SpokenMessage({"content": around.replace("{}", "\n".join(lines))})
+
+    return Dialect(speak, wrap)
+
+
+def _named(tool: str, arguments: str) -> str:
+    return f'{{"name": {json.dumps(tool)}, "arguments": {arguments}}}'
+
+
+def _parametrised(tool: str, arguments: str) -> str:
+    return f'{{"name": {json.dumps(tool)}, "parameters": {arguments}}}'
+
+
+def _fenced(text: str) -> str:
+    return f"```json\n{text}\n```"
+
+
+def _chatty(text: str) -> str:
+    return f"Let me take the next step.\n\n{_fenced(text)}\n\nThis is what I would do."
+
+
+def _listed(calls: Sequence[Call], _stem: str) -> SpokenMessage:
+    return SpokenMessage(
+        {"content": json.dumps([{"name": tool, "arguments": dict(given)} for tool, given in calls])}
+    )
+
+
+def _mistral(calls: Sequence[Call], stem: str) -> SpokenMessage:
+    return SpokenMessage({"content": f"[TOOL_CALLS] {_listed(calls, stem).message['content']}"})
+
+
+def _as_xml(tool: str, arguments: str) -> str:
+    parameters = "".join(
+        f"<parameter={name}>\n{value if isinstance(value, str) else json.dumps(value)}\n</parameter>\n"
+        for name, value in json.loads(arguments).items()
+    )
+    return f"<tool_call>\n<function={tool}>\n{parameters}</function>\n</tool_call>"
+
+
+def _deepseek(token: str) -> str:
+    """A token of DeepSeek, which writes bars and blanks of its own."""
+    return f"<\uff5c{token.replace(' ', chr(0x2581))}\uff5c>"
+
+
+_SEP, _CALL, _END = _deepseek("tool sep"), _deepseek("tool call begin"), _deepseek("tool call end")
+_CALLS: Final = f"{_deepseek('tool calls begin')}{{}}{_deepseek('tool calls end')}"
+
+_HERMES: Final = _in_words(lambda tool, given: f"<tool_call>\n{_named(tool, given)}\n</tool_call>")
+_BARE: Final = _in_words(_named)
+
+DIALECTS: Final[Mapping[str, Dialect]] = {
+    "native": Dialect(_native),
+    "native, no ids": _native_but(lambda call: {key: call[key] for key in call if key != "id"}),
+    "native, arguments as an object": _native_but(lambda call: _with_arguments(call, json.loads)),
+    "native, arguments encoded twice": _native_but(lambda call: _with_arguments(call, json.dumps)),
+    "native, finish_reason stop": Dialect(lambda calls, stem: SpokenMessage(_native(calls, stem).message)),
+    "legacy function_call": Dialect(_legacy),
+    "fence": _in_words(lambda tool, given: _fenced(_named(tool, given)), _fenced),
+    "prose and fence": _in_words(lambda tool, given: _chatty(_named(tool, given)), _chatty),
+    "tag": _HERMES,  # Hermes, Qwen
+    "unclosed tag": _in_words(lambda tool, given: f"<tool_call>\n{_named(tool, given)}"),
+    "bare": _BARE,
+    "bare, parameters": _in_words(_parametrised),  # Llama 3
+    "bare, tool and args": _in_words(lambda tool, given: f'{{"tool": {json.dumps(tool)}, "args": {given}}}'),
+    "bare, function": _in_words(
+        lambda tool, given: f'{{"type": "function", "function": {_named(tool, given)}}}'
+    ),
+    "list": Dialect(_listed),
+    "python tag": _in_words(_parametrised, around="<|python_tag|>{}"),  # Llama 3.1
+    "function tag": _in_words(lambda tool, given: f"<function={tool}>{given}</function>"),  # Llama 3.1
+    "TOOL_CALLS": Dialect(_mistral),  # Mistral
+    "xml": _in_words(_as_xml),  # Qwen3-Coder
+    "deepseek": _in_words(
+        lambda tool, given: f"{_CALL}function{_SEP}{tool}\n{_fenced(given)}{_END}", around=_CALLS
+    ),
+    "deepseek 3.1": _in_words(lambda tool, given: f"{_CALL}{tool}{_SEP}{given}{_END}", around=_CALLS),
+    "thinking, native": thinking(Dialect(_native)),
+    "thinking, tag": thinking(_HERMES),
+    "thinking, bare": thinking(_BARE),
+}
+"""Every dialect, by name."""
