@@ -61,10 +61,12 @@ if TYPE_CHECKING:
         WorkerLost,
     )
     from muniment.kernel.names import Trust
-    from muniment.recall.context import Budgets
+    from muniment.recall.context import Budgets, SubagentMemory
     from muniment.recall.context_graph import ContextGraph
     from muniment.recall.conversation import Compacting, Conversation
+    from muniment.recall.recollection import RecollectedEntry, Recollection
     from muniment.sandbox.sandbox import Sandbox
+    from muniment.store.ledger import Step, Why
 
 __all__ = [
     "AlreadyUndone",
@@ -98,6 +100,8 @@ __all__ = [
     "PolicyInvalid",
     "QueueFull",
     "QuotaExceeded",
+    "RecollectedEntry",
+    "Recollection",
     "Refusal",
     "Refused",
     "RememberNoUpdate",
@@ -107,10 +111,13 @@ __all__ = [
     "ReviewClosed",
     "Sandbox",
     "StateTooNew",
+    "Step",
     "StoreConflict",
+    "SubagentMemory",
     "ToolError",
     "Trust",
     "UndoOverlap",
+    "Why",
     "WorkerLost",
     "__version__",
     "open",
@@ -125,8 +132,13 @@ _HOMES = {
     "ContextGraph": "muniment.recall.context_graph",
     "Conversation": "muniment.recall.conversation",
     "Memory": "muniment.api",
+    "RecollectedEntry": "muniment.recall.recollection",
+    "Recollection": "muniment.recall.recollection",
     "Sandbox": "muniment.sandbox.sandbox",
+    "Step": "muniment.store.ledger",
+    "SubagentMemory": "muniment.recall.context",
     "Trust": "muniment.kernel.names",
+    "Why": "muniment.store.ledger",
     "open": "muniment.api",
 }
 """The module of each name; the error classes are in `muniment.errors`."""

@@ -91,7 +91,7 @@ BECAME: Final[Mapping[ChangeKind, str]] = {"create": "new", "modify": "changed",
 
 
 def history_of(place: Place, unsafe_path: str | None = None, limit: int = MAX_STEPS) -> tuple[Step, ...]:
-    """What was committed to the roots that are bound here, the newest first; see `store.history.history`.
+    """What was committed to the roots that are bound here, the newest first; see `store.ledger.history`.
 
     Args:
         place: where.

@@ -1,8 +1,11 @@
 """The API pages list what is public, and examples and pages use nothing else."""
 
 import ast
+import builtins
+import inspect
 import re
 from importlib import import_module
+from pathlib import Path
 
 import pytest
 
@@ -90,3 +93,14 @@ def test_errors_that_public_methods_raise_are_public():
             raised = re.findall(r"^ +((?:[A-Z]\w+, )*[A-Z]\w+): ", section, re.MULTILINE)
             names = {name for line in raised for name in line.split(", ") if hasattr(errors, name)}
             assert names <= set(muniment.__all__), function
+
+
+def test_results_of_public_methods_are_public():
+    public = {*muniment.__all__, *import_module("muniment.types").__all__, *vars(builtins), "Self"}
+    tree = ast.parse(Path(inspect.getfile(muniment.Memory)).read_text(encoding="utf-8"))
+    (memory,) = (node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "Memory")
+    methods = [node for node in memory.body if isinstance(node, ast.FunctionDef) and node.name[0] != "_"]
+    methods = [node for node in methods if not node.decorator_list]  # no property: those are for the package
+    assert len(methods) > 12
+    named = {each.id for node in methods for each in ast.walk(node.returns) if isinstance(each, ast.Name)}
+    assert named - public == set()
