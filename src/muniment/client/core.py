@@ -60,7 +60,7 @@ from muniment.types.documents import WireAnswer, read
 
 # -- reading -----------------------------------------------------------------------------------------
 #
-# Reads what the daemon says into the values of `results`, see `types.read`.
+# Reads what the daemon says into the values of `results`, see `types.documents.read`.
 
 A = TypeVar("A", bound=WireAnswer)
 R = TypeVar("R", bound=Result)

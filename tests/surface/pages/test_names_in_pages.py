@@ -47,6 +47,8 @@ SUFFIXES = words(
 OTHERS = {
     *("client.beta.messages.tool_runner", "core.autocrlf", "core.worktree"),  # of SDKs, of git
     *("answer.text", "src/app.py"),  # examples
+    *("muniment.task", "muniment.run", "muniment.turn", "muniment.tool", "muniment.commit"),  # spans
+    *("muniment.blob", "muniment.home"),  # tables of a fleet
     *("pydantic.py", "sitecustomize.py", "muniment.py"),  # planted by an attacker
 }
 VALUES = words(
@@ -78,13 +80,17 @@ def is_ours(name):
         if not module:
             return False
     inner = name.removeprefix(module).removeprefix(".").partition(".")[0]
-    return name == module or (module != "muniment" and inner in names_in(module))
+    return name == module or inner in names_in(module)
 
 
 def is_foreign(name):
     first = name.partition(".")[0]
+    if name in OTHERS:
+        return True
+    if first == "muniment" or f"muniment.{first}" in SOURCES:
+        return False
     known = first in sys.stdlib_module_names or hasattr(builtins, first) or first in VALUES
-    return known or name in OTHERS or (f"muniment.{first}" not in SOURCES and find_spec(first) is not None)
+    return known or find_spec(first) is not None
 
 
 def packages_of(module):
