@@ -34,8 +34,9 @@ def of(package, names):
 
 
 ORDER = words(
-    "portable kernel names types entry_types errors events cancelling files policy content store recall sandbox agent "
-    "settings workspaces operations opening api lab testing transfer integrations server fleet client cli"
+    "portable kernel names types entry_types errors events cancelling files policy content store recall "
+    "sandbox agent settings workspaces operations opening api lab testing transfer integrations server fleet "
+    "client cli"
 )
 CORE = ORDER[: ORDER.index("api") + 1]
 """What somebody who embeds the library needs; nothing of it imports what comes after."""
@@ -239,6 +240,7 @@ PATH_METHODS = words(
 MAY_OPEN = {
     "files": {
         *("os.open", "os.fdopen", "unfinished.unlink"),  # for those below who call `opened` and `placing`
+        *("placing", "os.link", "unfinished.rename"),  # new files that a person named
         "package_files(package).joinpath(name).read_text",  # tables of our own
     },
     # Who else may write what is obeyed; directories of ours.
@@ -302,7 +304,7 @@ MAY_OPEN = {
     "operations.exporting": {"tarfile.open"},  # over a file that is open
     # New files that a person named.
     "cli.moving": {
-        *("placing", "os.link", "os.open", "os.fdopen", "unfinished.rename"),
+        *("os.open", "os.fdopen"),
         "path.absolute().parent.glob",
     },
     # The whole home, read under the locks of its roots, or made anew beside where none is.

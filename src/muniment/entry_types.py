@@ -14,7 +14,7 @@ class ListedEntry(WireAnswer):
     """One entry of a list."""
 
     path: str
-    name: Annotated[str, "Its title; never empty."]
+    title: Annotated[str, "Never empty."]
     description: str
     type: str | None = None
     size: Annotated[int, "Bytes of its file."]
@@ -106,16 +106,16 @@ class IndexResult(WireAnswer):
 class HistoryStep(WireAnswer):
     """The change of one file by one task."""
 
-    at: str
-    task_id: str
-    kind: Annotated[str, "Of the task: `remember`, `undo`, and so on."]
+    at: Annotated[str, "When it was committed."]
+    task: Annotated[str, "Its id; undo takes it."]
+    asked: Annotated[str, "The kind of the task: `remember`, `undo`, and so on."]
     path: str
-    change: Literal["new", "changed", "removed"]
+    kind: Literal["new", "changed", "removed"]
     trust: Annotated[Trust | None, "Of the new text; absent if the file was removed."] = None
     decided_by: str
     policy: str
     undoes: Annotated[str | None, "The task that this one undid."] = None
-    erased: Annotated[bool, "Whether the text was erased."]
+    is_erased: Annotated[bool, "Whether the text was erased."]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,13 +135,13 @@ class TrustedText(WireAnswer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin(WireAnswer):
-    """Where an entry comes from."""
+    """The origin of an entry."""
 
     path: str
     state: Literal["committed", "edited", "foreign", "removed", "missing"]
     trust: Annotated[Trust | None, "Of the present text; absent if the file is missing."] = None
-    task_id: Annotated[str | None, "The last task that wrote it."] = None
-    kind: Annotated[str | None, "Of that task."] = None
+    task: Annotated[str | None, "The last task that wrote it."] = None
+    asked: Annotated[str | None, "The kind of that task."] = None
     at: Annotated[str | None, "When it was committed."] = None
     decided_by: str | None = None
     policy: str | None = None

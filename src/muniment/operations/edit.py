@@ -198,7 +198,7 @@ def for_move(policy: Policy, paths: Sequence[CanonicalPath]) -> Policy:
     """
     pins = {(each.scope, each.rel.partition("/")[2]) for each in paths if is_pinned(each)}
     outside = [each for each in paths if (each.scope, each.rel) in pins]
-    if len(paths) != 2 or len(outside) != 1:
+    if len(paths) != 2 or len(outside) != 1:  # noqa: PLR2004  from, to
         return policy
     judge = Judge(policy)
     judge.require(Verb.CREATE, outside[0])

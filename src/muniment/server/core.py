@@ -193,7 +193,10 @@ def _recalled(workspace: Recalling, body: RecallBody, patience: Patience) -> Rec
     """
     with workspace.recalling(patience) as recaller:
         exclude = recaller.keys_of(body.exclude)
-        recalled = recaller.recall(body.query, exclude=exclude, limit=body.limit, patience=patience)
+        scopes = None if body.scope is None else [body.scope]
+        recalled = recaller.recall(
+            body.query, exclude=exclude, scopes=scopes, limit=body.limit, patience=patience
+        )
         if recalled.entries:
             recaller.record(recalled, WHERE)
         return recalled

@@ -227,6 +227,9 @@ class Parameter:
 INVALID_REQUEST: Final = -32600
 """An error number of JSON-RPC."""
 
+BASE: Final = "/workspace/memory"
+"""The path of a memory; below it are its operations."""
+
 MCP: Final = "/mcp"
 """Where the Model Context Protocol is spoken."""
 
