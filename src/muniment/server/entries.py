@@ -113,7 +113,7 @@ async def show_entry(call: Call) -> Response:
 @Operation(
     "GET",
     f"{BASE}/export",
-    TAR,
+    f"{TAR}, {LINES}",
     (*UNAVAILABLE, "path_escape", "invalid_request", "body_too_large"),
     parameters=(
         _SCOPE,
