@@ -16,7 +16,8 @@ from pathlib import Path
 
 import muniment
 from muniment.agent.runner import ToolDecision
-from muniment.operations.request import RememberRequest, RememberResult
+from muniment.operations.request import RememberRequest
+from muniment.types import RememberResult
 
 FACTS = (
     "The user prefers dark mode in all editors",

@@ -34,16 +34,15 @@ def of(package, names):
 
 
 ORDER = words(
-    "portable kernel names types entry_types errors events cancelling files policy content store recall "
-    "sandbox agent settings workspaces operations opening api lab testing transfer integrations server fleet "
-    "client cli"
+    "portable kernel names errors types events cancelling files policy content store recall sandbox agent "
+    "settings workspaces operations opening api lab testing transfer integrations server fleet client cli"
 )
 CORE = ORDER[: ORDER.index("api") + 1]
 """What somebody who embeds the library needs; nothing of it imports what comes after."""
 
 PACKAGES = words(
-    "portable kernel policy content store recall sandbox agent workspaces operations lab testing transfer "
-    "integrations server fleet client cli"
+    "portable kernel types policy content store recall sandbox agent workspaces operations lab testing "
+    "transfer integrations server fleet client cli"
 )
 MAX_LOOSE = 9
 """Modules that are in no package."""

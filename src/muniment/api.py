@@ -33,24 +33,26 @@ from muniment.settings import read_settings
 from muniment.store.ledger import Step, Why
 
 if TYPE_CHECKING:
-    from muniment.entry_types import (
+    from muniment.operations.request import ForgetRequest, RememberRequest
+    from muniment.recall.conversation import Compacting, Conversation
+    from muniment.types import (
+        DreamResult,
         EditResult,
         EntryList,
         EntryShown,
+        ErasePlan,
+        EraseResult,
+        Explained,
         ExportResult,
+        ForgetResult,
         IndexResult,
         PinResult,
+        RememberResult,
+        Review,
+        ReviewDecision,
+        ReviewShown,
+        UndoResult,
     )
-    from muniment.operations.request import (
-        DreamReport,
-        ForgetReport,
-        ForgetRequest,
-        RememberReport,
-        RememberRequest,
-    )
-    from muniment.operations.review import ReviewDecision, UndoReport
-    from muniment.recall.conversation import Compacting, Conversation
-    from muniment.types import ErasePlan, EraseReceipt, Explained, Review, ReviewShown
 
 
 class Memory:
@@ -78,7 +80,7 @@ class Memory:
         expires: str | date | None = None,
         cancel: Cancel | None = None,
         observe: Observer = lambda _: None,
-    ) -> RememberReport:
+    ) -> RememberResult:
         """File a fact.
 
         Args:
@@ -128,7 +130,7 @@ class Memory:
         cancel: Cancel | None = None,
         observe: Observer = lambda _: None,
         witness: Witness = lambda _: None,
-    ) -> RememberReport:
+    ) -> RememberResult:
         """As `remember`, with failure told in the result's `error` instead of raised.
 
         Args:
@@ -149,7 +151,7 @@ class Memory:
         yes: bool = False,
         task_id: str | None = None,
         cancel: Cancel | None = None,
-    ) -> ForgetReport:
+    ) -> ForgetResult:
         """Remove an entry by its path, or what a description means, be it an item of a list or a paragraph.
 
         Args:
@@ -176,7 +178,7 @@ class Memory:
             raise result.error
         return result
 
-    def attempt_forget(self, request: ForgetRequest, *, cancel: Cancel | None = None) -> ForgetReport:
+    def attempt_forget(self, request: ForgetRequest, *, cancel: Cancel | None = None) -> ForgetResult:
         """As `forget`, also for somebody else, with failure told in the result's `error`."""
         from muniment.operations.forget import forget
 
@@ -190,7 +192,7 @@ class Memory:
         attended: bool = True,
         task_id: str | None = None,
         cancel: Cancel | None = None,
-    ) -> DreamReport:
+    ) -> DreamResult:
         """Tidy the memory: merge what says the same, remove what has expired, count the rest.
 
         Args:
@@ -307,7 +309,7 @@ class Memory:
     def _chooser(self) -> Chooser | None:
         return chooser_of(self.place, self._model)
 
-    def undo(self, task_id: str, *, cancel: Cancel | None = None) -> UndoReport:
+    def undo(self, task_id: str, *, cancel: Cancel | None = None) -> UndoResult:
         """Take back what a task did: its files are again what they were, byte for byte.
 
         Args:
@@ -494,7 +496,7 @@ class Memory:
 
     def erase(
         self, target: str, *, dry_run: bool = False, cancel: Cancel | None = None
-    ) -> ErasePlan | EraseReceipt:
+    ) -> ErasePlan | EraseResult:
         """Erase an entry, or the files that a task wrote, with the whole history, for good.
 
         Args:

@@ -143,7 +143,7 @@ class Memory(RuleBasedStateMachine):
         result = dream(DreamRequest(yes=True), self.place, RuleWriter())
         assert result.error is None
         changed = self.moved(result.task_id)
-        assert set(changed) == {*result.deduped_entries, *result.expired_entries}
+        assert set(changed) == {*result.deduped_paths, *result.expired_paths}
         assert all(after is None for _, after in changed.values())
         for scope in SCOPES:
             said_before = {body_of(data) for path, data in before.items() if path.startswith(scope)}

@@ -21,10 +21,10 @@ from muniment.content.gates import decode, on_one_line, visible
 from muniment.errors import ConfigInvalid, MunimentError, NotFound
 from muniment.kernel.names import Scope
 from muniment.kernel.path import FILE_SUFFIX, canonicalise
-from muniment.types import members
+from muniment.types.documents import members
 
 if TYPE_CHECKING:
-    from muniment.entry_types import EntryList, IndexResult, ListedEntry
+    from muniment.types import EntryList, IndexResult, ListedEntry
 
 # -- ls ----------------------------------------------------------------------------------------------
 

@@ -30,12 +30,11 @@ from muniment.kernel.path import FILE_SUFFIX
 
 if TYPE_CHECKING:
     from muniment.operations.place import Place
-    from muniment.operations.review import ReviewDecision
     from muniment.store.audit import Head
-    from muniment.store.erase import Plan, Receipt
     from muniment.store.ledger import Step, Why
     from muniment.store.review import Pending
     from muniment.store.state import State
+    from muniment.types import ErasePlan, EraseResult, ReviewDecision
 
 # -- history -----------------------------------------------------------------------------------------
 #
@@ -264,7 +263,8 @@ def erase(
 ) -> Report:
     """Erase an entry with its whole history, for good; or, with --verify, look for what is left of a text."""
     from muniment.operations.owner import erase
-    from muniment.store.erase import EraseGround, Plan, left_over
+    from muniment.store.erase import EraseGround, left_over
+    from muniment.types import ErasePlan
 
     if bool(target) == (verify is not None) or (verify is not None and yes):
         raise typer.BadParameter("name what to erase, or a text to look for with --verify FILE")
@@ -274,7 +274,7 @@ def erase(
             return _left(left_over(read_named(verify, MAX_FILE_BYTES), ground), place)
         with cancel_on_interrupt() as cancel:
             done = erase(place, target, dry_run=not yes, cancel=cancel)
-    if isinstance(done, Plan):
+    if isinstance(done, ErasePlan):
         return Report(done.as_json, _plan_lines(done))
     return Report(done.as_json, _receipt_lines(done, target), done.notes)
 
@@ -293,7 +293,7 @@ def _left(found: Mapping[str, int], place: Place) -> Report:
     return Report(document, lines, problems=problems, code=EXIT_FAILED if found else 0)
 
 
-def _plan_lines(plan: Plan) -> Iterator[str]:
+def _plan_lines(plan: ErasePlan) -> Iterator[str]:
     from muniment.store.erase import NOT_COVERED
 
     yield on_one_line(f"would be erased, for good: {plan.target}")
@@ -313,7 +313,7 @@ def _plan_lines(plan: Plan) -> Iterator[str]:
     yield on_one_line(f"nothing was erased yet; to do it: muniment erase {plan.target} --yes")
 
 
-def _receipt_lines(receipt: Receipt, target: str) -> Iterator[str]:
+def _receipt_lines(receipt: EraseResult, target: str) -> Iterator[str]:
     from muniment.store.erase import NOT_COVERED
 
     yield on_one_line(

@@ -27,8 +27,8 @@ from muniment.names import MAX_FACT_BYTES
 if TYPE_CHECKING:
     from muniment.agent.model import Message
     from muniment.agent.runner import Observer, ToolDecision, Witness
-    from muniment.operations.request import RememberReport
     from muniment.sandbox.sandbox import Sandbox
+    from muniment.types import RememberResult
 
 # -- transcript --------------------------------------------------------------------------------------
 #
@@ -193,7 +193,7 @@ def _read_fact(argument: str) -> str:
         raise InvalidContent("standard input is not UTF-8 text") from None
 
 
-def _lines(result: RememberReport, advice: Iterable[str] = ()) -> Iterator[str]:
+def _lines(result: RememberResult, advice: Iterable[str] = ()) -> Iterator[str]:
     if result.error is None and (result.unchanged or result.repeated):
         yield visible(result.summary)
     elif result.error is None:
@@ -204,7 +204,7 @@ def _lines(result: RememberReport, advice: Iterable[str] = ()) -> Iterator[str]:
         yield f"note: {on_one_line(each)}"
 
 
-def _saved(result: RememberReport) -> Iterator[str]:
+def _saved(result: RememberResult) -> Iterator[str]:
     would = "would be " if result.status == "dry_run" else ""
     for change in result.changes:
         if change.superseded is not None:
@@ -223,7 +223,7 @@ def _saved(result: RememberReport) -> Iterator[str]:
     )
 
 
-def _enforcement(result: RememberReport) -> str:
+def _enforcement(result: RememberResult) -> str:
     """What held the worker, with what was missing where the kernel held less than all."""
     if result.enforcement is not Enforcement.PARTIAL:
         return str(result.enforcement)

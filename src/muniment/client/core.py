@@ -40,24 +40,23 @@ from muniment.errors import NOT_NOW, ConfigInvalid
 from muniment.names import __version__
 from muniment.types import (
     AuditHead,
-    Decided,
     DreamResult,
     ErasePlan,
-    EraseReceipt,
+    EraseResult,
     Explained,
     ForgetResult,
     Kind,
     Recalled,
     RememberResult,
     Review,
+    ReviewDecision,
     ReviewList,
     ReviewShown,
     TaskError,
     UiOpened,
-    Undone,
-    WireAnswer,
-    read,
+    UndoResult,
 )
+from muniment.types.documents import WireAnswer, read
 
 # -- reading -----------------------------------------------------------------------------------------
 #
@@ -388,20 +387,20 @@ class ClientCore:
         """A change-set as it would be approved now, with the digest to approve."""
         return _answer(self._seen(f"review/{segment(review_id)}"), ReviewShown, "a review")
 
-    def approve(self, review_id: str, digest: str) -> Plan[Decided]:
+    def approve(self, review_id: str, digest: str) -> Plan[ReviewDecision]:
         """Commit a change-set exactly as `review` showed it."""
         asked = self._done(f"review/{segment(review_id)}/approve", digest=digest)
-        return _answer(asked, Decided, "a decision")
+        return _answer(asked, ReviewDecision, "a decision")
 
-    def reject(self, review_id: str) -> Plan[Decided]:
+    def reject(self, review_id: str) -> Plan[ReviewDecision]:
         """Turn a change-set down."""
-        return _answer(self._done(f"review/{segment(review_id)}/reject"), Decided, "a decision")
+        return _answer(self._done(f"review/{segment(review_id)}/reject"), ReviewDecision, "a decision")
 
-    def undo(self, task_id: str) -> Plan[Undone]:
+    def undo(self, task_id: str) -> Plan[UndoResult]:
         """Take back what a task changed."""
-        return _answer(self._done("undo", taskId=task_id), Undone, "an undo")
+        return _answer(self._done("undo", taskId=task_id), UndoResult, "an undo")
 
-    def erase(self, target: str, *, yes: bool = False) -> Plan[ErasePlan | EraseReceipt]:
+    def erase(self, target: str, *, yes: bool = False) -> Plan[ErasePlan | EraseResult]:
         """Erase for good what is known of a task or a path; without `yes` it is only said what would go."""
         return then(self._done("erase", target=target, yes=yes), erased_of)
 
@@ -463,11 +462,11 @@ class ClientCore:
         return exchange(ask, self.clock, self.clock() + self.timeout + ask.hold)
 
 
-def erased_of(said: object) -> ErasePlan | EraseReceipt:
+def erased_of(said: object) -> ErasePlan | EraseResult:
     """What an erasure did or would do."""
     if isinstance(said, dict) and said.get("status") == "preview":
         return answer_of(ErasePlan, said, "an erasure")
-    return answer_of(EraseReceipt, said, "an erasure")
+    return answer_of(EraseResult, said, "an erasure")
 
 
 def _answer(plan: Plan[Document], kind: type[A], what: str) -> Plan[A]:

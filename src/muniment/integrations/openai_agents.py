@@ -32,8 +32,9 @@ from muniment.integrations.threads import in_thread
 from muniment.kernel.cancel import Patience
 from muniment.kernel.names import MAX_PATH_BYTES, Trust, Verb
 from muniment.operations.entries import Entries
-from muniment.operations.request import ForgetReport, ForgetRequest, RememberRequest
+from muniment.operations.request import ForgetRequest, RememberRequest
 from muniment.policy.frozen import Frozen
+from muniment.types import ForgetResult
 
 try:
     from agents import FunctionTool
@@ -153,7 +154,7 @@ def _object_in(given: str) -> dict[str, Any]:
     return found
 
 
-def _previewed(preview: ForgetReport) -> str:
+def _previewed(preview: ForgetResult) -> str:
     kept = [f"{each.path} stays: {each.reason}" for each in preview.kept]
     if not preview.removed_entries:
         return marked("\n".join(["nothing would be forgotten", *kept]))

@@ -47,14 +47,14 @@ from muniment.kernel.path import CanonicalPath
 from muniment.operations.forget import expired_by, topics_of
 from muniment.operations.job import Fruitless, Job, carry_out, once_more
 from muniment.operations.place import Holding, Place, may_see, read_holding, reason_to_keep
-from muniment.operations.request import Counts, DreamReport, DreamRequest
+from muniment.operations.request import DreamRequest
 from muniment.store.audit import timestamp
 from muniment.store.commit import Commit, commit
 from muniment.store.erase import is_forgotten
 from muniment.store.ledger import CommitRow, history, of_task
 from muniment.store.trust import Ruling, entry_id, is_risky, stamp
 from muniment.store.upkeep import view_of
-from muniment.types import KeptEntry
+from muniment.types import Counts, DreamResult, KeptEntry
 
 # -- dream findings ----------------------------------------------------------------------------------
 #
@@ -408,7 +408,7 @@ def _going(holding: Holding) -> FileChange:
 KIND: Final = "dream"
 
 
-class _Dreaming(Job[DreamReport]):
+class _Dreaming(Job[DreamResult]):
     """What stays the same over the attempts of one request, and what the last one had to say.
 
     Attributes:
@@ -426,27 +426,35 @@ class _Dreaming(Job[DreamReport]):
     def check(self) -> None:
         """Whatever is asked of a dream is the same."""
 
-    def body(self) -> DreamReport:
+    def body(self) -> DreamResult:
         scopes = self.place.chosen(self.request.scope)
         self.begin(self.place.policy.limits)
         return once_more(self.place.policy, KIND, self.id, lambda: _attempt(self, scopes))
 
-    def result(self, counts: Counts, gone: Collection[str] = (), over: Collection[str] = ()) -> DreamReport:
+    def result(self, counts: Counts, gone: Collection[str] = (), over: Collection[str] = ()) -> DreamResult:
         """What it has to say, where some entries went, of which some were over."""
-        return DreamReport(
-            self.id,
-            "completed" if self.request.yes else "preview",
-            "",
-            self.decided_by,
-            self.place.policy.label,
-            *self.spent,
+        turns, seconds, timeline = self.spent
+        merged = tuple(sorted(set(gone).difference(over)))
+        return DreamResult(
+            task_id=self.id,
+            status="completed" if self.request.yes else "preview",
+            summary="",
+            touched_topics=(),
+            touched_scopes=(),
+            decided_by=self.decided_by,
+            policy=self.place.policy.label,
+            turns=turns,
+            seconds=seconds,
+            timeline=timeline,
             counts=counts,
-            deduped_entries=tuple(sorted(set(gone).difference(over))),
-            expired_entries=tuple(sorted(over)),
+            rejected=counts.rejected,
+            deduped_entries=len(merged),
+            deduped_paths=merged,
+            expired_paths=tuple(sorted(over)),
             notes=tuple(self.notes),
         )
 
-    def again(self, done: CommitRow) -> DreamReport:
+    def again(self, done: CommitRow) -> DreamResult:
         known = done.known
         gone = {change.path for change in known if change.kind == "delete"}
         over = expired_by(self.place, done)
@@ -460,10 +468,10 @@ class _Dreaming(Job[DreamReport]):
             touched_scopes=done.touched_scopes,
         )
 
-    def ended(self, status: Fruitless, error: MunimentError) -> DreamReport:
+    def ended(self, status: Fruitless, error: MunimentError) -> DreamResult:
         return replace(self.result(Counts()), status=status, error=error)
 
-    def of_event(self, result: DreamReport) -> dict[str, object]:
+    def of_event(self, result: DreamResult) -> dict[str, object]:
         return {"turns": result.turns, "seconds": round(result.seconds, 3), **asdict(result.counts)}
 
     def trust_of(self, draft: FileChange, held: Trust | None) -> Ruling:
@@ -472,7 +480,7 @@ class _Dreaming(Job[DreamReport]):
         return Ruling(asked if draft.after is None or held is None else asked.capped(held))
 
 
-def dream(request: DreamRequest, place: Place, model: Model, *, cancel: Cancel | None = None) -> DreamReport:
+def dream(request: DreamRequest, place: Place, model: Model, *, cancel: Cancel | None = None) -> DreamResult:
     """Carry out one request; what goes wrong is in the result's `error`, never raised.
 
     Args:
@@ -486,7 +494,7 @@ def dream(request: DreamRequest, place: Place, model: Model, *, cancel: Cancel |
     return carry_out(_Dreaming(request, place, model), cancel)
 
 
-def _attempt(task: _Dreaming, scopes: Sequence[Scope]) -> DreamReport:
+def _attempt(task: _Dreaming, scopes: Sequence[Scope]) -> DreamResult:
     """Steps 1 to 5, once."""
     task.notes, limits = [], task.place.policy.limits
     task.files, task.bytes = limits.files_written, limits.write_bytes
@@ -552,7 +560,7 @@ def _bytes(step: ChangeSet) -> int:
     return sum(item.size for item in step.changes)
 
 
-def _result(task: _Dreaming, found: Sequence[Findings], done: Commit) -> DreamReport:
+def _result(task: _Dreaming, found: Sequence[Findings], done: Commit) -> DreamResult:
     """What happened, read from what was committed."""
     gone = {change.path for change in done.changes if change.kind == "delete"}
     over = {holding.path.text for each in found for holding in each.expired} & gone
@@ -574,10 +582,12 @@ def _result(task: _Dreaming, found: Sequence[Findings], done: Commit) -> DreamRe
         rejected=done.rejected,
     )
     kept = of_task(task.place.state, task.id) if task.request.yes and done.changes else None
+    ended = tuple(sorted({path for each in found for path in each.ended} - gone))
     return replace(
         task.result(counts, gone, over),
         summary=_summary(counts, is_preview=not task.request.yes),
-        ended_entries=tuple(sorted({path for each in found for path in each.ended} - gone)),
+        ended_entries=len(ended) or None,
+        ended_paths=ended,
         alike=tuple(group for group in groups if len(group) > 1),
         kept=tuple(kept for each in found for kept in each.kept),
         touched_topics=() if kept is None else topics_of(kept.changes),

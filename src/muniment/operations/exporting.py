@@ -24,7 +24,6 @@ from typing import IO, Final, Literal
 from muniment.content.admission import check_entry
 from muniment.content.entry import PROVENANCE_KEY, completed, parse
 from muniment.content.gates import decode, encode
-from muniment.entry_types import ExportResult
 from muniment.errors import (
     ConfigInvalid,
     NotFound,
@@ -46,6 +45,7 @@ from muniment.policy.tables import grant_readable
 from muniment.store.index import is_generated
 from muniment.store.trust import reasons_for_review, trust_at
 from muniment.store.upkeep import view_of
+from muniment.types import ExportResult
 
 ExportFormat = Literal["tar", "jsonl"]
 

@@ -15,7 +15,6 @@ from typing import Final
 from muniment.content.entry import parse, titled
 from muniment.content.expiry import is_expired
 from muniment.content.gates import decode
-from muniment.entry_types import EntryList, EntryShown, ListedEntry, SkippedFile
 from muniment.errors import NotFound
 from muniment.kernel.change import digest
 from muniment.kernel.decide import Judge
@@ -27,6 +26,7 @@ from muniment.operations.visibility import Reader, Visibility
 from muniment.store.audit import timestamp
 from muniment.store.catalog import CatalogEntry
 from muniment.store.rows import Assessed
+from muniment.types import EntryList, EntryShown, ListedEntry, SkippedFile
 
 OWNER: Final = Reader(Trust.OWNER)
 

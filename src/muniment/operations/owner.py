@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from muniment.cancelling import Cancel
-from muniment.entry_types import IndexResult
 from muniment.errors import BadArguments, PathEscape, Refusal
 from muniment.kernel.decide import Deny, Judge
 from muniment.kernel.names import Verb
@@ -13,7 +12,7 @@ from muniment.kernel.path import canonicalise
 from muniment.operations.place import Place, path_of_address
 from muniment.store import erase as erasing
 from muniment.store.upkeep import IndexCheck, rebuild, verify, view_of
-from muniment.types import Explained
+from muniment.types import ErasePlan, EraseResult, Explained, IndexResult
 
 
 def explain(place: Place, verb: str, unsafe_path: str) -> Explained:
@@ -88,7 +87,7 @@ def index(
 
 def erase(
     place: Place, target: str, *, dry_run: bool = False, cancel: Cancel | None = None
-) -> erasing.Plan | erasing.Receipt:
+) -> ErasePlan | EraseResult:
     """Erase an entry or what a task wrote, with its whole history, for good; see `store.erase`.
 
     Args:

@@ -13,8 +13,7 @@ from typing import Final, TypeVar
 
 from starlette.responses import Response
 
-from muniment import entry_types as results
-from muniment.entry_types import ExportResult
+from muniment import types as results
 from muniment.errors import ConfigInvalid, TooLarge
 from muniment.operations import edit as editing
 from muniment.operations import exporting, listing, owner, review
@@ -33,7 +32,8 @@ from muniment.server.contract import (
 )
 from muniment.server.http import BASE, Call, Operation, Parameter, answered
 from muniment.server.owner import REFUSED, UNAVAILABLE, at_place
-from muniment.types import document
+from muniment.types import ExportResult
+from muniment.types.documents import document
 
 T = TypeVar("T")
 

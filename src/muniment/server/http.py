@@ -22,7 +22,7 @@ from muniment.server.core import ServedCore, ServedWorkspace
 from muniment.server.guard import PRINCIPAL, SLOT, WORKSPACE, Slot
 from muniment.server.tokens import Principal
 from muniment.store.tasks import Originator
-from muniment.types import WireAnswer, document
+from muniment.types.documents import WireAnswer, document
 
 # -- body --------------------------------------------------------------------------------------------
 #

@@ -58,7 +58,7 @@ async def show_review(call: Call) -> Response:
 @Operation(
     "POST",
     f"{BASE}/review/{{reviewId}}/approve",
-    contract.Decided,
+    contract.ReviewDecision,
     (*UNAVAILABLE, *REFUSED, "review_not_found", "review_closed", "review_changed"),
     body=ApproveBody,
     owner_only=True,
@@ -78,7 +78,7 @@ async def approve(call: Call) -> Response:
 @Operation(
     "POST",
     f"{BASE}/review/{{reviewId}}/reject",
-    contract.Decided,
+    contract.ReviewDecision,
     (*UNAVAILABLE, "review_not_found", "review_closed"),
     body=RejectBody,
     owner_only=True,
@@ -96,7 +96,7 @@ async def reject(call: Call) -> Response:
 @Operation(
     "POST",
     f"{BASE}/undo",
-    contract.Undone,
+    contract.UndoResult,
     (
         *(*UNAVAILABLE, *REFUSED, "task_not_found", "undo_overlap", "already_undone", "erased"),
         "pending_review",
@@ -127,7 +127,7 @@ async def erase(call: Call) -> Response:
     """Erase an entry or what a task did, for good; without `yes` only say what would go."""
     asked = await call.body(EraseBody)
 
-    def body(place: Place, cancel: Cancel) -> contract.ErasePlan | contract.EraseReceipt:
+    def body(place: Place, cancel: Cancel) -> contract.ErasePlan | contract.EraseResult:
         return operations.erase(place, asked.target, dry_run=not asked.yes, cancel=cancel)
 
     return answered(await at_place(call, body, "nothing_to_erase", writes=asked.yes))

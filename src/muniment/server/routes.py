@@ -46,6 +46,7 @@ from muniment.server.page.door import CODE_SECONDS
 from muniment.server.stream import StreamView
 from muniment.server.work import MEDIA_TYPE
 from muniment.store.tasks import Originator, QueuedTask, Status
+from muniment.types.documents import read
 
 # -- tasks -------------------------------------------------------------------------------------------
 #
@@ -131,7 +132,7 @@ def rendered(task: QueuedTask, call: Call, viewer: Originator) -> contract.ToldT
     if error is not None:
         said["error"] = {**error, "message": sentence_of(error["code"])}
         said["reviewId"] = error.get("reviewId")
-    return contract.read(_ANSWERS[task.kind], said, "a task")
+    return read(_ANSWERS[task.kind], said, "a task")
 
 
 async def remember(call: Call) -> Response:
@@ -326,7 +327,7 @@ async def recall(call: Call) -> Response:
     if not await call.is_still_known():
         raise HttpProblem("token_required", headers={"WWW-Authenticate": "Bearer"})
     error = None if recalled.error is None else recall_code(recalled.error)
-    return answered(contract.read(contract.Recalled, {**recalled.as_json(), "error": error}, "a recall"))
+    return answered(read(contract.Recalled, {**recalled.as_json(), "error": error}, "a recall"))
 
 
 # -- about -------------------------------------------------------------------------------------------

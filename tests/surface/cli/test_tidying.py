@@ -94,6 +94,6 @@ def test_the_library_raises_what_the_result_tells(tmp_path, roots, home):
             memory.forget("dark mode", yes=True)
         (removed,) = memory.forget("user/list.md", yes=True).removed_entries
         assert removed[:3] == ("reference", "list", "user/list.md")
-        assert memory.dream(yes=True).deduped_entries == ()
+        assert memory.dream(yes=True).deduped_paths == ()
         with pytest.raises(InvalidScope, match="no scope"):
             memory.dream(scope="team")

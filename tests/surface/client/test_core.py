@@ -18,9 +18,9 @@ from muniment import errors as library
 from muniment.client import errors, exchange
 from muniment.client.core import ClientCore, Following
 from muniment.client.exchange import FIRST_PAUSE, LAST_PAUSE, Ask, Frame, Frames, HttpReply
-from muniment.client.results import Recalled
 from muniment.errors import ConfigInvalid
 from muniment.testing.minds import FakeClock
+from muniment.types import Recalled
 
 DONE = said(200, DOCUMENT)
 RUNNING = said(200, task("running"))

@@ -13,10 +13,11 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from kit.mcp import over_http
 from muniment import errors
-from muniment.agent.model import ModelError, Reply, Usage
+from muniment.agent.model import ModelError, Reply
 from muniment.events import MAX_PARENTS, TraceParents, span
 from muniment.operations.request import RememberRequest
 from muniment.testing.minds import ScriptedModel, call, calls, say
+from muniment.types import Usage
 
 FACT = "The user prefers dark mode in all editors"
 SECRET = "sk-live-4eC39HqLyjWDarjtT1zdp7dc"

@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from muniment.kernel.names import Trust
-from muniment.types import WireAnswer
+from muniment.types.documents import WireAnswer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedEntry(WireAnswer):
     """One entry of a list."""
 
+    noun = "a listed entry"
     path: str
     title: Annotated[str, "Never empty."]
     description: str
@@ -32,6 +33,7 @@ class ListedEntry(WireAnswer):
 class SkippedFile(WireAnswer):
     """A file or directory that is not an entry; only the owner sees it."""
 
+    noun = "a skipped file"
     path: str
     reason: str
 
@@ -103,9 +105,10 @@ class IndexResult(WireAnswer):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HistoryStep(WireAnswer):
+class CommittedStep(WireAnswer):
     """The change of one file by one task."""
 
+    noun = "a step"
     at: Annotated[str, "When it was committed."]
     task: Annotated[str, "Its id; undo takes it."]
     asked: Annotated[str, "The kind of the task: `remember`, `undo`, and so on."]
@@ -122,13 +125,14 @@ class HistoryStep(WireAnswer):
 class HistoryList(WireAnswer):
     """Committed changes, the newest first."""
 
-    steps: tuple[HistoryStep, ...]
+    steps: tuple[CommittedStep, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrustedText(WireAnswer):
     """A sentence with its trust."""
 
+    noun = "a sentence"
     trust: Trust
     text: str
 
