@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from datetime import UTC, datetime
+from itertools import islice
 from typing import Final
 
 from muniment.content.entry import parse, titled
@@ -67,20 +68,20 @@ def list_entries(
         return not below or rel == below or rel.startswith(f"{below}/")
 
     every = [
-        (CanonicalPath(name, row.rel), row)
+        (path, row)
         for name, view in views.items()
         for row in view.entries()
-        if is_below(row.rel) and (with_hidden or visibility.lists(CanonicalPath(name, row.rel), row))
+        if is_below((path := CanonicalPath(name, row.rel)).rel)
+        and (with_hidden or visibility.lists(path, row))
     ]
     shown = [each for each in every if expired or not is_expired(each[1].expires, now)]
-    found = list[ListedEntry]()
-    more = False
-    for path, row in shown:
-        if (after is None or path.text > after) and (reader.is_owner or visibility.entry(path) is not None):
-            more = len(found) == limit
-            if more:
-                break
-            found.append(_listed(path, row))
+    listed = (
+        _listed(path, row)
+        for path, row in shown
+        if (after is None or path.text > after) and (reader.is_owner or visibility.entry(path) is not None)
+    )
+    found = tuple(islice(listed, None if limit is None else limit + 1))
+    entries = found[:limit]
     skipped = (
         SkippedFile(path=f"{name}/{odd.path}", reason=odd.reason)
         for name, view in views.items()
@@ -88,11 +89,11 @@ def list_entries(
         if reader.is_owner and is_below(odd.path)
     )
     return EntryList(
-        entries=tuple(found),
+        entries=entries,
         expired=len(every) - len(shown),
         skipped=tuple(skipped),
         complete=all(view.complete for view in views.values()),
-        next_cursor=found[-1].path if more and found else None,
+        next_cursor=entries[-1].path if len(found) > len(entries) and entries else None,
     )
 
 

@@ -2,6 +2,8 @@
 
 E1 A token below the owner's trust is shown only what a recall may show it; every other path is not found.
 E2 A query takes the parameters of its route, each once; unknown ones are rejected, as in a body.
+
+Apart from `routes`, which lists the operations of all topics.
 """
 
 from __future__ import annotations
