@@ -23,6 +23,7 @@ from muniment.agent.runner import Observer, Witness
 from muniment.cancelling import Cancel
 from muniment.errors import ConfigInvalid, InvalidContent
 from muniment.kernel.cancel import Patience
+from muniment.kernel.names import Trust
 from muniment.names import HOME_VARIABLE, ContextMode
 from muniment.opening import chooser_of, find_place, open_model, recaller_of
 from muniment.operations.place import Place
@@ -31,12 +32,21 @@ from muniment.recall.context import Budgets, Enqueue, SubagentMemory
 from muniment.recall.recaller import MAX_ENTRIES, MAX_TOKENS, Chooser, Recaller, Recollection
 from muniment.settings import read_settings
 from muniment.store.ledger import Step, Why
+from muniment.types import (
+    DreamRequest,
+    DreamResult,
+    ForgetRequest,
+    ForgetResult,
+    RememberRequest,
+    RememberResult,
+    ReviewDecision,
+    ReviewShown,
+    UndoResult,
+)
 
 if TYPE_CHECKING:
-    from muniment.operations.request import ForgetRequest, RememberRequest
     from muniment.recall.conversation import Compacting, Conversation
     from muniment.types import (
-        DreamResult,
         EditResult,
         EntryList,
         EntryShown,
@@ -44,14 +54,9 @@ if TYPE_CHECKING:
         EraseResult,
         Explained,
         ExportResult,
-        ForgetResult,
         IndexResult,
         PinResult,
-        RememberResult,
         Review,
-        ReviewDecision,
-        ReviewShown,
-        UndoResult,
     )
 
 
@@ -74,6 +79,7 @@ class Memory:
         *,
         scope: str | None = None,
         context: str = ContextMode.WORKSPACE,
+        trust: Trust | str = Trust.OWNER,
         dry_run: bool = False,
         task_id: str | None = None,
         detail: bool = False,
@@ -87,6 +93,7 @@ class Memory:
             content: the fact; trimmed, then 1 to 65 536 bytes of UTF-8 without NUL.
             scope: the one scope that may be written; None: the agent chooses.
             context: `workspace`, or `clean`: the agent sees nothing of the memory.
+            trust: who the fact comes from: `owner`, `workspace`, `agent` or `external`.
             dry_run: judge and report, commit nothing.
             task_id: makes the same request, made twice, be carried out once; see `RememberRequest`.
             detail: the result's `detail` holds the model's last words, fenced as data.
@@ -103,27 +110,24 @@ class Memory:
             StoreConflict: someone else changed what the run rested on; where the policy retries, twice.
             PendingReview: the owner has to approve it first; nothing was committed.
             ManagedMemoryUnavailable: a root cannot be used, with the reason.
+            ValueError: `trust` is no such word.
         """
-        from muniment.operations.request import RememberRequest
-
-        result = self.attempt(
-            RememberRequest(
-                content,
-                scope,
-                context,
-                dry_run=dry_run,
-                task_id=task_id,
-                detail=detail,
-                expires=None if expires is None else str(expires),
-            ),
-            cancel=cancel,
-            observe=observe,
+        request = RememberRequest(
+            content,
+            scope,
+            context,
+            trust=Trust(trust),
+            dry_run=dry_run,
+            task_id=task_id,
+            detail=detail,
+            expires=None if expires is None else str(expires),
         )
+        result = self.try_remember(request, cancel=cancel, observe=observe)
         if result.error is not None:
             raise result.error
         return result
 
-    def attempt(
+    def try_remember(
         self,
         request: RememberRequest,
         *,
@@ -131,7 +135,7 @@ class Memory:
         observe: Observer = lambda _: None,
         witness: Witness = lambda _: None,
     ) -> RememberResult:
-        """As `remember`, with failure told in the result's `error` instead of raised.
+        """Remember as `remember` does, and return a failure in the result's `error` instead of raising it.
 
         Args:
             request: what to remember.
@@ -148,7 +152,8 @@ class Memory:
         query: str,
         *,
         scope: str | None = None,
-        yes: bool = False,
+        dry_run: bool = False,
+        digest: str | None = None,
         task_id: str | None = None,
         cancel: Cancel | None = None,
     ) -> ForgetResult:
@@ -158,28 +163,28 @@ class Memory:
             query: a path such as `user/editor.md`, or a description. A language model says what it means;
                 without one all its words must be there, but for those that say nothing, such as `the`.
             scope: where alone to look; None: everywhere.
-            yes: do it; else the result says what would go, and nothing is written.
+            dry_run: only say what would go, write nothing.
+            digest: of the result of a dry run: if something else would go now, nothing is removed.
             task_id: as of `remember`.
             cancel: ends it early.
 
         Raises:
             InvalidContent, InvalidScope: the request cannot be carried out.
             JobFailed: more is meant than one forget may remove, or the model failed.
+            JobError: what would go is not what the digest names.
             JobTimeout, Cancelled: it ended before anything was written.
             StoreConflict: someone else changed what was to be removed; where the policy retries, twice.
             PendingReview: the owner has to approve it first.
             ManagedMemoryUnavailable: a root or the state cannot be used. In all cases nothing was removed.
         """
-        from muniment.operations.request import ForgetRequest
-
-        request = ForgetRequest(query, scope, yes=yes, task_id=task_id)
-        result = self.attempt_forget(request, cancel=cancel)
+        request = ForgetRequest(query, scope, dry_run=dry_run, task_id=task_id, digest=digest)
+        result = self.try_forget(request, cancel=cancel)
         if result.error is not None:
             raise result.error
         return result
 
-    def attempt_forget(self, request: ForgetRequest, *, cancel: Cancel | None = None) -> ForgetResult:
-        """As `forget`, also for somebody else, with failure told in the result's `error`."""
+    def try_forget(self, request: ForgetRequest, *, cancel: Cancel | None = None) -> ForgetResult:
+        """Forget as `forget` does, and return a failure in the result's `error` instead of raising it."""
         from muniment.operations.forget import forget
 
         return forget(request, self.place, self._model, cancel=cancel)
@@ -188,7 +193,7 @@ class Memory:
         self,
         *,
         scope: str | None = None,
-        yes: bool = False,
+        dry_run: bool = False,
         attended: bool = True,
         task_id: str | None = None,
         cancel: Cancel | None = None,
@@ -197,7 +202,7 @@ class Memory:
 
         Args:
             scope: where alone; None: everywhere.
-            yes: do it; else the result says what would be done, and nothing is written.
+            dry_run: only say what would be done, write nothing.
             attended: False: nobody has asked for this dream, and what it would remove waits for the owner.
             task_id: as of `remember`.
             cancel: ends it early.
@@ -209,14 +214,17 @@ class Memory:
             PendingReview: the owner has to approve it first.
             ManagedMemoryUnavailable: a root or the state cannot be used. In all cases nothing was changed.
         """
-        from muniment.operations.dream import dream
-        from muniment.operations.request import DreamRequest
-
-        request = DreamRequest(scope, yes=yes, attended=attended, task_id=task_id)
-        result = dream(request, self.place, self._model, cancel=cancel)
+        request = DreamRequest(scope, dry_run=dry_run, attended=attended, task_id=task_id)
+        result = self.try_dream(request, cancel=cancel)
         if result.error is not None:
             raise result.error
         return result
+
+    def try_dream(self, request: DreamRequest, *, cancel: Cancel | None = None) -> DreamResult:
+        """Tidy as `dream` does, and return a failure in the result's `error` instead of raising it."""
+        from muniment.operations.dream import dream
+
+        return dream(request, self.place, self._model, cancel=cancel)
 
     def recall(
         self,

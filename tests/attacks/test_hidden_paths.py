@@ -19,8 +19,8 @@ from kit.server.raw import running
 from muniment.integrations.langgraph import MunimentStore
 from muniment.integrations.openai_agents import tools
 from muniment.kernel.names import Trust
-from muniment.operations.request import ForgetRequest, RememberRequest
 from muniment.store.ledger import of_task
+from muniment.types import ForgetRequest, RememberRequest
 
 TRUSTS = ("workspace", "agent", "external")
 FATES = ("forgotten", "released", "erased", "undone", "expired", "withheld", "deleted", "denied")
@@ -73,7 +73,7 @@ class Hidden:
         assert daemon.done("forget", {"query": paths["released"]}, token=self.other)["result"][
             "removedEntries"
         ]
-        assert daemon.post(f"{BASE}/erase", {"target": paths["erased"], "yes": True}).status_code == 200
+        assert daemon.post(f"{BASE}/erase", {"target": paths["erased"]}).status_code == 200
         assert daemon.post(f"{BASE}/undo", {"taskId": self.tasks["undone"]}).status_code == 200
         self._file("deleted").unlink()
         text = self._file("expired").read_text()
@@ -196,7 +196,7 @@ def test_mcp_history_lists_the_steps_of_own_tasks(library):
     async def body(client):
         kept = await client.call_tool("remember", {"content": "The user feeds a marmot"})
         (path,) = kept.structured_content["paths"]
-        library.forget(path, yes=True)
+        library.forget(path)
         return path, (await client.call_tool("history", {})).structured_content["steps"]
 
     memory = None
@@ -248,8 +248,8 @@ def test_mcp_owner_token_with_less_trust_owns_no_owner_task(hidden):
 
 def test_undo_conflict_names_no_path_that_is_hidden(library):
     fact = RememberRequest("The user feeds a gharial", "user", trust=Trust.AGENT)
-    done = library.attempt(fact)
-    library.forget(done.files_touched[0], yes=True)
+    done = library.try_remember(fact)
+    library.forget(done.files_touched[0])
     answer = with_client(
         lambda: server_of(library, "agent"),
         "legacy",
@@ -340,13 +340,13 @@ def test_adapters_list_nothing_hidden(library, trust):
         given = {"description": ABOUT, "query": ABOUT, "path": "user/nothing.md", "fact": "The user waits"}
         known = {name: given[name] for name in each.params_json_schema["required"] if name in given}
         answers.append(asyncio.run(each.on_invoke_tool(None, json.dumps(known))))
-    answers.append(library.attempt_forget(ForgetRequest(ABOUT, trust=Trust(trust))).as_json())
+    answers.append(library.try_forget(ForgetRequest(ABOUT, dry_run=True, trust=Trust(trust))).as_json())
     assert found_in(said(answers)) == []
 
 
 def test_agent_cannot_forget_what_it_is_not_shown(hidden, library):
     path = hidden.paths["expired"]
-    done = library.attempt_forget(ForgetRequest(path, yes=True, trust=Trust.AGENT))
+    done = library.try_forget(ForgetRequest(path, trust=Trust.AGENT))
     assert (done.removed_entries, done.kept) == ((), ())
     assert of_task(library.place.state, done.task_id) is None
-    assert [each.path for each in library.forget(path).removed_entries] == [path]
+    assert [each.path for each in library.forget(path, dry_run=True).removed_entries] == [path]

@@ -149,8 +149,8 @@ def remember(  # noqa: PLR0913  every argument is an option of the command
     from muniment.cli.projects import ask_which_memory
     from muniment.operations.job import id_of_task
     from muniment.operations.remember import KIND
-    from muniment.operations.request import RememberRequest
     from muniment.store.tasks import note
+    from muniment.types import RememberRequest
 
     with Cancel() as cancel:
         # Both before the handler: a read goes on after one, and Ctrl-C must end a wait for the fact on
@@ -174,7 +174,7 @@ def remember(  # noqa: PLR0913  every argument is an option of the command
             with writing(transcript, roots) as witness, _progress() as observe:
                 if transcript is not None:
                     note(memory.place.state, request.task_id or "", transcript)
-                result = memory.attempt(request, cancel=cancel, observe=observe, witness=witness)
+                result = memory.try_remember(request, cancel=cancel, observe=observe, witness=witness)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # What is done is done; it only remains to say so.
     say_notes(each for each in result.notes if each not in memory.place.advice)
     return Report(result.as_json, _lines(result, memory.place.advice), error=result.error)

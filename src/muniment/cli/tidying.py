@@ -35,9 +35,9 @@ def forget(
 ) -> Report:
     """Forget an entry, or what these words describe; `undo` brings it back until it is erased."""
     from muniment.operations import forget as job
-    from muniment.operations.request import ForgetRequest
+    from muniment.types import ForgetRequest
 
-    request = ForgetRequest(" ".join(words), scope, yes=yes)
+    request = ForgetRequest(" ".join(words), scope, dry_run=not yes)
     with _at_work(where, flags, yes=yes) as (place, model, cancel):
         result = job.forget(request, place, model, cancel=cancel)
     return _answer(result, _forgotten(result))
@@ -53,10 +53,10 @@ def dream(
 ) -> Report:
     """Tidy the memory: merge what says the same, remove what has expired, count the rest."""
     from muniment.operations import dream as job
-    from muniment.operations.request import DreamRequest
+    from muniment.types import DreamRequest
 
     with _at_work(where, flags, yes=yes) as (place, model, cancel), progress("dreaming"):
-        result = job.dream(DreamRequest(scope, yes=yes), place, model, cancel=cancel)
+        result = job.dream(DreamRequest(scope, dry_run=not yes), place, model, cancel=cancel)
     return _answer(result, _dreamt(result))
 
 

@@ -559,7 +559,7 @@ class ClientCore:
             target: the path of an entry, its address, or the id of a task.
             dry_run: report what would be erased, and erase nothing.
         """
-        return then(self._done("erase", target=target, yes=not dry_run), erased_of)
+        return then(self._done("erase", target=target, dryRun=dry_run), erased_of)
 
     def audit_head(self) -> Plan[AuditHead]:
         """The end of the chain of records."""

@@ -10,8 +10,7 @@
 4. What has expired goes; of the other entries of a scope at most `max_scope_share` change, or one step where
    that is less. The rest is left for the next dream.
 5. One commit of steps: each claims all the entries that it is about, so that it is rejected if one of them
-   has changed meanwhile, and nothing goes unless what stands for it is there. Nothing is written without
-   `yes`.
+   has changed meanwhile, and nothing goes unless what stands for it is there. A dry run writes nothing.
 
 Remembers may land meanwhile. `undo` gives the tree that never dreamt. A failure of any kind changes nothing.
 """
@@ -47,14 +46,13 @@ from muniment.kernel.path import CanonicalPath
 from muniment.operations.forget import expired_by, topics_of
 from muniment.operations.job import Fruitless, Job, carry_out, once_more
 from muniment.operations.place import Holding, Place, may_see, read_holding, reason_to_keep
-from muniment.operations.request import DreamRequest
 from muniment.store.audit import timestamp
 from muniment.store.commit import Commit, commit
 from muniment.store.erase import is_forgotten
 from muniment.store.ledger import CommitRow, history, of_task
 from muniment.store.trust import Ruling, entry_id, is_risky, stamp
 from muniment.store.upkeep import view_of
-from muniment.types import Counts, DreamResult, KeptEntry
+from muniment.types import Counts, DreamRequest, DreamResult, KeptEntry
 
 # -- dream findings ----------------------------------------------------------------------------------
 #
@@ -419,7 +417,7 @@ class _Dreaming(Job[DreamResult]):
     kind = KIND
 
     def __init__(self, request: DreamRequest, place: Place, model: Model) -> None:
-        super().__init__(place, model.name, request.trust, request.task_id, is_dry=not request.yes)
+        super().__init__(place, model.name, request.trust, request.task_id, is_dry=request.dry_run)
         self.request, self.model = request, model
         self.files = self.bytes = 0
 
@@ -437,7 +435,7 @@ class _Dreaming(Job[DreamResult]):
         merged = tuple(sorted(set(gone).difference(over)))
         return DreamResult(
             task_id=self.id,
-            status="completed" if self.request.yes else "preview",
+            status="preview" if self.is_dry else "completed",
             summary="",
             touched_topics=(),
             touched_scopes=(),
@@ -581,17 +579,17 @@ def _result(task: _Dreaming, found: Sequence[Findings], done: Commit) -> DreamRe
         left=sum(each.room.left for each in found),
         rejected=done.rejected,
     )
-    kept = of_task(task.place.state, task.id) if task.request.yes and done.changes else None
+    kept = of_task(task.place.state, task.id) if done.changes and not task.is_dry else None
     ended = tuple(sorted({path for each in found for path in each.ended} - gone))
     return replace(
         task.result(counts, gone, over),
-        summary=_summary(counts, is_preview=not task.request.yes),
+        summary=_summary(counts, is_preview=task.is_dry),
         ended_entries=len(ended) or None,
         ended_paths=ended,
         alike=tuple(group for group in groups if len(group) > 1),
         kept=tuple(kept for each in found for kept in each.kept),
         touched_topics=() if kept is None else topics_of(kept.changes),
-        touched_scopes=done.touched_scopes if task.request.yes else (),
+        touched_scopes=() if task.is_dry else done.touched_scopes,
     )
 
 

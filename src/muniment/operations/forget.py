@@ -18,7 +18,7 @@
    (`Place.on_model_failure`).
 5. More than `max_forget` matches are nobody's intention: then nothing is removed.
 6. One commit removes all of them, or none: a file goes, or loses the lines of its items and no other byte.
-   Where a file changed meanwhile the job is repeated once. Without `yes` nothing is written. Who names the
+   Where a file changed meanwhile the job is repeated once. A dry run writes nothing. Who names the
    digest of a preview has exactly that done, or nothing.
 
 A failure of any kind removes nothing. What was forgotten can be brought back with `undo` until it is erased.
@@ -63,7 +63,7 @@ from muniment.kernel.names import RelPath, Scope, Trust
 from muniment.kernel.path import FILE_SUFFIX, CanonicalPath, canonicalise
 from muniment.operations.job import MODEL_ADVICE, Fruitless, Job, carry_out, model_failure, once_more
 from muniment.operations.place import Holding, Place, path_of_address, read_holding, reason_to_keep
-from muniment.operations.request import MAX_QUERY_BYTES, MAX_QUERY_WORDS, SHOWN_PATHS, ForgetRequest, bytes_of
+from muniment.operations.request import MAX_QUERY_BYTES, MAX_QUERY_WORDS, SHOWN_PATHS, bytes_of
 from muniment.operations.visibility import Reader, Visibility
 from muniment.recall.nearest import Description, may_hold
 from muniment.recall.search import Stemmer
@@ -73,7 +73,7 @@ from muniment.store.commit import commit
 from muniment.store.ledger import ChangeRow, CommitRow, RootKey, source_of
 from muniment.store.trust import Ruling
 from muniment.store.upkeep import view_of
-from muniment.types import ForgetResult, KeptEntry, RemovedEntry
+from muniment.types import ForgetRequest, ForgetResult, KeptEntry, RemovedEntry
 
 # -- matching ----------------------------------------------------------------------------------------
 #
@@ -312,7 +312,7 @@ class _Forgetting(Job[ForgetResult]):
     kind = KIND
 
     def __init__(self, request: ForgetRequest, place: Place, model: Model) -> None:
-        super().__init__(place, model.name, request.trust, request.task_id, is_dry=not request.yes)
+        super().__init__(place, model.name, request.trust, request.task_id, is_dry=request.dry_run)
         self.request, self.model = request, model
         self.query = drop_invisible(request.query).strip()
         self.kept: list[KeptEntry] = []
@@ -350,7 +350,7 @@ class _Forgetting(Job[ForgetResult]):
         turns, seconds, timeline = self.spent
         return ForgetResult(
             task_id=self.id,
-            status="completed" if self.request.yes else "preview",
+            status="preview" if self.is_dry else "completed",
             summary="",
             removed_entries=(),
             touched_topics=(),
@@ -453,13 +453,13 @@ def _attempt(task: _Forgetting, wanted: Wanted, scopes: Sequence[Scope]) -> Forg
     if (earlier := task.repeated(done)) is not None:
         return earlier
     task.notes += done.notes
-    would = "forgot" if task.request.yes else "would forget"
+    would = "would forget" if task.is_dry else "forgot"
     return replace(
         task.result(),
         removed_entries=removed,
-        touched_topics=_topics(removed) if task.request.yes and done.touched_scopes else (),
-        touched_scopes=done.touched_scopes if task.request.yes else (),
-        digest=None if task.request.yes else named,
+        touched_topics=_topics(removed) if done.touched_scopes and not task.is_dry else (),
+        touched_scopes=() if task.is_dry else done.touched_scopes,
+        digest=named if task.is_dry else None,
         summary=f"{would} {len(removed)}: {_paths(removed)}" if removed else _nothing(task, wanted),
     )
 
@@ -472,7 +472,7 @@ def _named(task: _Forgetting, change_set: ChangeSet) -> str | None:
 
 def _check_preview(request: ForgetRequest, named: str | None) -> None:
     """Refuse to remove something else than the preview showed that the request names."""
-    if request.yes and request.digest not in {None, named}:
+    if not request.dry_run and request.digest not in {None, named}:
         raise JobError(
             "what would go now is not what the preview of this digest showed; nothing was removed; "
             "look at a preview again, and give its digest",
@@ -508,7 +508,7 @@ def _too_many(matches: Sequence[_ForgetMatch], limit: int) -> str | None:
 
 def _refused(task: _Forgetting, matches: Sequence[_ForgetMatch], told: str) -> ForgetResult:
     """A preview that names all of them; where they were to be removed, an error that names some."""
-    if not task.request.yes:
+    if task.is_dry:
         task.notes.append(told)
         removed = tuple(match.removed for match in matches)
         return replace(task.result(), removed_entries=removed, summary=told)

@@ -63,15 +63,11 @@ def list_entries(
     """
     visibility, now = Visibility(place, reader), timestamp()
     views = {name: visibility.view(name) for name in sorted(place.chosen(scope))}
-
-    def is_below(rel: str) -> bool:
-        return not below or rel == below or rel.startswith(f"{below}/")
-
     every = [
         (path, row)
         for name, view in views.items()
         for row in view.entries()
-        if is_below((path := CanonicalPath(name, row.rel)).rel)
+        if _is_below((path := CanonicalPath(name, row.rel)).rel, below)
         and (with_hidden or visibility.lists(path, row))
     ]
     shown = [each for each in every if expired or not is_expired(each[1].expires, now)]
@@ -86,7 +82,7 @@ def list_entries(
         SkippedFile(path=f"{name}/{odd.path}", reason=odd.reason)
         for name, view in views.items()
         for odd in view.odd()
-        if reader.is_owner and is_below(odd.path)
+        if reader.is_owner and _is_below(odd.path, below)
     )
     return EntryList(
         entries=entries,
@@ -95,6 +91,10 @@ def list_entries(
         complete=all(view.complete for view in views.values()),
         next_cursor=entries[-1].path if len(found) > len(entries) and entries else None,
     )
+
+
+def _is_below(rel: str, below: str) -> bool:
+    return not below or rel == below or rel.startswith(f"{below}/")
 
 
 def _listed(path: CanonicalPath, row: CatalogEntry) -> ListedEntry:

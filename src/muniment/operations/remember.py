@@ -82,7 +82,7 @@ from muniment.operations.job import (
 from muniment.operations.naming import name_of_replaced
 from muniment.operations.place import Place
 from muniment.operations.related import gone_by, linked_entries, related_to
-from muniment.operations.request import RememberRequest, check_content
+from muniment.operations.request import check_content
 from muniment.operations.visibility import ALREADY_KNOWN
 from muniment.policy.load import load_policy
 from muniment.policy.tables import meet, narrow_writes
@@ -94,7 +94,7 @@ from muniment.store.index import excerpt, is_index_path
 from muniment.store.ledger import SUPERSEDES, ChangeRow, CommitRow, Run
 from muniment.store.trust import NO_RELATIONS, SEE, Ruling, by_words, stamp
 from muniment.store.upkeep import expired_in, is_as_written, is_listable_in, trusted_less, trusts_shown
-from muniment.types import RememberResult, SimilarEntry
+from muniment.types import RememberRequest, RememberResult, SimilarEntry
 from muniment.types.results import superseded_by
 
 # -- filing ------------------------------------------------------------------------------------------

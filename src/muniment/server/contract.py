@@ -185,10 +185,10 @@ class UndoBody(_Request):
 
 
 class EraseBody(_Request):
-    """What is to be erased for good; without `yes` it is only said what would go."""
+    """What is to be erased for good."""
 
     target: str
-    yes: bool = False
+    dry_run: bool = Field(False, description="Only say what would go.")
 
 
 class ApproveBody(_Request):

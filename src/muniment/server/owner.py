@@ -124,13 +124,13 @@ async def undo_task(call: Call) -> Response:
     owner_only=True,
 )
 async def erase(call: Call) -> Response:
-    """Erase an entry or what a task did, for good; without `yes` only say what would go."""
+    """Erase an entry or what a task did, for good, or only say what would go."""
     asked = await call.body(EraseBody)
 
     def body(place: Place, cancel: Cancel) -> contract.ErasePlan | contract.EraseResult:
-        return operations.erase(place, asked.target, dry_run=not asked.yes, cancel=cancel)
+        return operations.erase(place, asked.target, dry_run=asked.dry_run, cancel=cancel)
 
-    return answered(await at_place(call, body, "nothing_to_erase", writes=asked.yes))
+    return answered(await at_place(call, body, "nothing_to_erase", writes=not asked.dry_run))
 
 
 @Operation("GET", f"{BASE}/audit/head", contract.AuditHead, ("managed_memory_unavailable",), owner_only=True)

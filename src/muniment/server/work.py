@@ -32,7 +32,6 @@ from muniment.kernel.cancel import Patience
 from muniment.kernel.names import Trust
 from muniment.opening import find_place
 from muniment.operations.place import Place
-from muniment.operations.request import DreamRequest, ForgetRequest, RememberRequest
 from muniment.sandbox.tools.calls import TOOLS, known_tool
 from muniment.server.contract import task_error
 from muniment.server.lane import Ended, Lane, Tell
@@ -40,7 +39,16 @@ from muniment.settings import Settings
 from muniment.store.ledger import root_key
 from muniment.store.state import State
 from muniment.store.tasks import OWNER, QueuedTask
-from muniment.types import MAX_KEPT, DreamResult, ForgetResult, RememberResult, Turn
+from muniment.types import (
+    MAX_KEPT,
+    DreamRequest,
+    DreamResult,
+    ForgetRequest,
+    ForgetResult,
+    RememberRequest,
+    RememberResult,
+    Turn,
+)
 from muniment.types.documents import document
 from muniment.workspaces.projects import find_project
 
@@ -334,7 +342,7 @@ class Work:
         request = ForgetRequest(
             asked["query"],
             asked["scope"],
-            yes=not asked["dry_run"],
+            dry_run=asked["dry_run"],
             trust=task.trust,
             task_id=task.id,
             digest=asked.get("digest"),
@@ -350,7 +358,7 @@ class Work:
         asked = task.arguments or {}
         request = DreamRequest(
             asked.get("scope"),
-            yes=not asked.get("dry_run"),
+            dry_run=bool(asked.get("dry_run")),
             trust=task.trust,
             attended=attended,
             task_id=task.id,

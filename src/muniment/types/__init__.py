@@ -1,4 +1,4 @@
-"""The types of results: of the library, the client and the HTTP API alike."""
+"""The types of requests and results: of the library, the client and the HTTP API alike."""
 
 from muniment.types.entries import (
     CommittedStep,
@@ -14,6 +14,7 @@ from muniment.types.entries import (
     SkippedFile,
     TrustedText,
 )
+from muniment.types.requests import DreamRequest, ForgetRequest, RememberRequest
 from muniment.types.results import (
     MAX_KEPT,
     AnyTask,
@@ -67,6 +68,7 @@ __all__ = [
     "CommittedStep",
     "Counts",
     "DaemonLimits",
+    "DreamRequest",
     "DreamResult",
     "DreamTask",
     "EditResult",
@@ -78,6 +80,7 @@ __all__ = [
     "Explained",
     "ExportResult",
     "Feature",
+    "ForgetRequest",
     "ForgetResult",
     "ForgetTask",
     "Health",
@@ -93,6 +96,7 @@ __all__ = [
     "Readiness",
     "Recalled",
     "RecalledEntry",
+    "RememberRequest",
     "RememberResult",
     "RememberTask",
     "RemovedEntry",

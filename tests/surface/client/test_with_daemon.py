@@ -92,7 +92,7 @@ def test_what_a_client_and_the_owner_can_ask_is_answered(daemon, shell):
         assert client.audit_head().records > before.records
         explained = client.explain("read", path), client.explain("modify", "user/MEMORY.md")
         assert [each.verdict for each in explained] == ["allow", "deny"]
-        plan, receipt = client.erase(first.task_id), client.erase(first.task_id, yes=True)
+        plan, receipt = client.erase(first.task_id, dry_run=True), client.erase(first.task_id)
         assert (type(plan), type(receipt)) == (types.ErasePlan, types.EraseResult)
         assert receipt.versions == plan.versions > 0
 

@@ -44,7 +44,7 @@ REFUSED = [  # code, method, path, body, and what else is sent
     *((f"{kind}_task_not_found", "GET", f"{kind}/{kind}-1", None, {}) for kind in KINDS),
     ("bad_name", "POST", "erase", {"target": "user/a b?.md"}, {}),
     ("task_not_found", "POST", "undo", {"taskId": "remember-1"}, {}),
-    ("nothing_to_erase", "POST", "erase", {"target": "user/nothing.md", "yes": True}, {}),
+    ("nothing_to_erase", "POST", "erase", {"target": "user/nothing.md"}, {}),
     ("review_not_found", "POST", "review/r1/reject", {}, {}),
     ("path_escape", "POST", "erase", {"target": "user/../../etc/passwd"}, {}),
     ("refused", "POST", "erase", {"target": "user/MEMORY.md"}, {}),
@@ -89,7 +89,7 @@ class World:
         return self.post(f"{BASE}/undo", {"taskId": done["taskId"]})
 
     def erase(self, done):
-        return self.post(f"{BASE}/erase", {"target": done["taskId"], "yes": True})
+        return self.post(f"{BASE}/erase", {"target": done["taskId"]})
 
 
 @pytest.fixture(scope="module")

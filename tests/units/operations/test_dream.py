@@ -175,7 +175,7 @@ def test_what_has_expired_goes_first_and_takes_no_share_of_which_one_merge_is_al
     with made(tmp_path, policy) as place:
         committed(place, {"user/old.md": "a rumour about something\n"}, trust=Trust.EXTERNAL)
         lay(place, dict.fromkeys(("user/a.md", "user/b.md"), f"{FACT}\n"))
-        assert done(dreaming(place, yes=False)).expired_paths == ()
+        assert done(dreaming(place, dry_run=True)).expired_paths == ()
         with place.state.ledger.transaction() as connection:
             connection.execute("UPDATE provenance SET at = '2026-01-01T00:00:00.000Z'")
         place.state.renew_catalog()

@@ -251,8 +251,8 @@ def test_a_cancelled_job_or_what_a_model_says_after_the_deadline_changes_nothing
 def test_a_memory_takes_the_ids_of_all_its_jobs(tmp_path):
     with muniment.open(workspace=tmp_path, home=tmp_path / "home") as memory:
         put(tmp_path / "home" / "user", "a.md", "dark mode\n")
-        assert [memory.forget("dark mode", yes=True, task_id="t").repeated for _ in range(2)] == [False, True]
-        raised(InvalidContent, memory.dream, yes=True, task_id="t")
+        assert [memory.forget("dark mode", task_id="t").repeated for _ in range(2)] == [False, True]
+        raised(InvalidContent, memory.dream, task_id="t")
 
 
 @pytest.mark.threat("T-LOG-02", control="kept_records")

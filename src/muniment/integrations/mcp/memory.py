@@ -633,8 +633,8 @@ class OwnMemory:
     async def remember(self, asked: RememberCall, tell: Tell) -> RememberAnswer:
         """File a fact, after those that were asked before."""
         from muniment.operations.remember import remember
-        from muniment.operations.request import RememberRequest
         from muniment.sandbox.tools.calls import known_tool
+        from muniment.types import RememberRequest
 
         request = RememberRequest(asked.content, asked.scope, trust=self._trust)
 
@@ -677,9 +677,11 @@ class OwnMemory:
     async def forget(self, asked: ForgetCall) -> ForgetAnswer:
         """Preview, or remove what was previewed, after what was asked before."""
         from muniment.operations.forget import forget
-        from muniment.operations.request import ForgetRequest
+        from muniment.types import ForgetRequest
 
-        request = ForgetRequest(asked.description, yes=asked.yes, trust=self._trust, digest=asked.digest)
+        request = ForgetRequest(
+            asked.description, dry_run=not asked.yes, trust=self._trust, digest=asked.digest
+        )
 
         def body(cancel: Cancel) -> ForgetAnswer:
             result = forget(request, self._workplace.place(), self._workplace.model(), cancel=cancel)
