@@ -40,7 +40,8 @@ from muniment.client.finding import check_word
 from muniment.client.results import KINDS, STATUSES, Document, Event, Result, Task
 from muniment.errors import NOT_NOW, ConfigInvalid
 from muniment.files import new_file
-from muniment.names import __version__
+from muniment.kernel.names import Trust
+from muniment.names import ContextMode, __version__
 from muniment.types import (
     AuditHead,
     CommittedStep,
@@ -245,8 +246,8 @@ class ClientCore:
         content: str,
         *,
         scope: str | None = None,
-        context_mode: str | None = None,
-        trust: str | None = None,
+        context: str = ContextMode.WORKSPACE,
+        trust: str = Trust.OWNER,
         ref: str | None = None,
         expires: str | None = None,
         idempotency_key: str | None = None,
@@ -256,7 +257,7 @@ class ClientCore:
         Args:
             content: 1 to 65536 bytes of UTF-8 after trimming.
             scope: one of the policy; None: the daemon chooses.
-            context_mode: `workspace` (None), or `clean`: the agent sees nothing of the memory.
+            context: `workspace`, or `clean`: the agent sees nothing of the memory.
             trust: who it comes from, up to the token's trust: `owner`, `workspace`, `agent`, `external`.
             ref: where it comes from, in the caller's words.
             expires: the last day on which it is shown, such as `2026-12-31`, or in how many days, such as
@@ -264,8 +265,9 @@ class ClientCore:
             idempotency_key: the same request under the same key is one task, also from another client object;
                 None: one of this call's own.
         """
-        source = _given(trust=trust, ref=ref)
-        more = _given(contextMode=context_mode, scope=scope, source=source or None, expires=expires)
+        source = _given(trust=None if trust == Trust.OWNER else trust, ref=ref)
+        mode = None if context == ContextMode.WORKSPACE else context
+        more = _given(contextMode=mode, scope=scope, source=source or None, expires=expires)
         return self._queue("remember", {"content": content, **more}, idempotency_key)
 
     def forget(
@@ -368,7 +370,8 @@ class ClientCore:
         self, content: str, *, context_mode: str | None = None, scope: str | None = None
     ) -> Plan[Task]:
         """As `remember`, but gives the task as it was accepted."""
-        return then(self.remember(content, scope=scope, context_mode=context_mode), _task)
+        context = context_mode or ContextMode.WORKSPACE
+        return then(self.remember(content, scope=scope, context=context), _task)
 
     def forget_workspace_memory(self, query: str, *, scope: str | None = None) -> Plan[Task]:
         """As `forget`, but gives the task as it was accepted."""
