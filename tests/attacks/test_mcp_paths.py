@@ -1,4 +1,4 @@
-"""The paths of the escape corpus: through tools and resources of the MCP server, and to show, edit and pin."""
+"""The paths of the escape corpus: through tools and resources of MCP, and to show, edit and pin."""
 
 from __future__ import annotations
 
