@@ -21,6 +21,7 @@ from muniment.names import __version__
 
 if TYPE_CHECKING:
     from muniment.api import Memory, open  # noqa: A004
+    from muniment.async_api import AsyncMemory
     from muniment.cancelling import Cancel
     from muniment.client import AsyncClient, Client
     from muniment.errors import (
@@ -71,6 +72,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AlreadyUndone",
     "AsyncClient",
+    "AsyncMemory",
     "BadArguments",
     "BadName",
     "Budgets",
@@ -125,6 +127,7 @@ __all__ = [
 
 _HOMES = {
     "AsyncClient": "muniment.client",
+    "AsyncMemory": "muniment.async_api",
     "Budgets": "muniment.recall.context",
     "Cancel": "muniment.cancelling",
     "Client": "muniment.client",

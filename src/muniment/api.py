@@ -16,7 +16,7 @@ from datetime import date
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import IO, TYPE_CHECKING, Any, Self
 
 from muniment.agent.model import Model
 from muniment.agent.runner import Observer, Witness
@@ -47,6 +47,18 @@ from muniment.types import (
 
 if TYPE_CHECKING:
     from muniment.recall.conversation import Compacting, Conversation
+    from muniment.types import (
+        EditResult,
+        EntryList,
+        EntryShown,
+        ErasePlan,
+        EraseResult,
+        Explained,
+        ExportResult,
+        IndexResult,
+        PinResult,
+        Review,
+    )
 
 
 class Memory:
@@ -357,6 +369,165 @@ class Memory:
         from muniment.operations.review import reject
 
         return reject(review_id, self.place, cancel=cancel)
+
+    def list(self, scope: str | None = None, *, limit: int | None = None, expired: bool = False) -> EntryList:
+        """List the entries, sorted by path.
+
+        Args:
+            scope: the only scope to list; None: all.
+            limit: the most entries to list; None: all.
+            expired: list expired entries too.
+
+        Raises:
+            InvalidScope: no such scope is bound.
+            ManagedMemoryUnavailable, PathEscape: a root or the state cannot be used.
+            TypeError: the limit is not a whole number.
+        """
+        from muniment.operations.listing import list_entries
+
+        most = None if limit is None else _whole_number("limit", limit, 0)
+        return list_entries(self.place, scope=scope, limit=most, expired=expired)
+
+    def show(self, path: str) -> EntryShown:
+        """Show one entry: its text is data, and withheld from models if `withheld` is not None.
+
+        Args:
+            path: of the entry, such as `user/editor.md`, or its address (`muniment://…`).
+
+        Raises:
+            NotFound: no entry is there.
+            PathEscape, Refusal, ToolError: not a path of the memory, or not a readable text.
+            ManagedMemoryUnavailable: a root or the state cannot be used.
+        """
+        from muniment.operations.listing import show
+
+        return show(self.place, path)
+
+    def edit(
+        self,
+        path: str,
+        text: str,
+        *,
+        digest: str | None = None,
+        dry_run: bool = False,
+        cancel: Cancel | None = None,
+    ) -> EditResult:
+        """Give an entry another text, as its owner; its front matter stays. See `operations.edit.edit`.
+
+        Args:
+            path: of the entry, or its address.
+            text: the new text, without front matter.
+            digest: that `show` returned with the old text; None: replace whatever is there now.
+            dry_run: judge and report, commit nothing.
+            cancel: ends it early.
+
+        Raises:
+            NotFound: no entry is there.
+            StoreConflict: the entry changed since `digest`.
+            RememberRefused: a gate or the policy does not allow it.
+            PendingReview: the policy requires a review of every change.
+            PathEscape, Refusal, ToolError: not a path of the memory, or not a readable text.
+            ManagedMemoryUnavailable, DeadlineExceeded, Cancelled: nothing was written.
+        """
+        from muniment.operations.edit import edit
+
+        return edit(self.place, path, text, read_digest=digest, dry_run=dry_run, cancel=cancel)
+
+    def pin(self, path: str, *, dry_run: bool = False, cancel: Cancel | None = None) -> PinResult:
+        """Pin an entry, so that no run changes it and recall looks at it first; unpin a pinned one.
+
+        Args:
+            path: of the entry, or its address; of a pinned one, the path in `pinned/`.
+            dry_run: judge and report, commit nothing.
+            cancel: ends it early.
+
+        Raises:
+            NotFound: no entry is there.
+            RememberRefused: the policy does not allow it, the entry is withheld, or the new path is taken.
+            PathEscape, Refusal, ToolError: not a path of the memory, or not a readable file.
+            ManagedMemoryUnavailable, DeadlineExceeded, Cancelled, StoreConflict: nothing was written.
+        """
+        from muniment.operations.edit import pin
+
+        return pin(self.place, path, dry_run=dry_run, cancel=cancel)
+
+    def export(
+        self,
+        file: str | PathLike[str] | IO[bytes],
+        *,
+        scope: str | None = None,
+        format: str = "tar",  # noqa: A002  as the command names it
+    ) -> ExportResult:
+        """Write every entry, with its origin, to one file that an import reads.
+
+        Args:
+            file: the path of a new file, which this user alone can read, or an open binary file.
+            scope: the only scope to export; None: all.
+            format: `tar` or `jsonl`.
+
+        Raises:
+            ConfigInvalid: unknown format, or the file exists or cannot be written.
+            InvalidScope: no such scope is bound.
+            ManagedMemoryUnavailable, PathEscape: a root or the state cannot be used.
+        """
+        from muniment.operations.exporting import export
+
+        return export(self.place, file, scope=scope, format=format)
+
+    def index(self, *, dry_run: bool = False, cancel: Cancel | None = None) -> IndexResult:
+        """Write the indexes anew from the entries, and verify them; see `operations.owner.index`.
+
+        Args:
+            dry_run: only verify the indexes as they are.
+            cancel: ends it early.
+
+        Raises:
+            ManagedMemoryUnavailable, StoreConflict, QuotaExceeded: an index cannot be written or verified.
+            DeadlineExceeded, Cancelled: before the next index was written.
+        """
+        from muniment.operations.owner import index
+
+        return index(self.place, dry_run=dry_run, cancel=cancel)
+
+    def explain(self, verb: str, path: str) -> Explained:
+        """Explain the decision of the policy about a verb on a path; see `operations.owner.explain`.
+
+        Args:
+            verb: `list`, `read`, `create`, `modify` or `delete`.
+            path: such as `user/editor.md`, or an address; no entry needs to be there.
+
+        Raises:
+            BadArguments: no such verb.
+        """
+        from muniment.operations.owner import explain
+
+        return explain(self.place, verb, path)
+
+    def erase(
+        self, target: str, *, dry_run: bool = False, cancel: Cancel | None = None
+    ) -> ErasePlan | EraseResult:
+        """Erase an entry, or the files that a task wrote, with the whole history, for good.
+
+        Args:
+            target: the path of an entry, its address, or the id of a task.
+            dry_run: report what would be erased, and erase nothing.
+            cancel: ends it early, before anything is erased.
+
+        Raises:
+            NotFound: nothing is known of it.
+            PathEscape, Refusal, ToolError: not a path of a file that can be erased.
+            InvalidScope: the task wrote to directories that are not bound here.
+            StoreConflict, ManagedMemoryUnavailable, DeadlineExceeded, Cancelled: run it again.
+        """
+        from muniment.operations.owner import erase
+
+        return erase(self.place, target, dry_run=dry_run, cancel=cancel)
+
+    def reviews(self) -> tuple[Review, ...]:
+        """List the change-sets that wait for the owner; see `operations.review.list_reviews`."""
+        from muniment.operations.review import list_reviews
+
+        return list_reviews(self.place)
 
     def close(self) -> None:
         """Give the roots back, and the language model if `open` built it."""

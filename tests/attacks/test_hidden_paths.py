@@ -296,6 +296,45 @@ def test_http_lists_nothing_hidden(hidden, trust):
     assert set(found_in(text)) <= {"denied"}
 
 
+@pytest.mark.parametrize("trust", TRUSTS)
+@pytest.mark.threat("T-LEAK-18", control="recallable_entries")
+def test_http_entries_show_nothing_hidden(hidden, trust):
+    daemon, who = hidden.daemon, {"token": hidden.tokens[trust]}
+    answers, cursor = [], ""
+    while cursor is not None:
+        page = daemon.get(f"{BASE}/entries?limit=2&expired=true&cursor={cursor}", **who)
+        answers.append(page)
+        cursor = page.json().get("nextCursor")
+        for each in page.json()["entries"]:
+            answers.append(daemon.get(f"{BASE}/entry?path={each['path']}", **who))
+            assert answers[-1].status_code == 200
+    assert len(answers) > 4, "what may be seen is listed, page by page"
+    for form in "tar", "jsonl":
+        answers += [daemon.get(f"{BASE}/export?format={form}{scope}", **who) for scope in ("", "&scope=user")]
+    hidden_paths = [path for fate, path in hidden.paths.items() if fate != "denied"]
+    for path in (*hidden_paths, "user/MEMORY.md", "user/home", "user"):
+        answers.append(daemon.get(f"{BASE}/entry?path={path}", **who))
+        assert answers[-1].status_code == 404, path
+        for route, body in (("edit", {"path": path, "text": "mine"}), ("pin", {"path": path})):
+            answers.append(daemon.post(f"{BASE}/{route}", body, **who))
+        answers += [daemon.get(f"{BASE}/{route}?path={path}", **who) for route in ("history", "why")]
+        assert [each.status_code for each in answers[-4:]] == [403] * 4
+    text = "\n".join(f"{each.headers} {each.content.decode('latin-1')}" for each in answers)
+    assert set(found_in(text)) <= {"denied"}
+
+
+def test_http_entries_show_the_owner_what_is_withheld(hidden):
+    daemon = hidden.daemon
+    entries = {each["path"]: each for each in daemon.get(f"{BASE}/entries").json()["entries"]}
+    withheld = daemon.get(f"{BASE}/entry?path={hidden.paths['withheld']}").json()
+    assert withheld["withheld"] == entries[hidden.paths["withheld"]]["withheld"] is not None
+    assert WORDS["withheld"] in withheld["text"]
+    assert hidden.paths["expired"] not in entries
+    assert daemon.get(f"{BASE}/entries").json()["expired"] == 1
+    every = daemon.get(f"{BASE}/entries?expired=true").json()["entries"]
+    assert hidden.paths["expired"] in {each["path"] for each in every}
+
+
 def test_http_preview_is_shown_while_it_is_current(hidden):
     daemon, who = hidden.daemon, {"token": hidden.tokens["agent"]}
     (path,) = daemon.done("remember", {"content": "The user feeds a numbat"}, **who)["result"]["filesTouched"]

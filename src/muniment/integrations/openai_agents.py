@@ -25,10 +25,9 @@ from typing import Annotated, Any, Final
 from pydantic import Field
 
 from muniment.api import Memory
-from muniment.cancelling import Cancel
+from muniment.cancelling import Cancel, in_thread
 from muniment.content.gates import one_line
 from muniment.integrations.telling import MAX_RECALLED, ToolProblem, answering, arguments_of, marked
-from muniment.integrations.threads import in_thread
 from muniment.kernel.cancel import Patience
 from muniment.kernel.names import MAX_PATH_BYTES, Trust, Verb
 from muniment.operations.entries import Entries

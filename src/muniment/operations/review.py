@@ -11,8 +11,8 @@ A4 It commits at most once, under a task of its own, with the trusts that were s
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, replace
 from typing import Final
 
 from muniment.cancelling import Cancel
@@ -70,7 +70,16 @@ from muniment.store.review import (
 )
 from muniment.store.state import State
 from muniment.store.trust import Ruling
-from muniment.types import ReviewDecision, ReviewShown, UndoResult
+from muniment.types import (
+    CommittedStep,
+    HistoryList,
+    Origin,
+    Review,
+    ReviewDecision,
+    ReviewShown,
+    TrustedText,
+    UndoResult,
+)
 
 # -- history -----------------------------------------------------------------------------------------
 #
@@ -125,6 +134,25 @@ def why_of(place: Place, unsafe_path: str) -> Why:
     return why(place.state, place.key(path.scope), path, present, place.policy.trust_of(path.scope))
 
 
+def history_steps(steps: Iterable[Step]) -> HistoryList:
+    """Return the steps of a history as clients get them."""
+    return HistoryList(steps=tuple(CommittedStep(**asdict(each)) for each in steps))
+
+
+def origin_of(place: Place, unsafe_path: str) -> Origin:
+    """Return the result of `why_of` as clients get it. Raises as `why_of`."""
+    found = why_of(place, unsafe_path)
+    names, source = ("task", "at", "decided_by", "policy"), found.source
+    return Origin(
+        path=found.path,
+        state=found.state,
+        trust=found.trust,
+        asked=found.asked,
+        **({} if source is None else {name: getattr(source, name) for name in names}),
+        sentences=tuple(TrustedText(trust=each.trust, text=each.text) for each in found.sentences),
+    )
+
+
 def content_of(place: Place, unsafe_path: str, task: str) -> bytes | None:
     """The bytes of a file as a task left it; None if it removed the file.
 
@@ -153,6 +181,20 @@ def waiting(place: Place) -> tuple[Pending, ...]:
     """What waits at a place: of nothing but the roots that are bound there."""
     keys = place.scopes_by_key().keys()
     return tuple(each for each in pending(place.state) if keys >= set(each.roots.values()))
+
+
+def list_reviews(place: Place) -> tuple[Review, ...]:
+    """List what waits at a place, as the library and the daemon return it."""
+    return tuple(
+        Review(
+            review_id=each.id,
+            kind=each.run.kind,
+            at=each.run.at,
+            reasons=tuple(each.reasons),
+            paths=tuple(path.text for path in each.change_set.paths),
+        )
+        for each in waiting(place)
+    )
 
 
 def show(review_id: str, place: Place) -> ReviewShown:

@@ -357,7 +357,14 @@ class Work:
         from muniment.operations.dream import dream
 
         attended = task.originator.token == OWNER
-        request = DreamRequest(trust=task.trust, attended=attended, task_id=task.id)
+        asked = task.arguments or {}
+        request = DreamRequest(
+            asked.get("scope"),
+            dry_run=bool(asked.get("dry_run")),
+            trust=task.trust,
+            attended=attended,
+            task_id=task.id,
+        )
         return dream(request, place, self._model, cancel=cancel)
 
 

@@ -13,6 +13,7 @@ from kit.agent.dialects import AskForCalls, Say
 from kit.server.process import BASE, HeldModel, locked, policy_file
 from kit.server.raw import running, start
 from muniment.errors import CODES, WorkerLost
+from muniment.operations import place
 from muniment.server import http, routes
 from muniment.server.contract import sentence_of, task_error
 from muniment.server.lane import MAX_ATTEMPTS, Lane
@@ -164,7 +165,7 @@ def of_undos(world, monkeypatch):
     yield "already_undone", world.undo(done)
     done = world.written("project/erased.md", "This project is erased", scope="project")
     with monkeypatch.context() as patch, locked(world.root("project")):
-        patch.setattr(routes, "WAIT_SECONDS", 0.1)
+        patch.setattr(place, "WAIT_SECONDS", 0.1)
         yield "deadline", world.erase(done)
     assert world.erase(done).json()["status"] == "erased"
     yield "erased", world.undo(done)

@@ -462,7 +462,9 @@ OTHER_BODIES = [  # where, body, code
     ("forget", {"query": "tea", "scope": ""}, "invalid_scope"),
     ("forget", {"query": "tea", "dryRun": True, "dryrun": False}, "invalid_request"),
     ("undo", {"task_id": "remember-1"}, "invalid_request"),
-    ("dream", {"scope": "user"}, "invalid_request"),
+    ("dream", {"scope": "galaxy"}, "invalid_scope"),
+    ("dream", {"dryrun": True}, "invalid_request"),
+    ("recall", {"query": "tea", "scope": "galaxy"}, "invalid_scope"),
     *((kind, body, f"invalid_{KINDS[kind]}") for kind, body in product(KINDS, NO_OBJECTS)),
 ]
 
@@ -472,6 +474,7 @@ def test_what_is_the_owners_no_client_may(daemon):
     assert set(owners) == {
         *("/review", "/review/{reviewId}", "/review/{reviewId}/approve", "/review/{reviewId}/reject"),
         *("/undo", "/erase", "/audit/head", "/policy/explain", "/metrics", "/ui"),
+        *("/edit", "/pin", "/index", "/history", "/why"),
     }
     for told, method in owners.items():
         path = f"{'' if told in {'/metrics', '/ui'} else BASE}{told}".replace("{reviewId}", "r1")

@@ -23,11 +23,10 @@ from typing import TYPE_CHECKING, ClassVar, Final, Literal, Protocol, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from muniment.cancelling import Cancel
+from muniment.cancelling import Cancel, until_ended
 from muniment.content.gates import one_line
 from muniment.errors import NotFound
 from muniment.integrations.telling import MAX_RECALLED, ToolProblem, marked
-from muniment.integrations.threads import until_ended
 from muniment.kernel.cancel import Patience
 from muniment.kernel.names import INDEX_NAME, MAX_PATH_BYTES, Scope, Trust
 from muniment.kernel.path import CanonicalPath
