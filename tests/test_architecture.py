@@ -473,7 +473,7 @@ def test_the_store_fills_columns_by_their_names_and_takes_no_row_apart_by_place(
 # a tool and a pipe answer their client with an error; a node whose queue broke goes on with a new one.
 MAY_CATCH_ALL = of(
     "muniment",
-    "sandbox.fence.zygote server.acp server.writer server.runner recall.session recall.recaller "
+    "sandbox.fence.zygote server.acp server.writer server.runner recall.prefetch recall.recaller "
     "recall.meaning testing.corpus.driver events integrations.mcp.server client.mcp fleet.node fleet.queue",
 )
 

@@ -28,9 +28,10 @@ from muniment.names import HOME_VARIABLE, ContextMode
 from muniment.opening import chooser_of, find_place, open_model, recaller_of
 from muniment.operations.place import Place
 from muniment.portable import IS_LINUX
-from muniment.recall.context import Budgets, Enqueue, SubagentMemory
+from muniment.recall.context import Budgets
 from muniment.recall.recaller import MAX_ENTRIES, MAX_TOKENS, Chooser, Recaller
 from muniment.recall.recollection import Recollection
+from muniment.recall.subagent import Enqueue, SubagentMemory
 from muniment.settings import read_settings
 from muniment.store.ledger import Step, Why
 from muniment.types import (

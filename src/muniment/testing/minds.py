@@ -1,9 +1,11 @@
-r"""Models that follow a script, for tests of programs that embed Muniment and for its own; and a clock.
+r"""Models that follow a script, for tests of programs that embed Muniment and for its own.
 
-model = ScriptedModel([
-    calls(call("write_file", path="user/editor.md", content="Prefers dark mode.\n")),
-    say("Saved to user/editor.md."),
-])
+    model = ScriptedModel([
+        calls(call("write_file", path="user/editor.md", content="Prefers dark mode.\n")),
+        say("Saved to user/editor.md."),
+    ])
+
+A step may also be a function from the request to a reply.
 """
 
 from __future__ import annotations
@@ -54,18 +56,3 @@ class ScriptedModel:
         if self._last.text and not self._last.calls:
             return self._last
         raise ModelError("the script has no further step")
-
-
-class FakeClock:
-    """Call it for the time in seconds; `advance` moves it."""
-
-    def __init__(self, now: float = 1000.0) -> None:
-        self._now = now
-
-    def __call__(self) -> float:
-        """Seconds since an arbitrary moment."""
-        return self._now
-
-    def advance(self, seconds: float) -> None:
-        """Let `seconds` pass."""
-        self._now += seconds

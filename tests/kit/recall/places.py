@@ -11,6 +11,7 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
+from kit.clock import FakeClock
 from kit.memories import make_roots, put, strict
 from kit.store.ground import Proposed, by, change_set, patience
 from muniment.errors import MunimentError
@@ -29,7 +30,6 @@ from muniment.store.commit import Terms, commit
 from muniment.store.ledger import root_key
 from muniment.store.state import State
 from muniment.store.trust import constant
-from muniment.testing.minds import FakeClock
 
 # Seconds after which something that is waited for counts as never happening.
 WAIT = 20.0

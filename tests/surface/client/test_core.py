@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from kit.client.driving import BROKEN, GONE, carry_out, said
 from kit.client.scripted import DONE as DOCUMENT
 from kit.client.scripted import task
+from kit.clock import FakeClock
 from kit.raising import raised
 from muniment import errors as library
 from muniment.client import errors, exchange
 from muniment.client.core import ClientCore, Following
 from muniment.client.exchange import FIRST_PAUSE, LAST_PAUSE, Ask, Frame, Frames, HttpReply
 from muniment.errors import ConfigInvalid
-from muniment.testing.minds import FakeClock
 from muniment.types import Recalled
 
 DONE = said(200, DOCUMENT)

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from kit.clock import FakeClock
 from kit.operations.places import raising
 from muniment.agent import model as protocol
 from muniment.agent.chat import NUDGE
@@ -15,7 +16,7 @@ from muniment.kernel.decide import Limits
 from muniment.kernel.names import Scope, Via
 from muniment.names import ContextMode
 from muniment.sandbox.tools.calls import Outcome
-from muniment.testing.minds import FakeClock, ScriptedModel, call, calls, say
+from muniment.testing.minds import ScriptedModel, call, calls, say
 
 SCOPES = tuple(protocol.ScopeBrief(Scope(name), writable=True) for name in ("user", "project"))
 DONE = Outcome("allow", None, "done")

@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 import muniment
+from kit.clock import FakeClock
 from kit.memories import make_roots, photograph, put, strict
 from kit.operations import places
 from kit.operations.places import committed, lay, made, memory, remembering, roomy, saving, user, write
@@ -26,7 +27,7 @@ from muniment.store.erase import EraseGround, erase
 from muniment.store.ledger import of_task
 from muniment.store.review import pending
 from muniment.store.state import State
-from muniment.testing.minds import FakeClock, ScriptedModel, calls, say
+from muniment.testing.minds import ScriptedModel, calls, say
 
 place = places.place
 FACT = "The user prefers dark mode in all editors"

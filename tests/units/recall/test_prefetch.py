@@ -12,13 +12,13 @@ from unittest.mock import Mock
 
 import pytest
 
+from kit.clock import FakeClock
 from kit.memories import descriptors
 from kit.recall.places import CANARY, WAIT, Gate, nothing_left_behind, settle
 from muniment.errors import Cancelled
-from muniment.recall import session as subject
-from muniment.recall.session import Prefetch
+from muniment.recall import prefetch as subject
+from muniment.recall.prefetch import Prefetch
 from muniment.store.database import Database
-from muniment.testing.minds import FakeClock
 
 
 @pytest.fixture(autouse=True)

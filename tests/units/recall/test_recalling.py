@@ -13,6 +13,7 @@ from unittest.mock import Mock
 import pytest
 
 from kit.agent.servers import form_of, hasty, serving
+from kit.clock import FakeClock
 from kit.recall.places import CANARY, Gate, entry_of, nothing_left_behind, paths
 from muniment.agent.filing import RuleWriter
 from muniment.agent.model import ModelError, Reply, ToolCall
@@ -22,7 +23,7 @@ from muniment.errors import Cancelled, ConfigInvalid, DeadlineExceeded
 from muniment.kernel.cancel import Patience
 from muniment.opening import chooser_of, recaller_of
 from muniment.testing.chat_server import always, failure, words
-from muniment.testing.minds import FakeClock, ScriptedModel, say
+from muniment.testing.minds import ScriptedModel, say
 
 __all__ = ["hasty"]
 pytestmark = pytest.mark.usefixtures("hasty")

@@ -15,9 +15,9 @@ from muniment.cancelling import Cancel
 from muniment.errors import InvalidContent, ManagedMemoryUnavailable, recall_failed
 from muniment.kernel.cancel import Patience
 from muniment.kernel.names import Trust
-from muniment.recall.context import MAX_SEARCH_TOKENS, MAX_SEARCHES, SubagentMemory
 from muniment.recall.recaller import MAX_ENTRIES, MAX_TOKENS
 from muniment.recall.recollection import Recollection
+from muniment.recall.subagent import MAX_SEARCH_TOKENS, MAX_SEARCHES, SubagentMemory
 
 NOTHING = "Nothing in the memory is about that."
 USED_UP = "error: the searches of this task are used up; go on with what you know"

@@ -12,6 +12,7 @@ from unittest.mock import Mock
 
 import pytest
 
+from kit.clock import FakeClock
 from kit.recall.places import WAIT, EndlessSweep, ground, nothing_left_behind, telling
 from muniment.errors import Cancelled, ManagedMemoryUnavailable, Unreadable
 from muniment.kernel.cancel import Patience
@@ -21,7 +22,6 @@ from muniment.store import watching as subject
 from muniment.store.catalog import Look
 from muniment.store.upkeep import view_of
 from muniment.store.watching import Looks, looks_of
-from muniment.testing.minds import FakeClock
 
 told = pytest.fixture(telling)
 FOREVER = Patience(math.inf)
