@@ -6,7 +6,8 @@ for. Apart from `app`: where the program starts it reads this before it loads wh
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from importlib import import_module
+from typing import Any, Final, NamedTuple
 
 
 class CommandRow(NamedTuple):
@@ -17,12 +18,18 @@ class CommandRow(NamedTuple):
         module: of `muniment.cli`, where its function stands; empty: it is a group.
         has_agent: it runs an agent, so that a worker is made ready first.
         is_traced: it carries out tasks, whose spans are exported.
+        core: module of `muniment.cli` that a daemon needs for `--ledger`; loaded only then.
     """
 
     help: str
     module: str = ""
     has_agent: bool = False
     is_traced: bool = False
+    core: str = ""
+
+    def load_core(self) -> Any:
+        """Return the function `core_of` of the module `core`, which makes what a node of a fleet serves."""
+        return import_module(f"muniment.cli.{self.core}").core_of
 
 
 PROGRAM: Final = "Long-term memory for AI agents as plain markdown."
@@ -61,6 +68,7 @@ TABLE: Final[dict[str, CommandRow]] = {
         "Serve workspaces over HTTP until SIGTERM or Ctrl-C; the log goes to standard error.",
         "daemon",
         is_traced=True,
+        core="fleet",
     ),
     "ui": CommandRow(
         "Show the memory on a page: search it, see where it comes from, review, edit, undo.", "daemon"
@@ -126,10 +134,10 @@ TABLE: Final[dict[str, CommandRow]] = {
     "policy diff": CommandRow("Prove that NEW grants no more than OLD.", "policy"),
     "policy test": CommandRow("Run inline tests, and try to fool them.", "policy"),
     "policy prove": CommandRow("Prove invariants, or refute them by a path.", "policy"),
-    "policy show": CommandRow("Print a policy.", "policy"),
-    "policy lock": CommandRow("Pin the policies of a folder to their digests.", "policy"),
-    "policy sign": CommandRow("Sign a policy with ssh-keygen, into a file beside it.", "policy"),
-    "policy verify": CommandRow("Say who has signed a policy.", "policy"),
+    "policy show": CommandRow("Print a policy.", "policy_files"),
+    "policy lock": CommandRow("Pin the policies of a folder to their digests.", "policy_files"),
+    "policy sign": CommandRow("Sign a policy with ssh-keygen, into a file beside it.", "policy_files"),
+    "policy verify": CommandRow("Say who has signed a policy.", "policy_files"),
     "token": CommandRow("The tokens with which clients call the daemon."),
     "token add": CommandRow("Make a token and print it; it is shown this once.", "daemon"),
     "token list": CommandRow("List whose tokens there are.", "daemon"),
