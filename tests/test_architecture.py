@@ -34,7 +34,7 @@ def of(package, names):
 
 
 ORDER = words(
-    "portable kernel names types errors events cancelling files policy content store recall sandbox agent "
+    "portable kernel names types entry_types errors events cancelling files policy content store recall sandbox agent "
     "settings workspaces operations opening api lab testing transfer integrations server fleet client cli"
 )
 CORE = ORDER[: ORDER.index("api") + 1]

@@ -520,7 +520,8 @@ _NOUNS: Final[Mapping[type, str]] = {
 
 def document(answer: WireAnswer) -> dict[str, Any]:
     """An answer as the JSON document that is sent (D1, D2)."""
-    kind = next(each for each in type(answer).__mro__ if each.__module__ == __name__)
+    homes = (__name__, "muniment.entry_types")
+    kind = next(each for each in type(answer).__mro__ if each.__module__ in homes)
     told = ((each, getattr(answer, each.name)) for each in _members(kind))
     return {
         each.wire: _plain(value)
@@ -621,8 +622,8 @@ def _value(of: Any, value: object, name: str, what: str) -> Any:
         if not isinstance(value, list):
             raise ValueError(f"{name} of {what} is no list")
         item = get_args(of)[0]
-        if item in _NOUNS:
-            return tuple(read(item, each, _NOUNS[item]) for each in value)
+        if isinstance(item, type) and issubclass(item, WireAnswer):
+            return tuple(read(item, each, _NOUNS.get(item, "an item")) for each in value)
         if not all(isinstance(each, str) for each in value):
             raise ValueError(f"{name} of {what} holds something else than texts")
         return tuple(value)

@@ -12,7 +12,7 @@ from muniment.errors import PendingReview
 from muniment.kernel.cancel import Patience
 from muniment.kernel.change import FileChange, digest
 from muniment.kernel.names import Trust
-from muniment.operations.edit import edited, path_after
+from muniment.operations.edit import replace_text
 from muniment.operations.entries import Entries
 from muniment.operations.request import RememberRequest
 from muniment.recall.context import Budgets, StaticContext
@@ -340,21 +340,21 @@ def test_edit_command_raises_only_new_sentences(memory):
     opened, path, file = remembered(memory, RULES, Trust.AGENT)
     place, at = opened.place, opened.place.path(path)
     before = file.read_bytes()
-    edited(place, at, before, before.replace(b"\n- ", b"\n* ") + b"\n\n")
+    replace_text(place, at, before, before.replace(b"\n- ", b"\n* ") + b"\n\n")
     assert opened.why(path).trust is Trust.AGENT
     assert system_text(opened) == ""
     before = file.read_bytes()
-    run, _ = edited(place, at, before, before + f"{NEW}\n".encode())
+    result = replace_text(place, at, before, before + f"{NEW}\n".encode())
     found = opened.why(path)
     assert (found.state, found.trust, owned(found)) == ("committed", Trust.AGENT, [NEW])
     assert system_text(opened).rstrip().endswith(NEW)
     file.write_bytes(file.read_bytes().replace(b"\n", b"\r\n"))
     assert owned(opened.why(path)) == [NEW]
     file.write_bytes(file.read_bytes().replace(b"\r\n", b"\n"))
-    opened.undo(run.task)
+    opened.undo(result.task_id)
     assert (opened.why(path).trust, owned(opened.why(path))) == (Trust.AGENT, [])
-    _, done = edited(place, at, file.read_bytes(), f"{NEW}\n".encode())
-    assert opened.why(path_after(done, at)).trust is Trust.OWNER  # Nothing is left of what the agent wrote.
+    result = replace_text(place, at, file.read_bytes(), f"{NEW}\n".encode())
+    assert opened.why(result.path).trust is Trust.OWNER  # Nothing is left of what the agent wrote.
 
 
 @pytest.mark.threat("T-MEM-36", control="no_write_up")

@@ -22,6 +22,7 @@ from muniment.content.gates import decode, on_one_line, visible
 from muniment.errors import ConfigInvalid, MunimentError, NotFound
 from muniment.kernel.names import RelPath, Scope
 from muniment.kernel.path import FILE_SUFFIX, canonicalise
+from muniment.types import members
 
 if TYPE_CHECKING:
     from muniment.kernel.binding import BoundRoot
@@ -240,7 +241,7 @@ def edit(
     where: MemoryFlags,
 ) -> Report:
     """Open an entry in your editor, and commit it as yours when you close it."""
-    from muniment.operations.edit import check_editable, edited, path_after
+    from muniment.operations.edit import check_editable, replace_text
 
     with place_at(where) as place:
         editor = _editor()
@@ -255,18 +256,18 @@ def edit(
             shutil.rmtree(directory)
             return Report({"task_id": None, "path": found.text, "notes": []}, ["nothing was changed"])
         try:
-            run, done = edited(place, found, before, after)
+            result = replace_text(place, found, before, after)
         except MunimentError:
             say_notes([f"what you wrote is kept in {copy}"])
             raise
         shutil.rmtree(directory)
     return Report(
-        {"task_id": run.task, "path": path_after(done, found), "notes": list(done.notes)},
+        members(result, "task_id path notes"),
         [
-            f"saved (changed): {on_one_line(path_after(done, found))}",
-            f"  to take it back: muniment undo {run.task}",
+            f"saved (changed): {on_one_line(result.path)}",
+            f"  to take it back: muniment undo {result.task_id}",
         ],
-        done.notes,
+        result.notes,
     )
 
 
