@@ -1,4 +1,4 @@
-"""The commands: of each its words, the module that holds it, and the first line of its help.
+"""The commands: the words of each, its module, the first line of its help, and the groups of the help.
 
 So `muniment --help` and a group tell what there is, and no command is loaded before it, or its help, is asked
 for. Apart from `app`: where the program starts it reads this before it loads what parses a command line.
@@ -56,6 +56,10 @@ TABLE: Final[dict[str, CommandRow]] = {
     "history": CommandRow("List what was committed, the newest first.", "ledger"),
     "why": CommandRow("Say where an entry comes from, and whether it was edited by hand since.", "ledger"),
     "edit": CommandRow("Open an entry in your editor, and commit it as yours when you close it.", "inspect"),
+    "pin": CommandRow(
+        "Pin an entry, so that no run changes it and recall looks there first; or unpin a pinned one.",
+        "inspect",
+    ),
     "undo": CommandRow(
         "Take back what a task did; refused where its files were changed since.", "ledger", is_traced=True
     ),
@@ -179,4 +183,13 @@ TABLE: Final[dict[str, CommandRow]] = {
         "Delete a home with everything that is remembered in it, its history and its tokens.", "fleet"
     ),
 }
-"""By their words, in the order in which help lists them."""
+"""By their words."""
+
+GROUPS: Final[dict[str, tuple[str, ...]]] = {
+    "Memory": ("remember", "recall", "ls", "show", "edit", "pin", "forget", "dream", "index"),
+    "History": ("history", "why", "undo", "review", "erase", "audit"),
+    "Tools": ("setup", "uninstall", "completion", "mcp", "acp", "tool", "projects", "init"),
+    "Operate": ("serve", "ui", "token", "fleet", "import", "export", "backup", "restore", "doctor"),
+    "Policy": ("policy", "conformance"),
+}
+"""The commands of the program as its help lists them."""
