@@ -67,6 +67,7 @@ from muniment.operations.request import (
     MAX_QUERY_BYTES,
     MAX_QUERY_WORDS,
     SHOWN_PATHS,
+    DreamRequest,
     ForgetReport,
     ForgetRequest,
     bytes_of,
@@ -474,7 +475,7 @@ def _named(task: _Forgetting, change_set: ChangeSet) -> str | None:
     return task.place.state.keyed(f"forget {json.dumps(sorted(going))}") if going else None
 
 
-def _check_preview(request: ForgetRequest, named: str | None) -> None:
+def _check_preview(request: ForgetRequest | DreamRequest, named: str | None) -> None:
     """Refuse to remove something else than the preview showed that the request names."""
     if request.yes and request.digest not in {None, named}:
         raise JobError(

@@ -300,6 +300,7 @@ class DreamRequest:
         trust: of the one who asks; nothing above it is changed.
         attended: whether somebody has asked for this dream; if not, its removals wait for the owner.
         task_id: as of a `RememberRequest`.
+        digest: as of a `ForgetRequest`.
     """
 
     scope: str | None = None
@@ -307,6 +308,7 @@ class DreamRequest:
     trust: Trust = Trust.OWNER
     attended: bool = True
     task_id: str | None = None
+    digest: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -361,6 +363,7 @@ class DreamReport:
         decided_by: `rules`, or the model's name.
         notes: what a person should know.
         repeated: the task had committed before; this is what the ledger knows of what it did then.
+        digest: as of a `ForgetReport`.
         error: why it failed, with its stable code.
     """
 
@@ -382,6 +385,7 @@ class DreamReport:
     touched_scopes: tuple[Scope, ...] = ()
     notes: tuple[str, ...] = ()
     repeated: bool = False
+    digest: str | None = None
     error: MunimentError | None = None
 
     @property

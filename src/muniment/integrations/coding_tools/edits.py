@@ -425,7 +425,7 @@ def _with_value(text: str, path: Path, value: Any) -> str:
     _, end = [lines for each, lines in _tables(text) if each == path[:-1]][0]  # noqa: RUF015  or LookupError
     lines = text.splitlines(keepends=True)
     lines[end - 1] = lines[end - 1].rstrip("\r\n") + _line_end(text)
-    lines.insert(end, tomlkit.dumps({path[-1]: _inline(value)}).replace("\n", _line_end(text)))
+    lines.insert(end, tomlkit.dumps({str(path[-1]): _inline(value)}).replace("\n", _line_end(text)))
     return "".join(lines)
 
 
