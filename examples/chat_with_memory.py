@@ -21,8 +21,8 @@ from openai import OpenAI
 import muniment
 from muniment.kernel.cancel import Patience
 from muniment.kernel.names import Trust
-from muniment.operations.request import RememberRequest
 from muniment.recall.conversation import Compacting, Conversation
+from muniment.types import RememberRequest
 
 PROMPT = "You are a helpful assistant. Hand facts that the user wants kept to remember_this."
 CONTEXT_TOKENS = 32_000
@@ -85,7 +85,7 @@ def remembered(memory: muniment.Memory, arguments: str) -> str:
         fact = json.loads(arguments)["fact"]
     except (ValueError, KeyError, TypeError):
         return "error: remember_this takes one text, fact"
-    result = memory.attempt(RememberRequest(str(fact), trust=Trust.AGENT))
+    result = memory.try_remember(RememberRequest(str(fact), trust=Trust.AGENT))
     return result.summary if result.error is None else f"error: {result.error.code}"
 
 

@@ -19,17 +19,19 @@ from muniment.names import __version__
 
 if TYPE_CHECKING:
     from muniment.api import Memory, open  # noqa: A004
+    from muniment.async_api import AsyncMemory
     from muniment.errors import MunimentError
     from muniment.sandbox.sandbox import Sandbox
 
 _HOMES = {
+    "AsyncMemory": "muniment.async_api",
     "Memory": "muniment.api",
     "MunimentError": "muniment.errors",
     "Sandbox": "muniment.sandbox.sandbox",
     "open": "muniment.api",
 }
 
-__all__ = ["Memory", "MunimentError", "Sandbox", "__version__", "open"]
+__all__ = ["AsyncMemory", "Memory", "MunimentError", "Sandbox", "__version__", "open"]
 
 
 def __getattr__(name: str) -> Any:

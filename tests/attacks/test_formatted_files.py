@@ -14,9 +14,9 @@ from muniment.kernel.change import FileChange, digest
 from muniment.kernel.names import Trust
 from muniment.operations.edit import replace_text
 from muniment.operations.entries import Entries
-from muniment.operations.request import RememberRequest
 from muniment.recall.context import Budgets, StaticContext
 from muniment.store.erase import EraseGround, erase
+from muniment.types import RememberRequest
 
 RULES = """\
 # Rules of the zoo
@@ -41,7 +41,7 @@ LEVELS = list(Trust)
 def remembered(memory, fact, trust, scope="user"):
     """Return a memory with a fact of that trust, and the path and file of its entry."""
     opened = memory()
-    done = opened.attempt(RememberRequest(fact, trust=trust, scope=scope))
+    done = opened.try_remember(RememberRequest(fact, trust=trust, scope=scope))
     if done.error is not None:  # It waits for its owner.
         done = opened.approve(done.error.review_id, opened.review(done.error.review_id).digest)
     (path,) = [each.path for each in done.changes]
@@ -315,7 +315,7 @@ def test_long_sentence_needs_several_new_words(memory):
 
 def test_quoted_sentence_keeps_the_owners_trust_at_its_path(memory):
     opened, path, file = remembered(memory, f"{NEW} Ben pays for the cake.", Trust.OWNER)
-    opened.attempt(RememberRequest(f"{NEW} The bot pays.", trust=Trust.AGENT, scope="user"))
+    opened.try_remember(RememberRequest(f"{NEW} The bot pays.", trust=Trust.AGENT, scope="user"))
     file.write_text(file.read_text().replace(". ", ".\n\n") + "\nCarla sings.\n")
     assert opened.why(path).trust is Trust.OWNER
 
@@ -330,7 +330,9 @@ def test_common_short_sentences_lower_no_other_entry(memory):
 @pytest.mark.threat("T-MEM-36", control="moved_trust")
 def test_text_that_is_too_long_has_the_least_known_trust(memory):
     opened, path, file = remembered(memory, RULES, Trust.AGENT)
-    opened.attempt(RememberRequest("The aunt of Ben grows melons.", trust=Trust.EXTERNAL, scope="project"))
+    opened.try_remember(
+        RememberRequest("The aunt of Ben grows melons.", trust=Trust.EXTERNAL, scope="project")
+    )
     file.write_text("".join(f"Word{number} " for number in range(80_000)) + FRIDAYS)
     assert opened.why(path).trust is Trust.AGENT
 

@@ -7,11 +7,11 @@ name of the policy that it was given.
 from dataclasses import replace
 
 import pytest
-from kit.sandbox.services import lying_service
 
 from kit.memories import CANARY, make_roots, photograph, put, strict
 from kit.operations.places import opened, remembering
 from kit.sandbox.probe import own_zygote
+from kit.sandbox.services import lying_service
 from muniment.agent.model import Reply, ToolCall
 from muniment.errors import MunimentError
 from muniment.kernel.names import Trust

@@ -6,12 +6,12 @@
 import os
 
 import pytest
-from kit.sandbox.services.outer_filter import CASES
 
 from kit.memories import make_roots
 from kit.raising import raised
 from kit.sandbox.machine import needs_fence
 from kit.sandbox.probe import SERVICES
+from kit.sandbox.services.outer_filter import CASES
 from muniment.errors import ConfinementUnavailable
 from muniment.kernel.names import Enforcement
 from muniment.sandbox.fence import pool

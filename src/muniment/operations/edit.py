@@ -17,7 +17,6 @@ from muniment.cancelling import Cancel
 from muniment.content.entry import parse
 from muniment.content.exact_json import whole_text
 from muniment.content.gates import decode, one_line
-from muniment.entry_types import EditResult, PinResult
 from muniment.errors import NotFound, Refusal, RememberRefused, StoreConflict
 from muniment.kernel.change import FileChange, digest
 from muniment.kernel.decide import Judge, Policy
@@ -32,6 +31,7 @@ from muniment.store.commit import Terms, granting
 from muniment.store.ledger import Run
 from muniment.store.passages import PERSON
 from muniment.store.trust import TrustRule, by_person, constant, stamp
+from muniment.types import EditResult, PinResult
 
 
 def check_editable(place: Place, path: CanonicalPath) -> None:
@@ -198,7 +198,7 @@ def for_move(policy: Policy, paths: Sequence[CanonicalPath]) -> Policy:
     """
     pins = {(each.scope, each.rel.partition("/")[2]) for each in paths if is_pinned(each)}
     outside = [each for each in paths if (each.scope, each.rel) in pins]
-    if len(paths) != 2 or len(outside) != 1:
+    if len(paths) != 2 or len(outside) != 1:  # noqa: PLR2004  from, to
         return policy
     judge = Judge(policy)
     judge.require(Verb.CREATE, outside[0])

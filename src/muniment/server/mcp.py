@@ -42,7 +42,8 @@ from muniment.server.http import INVALID_REQUEST, TRUST_HEADER, Call
 from muniment.server.lane import NewTask, find
 from muniment.server.routes import accept
 from muniment.store.tasks import OWNER, Originator, QueuedTask
-from muniment.types import ForgetResult, RememberResult, read
+from muniment.types import ForgetResult, RememberResult
+from muniment.types.documents import read
 
 if TYPE_CHECKING:
     from muniment.cancelling import Cancel
@@ -273,12 +274,10 @@ class _LaneMemory:
         """Whether the owner calls, with no less trust than that."""
         return self.trust is Trust.OWNER and self.originator == Originator(OWNER)
 
-    async def remember(
-        self, asked: RememberCall, tell: Callable[[int, str], None]
-    ) -> tuple[str, RememberResult]:
+    async def remember(self, asked: RememberCall, tell: Callable[[int, str], None]) -> RememberResult:
         """Store a fact."""
         task, done = await self._done(asked.model_dump(exclude_none=True), asking.remember, tell)
-        return task.id, read(RememberResult, done, "a result")
+        return replace(read(RememberResult, done, "a result"), task_id=task.id)
 
     async def recall(self, query: str, limit: int) -> Recollection:
         """What helps with a message."""
@@ -287,13 +286,13 @@ class _LaneMemory:
             with _problems():
                 return await self.call.core.recall(self.call.workspace, self.originator.token, body)
 
-    async def forget(self, asked: ForgetCall) -> tuple[str, ForgetResult]:
+    async def forget(self, asked: ForgetCall) -> ForgetResult:
         """Preview, or remove what was previewed."""
         document: dict[str, Any] = {"query": asked.description, "dryRun": not asked.yes}
         if asked.digest is not None:
             document["digest"] = asked.digest
         task, done = await self._done(document, asking.forget)
-        return task.id, read(ForgetResult, done, "a result")
+        return replace(read(ForgetResult, done, "a result"), task_id=task.id)
 
     async def check_undo(self, task_id: str) -> None:
         """Raise if neither the owner nor the client that asked for the task calls (H3)."""

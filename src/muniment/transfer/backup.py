@@ -49,7 +49,7 @@ from tempfile import TemporaryDirectory
 from typing import IO, Any, BinaryIO, Final, Self
 
 from muniment.errors import ConfigInvalid, ManagedMemoryUnavailable, printable
-from muniment.files import LISTING, NEW, PRIVATE, READING, opened
+from muniment.files import LISTING, NEW, PRIVATE, READING, opened, sync
 from muniment.kernel.binding import bind
 from muniment.kernel.cancel import Patience
 from muniment.kernel.land import lock_roots
@@ -60,7 +60,7 @@ from muniment.store.audit import Head, head_of_copy, verify
 from muniment.store.database import Database
 from muniment.store.ledger import move_roots
 from muniment.store.schema import examine
-from muniment.store.state import KEY_NAME, LEDGER_NAME, State, open_ledger, sync
+from muniment.store.state import KEY_NAME, LEDGER_NAME, State, open_ledger
 
 FORMAT: Final = "muniment-backup/1"
 MANIFEST: Final = "muniment-backup.json"

@@ -65,7 +65,7 @@ from muniment.kernel.path import FILE_SUFFIX, CanonicalPath, canonicalise, fold
 from muniment.operations.exporting import as_exported, judge_entry
 from muniment.operations.job import id_of_task, put_on_record, run_of, terms_of
 from muniment.operations.place import Place
-from muniment.operations.request import check_content, error_json
+from muniment.operations.request import check_content
 from muniment.policy.grammar import check_creatable
 from muniment.policy.tables import grant_readable, narrow_writes
 from muniment.store.audit import timestamp
@@ -83,6 +83,7 @@ from muniment.store.upkeep import view_of
 from muniment.transfer.conservation import TakenText
 from muniment.transfer.formats import SourceItem
 from muniment.transfer.source_text import without_text_suffix
+from muniment.types.results import error_json
 
 KIND: Final = "import"
 

@@ -9,10 +9,10 @@ from dataclasses import replace
 from unittest.mock import Mock
 
 import pytest
-from kit.sandbox.services.outer_filter import CASES
 
 from kit.sandbox.machine import needs_fence
 from kit.sandbox.probe import SERVICES, soon
+from kit.sandbox.services.outer_filter import CASES
 from muniment.errors import WorkerLost
 from muniment.lab.attempts.attempt import ATTEMPTS, DONE
 from muniment.lab.attempts.offer import look_around

@@ -22,12 +22,12 @@ from muniment import api, errors, opening
 from muniment.agent.filing import RuleWriter
 from muniment.agent.model import ModelError
 from muniment.operations.remember import remember
-from muniment.operations.request import RememberRequest
 from muniment.settings import read_settings
 from muniment.store.ledger import of_task
 from muniment.store.state import State
 from muniment.store.watching import looks_of
 from muniment.testing.minds import ScriptedModel, call, calls, say
+from muniment.types import RememberRequest
 
 DARK = "The user prefers dark mode in all editors"
 PRIVATE, PROJECT = "The recycling is collected on Tuesdays", "The project uses pnpm workspaces"
@@ -64,7 +64,7 @@ def test_a_fact_is_remembered_and_found_in_the_default_place(opens, home, worksp
     assert list(workspace.iterdir()) == [workspace / ".git"]
     memory.close()
     before = photograph(home)  # A closed memory reads and writes nothing.
-    assert memory.attempt(RememberRequest("The user drinks tea")).status == "failed"
+    assert memory.try_remember(RememberRequest("The user drinks tea")).status == "failed"
     assert photograph(home) == before
 
 
@@ -73,7 +73,7 @@ def test_failure_is_raised_by_remember_and_told_by_attempt(opens):
     with opens(model=ScriptedModel(REFUSED), **failing) as memory, pytest.raises(errors.RememberRefused):
         memory.remember("a fact")
     with opens(model=ScriptedModel(REFUSED), **failing) as memory:
-        assert memory.attempt(RememberRequest("a fact")).error.code == "remember_refused"
+        assert memory.try_remember(RememberRequest("a fact")).error.code == "remember_refused"
         with pytest.raises(errors.InvalidContent):
             memory.remember("")
 

@@ -161,7 +161,7 @@ def test_a_preview_of_one_description_is_not_the_consent_to_another(session, ope
 def test_a_model_that_holds_a_connection_is_not_the_owner_of_what_the_owner_said(session, opened_memory):
     kept = opened_memory.remember("The user likes blue ink")
     went = opened_memory.remember("The user likes red ink")
-    gone = opened_memory.forget("red ink", yes=True)
+    gone = opened_memory.forget("red ink")
 
     async def body(client):
         preview = (await client.call_tool("forget", {"description": "blue ink"})).structured_content
@@ -502,7 +502,7 @@ def test_changes_since_name_no_forgotten_path(opened_memory):
         opened_memory.remember(fact, scope="user").files_touched[0]
         for fact in ("My therapist is called Quillfeather", "The user keeps bees")
     ]
-    opened_memory.forget(gone, yes=True)
+    opened_memory.forget(gone)
     commits = actions.CommitsSince(lambda: opened_memory.place, 0)
     assert (commits.since(), commits.since()) == ([kept], None)
 

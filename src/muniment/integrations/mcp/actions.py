@@ -170,24 +170,24 @@ def tidy(asked: DreamCall, place: Place, reader: Reader, cancel: Cancel, *, is_o
     """
     from muniment.agent.filing import RuleWriter
     from muniment.operations.dream import dream
-    from muniment.operations.request import DreamRequest
     from muniment.operations.visibility import Visibility
+    from muniment.types import DreamRequest
 
     request = DreamRequest(
-        asked.scope, yes=asked.yes, trust=reader.trust, attended=is_owner, digest=asked.digest
+        asked.scope, dry_run=not asked.yes, trust=reader.trust, attended=is_owner, digest=asked.digest
     )
     visibility = Visibility(place, reader)
     result = dream(request, place, RuleWriter(), cancel=cancel)
     if result.error is not None:
         raise visibility.conceal(result.error)
-    merged, expired = map(visibility.paths, (result.deduped_entries, result.expired_entries))
+    merged, expired = map(visibility.paths, (result.deduped_paths, result.expired_paths))
     lines = {path: [f"- {path}: repeated or replaced"] for path in merged}
     lines |= {path: [f"- {path}: expired"] for path in expired}
-    stays = [f"{path} ended, by its own words; it stays" for path in visibility.paths(result.ended_entries)]
+    stays = [f"{path} ended, by its own words; it stays" for path in visibility.paths(result.ended_paths)]
     if reader.is_owner:
         stays += [f"{each.path} stays: {each.reason}" for each in result.kept]
     notes = (*([result.summary] if lines else []), *result.notes, *stays[:PAGE])
-    return DreamAnswer.of_lines(asked, replace(result, notes=notes), result.task_id, lines)
+    return DreamAnswer.of_lines(asked, replace(result, notes=notes), lines)
 
 
 def pin_entry(asked: PinCall, place: Place, _: Reader, cancel: Cancel) -> PinAnswer:

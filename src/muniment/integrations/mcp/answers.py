@@ -14,6 +14,7 @@ from muniment.integrations.telling import marked
 
 if TYPE_CHECKING:
     from muniment.integrations.mcp.tools import DreamCall, ForgetCall
+    from muniment.types import DreamResult, ForgetResult
 
 
 class ClosedModel(BaseModel):
@@ -153,14 +154,16 @@ class PreviewedAnswer(McpAnswer):
 
     @classmethod
     def of_lines(
-        cls, asked: ForgetCall | DreamCall, result: Any, task_id: str, lines: Mapping[str, Iterable[str]]
+        cls,
+        asked: ForgetCall | DreamCall,
+        result: ForgetResult | DreamResult,
+        lines: Mapping[str, Iterable[str]],
     ) -> Self:
         """Return the answer for a result of which each path has lines that say what it is about.
 
         Args:
             asked: the call.
-            result: has a summary, notes and the digest of a preview.
-            task_id: of the operation.
+            result: of the operation.
             lines: by path.
         """
         shown = [line for each in lines.values() for line in each]
@@ -168,7 +171,7 @@ class PreviewedAnswer(McpAnswer):
         return cls(
             done=is_done,
             digest=None if asked.yes else result.digest,
-            task_id=task_id if is_done else None,
+            task_id=result.task_id if is_done else None,
             text=marked("\n".join(shown)) if shown else "",
             paths=list(lines),
             notes=[*([] if lines else [result.summary]), *result.notes],

@@ -9,10 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Protocol
 
-from muniment.cancelling import Cancel
+from muniment.cancelling import Cancel, until_ended
 from muniment.integrations.mcp.tools import ForgetCall, RememberCall, T, Tell, W
 from muniment.integrations.telling import ToolProblem
-from muniment.integrations.threads import until_ended
 from muniment.kernel.cancel import Patience
 from muniment.kernel.names import Trust
 
@@ -71,15 +70,15 @@ class OwnMemory:
         """Whether the owner of the memory calls."""
         return self._trust is Trust.OWNER
 
-    async def remember(self, asked: RememberCall, tell: Tell) -> tuple[str, RememberResult]:
+    async def remember(self, asked: RememberCall, tell: Tell) -> RememberResult:
         """Store a fact, after those that were asked before."""
         from muniment.operations.remember import remember
-        from muniment.operations.request import RememberRequest
         from muniment.sandbox.tools.calls import known_tool
+        from muniment.types import RememberRequest
 
         request = RememberRequest(asked.content, asked.scope, trust=self._trust)
 
-        def body(cancel: Cancel) -> tuple[str, RememberResult]:
+        def body(cancel: Cancel) -> RememberResult:
             result = remember(
                 request,
                 self._workplace.place(),
@@ -90,7 +89,7 @@ class OwnMemory:
             if result.error is not None:
                 raise result.error
             self._keep_own(result.task_id)
-            return result.task_id, result
+            return result
 
         return await self._in_turn(body)
 
@@ -107,21 +106,23 @@ class OwnMemory:
 
         return await self._in_thread(body)
 
-    async def forget(self, asked: ForgetCall) -> tuple[str, ForgetResult]:
+    async def forget(self, asked: ForgetCall) -> ForgetResult:
         """Preview, or remove what was previewed, after what was asked before."""
         from muniment.operations.forget import forget
-        from muniment.operations.request import ForgetRequest
+        from muniment.types import ForgetRequest
 
-        request = ForgetRequest(asked.description, yes=asked.yes, trust=self._trust, digest=asked.digest)
+        request = ForgetRequest(
+            asked.description, dry_run=not asked.yes, trust=self._trust, digest=asked.digest
+        )
 
-        def body(cancel: Cancel) -> tuple[str, ForgetResult]:
+        def body(cancel: Cancel) -> ForgetResult:
             result = forget(request, self._workplace.place(), self._workplace.model(), cancel=cancel)
             if result.error is not None:
                 raise result.error
             if asked.yes:
                 self._keep_own(result.task_id)
             # Who may not remove it learns not that it is there.
-            return result.task_id, result if self.is_owner else replace(result, kept=())
+            return result if self.is_owner else replace(result, kept=())
 
         return await self._in_turn(body)
 

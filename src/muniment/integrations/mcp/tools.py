@@ -85,14 +85,14 @@ class Backend(Protocol):
     def is_owner(self) -> bool:
         """Whether the owner of the memory calls."""
 
-    async def remember(self, asked: RememberCall, tell: Tell) -> tuple[str, RememberResult]:
-        """Store a fact; return the id of the task and its result."""
+    async def remember(self, asked: RememberCall, tell: Tell) -> RememberResult:
+        """Store a fact."""
 
     async def recall(self, query: str, limit: int) -> Recollection:
         """What helps with a message."""
 
-    async def forget(self, asked: ForgetCall) -> tuple[str, ForgetResult]:
-        """Preview what would go, or remove exactly what was previewed; return likewise."""
+    async def forget(self, asked: ForgetCall) -> ForgetResult:
+        """Preview what would go, or remove exactly what was previewed."""
 
     async def check_undo(self, task_id: str) -> None:
         """Raise `ToolProblem` if the caller may not undo a task that `take_back` would."""
@@ -153,8 +153,7 @@ class RememberCall(McpCall):
 
     async def carried_out(self, backend: Backend, tell: Tell) -> RememberAnswer:
         """As of `McpCall`; so do all of these."""
-        task_id, result = await backend.remember(self, tell)
-        return RememberAnswer.of(result, task_id=task_id)
+        return RememberAnswer.of(await backend.remember(self, tell))
 
 
 class RecallCall(McpCall):
@@ -235,13 +234,13 @@ class ForgetCall(McpCall):
     async def carried_out(self, backend: Backend, _: Tell) -> ForgetAnswer:
         """What goes, or would."""
         _check_consent(self.yes, self.digest)
-        task_id, result = await backend.forget(self)
+        result = await backend.forget(self)
         lines = dict[str, list[str]]()
         for each in result.removed_entries:
             quoted = (f"  {line}" for line in (each.text or "").splitlines())
             lines.setdefault(each.path, []).extend([f"- {each.path}: {each.summary}", *quoted])
         stays = [f"{each.path} stays: {each.reason}" for each in result.kept[:PAGE]]
-        return ForgetAnswer.of_lines(self, replace(result, notes=(*result.notes, *stays)), task_id, lines)
+        return ForgetAnswer.of_lines(self, replace(result, notes=(*result.notes, *stays)), lines)
 
 
 class DreamCall(McpCall):

@@ -20,13 +20,13 @@ from muniment.operations import edit as editing
 from muniment.operations import review
 from muniment.operations.edit import check_editable, replace_text, with_body
 from muniment.operations.place import Place
-from muniment.operations.request import RememberReport, RememberRequest
 from muniment.server import asking
 from muniment.server.contract import HttpProblem
 from muniment.server.page import views
 from muniment.server.page.call import PageCall
 from muniment.server.routes import accept
 from muniment.store.tasks import OWNER, Originator
+from muniment.types import RememberRequest, RememberResult
 
 US: Final = Originator(OWNER)
 
@@ -52,7 +52,7 @@ async def _tried(call: PageCall, fact: Mapping[str, Any]) -> Response:
 
     asked = RememberRequest(fact["content"], fact["scope"], fact["context"], dry_run=True)
 
-    def body(place: Place, cancel: Cancel) -> RememberReport:
+    def body(place: Place, cancel: Cancel) -> RememberResult:
         return job(asked, place, call.core.model, cancel=cancel)
 
     result = await call.while_awaited(body)

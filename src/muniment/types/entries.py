@@ -6,15 +6,16 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from muniment.kernel.names import Trust
-from muniment.types import WireAnswer
+from muniment.types.documents import WireAnswer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedEntry(WireAnswer):
     """One entry of a list."""
 
+    noun = "a listed entry"
     path: str
-    name: Annotated[str, "Its title; never empty."]
+    title: Annotated[str, "Never empty."]
     description: str
     type: str | None = None
     size: Annotated[int, "Bytes of its file."]
@@ -32,6 +33,7 @@ class ListedEntry(WireAnswer):
 class SkippedFile(WireAnswer):
     """A file or directory that is not an entry; only the owner sees it."""
 
+    noun = "a skipped file"
     path: str
     reason: str
 
@@ -103,45 +105,47 @@ class IndexResult(WireAnswer):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HistoryStep(WireAnswer):
+class CommittedStep(WireAnswer):
     """The change of one file by one task."""
 
-    at: str
-    task_id: str
-    kind: Annotated[str, "Of the task: `remember`, `undo`, and so on."]
+    noun = "a step"
+    at: Annotated[str, "When it was committed."]
+    task: Annotated[str, "Its id; undo takes it."]
+    asked: Annotated[str, "The kind of the task: `remember`, `undo`, and so on."]
     path: str
-    change: Literal["new", "changed", "removed"]
+    kind: Literal["new", "changed", "removed"]
     trust: Annotated[Trust | None, "Of the new text; absent if the file was removed."] = None
     decided_by: str
     policy: str
     undoes: Annotated[str | None, "The task that this one undid."] = None
-    erased: Annotated[bool, "Whether the text was erased."]
+    is_erased: Annotated[bool, "Whether the text was erased."]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryList(WireAnswer):
     """Committed changes, the newest first."""
 
-    steps: tuple[HistoryStep, ...]
+    steps: tuple[CommittedStep, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrustedText(WireAnswer):
     """A sentence with its trust."""
 
+    noun = "a sentence"
     trust: Trust
     text: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin(WireAnswer):
-    """Where an entry comes from."""
+    """The origin of an entry."""
 
     path: str
     state: Literal["committed", "edited", "foreign", "removed", "missing"]
     trust: Annotated[Trust | None, "Of the present text; absent if the file is missing."] = None
-    task_id: Annotated[str | None, "The last task that wrote it."] = None
-    kind: Annotated[str | None, "Of that task."] = None
+    task: Annotated[str | None, "The last task that wrote it."] = None
+    asked: Annotated[str | None, "The kind of that task."] = None
     at: Annotated[str | None, "When it was committed."] = None
     decided_by: str | None = None
     policy: str | None = None
