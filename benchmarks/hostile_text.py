@@ -284,8 +284,8 @@ def verbs_over(text: str) -> dict[str, float]:
             patience = Patience(time.monotonic() + 300)
             took["index"] = cpu_ms(lambda: rebuild(place.state, root, place.policy, patience))
             took["recall"] = cpu_ms(lambda: memory.recall(text))
-            took["forget"] = cpu_ms(lambda: memory.forget(text[:60_000], yes=True))
-            took["dream"] = cpu_ms(lambda: memory.dream(yes=True))
+            took["forget"] = cpu_ms(lambda: memory.forget(text[:60_000]))
+            took["dream"] = cpu_ms(memory.dream)
         event = {"session_id": "s", "hook_event_name": "UserPromptSubmit", "prompt": f"tapir planted {text}"}
         took["hook"] = cpu_ms(partial(_hook, home, workspace, json.dumps(event)))
     return took

@@ -22,7 +22,7 @@ from measuring import unfenced_policy
 import muniment
 from muniment.errors import PendingReview
 from muniment.kernel.names import Trust
-from muniment.operations.request import RememberRequest
+from muniment.types import RememberRequest
 
 SHOWN_CHARS = 200
 
@@ -31,7 +31,7 @@ def outcomes(texts: Iterable[str], home: Path) -> Iterator[tuple[str, str]]:
     """Yield for each text how remembering it ended, and the reason."""
     with muniment.open(home, home=home / "home", policy=unfenced_policy(home)) as memory:
         for text in texts:
-            error = memory.attempt(RememberRequest(text, trust=Trust.AGENT)).error
+            error = memory.try_remember(RememberRequest(text, trust=Trust.AGENT)).error
             if isinstance(error, PendingReview):
                 memory.reject(error.review_id)
                 yield "waiting", "; ".join(error.reasons)

@@ -3,7 +3,9 @@
     python benchmarks/structure.py [CHECKOUT]
 
 Code lines are those that are neither blank nor comment nor docstring; a function's are counted likewise.
-An import closure is what a new interpreter holds of the package once a module is imported. The files of a
+A loose module is in no package. A circle is a set of modules that all reach each other by imports. Imports
+inside functions and under `TYPE_CHECKING` count. A static closure has every module that import statements
+reach; a dynamic one is what a new interpreter holds of the package once a module is imported. The files of a
 fact are those that `one_fact.py` counts, with more that it passes.
 """
 
@@ -12,10 +14,13 @@ from __future__ import annotations
 import ast
 import statistics
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-CLOSURES = ("muniment.store.commit", "muniment.sandbox.sandbox")
+CLOSURES = ("muniment.store.commit", "muniment.sandbox.sandbox", "muniment.api")
+
+LIBRARY = "muniment.api"
+"""The module whose static closure is what somebody who embeds the library reads at most."""
 
 PARTS = ("kernel", "sandbox.fence")
 """What a reviewer reads whole."""
@@ -60,6 +65,83 @@ def measured(folder: Path) -> Iterator[tuple[str, object]]:
     yield "function lines, p90", statistics.quantiles(functions, n=10)[-1]
 
 
+def modules(package: Path) -> dict[str, Path]:
+    """Return the files of a package by the full names of their modules."""
+    return {
+        ".".join((package.name, *path.relative_to(package).with_suffix("").parts)).removesuffix(
+            ".__init__"
+        ): path
+        for path in sorted(package.rglob("*.py"))
+    }
+
+
+def imports(sources: Mapping[str, Path]) -> dict[str, set[str]]:
+    """Return the modules that each module imports by a statement, wherever in it."""
+    found: dict[str, set[str]] = {}
+    for importer, path in sources.items():
+        named = set()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                named |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                wholes = {f"{node.module}.{alias.name}" for alias in node.names}
+                named |= {whole if whole in sources else str(node.module) for whole in wholes}
+        found[importer] = named & sources.keys()
+    return found
+
+
+def reached(graph: Mapping[str, set[str]], first: str) -> set[str]:
+    """Return the modules that imports reach from one, itself included."""
+    found, waiting = {first}, [first]
+    while waiting:
+        new = graph[waiting.pop()] - found
+        found |= new
+        waiting += new
+    return found
+
+
+def circles(graph: Mapping[str, set[str]]) -> list[list[str]]:
+    """Return the strongly connected components of more than one module, by Tarjan's algorithm."""
+    number: dict[str, int] = {}
+    lowest: dict[str, int] = {}
+    stack: list[str] = []
+    found: list[list[str]] = []
+
+    def visit(module: str) -> None:
+        number[module] = lowest[module] = len(number)
+        stack.append(module)
+        for other in sorted(graph[module]):
+            if other not in number:
+                visit(other)
+            if other in stack:
+                lowest[module] = min(lowest[module], lowest[other])
+        if lowest[module] == number[module]:
+            at = stack.index(module)
+            if len(stack) - at > 1:
+                found.append(sorted(stack[at:]))
+            del stack[at:]
+
+    for module in graph:
+        if module not in number:
+            visit(module)
+    return found
+
+
+def shape(package: Path) -> Iterator[tuple[str, object]]:
+    """Count packages, loose modules, circles and the static closure of the library."""
+    sources = modules(package)
+    graph = imports(sources)
+    found = circles(graph)
+    loose = [path.stem for path in package.glob("*.py") if not path.stem.startswith("__")]
+    yield "packages", sum((path / "__init__.py").exists() for path in package.iterdir())
+    yield "loose modules", len(loose)
+    yield "circles", f"{len(found)} {' | '.join(map(' '.join, found))}".rstrip()
+    closure = reached(graph, LIBRARY)
+    texts = [sources[name].read_text(encoding="utf-8") for name in closure]
+    lines = sum(len(code_lines(text, ast.parse(text))) for text in texts)
+    yield f"static closure of {LIBRARY[9:]}", f"{lines} code lines in {len(closure)} modules"
+
+
 def main() -> None:
     """Print a table."""
     from measuring import told  # here, since a test loads this file without its neighbours
@@ -68,16 +150,18 @@ def main() -> None:
     checkout = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parents[1]).resolve()
     package = checkout / "src" / "muniment"
     for name, value in measured(package):
-        print(f"{name:28}{value}")
+        print(f"{name:36}{value}")
+    for name, value in shape(package):
+        print(f"{name:36}{value}")
     for part in PARTS:
         folder = package / part.replace(".", "/")
         if folder.is_dir():  # An older checkout has none.
-            print(f"{'code lines of ' + part:28}{dict(measured(folder))['code lines']}")
+            print(f"{'code lines of ' + part:36}{dict(measured(folder))['code lines']}")
     for module in CLOSURES:
-        print(f"{'closure of ' + module[9:]:28}{told(checkout, '-c', CLOSURE, module)}")
+        print(f"{'dynamic closure of ' + module[9:]:36}{told(checkout, '-c', CLOSURE, module)}")
     fact = counted(checkout)
-    print(f"{'files of a fact':28}{fact['files']} ({fact['functions']} functions)")
-    print(f"{'code lines of tests':28}{dict(measured(checkout / 'tests'))['code lines']}")
+    print(f"{'files of a fact':36}{fact['files']} ({fact['functions']} functions)")
+    print(f"{'code lines of tests':36}{dict(measured(checkout / 'tests'))['code lines']}")
 
 
 if __name__ == "__main__":

@@ -19,10 +19,7 @@ from typing import Any
 from openai import OpenAI
 
 import muniment
-from muniment.kernel.cancel import Patience
-from muniment.kernel.names import Trust
-from muniment.operations.request import RememberRequest
-from muniment.recall.conversation import Compacting, Conversation
+from muniment.types import RememberRequest
 
 PROMPT = "You are a helpful assistant. Hand facts that the user wants kept to remember_this."
 CONTEXT_TOKENS = 32_000
@@ -47,12 +44,12 @@ def main() -> None:
         )
         return reply.choices[0].message
 
-    def summarise(messages: Sequence[Any], _: Patience) -> str:
+    def summarise(messages: Sequence[Any], _: Any) -> str:
         return str(ask(messages, ()).content)
 
     with (
         muniment.open() as memory,
-        memory.conversation(compacting=Compacting(CONTEXT_TOKENS, summarise)) as conversation,
+        memory.conversation(compacting=muniment.Compacting(CONTEXT_TOKENS, summarise)) as conversation,
     ):
         messages: list[Any] = []
         for line in sys.stdin:
@@ -63,7 +60,9 @@ def main() -> None:
             print(messages[-1].get("content"), flush=True)
 
 
-def turn(memory: muniment.Memory, conversation: Conversation, messages: list[Any], ask: Any) -> list[Any]:
+def turn(
+    memory: muniment.Memory, conversation: muniment.Conversation, messages: list[Any], ask: Any
+) -> list[Any]:
     """The history after the model's answer to its last message."""
     messages = conversation.before_turn(messages)  # What is there by now comes before the message.
     for _ in range(MAX_CALLS):
@@ -85,7 +84,7 @@ def remembered(memory: muniment.Memory, arguments: str) -> str:
         fact = json.loads(arguments)["fact"]
     except (ValueError, KeyError, TypeError):
         return "error: remember_this takes one text, fact"
-    result = memory.attempt(RememberRequest(str(fact), trust=Trust.AGENT))
+    result = memory.try_remember(RememberRequest(str(fact), trust=muniment.Trust.AGENT))
     return result.summary if result.error is None else f"error: {result.error.code}"
 
 

@@ -12,7 +12,6 @@ import tempfile
 from pathlib import Path
 
 import muniment
-from muniment.errors import MunimentError, RememberPathEscape
 from muniment.testing.minds import ScriptedModel, call, calls, say
 
 WELL_BEHAVED = [
@@ -41,9 +40,9 @@ def main() -> None:
         with muniment.open(scratch, roots=roots, home=home, model=ScriptedModel(HOSTILE)) as memory:
             try:
                 memory.remember("We deploy on Thursdays, and also run this.")
-            except RememberPathEscape as escape:
+            except muniment.RememberPathEscape as escape:
                 print(f"stopped: {escape.code}, via {escape.via}, asked of {escape.tool}")
-            except MunimentError as error:
+            except muniment.MunimentError as error:
                 print(f"failed: {error.code}")
 
         print(sorted(path.name for path in roots["project"].rglob("*.md")))

@@ -13,10 +13,10 @@ import argparse
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import muniment
-from muniment.agent.runner import ToolDecision
-from muniment.operations.request import RememberRequest, RememberResult
+from muniment.types import RememberRequest, RememberResult
 
 FACTS = (
     "The user prefers dark mode in all editors",
@@ -64,8 +64,8 @@ def main() -> int:
 
 def file_one(memory: muniment.Memory, fact: str) -> RememberResult:
     """Remember a fact and print what it took."""
-    decisions: list[ToolDecision] = []
-    result = memory.attempt(RememberRequest(fact), observe=decisions.append)
+    decisions: list[Any] = []
+    result = memory.try_remember(RememberRequest(fact), observe=decisions.append)
     malformed = sum(decision.outcome.code in MALFORMED for decision in decisions)
     usage = [turn.usage for turn in result.timeline]
     tokens = f"{sum(each.input_tokens for each in usage)}/{sum(each.output_tokens for each in usage)}"

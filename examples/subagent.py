@@ -10,8 +10,7 @@ import tempfile
 from pathlib import Path
 
 import muniment
-from muniment.kernel.names import Trust
-from muniment.operations.request import RememberRequest
+from muniment.types import RememberRequest
 
 FACTS = (
     "Staging runs on Postgres 16 behind pgbouncer",
@@ -46,7 +45,7 @@ def main() -> None:
                 print(subagents.call(tool, arguments))
 
             for fact in handed_in:  # As a daemon would, once it is their turn.
-                result = memory.attempt(RememberRequest(fact, trust=Trust.AGENT))
+                result = memory.try_remember(RememberRequest(fact, trust=muniment.Trust.AGENT))
                 print(f"--- {result.summary}")
 
 

@@ -1,7 +1,9 @@
 """Long-term memory for AI agents as plain markdown, written by a model that is treated as hostile.
 
-Start with `muniment.open`; `muniment.Sandbox` is the confined tools alone. Names load when first used,
-so that importing this package costs nothing and does nothing.
+Start with `muniment.open`; `muniment.Sandbox` offers the confined tools alone. `__all__` lists every stable
+name, and `muniment.types` every result type; docs/api.md describes them. Everything else is private.
+
+A name is loaded when it is first used, so importing this package costs nothing and does nothing.
 """
 
 import sys
@@ -19,23 +21,137 @@ from muniment.names import __version__
 
 if TYPE_CHECKING:
     from muniment.api import Memory, open  # noqa: A004
-    from muniment.errors import MunimentError
+    from muniment.async_api import AsyncMemory
+    from muniment.cancelling import Cancel
+    from muniment.client import AsyncClient, Client
+    from muniment.errors import (
+        AlreadyUndone,
+        BadArguments,
+        BadName,
+        Cancelled,
+        ConfigInvalid,
+        ConfinementUnavailable,
+        DeadlineExceeded,
+        Erased,
+        IdempotencyMismatch,
+        InvalidContent,
+        InvalidScope,
+        JobError,
+        JobFailed,
+        JobTimeout,
+        ManagedMemoryUnavailable,
+        MunimentError,
+        NotFound,
+        PathEscape,
+        PendingReview,
+        PlatformUnsupported,
+        PolicyInvalid,
+        QueueFull,
+        QuotaExceeded,
+        Refusal,
+        Refused,
+        RememberNoUpdate,
+        RememberPathEscape,
+        RememberRefused,
+        ReviewChanged,
+        ReviewClosed,
+        StateTooNew,
+        StoreConflict,
+        ToolError,
+        UndoOverlap,
+        WorkerLost,
+    )
+    from muniment.kernel.names import Trust
+    from muniment.recall.context import Budgets
+    from muniment.recall.context_graph import ContextGraph
+    from muniment.recall.conversation import Compacting, Conversation
+    from muniment.recall.recollection import RecollectedEntry, Recollection
+    from muniment.recall.subagent import SubagentMemory
     from muniment.sandbox.sandbox import Sandbox
+    from muniment.store.ledger import Step, Why
+
+__all__ = [
+    "AlreadyUndone",
+    "AsyncClient",
+    "AsyncMemory",
+    "BadArguments",
+    "BadName",
+    "Budgets",
+    "Cancel",
+    "Cancelled",
+    "Client",
+    "Compacting",
+    "ConfigInvalid",
+    "ConfinementUnavailable",
+    "ContextGraph",
+    "Conversation",
+    "DeadlineExceeded",
+    "Erased",
+    "IdempotencyMismatch",
+    "InvalidContent",
+    "InvalidScope",
+    "JobError",
+    "JobFailed",
+    "JobTimeout",
+    "ManagedMemoryUnavailable",
+    "Memory",
+    "MunimentError",
+    "NotFound",
+    "PathEscape",
+    "PendingReview",
+    "PlatformUnsupported",
+    "PolicyInvalid",
+    "QueueFull",
+    "QuotaExceeded",
+    "RecollectedEntry",
+    "Recollection",
+    "Refusal",
+    "Refused",
+    "RememberNoUpdate",
+    "RememberPathEscape",
+    "RememberRefused",
+    "ReviewChanged",
+    "ReviewClosed",
+    "Sandbox",
+    "StateTooNew",
+    "Step",
+    "StoreConflict",
+    "SubagentMemory",
+    "ToolError",
+    "Trust",
+    "UndoOverlap",
+    "Why",
+    "WorkerLost",
+    "__version__",
+    "open",
+]
 
 _HOMES = {
+    "AsyncClient": "muniment.client",
+    "AsyncMemory": "muniment.async_api",
+    "Budgets": "muniment.recall.context",
+    "Cancel": "muniment.cancelling",
+    "Client": "muniment.client",
+    "Compacting": "muniment.recall.conversation",
+    "ContextGraph": "muniment.recall.context_graph",
+    "Conversation": "muniment.recall.conversation",
     "Memory": "muniment.api",
-    "MunimentError": "muniment.errors",
+    "RecollectedEntry": "muniment.recall.recollection",
+    "Recollection": "muniment.recall.recollection",
     "Sandbox": "muniment.sandbox.sandbox",
+    "Step": "muniment.store.ledger",
+    "SubagentMemory": "muniment.recall.subagent",
+    "Trust": "muniment.kernel.names",
+    "Why": "muniment.store.ledger",
     "open": "muniment.api",
 }
-
-__all__ = ["Memory", "MunimentError", "Sandbox", "__version__", "open"]
+"""The module of each name; the error classes are in `muniment.errors`."""
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in __all__:
         raise AttributeError(f"module 'muniment' has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+    return getattr(import_module(_HOMES.get(name, "muniment.errors")), name)
 
 
 def __dir__() -> list[str]:

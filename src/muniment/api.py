@@ -16,13 +16,14 @@ from datetime import date
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import IO, TYPE_CHECKING, Any, Self
 
 from muniment.agent.model import Model
 from muniment.agent.runner import Observer, Witness
 from muniment.cancelling import Cancel
 from muniment.errors import ConfigInvalid, InvalidContent
 from muniment.kernel.cancel import Patience
+from muniment.kernel.names import Trust
 from muniment.names import HOME_VARIABLE, ContextMode
 from muniment.opening import chooser_of, find_place, open_model, recaller_of
 from muniment.operations.place import Place
@@ -33,18 +34,32 @@ from muniment.recall.recollection import Recollection
 from muniment.recall.subagent import Enqueue, SubagentMemory
 from muniment.settings import read_settings
 from muniment.store.ledger import Step, Why
+from muniment.types import (
+    DreamRequest,
+    DreamResult,
+    ForgetRequest,
+    ForgetResult,
+    RememberRequest,
+    RememberResult,
+    ReviewDecision,
+    ReviewShown,
+    UndoResult,
+)
 
 if TYPE_CHECKING:
-    from muniment.operations.request import (
-        DreamReport,
-        ForgetReport,
-        ForgetRequest,
-        RememberReport,
-        RememberRequest,
-    )
-    from muniment.operations.review import ReviewDecision, UndoReport
     from muniment.recall.conversation import Compacting, Conversation
-    from muniment.types import ReviewShown
+    from muniment.types import (
+        EditResult,
+        EntryList,
+        EntryShown,
+        ErasePlan,
+        EraseResult,
+        Explained,
+        ExportResult,
+        IndexResult,
+        PinResult,
+        Review,
+    )
 
 
 class Memory:
@@ -66,19 +81,21 @@ class Memory:
         *,
         scope: str | None = None,
         context: str = ContextMode.WORKSPACE,
+        trust: Trust | str = Trust.OWNER,
         dry_run: bool = False,
         task_id: str | None = None,
         detail: bool = False,
         expires: str | date | None = None,
         cancel: Cancel | None = None,
         observe: Observer = lambda _: None,
-    ) -> RememberReport:
+    ) -> RememberResult:
         """File a fact.
 
         Args:
             content: the fact; trimmed, then 1 to 65 536 bytes of UTF-8 without NUL.
             scope: the one scope that may be written; None: the agent chooses.
             context: `workspace`, or `clean`: the agent sees nothing of the memory.
+            trust: who the fact comes from: `owner`, `workspace`, `agent` or `external`.
             dry_run: judge and report, commit nothing.
             task_id: makes the same request, made twice, be carried out once; see `RememberRequest`.
             detail: the result's `detail` holds the model's last words, fenced as data.
@@ -95,35 +112,32 @@ class Memory:
             StoreConflict: someone else changed what the run rested on; where the policy retries, twice.
             PendingReview: the owner has to approve it first; nothing was committed.
             ManagedMemoryUnavailable: a root cannot be used, with the reason.
+            ValueError: `trust` is no such word.
         """
-        from muniment.operations.request import RememberRequest
-
-        result = self.attempt(
-            RememberRequest(
-                content,
-                scope,
-                context,
-                dry_run=dry_run,
-                task_id=task_id,
-                detail=detail,
-                expires=None if expires is None else str(expires),
-            ),
-            cancel=cancel,
-            observe=observe,
+        request = RememberRequest(
+            content,
+            scope,
+            context,
+            trust=Trust(trust),
+            dry_run=dry_run,
+            task_id=task_id,
+            detail=detail,
+            expires=None if expires is None else str(expires),
         )
+        result = self.try_remember(request, cancel=cancel, observe=observe)
         if result.error is not None:
             raise result.error
         return result
 
-    def attempt(
+    def try_remember(
         self,
         request: RememberRequest,
         *,
         cancel: Cancel | None = None,
         observe: Observer = lambda _: None,
         witness: Witness = lambda _: None,
-    ) -> RememberReport:
-        """As `remember`, with failure told in the result's `error` instead of raised.
+    ) -> RememberResult:
+        """Remember as `remember` does, and return a failure in the result's `error` instead of raising it.
 
         Args:
             request: what to remember.
@@ -140,38 +154,39 @@ class Memory:
         query: str,
         *,
         scope: str | None = None,
-        yes: bool = False,
+        dry_run: bool = False,
+        digest: str | None = None,
         task_id: str | None = None,
         cancel: Cancel | None = None,
-    ) -> ForgetReport:
+    ) -> ForgetResult:
         """Remove an entry by its path, or what a description means, be it an item of a list or a paragraph.
 
         Args:
             query: a path such as `user/editor.md`, or a description. A language model says what it means;
                 without one all its words must be there, but for those that say nothing, such as `the`.
             scope: where alone to look; None: everywhere.
-            yes: do it; else the result says what would go, and nothing is written.
+            dry_run: only say what would go, write nothing.
+            digest: of the result of a dry run: if something else would go now, nothing is removed.
             task_id: as of `remember`.
             cancel: ends it early.
 
         Raises:
             InvalidContent, InvalidScope: the request cannot be carried out.
             JobFailed: more is meant than one forget may remove, or the model failed.
+            JobError: what would go is not what the digest names.
             JobTimeout, Cancelled: it ended before anything was written.
             StoreConflict: someone else changed what was to be removed; where the policy retries, twice.
             PendingReview: the owner has to approve it first.
             ManagedMemoryUnavailable: a root or the state cannot be used. In all cases nothing was removed.
         """
-        from muniment.operations.request import ForgetRequest
-
-        request = ForgetRequest(query, scope, yes=yes, task_id=task_id)
-        result = self.attempt_forget(request, cancel=cancel)
+        request = ForgetRequest(query, scope, dry_run=dry_run, task_id=task_id, digest=digest)
+        result = self.try_forget(request, cancel=cancel)
         if result.error is not None:
             raise result.error
         return result
 
-    def attempt_forget(self, request: ForgetRequest, *, cancel: Cancel | None = None) -> ForgetReport:
-        """As `forget`, also for somebody else, with failure told in the result's `error`."""
+    def try_forget(self, request: ForgetRequest, *, cancel: Cancel | None = None) -> ForgetResult:
+        """Forget as `forget` does, and return a failure in the result's `error` instead of raising it."""
         from muniment.operations.forget import forget
 
         return forget(request, self.place, self._model, cancel=cancel)
@@ -180,16 +195,16 @@ class Memory:
         self,
         *,
         scope: str | None = None,
-        yes: bool = False,
+        dry_run: bool = False,
         attended: bool = True,
         task_id: str | None = None,
         cancel: Cancel | None = None,
-    ) -> DreamReport:
+    ) -> DreamResult:
         """Tidy the memory: merge what says the same, remove what has expired, count the rest.
 
         Args:
             scope: where alone; None: everywhere.
-            yes: do it; else the result says what would be done, and nothing is written.
+            dry_run: only say what would be done, write nothing.
             attended: False: nobody has asked for this dream, and what it would remove waits for the owner.
             task_id: as of `remember`.
             cancel: ends it early.
@@ -201,14 +216,17 @@ class Memory:
             PendingReview: the owner has to approve it first.
             ManagedMemoryUnavailable: a root or the state cannot be used. In all cases nothing was changed.
         """
-        from muniment.operations.dream import dream
-        from muniment.operations.request import DreamRequest
-
-        request = DreamRequest(scope, yes=yes, attended=attended, task_id=task_id)
-        result = dream(request, self.place, self._model, cancel=cancel)
+        request = DreamRequest(scope, dry_run=dry_run, attended=attended, task_id=task_id)
+        result = self.try_dream(request, cancel=cancel)
         if result.error is not None:
             raise result.error
         return result
+
+    def try_dream(self, request: DreamRequest, *, cancel: Cancel | None = None) -> DreamResult:
+        """Tidy as `dream` does, and return a failure in the result's `error` instead of raising it."""
+        from muniment.operations.dream import dream
+
+        return dream(request, self.place, self._model, cancel=cancel)
 
     def recall(
         self,
@@ -301,7 +319,7 @@ class Memory:
     def _chooser(self) -> Chooser | None:
         return chooser_of(self.place, self._model)
 
-    def undo(self, task_id: str, *, cancel: Cancel | None = None) -> UndoReport:
+    def undo(self, task_id: str, *, cancel: Cancel | None = None) -> UndoResult:
         """Take back what a task did: its files are again what they were, byte for byte.
 
         Args:
@@ -352,6 +370,165 @@ class Memory:
         from muniment.operations.review import reject
 
         return reject(review_id, self.place, cancel=cancel)
+
+    def list(self, scope: str | None = None, *, limit: int | None = None, expired: bool = False) -> EntryList:
+        """List the entries, sorted by path.
+
+        Args:
+            scope: the only scope to list; None: all.
+            limit: the most entries to list; None: all.
+            expired: list expired entries too.
+
+        Raises:
+            InvalidScope: no such scope is bound.
+            ManagedMemoryUnavailable, PathEscape: a root or the state cannot be used.
+            TypeError: the limit is not a whole number.
+        """
+        from muniment.operations.listing import list_entries
+
+        most = None if limit is None else _whole_number("limit", limit, 0)
+        return list_entries(self.place, scope=scope, limit=most, expired=expired)
+
+    def show(self, path: str) -> EntryShown:
+        """Show one entry: its text is data, and withheld from models if `withheld` is not None.
+
+        Args:
+            path: of the entry, such as `user/editor.md`, or its address (`muniment://…`).
+
+        Raises:
+            NotFound: no entry is there.
+            PathEscape, Refusal, ToolError: not a path of the memory, or not a readable text.
+            ManagedMemoryUnavailable: a root or the state cannot be used.
+        """
+        from muniment.operations.listing import show
+
+        return show(self.place, path)
+
+    def edit(
+        self,
+        path: str,
+        text: str,
+        *,
+        digest: str | None = None,
+        dry_run: bool = False,
+        cancel: Cancel | None = None,
+    ) -> EditResult:
+        """Give an entry another text, as its owner; its front matter stays. See `operations.edit.edit`.
+
+        Args:
+            path: of the entry, or its address.
+            text: the new text, without front matter.
+            digest: that `show` returned with the old text; None: replace whatever is there now.
+            dry_run: judge and report, commit nothing.
+            cancel: ends it early.
+
+        Raises:
+            NotFound: no entry is there.
+            StoreConflict: the entry changed since `digest`.
+            RememberRefused: a gate or the policy does not allow it.
+            PendingReview: the policy requires a review of every change.
+            PathEscape, Refusal, ToolError: not a path of the memory, or not a readable text.
+            ManagedMemoryUnavailable, DeadlineExceeded, Cancelled: nothing was written.
+        """
+        from muniment.operations.edit import edit
+
+        return edit(self.place, path, text, read_digest=digest, dry_run=dry_run, cancel=cancel)
+
+    def pin(self, path: str, *, dry_run: bool = False, cancel: Cancel | None = None) -> PinResult:
+        """Pin an entry, so that no run changes it and recall looks at it first; unpin a pinned one.
+
+        Args:
+            path: of the entry, or its address; of a pinned one, the path in `pinned/`.
+            dry_run: judge and report, commit nothing.
+            cancel: ends it early.
+
+        Raises:
+            NotFound: no entry is there.
+            RememberRefused: the policy does not allow it, the entry is withheld, or the new path is taken.
+            PathEscape, Refusal, ToolError: not a path of the memory, or not a readable file.
+            ManagedMemoryUnavailable, DeadlineExceeded, Cancelled, StoreConflict: nothing was written.
+        """
+        from muniment.operations.edit import pin
+
+        return pin(self.place, path, dry_run=dry_run, cancel=cancel)
+
+    def export(
+        self,
+        file: str | PathLike[str] | IO[bytes],
+        *,
+        scope: str | None = None,
+        format: str = "tar",  # noqa: A002  as the command names it
+    ) -> ExportResult:
+        """Write every entry, with its origin, to one file that an import reads.
+
+        Args:
+            file: the path of a new file, which this user alone can read, or an open binary file.
+            scope: the only scope to export; None: all.
+            format: `tar` or `jsonl`.
+
+        Raises:
+            ConfigInvalid: unknown format, or the file exists or cannot be written.
+            InvalidScope: no such scope is bound.
+            ManagedMemoryUnavailable, PathEscape: a root or the state cannot be used.
+        """
+        from muniment.operations.exporting import export
+
+        return export(self.place, file, scope=scope, format=format)
+
+    def index(self, *, dry_run: bool = False, cancel: Cancel | None = None) -> IndexResult:
+        """Write the indexes anew from the entries, and verify them; see `operations.owner.index`.
+
+        Args:
+            dry_run: only verify the indexes as they are.
+            cancel: ends it early.
+
+        Raises:
+            ManagedMemoryUnavailable, StoreConflict, QuotaExceeded: an index cannot be written or verified.
+            DeadlineExceeded, Cancelled: before the next index was written.
+        """
+        from muniment.operations.owner import index
+
+        return index(self.place, dry_run=dry_run, cancel=cancel)
+
+    def explain(self, verb: str, path: str) -> Explained:
+        """Explain the decision of the policy about a verb on a path; see `operations.owner.explain`.
+
+        Args:
+            verb: `list`, `read`, `create`, `modify` or `delete`.
+            path: such as `user/editor.md`, or an address; no entry needs to be there.
+
+        Raises:
+            BadArguments: no such verb.
+        """
+        from muniment.operations.owner import explain
+
+        return explain(self.place, verb, path)
+
+    def erase(
+        self, target: str, *, dry_run: bool = False, cancel: Cancel | None = None
+    ) -> ErasePlan | EraseResult:
+        """Erase an entry, or the files that a task wrote, with the whole history, for good.
+
+        Args:
+            target: the path of an entry, its address, or the id of a task.
+            dry_run: report what would be erased, and erase nothing.
+            cancel: ends it early, before anything is erased.
+
+        Raises:
+            NotFound: nothing is known of it.
+            PathEscape, Refusal, ToolError: not a path of a file that can be erased.
+            InvalidScope: the task wrote to directories that are not bound here.
+            StoreConflict, ManagedMemoryUnavailable, DeadlineExceeded, Cancelled: run it again.
+        """
+        from muniment.operations.owner import erase
+
+        return erase(self.place, target, dry_run=dry_run, cancel=cancel)
+
+    def reviews(self) -> tuple[Review, ...]:
+        """List the change-sets that wait for the owner; see `operations.review.list_reviews`."""
+        from muniment.operations.review import list_reviews
+
+        return list_reviews(self.place)
 
     def close(self) -> None:
         """Give the roots back, and the language model if `open` built it."""

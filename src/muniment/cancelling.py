@@ -1,20 +1,25 @@
-"""A cancellation token: its holder wants no more of a run.
+"""A cancellation token: its holder wants no more of a run; and work in threads for asynchronous callers.
 
 C3 `Cancel.set` may be called from any thread and from a signal handler: none of its locks is held while
    another one is waited for, and a thread that it interrupts may hold any of them.
 C4 A child is cancelled with its parent, and alone without it. Whichever is closed first, closing takes
    nothing from the other.
 
-Standard library only; attacked by `tests/units/kernel/test_cancel.py`.
+Standard library only, but for asynchronous callers; attacked by `tests/units/kernel/test_cancel.py`.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Self
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from muniment.kernel.syscalls import os
+
+if TYPE_CHECKING:
+    import asyncio
+
+T = TypeVar("T")
 
 
 class Cancel:
@@ -90,3 +95,52 @@ class Cancel:
 
     def __exit__(self, *_exc: object) -> None:
         self.close()
+
+
+async def in_thread(work: Callable[[Cancel], T]) -> T:
+    """Return the result of `work`, which runs in a thread while the loop goes on.
+
+    Args:
+        work: gets a token that is set if the task is cancelled. Then the caller goes on at once, and work
+            that has not committed by then writes nothing.
+    """
+    import anyio
+    import anyio.to_thread
+
+    cancel, begun = Cancel(), list[bool]()
+
+    def run() -> T:
+        begun.append(True)
+        try:
+            return work(cancel)
+        finally:
+            cancel.close()
+
+    try:
+        return await anyio.to_thread.run_sync(run, abandon_on_cancel=True)
+    except anyio.get_cancelled_exc_class():
+        cancel.set()
+        if not begun:  # Nor will it wait on the token, should it begin after this.
+            cancel.close()
+        raise
+
+
+async def until_ended(running: asyncio.Future[T], cancel: Cancel) -> T:
+    """Return the result of work in a thread; if the caller is cancelled, set the token and await its end.
+
+    So whoever counts work in progress counts it until then.
+    """
+    import asyncio
+
+    import anyio
+
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        if not running.done():
+            cancel.set()
+            with anyio.CancelScope(shield=True):  # Each further wait would be cancelled again.
+                await asyncio.wait({running})
+        if not running.cancelled():
+            running.exception()  # Nobody asks for it any more.
+        raise

@@ -10,14 +10,17 @@ Memory is opened by `kernel` alone. Who else may write what is read here is aske
 
 from __future__ import annotations
 
+import errno
 import os
 import tomllib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.resources import files as package_files
+from os import PathLike
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
+from muniment.errors import ConfigInvalid, printable
 from muniment.portable import IS_WINDOWS, is_in_own_folder
 
 PRIVATE: Final = 0o600
@@ -87,6 +90,52 @@ def placing(path: Path, name: Callable[[Path, Path], object], mode: int = PRIVAT
         name(unfinished, path)
     finally:
         unfinished.unlink(missing_ok=True)
+
+
+@contextmanager
+def new_file(target: str | PathLike[str]) -> Iterator[BinaryIO]:
+    """A new file of this user alone, whole under its name or not there (F2, F3).
+
+    Raises:
+        ConfigInvalid: something stands there, or it cannot be written.
+    """
+    path, shown = Path(target), printable(os.fspath(target))
+    if not path.name:
+        raise ConfigInvalid(f"{shown!r} is no name of a file to write")
+    try:
+        if os.path.lexists(path):
+            raise FileExistsError(errno.EEXIST, "it is there already; choose another name, or remove it")
+        with placing(path, _name_new) as file:
+            yield file
+    except OSError as error:
+        raise ConfigInvalid(f"{shown} cannot be written: {error.strerror or error}") from error
+
+
+def _name_new(unfinished: Path, path: Path) -> None:
+    """Give a file its name, in the place of none; where there are no hard links, as on a stick, nearly so."""
+    try:
+        os.link(unfinished, path)
+    except FileExistsError:
+        raise
+    except OSError:
+        if os.path.lexists(path):
+            raise
+        unfinished.rename(path)
+    with suppress(OSError):  # Some file systems have no sync of a directory.
+        sync(path.parent)
+
+
+def sync(directory: Path) -> None:
+    """Have the names in a directory on disk.
+
+    Raises:
+        OSError: the system refuses.
+    """
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
 def shipped_tables(package: str, name: str) -> dict[str, Any]:

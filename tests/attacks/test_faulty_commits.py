@@ -19,7 +19,7 @@ from muniment.kernel import _directory, root
 from muniment.kernel._directory import Directory
 from muniment.kernel.names import Trust
 from muniment.kernel.refusal import ManagedMemoryUnavailable, RollbackFailed
-from muniment.operations.request import RememberRequest
+from muniment.types import RememberRequest
 
 FACTS = ("I like green tea.", "I use vim as my editor.", "My cat is called Tom.")
 LIST = "".join(f"- {fact}\n" for fact in FACTS)
@@ -38,7 +38,7 @@ def open_memory(home):
 
 
 def remember_as_agent(memory):
-    return memory.attempt(RememberRequest(LIST, scope="user", trust=Trust.AGENT, task_id="task-1"))
+    return memory.try_remember(RememberRequest(LIST, scope="user", trust=Trust.AGENT, task_id="task-1"))
 
 
 def entries(home):

@@ -12,11 +12,11 @@ from muniment.errors import PendingReview
 from muniment.kernel.cancel import Patience
 from muniment.kernel.change import FileChange, digest
 from muniment.kernel.names import Trust
-from muniment.operations.edit import edited, path_after
+from muniment.operations.edit import replace_text
 from muniment.operations.entries import Entries
-from muniment.operations.request import RememberRequest
 from muniment.recall.context import Budgets, StaticContext
 from muniment.store.erase import EraseGround, erase
+from muniment.types import RememberRequest
 
 RULES = """\
 # Rules of the zoo
@@ -41,7 +41,7 @@ LEVELS = list(Trust)
 def remembered(memory, fact, trust, scope="user"):
     """Return a memory with a fact of that trust, and the path and file of its entry."""
     opened = memory()
-    done = opened.attempt(RememberRequest(fact, trust=trust, scope=scope))
+    done = opened.try_remember(RememberRequest(fact, trust=trust, scope=scope))
     if done.error is not None:  # It waits for its owner.
         done = opened.approve(done.error.review_id, opened.review(done.error.review_id).digest)
     (path,) = [each.path for each in done.changes]
@@ -315,7 +315,7 @@ def test_long_sentence_needs_several_new_words(memory):
 
 def test_quoted_sentence_keeps_the_owners_trust_at_its_path(memory):
     opened, path, file = remembered(memory, f"{NEW} Ben pays for the cake.", Trust.OWNER)
-    opened.attempt(RememberRequest(f"{NEW} The bot pays.", trust=Trust.AGENT, scope="user"))
+    opened.try_remember(RememberRequest(f"{NEW} The bot pays.", trust=Trust.AGENT, scope="user"))
     file.write_text(file.read_text().replace(". ", ".\n\n") + "\nCarla sings.\n")
     assert opened.why(path).trust is Trust.OWNER
 
@@ -330,7 +330,9 @@ def test_common_short_sentences_lower_no_other_entry(memory):
 @pytest.mark.threat("T-MEM-36", control="moved_trust")
 def test_text_that_is_too_long_has_the_least_known_trust(memory):
     opened, path, file = remembered(memory, RULES, Trust.AGENT)
-    opened.attempt(RememberRequest("The aunt of Ben grows melons.", trust=Trust.EXTERNAL, scope="project"))
+    opened.try_remember(
+        RememberRequest("The aunt of Ben grows melons.", trust=Trust.EXTERNAL, scope="project")
+    )
     file.write_text("".join(f"Word{number} " for number in range(80_000)) + FRIDAYS)
     assert opened.why(path).trust is Trust.AGENT
 
@@ -340,21 +342,21 @@ def test_edit_command_raises_only_new_sentences(memory):
     opened, path, file = remembered(memory, RULES, Trust.AGENT)
     place, at = opened.place, opened.place.path(path)
     before = file.read_bytes()
-    edited(place, at, before, before.replace(b"\n- ", b"\n* ") + b"\n\n")
+    replace_text(place, at, before, before.replace(b"\n- ", b"\n* ") + b"\n\n")
     assert opened.why(path).trust is Trust.AGENT
     assert system_text(opened) == ""
     before = file.read_bytes()
-    run, _ = edited(place, at, before, before + f"{NEW}\n".encode())
+    result = replace_text(place, at, before, before + f"{NEW}\n".encode())
     found = opened.why(path)
     assert (found.state, found.trust, owned(found)) == ("committed", Trust.AGENT, [NEW])
     assert system_text(opened).rstrip().endswith(NEW)
     file.write_bytes(file.read_bytes().replace(b"\n", b"\r\n"))
     assert owned(opened.why(path)) == [NEW]
     file.write_bytes(file.read_bytes().replace(b"\r\n", b"\n"))
-    opened.undo(run.task)
+    opened.undo(result.task_id)
     assert (opened.why(path).trust, owned(opened.why(path))) == (Trust.AGENT, [])
-    _, done = edited(place, at, file.read_bytes(), f"{NEW}\n".encode())
-    assert opened.why(path_after(done, at)).trust is Trust.OWNER  # Nothing is left of what the agent wrote.
+    result = replace_text(place, at, file.read_bytes(), f"{NEW}\n".encode())
+    assert opened.why(result.path).trust is Trust.OWNER  # Nothing is left of what the agent wrote.
 
 
 @pytest.mark.threat("T-MEM-36", control="no_write_up")

@@ -19,8 +19,8 @@ from kit.server.raw import running
 from muniment.integrations.langgraph import MunimentStore
 from muniment.integrations.openai_agents import tools
 from muniment.kernel.names import Trust
-from muniment.operations.request import ForgetRequest, RememberRequest
 from muniment.store.ledger import of_task
+from muniment.types import ForgetRequest, RememberRequest
 
 TRUSTS = ("workspace", "agent", "external")
 FATES = ("forgotten", "released", "erased", "undone", "expired", "withheld", "deleted", "denied")
@@ -73,7 +73,7 @@ class Hidden:
         assert daemon.done("forget", {"query": paths["released"]}, token=self.other)["result"][
             "removedEntries"
         ]
-        assert daemon.post(f"{BASE}/erase", {"target": paths["erased"], "yes": True}).status_code == 200
+        assert daemon.post(f"{BASE}/erase", {"target": paths["erased"]}).status_code == 200
         assert daemon.post(f"{BASE}/undo", {"taskId": self.tasks["undone"]}).status_code == 200
         self._file("deleted").unlink()
         text = self._file("expired").read_text()
@@ -196,7 +196,7 @@ def test_mcp_history_lists_the_steps_of_own_tasks(library):
     async def body(client):
         kept = await client.call_tool("remember", {"content": "The user feeds a marmot"})
         (path,) = kept.structured_content["paths"]
-        library.forget(path, yes=True)
+        library.forget(path)
         return path, (await client.call_tool("history", {})).structured_content["steps"]
 
     memory = None
@@ -248,8 +248,8 @@ def test_mcp_owner_token_with_less_trust_owns_no_owner_task(hidden):
 
 def test_undo_conflict_names_no_path_that_is_hidden(library):
     fact = RememberRequest("The user feeds a gharial", "user", trust=Trust.AGENT)
-    done = library.attempt(fact)
-    library.forget(done.files_touched[0], yes=True)
+    done = library.try_remember(fact)
+    library.forget(done.files_touched[0])
     answer = with_client(
         lambda: server_of(library, "agent"),
         "legacy",
@@ -296,6 +296,45 @@ def test_http_lists_nothing_hidden(hidden, trust):
     assert set(found_in(text)) <= {"denied"}
 
 
+@pytest.mark.parametrize("trust", TRUSTS)
+@pytest.mark.threat("T-LEAK-18", control="recallable_entries")
+def test_http_entries_show_nothing_hidden(hidden, trust):
+    daemon, who = hidden.daemon, {"token": hidden.tokens[trust]}
+    answers, cursor = [], ""
+    while cursor is not None:
+        page = daemon.get(f"{BASE}/entries?limit=2&expired=true&cursor={cursor}", **who)
+        answers.append(page)
+        cursor = page.json().get("nextCursor")
+        for each in page.json()["entries"]:
+            answers.append(daemon.get(f"{BASE}/entry?path={each['path']}", **who))
+            assert answers[-1].status_code == 200
+    assert len(answers) > 4, "what may be seen is listed, page by page"
+    for form in "tar", "jsonl":
+        answers += [daemon.get(f"{BASE}/export?format={form}{scope}", **who) for scope in ("", "&scope=user")]
+    hidden_paths = [path for fate, path in hidden.paths.items() if fate != "denied"]
+    for path in (*hidden_paths, "user/MEMORY.md", "user/home", "user"):
+        answers.append(daemon.get(f"{BASE}/entry?path={path}", **who))
+        assert answers[-1].status_code == 404, path
+        for route, body in (("edit", {"path": path, "text": "mine"}), ("pin", {"path": path})):
+            answers.append(daemon.post(f"{BASE}/{route}", body, **who))
+        answers += [daemon.get(f"{BASE}/{route}?path={path}", **who) for route in ("history", "why")]
+        assert [each.status_code for each in answers[-4:]] == [403] * 4
+    text = "\n".join(f"{each.headers} {each.content.decode('latin-1')}" for each in answers)
+    assert set(found_in(text)) <= {"denied"}
+
+
+def test_http_entries_show_the_owner_what_is_withheld(hidden):
+    daemon = hidden.daemon
+    entries = {each["path"]: each for each in daemon.get(f"{BASE}/entries").json()["entries"]}
+    withheld = daemon.get(f"{BASE}/entry?path={hidden.paths['withheld']}").json()
+    assert withheld["withheld"] == entries[hidden.paths["withheld"]]["withheld"] is not None
+    assert WORDS["withheld"] in withheld["text"]
+    assert hidden.paths["expired"] not in entries
+    assert daemon.get(f"{BASE}/entries").json()["expired"] == 1
+    every = daemon.get(f"{BASE}/entries?expired=true").json()["entries"]
+    assert hidden.paths["expired"] in {each["path"] for each in every}
+
+
 def test_http_preview_is_shown_while_it_is_current(hidden):
     daemon, who = hidden.daemon, {"token": hidden.tokens["agent"]}
     (path,) = daemon.done("remember", {"content": "The user feeds a numbat"}, **who)["result"]["filesTouched"]
@@ -340,13 +379,13 @@ def test_adapters_list_nothing_hidden(library, trust):
         given = {"description": ABOUT, "query": ABOUT, "path": "user/nothing.md", "fact": "The user waits"}
         known = {name: given[name] for name in each.params_json_schema["required"] if name in given}
         answers.append(asyncio.run(each.on_invoke_tool(None, json.dumps(known))))
-    answers.append(library.attempt_forget(ForgetRequest(ABOUT, trust=Trust(trust))).as_json())
+    answers.append(library.try_forget(ForgetRequest(ABOUT, dry_run=True, trust=Trust(trust))).as_json())
     assert found_in(said(answers)) == []
 
 
 def test_agent_cannot_forget_what_it_is_not_shown(hidden, library):
     path = hidden.paths["expired"]
-    done = library.attempt_forget(ForgetRequest(path, yes=True, trust=Trust.AGENT))
+    done = library.try_forget(ForgetRequest(path, trust=Trust.AGENT))
     assert (done.removed_entries, done.kept) == ((), ())
     assert of_task(library.place.state, done.task_id) is None
-    assert [each.path for each in library.forget(path).removed_entries] == [path]
+    assert [each.path for each in library.forget(path, dry_run=True).removed_entries] == [path]

@@ -15,9 +15,9 @@ import pytest
 import muniment
 from kit.cli.commands import invoked
 from muniment.kernel.names import Trust
-from muniment.operations.request import RememberRequest
 from muniment.store.database import migrations, statements
 from muniment.transfer import backup
+from muniment.types import RememberRequest
 
 MANIFEST, LEDGER = "muniment-backup.json", "state/ledger.db"
 ENDLESS = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT x FROM c"
@@ -266,7 +266,7 @@ def test_copied_catalog_with_trigger_is_replaced(copied, tmp_path):
     trigger = "CREATE TRIGGER t AFTER INSERT ON entry BEGIN UPDATE entry SET trust = 'owner'; END"
     sql(trigger)(copied / "state" / "catalog.db")
     with muniment.open(tmp_path, home=copied) as memory:
-        memory.attempt(RememberRequest("The zebra build is red.", trust=Trust.AGENT, scope="user"))
+        memory.try_remember(RememberRequest("The zebra build is red.", trust=Trust.AGENT, scope="user"))
     with closing(sqlite3.connect(copied / "state" / "catalog.db")) as catalog:
         trusts = catalog.execute("SELECT trust FROM entry ORDER BY trust").fetchall()
         assert trusts == [("agent",), ("owner",)]

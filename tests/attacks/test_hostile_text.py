@@ -56,9 +56,9 @@ def test_no_run_of_marks_is_normalised_whatever_door_it_comes_by(memory, monkeyp
     file.write_text(f"---\nname: ze{MARKS}\ndescription: de{MARKS}\n---\ntapir xe{MARKS}\n")
     for query in (f"what is the staging se{MARKS}rver?", f"tapir {MARKS}"):
         assert memory.recall(query).error is None
-    memory.forget(f"all about zebras ze{MARKS}", yes=False)
+    memory.forget(f"all about zebras ze{MARKS}", dry_run=True)
     assert "tapir" in memory.recall(f"which staging server? {MARKS}").text
-    memory.dream(yes=True)
+    memory.dream()
     ShownTexts.of([f'{{"name": "write_file"}} e{MARKS}']).holds(f"e{MARKS}")
     assert 0 < longest[0] <= 60  # Decomposed: 30 marks of UAX 15, of which some are two.
 

@@ -23,9 +23,9 @@ from kit.operations.victim import CANARY, FACT, SCOPES, Victim, put_private
 from kit.store.ground import patience
 from muniment.kernel.decide import Content, ScopeTerms
 from muniment.kernel.names import Trust
-from muniment.operations.request import RememberReport
 from muniment.policy.load import load_policy
 from muniment.store.upkeep import rebuild
+from muniment.types import RememberResult
 
 __all__ = ["any_words", "logged", "some"]
 # What a model may commit is narrowed before this (T-RUN-14); here it writes what it likes.
@@ -55,7 +55,7 @@ class Ran:
     case: Case
     victim: Victim
     mind: Obedient
-    result: RememberReport
+    result: RememberResult
     tools: list[str]
     changed: set[str]
 

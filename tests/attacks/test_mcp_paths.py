@@ -1,4 +1,4 @@
-"""The paths of the escape corpus, through the tools and resources of the MCP server."""
+"""The paths of the escape corpus: through tools and resources of MCP, and to show, edit and pin."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from muniment.errors import MunimentError
 from muniment.integrations.mcp.memory import OwnMemory
 from muniment.integrations.mcp.server import MemoryServer
 from muniment.kernel.names import Trust
+from muniment.operations.edit import edit, pin
+from muniment.operations.listing import show
 from muniment.settings import Settings
 from muniment.testing.corpus import Answer, Committed, Inexpressible, Kind, load_corpus, run_case
 from muniment.testing.corpus.stage import ROOTS
@@ -27,6 +29,14 @@ READS = {
     for case_id, case in CORPUS.cases.items()
     if case["call"]["tool"] == "read_file" and not any(each["op"] == "swap" for each in case["setup"])
 }
+
+
+DIRECT = {
+    "operation": show,
+    "edit": lambda place, path: edit(place, path, "a text of the owner"),
+    "pin": pin,
+}
+"""Operations that the library and HTTP call with paths of their callers."""
 
 
 class Server:
@@ -45,10 +55,19 @@ class Server:
     def call(self, tool, arguments):
         if tool != "read_file" or not isinstance(arguments, dict):
             raise Inexpressible(f"no {tool}")
+        if self._how in DIRECT:
+            return self._called_directly(arguments)
         with closing(OwnMemory(self._opened, Trust.AGENT)) as memory:
             return with_client(
                 lambda: MemoryServer(lambda _: memory), "legacy", partial(self._read, arguments)
             )
+
+    def _called_directly(self, arguments):
+        place, path = self._opened.place(), arguments.get("path")
+        try:
+            return Answer("allow", None, str(DIRECT[self._how](place, str(path))), "")
+        except MunimentError as error:
+            return Answer("error", None, str(error), "")
 
     async def _read(self, arguments, client):
         if self._how == "show":
@@ -69,7 +88,7 @@ class Server:
         return ""
 
 
-@pytest.mark.parametrize("how", ["show", "resource"])
+@pytest.mark.parametrize("how", ["show", "resource", *DIRECT])
 @pytest.mark.parametrize("step", [16, pytest.param(1, marks=pytest.mark.slow)])
 def test_no_path_of_the_corpus_leads_out_of_the_memory(tmp_path, how, step):
     cases = dict(list(READS.items())[::step]) | {"ok-read-relative": READS["ok-read-relative"]}

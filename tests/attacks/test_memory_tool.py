@@ -12,10 +12,10 @@ from kit.raising import raised
 from muniment.content.entry import parse
 from muniment.kernel.names import Trust
 from muniment.operations.entries import Entries
-from muniment.operations.request import RememberRequest
 from muniment.testing.conformance.targets import ORDINARY, outcome_of
 from muniment.testing.corpus import Inexpressible, load_corpus, run_case
 from muniment.testing.corpus.stage import BAD
+from muniment.types import RememberRequest
 
 CORPUS = load_corpus()
 NOTES = "/memories/user/notes.md"
@@ -159,7 +159,7 @@ def test_what_the_owner_wrote_is_neither_replaced_removed_nor_moved_unasked(memo
 
 def external(opened, fact):
     """An entry of a stranger's words, which the owner let in; its path."""
-    result = opened.attempt(RememberRequest(fact, trust=Trust.EXTERNAL))
+    result = opened.try_remember(RememberRequest(fact, trust=Trust.EXTERNAL))
     opened.approve(result.error.review_id, opened.review(result.error.review_id).digest)
     return opened.history()[0].path
 

@@ -5,7 +5,7 @@ import shutil
 import pytest
 
 from muniment.kernel.names import Trust
-from muniment.operations.request import RememberRequest
+from muniment.types import RememberRequest
 
 FACT = "The user prefers a quillfeather over a pen"
 
@@ -13,7 +13,7 @@ FACT = "The user prefers a quillfeather over a pen"
 @pytest.mark.threat("T-MEM-34", control="moved_trust")
 def test_an_agents_entry_that_a_person_renames_copies_or_moves_is_no_more_trusted(memory):
     opened = memory()
-    (path,) = opened.attempt(RememberRequest(FACT, scope="user", trust=Trust.AGENT)).files_touched
+    (path,) = opened.try_remember(RememberRequest(FACT, scope="user", trust=Trust.AGENT)).files_touched
     root = opened.place.roots["user"].trusted_path
     (root / "mine").mkdir(mode=0o700)
     shutil.copy2(root / path.removeprefix("user/"), root / "mine" / "copied.md")

@@ -22,10 +22,10 @@ from muniment.kernel.cancel import Patience
 from muniment.operations.dream import dream
 from muniment.operations.forget import forget
 from muniment.operations.remember import remember
-from muniment.operations.request import DreamRequest, ForgetRequest, RememberRequest
 from muniment.operations.review import undo
 from muniment.store import audit, upkeep
 from muniment.testing.corpus.index_oracle import index_problems
+from muniment.types import DreamRequest, ForgetRequest, RememberRequest
 
 WORDS = ["alder", "birch", "cedar", "dogwood", "elm", "fir", "gum", "hazel"]
 UNKNOWN = {"a", "the", "oak"}
@@ -122,7 +122,7 @@ class Memory(RuleBasedStateMachine):
     def forget(self, word):
         before, data = dict(self.model), word.encode()
         holding = {path for path in before if data in before[path].lower()}
-        result = forget(ForgetRequest(word, yes=True), self.place, RuleWriter())
+        result = forget(ForgetRequest(word), self.place, RuleWriter())
         changed = self.moved(result.task_id)
         if word in UNKNOWN or len(holding) > 3:
             assert not changed
@@ -140,10 +140,10 @@ class Memory(RuleBasedStateMachine):
     @rule()
     def dream(self):
         before = dict(self.model)
-        result = dream(DreamRequest(yes=True), self.place, RuleWriter())
+        result = dream(DreamRequest(), self.place, RuleWriter())
         assert result.error is None
         changed = self.moved(result.task_id)
-        assert set(changed) == {*result.deduped_entries, *result.expired_entries}
+        assert set(changed) == {*result.deduped_paths, *result.expired_paths}
         assert all(after is None for _, after in changed.values())
         for scope in SCOPES:
             said_before = {body_of(data) for path, data in before.items() if path.startswith(scope)}

@@ -29,18 +29,12 @@ from itertools import count
 from typing import Any, Final, Literal, Self
 
 from muniment.agent.chat import Form, shown_texts
-from muniment.agent.model import (
-    AssistantMessage,
-    ModelRequest,
-    Reply,
-    ToolCall,
-    Usage,
-    undoubled,
-)
+from muniment.agent.model import AssistantMessage, ModelRequest, Reply, ToolCall, undoubled
 from muniment.content.exact_json import NotJson, first_json, parse_json
 from muniment.content.gates import on_one_line
 from muniment.kernel.path import normalised
 from muniment.sandbox.tools.calls import TOOLS, WRITING_TOOLS
+from muniment.types import Usage
 
 # -- complaint ---------------------------------------------------------------------------------------
 #

@@ -224,5 +224,5 @@ class Decision:
 
     @property
     def description(self) -> str:
-        """The text on one line, see `titles.description_of`."""
+        """The text on one line, see `content.titles.description_of`."""
         return description_of(self.text)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal, Protocol, get_args
 
 from muniment.content.expiry import End
@@ -20,6 +20,7 @@ from muniment.kernel.decide import Limits
 from muniment.kernel.names import Digest, Scope, Trust
 from muniment.kernel.path import CanonicalPath
 from muniment.names import ContextMode
+from muniment.types import Turn, Usage
 
 # -- model -------------------------------------------------------------------------------------------
 
@@ -226,31 +227,6 @@ class ModelRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
-    """Tokens as the server counted them; zero where it did not say."""
-
-    input_tokens: int = 0
-    output_tokens: int = 0
-
-    def plus(self, other: Usage) -> Usage:
-        """Both together."""
-        return Usage(self.input_tokens + other.input_tokens, self.output_tokens + other.output_tokens)
-
-
-@dataclass(frozen=True, slots=True)
-class Turn:
-    """What one turn took of the model.
-
-    Attributes:
-        seconds: from asking it to its answer, or to its failure.
-        usage: zero where it failed.
-    """
-
-    seconds: float
-    usage: Usage
-
-
-@dataclass(frozen=True, slots=True)
 class Reply:
     """What a model answered: words, calls, or both (the calls count). Neither: nothing that can be used.
 
@@ -260,7 +236,7 @@ class Reply:
 
     text: str = ""
     calls: tuple[ToolCall, ...] = ()
-    usage: Usage = Usage()
+    usage: Usage = field(default_factory=Usage)
     decided_by: str = ""
 
 

@@ -74,7 +74,6 @@ from muniment.agent.model import (
     Reply,
     ScopeBrief,
     SystemMessage,
-    Usage,
     UserMessage,
     check_model_name,
     check_protocol,
@@ -84,6 +83,7 @@ from muniment.errors import ConfigInvalid, DeadlineExceeded, printable
 from muniment.kernel.cancel import Patience
 from muniment.kernel.names import Scope
 from muniment.names import ContextMode, __version__
+from muniment.types import Usage
 
 if TYPE_CHECKING:
     import httpx2

@@ -38,8 +38,6 @@ from muniment.agent.model import (
     ToolCall,
     ToolMessage,
     ToolSpec,
-    Turn,
-    Usage,
     UserMessage,
 )
 from muniment.content.exact_json import NotJson, parse_json
@@ -50,6 +48,7 @@ from muniment.kernel.names import Via
 from muniment.kernel.path import CanonicalPath, canonicalise
 from muniment.names import ContextMode
 from muniment.sandbox.tools.calls import WRITING_TOOLS, Outcome, known_tool, path_of
+from muniment.types import Turn, Usage
 
 # -- runner ------------------------------------------------------------------------------------------
 

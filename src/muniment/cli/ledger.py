@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -30,14 +29,12 @@ from muniment.kernel.names import MAX_FILE_BYTES
 from muniment.kernel.path import FILE_SUFFIX
 
 if TYPE_CHECKING:
-    from muniment.cancelling import Cancel
     from muniment.operations.place import Place
-    from muniment.operations.review import ReviewDecision
     from muniment.store.audit import Head
-    from muniment.store.erase import EraseGround, Plan, Receipt
     from muniment.store.ledger import Step, Why
     from muniment.store.review import Pending
     from muniment.store.state import State
+    from muniment.types import ErasePlan, EraseResult, ReviewDecision
 
 # -- history -----------------------------------------------------------------------------------------
 #
@@ -242,9 +239,6 @@ def _summary(waiting: Pending) -> dict[str, object]:
 #
 # `muniment erase`: shows what would go, erases it, or looks for what is left of a text.
 
-WAIT_SECONDS: Final = 60.0
-"""Seconds that an erasure waits for the locks of its roots."""
-
 
 def _not_erased(given: Mapping[str, Any]) -> str:
     if given["verify"] is not None:
@@ -268,29 +262,21 @@ def erase(
     ] = None,
 ) -> Report:
     """Erase an entry with its whole history, for good; or, with --verify, look for what is left of a text."""
-    from muniment.store import erase as erasing
+    from muniment.operations.owner import erase
+    from muniment.store.erase import EraseGround, left_over
+    from muniment.types import ErasePlan
 
     if bool(target) == (verify is not None) or (verify is not None and yes):
         raise typer.BadParameter("name what to erase, or a text to look for with --verify FILE")
     with place_at(where) as place:
         if verify is not None:
-            found = erasing.left_over(read_named(verify, MAX_FILE_BYTES), _ground(place, None))
-            return _left(found, place)
+            ground = EraseGround(place.state, place.roots, place.policy, place.patience())
+            return _left(left_over(read_named(verify, MAX_FILE_BYTES), ground), place)
         with cancel_on_interrupt() as cancel:
-            if yes:
-                receipt = erasing.erase(target, _ground(place, cancel))
-                return Report(receipt.as_json, _receipt_lines(receipt, target), receipt.notes)
-            plan = erasing.plan(target, _ground(place, cancel))
-            return Report(plan.as_json, _plan_lines(plan))
-
-
-def _ground(place: Place, cancel: Cancel | None) -> EraseGround:
-    from muniment.kernel.cancel import Patience
-    from muniment.store.erase import EraseGround
-
-    return EraseGround(
-        place.state, place.roots, place.policy, Patience(time.monotonic() + WAIT_SECONDS, cancel)
-    )
+            done = erase(place, target, dry_run=not yes, cancel=cancel)
+    if isinstance(done, ErasePlan):
+        return Report(done.as_json, _plan_lines(done))
+    return Report(done.as_json, _receipt_lines(done, target), done.notes)
 
 
 def _left(found: Mapping[str, int], place: Place) -> Report:
@@ -307,7 +293,7 @@ def _left(found: Mapping[str, int], place: Place) -> Report:
     return Report(document, lines, problems=problems, code=EXIT_FAILED if found else 0)
 
 
-def _plan_lines(plan: Plan) -> Iterator[str]:
+def _plan_lines(plan: ErasePlan) -> Iterator[str]:
     from muniment.store.erase import NOT_COVERED
 
     yield on_one_line(f"would be erased, for good: {plan.target}")
@@ -327,7 +313,7 @@ def _plan_lines(plan: Plan) -> Iterator[str]:
     yield on_one_line(f"nothing was erased yet; to do it: muniment erase {plan.target} --yes")
 
 
-def _receipt_lines(receipt: Receipt, target: str) -> Iterator[str]:
+def _receipt_lines(receipt: EraseResult, target: str) -> Iterator[str]:
     from muniment.store.erase import NOT_COVERED
 
     yield on_one_line(

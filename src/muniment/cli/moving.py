@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import math
 import os
 import shlex
@@ -10,7 +9,7 @@ import stat
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from glob import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, BinaryIO, Final
@@ -21,8 +20,8 @@ from muniment.cli.command import Report, command, place_at, settings_of
 from muniment.cli.options import MemoryFlags
 from muniment.cli.terminal import EXIT_FAILED, cancel_on_interrupt, progress, say_notes
 from muniment.content.gates import on_one_line
-from muniment.errors import ConfigInvalid, DeadlineExceeded, PlatformUnsupported, printable
-from muniment.files import placing
+from muniment.errors import ConfigInvalid, DeadlineExceeded, PlatformUnsupported
+from muniment.files import new_file
 from muniment.kernel.names import Scope, Trust
 from muniment.portable import IS_WINDOWS
 
@@ -198,32 +197,8 @@ def _written(target: str) -> Iterator[BinaryIO]:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
         return
-    path, shown = Path(target), printable(target)
-    if not path.name:
-        raise ConfigInvalid(f"{shown!r} is no name of a file to write")
-    try:
-        if os.path.lexists(path):
-            raise FileExistsError(errno.EEXIST, "it is there already; choose another name, or remove it")
-        with placing(path, _name) as file:
-            yield file
-    except OSError as error:
-        raise ConfigInvalid(f"{shown} cannot be written: {error.strerror or error}") from error
-
-
-def _name(unfinished: Path, path: Path) -> None:
-    """Give a file its name, in the place of none; where there are no hard links, as on a stick, nearly so."""
-    try:
-        os.link(unfinished, path)
-    except FileExistsError:
-        raise
-    except OSError:
-        if os.path.lexists(path):
-            raise
-        unfinished.rename(path)
-    from muniment.store.state import sync
-
-    with suppress(OSError):  # Some file systems have no sync of a directory.
-        sync(path.parent)
+    with new_file(target) as file:
+        yield file
 
 
 # -- backup ------------------------------------------------------------------------------------------

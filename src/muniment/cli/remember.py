@@ -27,8 +27,8 @@ from muniment.names import MAX_FACT_BYTES
 if TYPE_CHECKING:
     from muniment.agent.model import Message
     from muniment.agent.runner import Observer, ToolDecision, Witness
-    from muniment.operations.request import RememberReport
     from muniment.sandbox.sandbox import Sandbox
+    from muniment.types import RememberResult
 
 # -- transcript --------------------------------------------------------------------------------------
 #
@@ -149,8 +149,8 @@ def remember(  # noqa: PLR0913  every argument is an option of the command
     from muniment.cli.projects import ask_which_memory
     from muniment.operations.job import id_of_task
     from muniment.operations.remember import KIND
-    from muniment.operations.request import RememberRequest
     from muniment.store.tasks import note
+    from muniment.types import RememberRequest
 
     with Cancel() as cancel:
         # Both before the handler: a read goes on after one, and Ctrl-C must end a wait for the fact on
@@ -174,7 +174,7 @@ def remember(  # noqa: PLR0913  every argument is an option of the command
             with writing(transcript, roots) as witness, _progress() as observe:
                 if transcript is not None:
                     note(memory.place.state, request.task_id or "", transcript)
-                result = memory.attempt(request, cancel=cancel, observe=observe, witness=witness)
+                result = memory.try_remember(request, cancel=cancel, observe=observe, witness=witness)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # What is done is done; it only remains to say so.
     say_notes(each for each in result.notes if each not in memory.place.advice)
     return Report(result.as_json, _lines(result, memory.place.advice), error=result.error)
@@ -193,7 +193,7 @@ def _read_fact(argument: str) -> str:
         raise InvalidContent("standard input is not UTF-8 text") from None
 
 
-def _lines(result: RememberReport, advice: Iterable[str] = ()) -> Iterator[str]:
+def _lines(result: RememberResult, advice: Iterable[str] = ()) -> Iterator[str]:
     if result.error is None and (result.unchanged or result.repeated):
         yield visible(result.summary)
     elif result.error is None:
@@ -204,7 +204,7 @@ def _lines(result: RememberReport, advice: Iterable[str] = ()) -> Iterator[str]:
         yield f"note: {on_one_line(each)}"
 
 
-def _saved(result: RememberReport) -> Iterator[str]:
+def _saved(result: RememberResult) -> Iterator[str]:
     would = "would be " if result.status == "dry_run" else ""
     for change in result.changes:
         if change.superseded is not None:
@@ -223,7 +223,7 @@ def _saved(result: RememberReport) -> Iterator[str]:
     )
 
 
-def _enforcement(result: RememberReport) -> str:
+def _enforcement(result: RememberResult) -> str:
     """What held the worker, with what was missing where the kernel held less than all."""
     if result.enforcement is not Enforcement.PARTIAL:
         return str(result.enforcement)

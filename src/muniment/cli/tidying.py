@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from muniment.agent.model import Model
     from muniment.cancelling import Cancel
     from muniment.operations.place import Place
-    from muniment.operations.request import Counts, DreamReport, ForgetReport
-    from muniment.types import KeptEntry
+    from muniment.types import Counts, DreamResult, ForgetResult, KeptEntry
 
 SHOWN_GROUPS: Final = 5
 """Groups of similar entries that are shown to a person; `--json` has all."""
@@ -36,9 +35,9 @@ def forget(
 ) -> Report:
     """Forget an entry, or what these words describe; `undo` brings it back until it is erased."""
     from muniment.operations import forget as job
-    from muniment.operations.request import ForgetRequest
+    from muniment.types import ForgetRequest
 
-    request = ForgetRequest(" ".join(words), scope, yes=yes)
+    request = ForgetRequest(" ".join(words), scope, dry_run=not yes)
     with _at_work(where, flags, yes=yes) as (place, model, cancel):
         result = job.forget(request, place, model, cancel=cancel)
     return _answer(result, _forgotten(result))
@@ -54,10 +53,10 @@ def dream(
 ) -> Report:
     """Tidy the memory: merge what says the same, remove what has expired, count the rest."""
     from muniment.operations import dream as job
-    from muniment.operations.request import DreamRequest
+    from muniment.types import DreamRequest
 
     with _at_work(where, flags, yes=yes) as (place, model, cancel), progress("dreaming"):
-        result = job.dream(DreamRequest(scope, yes=yes), place, model, cancel=cancel)
+        result = job.dream(DreamRequest(scope, dry_run=not yes), place, model, cancel=cancel)
     return _answer(result, _dreamt(result))
 
 
@@ -79,12 +78,12 @@ def _at_work(where: MemoryFlags, flags: ModelFlags, *, yes: bool) -> Iterator[tu
         yield place, model, cancel
 
 
-def _answer(result: ForgetReport | DreamReport, lines: Iterable[str]) -> Report:
+def _answer(result: ForgetResult | DreamResult, lines: Iterable[str]) -> Report:
     told = lines if result.error is None else ()
     return Report(result.as_json, told, result.notes, error=result.error)
 
 
-def _forgotten(result: ForgetReport) -> Iterator[str]:
+def _forgotten(result: ForgetResult) -> Iterator[str]:
     done = "forgotten" if result.status == "completed" else "would be forgotten"
     for each in result.removed_entries:
         yield f"{done}: {on_one_line(each.path)} ({on_one_line(each.summary)})"
@@ -99,13 +98,13 @@ def _forgotten(result: ForgetReport) -> Iterator[str]:
         yield "  nothing was removed; to do it, run this again with --yes"
 
 
-def _dreamt(result: DreamReport) -> Iterator[str]:
+def _dreamt(result: DreamResult) -> Iterator[str]:
     would = "" if result.status == "completed" else "would be "
-    for path in result.deduped_entries:
+    for path in result.deduped_paths:
         yield f"{would}merged: {on_one_line(path)}"
-    for path in result.expired_entries:
+    for path in result.expired_paths:
         yield f"{would}removed, its time is over: {on_one_line(path)}"
-    for path in result.ended_entries:
+    for path in result.ended_paths:
         yield f"ended, by its own words: {on_one_line(path)}"
         yield f"  to remove it: muniment forget {on_one_line(path)} --yes"
     yield from _kept(result.kept)
@@ -116,7 +115,7 @@ def _dreamt(result: DreamReport) -> Iterator[str]:
     yield on_one_line(result.summary)
     yield from _counted(result.counts)
     yield from _how(result)
-    if result.status == "preview" and (result.deduped_entries or result.expired_entries):
+    if result.status == "preview" and (result.deduped_paths or result.expired_paths):
         yield "  nothing was changed; to do it, run this again with --yes"
 
 
@@ -139,7 +138,7 @@ def _kept(kept: Iterable[KeptEntry]) -> Iterator[str]:
         yield f"kept: {on_one_line(path)} ({on_one_line(reason)})"
 
 
-def _how(result: ForgetReport | DreamReport) -> Iterator[str]:
+def _how(result: ForgetResult | DreamResult) -> Iterator[str]:
     """Who decided, how long it took, and how to go on."""
     yield (
         f"  {on_one_line(result.decided_by)}, {result.turns} turns, {result.seconds:.2f} s, "

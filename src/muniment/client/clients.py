@@ -18,12 +18,12 @@ from functools import wraps
 from types import TracebackType
 from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, Self, TypeVar, cast, overload
 
-from muniment.client.core import CALL_SECONDS, MARK, Accepted, ClientCore, named_kind
+from muniment.client.core import CALL_SECONDS, MARK, Accepted, ClientCore, Exported, named_kind
 from muniment.client.exchange import Plan
 from muniment.client.finding import name_workspace, place
 from muniment.client.results import Event, Result, Task
 from muniment.client.transport import Loop, Threads
-from muniment.types import Kind
+from muniment.types import ExportResult, Kind
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -50,6 +50,7 @@ class operation(Generic[P, T]):  # noqa: N801  a decorator, as `property` is
         for made, handle in ((threaded, "TaskHandle"), (looped, "AsyncTaskHandle")):
             asked = inspect.signature(plan)
             told = asked.return_annotation.removeprefix("Plan[")[:-1].replace("Accepted", handle)
+            told = told.replace("Exported", "ExportResult")
             vars(made)["__signature__"] = asked.replace(return_annotation=told)
         self._threaded, self._looped = threaded, looped
 
@@ -61,6 +62,12 @@ class operation(Generic[P, T]):  # noqa: N801  a decorator, as `property` is
     def __get__(
         self: operation[P, Accepted[R]], client: AsyncClient, owner: object
     ) -> Callable[P, Coroutine[Any, Any, AsyncTaskHandle[R]]]: ...
+    @overload
+    def __get__(self: operation[P, Exported], client: Client, owner: object) -> Callable[P, ExportResult]: ...
+    @overload
+    def __get__(
+        self: operation[P, Exported], client: AsyncClient, owner: object
+    ) -> Callable[P, Coroutine[Any, Any, ExportResult]]: ...
     @overload
     def __get__(self, client: Client, owner: object) -> Callable[P, T]: ...
     @overload
@@ -88,6 +95,9 @@ class _Operations:
     cancel = operation(ClientCore.cancel)
     tasks = operation(ClientCore.tasks)
     recall = operation(ClientCore.recall)
+    list = operation(ClientCore.list)
+    show = operation(ClientCore.show)
+    export = operation(ClientCore.export)
     capabilities = operation(ClientCore.capabilities)
 
     remember_workspace_memory = operation(ClientCore.remember_workspace_memory)
@@ -97,6 +107,11 @@ class _Operations:
     get_workspace_memory_forget_task = operation(ClientCore.get_workspace_memory_forget_task)
     get_workspace_memory_dream_task = operation(ClientCore.get_workspace_memory_dream_task)
 
+    edit = operation(ClientCore.edit)
+    pin = operation(ClientCore.pin)
+    index = operation(ClientCore.index)
+    history = operation(ClientCore.history)
+    why = operation(ClientCore.why)
     reviews = operation(ClientCore.reviews)
     review = operation(ClientCore.review)
     approve = operation(ClientCore.approve)
@@ -145,7 +160,9 @@ class _Operations:
         )
 
     def _given(self, result: object) -> object:
-        """What a call gives: of what was accepted, a handle."""
+        """What a call gives: of what was accepted, a handle; of an export, what was written."""
+        if isinstance(result, Exported):
+            return result.write()
         if not isinstance(result, Accepted):
             return result
         return self._handles(self, result.task.task_id, replayed=result.replayed)

@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from typing import Any, Final, Generic, TypeVar
+from os import PathLike
+from typing import IO, Any, Final, Generic, TypeVar
 from urllib.parse import quote, urlencode
 
 from muniment.client.errors import BadAnswer, Problem, Unreachable, WaitTimeout
@@ -37,31 +39,42 @@ from muniment.client.exchange import (
 from muniment.client.finding import check_word
 from muniment.client.results import KINDS, STATUSES, Document, Event, Result, Task
 from muniment.errors import NOT_NOW, ConfigInvalid
-from muniment.names import __version__
+from muniment.files import new_file
+from muniment.kernel.names import Trust
+from muniment.names import ContextMode, __version__
 from muniment.types import (
     AuditHead,
-    Decided,
+    CommittedStep,
     DreamResult,
+    EditResult,
+    EntryList,
+    EntryShown,
     ErasePlan,
-    EraseReceipt,
+    EraseResult,
     Explained,
+    ExportResult,
     ForgetResult,
+    HistoryList,
+    IndexResult,
     Kind,
+    ListedEntry,
+    Origin,
+    PinResult,
     Recalled,
     RememberResult,
     Review,
+    ReviewDecision,
     ReviewList,
     ReviewShown,
     TaskError,
     UiOpened,
-    Undone,
-    WireAnswer,
-    read,
+    UndoResult,
 )
+from muniment.types.documents import WireAnswer, read
 
 # -- reading -----------------------------------------------------------------------------------------
 #
-# Reads what the daemon says into the values of `results`, see `types.read`.
+# Reads what the daemon says into the values of `results`, see `types.documents.read`.
 
 A = TypeVar("A", bound=WireAnswer)
 R = TypeVar("R", bound=Result)
@@ -151,6 +164,12 @@ LAST_POLL_PAUSE: Final = 1.0
 OWNER_SECONDS: Final = 60
 """Seconds that the daemon may take for what the owner asks: it waits for whoever holds the memory."""
 
+MAX_LISTED: Final = 1_000
+"""Entries of one page of a list."""
+
+EXPORT_HEADER: Final = "x-muniment-export"
+"""Header of an export: its result, as JSON."""
+
 MAX_PAGES: Final = 100
 """Pages of one list; a daemon keeps 1000 tasks."""
 
@@ -165,6 +184,26 @@ class Accepted(Generic[R]):
 
     task: Task
     replayed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """An export that was received, and the file that it is for."""
+
+    result: ExportResult
+    data: bytes
+    file: str | PathLike[str] | IO[bytes]
+
+    def write(self) -> ExportResult:
+        """Write the file, and return the result.
+
+        Raises:
+            ConfigInvalid: the file exists or cannot be written.
+        """
+        file = self.file
+        with new_file(file) if isinstance(file, str | PathLike) else nullcontext(file) as target:
+            target.write(self.data)
+        return self.result
 
 
 class ClientCore:
@@ -207,8 +246,8 @@ class ClientCore:
         content: str,
         *,
         scope: str | None = None,
-        context_mode: str | None = None,
-        trust: str | None = None,
+        context: str = ContextMode.WORKSPACE,
+        trust: str = Trust.OWNER,
         ref: str | None = None,
         expires: str | None = None,
         idempotency_key: str | None = None,
@@ -218,7 +257,7 @@ class ClientCore:
         Args:
             content: 1 to 65536 bytes of UTF-8 after trimming.
             scope: one of the policy; None: the daemon chooses.
-            context_mode: `workspace` (None), or `clean`: the agent sees nothing of the memory.
+            context: `workspace`, or `clean`: the agent sees nothing of the memory.
             trust: who it comes from, up to the token's trust: `owner`, `workspace`, `agent`, `external`.
             ref: where it comes from, in the caller's words.
             expires: the last day on which it is shown, such as `2026-12-31`, or in how many days, such as
@@ -226,8 +265,9 @@ class ClientCore:
             idempotency_key: the same request under the same key is one task, also from another client object;
                 None: one of this call's own.
         """
-        source = _given(trust=trust, ref=ref)
-        more = _given(contextMode=context_mode, scope=scope, source=source or None, expires=expires)
+        source = _given(trust=None if trust == Trust.OWNER else trust, ref=ref)
+        mode = None if context == ContextMode.WORKSPACE else context
+        more = _given(contextMode=mode, scope=scope, source=source or None, expires=expires)
         return self._queue("remember", {"content": content, **more}, idempotency_key)
 
     def forget(
@@ -251,9 +291,17 @@ class ClientCore:
         body = {"query": query, **_given(scope=scope, dryRun=dry_run or None, digest=digest)}
         return self._queue("forget", body, idempotency_key)
 
-    def dream(self, *, idempotency_key: str | None = None) -> Plan[Accepted[DreamResult]]:
-        """Have the memory tidied."""
-        return self._queue("dream", {}, idempotency_key)
+    def dream(
+        self, *, scope: str | None = None, dry_run: bool = False, idempotency_key: str | None = None
+    ) -> Plan[Accepted[DreamResult]]:
+        """Have the memory tidied.
+
+        Args:
+            scope: the only scope to tidy; None: all.
+            dry_run: only report what would be done.
+            idempotency_key: as of `remember`.
+        """
+        return self._queue("dream", _given(scope=scope, dryRun=dry_run or None), idempotency_key)
 
     def get(self, task_id: str) -> Plan[Task]:
         """A task as it is now."""
@@ -322,7 +370,8 @@ class ClientCore:
         self, content: str, *, context_mode: str | None = None, scope: str | None = None
     ) -> Plan[Task]:
         """As `remember`, but gives the task as it was accepted."""
-        return then(self.remember(content, scope=scope, context_mode=context_mode), _task)
+        context = context_mode or ContextMode.WORKSPACE
+        return then(self.remember(content, scope=scope, context=context), _task)
 
     def forget_workspace_memory(self, query: str, *, scope: str | None = None) -> Plan[Task]:
         """As `forget`, but gives the task as it was accepted."""
@@ -346,7 +395,14 @@ class ClientCore:
 
     # -- the rest ------------------------------------------------------------------------------------------
 
-    def recall(self, query: str, *, exclude: Iterable[str] = (), limit: int | None = None) -> Plan[Recalled]:
+    def recall(
+        self,
+        query: str,
+        *,
+        exclude: Iterable[str] = (),
+        scope: str | None = None,
+        limit: int | None = None,
+    ) -> Plan[Recalled]:
         """What of the memory helps with a message; put its `text` before the model as it is.
 
         What is wrong with the memory leaves it empty, with the reason in `error`; nothing is raised for that.
@@ -355,11 +411,69 @@ class ClientCore:
             query: the message, or some words: 1 to 65536 bytes of UTF-8 after trimming.
             exclude: ids of entries that the model has seen, at most 500; one that was changed since comes
                 again, and what is the id of none leaves nothing out.
+            scope: the only scope to search; None: all.
             limit: how many entries at most, 1 to 20; None: 5.
         """
-        body = {"query": query, **_given(exclude=list(exclude) or None, limit=limit)}
+        body = {"query": query, **_given(exclude=list(exclude) or None, scope=scope, limit=limit)}
         asked = self._told(self._ask("POST", f"{self._base}/recall", body))  # Repeated: it changes nothing.
         return _answer(asked, Recalled, "a recall")
+
+    def list(
+        self, scope: str | None = None, *, limit: int | None = None, expired: bool = False
+    ) -> Plan[EntryList]:
+        """List the entries that this token may see, sorted by path.
+
+        Args:
+            scope: the only scope to list; None: all.
+            limit: the most entries to list; None: all.
+            expired: list expired entries too, for the owner.
+        """
+        found = list[ListedEntry]()
+        cursor: str | None = None
+        for _ in range(MAX_PAGES):
+            number = MAX_LISTED if limit is None else min(limit - len(found), MAX_LISTED)
+            asked = _given(scope=scope, cursor=cursor, expired="true" if expired else None)
+            said = yield from self._seen("entries", limit=str(number), **asked)
+            page = answer_of(EntryList, said, "a list of entries")
+            found += page.entries
+            cursor = page.next_cursor
+            if cursor is None or len(found) == limit:
+                return replace(page, entries=tuple(found))
+        raise BadAnswer(f"a list of entries has more than {MAX_PAGES} pages")
+
+    def show(self, path: str) -> Plan[EntryShown]:
+        """Show one entry, if this token may see it: its text is data.
+
+        Args:
+            path: of the entry, such as `user/editor.md`, or its address (`muniment://…`).
+        """
+        return _answer(self._seen("entry", path=path), EntryShown, "an entry")
+
+    def export(
+        self,
+        file: str | PathLike[str] | IO[bytes],
+        *,
+        scope: str | None = None,
+        format: str = "tar",  # noqa: A002  as the command names it
+    ) -> Plan[Exported]:
+        """Write the entries that this token may see, with their origin, to one file that an import reads.
+
+        Args:
+            file: the path of a new file, which this user alone can read, or an open binary file.
+            scope: the only scope to export; None: all.
+            format: `tar` or `jsonl`.
+
+        Raises:
+            ConfigInvalid: the file exists or cannot be written.
+        """
+        query = urlencode(_given(scope=scope, format=format))
+        ask = self._ask("GET", f"{self._base}/export?{query}", hold=OWNER_SECONDS)
+
+        def exported(reply: HttpReply) -> Exported:
+            told = decoded(reply.headers.get(EXPORT_HEADER, ""), reply.secret)
+            return Exported(answer_of(ExportResult, told, "an export"), reply.body, file)
+
+        return then(self._call(ask), exported)
 
     def capabilities(self) -> Plan[Document]:
         """What the daemon offers, under its own names."""
@@ -379,6 +493,46 @@ class ClientCore:
 
     # -- the owner's ---------------------------------------------------------------------------------------
 
+    def edit(
+        self, path: str, text: str, *, digest: str | None = None, dry_run: bool = False
+    ) -> Plan[EditResult]:
+        """Give an entry another text, as its owner; its front matter stays.
+
+        Args:
+            path: of the entry, or its address.
+            text: the new text, without front matter.
+            digest: that `show` returned with the old text; None: replace whatever is there now.
+            dry_run: judge and report, write nothing.
+        """
+        body = _given(path=path, text=text, digest=digest, dryRun=dry_run or None)
+        return _answer(self._done("edit", **body), EditResult, "an edit")
+
+    def pin(self, path: str, *, dry_run: bool = False) -> Plan[PinResult]:
+        """Pin an entry, so that no run changes it and recall looks at it first; unpin a pinned one.
+
+        Args:
+            path: of the entry, or its address; of a pinned one, the path in `pinned/`.
+            dry_run: judge and report, write nothing.
+        """
+        return _answer(self._done("pin", path=path, dryRun=dry_run), PinResult, "a pin")
+
+    def index(self, *, dry_run: bool = False) -> Plan[IndexResult]:
+        """Write the indexes anew from the entries, and verify them.
+
+        Args:
+            dry_run: only verify the indexes as they are.
+        """
+        return _answer(self._done("index", dryRun=dry_run), IndexResult, "the state of the indexes")
+
+    def history(self, path: str | None = None) -> Plan[tuple[CommittedStep, ...]]:
+        """List what was committed, the newest first: of an entry, folder or scope; None: everything."""
+        asked = _answer(self._seen("history", **_given(path=path)), HistoryList, "a history")
+        return then(asked, lambda listed: listed.steps)
+
+    def why(self, path: str) -> Plan[Origin]:
+        """Return the origin of an entry, and whether it was edited by hand since."""
+        return _answer(self._seen("why", path=path), Origin, "an origin")
+
     def reviews(self) -> Plan[tuple[Review, ...]]:
         """The change-sets that wait for the owner."""
         asked = _answer(self._seen("review"), ReviewList, "a list of reviews")
@@ -388,22 +542,27 @@ class ClientCore:
         """A change-set as it would be approved now, with the digest to approve."""
         return _answer(self._seen(f"review/{segment(review_id)}"), ReviewShown, "a review")
 
-    def approve(self, review_id: str, digest: str) -> Plan[Decided]:
+    def approve(self, review_id: str, digest: str) -> Plan[ReviewDecision]:
         """Commit a change-set exactly as `review` showed it."""
         asked = self._done(f"review/{segment(review_id)}/approve", digest=digest)
-        return _answer(asked, Decided, "a decision")
+        return _answer(asked, ReviewDecision, "a decision")
 
-    def reject(self, review_id: str) -> Plan[Decided]:
+    def reject(self, review_id: str) -> Plan[ReviewDecision]:
         """Turn a change-set down."""
-        return _answer(self._done(f"review/{segment(review_id)}/reject"), Decided, "a decision")
+        return _answer(self._done(f"review/{segment(review_id)}/reject"), ReviewDecision, "a decision")
 
-    def undo(self, task_id: str) -> Plan[Undone]:
+    def undo(self, task_id: str) -> Plan[UndoResult]:
         """Take back what a task changed."""
-        return _answer(self._done("undo", taskId=task_id), Undone, "an undo")
+        return _answer(self._done("undo", taskId=task_id), UndoResult, "an undo")
 
-    def erase(self, target: str, *, yes: bool = False) -> Plan[ErasePlan | EraseReceipt]:
-        """Erase for good what is known of a task or a path; without `yes` it is only said what would go."""
-        return then(self._done("erase", target=target, yes=yes), erased_of)
+    def erase(self, target: str, *, dry_run: bool = False) -> Plan[ErasePlan | EraseResult]:
+        """Erase an entry, or the files that a task wrote, with the whole history, for good.
+
+        Args:
+            target: the path of an entry, its address, or the id of a task.
+            dry_run: report what would be erased, and erase nothing.
+        """
+        return then(self._done("erase", target=target, dryRun=dry_run), erased_of)
 
     def audit_head(self) -> Plan[AuditHead]:
         """The end of the chain of records."""
@@ -463,11 +622,11 @@ class ClientCore:
         return exchange(ask, self.clock, self.clock() + self.timeout + ask.hold)
 
 
-def erased_of(said: object) -> ErasePlan | EraseReceipt:
+def erased_of(said: object) -> ErasePlan | EraseResult:
     """What an erasure did or would do."""
     if isinstance(said, dict) and said.get("status") == "preview":
         return answer_of(ErasePlan, said, "an erasure")
-    return answer_of(EraseReceipt, said, "an erasure")
+    return answer_of(EraseResult, said, "an erasure")
 
 
 def _answer(plan: Plan[Document], kind: type[A], what: str) -> Plan[A]:

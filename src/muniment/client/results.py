@@ -1,4 +1,4 @@
-"""What the daemon says, as frozen values with the names of Python: those of `muniment.types`, and tasks.
+"""Tasks and events as clients have them; the other values are those of `muniment.types`.
 
 What the contract gained later, and other implementations of it leave out, is empty or None then.
 """
@@ -10,60 +10,8 @@ from dataclasses import dataclass
 from typing import Any, Final, get_args
 
 from muniment.client.errors import TaskFailed, told_as
-from muniment.types import (
-    AnyTask,
-    AuditHead,
-    Decided,
-    DreamResult,
-    ErasePlan,
-    EraseReceipt,
-    Explained,
-    ForgetResult,
-    KeptEntry,
-    Kind,
-    Recalled,
-    RecalledEntry,
-    RememberResult,
-    RemovedEntry,
-    Review,
-    ReviewShown,
-    SimilarEntry,
-    Status,
-    SupersededEntry,
-    TaskError,
-    UiOpened,
-    Undone,
-    WireAnswer,
-)
-
-__all__ = [
-    "AuditHead",
-    "Decided",
-    "Document",
-    "DreamResult",
-    "ErasePlan",
-    "EraseReceipt",
-    "Event",
-    "Explained",
-    "ForgetResult",
-    "KeptEntry",
-    "Kind",
-    "Recalled",
-    "RecalledEntry",
-    "RememberResult",
-    "RemovedEntry",
-    "Result",
-    "Review",
-    "ReviewShown",
-    "SimilarEntry",
-    "Status",
-    "SupersededEntry",
-    "Task",
-    "TaskError",
-    "UiOpened",
-    "Undone",
-    "normalize",
-]
+from muniment.types import AnyTask, DreamResult, ForgetResult, Kind, RememberResult, Status, TaskError
+from muniment.types.documents import WireAnswer
 
 # -- results -----------------------------------------------------------------------------------------
 

@@ -7,9 +7,10 @@ W2 Whoever changes the memory holds the lease of the home; what he did and the l
 W3 What was erased is in no copy: one that was made before is thrown away, text and catalog.
 W4 On disk a copy is marked whole only while nobody changes it, and for this run of the system: one that a
    process or a power cut left half changed is not taken up again.
-W5 If the ledger does not say that the bytes of a file belong at its path (`ledger.is_current`), the file is
-   never recalled, and no commit is made of it. A copy that has such a file, or lacks one, is thrown away and
-   made anew: at a read if directories or a watch report the change, and always before the home is changed.
+W5 If the ledger does not say that the bytes of a file belong at its path (`store.ledger.is_current`), the
+   file is never recalled, and no commit is made of it. A copy that has such a file, or lacks one, is thrown
+   away and made anew: at a read if directories or a watch report the change, and always before the home is
+   changed.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ from typing import Annotated, Any, ClassVar, Final
 from pydantic import Field
 
 from muniment.api import Memory
-from muniment.cancelling import Cancel
+from muniment.cancelling import Cancel, in_thread
 from muniment.content.gates import encode
 from muniment.errors import (
     PathEscape,
@@ -45,7 +45,6 @@ from muniment.errors import (
     printable,
 )
 from muniment.integrations.telling import ToolProblem, answering, arguments_of
-from muniment.integrations.threads import in_thread
 from muniment.kernel.cancel import Patience
 from muniment.kernel.change import FileChange
 from muniment.kernel.names import MAX_FILE_BYTES, MAX_PATH_BYTES, RelPath, Trust, Verb, joined

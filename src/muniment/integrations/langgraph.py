@@ -26,11 +26,10 @@ from functools import partial
 from typing import Any, Final
 
 from muniment.api import Memory
-from muniment.cancelling import Cancel
+from muniment.cancelling import Cancel, in_thread
 from muniment.content.admission import check_entry
 from muniment.content.gates import encode
 from muniment.errors import BadName, InvalidScope, PathEscape, Refusal, ToolError
-from muniment.integrations.threads import in_thread
 from muniment.integrations.values import file_of, matches, name_of, strings_of, text_of, value_of
 from muniment.kernel.cancel import Patience
 from muniment.kernel.change import FileChange

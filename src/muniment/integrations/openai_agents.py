@@ -25,15 +25,14 @@ from typing import Annotated, Any, Final
 from pydantic import Field
 
 from muniment.api import Memory
-from muniment.cancelling import Cancel
+from muniment.cancelling import Cancel, in_thread
 from muniment.content.gates import one_line
 from muniment.integrations.telling import MAX_RECALLED, ToolProblem, answering, arguments_of, marked
-from muniment.integrations.threads import in_thread
 from muniment.kernel.cancel import Patience
 from muniment.kernel.names import MAX_PATH_BYTES, Trust, Verb
 from muniment.operations.entries import Entries
-from muniment.operations.request import ForgetReport, ForgetRequest, RememberRequest
 from muniment.policy.frozen import Frozen
+from muniment.types import ForgetRequest, ForgetResult
 
 try:
     from agents import FunctionTool
@@ -58,9 +57,7 @@ class _Remember(_Tool):
     scope: Annotated[str | None, Field(description="user or project; null: the memory chooses")] = None
 
     def done(self, memory: Memory, trust: Trust, cancel: Cancel) -> str:
-        result = memory.attempt(RememberRequest(self.fact, self.scope, trust=trust), cancel=cancel)
-        if result.error is not None:
-            raise result.error
+        result = memory.remember(self.fact, scope=self.scope, trust=trust, cancel=cancel)
         return "\n".join([result.summary, *(f"similar: {each.path}" for each in result.similar)])
 
 
@@ -102,8 +99,8 @@ class _Forget(_Tool):
 
     def done(self, memory: Memory, trust: Trust, cancel: Cancel) -> str:
         is_agreed = self.digest is not None
-        request = ForgetRequest(self.description, yes=is_agreed, trust=trust, digest=self.digest)
-        result = memory.attempt_forget(request, cancel=cancel)
+        request = ForgetRequest(self.description, dry_run=not is_agreed, trust=trust, digest=self.digest)
+        result = memory.try_forget(request, cancel=cancel)
         if result.error is not None:
             raise result.error
         return result.summary if is_agreed else _previewed(result)
@@ -153,7 +150,7 @@ def _object_in(given: str) -> dict[str, Any]:
     return found
 
 
-def _previewed(preview: ForgetReport) -> str:
+def _previewed(preview: ForgetResult) -> str:
     kept = [f"{each.path} stays: {each.reason}" for each in preview.kept]
     if not preview.removed_entries:
         return marked("\n".join(["nothing would be forgotten", *kept]))

@@ -618,7 +618,8 @@ def changed_terms(old: Policy, new: Policy) -> Iterator[TermChange]:
 #     D1  `proved` means that the new policy grants nothing that the old one does not, and loosens no term.
 #     D2  Each path was put to both real decisions. Undecided is never taken for proved.
 #
-# Cost: for two policies like `strict` 0.3 s; it is bounded by `search.MAX_WORK` for each act and direction.
+# Cost: for two policies like `strict` 0.3 s; it is bounded by `policy.automaton.MAX_WORK` for each act and
+# direction.
 
 MAX_GAINS: Final = 32
 """Differences of one kind that are told apart; more of them nobody reads one by one."""

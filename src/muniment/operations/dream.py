@@ -10,14 +10,14 @@
 4. What has expired goes; of the other entries of a scope at most `max_scope_share` change, or one step where
    that is less. The rest is left for the next dream.
 5. One commit of steps: each claims all the entries that it is about, so that it is rejected if one of them
-   has changed meanwhile, and nothing goes unless what stands for it is there. Nothing is written without
-   `yes`.
+   has changed meanwhile, and nothing goes unless what stands for it is there. A dry run writes nothing.
 
 Remembers may land meanwhile. `undo` gives the tree that never dreamt. A failure of any kind changes nothing.
 """
 
 from __future__ import annotations
 
+import json
 import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -44,17 +44,16 @@ from muniment.kernel.change import ChangeSet, Claim, FileChange
 from muniment.kernel.decide import Judge, Policy
 from muniment.kernel.names import RelPath, Scope, Trust
 from muniment.kernel.path import CanonicalPath
-from muniment.operations.forget import expired_by, topics_of
+from muniment.operations.forget import _check_preview, expired_by, topics_of
 from muniment.operations.job import Fruitless, Job, carry_out, once_more
 from muniment.operations.place import Holding, Place, may_see, read_holding, reason_to_keep
-from muniment.operations.request import Counts, DreamReport, DreamRequest
 from muniment.store.audit import timestamp
 from muniment.store.commit import Commit, commit
 from muniment.store.erase import is_forgotten
 from muniment.store.ledger import CommitRow, history, of_task
 from muniment.store.trust import Ruling, entry_id, is_risky, stamp
 from muniment.store.upkeep import view_of
-from muniment.types import KeptEntry
+from muniment.types import Counts, DreamRequest, DreamResult, KeptEntry
 
 # -- dream findings ----------------------------------------------------------------------------------
 #
@@ -408,7 +407,7 @@ def _going(holding: Holding) -> FileChange:
 KIND: Final = "dream"
 
 
-class _Dreaming(Job[DreamReport]):
+class _Dreaming(Job[DreamResult]):
     """What stays the same over the attempts of one request, and what the last one had to say.
 
     Attributes:
@@ -419,34 +418,42 @@ class _Dreaming(Job[DreamReport]):
     kind = KIND
 
     def __init__(self, request: DreamRequest, place: Place, model: Model) -> None:
-        super().__init__(place, model.name, request.trust, request.task_id, is_dry=not request.yes)
+        super().__init__(place, model.name, request.trust, request.task_id, is_dry=request.dry_run)
         self.request, self.model = request, model
         self.files = self.bytes = 0
 
     def check(self) -> None:
         """Whatever is asked of a dream is the same."""
 
-    def body(self) -> DreamReport:
+    def body(self) -> DreamResult:
         scopes = self.place.chosen(self.request.scope)
         self.begin(self.place.policy.limits)
         return once_more(self.place.policy, KIND, self.id, lambda: _attempt(self, scopes))
 
-    def result(self, counts: Counts, gone: Collection[str] = (), over: Collection[str] = ()) -> DreamReport:
+    def result(self, counts: Counts, gone: Collection[str] = (), over: Collection[str] = ()) -> DreamResult:
         """What it has to say, where some entries went, of which some were over."""
-        return DreamReport(
-            self.id,
-            "completed" if self.request.yes else "preview",
-            "",
-            self.decided_by,
-            self.place.policy.label,
-            *self.spent,
+        turns, seconds, timeline = self.spent
+        merged = tuple(sorted(set(gone).difference(over)))
+        return DreamResult(
+            task_id=self.id,
+            status="preview" if self.is_dry else "completed",
+            summary="",
+            touched_topics=(),
+            touched_scopes=(),
+            decided_by=self.decided_by,
+            policy=self.place.policy.label,
+            turns=turns,
+            seconds=seconds,
+            timeline=timeline,
             counts=counts,
-            deduped_entries=tuple(sorted(set(gone).difference(over))),
-            expired_entries=tuple(sorted(over)),
+            rejected=counts.rejected,
+            deduped_entries=len(merged),
+            deduped_paths=merged,
+            expired_paths=tuple(sorted(over)),
             notes=tuple(self.notes),
         )
 
-    def again(self, done: CommitRow) -> DreamReport:
+    def again(self, done: CommitRow) -> DreamResult:
         known = done.known
         gone = {change.path for change in known if change.kind == "delete"}
         over = expired_by(self.place, done)
@@ -460,10 +467,10 @@ class _Dreaming(Job[DreamReport]):
             touched_scopes=done.touched_scopes,
         )
 
-    def ended(self, status: Fruitless, error: MunimentError) -> DreamReport:
+    def ended(self, status: Fruitless, error: MunimentError) -> DreamResult:
         return replace(self.result(Counts()), status=status, error=error)
 
-    def of_event(self, result: DreamReport) -> dict[str, object]:
+    def of_event(self, result: DreamResult) -> dict[str, object]:
         return {"turns": result.turns, "seconds": round(result.seconds, 3), **asdict(result.counts)}
 
     def trust_of(self, draft: FileChange, held: Trust | None) -> Ruling:
@@ -472,7 +479,7 @@ class _Dreaming(Job[DreamReport]):
         return Ruling(asked if draft.after is None or held is None else asked.capped(held))
 
 
-def dream(request: DreamRequest, place: Place, model: Model, *, cancel: Cancel | None = None) -> DreamReport:
+def dream(request: DreamRequest, place: Place, model: Model, *, cancel: Cancel | None = None) -> DreamResult:
     """Carry out one request; what goes wrong is in the result's `error`, never raised.
 
     Args:
@@ -486,7 +493,7 @@ def dream(request: DreamRequest, place: Place, model: Model, *, cancel: Cancel |
     return carry_out(_Dreaming(request, place, model), cancel)
 
 
-def _attempt(task: _Dreaming, scopes: Sequence[Scope]) -> DreamReport:
+def _attempt(task: _Dreaming, scopes: Sequence[Scope]) -> DreamResult:
     """Steps 1 to 5, once."""
     task.notes, limits = [], task.place.policy.limits
     task.files, task.bytes = limits.files_written, limits.write_bytes
@@ -496,13 +503,21 @@ def _attempt(task: _Dreaming, scopes: Sequence[Scope]) -> DreamReport:
     if not task.is_by_rules:
         for each in found:
             steps += _steps_by_model(task, each)
+    named = _named(task, steps)
+    _check_preview(task.request, named)
     # As of when it looked: what was over then is told to have been so.
     terms = replace(task.terms(task.trust_of), run=replace(task.run(), at=now), stamp=stamp)
     done = commit(steps, replace(terms, attended=task.request.attended))
     if (earlier := task.repeated(done)) is not None:
         return earlier
     task.notes += done.notes
-    return _result(task, found, done)
+    return replace(_result(task, found, done), digest=named if task.is_dry else None)
+
+
+def _named(task: _Dreaming, steps: Iterable[ChangeSet]) -> str | None:
+    """Return the digest of exactly what would change, as for a forget; None: nothing would."""
+    changes = [[each.path.text, each.base, each.digest] for step in steps for each in step.changes]
+    return task.place.state.keyed(f"dream {json.dumps(sorted(changes))}") if changes else None
 
 
 def _steps_by_model(task: _Dreaming, found: Findings) -> Iterator[ChangeSet]:
@@ -552,7 +567,7 @@ def _bytes(step: ChangeSet) -> int:
     return sum(item.size for item in step.changes)
 
 
-def _result(task: _Dreaming, found: Sequence[Findings], done: Commit) -> DreamReport:
+def _result(task: _Dreaming, found: Sequence[Findings], done: Commit) -> DreamResult:
     """What happened, read from what was committed."""
     gone = {change.path for change in done.changes if change.kind == "delete"}
     over = {holding.path.text for each in found for holding in each.expired} & gone
@@ -573,15 +588,17 @@ def _result(task: _Dreaming, found: Sequence[Findings], done: Commit) -> DreamRe
         left=sum(each.room.left for each in found),
         rejected=done.rejected,
     )
-    kept = of_task(task.place.state, task.id) if task.request.yes and done.changes else None
+    kept = of_task(task.place.state, task.id) if done.changes and not task.is_dry else None
+    ended = tuple(sorted({path for each in found for path in each.ended} - gone))
     return replace(
         task.result(counts, gone, over),
-        summary=_summary(counts, is_preview=not task.request.yes),
-        ended_entries=tuple(sorted({path for each in found for path in each.ended} - gone)),
+        summary=_summary(counts, is_preview=task.is_dry),
+        ended_entries=len(ended) or None,
+        ended_paths=ended,
         alike=tuple(group for group in groups if len(group) > 1),
         kept=tuple(kept for each in found for kept in each.kept),
         touched_topics=() if kept is None else topics_of(kept.changes),
-        touched_scopes=done.touched_scopes if task.request.yes else (),
+        touched_scopes=() if task.is_dry else done.touched_scopes,
     )
 
 

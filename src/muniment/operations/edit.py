@@ -13,21 +13,25 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 
+from muniment.cancelling import Cancel
 from muniment.content.entry import parse
+from muniment.content.exact_json import whole_text
 from muniment.content.gates import decode, one_line
-from muniment.errors import NotFound, Refusal, RememberRefused
+from muniment.errors import NotFound, Refusal, RememberRefused, StoreConflict
 from muniment.kernel.change import FileChange, digest
 from muniment.kernel.decide import Judge, Policy
 from muniment.kernel.names import RelPath, Trust, Verb
 from muniment.kernel.path import FILE_SUFFIX, CanonicalPath, canonicalise, fold
+from muniment.operations.entries import with_front
 from muniment.operations.job import EDIT, commit_edit, id_of_task, run_of, terms_of
 from muniment.operations.naming import name_of_replaced
 from muniment.operations.place import Place
 from muniment.recall.context import PINNED
-from muniment.store.commit import Commit, NewName, granting
+from muniment.store.commit import Terms, granting
 from muniment.store.ledger import Run
 from muniment.store.passages import PERSON
 from muniment.store.trust import TrustRule, by_person, constant, stamp
+from muniment.types import EditResult, PinResult
 
 
 def check_editable(place: Place, path: CanonicalPath) -> None:
@@ -38,26 +42,78 @@ def check_editable(place: Place, path: CanonicalPath) -> None:
         raise RememberRefused(f"the change was refused: {error}") from error
 
 
-def edited(place: Place, path: CanonicalPath, before: bytes, after: bytes) -> tuple[Run, Commit]:
-    """Put a new text of an entry in the place of the one that was read; only what is new is the owner's.
+def edit(
+    place: Place,
+    unsafe_path: str,
+    text: str,
+    *,
+    read_digest: str | None = None,
+    dry_run: bool = False,
+    cancel: Cancel | None = None,
+) -> EditResult:
+    """Give an entry another text under the front matter that it has.
+
+    Args:
+        place: the memory; stays the caller's.
+        unsafe_path: the path of an entry, or its address.
+        text: the new text, without front matter.
+        read_digest: of the file from which the old text was read; None: whatever is there now is replaced.
+        dry_run: judge and report, commit nothing.
+        cancel: ends it early, before anything is written.
+
+    Raises:
+        NotFound: no entry is there.
+        RememberRefused: a gate or the policy does not allow it.
+        StoreConflict: the entry is not the one of `read_digest`, or changed meanwhile.
+        PendingReview: the policy requires a review of every change.
+        PathEscape, Refusal, ToolError: not a path of the memory, or not a readable text.
+        ManagedMemoryUnavailable, DeadlineExceeded, Cancelled: nothing was written.
+    """
+    path = place.path(unsafe_path)
+    check_editable(place, path)
+    before = place.read(path)
+    if read_digest is not None and read_digest != digest(before):
+        raise StoreConflict((path.text,))
+    after = with_body(before, whole_text(text))
+    return replace_text(place, path, before, after, dry_run=dry_run, cancel=cancel)
+
+
+def replace_text(
+    place: Place,
+    path: CanonicalPath,
+    before: bytes,
+    after: bytes,
+    *,
+    dry_run: bool = False,
+    cancel: Cancel | None = None,
+) -> EditResult:
+    """Commit new bytes of an entry instead of those that were read; only new text gets the owner's trust.
 
     Args:
         place: the memory; stays the caller's.
         path: of the entry, in a scope that is bound.
-        before: what was read there.
-        after: what it is to say.
+        before: the bytes that were read there.
+        after: the bytes to write.
+        dry_run: judge and report, commit nothing.
+        cancel: ends it early, before anything is written.
 
     Raises:
-        RememberRefused: a gate or the policy does not let it be so.
+        RememberRefused: a gate or the policy does not allow it.
         StoreConflict: the entry changed meanwhile.
-        PendingReview: the policy wants a review of every change.
+        PendingReview: the policy requires a review of every change.
         ManagedMemoryUnavailable, DeadlineExceeded, PathEscape: as `commit`.
     """
+    if after == before:
+        return EditResult(path=path.text, changed=False)
     if not place.assessed(path, before).trust.satisfies(Trust.OWNER):
         after = _without_file_name(after, path)
     change = FileChange(path, digest(before), after)
     rule = by_person(place.state, place.key(path.scope), before, place.policy)
-    return _committed(place, place.policy, (change,), rule, before, replaced=name_of_replaced)
+    terms = _terms(place, rule, before, cancel, dry_run=dry_run)
+    done = commit_edit((change,), replace(terms, replaced=name_of_replaced))
+    path_now = next((each.path for each in done.changes if each.kind != "delete"), path.text)
+    task_id = None if dry_run else terms.run.task
+    return EditResult(task_id=task_id, path=path_now, changed=True, notes=done.notes)
 
 
 def _without_file_name(after: bytes, path: CanonicalPath) -> bytes:
@@ -71,19 +127,15 @@ def _without_file_name(after: bytes, path: CanonicalPath) -> bytes:
     return after
 
 
-def path_after(done: Commit, path: CanonicalPath) -> str:
-    """Return the path of an entry after an edit of it, which may have given it another name."""
-    return next((each.path for each in done.changes if each.kind != "delete"), path.text)
-
-
 def with_body(before: bytes, body: str) -> bytes:
-    """The bytes of an entry with another body, below the front matter that it has.
+    """Return the bytes of an entry with another body, under the front matter that it has.
 
     Raises:
-        ToolError: they are not UTF-8; what is no text in them would be lost.
+        ToolError: `before` is not UTF-8, so that parts of it would be lost.
     """
     entry = parse(decode(before))
-    return (entry.text[: len(entry.text) - len(entry.body)] + body).encode()
+    above = entry.text[: len(entry.text) - len(entry.body)]
+    return (above + body if above or body == entry.text else with_front(body)).encode()
 
 
 def is_pinned(path: CanonicalPath) -> bool:
@@ -91,13 +143,25 @@ def is_pinned(path: CanonicalPath) -> bool:
     return fold(path.rel.partition("/")[0]) == PINNED and "/" in path.rel
 
 
-def moved_to_pinned(place: Place, path: CanonicalPath) -> tuple[CanonicalPath, Run, Commit]:
-    """Pin an entry, or take one that is pinned back to where it was; its new path.
+def pin(place: Place, unsafe_path: str, *, dry_run: bool = False, cancel: Cancel | None = None) -> PinResult:
+    """Move an entry into `pinned/` of its scope, or a pinned one back to its place before.
 
-    Whose text it is does not change, and nothing that is held back is moved: it waits for no review.
+    Its trust stays the same. An entry that is withheld is not moved, so no review is needed.
 
-    Raises as `edited`, but for that, and NotFound: nothing is there.
+    Args:
+        place: the memory; stays the caller's.
+        unsafe_path: the path of an entry, or its address.
+        dry_run: judge and report, commit nothing.
+        cancel: ends it early, before anything is written.
+
+    Raises:
+        NotFound: no entry is there.
+        RememberRefused: the policy does not allow it, the entry is withheld, or the new path is taken.
+        PathEscape, Refusal, ToolError: not a path of the memory, or not a readable file.
+        StoreConflict: the entry changed meanwhile.
+        ManagedMemoryUnavailable, DeadlineExceeded, Cancelled: nothing was written.
     """
+    path = place.path(unsafe_path)
     rel = path.rel.partition("/")[2] if is_pinned(path) else f"{PINNED}/{path.rel}"
     other = canonicalise(CanonicalPath(path.scope, RelPath(rel)).text, place.policy.scopes)
     try:
@@ -113,8 +177,15 @@ def moved_to_pinned(place: Place, path: CanonicalPath) -> tuple[CanonicalPath, R
         told = f"{path.text} is held back from models ({found.held}), and would not be once it is moved"
         raise RememberRefused(f"{told}; change what it says first")
     changes = (FileChange(path, digest(before), None), FileChange(other, None, before))
-    run, done = _committed(place, policy, changes, constant(found.trust), before, reviewed=True)
-    return other, run, done
+    terms = _terms(place, constant(found.trust), before, cancel, dry_run=dry_run)
+    done = commit_edit(changes, replace(terms, policy=policy, reviewed=True))
+    return PinResult(
+        task_id=None if dry_run else terms.run.task,
+        path=other.text,
+        previous_path=path.text,
+        pinned=is_pinned(other),
+        notes=done.notes,
+    )
 
 
 def for_move(policy: Policy, paths: Sequence[CanonicalPath]) -> Policy:
@@ -135,22 +206,11 @@ def for_move(policy: Policy, paths: Sequence[CanonicalPath]) -> Policy:
     return granting(policy, [Verb.CREATE, Verb.MODIFY], paths)
 
 
-def _committed(
-    place: Place,
-    policy: Policy,
-    changes: tuple[FileChange, ...],
-    rule: TrustRule,
-    before: bytes,
-    *,
-    reviewed: bool = False,
-    replaced: NewName | None = None,
-) -> tuple[Run, Commit]:
-    """Commit what the owner does to the entry that was `before`."""
+def _terms(place: Place, rule: TrustRule, before: bytes, cancel: Cancel | None, *, dry_run: bool) -> Terms:
+    """Return the terms of a change by the owner to the entry that was `before`; it stays the same entry."""
     run = run_of(place, EDIT, id_of_task(EDIT, None), Trust.OWNER, PERSON)
-    patience = place.patience()
 
     def stamped(data: bytes, _base: bytes | None, path: CanonicalPath, by: Run) -> bytes:
-        return stamp(data, before, path, by)  # It stays the same entry, whatever it is called.
+        return stamp(data, before, path, by)
 
-    terms = replace(terms_of(place, run, patience, rule), policy=policy, stamp=stamped)
-    return run, commit_edit(changes, replace(terms, reviewed=reviewed, replaced=replaced))
+    return replace(terms_of(place, run, place.patience(cancel), rule), stamp=stamped, dry_run=dry_run)

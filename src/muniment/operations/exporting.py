@@ -16,24 +16,36 @@ import json
 import tarfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
+from os import PathLike
 from typing import IO, Final, Literal
 
 from muniment.content.admission import check_entry
 from muniment.content.entry import PROVENANCE_KEY, completed, parse
 from muniment.content.gates import decode, encode
-from muniment.errors import NotFound, PathEscape, QuotaExceeded, Refusal, ToolError
+from muniment.errors import (
+    ConfigInvalid,
+    NotFound,
+    PathEscape,
+    QuotaExceeded,
+    Refusal,
+    TooLarge,
+    ToolError,
+)
+from muniment.files import new_file
 from muniment.kernel.change import FileChange
 from muniment.kernel.decide import Judge, Policy
 from muniment.kernel.names import INDEX_DIRECTORY, INDEX_NAME, RelPath, Scope, Trust, Verb
 from muniment.kernel.path import CanonicalPath, fold
 from muniment.operations.place import Place
+from muniment.operations.visibility import Reader, Visibility
 from muniment.policy.grammar import check_creatable
 from muniment.policy.tables import grant_readable
 from muniment.store.index import is_generated
 from muniment.store.trust import reasons_for_review, trust_at
 from muniment.store.upkeep import view_of
+from muniment.types import ExportResult
 
 ExportFormat = Literal["tar", "jsonl"]
 
@@ -68,6 +80,80 @@ class Outgoing:
 
     entries: tuple[OutgoingEntry, ...]
     notes: tuple[str, ...]
+
+
+def export(
+    place: Place,
+    file: str | PathLike[str] | IO[bytes],
+    *,
+    scope: str | None = None,
+    format: str = "tar",  # noqa: A002  as the command names it
+) -> ExportResult:
+    """Write every entry, with its origin, to one file that an import reads.
+
+    Args:
+        place: the memory; stays the caller's.
+        file: the path of a new file, which this user alone can read, or an open binary file.
+        scope: the only scope to export; None: all.
+        format: `tar` or `jsonl`.
+
+    Raises:
+        ConfigInvalid: unknown format, or the file exists or cannot be written.
+        InvalidScope: there is no such scope.
+        ManagedMemoryUnavailable, PathEscape: a root or the state cannot be used.
+    """
+    kind = as_format(format)
+    outgoing = collect(place, kind, scope=scope)
+    with new_file(file) if isinstance(file, str | PathLike) else nullcontext(file) as target:
+        write(outgoing, target, kind)
+    return ExportResult(entries=len(outgoing.entries), notes=outgoing.notes)
+
+
+def as_format(name: str) -> ExportFormat:
+    """Return the format of a name.
+
+    Raises:
+        ConfigInvalid: there is none of that name.
+    """
+    match name:
+        case "tar" | "jsonl":
+            return name
+        case _:
+            raise ConfigInvalid(f"invalid format {name!r}: use tar or jsonl")
+
+
+def collect_visible(
+    place: Place, reader: Reader, kind: ExportFormat, *, scope: str | None = None, max_bytes: int
+) -> Outgoing:
+    """Read the entries that a reader may see; below the owner's trust, only those that a recall may show.
+
+    Such a reader gets no notes, since they name other entries.
+
+    Args:
+        place: the memory; stays the caller's.
+        reader: who asks.
+        kind: as `collect`.
+        scope: the only scope; None: all.
+        max_bytes: the most bytes of all entries.
+
+    Raises:
+        TooLarge: the entries have more than `max_bytes`.
+        InvalidScope, ManagedMemoryUnavailable, PathEscape: as `collect`.
+    """
+    if reader.is_owner:
+        outgoing = collect(place, kind, scope=scope)
+    else:
+        visibility = Visibility(place, reader)
+        holdings = (
+            visibility.entry(CanonicalPath(name, row.rel))
+            for name in place.chosen(scope)
+            for row in visibility.view(name).entries()
+        )
+        found = (OutgoingEntry(each.path.text, each.data, each.trust) for each in holdings if each)
+        outgoing = Outgoing(tuple(sorted(found, key=lambda each: each.path)), ())
+    if sum(len(each.data) for each in outgoing.entries) > max_bytes:
+        raise TooLarge(f"the entries have more than {max_bytes} bytes")
+    return outgoing
 
 
 def collect(

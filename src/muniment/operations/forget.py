@@ -18,7 +18,7 @@
    (`Place.on_model_failure`).
 5. More than `max_forget` matches are nobody's intention: then nothing is removed.
 6. One commit removes all of them, or none: a file goes, or loses the lines of its items and no other byte.
-   Where a file changed meanwhile the job is repeated once. Without `yes` nothing is written. Who names the
+   Where a file changed meanwhile the job is repeated once. A dry run writes nothing. Who names the
    digest of a preview has exactly that done, or nothing.
 
 A failure of any kind removes nothing. What was forgotten can be brought back with `undo` until it is erased.
@@ -63,14 +63,7 @@ from muniment.kernel.names import RelPath, Scope, Trust
 from muniment.kernel.path import FILE_SUFFIX, CanonicalPath, canonicalise
 from muniment.operations.job import MODEL_ADVICE, Fruitless, Job, carry_out, model_failure, once_more
 from muniment.operations.place import Holding, Place, path_of_address, read_holding, reason_to_keep
-from muniment.operations.request import (
-    MAX_QUERY_BYTES,
-    MAX_QUERY_WORDS,
-    SHOWN_PATHS,
-    ForgetReport,
-    ForgetRequest,
-    bytes_of,
-)
+from muniment.operations.request import MAX_QUERY_BYTES, MAX_QUERY_WORDS, SHOWN_PATHS, bytes_of
 from muniment.operations.visibility import Reader, Visibility
 from muniment.recall.nearest import Description, may_hold
 from muniment.recall.stems import Stemmer
@@ -80,7 +73,7 @@ from muniment.store.commit import commit
 from muniment.store.ledger import ChangeRow, CommitRow, RootKey, source_of
 from muniment.store.trust import Ruling
 from muniment.store.upkeep import view_of
-from muniment.types import KeptEntry, RemovedEntry
+from muniment.types import DreamRequest, ForgetRequest, ForgetResult, KeptEntry, RemovedEntry
 
 # -- matching ----------------------------------------------------------------------------------------
 #
@@ -313,13 +306,13 @@ class _ForgetMatch:
         return self.holding.entry.body if self.item is None else self.item.text
 
 
-class _Forgetting(Job[ForgetReport]):
+class _Forgetting(Job[ForgetResult]):
     """What stays the same over the attempts of one request, and what was kept in the last one."""
 
     kind = KIND
 
     def __init__(self, request: ForgetRequest, place: Place, model: Model) -> None:
-        super().__init__(place, model.name, request.trust, request.task_id, is_dry=not request.yes)
+        super().__init__(place, model.name, request.trust, request.task_id, is_dry=request.dry_run)
         self.request, self.model = request, model
         self.query = drop_invisible(request.query).strip()
         self.kept: list[KeptEntry] = []
@@ -336,7 +329,7 @@ class _Forgetting(Job[ForgetReport]):
             )
         return self.place.state.keyed(self.query)
 
-    def body(self) -> ForgetReport:
+    def body(self) -> ForgetResult:
         scopes = self.place.chosen(self.request.scope)
         wanted = path_of(self.query, self.place.roots) or _words(self.query)
         self.begin(self.place.policy.limits)
@@ -352,14 +345,15 @@ class _Forgetting(Job[ForgetReport]):
         self.decided_by = self.model.name
         return once_more(self.place.policy, KIND, self.id, lambda: _attempt(self, wanted, scopes))
 
-    def result(self) -> ForgetReport:
+    def result(self) -> ForgetResult:
         """That of a task that removed nothing so far."""
         turns, seconds, timeline = self.spent
-        return ForgetReport(
+        return ForgetResult(
             task_id=self.id,
-            status="completed" if self.request.yes else "preview",
+            status="preview" if self.is_dry else "completed",
             summary="",
             removed_entries=(),
+            touched_topics=(),
             touched_scopes=(),
             decided_by=self.decided_by,
             policy=self.place.policy.label,
@@ -371,7 +365,7 @@ class _Forgetting(Job[ForgetReport]):
             notes=tuple(self.notes),
         )
 
-    def again(self, done: CommitRow) -> ForgetReport:
+    def again(self, done: CommitRow) -> ForgetResult:
         removed = forgotten_by(self.place, done)
         self.kept, self.notes = [], list(done.notes)
         return replace(
@@ -379,24 +373,25 @@ class _Forgetting(Job[ForgetReport]):
             summary=f"forgot before by this task: {_paths(removed) or 'what was erased since'}",
             repeated=True,
             removed_entries=removed,
+            touched_topics=_topics(removed) if done.touched_scopes else (),
             touched_scopes=done.touched_scopes,
         )
 
-    def ended(self, status: Fruitless, error: MunimentError) -> ForgetReport:
+    def ended(self, status: Fruitless, error: MunimentError) -> ForgetResult:
         return replace(self.result(), status=status, error=error)
 
     def trust_of(self, _draft: FileChange, held: Trust | None) -> Ruling:
         """What is left of a file is trusted as before."""
         return Ruling(self.trust if held is None else held, by=self.trust)
 
-    def of_event(self, result: ForgetReport) -> dict[str, object]:
+    def of_event(self, result: ForgetResult) -> dict[str, object]:
         removed = len(result.removed_entries) if result.status == "completed" else 0
         return {"removed": removed, "turns": result.turns, "seconds": round(result.seconds, 3)}
 
 
 def forget(
     request: ForgetRequest, place: Place, model: Model, *, cancel: Cancel | None = None
-) -> ForgetReport:
+) -> ForgetResult:
     """Carry out one request; what goes wrong is in the result's `error`, never raised.
 
     Args:
@@ -434,7 +429,7 @@ def _words(query: str) -> tuple[str, ...]:
     return words
 
 
-def _attempt(task: _Forgetting, wanted: Wanted, scopes: Sequence[Scope]) -> ForgetReport:
+def _attempt(task: _Forgetting, wanted: Wanted, scopes: Sequence[Scope]) -> ForgetResult:
     """Steps 2 to 6, once."""
     task.kept, task.notes, task.near = [], [*task.failure], ()
     place = task.place
@@ -458,12 +453,13 @@ def _attempt(task: _Forgetting, wanted: Wanted, scopes: Sequence[Scope]) -> Forg
     if (earlier := task.repeated(done)) is not None:
         return earlier
     task.notes += done.notes
-    would = "forgot" if task.request.yes else "would forget"
+    would = "would forget" if task.is_dry else "forgot"
     return replace(
         task.result(),
         removed_entries=removed,
-        touched_scopes=done.touched_scopes if task.request.yes else (),
-        digest=None if task.request.yes else named,
+        touched_topics=_topics(removed) if done.touched_scopes and not task.is_dry else (),
+        touched_scopes=() if task.is_dry else done.touched_scopes,
+        digest=named if task.is_dry else None,
         summary=f"{would} {len(removed)}: {_paths(removed)}" if removed else _nothing(task, wanted),
     )
 
@@ -474,9 +470,9 @@ def _named(task: _Forgetting, change_set: ChangeSet) -> str | None:
     return task.place.state.keyed(f"forget {json.dumps(sorted(going))}") if going else None
 
 
-def _check_preview(request: ForgetRequest, named: str | None) -> None:
+def _check_preview(request: ForgetRequest | DreamRequest, named: str | None) -> None:
     """Refuse to remove something else than the preview showed that the request names."""
-    if request.yes and request.digest not in {None, named}:
+    if not request.dry_run and request.digest not in {None, named}:
         raise JobError(
             "what would go now is not what the preview of this digest showed; nothing was removed; "
             "look at a preview again, and give its digest",
@@ -499,6 +495,10 @@ def _paths(removed: Iterable[RemovedEntry]) -> str:
     return ", ".join(dict.fromkeys(each.path for each in removed))
 
 
+def _topics(removed: Iterable[RemovedEntry]) -> tuple[str, ...]:
+    return tuple(sorted({each.topic for each in removed}))
+
+
 def _too_many(matches: Sequence[_ForgetMatch], limit: int) -> str | None:
     """Step 5: what is wrong with so many matches; None: nothing."""
     if len(matches) <= limit:
@@ -506,9 +506,9 @@ def _too_many(matches: Sequence[_ForgetMatch], limit: int) -> str | None:
     return f"this means {len(matches)} things, and one forget may remove {limit}; use more words"
 
 
-def _refused(task: _Forgetting, matches: Sequence[_ForgetMatch], told: str) -> ForgetReport:
+def _refused(task: _Forgetting, matches: Sequence[_ForgetMatch], told: str) -> ForgetResult:
     """A preview that names all of them; where they were to be removed, an error that names some."""
-    if not task.request.yes:
+    if task.is_dry:
         task.notes.append(told)
         removed = tuple(match.removed for match in matches)
         return replace(task.result(), removed_entries=removed, summary=told)

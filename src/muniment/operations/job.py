@@ -20,7 +20,7 @@ from functools import partial
 from typing import ClassVar, Final, Generic, Literal, Protocol, TypeVar
 
 from muniment import events
-from muniment.agent.model import Budget, Model, ModelError, Turn
+from muniment.agent.model import Budget, Model, ModelError
 from muniment.cancelling import Cancel
 from muniment.content.admission import own
 from muniment.content.gates import on_one_line
@@ -39,7 +39,7 @@ from muniment.errors import (
     StoreConflict,
     ToolError,
 )
-from muniment.events import span
+from muniment.events import Span, span
 from muniment.kernel.cancel import Cancelling, Patience
 from muniment.kernel.change import ChangeSet, FileChange
 from muniment.kernel.decide import Limits, Policy
@@ -53,6 +53,7 @@ from muniment.store.commit import Commit, Stamp, Terms, commit
 from muniment.store.ledger import ChangeRow, CommitRow, Run, of_task
 from muniment.store.review import waiting_of
 from muniment.store.trust import TrustRule, new_ulid, stamp
+from muniment.types import Turn
 
 _TASK_ID: Final = re.compile(rf"[A-Za-z0-9._-]{{1,{MAX_TASK_CHARS}}}", re.ASCII)
 
@@ -202,11 +203,15 @@ def ended_as(
             result = body()
         except MunimentError as error:
             result = fruitless(error)
-        code = None if result.error is None else result.error.code
-        told.tell(task_id=result.task_id, status=result.status, error=code)
-        terms = of_event(result)
-        events.emit(f"{kind}_ended", task_id=result.task_id, status=result.status, code=code, **terms)
+        emit_end(kind, result, told, **of_event(result))
     return result
+
+
+def emit_end(kind: str, result: _JobAnswer, task_span: Span, **fields: object) -> None:
+    """Log the end of a task as an event with some fields, and put it into the task's span."""
+    code = None if result.error is None else result.error.code
+    task_span.tell(task_id=result.task_id, status=result.status, error=code)
+    events.emit(f"{kind}_ended", task_id=result.task_id, status=result.status, code=code, **fields)
 
 
 def status_of(error: MunimentError) -> Fruitless:

@@ -82,7 +82,7 @@ from muniment.operations.job import (
 from muniment.operations.naming import name_of_replaced
 from muniment.operations.place import Place
 from muniment.operations.related import gone_by, linked_entries, related_to
-from muniment.operations.request import RememberReport, RememberRequest, check_content
+from muniment.operations.request import check_content
 from muniment.operations.visibility import ALREADY_KNOWN
 from muniment.policy.load import load_policy
 from muniment.policy.tables import meet, narrow_writes
@@ -94,7 +94,8 @@ from muniment.store.index import excerpt, is_index_path
 from muniment.store.ledger import SUPERSEDES, ChangeRow, CommitRow, Run
 from muniment.store.trust import NO_RELATIONS, SEE, Ruling, by_words, stamp
 from muniment.store.upkeep import expired_in, is_as_written, is_listable_in, trusted_less, trusts_shown
-from muniment.types import SimilarEntry
+from muniment.types import RememberRequest, RememberResult, SimilarEntry
+from muniment.types.results import superseded_by
 
 # -- filing ------------------------------------------------------------------------------------------
 #
@@ -296,7 +297,7 @@ def _trust_at(place: Place, box: Sandbox, path: CanonicalPath, made: Collection[
 # -- remember ----------------------------------------------------------------------------------------
 
 
-class _Remembering(Job[RememberReport]):
+class _Remembering(Job[RememberResult]):
     """What stays the same over the attempts of one request.
 
     Attributes:
@@ -324,17 +325,17 @@ class _Remembering(Job[RememberReport]):
         self.content = check_content(self.request.content)
         return self.place.state.keyed(self.content)
 
-    def body(self) -> RememberReport:
+    def body(self) -> RememberResult:
         brief, policy = _prepare(self, self.content)
         if is_chatter(self.content):
             return replace(self.result(), status="completed", summary=CHATTER, unchanged=True)
         self.begin(policy.limits)
         return _carried_out(self, brief, policy)
 
-    def result(self) -> RememberReport:
+    def result(self) -> RememberResult:
         """That of a task that wrote nothing so far."""
         turns, seconds, timeline = self.spent
-        return RememberReport(
+        return RememberResult(
             task_id=self.id,
             status="dry_run" if self.is_dry else "completed",
             summary="",
@@ -350,7 +351,7 @@ class _Remembering(Job[RememberReport]):
             notes=(*self.place.advice, *self.notes),
         )
 
-    def again(self, done: CommitRow) -> RememberReport:
+    def again(self, done: CommitRow) -> RememberResult:
         paths = tuple(change.path for change in done.known if change.kind != "delete")
         entries = [entry for each in done.changes if (entry := _entry_after(each)) is not None]
         result = self.result()
@@ -362,6 +363,7 @@ class _Remembering(Job[RememberReport]):
             files_touched=paths,
             touched_scopes=done.touched_scopes,
             changes=done.known,
+            superseded=superseded_by(done.known),
             similar=linked_entries(self.place, done),
             trust=done.trust,
             notes=(*result.notes, *done.notes),
@@ -369,7 +371,7 @@ class _Remembering(Job[RememberReport]):
             ends=next((str(each.ends) for each in entries if each.ends), None),
         )
 
-    def ended(self, status: Fruitless, error: MunimentError) -> RememberReport:
+    def ended(self, status: Fruitless, error: MunimentError) -> RememberResult:
         return replace(self.result(), status=status, error=error)
 
     def as_error(self, problem: MunimentError) -> MunimentError:
@@ -385,7 +387,7 @@ class _Remembering(Job[RememberReport]):
             case _:
                 return super().as_error(problem)
 
-    def of_event(self, result: RememberReport) -> dict[str, object]:
+    def of_event(self, result: RememberResult) -> dict[str, object]:
         escape = result.error if isinstance(result.error, PathEscape) else None
         return {
             "run": RUN_NAME,
@@ -450,7 +452,7 @@ def remember(
     cancel: Cancel | None = None,
     observe: Observer = lambda _: None,
     witness: Witness = lambda _: None,
-) -> RememberReport:
+) -> RememberResult:
     """Carry out one request; what goes wrong is in the result's `error`, never raised.
 
     Args:
@@ -504,7 +506,7 @@ def _without_secrets(fact: str, policy: Policy) -> str:
     return fact
 
 
-def _carried_out(task: _Remembering, brief: Brief, policy: Policy) -> RememberReport:
+def _carried_out(task: _Remembering, brief: Brief, policy: Policy) -> RememberResult:
     """Step 6: by the model, or else by the rules."""
     try:
         return _as_items_or_one(task, brief, policy)
@@ -518,7 +520,7 @@ def _carried_out(task: _Remembering, brief: Brief, policy: Policy) -> RememberRe
     return _as_items_or_one(task, brief, policy)
 
 
-def _as_items_or_one(task: _Remembering, brief: Brief, policy: Policy) -> RememberReport:
+def _as_items_or_one(task: _Remembering, brief: Brief, policy: Policy) -> RememberResult:
     """By the rules a list of facts is filed item by item, or whole where that cannot be."""
     try:
         return _attempts(task, brief, policy)
@@ -530,12 +532,12 @@ def _as_items_or_one(task: _Remembering, brief: Brief, policy: Policy) -> Rememb
     return _attempts(task, replace(brief, is_one=True), policy)
 
 
-def _attempts(task: _Remembering, brief: Brief, policy: Policy) -> RememberReport:
+def _attempts(task: _Remembering, brief: Brief, policy: Policy) -> RememberResult:
     """Step 5: at most one repeat, on a conflict, with what is left of the budget."""
     return once_more(policy, KIND, task.id, lambda: _attempt(task, brief, policy), budget=task.budget)
 
 
-def _attempt(task: _Remembering, brief: Brief, policy: Policy) -> RememberReport:
+def _attempt(task: _Remembering, brief: Brief, policy: Policy) -> RememberResult:
     """Steps 3 and 4, once."""
     place, patience = task.place, Patience(task.budget.deadline, task.cancel)
     brief = replace(brief, related=related_to(brief, task.trust, place, policy, patience, task.end_of))
@@ -579,7 +581,7 @@ def _judged(
     outcome: RunOutcome,
     indexes: Collection[Scope],
     scopes: RunScopes,
-) -> RememberReport:
+) -> RememberResult:
     """Commit what a finished run proposed, or return what else became of it."""
     done = _filed_or_refused(task, brief, box, outcome, indexes)
     if (earlier := task.repeated(done)) is not None:
@@ -708,7 +710,7 @@ def _raise_escape(task: _Remembering, outcome: RunOutcome, scopes: RunScopes) ->
 
 def _without_changes(
     task: _Remembering, outcome: RunOutcome, known: Collection[str], scopes: RunScopes
-) -> RememberReport:
+) -> RememberResult:
     """The agent finished and proposed nothing: known already, refused, or idle."""
     if known:
         summary = f"{ALREADY_KNOWN}: {', '.join(sorted(known))}"
@@ -753,7 +755,7 @@ def _find_end(text: str) -> End | None:
     return None if day is None else End(day)
 
 
-def _committed(task: _Remembering, outcome: RunOutcome, done: Commit) -> RememberReport:
+def _committed(task: _Remembering, outcome: RunOutcome, done: Commit) -> RememberResult:
     paths = tuple(change.path for change in done.changes if change.kind != "delete")
     result, ends = task.result(), task.ends
     return replace(
@@ -764,6 +766,7 @@ def _committed(task: _Remembering, outcome: RunOutcome, done: Commit) -> Remembe
         trust=done.trust,
         similar=tuple(each for _, each in sorted(task.similar.items())),
         changes=done.changes,
+        superseded=superseded_by(done.changes),
         notes=(*result.notes, *done.notes),
         detail=_detail(task, outcome),
         expires=str(ends.day) if ends is not None and ends.is_explicit else None,

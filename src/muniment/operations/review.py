@@ -11,9 +11,9 @@ A4 It commits at most once, under a task of its own, with the trusts that were s
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Final, Literal
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import Final
 
 from muniment.cancelling import Cancel
 from muniment.errors import (
@@ -31,21 +31,20 @@ from muniment.errors import (
     UndoOverlap,
     printable,
 )
+from muniment.events import span
 from muniment.kernel.cancel import Patience
 from muniment.kernel.change import ChangeKind, ChangeSet, FileChange
 from muniment.kernel.names import Scope, Trust
 from muniment.kernel.path import CanonicalPath, canonicalise
 from muniment.operations.edit import for_move
-from muniment.operations.job import ended_as, id_of_task, run_of, status_of, terms_of
+from muniment.operations.job import emit_end, id_of_task, run_of, status_of, terms_of
 from muniment.operations.place import Place, path_of_address
-from muniment.operations.request import error_json
 from muniment.policy.tables import grant_readable
 from muniment.store.audit import timestamp
 from muniment.store.commit import commit
 from muniment.store.erase import remove_emptied
 from muniment.store.ledger import (
     MAX_STEPS,
-    Change,
     ChangeRow,
     CommitRow,
     Run,
@@ -71,7 +70,16 @@ from muniment.store.review import (
 )
 from muniment.store.state import State
 from muniment.store.trust import Ruling
-from muniment.types import Decided, ReviewShown, Undone, members
+from muniment.types import (
+    CommittedStep,
+    HistoryList,
+    Origin,
+    Review,
+    ReviewDecision,
+    ReviewShown,
+    TrustedText,
+    UndoResult,
+)
 
 # -- history -----------------------------------------------------------------------------------------
 #
@@ -92,7 +100,7 @@ BECAME: Final[Mapping[ChangeKind, str]] = {"create": "new", "modify": "changed",
 
 
 def history_of(place: Place, unsafe_path: str | None = None, limit: int = MAX_STEPS) -> tuple[Step, ...]:
-    """What was committed to the roots that are bound here, the newest first; see `store.history.history`.
+    """What was committed to the roots that are bound here, the newest first; see `store.ledger.history`.
 
     Args:
         place: where.
@@ -126,6 +134,25 @@ def why_of(place: Place, unsafe_path: str) -> Why:
     return why(place.state, place.key(path.scope), path, present, place.policy.trust_of(path.scope))
 
 
+def history_steps(steps: Iterable[Step]) -> HistoryList:
+    """Return the steps of a history as clients get them."""
+    return HistoryList(steps=tuple(CommittedStep(**asdict(each)) for each in steps))
+
+
+def origin_of(place: Place, unsafe_path: str) -> Origin:
+    """Return the result of `why_of` as clients get it. Raises as `why_of`."""
+    found = why_of(place, unsafe_path)
+    names, source = ("task", "at", "decided_by", "policy"), found.source
+    return Origin(
+        path=found.path,
+        state=found.state,
+        trust=found.trust,
+        asked=found.asked,
+        **({} if source is None else {name: getattr(source, name) for name in names}),
+        sentences=tuple(TrustedText(trust=each.trust, text=each.text) for each in found.sentences),
+    )
+
+
 def content_of(place: Place, unsafe_path: str, task: str) -> bytes | None:
     """The bytes of a file as a task left it; None if it removed the file.
 
@@ -150,41 +177,24 @@ def diff_of(place: Place, unsafe_path: str, task: str) -> tuple[str, ...]:
 # -- review ------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReviewDecision(Decided):
-    """What came of a decision.
-
-    Attributes:
-        task_id: as which it was committed; None: it was rejected.
-        changes: what was committed.
-    """
-
-    status: Literal["approved", "rejected"] = field(init=False)
-    files_touched: tuple[str, ...] = field(init=False)
-    touched_scopes: tuple[Scope, ...] = ()
-    notes: tuple[str, ...] = ()
-    changes: tuple[Change, ...] = ()
-
-    def __post_init__(self) -> None:
-        """Say which decision it was, and what was written."""
-        object.__setattr__(self, "status", "rejected" if self.task_id is None else "approved")
-        object.__setattr__(self, "files_touched", tuple(each.path for each in self.changes))
-
-    def as_json(self) -> dict[str, Any]:
-        """The document that `review approve --json` and `review reject --json` print."""
-        return {**members(self, "review_id status task_id"), **_effect(self)}
-
-
-def _effect(of: ReviewDecision | UndoReport) -> dict[str, Any]:
-    """What was done, in a document."""
-    changes = [{"path": change.path, "kind": change.kind} for change in of.changes]
-    return {"changes": changes, **members(of, "touched_scopes notes")}
-
-
 def waiting(place: Place) -> tuple[Pending, ...]:
     """What waits at a place: of nothing but the roots that are bound there."""
     keys = place.scopes_by_key().keys()
     return tuple(each for each in pending(place.state) if keys >= set(each.roots.values()))
+
+
+def list_reviews(place: Place) -> tuple[Review, ...]:
+    """List what waits at a place, as the library and the daemon return it."""
+    return tuple(
+        Review(
+            review_id=each.id,
+            kind=each.run.kind,
+            at=each.run.at,
+            reasons=tuple(each.reasons),
+            paths=tuple(path.text for path in each.change_set.paths),
+        )
+        for each in waiting(place)
+    )
 
 
 def show(review_id: str, place: Place) -> ReviewShown:
@@ -260,7 +270,9 @@ def approve(review_id: str, digest: str, place: Place, *, cancel: Cancel | None 
         return _approved_all_the_same(state, review_id, run.task, problem)
     return ReviewDecision(
         review_id=review_id,
+        status="approved",
         task_id=run.task,
+        files_touched=tuple(each.path for each in done.changes),
         changes=done.changes,
         touched_scopes=done.touched_scopes,
         notes=done.notes,
@@ -277,7 +289,9 @@ def _approved_all_the_same(
     notes = (*kept.notes, f"it was written, but then: {problem}")
     return ReviewDecision(
         review_id=review_id,
+        status="approved",
         task_id=task,
+        files_touched=tuple(each.path for each in kept.known),
         changes=kept.known,
         touched_scopes=kept.touched_scopes,
         notes=notes,
@@ -292,7 +306,9 @@ def reject(review_id: str, place: Place, *, cancel: Cancel | None = None) -> Rev
         ManagedMemoryUnavailable, DeadlineExceeded, Cancelled: it stays pending.
     """
     turn_down(place.state, review_id, place.roots, place.patience(cancel), timestamp())
-    return ReviewDecision(review_id=review_id)
+    return ReviewDecision(
+        review_id=review_id, status="rejected", files_touched=(), touched_scopes=(), notes=()
+    )
 
 
 # -- undo --------------------------------------------------------------------------------------------
@@ -309,35 +325,7 @@ DECIDED_BY: Final = "code"
 """What the ledger says where no model and no rule chose anything."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UndoReport(Undone):
-    """What came of an undo.
-
-    Attributes:
-        task_id: of the undo; undo that to have the changes again.
-        undone: the task that was to be undone.
-        changes: what was committed.
-        notes: what a person should know.
-        error: why it failed, with its stable code.
-    """
-
-    status: Literal["completed", "failed", "cancelled"]
-    files_touched: tuple[str, ...] = field(init=False)
-    touched_scopes: tuple[Scope, ...] = ()
-    notes: tuple[str, ...] = ()
-    changes: tuple[Change, ...] = ()
-    error: MunimentError | None = None
-
-    def __post_init__(self) -> None:
-        """Say what was written."""
-        object.__setattr__(self, "files_touched", tuple(each.path for each in self.changes))
-
-    def as_json(self) -> dict[str, Any]:
-        """The document that `undo --json` prints."""
-        return {**members(self, "task_id undone status"), **_effect(self), **error_json(self.error)}
-
-
-def undo(task: str, place: Place, *, trust: Trust = Trust.OWNER, cancel: Cancel | None = None) -> UndoReport:
+def undo(task: str, place: Place, *, trust: Trust = Trust.OWNER, cancel: Cancel | None = None) -> UndoResult:
     """Take back what `task` did; what goes wrong is in the result's `error`, never raised.
 
     Args:
@@ -347,22 +335,25 @@ def undo(task: str, place: Place, *, trust: Trust = Trust.OWNER, cancel: Cancel 
         cancel: ends it early; once the commit has begun to write it runs to its end.
     """
     run = replace(run_of(place, "undo", id_of_task("undo", None), trust, DECIDED_BY), undoes=task)
-    patience = place.patience(cancel)
+    with span("task", kind="undo") as task_span:
+        try:
+            result = _undo(task, run, place, place.patience(cancel))
+        except MunimentError as error:
+            result = UndoResult(
+                task_id=run.task,
+                undone=task,
+                status=status_of(error),
+                files_touched=(),
+                touched_scopes=(),
+                notes=(),
+                error=error,
+            )
+        undone = None if isinstance(result.error, NotFound) else task  # An id of no task may be any text.
+        emit_end("undo", result, task_span, undone=undone, files=len(result.changes))
+    return result
 
-    def of_event(result: UndoReport) -> dict[str, object]:
-        # What is no task may be any text.
-        undone = None if isinstance(result.error, NotFound) else task
-        return {"undone": undone, "files": len(result.changes)}
 
-    return ended_as(
-        "undo",
-        lambda: _undo(task, run, place, patience),
-        lambda error: UndoReport(task_id=run.task, undone=task, status=status_of(error), error=error),
-        of_event,
-    )
-
-
-def _undo(task: str, run: Run, place: Place, patience: Patience) -> UndoReport:
+def _undo(task: str, run: Run, place: Place, patience: Patience) -> UndoResult:
     kept = of_task(place.state, task)
     if kept is None:
         raise NotFound(f"no task {printable(task)!r} has changed this memory; see: muniment history")
@@ -390,10 +381,10 @@ def _undo(task: str, run: Run, place: Place, patience: Patience) -> UndoReport:
         remove_emptied(place.roots, made, patience)
     except MunimentError as error:  # It is committed: that empty directories stay does not make it fail.
         notes = (*notes, f"directories that are empty now are still there: {error}")
-    return UndoReport(
+    return UndoResult(
         task_id=run.task,
         undone=task,
-        status="completed",
+        files_touched=tuple(each.path for each in done.changes),
         changes=done.changes,
         touched_scopes=done.touched_scopes,
         notes=notes,

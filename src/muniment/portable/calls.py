@@ -1,7 +1,7 @@
 """What `kernel.syscalls` gives the kernel, for macOS and Windows: by the standard library, and by the walk.
 
-`available` is false, so that `root.choose_resolver` walks. There is no O_PATH: what is examined is opened to
-be read, without waiting and following nothing; a file that may not be read cannot be examined.
+`available` is false, so that `kernel.root.choose_resolver` walks. There is no O_PATH: what is examined is
+opened to be read, without waiting and following nothing; a file that may not be read cannot be examined.
 
 Apart, since it is loaded in the place of `kernel.syscalls` and by nobody else.
 """

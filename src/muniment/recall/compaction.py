@@ -38,7 +38,7 @@ from muniment.kernel.cancel import Patience
 from muniment.recall.block import Count, estimated
 from muniment.recall.context_graph import ContextGraph, ContextNode, Snapshot
 from muniment.recall.messages import Calls, Message, field, said, size_of, user
-from muniment.recall.session import Handle, Prefetch
+from muniment.recall.prefetch import Handle, Prefetch
 
 COMPACT_ABOVE: Final = 0.5
 """Share of the model's tokens that a conversation may take before it is offered for compaction."""

@@ -44,19 +44,12 @@ from muniment.recall.messages import (
     size_of,
     with_reminders,
 )
+from muniment.recall.prefetch import Handle, begun
 from muniment.recall.recaller import Chooser, Recaller
 from muniment.recall.recollection import RecollectedEntry, Recollection, keys_as_json, keys_in
 from muniment.recall.search import EntryKey
-from muniment.recall.session import (
-    REPEAT_AFTER,
-    BroughtIn,
-    Handle,
-    Reason,
-    RecallSession,
-    Touched,
-    begun,
-    tokens_in,
-)
+from muniment.recall.session import REPEAT_AFTER, BroughtIn, Reason, RecallSession, tokens_in
+from muniment.recall.touched import Touched
 
 FIRST_SECONDS: Final = 5.0
 """Seconds that the memory has to be read before a conversation; it takes milliseconds, new files longer."""

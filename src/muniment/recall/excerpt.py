@@ -55,7 +55,7 @@ class _Fence(NamedTuple):
     """Fenced code that is open.
 
     Attributes:
-        path: of its first line, see `blocks.Line`.
+        path: of its first line, see `content.markdown.Line`.
         column: at which its marks begin.
         marks: with which it began.
     """

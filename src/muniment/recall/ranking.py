@@ -117,7 +117,7 @@ class Ranking:
         """The scores of full-text rows.
 
         Args:
-            rows: of each name, description, body and context, as `store.fulltext` folds them.
+            rows: of each name, description, body and context, as the catalog folds them.
 
         Cost: linear in the columns, some 2 µs a KiB; 0.1 ms if a word is among them that never was before.
         """

@@ -1,6 +1,6 @@
 """Entries that a search found, read from their files: what is shown is what stands there now.
 
-A row tells what to look for, and no more (`catalog.py`). So of every entry that is shown:
+A row tells what to look for, and no more (`store.catalog`). So of every entry that is shown:
 
 - V1. its bytes were read by the handle of its root, just now, and are those that its row is of, in a
   working copy also those that the ledger says stand there;
@@ -9,7 +9,7 @@ A row tells what to look for, and no more (`catalog.py`). So of every entry that
   not see, also where a policy let its gates rest when it was written.
 
 What does not hold: that the file is still so once it was read; nor that a text which deceives is noticed
-(`gates.py`, `admission.py`).
+(`content.gates`, `content.admission`).
 
 Attacked in tests/units/recall/test_recaller.py.
 """

@@ -43,7 +43,7 @@ class Picked:
 
 
 class Shelf:
-    """Some roots with their rows, brought up to date as far as there was time; see `catalog.py` for the rest.
+    """Some roots with their rows, brought up to date as far as there was time; see `store.catalog`.
 
     Args:
         policy: says what may be seen.
@@ -59,7 +59,7 @@ class Shelf:
         ManagedMemoryUnavailable: the state cannot be used.
         Cancelled, DeadlineExceeded: the patience ended.
 
-    Cost: that of `watching.Looks.view`.
+    Cost: that of `store.watching.Looks.view`.
     """
 
     def __init__(

@@ -52,10 +52,11 @@ from muniment.sandbox.tools.overlay import NOTHING_SHOWN, Shown
 from muniment.sandbox.tools.workbench import Workbench
 from muniment.store.audit import timestamp
 from muniment.store.commit import Commit, NewName, Stamp, Terms, commit
-from muniment.store.ledger import Change, Run, changes_of
+from muniment.store.ledger import Run, changes_of
 from muniment.store.naming import Rename
 from muniment.store.state import State
 from muniment.store.trust import TrustRule, constant, new_ulid
+from muniment.types import Change
 
 if TYPE_CHECKING:
     from muniment.sandbox.fence.pool import Worker
@@ -256,7 +257,7 @@ class Sandbox:
         """The name under which `path` is read and committed, by the links that the run began with.
 
         Raises:
-            PathEscape, BadName: it leads outside, or to no name; see `policy.links.resolve`.
+            PathEscape, BadName: it leads outside, or to no name; see `policy.grammar.resolve`.
         """
         return resolve(path, self._links.get(path.scope, {})).path
 

@@ -23,6 +23,8 @@ from muniment.server.lane_tasks import NewTask
 from muniment.store.tasks import Originator
 
 if TYPE_CHECKING:
+    from starlette.datastructures import QueryParams
+
     from muniment.server.core import ServedWorkspace
 
 # -- asking ------------------------------------------------------------------------------------------
@@ -84,24 +86,42 @@ def forget(document: dict[str, Any], workspace: ServedWorkspace) -> NewTask:
     return NewTask("forget", arguments, NOBODY, _shown(scope))
 
 
-def dream(document: dict[str, Any], _: ServedWorkspace) -> NewTask:
-    """What a body that tidies asks for.
+def dream(document: dict[str, Any], workspace: ServedWorkspace) -> NewTask:
+    """Return the task that a body asks for that tidies.
 
     Raises:
-        Problem: it has a field.
+        HttpProblem: invalid body.
     """
-    parsed(contract.DreamBody, document)
-    return NewTask("dream", {}, NOBODY, {})
+    body = parsed(contract.DreamBody, document, {"scope": "invalid_scope"})
+    scope = _scope(body.scope, body.model_fields_set, workspace)
+    asked = {"scope": scope, "dry_run": body.dry_run}
+    return NewTask("dream", {name: value for name, value in asked.items() if value}, NOBODY, {})
 
 
-def recall(document: dict[str, Any]) -> contract.RecallBody:
-    """What a body that recalls asks for, its query trimmed.
+def query(model: type[M], sent: QueryParams, workspace: ServedWorkspace) -> M:
+    """Return the query of a request as `model`: each parameter once, and no unknown one.
 
     Raises:
-        Problem: it asks for nothing that can be.
+        HttpProblem: invalid query, or there is no such scope.
+    """
+    values = dict(sent)
+    if len(values) != len(sent.multi_items()):
+        raise HttpProblem("invalid_request", detail="a parameter is sent twice")
+    body = parsed(model, values, {"scope": "invalid_scope"})
+    if "scope" in values:
+        _scope(values["scope"], {"scope"}, workspace)
+    return body
+
+
+def recall(document: dict[str, Any], workspace: ServedWorkspace) -> contract.RecallBody:
+    """Return the recall that a body asks for, its query trimmed.
+
+    Raises:
+        HttpProblem: invalid body, or there is no such scope.
     """
     document = plain_arguments(document)
-    body = parsed(contract.RecallBody, document)
+    body = parsed(contract.RecallBody, document, {"scope": "invalid_scope"})
+    _scope(body.scope, body.model_fields_set, workspace)
     return body.model_copy(update={"query": _text(document, "query", "invalid_request", "recall")})
 
 

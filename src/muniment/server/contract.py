@@ -42,6 +42,9 @@ MAX_WAIT_SECONDS: Final = 60
 MAX_RECALLED: Final = 20
 """Entries of one recall, which share some 2000 tokens."""
 
+MAX_LISTED: Final = 1_000
+"""Entries of one page of a list."""
+
 MAX_EXCLUDED: Final = 500
 """Ids that one recall leaves out: what was shown in a long conversation."""
 
@@ -102,7 +105,10 @@ class ForgetBody(_Request):
 
 
 class DreamBody(_Request):
-    """Nothing: a dream tidies all scopes."""
+    """The scope that is to be tidied."""
+
+    scope: str | None = Field(None, description="The only scope to tidy; null: all.")
+    dry_run: bool = Field(False, description="Only report what would be done.")
 
 
 class RecallBody(_Request):
@@ -116,6 +122,60 @@ class RecallBody(_Request):
         "what is the id of none leaves nothing out.",
     )
     limit: int = Field(5, ge=1, le=MAX_RECALLED, description="How many entries at most.")
+    scope: str | None = Field(None, description="The only scope to search; null: all.")
+
+
+class EditBody(_Request):
+    """Another text of an entry."""
+
+    path: str = Field(description="An entry, such as `user/editor.md`, or its address.")
+    text: str = Field(description="The new text, without front matter, which stays.")
+    digest: Annotated[str, Field(max_length=MAX_DIGEST_CHARS)] | None = Field(
+        None, description="That the entry had when it was shown; if it has another one now: `store_conflict`."
+    )
+    dry_run: bool = Field(False, description="Judge and report, write nothing.")
+
+
+class PinBody(_Request):
+    """An entry that is to be pinned, or to be unpinned."""
+
+    path: str = Field(description="An entry, such as `user/editor.md`, or its address.")
+    dry_run: bool = Field(False, description="Judge and report, write nothing.")
+
+
+class IndexBody(_Request):
+    """Indexes of all scopes."""
+
+    dry_run: bool = Field(False, description="Only verify them as they are.")
+
+
+class PathQuery(_Request):
+    """The query of a route about one path."""
+
+    path: str
+
+
+class HistoryQuery(_Request):
+    """The query of a history."""
+
+    path: str | None = None
+
+
+class ExportQuery(_Request):
+    """The query of an export."""
+
+    scope: str | None = None
+    format: str = "tar"
+
+
+class ListQuery(_Request):
+    """The query of a list of entries, whose values are texts."""
+
+    model_config = ConfigDict(strict=False)
+    scope: str | None = None
+    limit: int = Field(100, ge=1, le=MAX_LISTED)
+    cursor: str | None = None
+    expired: bool = False
 
 
 class UndoBody(_Request):
@@ -125,10 +185,10 @@ class UndoBody(_Request):
 
 
 class EraseBody(_Request):
-    """What is to be erased for good; without `yes` it is only said what would go."""
+    """What is to be erased for good."""
 
     target: str
-    yes: bool = False
+    dry_run: bool = Field(False, description="Only say what would go.")
 
 
 class ApproveBody(_Request):

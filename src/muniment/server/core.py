@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from muniment import events
 from muniment.agent.model import Model
-from muniment.cancelling import Cancel
+from muniment.cancelling import Cancel, until_ended
 from muniment.errors import (
     Cancelled,
     ConfigInvalid,
@@ -37,7 +37,6 @@ from muniment.errors import (
     recall_failed,
 )
 from muniment.events import TraceParents
-from muniment.integrations.threads import until_ended
 from muniment.kernel.cancel import Patience
 from muniment.opening import open_state
 from muniment.operations.place import Place
@@ -197,7 +196,10 @@ def _recalled(workspace: Recalling, body: RecallBody, patience: Patience) -> Rec
     """
     with workspace.recalling(patience) as recaller:
         exclude = recaller.keys_of(body.exclude)
-        recalled = recaller.recall(body.query, exclude=exclude, limit=body.limit, patience=patience)
+        scopes = None if body.scope is None else [body.scope]
+        recalled = recaller.recall(
+            body.query, exclude=exclude, scopes=scopes, limit=body.limit, patience=patience
+        )
         if recalled.entries:
             recaller.record(recalled, WHERE)
         return recalled

@@ -14,7 +14,7 @@ G4 A bearer token, exactly one; on the Unix socket, where none is sent, the peer
    by it the daemon proves to a client that it is one, before that sends its token (ADR 0026).
 G5 At most `MAX_REQUESTS` at once, besides `MAX_WAITING` that wait and `MAX_FOLLOWERS` that follow events
    (503); of each, no client's token has more than half, and all of them leave some to the owner.
-G6 Every answer has the headers of `protocol.HEADERS`; whatever goes wrong in a route is a problem, told
+G6 Every answer has the headers of `HEADERS`; whatever goes wrong in a route is a problem, told
    without what was raised.
 G7 At the host name of the page, if it was asked for, its door decides in the place of G1, G2 and G4, and the
    page answers in the place of routes (`page/door.py`). Not on the Unix socket.

@@ -22,7 +22,7 @@ from muniment.server.core import ServedCore, ServedWorkspace
 from muniment.server.guard import PRINCIPAL, SLOT, WORKSPACE, Slot
 from muniment.server.tokens import Principal
 from muniment.store.tasks import Originator
-from muniment.types import WireAnswer, document
+from muniment.types.documents import WireAnswer, document
 
 # -- body --------------------------------------------------------------------------------------------
 #
@@ -227,6 +227,9 @@ class Parameter:
 INVALID_REQUEST: Final = -32600
 """An error number of JSON-RPC."""
 
+BASE: Final = "/workspace/memory"
+"""The path of a memory; below it are its operations."""
+
 MCP: Final = "/mcp"
 """Where the Model Context Protocol is spoken."""
 
@@ -241,7 +244,7 @@ class Operation:
 
     Attributes:
         path: with names of its variable segments in braces.
-        answer: the class of what it answers, or a media type.
+        answer: the class of what it answers, or its media types.
         codes: with which problems it answers, besides `EVERYWHERE`.
         status: of that answer.
         body: the model of what it takes.
@@ -425,7 +428,8 @@ def _parameters(operation: Operation) -> Iterator[dict[str, Any]]:
 def _answers(operation: Operation) -> dict[str, Any]:
     told = operation.answer
     if isinstance(told, str):
-        content: dict[str, Any] = {told: {"schema": {"type": "object" if told == JSON else "string"}}}
+        schema = {"type": "object" if told == JSON else "string"}
+        content: dict[str, Any] = {media_type: {"schema": schema} for media_type in told.split(", ")}
     else:
         content = {JSON: {"schema": _reference(told.__name__)}}
     answers = {str(operation.status): {"description": operation.summary, "content": content}}

@@ -1,4 +1,4 @@
-"""The routes: tasks, recalls, what only the owner may do, and the daemon itself.
+"""The routes of tasks, of recalls and of the daemon itself; others are in `owner` and `entries`.
 
 Apart from `service.py`, which serves them.
 """
@@ -10,56 +10,45 @@ import importlib
 import importlib.util
 import ipaddress
 import re
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from pydantic import BaseModel
 from starlette.responses import Response, StreamingResponse
 
 from muniment import types as contract
 from muniment.cancelling import Cancel
-from muniment.errors import MunimentError, NotFound, PathEscape, Refusal
-from muniment.kernel.cancel import Patience
-from muniment.kernel.decide import Deny, Judge
-from muniment.kernel.names import Verb
-from muniment.kernel.path import canonicalise
+from muniment.errors import MunimentError, NotFound
 from muniment.names import MAX_FACT_BYTES, UNIX_ADDRESS, ContextMode, __version__
-from muniment.operations import review
 from muniment.operations.place import Place
-from muniment.operations.review import undo
 from muniment.operations.visibility import Reader, Visibility, concealed, names_paths_of_others
 from muniment.server import asking
 from muniment.server.contract import (
     MAX_BODY_BYTES,
     MAX_WAIT_SECONDS,
-    ApproveBody,
     DreamBody,
-    EraseBody,
-    Erasure,
     ForgetBody,
     HttpProblem,
     RecallBody,
-    RejectBody,
     RememberBody,
     UiBody,
-    UndoBody,
     recall_code,
     sentence_of,
 )
 from muniment.server.core import DaemonCore
+from muniment.server.entries import ENTRY_OPERATIONS
 from muniment.server.guard import HELLO, LOOPBACK, PEER
-from muniment.server.http import MCP, Call, Endpoint, Operation, Parameter, answered, read_body
+from muniment.server.http import BASE, MCP, Call, Endpoint, Operation, Parameter, answered, read_body
 from muniment.server.lane import MAX_PENDING, MAX_RECORDS, MAX_TIDYING, Submitted
 from muniment.server.lane_tasks import NewTask
+from muniment.server.owner import OWNER_OPERATIONS
 from muniment.server.page.door import CODE_SECONDS
 from muniment.server.runner import BACKSTOP_SECONDS
 from muniment.server.stream import StreamView
 from muniment.server.work import MEDIA_TYPE
-from muniment.store import erase as erasing
-from muniment.store.audit import head
 from muniment.store.tasks import Originator, QueuedTask, Status
+from muniment.types.documents import read
 
 # -- tasks -------------------------------------------------------------------------------------------
 #
@@ -67,8 +56,6 @@ from muniment.store.tasks import Originator, QueuedTask, Status
 
 PAGE: Final = 100
 """Tasks of one answer."""
-
-BASE: Final = "/workspace/memory"
 
 _KEY: Final = re.compile(r"[\x21-\x7e]{1,255}", re.ASCII)
 _CURSOR: Final = re.compile(r"[1-9][0-9]{0,17}", re.ASCII)
@@ -147,7 +134,7 @@ def rendered(task: QueuedTask, call: Call, viewer: Originator) -> contract.ToldT
     if error is not None:
         said["error"] = {**error, "message": sentence_of(error["code"])}
         said["reviewId"] = error.get("reviewId")
-    return contract.read(_ANSWERS[task.kind], said, "a task")
+    return read(_ANSWERS[task.kind], said, "a task")
 
 
 async def remember(call: Call) -> Response:
@@ -308,7 +295,7 @@ _OF_FACTS: Final = ("invalid_content", "invalid_context_mode", "invalid_scope", 
 TASK_OPERATIONS: Final = (
     *_of_kind("remember", remember, RememberBody, *_OF_FACTS),
     *_of_kind("forget", forget, ForgetBody, "invalid_query", "invalid_scope"),
-    *_of_kind("dream", dream, DreamBody),
+    *_of_kind("dream", dream, DreamBody, "invalid_scope"),
     list_tasks,
 )
 
@@ -322,7 +309,7 @@ TASK_OPERATIONS: Final = (
     "POST",
     f"{BASE}/recall",
     contract.Recalled,
-    ("invalid_client_id", "workspace_draining"),
+    ("invalid_client_id", "invalid_scope", "workspace_draining"),
     body=RecallBody,
     parameters=(
         Parameter(
@@ -334,206 +321,15 @@ TASK_OPERATIONS: Final = (
 )
 async def recall(call: Call) -> Response:
     """Recall what of the memory helps with a message."""
-    body = asking.recall(await call.json())
-    await call.originator()
     workspace = call.workspace
+    body = asking.recall(await call.json(), workspace)
+    await call.originator()
     call.wait()
     recalled = await call.core.recall(workspace, call.principal.share, body)
     if not await call.is_still_known():
         raise HttpProblem("token_required", headers={"WWW-Authenticate": "Bearer"})
     error = None if recalled.error is None else recall_code(recalled.error)
-    return answered(contract.read(contract.Recalled, {**recalled.as_json(), "error": error}, "a recall"))
-
-
-# -- owner -------------------------------------------------------------------------------------------
-#
-# The routes of the owner alone: reviews, undo, erase, the audit head, and what the policy says.
-
-WAIT_SECONDS: Final = 60.0
-"""Seconds that an erasure waits for the locks of its roots."""
-
-T = TypeVar("T")
-
-_UNAVAILABLE: Final = ("managed_memory_unavailable", "deadline", "invalid_scope")
-_REFUSED: Final = ("store_conflict", "refused", "path_escape", "bad_name", "quota", "content_rejected")
-
-
-@Operation("GET", f"{BASE}/review", contract.ReviewList, _UNAVAILABLE, owner_only=True)
-async def list_reviews(call: Call) -> Response:
-    """List what waits for the owner."""
-
-    def body(place: Place, _: Cancel) -> contract.ReviewList:
-        return contract.ReviewList(
-            reviews=tuple(
-                contract.Review(
-                    review_id=each.id,
-                    kind=each.run.kind,
-                    at=each.run.at,
-                    reasons=tuple(each.reasons),
-                    paths=tuple(path.text for path in each.change_set.paths),
-                )
-                for each in review.waiting(place)
-            )
-        )
-
-    return answered(await _at(call, body, writes=False))
-
-
-@Operation(
-    "GET",
-    f"{BASE}/review/{{reviewId}}",
-    contract.ReviewShown,
-    (*_UNAVAILABLE, "review_not_found", "review_closed", "bad_name", "path_escape"),
-    owner_only=True,
-)
-async def show_review(call: Call) -> Response:
-    """Show what waits, with the digest that an approval names."""
-    review_id = call.request.path_params["reviewId"]
-    shown = await _at(call, lambda place, _: review.show(review_id, place), "review_not_found", writes=False)
-    return answered(shown)
-
-
-@Operation(
-    "POST",
-    f"{BASE}/review/{{reviewId}}/approve",
-    contract.Decided,
-    (*_UNAVAILABLE, *_REFUSED, "review_not_found", "review_closed", "review_changed"),
-    body=ApproveBody,
-    owner_only=True,
-)
-async def approve(call: Call) -> Response:
-    """Commit exactly what was shown."""
-    body = await call.body(ApproveBody)
-    review_id = call.request.path_params["reviewId"]
-    decided = await _at(
-        call,
-        lambda place, cancel: review.approve(review_id, body.digest, place, cancel=cancel),
-        "review_not_found",
-    )
-    return answered(decided)
-
-
-@Operation(
-    "POST",
-    f"{BASE}/review/{{reviewId}}/reject",
-    contract.Decided,
-    (*_UNAVAILABLE, "review_not_found", "review_closed"),
-    body=RejectBody,
-    owner_only=True,
-)
-async def reject(call: Call) -> Response:
-    """Decide that it is never committed."""
-    await call.body(RejectBody)
-    review_id = call.request.path_params["reviewId"]
-    decided = await _at(
-        call, lambda place, cancel: review.reject(review_id, place, cancel=cancel), "review_not_found"
-    )
-    return answered(decided)
-
-
-@Operation(
-    "POST",
-    f"{BASE}/undo",
-    contract.Undone,
-    (
-        *(*_UNAVAILABLE, *_REFUSED, "task_not_found", "undo_overlap", "already_undone", "erased"),
-        "pending_review",
-    ),
-    body=UndoBody,
-    owner_only=True,
-)
-async def undo_task(call: Call) -> Response:
-    """Take back what a task did."""
-    body = await call.body(UndoBody)
-    result = await _at(call, lambda place, cancel: undo(body.task_id, place, cancel=cancel))
-    if isinstance(result.error, NotFound):
-        raise HttpProblem("task_not_found")
-    if result.error is not None:
-        raise result.error
-    return answered(result)
-
-
-@Operation(
-    "POST",
-    f"{BASE}/erase",
-    Erasure,
-    (*_UNAVAILABLE, *_REFUSED, "nothing_to_erase"),
-    body=EraseBody,
-    owner_only=True,
-)
-async def erase(call: Call) -> Response:
-    """Erase an entry or what a task did, for good; without `yes` only say what would go."""
-    asked = await call.body(EraseBody)
-
-    def body(place: Place, cancel: Cancel) -> contract.ErasePlan | contract.EraseReceipt:
-        where = erasing.EraseGround(
-            place.state, place.roots, place.policy, Patience(time.monotonic() + WAIT_SECONDS, cancel)
-        )
-        return erasing.erase(asked.target, where) if asked.yes else erasing.plan(asked.target, where)
-
-    return answered(await _at(call, body, "nothing_to_erase", writes=asked.yes))
-
-
-@Operation("GET", f"{BASE}/audit/head", contract.AuditHead, ("managed_memory_unavailable",), owner_only=True)
-async def audit_head(call: Call) -> Response:
-    """The end of the chain of records."""
-    found = await _at(call, lambda place, _: head(place.state), writes=False)
-    return answered(contract.AuditHead(head=str(found), records=found.seq))
-
-
-@Operation(
-    "GET",
-    f"{BASE}/policy/explain",
-    contract.Explained,
-    (*_UNAVAILABLE, "invalid_request"),
-    parameters=(
-        Parameter(
-            "verb", "query", "What is wanted.", {"type": "string", "enum": list(Verb)}, is_required=True
-        ),
-        Parameter("path", "query", "A logical path, such as user/editor/dark-mode.md.", is_required=True),
-    ),
-    owner_only=True,
-)
-async def explain(call: Call) -> Response:
-    """What the policy says to a verb on a path."""
-    asked = call.request.query_params
-    if asked.get("verb") not in list(Verb) or "path" not in asked:
-        raise HttpProblem("invalid_request")
-    verb, unsafe_path = Verb(asked["verb"]), asked["path"]
-
-    def body(place: Place, _: Cancel) -> contract.Explained:
-        try:
-            verdict = Judge(place.policy).decide(verb, canonicalise(unsafe_path, place.roots))
-        except (PathEscape, Refusal) as error:
-            verdict = Deny(error.code, "paths", str(error))
-        if isinstance(verdict, Deny):
-            return contract.Explained(
-                policy=place.policy.label,
-                verdict="deny",
-                rule=verdict.rule,
-                layer=verdict.layer,
-                reason=verdict.reason,
-            )
-        return contract.Explained(policy=place.policy.label, verdict="allow")
-
-    return answered(await _at(call, body, writes=False))
-
-
-async def _at(
-    call: Call, body: Callable[[Place, Cancel], T], not_found: str = "not_found", *, writes: bool = True
-) -> T:
-    """Carry out `body` in a thread of its own, at the place of the request's workspace; see `Core.at`.
-
-    Raises:
-        MunimentError: as `body`.
-        Problem: nothing of that name is there, or the daemon cannot do it now.
-    """
-    workspace = call.workspace
-    call.wait()
-    try:
-        return await call.core.at(workspace, body, writes=writes)
-    except NotFound:
-        raise HttpProblem(not_found) from None
+    return answered(read(contract.Recalled, {**recalled.as_json(), "error": error}, "a recall"))
 
 
 # -- about -------------------------------------------------------------------------------------------
@@ -719,7 +515,8 @@ _HEALTH: Final = replace(health, path="/health", summary="The same, by the name 
 OPERATIONS: Final = (
     *TASK_OPERATIONS,
     recall,
-    *(list_reviews, show_review, approve, reject, undo_task, erase, audit_head, explain),
+    *OWNER_OPERATIONS,
+    *ENTRY_OPERATIONS,
     *(follow, capabilities, hello, health, _HEALTH, ready, open_ui, metrics),
 )
 """Everything that the daemon can be asked, but for its description and the messages of `MCP_OPERATIONS`."""

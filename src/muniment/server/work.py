@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 
-from muniment.agent.model import Model, Turn
+from muniment.agent.model import Model
 from muniment.agent.runner import ToolDecision
 from muniment.cancelling import Cancel
 from muniment.errors import (
@@ -32,14 +32,6 @@ from muniment.kernel.cancel import Patience
 from muniment.kernel.names import Trust
 from muniment.opening import find_place
 from muniment.operations.place import Place
-from muniment.operations.request import (
-    DreamReport,
-    DreamRequest,
-    ForgetReport,
-    ForgetRequest,
-    RememberReport,
-    RememberRequest,
-)
 from muniment.sandbox.tools.calls import TOOLS, known_tool
 from muniment.server.contract import task_error
 from muniment.server.lane import Lane
@@ -49,7 +41,17 @@ from muniment.settings import Settings
 from muniment.store.ledger import root_key
 from muniment.store.state import State
 from muniment.store.tasks import OWNER, QueuedTask
-from muniment.types import MAX_KEPT, document
+from muniment.types import (
+    MAX_KEPT,
+    DreamRequest,
+    DreamResult,
+    ForgetRequest,
+    ForgetResult,
+    RememberRequest,
+    RememberResult,
+    Turn,
+)
+from muniment.types.documents import document
 from muniment.workspaces.projects import find_project
 
 if TYPE_CHECKING:
@@ -255,8 +257,6 @@ def workspace_at(directory: Path, settings: Settings, state: State, *, in_proces
 #
 # Carries out a task of a lane as the job of its kind; what came of it is told in the contract's words.
 
-_Report = RememberReport | ForgetReport | DreamReport
-
 
 class Work:
     """What a workspace's runner does.
@@ -275,7 +275,7 @@ class Work:
         self._parents = TraceParents() if parents is None else parents
 
     def __call__(self, task: QueuedTask, cancel: Cancel, tell: Tell) -> Ended:
-        """Carry out a task; see `server.runner.Work`."""
+        """Carry out a task of the lane."""
         import structlog
 
         self._metrics.began(task.kind, datetime.now(UTC) - datetime.fromisoformat(task.created))
@@ -303,14 +303,13 @@ class Work:
         result = _JOBS[task.kind](self, task, place, cancel, tell)
         match result.error:
             case None:
-                answer = result.told if isinstance(result, DreamReport) else result
-                return Ended("completed", document(answer)), None, result.timeline
+                return Ended("completed", document(result)), None, result.timeline
             case Cancelled():
                 return Ended("cancelled"), None, result.timeline
             case failure:
                 return Ended("failed", error=task_error(failure, task.kind)), failure, result.timeline
 
-    def _remember(self, task: QueuedTask, place: Place, cancel: Cancel, tell: Tell) -> RememberReport:
+    def _remember(self, task: QueuedTask, place: Place, cancel: Cancel, tell: Tell) -> RememberResult:
         from muniment.operations.remember import remember
 
         def observe(decision: ToolDecision) -> None:
@@ -338,14 +337,14 @@ class Work:
         )
         return remember(request, place, self._model, cancel=cancel, observe=observe)
 
-    def _forget(self, task: QueuedTask, place: Place, cancel: Cancel, _: Tell) -> ForgetReport:
+    def _forget(self, task: QueuedTask, place: Place, cancel: Cancel, _: Tell) -> ForgetResult:
         from muniment.operations.forget import forget
 
         asked = task.arguments or {}
         request = ForgetRequest(
             asked["query"],
             asked["scope"],
-            yes=not asked["dry_run"],
+            dry_run=asked["dry_run"],
             trust=task.trust,
             task_id=task.id,
             digest=asked.get("digest"),
@@ -354,15 +353,26 @@ class Work:
         # Who may not remove it learns not that it is there.
         return replace(result, kept=result.kept[:MAX_KEPT] if task.trust is Trust.OWNER else ())
 
-    def _dream(self, task: QueuedTask, place: Place, cancel: Cancel, _: Tell) -> DreamReport:
+    def _dream(self, task: QueuedTask, place: Place, cancel: Cancel, _: Tell) -> DreamResult:
         from muniment.operations.dream import dream
 
         attended = task.originator.token == OWNER
-        request = DreamRequest(yes=True, trust=task.trust, attended=attended, task_id=task.id)
+        asked = task.arguments or {}
+        request = DreamRequest(
+            asked.get("scope"),
+            dry_run=bool(asked.get("dry_run")),
+            trust=task.trust,
+            attended=attended,
+            task_id=task.id,
+        )
         return dream(request, place, self._model, cancel=cancel)
 
 
-_JOBS: Final[Mapping[str, Callable[[Work, QueuedTask, Place, Cancel, Tell], _Report]]] = {
+_JOBS: Final[
+    Mapping[
+        str, Callable[[Work, QueuedTask, Place, Cancel, Tell], RememberResult | ForgetResult | DreamResult]
+    ]
+] = {
     "remember": Work._remember,  # noqa: SLF001  of this class, by kind
     "forget": Work._forget,  # noqa: SLF001
     "dream": Work._dream,  # noqa: SLF001

@@ -28,7 +28,6 @@ from muniment.policy.platforms import require_writing
 from muniment.store.catalog import View
 from muniment.store.journal import CatalogFacts, LedgerJournal, gates_of
 from muniment.store.ledger import (
-    Change,
     CommitRow,
     Run,
     changes_of,
@@ -46,6 +45,7 @@ from muniment.store.state import State
 from muniment.store.trust import TrustRule, authorship_at, reasons_for_review
 from muniment.store.upkeep import after_recovery, follow_or_tell, tell_degraded
 from muniment.store.watching import looks_of
+from muniment.types import Change
 
 Stamp = Callable[[bytes, bytes | None, CanonicalPath, Run], bytes]
 """Final bytes from (proposed bytes, bytes before or None, path, the run with the trust of these bytes)."""

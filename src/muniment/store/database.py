@@ -140,8 +140,9 @@ def _let_go(key: Path) -> None:
 
 # -- ledger ------------------------------------------------------------------------------------------
 #
-# What a ledger is kept in: this machine's SQLite below, or a PostgreSQL that nodes share (`postgres.py`).
-# Statements are written once, in words that both take; parameters are `?`, or `?1` where one comes twice.
+# What a ledger is kept in: this machine's SQLite below, or a PostgreSQL that nodes share
+# (`fleet/postgres.py`). Statements are written once, in words that both take; parameters are `?`, or `?1`
+# where one comes twice.
 
 
 class Cursor(Protocol):

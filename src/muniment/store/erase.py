@@ -73,7 +73,7 @@ from muniment.store.tasks import (
 from muniment.store.told import forget_all
 from muniment.store.trust import constant, new_ulid
 from muniment.store.upkeep import rebuild, recover_all, view_of
-from muniment.types import ErasePlan, EraseReceipt, members
+from muniment.types import ErasePlan, EraseResult
 
 # -- emptied -----------------------------------------------------------------------------------------
 #
@@ -106,55 +106,6 @@ NOT_COVERED: Final = (
     "the provider of a model"
 )
 """What no erasure here reaches, for people."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan(ErasePlan):
-    """What an erasure would do.
-
-    Attributes:
-        target: as it was asked for.
-        files: logical paths of files that are there and go.
-        versions: how many versions in the ledger go.
-        others: logical paths of other files, of which older versions go: they hold a piece of the text.
-        tasks: ids of the tasks that wrote the files.
-        reviews: ids of those that go.
-        records: how many records lose their body.
-        lane_tasks: how many tasks of lanes lose what they were asked and what they say.
-        copies: names of copies from upgrades in the state directory that go.
-    """
-
-    target: str
-    status: Literal["preview"] = "preview"
-    not_covered: str = NOT_COVERED
-
-    def as_json(self) -> dict[str, Any]:
-        """The document that `erase --json` prints without `--yes`."""
-        return members(
-            self,
-            "status target files versions others tasks reviews records lane_tasks copies not_covered",
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Receipt(EraseReceipt):
-    """What an erasure did. It holds no name and no text: it can be given away.
-
-    Attributes:
-        task_id: of the erasure.
-        erased: keyed digests of the files' names, as the ledger has them now.
-        tasks: ids of the tasks that had written them.
-    """
-
-    status: Literal["erased"] = "erased"
-    not_covered: str = NOT_COVERED
-
-    def as_json(self) -> dict[str, Any]:
-        """The document that `erase --yes --json` prints."""
-        return members(
-            self,
-            "status task_id at erased tasks files versions reviews records lane_tasks notes not_covered",
-        )
 
 
 # -- erasure -----------------------------------------------------------------------------------------
@@ -413,7 +364,7 @@ class EraseGround:
     patience: Patience
 
 
-def plan(unsafe_target: str, where: EraseGround) -> Plan:
+def plan(unsafe_target: str, where: EraseGround) -> ErasePlan:
     """What erasing would do; changes nothing.
 
     Args:
@@ -430,7 +381,9 @@ def plan(unsafe_target: str, where: EraseGround) -> Plan:
     target = _target(unsafe_target, where)
     present = _present(target, where)
     found = _search(target, present.values(), where, _staying(where))
-    return Plan(
+    return ErasePlan(
+        status="preview",
+        not_covered=NOT_COVERED,
         target=unsafe_target,
         files=tuple(sorted(path.text for path in present)),
         versions=found.versions,
@@ -443,7 +396,7 @@ def plan(unsafe_target: str, where: EraseGround) -> Plan:
     )
 
 
-def erase(unsafe_target: str, where: EraseGround) -> Receipt:
+def erase(unsafe_target: str, where: EraseGround) -> EraseResult:
     """Carry out the steps of the module's docstring.
 
     Raises:
@@ -482,7 +435,9 @@ def erase(unsafe_target: str, where: EraseGround) -> Receipt:
     notes += [
         note for root in where.roots.values() for note in rebuild(state, root, where.policy, where.patience)
     ]
-    return Receipt(
+    return EraseResult(
+        status="erased",
+        not_covered=NOT_COVERED,
         task_id=run.task,
         at=at,
         erased=tuple(sorted(erased_name(state, root, rel) for root, rel in target.files)),
@@ -500,7 +455,8 @@ def left_over(text: bytes, where: EraseGround) -> dict[str, int]:
     """How many runs of `text` are in which file of the state directory, besides those of files that stay.
 
     Args:
-        text: what was erased, or any part of it; of a whole file what says something, see `traces.telling`.
+        text: what was erased, or any part of it; of a whole file what says something, see
+            `store.tasks.telling`.
         where: on what.
 
     Raises:

@@ -25,7 +25,7 @@ from muniment.content.gates import on_one_line
 from muniment.content.sentences import read_text
 from muniment.errors import Erased, NotFound
 from muniment.kernel.binding import BoundRoot
-from muniment.kernel.change import ChangeKind, FileChange, digest
+from muniment.kernel.change import FileChange, digest
 from muniment.kernel.names import Digest, RelPath, Scope, Trust
 from muniment.kernel.path import CanonicalPath
 from muniment.store import audit
@@ -41,6 +41,7 @@ from muniment.store.passages import (
 )
 from muniment.store.state import LedgerState, State
 from muniment.store.table import Table
+from muniment.types import Change, SupersededEntry
 
 # -- change ------------------------------------------------------------------------------------------
 #
@@ -54,38 +55,6 @@ MAX_WAS_CHARS: Final = 150
 """Characters of an entry that was superseded, as they are told."""
 
 
-@dataclass(frozen=True, slots=True)
-class Superseded:
-    """What an entry said in whose place a fact was put.
-
-    Attributes:
-        id: of the entry, which keeps it; empty: it had none.
-        was: the beginning of its text, one line.
-    """
-
-    id: str
-    was: str
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """A change as callers see it.
-
-    Attributes:
-        path: logical path.
-        kind: whether the file comes, changes or goes.
-        sha256_before: digest of what was there, None for a new file.
-        sha256_after: digest of what the change-set puts there, None for a file that goes.
-        superseded: what stood there, where a fact took its place.
-    """
-
-    path: str
-    kind: ChangeKind
-    sha256_before: Digest | None
-    sha256_after: Digest | None
-    superseded: Superseded | None = None
-
-
 def changes_of(items: Sequence[FileChange]) -> tuple[Change, ...]:
     """The public view of what a change-set does to its files."""
     gone: dict[object, bytes] = {
@@ -96,8 +65,8 @@ def changes_of(items: Sequence[FileChange]) -> tuple[Change, ...]:
     )
 
 
-def _superseded(item: FileChange, gone: Mapping[object, bytes]) -> Superseded | None:
-    """What an item took the place of: at its path, or where it stood before it got another name."""
+def _superseded(item: FileChange, gone: Mapping[object, bytes]) -> SupersededEntry | None:
+    """Return the entry that an item replaces: at its path, or at the one that it had before."""
     if item.after is None:
         return None
     told = parse(item.after).muniment or {}
@@ -106,7 +75,7 @@ def _superseded(item: FileChange, gone: Mapping[object, bytes]) -> Superseded | 
     if before is None or replaced != digest(before):
         return None
     was = shortened(on_one_line(parse(before).body), MAX_WAS_CHARS)
-    return Superseded(str(told.get("id") or ""), was)
+    return SupersededEntry(item.path.text, str(told.get("id") or ""), was)
 
 
 def classify_touched_scopes(changes: Iterable[FileChange]) -> tuple[Scope, ...]:

@@ -46,7 +46,7 @@ from tempfile import TemporaryDirectory
 from typing import Final, NamedTuple, Protocol, Self
 
 from muniment.errors import ManagedMemoryUnavailable, StateTooNew, printable
-from muniment.files import PRIVATE, placing
+from muniment.files import PRIVATE, placing, sync
 from muniment.kernel.syscalls import fcntl, os
 from muniment.policy.ownership import create_private_directory
 from muniment.store import database
@@ -93,19 +93,6 @@ def put(path: Path, content: bytes, *, over: bool) -> None:
         for left_over in path.parent.glob(f"{begins}{path.name}.*unfinished"):  # By processes that died.
             left_over.unlink(missing_ok=True)
     sync(path.parent)
-
-
-def sync(directory: Path) -> None:
-    """Have the names in a directory on disk.
-
-    Raises:
-        OSError: the system refuses.
-    """
-    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 # -- index files -------------------------------------------------------------------------------------

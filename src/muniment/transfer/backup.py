@@ -19,7 +19,7 @@ R2 It takes no home that holds anything, and ends after `RESTORE_SECONDS`, whate
 R3 The ledger knows directories by their paths: those of the new home are put in the place of the old ones.
    What lay outside comes to `restored/SCOPE` in the new home, and `config.toml` binds it there.
 R4 The ledger brings rows and nothing that runs: a schema that no migration makes is rejected before a
-   statement of ours meets it (`schema.py`), and so are rows that SQLite's own checks find damaged.
+   statement of ours meets it (`store/schema.py`), and so are rows that SQLite's own checks find damaged.
 
 Does not hold: anything against one who has the backup, since the ledger's key is in it: he reads all of it
 and can make another one that verifies. Keep it as you keep the home.
@@ -49,7 +49,7 @@ from tempfile import TemporaryDirectory
 from typing import IO, Any, BinaryIO, Final, Self
 
 from muniment.errors import ConfigInvalid, ManagedMemoryUnavailable, printable
-from muniment.files import LISTING, NEW, PRIVATE, READING, opened
+from muniment.files import LISTING, NEW, PRIVATE, READING, opened, sync
 from muniment.kernel.binding import bind
 from muniment.kernel.cancel import Patience
 from muniment.kernel.land import lock_roots
@@ -60,7 +60,7 @@ from muniment.store.audit import Head, head_of_copy, verify
 from muniment.store.database import Database
 from muniment.store.ledger import move_roots
 from muniment.store.schema import examine
-from muniment.store.state import KEY_NAME, LEDGER_NAME, State, open_ledger, sync
+from muniment.store.state import KEY_NAME, LEDGER_NAME, State, open_ledger
 
 FORMAT: Final = "muniment-backup/1"
 MANIFEST: Final = "muniment-backup.json"

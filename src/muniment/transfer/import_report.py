@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 from muniment.content.secrets import redacted
 from muniment.errors import MunimentError
 from muniment.kernel.names import Scope, Trust
-from muniment.operations.request import error_json
+from muniment.types.results import error_json
 
 _GROUPS: Final = ("imported", "known", "held", "refused", "not_taken")
 

@@ -1,6 +1,7 @@
 """Import: items of other memories become entries, each judged by itself, in commits that are one task each.
 
-1. An item is checked as a fact is (`request.check_content`); under `redact` secrets are taken out of it.
+1. An item is checked as a fact is (`operations.request.check_content`); under `redact` secrets are taken out
+   of it.
 2. Code says where it goes: the scope by its type or its words, the folder and the file by their names in the
    source, as slugs. A name in the source that no path may hold is refused, with the item named.
 3. What an entry says already, or what was imported before, is known: nothing is written twice. What waits for

@@ -145,10 +145,10 @@ def replacing(path, old, new):
 
 def held(memory, content, trust="owner", **more):
     """Have a fact remembered that waits; the id of its review."""
-    from muniment.operations.request import RememberRequest
+    from muniment.types import RememberRequest
     from muniment.names import Trust
 
-    result = memory.attempt(RememberRequest(content, trust=Trust(trust), **more))
+    result = memory.try_remember(RememberRequest(content, trust=Trust(trust), **more))
     assert result.error is not None, result
     assert result.error.code == "pending_review", result
     return result.error.review_id
@@ -156,10 +156,10 @@ def held(memory, content, trust="owner", **more):
 
 def remembered(memory, content, trust="owner", **more):
     """Have a fact remembered; its task and its path."""
-    from muniment.operations.request import RememberRequest
+    from muniment.types import RememberRequest
     from muniment.names import Trust
 
-    result = memory.attempt(RememberRequest(content, trust=Trust(trust), **more))
+    result = memory.try_remember(RememberRequest(content, trust=Trust(trust), **more))
     assert result.error is None, result.error
     return result.task_id, result.files_touched[0]
 
@@ -194,7 +194,7 @@ def with_library(base):
         memory.remember(STAYS, task_id="stays")
         memory.remember(STAYS, task_id="known-already")
         memory.remember("The bicycle is at the mender's", task_id="mended")
-        assert memory.forget("bicycle mender's", yes=True, task_id="forgotten").removed_entries
+        assert memory.forget("bicycle mender's", task_id="forgotten").removed_entries
         undone = memory.remember(AGAIN, task_id="undone")
         memory.undo(memory.undo(undone.task_id).task_id)
         memory.undo(memory.remember("The heating is off until October", task_id="taken-back").task_id)
@@ -214,14 +214,14 @@ def with_library(base):
     with opened(base, *writing("user/drinks.md", LISTED)) as memory:
         memory.remember(LISTED.strip())
     with opened(base) as memory:
-        memory.forget("coffee lunch", yes=True, task_id="item")
+        memory.forget("coffee lunch", task_id="item")
 
     for number, text in enumerate(ALIKE):
         with opened(base, *writing(f"user/alike-{number}.md", f"{text}\n")) as memory:
             memory.remember(text)
     merge = {"ids": ["c1", "c2"], "keep": "c1", "text": MERGED}
     with opened(base, say(json.dumps({"merges": [merge]})), say('{"merges": []}')) as memory:
-        result = memory.dream(yes=True, task_id="merged")
+        result = memory.dream(task_id="merged")
         assert result.counts.rewritten == 1, result
     for number in range(2):
         with opened(
@@ -229,7 +229,7 @@ def with_library(base):
         ) as memory:
             memory.remember(f"{STAYS} and so does the boat key")
     with opened(base) as memory:
-        result = memory.dream(yes=True, task_id="same")
+        result = memory.dream(task_id="same")
         assert result.counts.merged == 1, result
 
 
@@ -307,7 +307,7 @@ def with_nobody(base, told):
             memory.remember(f"{HAN} {SWISS}")
     with opened(base) as memory:
         try:
-            memory.dream(yes=True, attended=False, task_id="unattended")
+            memory.dream(attended=False, task_id="unattended")
         except PendingReview as error:
             told["reviews"]["removal"] = error.review_id
 

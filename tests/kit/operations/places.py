@@ -20,12 +20,12 @@ from muniment.operations.dream import dream
 from muniment.operations.forget import forget
 from muniment.operations.place import Place
 from muniment.operations.remember import remember
-from muniment.operations.request import DreamRequest, ForgetRequest, RememberRequest
 from muniment.store.audit import timestamp
 from muniment.store.commit import Terms, commit
 from muniment.store.state import State
 from muniment.store.trust import constant
 from muniment.testing.minds import ScriptedModel, call, calls, say
+from muniment.types import DreamRequest, ForgetRequest, RememberRequest
 
 
 @pytest.fixture
@@ -116,12 +116,12 @@ def remembering(place, fact, model=None, *, cancel=None, observe=None, **terms):
     return remember(RememberRequest(fact, **terms), place, model or RuleWriter(), cancel=cancel, **given)
 
 
-def forgetting(place, query, model=None, *, yes=True, cancel=None, **terms):
-    return forget(ForgetRequest(query, yes=yes, **terms), place, model or RuleWriter(), cancel=cancel)
+def forgetting(place, query, model=None, *, cancel=None, **terms):
+    return forget(ForgetRequest(query, **terms), place, model or RuleWriter(), cancel=cancel)
 
 
-def dreaming(place, model=None, *, yes=True, cancel=None, **terms):
-    return dream(DreamRequest(yes=yes, **terms), place, model or RuleWriter(), cancel=cancel)
+def dreaming(place, model=None, *, cancel=None, **terms):
+    return dream(DreamRequest(**terms), place, model or RuleWriter(), cancel=cancel)
 
 
 def committed(place, files, *, trust=Trust.OWNER, at=None, removals=(), **of):

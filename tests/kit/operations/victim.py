@@ -46,11 +46,11 @@ from kit.operations.places import committed, made
 from kit.store.ground import patience
 from muniment.kernel.names import Trust
 from muniment.operations.remember import remember
-from muniment.operations.request import RememberRequest
 from muniment.store.audit import verify
 from muniment.store.upkeep import rebuild
 from muniment.testing.corpus.index_oracle import index_problems
 from muniment.testing.witness import differences, photograph
+from muniment.types import RememberRequest
 
 CANARY = "canary-9c41e7"
 SCOPES = ("user", "project")

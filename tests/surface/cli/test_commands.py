@@ -23,8 +23,8 @@ from muniment.cli import entry
 from muniment.cli import remember as command
 from muniment.errors import WorkerLost
 from muniment.names import MAX_FACT_BYTES
+from muniment.operations import owner, visibility
 from muniment.sandbox.tools.calls import Outcome
-from muniment.store import upkeep
 from muniment.store.index_plan import IndexCheck
 from muniment.testing.minds import ScriptedModel, call, calls, say
 
@@ -365,18 +365,18 @@ def test_ls_lists_entries_and_says_what_it_passed_over(muniment, roots):
 def test_no_note_breaks_its_line_and_what_cannot_be_read_is_listed_as_such(muniment, monkeypatch):
     for line_break in "\n\r\x85\u2028":
         text = f"a{line_break}{FORGED}"
+        rest = dict.fromkeys(("description", "type", "expires", "ends", "held"))
         entries = (
+            SimpleNamespace(rel="a.md", name=text, readable=True, note=text, size=1, trust="agent", **rest),
             SimpleNamespace(
-                rel="a.md", name=text, readable=True, held=None, note=text, expires=None, ends=None
-            ),
-            SimpleNamespace(
-                rel="b.md", name="\x1b[2J", readable=False, held=None, note="", expires=None, ends=None
+                rel="b.md", name="\x1b[2J", readable=False, note="", size=1, trust="agent", **rest
             ),
         )
         odd = (SimpleNamespace(path="c", reason=text),)
         found = Mock(entries=Mock(return_value=entries), odd=Mock(return_value=odd), complete=False)
-        monkeypatch.setattr(upkeep, "view_of", Mock(return_value=found))
-        monkeypatch.setattr(upkeep, "verify", Mock(return_value=IndexCheck((text,), (text,))))
+        monkeypatch.setattr(visibility, "view_of", Mock(return_value=found))
+        monkeypatch.setattr(owner, "view_of", Mock(return_value=found))
+        monkeypatch.setattr(owner, "verify", Mock(return_value=IndexCheck((text,), (text,))))
         first, second = f"  user/a.md  a {FORGED} (a {FORGED})", "  user/b.md  cannot be read"
         passed = f"  passed over: user/c (a {FORGED})", "  user could not be read completely"
         assert muniment.lines("ls", "user")[1:] == [first, second, *passed]

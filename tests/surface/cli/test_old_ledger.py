@@ -330,8 +330,8 @@ def test_a_task_that_committed_before_is_not_committed_again(opening, recorded, 
     again = [
         memory.remember("The user prefers dark mode in all editors", task_id="dark"),
         memory.remember("The garage key hangs behind the kitchen door", task_id="stays"),
-        memory.forget("bicycle mender's", yes=True, task_id="forgotten"),
-        memory.dream(yes=True, task_id="merged"),
+        memory.forget("bicycle mender's", task_id="forgotten"),
+        memory.dream(task_id="merged"),
     ]
     assert all(each.repeated for each in again)
     (first,) = [change for commit, change in recorded.changes(*HERE) if commit["task"] == "dark"]
@@ -345,7 +345,7 @@ def test_a_task_that_committed_before_is_not_committed_again(opening, recorded, 
 
 def test_a_task_that_waits_for_its_owner_waits_once_also_when_it_is_asked_again(opening, old):
     memory, review = opening(), old.told["reviews"]["removal"]
-    error = raised(PendingReview, memory.dream, yes=True, attended=False, task_id="unattended")
+    error = raised(PendingReview, memory.dream, attended=False, task_id="unattended")
     assert error.review_id == review
 
 
@@ -403,7 +403,7 @@ def test_what_was_erased_is_left_nowhere_and_no_dream_writes_it_again(opening, o
         merges = [{"ids": ["c1", "c2"], "keep": "c1", "text": text} for text in said]
         return say(json.dumps({"merges": merges}))
 
-    result = opening(model=ScriptedModel([merge] * 9)).dream(scope="user", yes=True)
+    result = opening(model=ScriptedModel([merge] * 9)).dream(scope="user")
     assert result.counts.rewritten == 1
     assert sum("was erased" in note for note in result.notes) == len(old.told["erased"]["texts"])
     assert memory.recall("boiler of the old mill").entries

@@ -91,9 +91,9 @@ def test_the_library_raises_what_the_result_tells(tmp_path, roots, home):
     failing = {"model": ScriptedModel([]), "on_model_failure": "fail"}
     with api.open(tmp_path, roots=roots, home=home, **failing) as memory:
         with pytest.raises(JobFailed, match="script"):
-            memory.forget("dark mode", yes=True)
-        (removed,) = memory.forget("user/list.md", yes=True).removed_entries
+            memory.forget("dark mode")
+        (removed,) = memory.forget("user/list.md").removed_entries
         assert removed[:3] == ("reference", "list", "user/list.md")
-        assert memory.dream(yes=True).deduped_entries == ()
+        assert memory.dream().deduped_paths == ()
         with pytest.raises(InvalidScope, match="no scope"):
             memory.dream(scope="team")

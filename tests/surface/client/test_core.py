@@ -19,8 +19,8 @@ from muniment import errors as library
 from muniment.client import errors, exchange
 from muniment.client.core import ClientCore, Following
 from muniment.client.exchange import FIRST_PAUSE, LAST_PAUSE, Ask, Frame, Frames, HttpReply
-from muniment.client.results import Recalled
 from muniment.errors import ConfigInvalid
+from muniment.types import Recalled
 
 DONE = said(200, DOCUMENT)
 RUNNING = said(200, task("running"))
@@ -44,7 +44,7 @@ def made(clock, **options):
 
 
 def test_what_is_asked_is_sent_with_what_was_given_and_nothing_else(core, clock):
-    terms = {"scope": "user", "context_mode": "clean", "trust": "agent", "ref": "mail 7"}
+    terms = {"scope": "user", "context": "clean", "trust": "agent", "ref": "mail 7"}
     everything = core.remember("é", **terms, idempotency_key="mine")
     sent = {"scope": "user", "contextMode": "clean", "source": {"trust": "agent", "ref": "mail 7"}}
     dry = {"query": "x", "scope": "user", "dryRun": True}

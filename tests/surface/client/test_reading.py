@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import re
-from dataclasses import dataclass, is_dataclass
+from dataclasses import fields, is_dataclass
 from functools import partial
 from types import UnionType
 from typing import Literal, Union, get_args, get_origin, get_type_hints
@@ -16,17 +16,22 @@ from kit.client.scripted import RECALLED, REMEMBERED, task
 from kit.raising import raised
 from muniment import errors as library
 from muniment import types as contract
-from muniment.client import normalize, results
+from muniment.client import normalize
 from muniment.client.core import answer_of, event_of, task_of
 from muniment.client.errors import BadAnswer, Problem, TaskFailed, told_as
-from muniment.client.results import Event, Recalled, Task
+from muniment.client.results import Event
 from muniment.kernel.names import Enforcement, Trust
 from muniment.names import ContextMode
+from muniment.types import Recalled
+from muniment.types.documents import LOCAL, document, read
 
 REMOVED = {"topic": "preference", "summary": "Dark mode", "filePath": "user/editor.md"}
 FORGOTTEN = {"summary": "x", "removedEntries": [REMOVED], "touchedTopics": [], "touchedScopes": ["user"]}
 DREAMT = {"summary": "x", "touchedTopics": [], "touchedScopes": [], "dedupedEntries": 3, "rejected": 1}
 TOLD = {"v": 1, "type": "task", "data": {"taskId": "dream-1"}, "originatorClientId": "web"}
+
+
+KEPT = contract.KeptEntry("user/a.md", "it is protected")
 
 
 def done(kind, good, **bad):
@@ -54,8 +59,8 @@ def test_what_is_no_task_no_event_and_no_recall_is_refused():
     recalls = (None, [], {}, *(RECALLED | {name: each} for name in wrong for each in wrong[name]))
     one_event, recalled_of = partial(event_of, "a-1"), partial(answer_of, Recalled, what="a recall")
     for reader, documents in ((task_of, tasks), (recalled_of, recalls), (one_event, events)):
-        for document in documents:
-            raised(BadAnswer, reader, document)
+        for each in documents:
+            raised(BadAnswer, reader, each)
 
 
 def test_a_task_that_waits_for_the_owner_names_its_review():
@@ -71,13 +76,39 @@ SAMPLES = {"str": "text", "int": 7, "bool": True, "float": 7.5, "Trust": Trust.A
 SAMPLES |= {"Enforcement": Enforcement.FULL, "ContextMode": ContextMode.CLEAN}
 
 
+READ = [
+    "AuditHead",
+    "DreamResult",
+    "ErasePlan",
+    "EraseResult",
+    "Explained",
+    "ForgetResult",
+    "KeptEntry",
+    "Recalled",
+    "RecalledEntry",
+    "RememberResult",
+    "RemovedEntry",
+    "Review",
+    "ReviewDecision",
+    "ReviewShown",
+    "SimilarEntry",
+    "SupersededEntry",
+    "TaskError",
+    "UiOpened",
+    "UndoResult",
+]
+"""The answers that clients read."""
+
+
 def sample(of):
     """A value of a type of the contract."""
     if get_origin(of) in {Union, UnionType}:
         of = get_args(of)[0]
     match get_origin(of):
         case None if is_dataclass(of):
-            return of(**{name: sample(each) for name, each in get_type_hints(of).items() if name[0] != "_"})
+            types = get_type_hints(of)
+            sent = [each.name for each in fields(of) if each.metadata != LOCAL]
+            return of(**{name: sample(types[name]) for name in sent})
         case None:
             return SAMPLES[of.__name__]
         case origin if origin is Literal:
@@ -87,14 +118,14 @@ def sample(of):
 
 
 def test_what_the_daemon_sends_is_read_as_it_was_meant():
-    of_clients = set(filter(is_dataclass, vars(results).values())) - {Task, Event}
+    of_clients = {getattr(contract, name) for name in READ}
     for kind in of_clients:
         whole = sample(kind)
-        assert contract.read(kind, json.loads(json.dumps(contract.document(whole))), "it") == whole, kind
+        assert read(kind, json.loads(json.dumps(document(whole))), "it") == whole, kind
     failed = {"reviewId": "r1", "paths": ["user/a.md"], "meant": 9, "limit": 3}
     error = {"code": "forget_failed", "message": "Too much."}
-    assert contract.document(contract.read(contract.TaskError, error | failed, "it")) == error | failed
-    assert contract.document(contract.TaskError(**error)) == error  # What has no value is left out.
+    assert document(read(contract.TaskError, error | failed, "it")) == error | failed
+    assert document(contract.TaskError(**error)) == error  # What has no value is left out.
     with pytest.raises(BadAnswer, match=r"^what was superseded has no path$"):
         task_of(done("remember", REMEMBERED, superseded=[{}]))
 
@@ -108,12 +139,16 @@ def test_what_a_newer_daemon_says_more_is_ignored_and_new_words_are_read():
     assert (result.decided_by, result.enforcement, result.notes, result.superseded) == ("", None, (), ())
 
 
-def test_what_a_job_tells_the_library_more_is_not_sent():
-    @dataclass(frozen=True, slots=True, kw_only=True)
-    class Report(contract.AuditHead):
-        seconds: float
-
-    assert contract.document(Report(head="h", records=7, seconds=0.5)) == {"head": "h", "records": 7}
+def test_members_that_stay_in_the_process_are_neither_sent_nor_read():
+    in_process = {"task_id": "t", "seconds": 0.5, "counts": contract.Counts(merged=1), "kept": (KEPT,)}
+    sent = {"summary": "x", "touchedTopics": [], "touchedScopes": [], "dedupedEntries": 1, "rejected": 0}
+    result = contract.DreamResult(
+        summary="x", touched_topics=(), touched_scopes=(), deduped_entries=1, **in_process
+    )
+    assert document(result) == sent
+    assert read(contract.DreamResult, sent | {"task_id": "t", "taskId": "t"}, "a result").task_id == ""
+    gone = contract.SupersededEntry("user/a.md", "01", was="The user likes tea.")
+    assert document(gone) == {"path": "user/a.md", "id": "01"}
 
 
 # -- changes of the memory, as user interfaces of the contract know them -------------------------------

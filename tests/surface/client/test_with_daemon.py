@@ -10,7 +10,8 @@ import pytest
 from kit.client.driving import opened
 from kit.raising import raised
 from kit.server.process import HeldModel, serving
-from muniment.client import errors, normalize, results
+from muniment import types
+from muniment.client import errors, normalize
 from muniment.errors import PendingReview
 
 WAYS = pytest.mark.parametrize("way", ["tcp", "socket", "home"])
@@ -62,7 +63,7 @@ def test_a_fact_is_remembered_seen_as_an_event_recalled_until_it_was_shown_and_f
         assert ((entry.path,), entry.trust) == (result.files_touched, "owner")
         assert (word in found.text, found.abstained, found.error) == (True, False, None)
         again = client.recall(asked, exclude=[entry.id], limit=20)
-        assert again == results.Recalled(entries=(), text="", tokens=0, abstained=True)
+        assert again == types.Recalled(entries=(), text="", tokens=0, abstained=True)
         would = done(client.forget(word, dry_run=True))
         assert [entry.file_path for entry in would.removed_entries] == list(result.files_touched)
         assert would.touched_scopes == ()
@@ -91,8 +92,8 @@ def test_what_a_client_and_the_owner_can_ask_is_answered(daemon, shell):
         assert client.audit_head().records > before.records
         explained = client.explain("read", path), client.explain("modify", "user/MEMORY.md")
         assert [each.verdict for each in explained] == ["allow", "deny"]
-        plan, receipt = client.erase(first.task_id), client.erase(first.task_id, yes=True)
-        assert (type(plan), type(receipt)) == (results.ErasePlan, results.EraseReceipt)
+        plan, receipt = client.erase(first.task_id, dry_run=True), client.erase(first.task_id)
+        assert (type(plan), type(receipt)) == (types.ErasePlan, types.EraseResult)
         assert receipt.versions == plan.versions > 0
 
 

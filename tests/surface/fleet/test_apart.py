@@ -92,9 +92,9 @@ CASES = {
         (f"{BASE}/undo", {"taskId": each}, {}) for each in (of.remember, of.forget, of.dream)
     ],
     f"POST {BASE}/erase": lambda of: [
-        (f"{BASE}/erase", {"target": each, "yes": yes}, {})
+        (f"{BASE}/erase", {"target": each, "dryRun": is_dry}, {})
         for each in (of.path, of.remember, of.forget)
-        for yes in (False, True)
+        for is_dry in (True, False)
     ],
     f"GET {BASE}/audit/head": lambda _: [(f"{BASE}/audit/head", None, {})],
     f"GET {BASE}/policy/explain": lambda of: [(f"{BASE}/policy/explain?verb=read&path={of.path}", None, {})],

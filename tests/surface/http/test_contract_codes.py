@@ -13,6 +13,7 @@ from kit.agent.dialects import AskForCalls, Say
 from kit.server.process import BASE, HeldModel, locked, policy_file
 from kit.server.raw import running, start
 from muniment.errors import CODES, WorkerLost
+from muniment.operations import place
 from muniment.server import http, routes
 from muniment.server.contract import sentence_of, task_error
 from muniment.server.lane import MAX_ATTEMPTS, Lane
@@ -44,7 +45,7 @@ REFUSED = [  # code, method, path, body, and what else is sent
     *((f"{kind}_task_not_found", "GET", f"{kind}/{kind}-1", None, {}) for kind in KINDS),
     ("bad_name", "POST", "erase", {"target": "user/a b?.md"}, {}),
     ("task_not_found", "POST", "undo", {"taskId": "remember-1"}, {}),
-    ("nothing_to_erase", "POST", "erase", {"target": "user/nothing.md", "yes": True}, {}),
+    ("nothing_to_erase", "POST", "erase", {"target": "user/nothing.md"}, {}),
     ("review_not_found", "POST", "review/r1/reject", {}, {}),
     ("path_escape", "POST", "erase", {"target": "user/../../etc/passwd"}, {}),
     ("refused", "POST", "erase", {"target": "user/MEMORY.md"}, {}),
@@ -89,7 +90,7 @@ class World:
         return self.post(f"{BASE}/undo", {"taskId": done["taskId"]})
 
     def erase(self, done):
-        return self.post(f"{BASE}/erase", {"target": done["taskId"], "yes": True})
+        return self.post(f"{BASE}/erase", {"target": done["taskId"]})
 
 
 @pytest.fixture(scope="module")
@@ -164,7 +165,7 @@ def of_undos(world, monkeypatch):
     yield "already_undone", world.undo(done)
     done = world.written("project/erased.md", "This project is erased", scope="project")
     with monkeypatch.context() as patch, locked(world.root("project")):
-        patch.setattr(routes, "WAIT_SECONDS", 0.1)
+        patch.setattr(place, "WAIT_SECONDS", 0.1)
         yield "deadline", world.erase(done)
     assert world.erase(done).json()["status"] == "erased"
     yield "erased", world.undo(done)

@@ -377,6 +377,19 @@ def test_every_scope_is_let_through_while_nobody_knows_which_there_are():
     assert asked.arguments["scope"] == "team"
 
 
+def test_erase_acts_unless_dry_run_and_refuses_yes(alone):
+    done = alone.done("remember", {"content": "The harbour master is called Ingrid", "scope": "user"})
+    (path,) = done["result"]["filesTouched"]
+    for yes in (False, True):  # As clients asked for a preview, or not, before `dryRun`.
+        refused = alone.post(f"{BASE}/erase", {"target": path, "yes": yes})
+        assert (refused.status_code, refused.json()["code"]) == (400, "invalid_request")
+    plan = alone.post(f"{BASE}/erase", {"target": path, "dryRun": True}).json()
+    assert (plan["status"], plan["files"]) == ("preview", [path])
+    assert path.removeprefix("user/") in alone.files()
+    assert alone.post(f"{BASE}/erase", {"target": path}).json()["status"] == "erased"
+    assert path.removeprefix("user/") not in alone.files()
+
+
 # -- what the owner alone may do, and what other programs of the owner do beside the daemon ------------------
 
 
@@ -391,7 +404,7 @@ def test_what_the_owner_undoes_and_erases_is_told_by_its_source_and_the_audit_he
         assert (undone["undone"], undone["filesTouched"]) == (tasks[-1], [path])
         assert alone.files().get(rel) == (before if is_there else None)
         tasks.append(undone["taskId"])
-    tasks.append(alone.post(f"{BASE}/erase", {"target": path, "yes": True}).json()["taskId"])
+    tasks.append(alone.post(f"{BASE}/erase", {"target": path}).json()["taskId"])
     after = alone.get(f"{BASE}/audit/head").json()
     assert int(after["head"].partition(":")[0]) == after["records"] > head["records"]
     with alone.follow(cursor=alone.cursor(0)) as follower:
@@ -449,7 +462,9 @@ OTHER_BODIES = [  # where, body, code
     ("forget", {"query": "tea", "scope": ""}, "invalid_scope"),
     ("forget", {"query": "tea", "dryRun": True, "dryrun": False}, "invalid_request"),
     ("undo", {"task_id": "remember-1"}, "invalid_request"),
-    ("dream", {"scope": "user"}, "invalid_request"),
+    ("dream", {"scope": "galaxy"}, "invalid_scope"),
+    ("dream", {"dryrun": True}, "invalid_request"),
+    ("recall", {"query": "tea", "scope": "galaxy"}, "invalid_scope"),
     *((kind, body, f"invalid_{KINDS[kind]}") for kind, body in product(KINDS, NO_OBJECTS)),
 ]
 
@@ -459,6 +474,7 @@ def test_what_is_the_owners_no_client_may(daemon):
     assert set(owners) == {
         *("/review", "/review/{reviewId}", "/review/{reviewId}/approve", "/review/{reviewId}/reject"),
         *("/undo", "/erase", "/audit/head", "/policy/explain", "/metrics", "/ui"),
+        *("/edit", "/pin", "/index", "/history", "/why"),
     }
     for told, method in owners.items():
         path = f"{'' if told in {'/metrics', '/ui'} else BASE}{told}".replace("{reviewId}", "r1")

@@ -92,7 +92,7 @@ def test_what_runs_is_cancelled_with_worker_and_request_by_request_or_backstop(t
                 model.release()
             assert daemon.done("dream", {})["status"] == "completed"
             assert "Thursdays" not in str(daemon.files())
-        monkeypatch.setattr(core.lanes, "LaneRunner", partial(LaneRunner, backstop=0.5))
+        monkeypatch.setattr(core, "LaneRunner", partial(LaneRunner, backstop=0.5))
 
 
 def assert_dead(daemon, reason):

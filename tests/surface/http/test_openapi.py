@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kit.server.process import BASE
 from kit.server.raw import REMEMBER, running
 from muniment.errors import CODES
 from muniment.server import guard
@@ -186,8 +187,9 @@ LIKELY = {"content": ["The user prefers dark mode in all editors", "The user lik
 LIKELY |= {"query": ["tea", "dark mode", "user"], "scope": ["user", "project"], "target": ["@task", "@path"]}
 LIKELY |= {"taskId": ["@task"], "reviewId": ["@review"], "digest": ["@digest"], "path": ["@path"]}
 LIKELY |= {"verb": ["read", "create"], "nonce": ["5" * 64], "token": ["0" * 32], "limit": [1, 20]}
-LIKELY |= {"dryRun": [True, False], "yes": [True, False], "contextMode": ["workspace", "clean"]}
-LIKELY |= {"expires": ["30d", "2098-12-31", "0d"]}
+LIKELY |= {"dryRun": [True, False], "contextMode": ["workspace", "clean"]}
+LIKELY |= {"expires": ["30d", "2098-12-31", "0d"], "expired": ["true", "false"], "format": ["tar", "jsonl"]}
+LIKELY |= {"text": ["The user likes tea", HOSTILE, "---\nname: x\n---\n"], "cursor": ["@path", "user/"]}
 LIKELY |= {"source": [{}, {"trust": "agent", "ref": "r"}, {"trust": "owner"}]}
 LIKELY = {name: st.sampled_from(values) for name, values in LIKELY.items()}
 LIKELY["exclude"] = st.lists(st.just("@id"), max_size=4)
@@ -237,7 +239,7 @@ def requests(draw, operation):
     for name in [each["name"] for each in operation.parameters("path")]:
         path = path.replace(f"{{{name}}}", draw(st.one_of(*[LIKELY[name]] * 4, WORDS, TEXTS)), 1)
     asked = [each for each in operation.parameters("query") if each["required"] or draw(st.booleans())]
-    pairs = [(each["name"], draw(LIKELY.get(each["name"], WORDS) | TEXTS)) for each in asked]
+    pairs = [(each["name"], str(draw(LIKELY.get(each["name"], WORDS) | TEXTS))) for each in asked]
     named = [each["name"] for each in operation.parameters("header") if draw(st.integers(0, 7)) == 7]
     headers = [(name, draw(WORDS | TEXTS)) for name in named]
     has_body = operation.body is not None and draw(st.integers(0, 19)) < 19
@@ -295,6 +297,8 @@ class Session:
             return
         (media_type,) = answer.values("content-type")
         (schema,) = [schema for name, schema in described.items() if media_type.startswith(name)]
+        if media_type in {"application/x-tar", "application/jsonl"}:
+            self.accepted += 1
         if media_type in {"application/json", "application/problem+json"}:
             assert not (told := problems(schema, answer.json)), told
             self.accepted += answer.status < 400
@@ -330,10 +334,15 @@ def test_every_answer_is_one_that_the_description_names(session, number, pytestc
 def test_valid_requests_are_carried_out_and_an_answer_that_is_not_described_is_seen(session):
     """Of each operation that needs nothing first: a fuzzer whose every request is refused shows nothing."""
     fact = {"content": "The user prefers dark mode in all editors"}
-    session.daemon.ask("POST", REMEMBER, body=fact)
-    bodies = {"remember": {"content": "The user likes tea"}, "forget": {"query": "tea"}, "dream": {}}
-    bodies["recall"] = {"query": "dark mode"}
-    asked = {"verb": "read", "path": "user/a.md", "token": "0" * 32, "nonce": "0" * 64}
+    task = session.daemon.ask("POST", REMEMBER, body=fact).json["taskId"]
+    assert session.daemon.ask("GET", f"{REMEMBER}/{task}", "Prefer: wait=20").json["status"] == "completed"
+    entries = session.daemon.ask("GET", f"{BASE}/entries").json["entries"]
+    path = next(each["path"] for each in entries if "/pinned/" not in each["path"] and "withheld" not in each)
+    bodies = {"remember": {"content": "The user likes tea"}, "forget": {"query": "tea", "dryRun": True}}
+    bodies |= {"recall": {"query": "dark mode"}, "pin": {"path": path, "dryRun": True}, "index": {}}
+    bodies["dream"] = {"scope": "user", "dryRun": True}
+    bodies["edit"] = {"path": path, "text": "The user prefers a dark mode", "dryRun": True}
+    asked = {"verb": "read", "path": path, "token": "0" * 32, "nonce": "0" * 64}
     for operation in DESCRIBED:
         if "{" in operation.path or operation.path.endswith(("/undo", "/erase", "/events", "/metrics")):
             continue

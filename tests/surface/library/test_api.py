@@ -1,5 +1,6 @@
 """`muniment.open` and `Memory`: what a library user holds."""
 
+import ast
 import json
 import re
 import shutil
@@ -7,6 +8,7 @@ import subprocess
 import sys
 import threading
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -22,12 +24,12 @@ from muniment import api, errors, opening
 from muniment.agent.filing import RuleWriter
 from muniment.agent.model import ModelError
 from muniment.operations.remember import remember
-from muniment.operations.request import RememberRequest
 from muniment.settings import read_settings
 from muniment.store.ledger import of_task
 from muniment.store.state import State
 from muniment.store.watching import looks_of
 from muniment.testing.minds import ScriptedModel, call, calls, say
+from muniment.types import RememberRequest
 
 DARK = "The user prefers dark mode in all editors"
 PRIVATE, PROJECT = "The recycling is collected on Tuesdays", "The project uses pnpm workspaces"
@@ -64,7 +66,7 @@ def test_a_fact_is_remembered_and_found_in_the_default_place(opens, home, worksp
     assert list(workspace.iterdir()) == [workspace / ".git"]
     memory.close()
     before = photograph(home)  # A closed memory reads and writes nothing.
-    assert memory.attempt(RememberRequest("The user drinks tea")).status == "failed"
+    assert memory.try_remember(RememberRequest("The user drinks tea")).status == "failed"
     assert photograph(home) == before
 
 
@@ -73,7 +75,7 @@ def test_failure_is_raised_by_remember_and_told_by_attempt(opens):
     with opens(model=ScriptedModel(REFUSED), **failing) as memory, pytest.raises(errors.RememberRefused):
         memory.remember("a fact")
     with opens(model=ScriptedModel(REFUSED), **failing) as memory:
-        assert memory.attempt(RememberRequest("a fact")).error.code == "remember_refused"
+        assert memory.try_remember(RememberRequest("a fact")).error.code == "remember_refused"
         with pytest.raises(errors.InvalidContent):
             memory.remember("")
 
@@ -391,8 +393,15 @@ def test_a_policy_without_a_user_has_its_project_everywhere(tmp_path):
 
 
 def test_the_package_shows_its_names_and_no_others():
-    assert dir(muniment) == ["Memory", "MunimentError", "Sandbox", "__version__", "open"]
+    assert dir(muniment) == sorted(muniment.__all__)
     assert all(getattr(muniment, name) for name in muniment.__all__)
+    source = ast.parse(Path(muniment.__file__).read_text())
+    (typed,) = (
+        node for node in source.body if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+    )
+    homes = {alias.name: node.module for node in typed.body for alias in node.names}
+    assert {*homes, "__version__"} == set(muniment.__all__), "as a type checker sees it"
+    assert all(getattr(muniment, name) is getattr(import_module(home), name) for name, home in homes.items())
     with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
         _ = muniment.Nothing
 

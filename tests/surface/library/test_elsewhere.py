@@ -380,7 +380,7 @@ with muniment.open(workspace=".", policy=policy) as memory:
     path = done.files_touched[0]
     before = [step.path for step in memory.history()]
     again = memory.remember("The user prefers dark mode in all editors")
-    gone = memory.forget(again.files_touched[0], yes=True)
+    gone = memory.forget(again.files_touched[0])
     memory.undo(gone.task_id)
     index = [str(each) for each in memory.recall("dark mode").entries]
     with muniment.Sandbox(policy, {"user": str(memory.place.roots["user"].trusted_path)}) as box:

@@ -222,7 +222,7 @@ def test_expired_entry_leaves_index_and_is_removed_by_dream(place, monkeypatch):
     assert (name in index.read_text(), kept.removeprefix("user/") in index.read_text()) == (False, True)
     assert verify(place.state, place.roots["user"], place.policy).problems == ()
     monkeypatch.setattr("muniment.operations.dream.timestamp", later())
-    assert done(dreaming(place)).expired_entries == (path,)
+    assert done(dreaming(place)).expired_paths == (path,)
     assert verify(place.state, place.roots["user"], place.policy).problems == ()
 
 
@@ -230,12 +230,12 @@ def test_expired_entry_leaves_index_and_is_removed_by_dream(place, monkeypatch):
 def test_dream_offers_ended_entry_and_removes_nothing(place, monkeypatch):
     (path,) = done(remembering(place, ENDING, scope="user")).files_touched
     before = entries(place)
-    assert done(dreaming(place)).ended_entries == ()
+    assert done(dreaming(place)).ended_paths == ()
     monkeypatch.setattr("muniment.operations.dream.timestamp", later())
     for attended in (True, False):
         result = done(dreaming(place, attended=attended))
-        assert (result.ended_entries, result.expired_entries, result.counts.ended) == ((path,), (), 1)
-        assert (result.as_json()["ended_entries"], result.told.ended_entries) == ([path], 1)
+        assert (result.ended_paths, result.expired_paths, result.counts.ended) == ((path,), (), 1)
+        assert (result.as_json()["ended_entries"], result.ended_entries) == ([path], 1)
         assert entries(place) == before
 
 

@@ -7,7 +7,7 @@ from muniment.agent.filing import RuleWriter
 from muniment.errors import MunimentError
 from muniment.kernel.names import Trust
 from muniment.operations.remember import remember
-from muniment.operations.request import RememberRequest
+from muniment.types import RememberRequest
 
 SHY, ZWSP, WJ, BOM, ZWNJ, ZWJ = "\u00ad", "\u200b", "\u2060", "\ufeff", "\u200c", "\u200d"
 
@@ -114,4 +114,4 @@ def test_pasted_fact_is_known_recalled_and_forgotten(memory, tmp_path):
     pasted = f"The har{SHY}bour of{ZWNJ}fice{ZWSP} opens at nine"
     assert opened.remember(pasted, scope="project").files_touched == ()
     assert opened.recall(f"har{SHY}bour{ZWSP} of{ZWNJ}fice").entries
-    assert opened.forget(f"har{SHY}bour{ZWSP}", yes=True).removed_entries
+    assert opened.forget(f"har{SHY}bour{ZWSP}").removed_entries

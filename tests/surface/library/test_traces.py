@@ -13,10 +13,10 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from kit.mcp import over_http
 from muniment import errors
-from muniment.agent.model import ModelError, Reply, Usage
+from muniment.agent.model import ModelError, Reply
 from muniment.events import MAX_PARENTS, TraceParents, span
-from muniment.operations.request import RememberRequest
 from muniment.testing.minds import ScriptedModel, call, calls, say
+from muniment.types import RememberRequest, Usage
 
 FACT = "The user prefers dark mode in all editors"
 SECRET = "sk-live-4eC39HqLyjWDarjtT1zdp7dc"
@@ -118,8 +118,8 @@ def test_forget_dream_and_undo_are_tasks_with_a_commit_and_a_question_to_a_model
     count = len(spans())
     model = ScriptedModel([Reply(text='{"remove": ["c1"]}', usage=Usage(7, 10**30))])
     with memory(model=model) as opened:
-        opened.forget("dark mode", yes=True)
-        opened.dream(yes=True)
+        opened.forget("dark mode")
+        opened.dream()
         with pytest.raises(errors.UndoOverlap):
             opened.undo(done.task_id)
     assert tree(spans()[count:]) == [
@@ -147,8 +147,8 @@ def test_no_span_says_a_fact_a_secret_an_entry_a_directory_a_model_or_what_anybo
     with memory(model=ScriptedModel(asks, name=f"/models/{CANARY}.gguf")) as opened:
         opened.remember(f"{FACT} {CANARY}")
         for terms in ({"scope": CANARY}, {"context": CANARY}, {"expires": CANARY}, {"task_id": f"/{CANARY}"}):
-            opened.attempt(RememberRequest(f"{FACT} {CANARY}", **terms))
-        opened.attempt(RememberRequest(f"the key is {SECRET} {CANARY}"))
+            opened.try_remember(RememberRequest(f"{FACT} {CANARY}", **terms))
+        opened.try_remember(RememberRequest(f"the key is {SECRET} {CANARY}"))
         for query in (CANARY, path, f"../{CANARY}"):
             with pytest.raises((errors.MunimentError, ModelError)):
                 opened.forget(f"{query} {CANARY}", scope=CANARY)
@@ -190,7 +190,7 @@ LOADING = """
 import sys, muniment
 with muniment.open(sys.argv[1], home=sys.argv[2]) as memory:
     memory.remember("The user prefers dark mode")
-    memory.forget("dark mode", yes=True)
+    memory.forget("dark mode")
 print([name for name in sys.modules if name.partition(".")[0] in {"opentelemetry", "requests", "google"}])
 """
 

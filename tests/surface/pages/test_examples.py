@@ -160,7 +160,13 @@ def test_every_example_has_a_test_here_and_two_are_short():
 
 SNIPPETS = [
     each
-    for page in ("README.md", "docs/adapters.md", "docs/library.md", "docs/models.md")
+    for page in (
+        "README.md",
+        "docs/adapters.md",
+        "docs/api.md",
+        "docs/library.md",
+        "docs/models.md",
+    )
     for each in blocks_of(text_of(page), "python")
 ]
 

@@ -17,10 +17,11 @@ from kit.raising import raised
 from kit.where import TESTS
 from muniment.agent import openai as adapter
 from muniment.agent.chat import NUDGE
-from muniment.agent.model import AssistantMessage, ContextOverflow, ModelError, ToolCall, ToolMessage, Usage
+from muniment.agent.model import AssistantMessage, ContextOverflow, ModelError, ToolCall, ToolMessage
 from muniment.agent.openai import MAX_ANSWER_BYTES, OpenAIModel
 from muniment.errors import ConfigInvalid
 from muniment.testing import chat_server as chat
+from muniment.types import Usage
 
 __all__ = ["hasty"]
 pytestmark = pytest.mark.usefixtures("hasty")

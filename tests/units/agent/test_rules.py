@@ -125,7 +125,7 @@ FIRST = "project/database/staging.md"
 DIGEST = anonymous(FACT).removeprefix("note-")
 
 
-class Decided:
+class ReviewDecision:
     """A model that has decided and leaves the filing to the code under test."""
 
     name = "decided"
@@ -139,7 +139,7 @@ class Decided:
 
 
 def file(files=(), stops=(), **more):
-    return run(Decided(**more), brief(FACT), FakeMemory(dict(files), dict(stops)))
+    return run(ReviewDecision(**more), brief(FACT), FakeMemory(dict(files), dict(stops)))
 
 
 def test_another_name_is_found_where_one_is_taken_refused_no_folder_or_another_entry_that_is_related():
@@ -162,7 +162,7 @@ def test_a_refusal_in_the_scope_itself_and_two_names_that_do_not_work_end_it():
     done = file(stops={FIRST: not_read, f"project/database/staging-{DIGEST}.md": not_read})
     assert (len(done.written), done.turns) == (2, 3)
     assert done.text.startswith("Not saved: ")
-    reply = next_reply([Decided().decision], ModelRequest(brief(FACT), (), (), 1.0))
+    reply = next_reply([ReviewDecision().decision], ModelRequest(brief(FACT), (), (), 1.0))
     assert (reply.calls, reply.text) == ((), "Not saved: there is no turn left to write in.")
 
 

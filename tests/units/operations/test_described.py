@@ -44,7 +44,7 @@ def test_description_finds_its_entry_and_nothing_else(place, half):
     )
     before, previewed = memory(place), 0
     for asked in (each for each in SET["descriptions"] if each["half"] == half):
-        result = forgetting(place, asked["text"], yes=False)
+        result = forgetting(place, asked["text"], dry_run=True)
         right = [] if asked["fact"] is None else [f"user/fact{asked['fact']}.md"]
         assert removed(result) in ([], right), asked
         assert {*right} <= {*removed(result), *result.near}, asked
@@ -131,7 +131,7 @@ UNSAID = [
 def test_description_in_other_words_removes_its_one_entry(place):
     lay(place, {f"user/said{number}.md": f"{fact}\n" for number, (fact, _) in enumerate(SAID)})
     for number, (_, asked) in enumerate(SAID):
-        result = forgetting(place, asked, yes=False)
+        result = forgetting(place, asked, dry_run=True)
         assert removed(result) == [f"user/said{number}.md"], asked
         assert removed(forgetting(place, asked, digest=result.digest)) == [f"user/said{number}.md"]
     assert memory(place) == {}
@@ -244,8 +244,10 @@ def test_fallback_removes_no_more_than_rules_alone(place, tmp_path):
                 done(remembering(where, fact))
                 lay(where, {f"project/{number}.md": f"{fact}, says the log\n"})
         for asked in [*UNSAID, *(asked for _, asked in SAID), "UPS", "exam thermodynamics", "the"]:
-            by_fallback = forgetting(place, asked, ScriptedModel([AWAY[0]]), yes=False)
-            assert removed_or_code(by_fallback) == removed_or_code(forgetting(alone, asked, yes=False)), asked
+            by_fallback = forgetting(place, asked, ScriptedModel([AWAY[0]]), dry_run=True)
+            assert removed_or_code(by_fallback) == removed_or_code(forgetting(alone, asked, dry_run=True)), (
+                asked
+            )
 
 
 def removed_or_code(result):

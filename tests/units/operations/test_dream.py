@@ -74,7 +74,7 @@ def test_the_share_holds_and_the_next_dream_goes_on_and_undo_gives_the_tree_that
         before = memory(place)
         results = [done(dreaming(place)) for _ in range(3)]
         assert [(each.counts.merged, each.counts.left) for each in results] == [(6, 4), (4, 0), (0, 0)]
-        assert {*results[0].deduped_entries, *results[1].deduped_entries} == {*copies}
+        assert {*results[0].deduped_paths, *results[1].deduped_paths} == {*copies}
         assert (results[2].counts.exact_duplicates, results[2].touched_scopes) == (0, ())
         kept = remembering(place, FACT).files_touched
         done(undo(results[1].task_id, place))
@@ -112,7 +112,7 @@ def test_dream_keeps_the_filed_entry_beside_a_hand_made_copy(tmp_path, kind, tru
         before = file.read_text()
         result = done(dreaming(place))
         hand_made = "user/a.md" if kind == "copy before" else "user/0.md"
-        assert result.deduped_entries == (() if kind == "ends" else (hand_made,))
+        assert result.deduped_paths == (() if kind == "ends" else (hand_made,))
         assert file.read_text() == before
         assert entry_id(parse(file.read_bytes())) == ident
         path = CanonicalPath(Scope("user"), RelPath(filed.removeprefix("user/")))
@@ -128,7 +128,7 @@ def test_dream_by_a_model_keeps_the_filed_entry(place):
     (filed,) = done(remembering(place, A, scope="user")).files_touched
     ident = entry_id(parse(memory(place)[filed]))
     result = done(dreaming(place, merging("c1", "c2", keep="c1")))
-    assert result.deduped_entries == ("user/a.md",), result.notes
+    assert result.deduped_paths == ("user/a.md",), result.notes
     (entry,) = map(parse, memory(place).values())
     assert (entry_id(entry), entry.body.strip()) == (ident, longer)
 
@@ -162,8 +162,8 @@ def test_what_says_the_same_is_said_once_as_far_as_policy_and_trust_let_it(tmp_p
             lay(place, files)
             result = done(dreaming(place, trust=trust))
             kept = [each.path for each in result.kept]
-            assert (result.deduped_entries, kept, result.counts.exact_duplicates) == expected
-            assert set(memory(place)) == {*files} - {*result.deduped_entries}
+            assert (result.deduped_paths, kept, result.counts.exact_duplicates) == expected
+            assert set(memory(place)) == {*files} - {*result.deduped_paths}
             assert trust is Trust.OWNER or "has trust owner" in result.kept[0].reason
 
 
@@ -175,12 +175,12 @@ def test_what_has_expired_goes_first_and_takes_no_share_of_which_one_merge_is_al
     with made(tmp_path, policy) as place:
         committed(place, {"user/old.md": "a rumour about something\n"}, trust=Trust.EXTERNAL)
         lay(place, dict.fromkeys(("user/a.md", "user/b.md"), f"{FACT}\n"))
-        assert done(dreaming(place, yes=False)).expired_entries == ()
+        assert done(dreaming(place, dry_run=True)).expired_paths == ()
         with place.state.ledger.transaction() as connection:
             connection.execute("UPDATE provenance SET at = '2026-01-01T00:00:00.000Z'")
         place.state.renew_catalog()
         result = done(dreaming(place))
-        assert (result.expired_entries, result.deduped_entries) == (("user/old.md",), ("user/b.md",))
+        assert (result.expired_paths, result.deduped_paths) == (("user/old.md",), ("user/b.md",))
         counts = result.counts
         assert (counts.expired, counts.removed_expired, counts.merged, counts.left) == (1, 1, 1, 0)
         assert [*memory(place)] == ["user/a.md"]
@@ -218,7 +218,7 @@ def test_a_date_in_the_front_matter_ends_an_entry_and_nothing_else_does(place):
         lay(place, {f"user/{name}.md": f"---\nexpires: {value}\n---\nThe rota of {name} holds\n"})
     lay(place, {"user/body.md": f"The rota of body holds\nexpires: {yesterday}\n"})
     result = done(dreaming(place))
-    assert result.expired_entries == tuple(sorted(f"user/{name}.md" for name in over))
+    assert result.expired_paths == tuple(sorted(f"user/{name}.md" for name in over))
     assert set(memory(place)) == {f"user/{name}.md" for name in (*lasts, "body")}
 
 
@@ -227,7 +227,7 @@ def test_what_ends_stands_for_nothing_that_lasts_even_if_a_model_says_so(tmp_pat
         with made(tmp_path / trust, roomy()) as place:
             committed(place, {"user/a.md": f"---\nexpires: {day(9)}\n---\n{FACT}\n"}, trust=trust)
             committed(place, {"user/b.md": f"{FACT}\n"}, trust=Trust.AGENT)
-            assert done(dreaming(place)).deduped_entries == gone
+            assert done(dreaming(place)).deduped_paths == gone
             assert "user/b.md" in memory(place)
     with made(tmp_path / "model", roomy()) as place:
         lay(place, {"user/a.md": f"---\nexpires: {day(9)}\n---\n{A}\nand at work\n", "user/b.md": f"{A}\n"})
@@ -338,7 +338,7 @@ def test_nobody_there_or_an_outage_changes_nothing_and_an_unusable_answer_nothin
     for answer in ("all of them", unknown, '{"merges": null}'):
         alike(place, A, B, FACT, FACT)
         result = done(dreaming(place, ScriptedModel([say(answer)])))
-        assert result.deduped_entries == ("user/d.md",), answer
+        assert result.deduped_paths == ("user/d.md",), answer
         assert any("stay as they are" in note for note in result.notes), answer
 
 
@@ -359,7 +359,7 @@ def test_a_part_whose_entries_changed_meanwhile_is_rejected_and_a_remember_lands
         with nth(job, "commit", 1, meanwhile):
             result = done(dreaming(place))
         assert (result.counts.rejected, result.counts.merged) == (1, 1)
-        assert result.deduped_entries == ("user/y.md",)
+        assert result.deduped_paths == ("user/y.md",)
         assert {"user/a.md", "user/b.md", "user/x.md", *saved} <= set(memory(place)) - {"user/y.md"}
         assert verify(place.state, place.roots["user"], place.policy).problems == ()
 
@@ -371,6 +371,6 @@ def test_a_dream_in_which_nothing_holds_is_repeated_once(tmp_path, conflict):
         with nth(job, "commit", 1, raising(StoreConflict(("user/a.md",)))):
             result = dreaming(place)
         if conflict == "retry":
-            assert done(result).deduped_entries == ("user/b.md",)
+            assert done(result).deduped_paths == ("user/b.md",)
         else:
             assert result.error.code == "store_conflict"

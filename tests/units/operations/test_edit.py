@@ -16,7 +16,8 @@ from muniment.content.entry import parse
 from muniment.kernel.decide import Layer, Quota, Rule
 from muniment.kernel.names import Trust, Verb
 from muniment.kernel.path import MAX_PATH_BYTES, canonicalise
-from muniment.operations.edit import check_editable, edited, is_pinned, moved_to_pinned, with_body
+from muniment.operations import edit as editing
+from muniment.operations.edit import check_editable, is_pinned, replace_text, with_body
 from muniment.operations.review import approve, show, undo, why_of
 from muniment.store.review import pending
 from muniment.store.upkeep import verify
@@ -32,8 +33,8 @@ def at(place, path):
 
 def pin(place, path):
     """Pin or unpin; the new path, and the task."""
-    other, run, _ = moved_to_pinned(place, at(place, path))
-    return other.text, run.task
+    result = editing.pin(place, path)
+    return result.path, result.task_id
 
 
 def entry(place, path):
@@ -48,7 +49,7 @@ def remembered(place):
 def refused(place, path, match, error=errors.RememberRefused):
     """Neither pinned nor unpinned, and nothing was written."""
     before = memory(place)
-    raised(error, moved_to_pinned, place, at(place, path), match=match)
+    raised(error, editing.pin, place, path, match=match)
     assert memory(place) == before
 
 
@@ -139,7 +140,7 @@ def test_what_the_policy_protects_or_hides_is_neither_taken_out_nor_put_in(place
     refused(place, "user/pinned/index/a.md", "the change was refused: ")
     for path in "user/note.txt", "user/pinned", "user":
         before = memory(place)
-        raised((errors.MunimentError,), moved_to_pinned, place, at(place, path))
+        raised((errors.MunimentError,), editing.pin, place, path)
         assert memory(place) == before
 
 
@@ -211,7 +212,9 @@ def test_where_every_change_is_reviewed_the_owner_who_pins_has_seen_it(tmp_path)
         pinned, task = pin(place, "user/a.md")
         assert (pinned, pending(place.state)) == ("user/pinned/a.md", ())
         assert undo(task, place).error is None
-        error = raised(errors.PendingReview, edited, place, at(place, "user/a.md"), b"text\n", b"other\n")
+        error = raised(
+            errors.PendingReview, replace_text, place, at(place, "user/a.md"), b"text\n", b"other\n"
+        )
         approve(error.review_id, show(error.review_id, place).digest, place)
         assert entry(place, "user/a.md").body == "other\n"
 
@@ -236,7 +239,7 @@ def test_an_edit_over_one_that_came_meanwhile_is_a_conflict_and_loses_neither(pl
     lay(place, {"user/a.md": "one\n"})
     path = at(place, "user/a.md")
     check_editable(place, path)
-    edited(place, path, b"one\n", b"two\n")
+    replace_text(place, path, b"one\n", b"two\n")
     before = memory(place)
-    raised(errors.StoreConflict, edited, place, path, b"one\n", b"three\n")
+    raised(errors.StoreConflict, replace_text, place, path, b"one\n", b"three\n")
     assert memory(place) == before

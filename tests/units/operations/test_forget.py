@@ -200,7 +200,7 @@ def test_a_query_that_says_nothing_or_is_none_deletes_nothing(place):
 @pytest.mark.threat("T-MEM-08", control="forget_limit")
 def test_more_than_one_forget_may_remove_is_nobodys_intention(place):
     before = numbered(place, Changes().max_forget + 1)
-    preview = forgetting(place, "dark mode", yes=False)
+    preview = forgetting(place, "dark mode", dry_run=True)
     assert (removed(preview), "use more words" in preview.notes[0]) == (sorted(before), True)
     assert (preview.status, preview.touched_scopes, memory(place)) == ("preview", (), before)
     result = forgetting(place, "dark mode")
@@ -217,7 +217,7 @@ def test_a_list_of_thousands_of_matches_is_not_cut_up_before_it_is_counted(place
     monkeypatch.setattr(job, "without", raising(AssertionError))
     put(user(place), "list.md", "".join(f"- dark thing {number}\n" for number in range(500)))
     for yes in (False, True):
-        assert forgetting(place, "dark thing", yes=yes).status == ("failed" if yes else "preview")
+        assert forgetting(place, "dark thing", dry_run=not yes).status == ("failed" if yes else "preview")
 
 
 def test_a_lower_trust_forgets_nothing_of_a_higher_one_and_a_scope_only_its_own(place):
@@ -225,7 +225,7 @@ def test_a_lower_trust_forgets_nothing_of_a_higher_one_and_a_scope_only_its_own(
     lay(place, dict.fromkeys(("user/a.md", "project/a.md", "project/b.md"), "dark mode\n"))
     lay(place, {"project/c.md": "- owner\n- black tea\n"})
     assert forgetting(place, "dark mode", scope="team").error.code == "invalid_scope"
-    assert removed(forgetting(place, "dark mode", scope="user", yes=False)) == ["user/a.md", mine]
+    assert removed(forgetting(place, "dark mode", scope="user", dry_run=True)) == ["user/a.md", mine]
     result = forgetting(place, "dark mode", trust=Trust.WORKSPACE)
     assert removed(result) == ["project/a.md", "project/b.md"]
     why = "it has trust owner, and the request has trust workspace"
@@ -403,7 +403,7 @@ def test_without_a_model_what_is_near_is_told_and_stays(place):
     """One of the thirty has all its words in an entry; one is found by the beginning of a word alone."""
     before, near = told(place), 0
     for query, meant in SAID["asked"]:
-        result = done(forgetting(place, query, yes=False))
+        result = done(forgetting(place, query, dry_run=True))
         paths = {f"user/{number:02}.md" for number in meant}
         if result.near:
             assert f"; these are near: {', '.join(result.near)}" in result.summary
@@ -464,7 +464,7 @@ def test_of_two_paragraphs_written_by_hand_one_goes_and_the_bytes_of_the_other_s
     ):
         for model in (None, meaning(query.split()[0])):
             lay(place, {"user/house.md": DOCUMENT})
-            shown = done(forgetting(place, query, model, yes=False)).removed_entries
+            shown = done(forgetting(place, query, model, dry_run=True)).removed_entries
             assert [(each.path, each.line, each.text) for each in shown] == [
                 ("user/house.md", line, gone.strip())
             ]
@@ -526,6 +526,6 @@ def test_of_two_that_say_the_opposite_the_answer_tells_which_is_newer(place):
     committed(
         place, {"user/new.md": "The user never likes coffee\n"}, at="2026-02-01T00:00:00.000Z", task="t-2"
     )
-    result = forgetting(place, "likes coffee", yes=False)
+    result = forgetting(place, "likes coffee", dry_run=True)
     assert (removed(result), result.kept[0].path) == (["user/old.md"], "user/new.md")
     assert "opposite, and is what is current" in result.kept[0].reason

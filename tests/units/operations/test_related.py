@@ -20,13 +20,13 @@ from muniment.content.entry import parse
 from muniment.kernel.change import digest
 from muniment.kernel.names import Trust
 from muniment.operations.dream import dream
-from muniment.operations.request import DreamRequest, RememberRequest
 from muniment.operations.review import approve, content_of, history_of, show, undo
 from muniment.policy.load import load_policy
 from muniment.sandbox.tools.workbench import Workbench
 from muniment.store.review import pending
 from muniment.testing.chat_server import tool_call, tool_calls, words
 from muniment.testing.minds import ScriptedModel, call, calls, say
+from muniment.types import DreamRequest, RememberRequest
 
 __all__ = ["hasty"]
 place, some = places.place, places.some
@@ -96,7 +96,7 @@ def test_no_text_is_shown_of_a_workspace_that_the_run_is_not_in(tmp_path):
         (tmp_path / name / ".git").mkdir(parents=True)
         model = ScriptedModel([say("No.")])
         with muniment.open(tmp_path / name, home=tmp_path / "home", model=model) as memory:
-            memory.attempt(RememberRequest(NOW))
+            memory.try_remember(RememberRequest(NOW))
             told[name] = model.requests[0].messages[1].text
             put(memory.place.roots["project"].trusted_path, "a.md", f"{WAS} {CANARY}\n")
             put(memory.place.roots["user"].trusted_path, "b.md", f"{WAS} And so on.\n")
@@ -294,7 +294,7 @@ def test_a_dream_removes_what_a_later_entry_says_is_no_longer_so_and_nothing_els
     paths = {fact: done(remembering(place, fact)).files_touched[0] for fact in facts}
     stays = done(remembering(place, "The API now listens on port 9090.", trust=Trust.AGENT)).files_touched[0]
     before = memory(place)
-    dreamt = dream(DreamRequest(yes=True), place, RuleWriter())
+    dreamt = dream(DreamRequest(), place, RuleWriter())
     assert before.keys() - memory(place).keys() == {paths[WAS]}
     assert stays in memory(place)
     undo(dreamt.task_id, place)

@@ -100,8 +100,8 @@ def test_a_dream_asked_twice_changes_once_and_says_the_same(tmp_path):
         lay(place, dict.fromkeys(("user/c.md", "user/d.md"), "The user drinks tea in the afternoon\n"))
         again = dreaming(place)
         assert is_repeat(again, first)
-        assert (first.expired_entries, len(first.deduped_entries)) == (("user/old/over.md",), 2)
-        for field in ("deduped_entries", "expired_entries", "touched_topics"):
+        assert (first.expired_paths, len(first.deduped_paths)) == (("user/old/over.md",), 2)
+        for field in ("deduped_paths", "expired_paths", "touched_topics"):
             assert getattr(again, field) == getattr(first, field), field
         assert (again.counts.merged, again.counts.removed_expired) == (2, 1)
         assert again.counts.rewritten == first.counts.rewritten == 1
@@ -121,7 +121,7 @@ def test_a_dream_that_is_asked_again_tells_what_was_over_by_the_time_that_it_was
         done = committed(place, {"user/old.md": (old, "It is new\n")}, removals=gone, at=at, **of)
         again = dreaming(place)
     assert (again.repeated, again.counts.rewritten) == (True, 1)
-    assert (again.expired_entries, again.deduped_entries) == (("user/over.md",), ("user/young.md",))
+    assert (again.expired_paths, again.deduped_paths) == (("user/over.md",), ("user/young.md",))
     assert again.notes == done.notes != ()
 
 
@@ -226,7 +226,7 @@ def test_an_attempt_that_another_one_overtook_says_what_that_did(tmp_path, kind)
         result = KINDS[kind](place, "dark mode", overtaken)
         assert of_task(place.state, "task-1").run.decided_by == "rules"
     assert is_repeat(result, firsts[0])
-    told = {"remember": "files_touched", "forget": "removed_entries", "dream": "deduped_entries"}[kind]
+    told = {"remember": "files_touched", "forget": "removed_entries", "dream": "deduped_paths"}[kind]
     assert sorted(getattr(result, told)) == sorted(getattr(firsts[0], told)) != []
 
 
@@ -252,8 +252,8 @@ def test_a_cancelled_job_or_what_a_model_says_after_the_deadline_changes_nothing
 def test_a_memory_takes_the_ids_of_all_its_jobs(tmp_path):
     with muniment.open(workspace=tmp_path, home=tmp_path / "home") as memory:
         put(tmp_path / "home" / "user", "a.md", "dark mode\n")
-        assert [memory.forget("dark mode", yes=True, task_id="t").repeated for _ in range(2)] == [False, True]
-        raised(InvalidContent, memory.dream, yes=True, task_id="t")
+        assert [memory.forget("dark mode", task_id="t").repeated for _ in range(2)] == [False, True]
+        raised(InvalidContent, memory.dream, task_id="t")
 
 
 @pytest.mark.threat("T-LOG-02", control="kept_records")

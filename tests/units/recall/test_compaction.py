@@ -19,7 +19,7 @@ from kit.recall.places import CANARY, WAIT, settle
 from muniment.cancelling import Cancel
 from muniment.recall.compaction import Compaction, to_compact
 from muniment.recall.context_graph import ContextGraph, ContextNode
-from muniment.recall.session import Prefetch
+from muniment.recall.prefetch import Prefetch
 
 SECTIONS = ["overall_goal", "key_knowledge", "file_system_state", "recent_actions", "current_plan"]
 LIMIT = 100

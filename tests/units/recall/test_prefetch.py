@@ -16,8 +16,8 @@ from kit.clock import FakeClock
 from kit.memories import descriptors
 from kit.recall.places import CANARY, WAIT, Gate, nothing_left_behind, settle
 from muniment.errors import Cancelled
-from muniment.recall import session as subject
-from muniment.recall.session import Prefetch
+from muniment.recall import prefetch as subject
+from muniment.recall.prefetch import Prefetch
 from muniment.store.database import Database
 
 

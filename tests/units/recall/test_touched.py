@@ -8,7 +8,8 @@ import pytest
 
 from kit.recall.places import WAIT, Gate, entry_of, paths, settle, staged
 from muniment.recall.context import Budgets, StaticContext
-from muniment.recall.session import MAX_PATHS, PATHS_AT_ONCE, Prefetch, Touched
+from muniment.recall.prefetch import Prefetch
+from muniment.recall.touched import MAX_PATHS, PATHS_AT_ONCE, Touched
 
 BILLING, DAY = {"project/billing/rounding.md", "project/billing/tax.md"}, ["project/deploy/day.md"]
 ENTRIES = {path: entry_of(path, "Half to even, on Tuesdays.") for path in (*BILLING, *DAY)}
@@ -106,7 +107,7 @@ def test_a_lookup_that_fails_or_finds_no_descriptor_is_not_told_and_goes_on_late
 
 
 def test_a_tool_that_names_all_files_of_a_disk_is_followed_in_parts_to_a_bound(lookups, monkeypatch):
-    monkeypatch.setattr("muniment.recall.session.MAX_PATHS", bound := 3 * PATHS_AT_ONCE + 1)
+    monkeypatch.setattr("muniment.recall.touched.MAX_PATHS", bound := 3 * PATHS_AT_ONCE + 1)
     for path in (*(f"src/{number}.py" for number in range(bound + 20)), "billing/a.py"):
         lookups.touched.add(path)
     assert {lookups.take() for _ in range(math.ceil(bound / PATHS_AT_ONCE) + 5)} == {None}

@@ -287,7 +287,7 @@ def test_what_a_plain_deletion_leaves_in_pages_log_and_catalog_is_scrubbed(groun
     assert left_in(ground, text) == set()
 
 
-OURS = "recover_all", "_remove", "_search", "drop", "scrub", "remove_emptied", "rebuild", "Receipt"
+OURS = "recover_all", "_remove", "_search", "drop", "scrub", "remove_emptied", "rebuild", "EraseResult"
 STEPS = {"drain": Database, "remove_copies": State, "renew_catalog": State, **dict.fromkeys(OURS, module)}
 
 

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from muniment.errors import ConfigInvalid, printable
-from muniment.files import opened, placing, read_up_to
+from muniment.files import opened, placing, read_up_to, sync
 from muniment.kernel.change import digest
 from muniment.policy.ownership import require_way_ours
 
@@ -175,7 +175,6 @@ def remove_directories(made: Iterable[MadeDirectory]) -> None:
 
 
 def _write_whole(file: SettingsFile, content: bytes) -> None:
-    from muniment.store.state import sync
 
     def name(beside: Path, path: Path) -> None:
         _check_unchanged(file)

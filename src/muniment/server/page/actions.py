@@ -16,16 +16,17 @@ from muniment.content.entry import parse
 from muniment.errors import MunimentError, NotFound, PendingReview, StoreConflict
 from muniment.kernel.change import digest
 from muniment.kernel.path import FILE_SUFFIX, CanonicalPath
+from muniment.operations import edit as editing
 from muniment.operations import review
-from muniment.operations.edit import check_editable, edited, moved_to_pinned, path_after, with_body
+from muniment.operations.edit import check_editable, replace_text, with_body
 from muniment.operations.place import Place
-from muniment.operations.request import RememberReport, RememberRequest
 from muniment.server import asking
 from muniment.server.contract import HttpProblem
 from muniment.server.page import views
 from muniment.server.page.call import PageCall
 from muniment.server.routes import accept
 from muniment.store.tasks import OWNER, Originator
+from muniment.types import RememberRequest, RememberResult
 
 US: Final = Originator(OWNER)
 
@@ -51,7 +52,7 @@ async def _tried(call: PageCall, fact: Mapping[str, Any]) -> Response:
 
     asked = RememberRequest(fact["content"], fact["scope"], fact["context"], dry_run=True)
 
-    def body(place: Place, cancel: Cancel) -> RememberReport:
+    def body(place: Place, cancel: Cancel) -> RememberResult:
         return job(asked, place, call.core.model, cancel=cancel)
 
     result = await call.while_awaited(body)
@@ -86,8 +87,8 @@ async def edit(call: PageCall, form: Form) -> Response:
         text = _as_lines_end(parse(before).body, body)
         if text is None:
             return "", path
-        run, done = edited(place, at, before, with_body(before, text))
-        return run.task, path_after(done, at)
+        result = replace_text(place, at, before, with_body(before, text))
+        return result.task_id or "", result.path
 
     try:
         task, now = await call.at_place(save)
@@ -120,7 +121,7 @@ async def pin(call: PageCall, form: Form) -> Response:
 
     def move(place: Place, _: Cancel) -> str:
         path, _before = _present(place, form.get("path", ""))
-        return moved_to_pinned(place, path)[0].text
+        return editing.pin(place, path.text).path
 
     path = await call.at_place(move)
     return call.go("entry", f"It is {path} now.", path=path)

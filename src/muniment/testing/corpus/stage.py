@@ -338,7 +338,7 @@ class Answer:
 
     Attributes:
         verdict: `allow`, `deny` (refused as outside or forbidden) or `error` (an ordinary tool error).
-        code: the stable code of a refusal or error, one of `interpreter.CODES`; None where allowed.
+        code: the stable code of a refusal or error, one of `judging.CODES`; None where allowed.
         text: what the model would see.
         everything: all that the caller gets to see; it is searched for the canary.
     """
@@ -398,7 +398,7 @@ class Subject(Protocol):
 
 OpenSubject = Callable[[Stage, Case], Subject]
 """Binds a new subject to the roots of a stage, with the policy that the case asks for. It may keep its state
-in `stage.state` and its policy in `stage.policy`; nothing in `stage.tree` may change."""
+in `Stage.state` and its policy in `Stage.policy`; nothing in `Stage.tree` may change."""
 
 
 # -- privileges --------------------------------------------------------------------------------------

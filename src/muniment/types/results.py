@@ -1,45 +1,20 @@
-"""What the daemon answers, jobs return, and the library, the command line and clients give: each answer once.
+"""The results of operations, and the answers of the daemon: each class once.
 
 A member's meaning stands beside its type, for who reads this, for docs/http.md and for the OpenAPI document,
-which pydantic makes of these classes. `document` writes an answer as it is sent, `read` reads it.
-
-D1 A member is named in camelCase in a document. One whose default is None or empty is left out where it has
-   no other value, and never null, as the types of the original contract have it; all others are always there.
-D2 An answer that has more members than the contract, as those of jobs do, is written without them.
-D3 What is read has every member that is always there, each of its type; what is not named here is ignored,
-   since a newer daemon may say more. Of a closed set of words any word is read, likewise.
-
-On the standard library and the words of the package; nothing happens on import.
+which pydantic makes of these classes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping
-from dataclasses import MISSING, Field, asdict, dataclass, field, fields, is_dataclass
-from enum import EnumType
-from functools import cache
-from types import UnionType
-from typing import (
-    TYPE_CHECKING,
-    Annotated,
-    Any,
-    ClassVar,
-    Final,
-    Literal,
-    NamedTuple,
-    TypeVar,
-    Union,
-    cast,
-    get_args,
-    get_origin,
-    get_type_hints,
-)
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Annotated, Any, Final, Literal, cast
 
-from muniment.kernel.names import Enforcement, Trust
-from muniment.names import ContextMode
-
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
+from muniment.errors import MunimentError, PendingReview
+from muniment.kernel.change import ChangeKind
+from muniment.kernel.names import Digest, Enforcement, Trust
+from muniment.names import ContextMode, FenceLayer
+from muniment.types.documents import LOCAL, OpaqueType, ToldApartBy, WireAnswer, members
 
 MAX_KEPT: Final = 100
 """Entries that a forget leaves alone of which an answer tells."""
@@ -48,70 +23,128 @@ Kind = Literal["remember", "forget", "dream"]
 Status = Literal["queued", "running", "completed", "failed", "cancelled"]
 
 
-def camel(name: str) -> str:
-    """The name of a member in a document."""
-    first, *others = name.split("_")
-    return first + "".join(map(str.title, others))
-
-
-def _as_described(schema: dict[str, Any], of: type[DataclassInstance]) -> None:
-    """Have the schema of an answer say what its members mean, and which are left out (D1)."""
-    told, always = get_type_hints(of, include_extras=True), schema.get("required", [])
-    for each in fields(of):
-        member = schema["properties"][_wire_name(each)]
-        if get_origin(told[each.name]) is Annotated:
-            member["description"] = told[each.name].__metadata__[0]
-        if _may_be_left_out(each):
-            always[:] = [name for name in always if name != _wire_name(each)]
-            del member["default"]
-            member |= next(iter(member.pop("anyOf", ())), {})  # The other one is null.
-
-
-class WireAnswer:
-    """What is sent, and how pydantic describes it."""
-
-    __slots__ = ()
-    __pydantic_config__: ClassVar[Mapping[str, Any]] = {
-        "extra": "forbid",
-        "alias_generator": camel,
-        "json_schema_serialization_defaults_required": True,
-        "json_schema_extra": _as_described,
-    }
-
-
-@dataclass(frozen=True)
-class _ToldApartBy:
-    """Says by which member the classes of a union are told apart."""
-
-    member: str
-
-    def __get_pydantic_core_schema__(self, union: Any, make: Any) -> Any:
-        from pydantic import Field as Described
-
-        return make.generate_schema(Annotated[union, Described(discriminator=self.member)])
-
-
 # -- what jobs did -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens as the server counted them; zero where it did not say."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+
+    def plus(self, other: Usage) -> Usage:
+        """Both together."""
+        return Usage(self.input_tokens + other.input_tokens, self.output_tokens + other.output_tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What one turn took of the model.
+
+    Attributes:
+        seconds: from asking it to its answer, or to its failure.
+        usage: zero where it failed.
+    """
+
+    seconds: float
+    usage: Usage
 
 
 @dataclass(frozen=True, slots=True)
 class SupersededEntry(WireAnswer):
     """An entry that no longer holds: the fact stands in its place, under its path and id."""
 
+    noun = "what was superseded"
     path: str
     id: Annotated[str, "Of its provenance; empty where it had none."]
+    was: Annotated[str, "The beginning of its text, one line."] = field(default="", metadata=LOCAL)
 
 
 @dataclass(frozen=True, slots=True)
 class SimilarEntry(WireAnswer):
     """An entry about the same that stays: the new entry is linked to it."""
 
+    noun = "a similar entry"
     path: str
     id: Annotated[str, "Of its provenance; empty if it has none."]
 
 
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A change as callers see it.
+
+    Attributes:
+        path: logical path.
+        kind: whether the file comes, changes or goes.
+        sha256_before: digest of what was there, None for a new file.
+        sha256_after: digest of what the change-set puts there, None for a file that goes.
+        superseded: the entry that a fact replaced at this path.
+    """
+
+    path: str
+    kind: ChangeKind
+    sha256_before: Digest | None
+    sha256_after: Digest | None
+    superseded: SupersededEntry | None = None
+
+
+def superseded_by(changes: Sequence[Change]) -> tuple[SupersededEntry, ...]:
+    """Return the entries that facts replaced."""
+    return tuple(each.superseded for each in changes if each.superseded is not None)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RememberResult(WireAnswer):
+class JobResult(WireAnswer):
+    """The members of a result of every job that never leave the process."""
+
+    noun = "a result"
+    task_id: str = field(default="", metadata=LOCAL)
+    status: Annotated[str, "Only `completed` wrote anything, and maybe nothing."] = field(
+        default="completed", metadata=LOCAL
+    )
+    policy: str = field(default="", metadata=LOCAL)
+    turns: int = field(default=0, metadata=LOCAL)
+    seconds: float = field(default=0.0, metadata=LOCAL)
+    timeline: Annotated[tuple[Turn, ...], "The cost of each turn of the model.", OpaqueType()] = field(
+        default=(), metadata=LOCAL
+    )
+    repeated: Annotated[bool, "The task had committed before; this is what it did then."] = field(
+        default=False, metadata=LOCAL
+    )
+    error: Annotated[MunimentError | None, "Why it failed, with its stable code.", OpaqueType()] = field(
+        default=None, metadata=LOCAL
+    )
+
+    def ending_json(self) -> dict[str, Any]:
+        """Return the end of the document that the command prints."""
+        return {
+            "seconds": round(self.seconds, 3),
+            "timeline": [
+                {
+                    "seconds": round(turn.seconds, 3),
+                    "input_tokens": turn.usage.input_tokens,
+                    "output_tokens": turn.usage.output_tokens,
+                }
+                for turn in self.timeline
+            ],
+            "policy": self.policy,
+            **error_json(self.error),
+        }
+
+
+def error_json(error: MunimentError | None) -> dict[str, Any]:
+    """Return the part of a document that says why it failed, and which review it waits for."""
+    document: dict[str, Any] = {
+        "error": None if error is None else {"code": error.code, "message": str(error)}
+    }
+    if isinstance(error, PendingReview):
+        document["review_id"] = error.review_id
+    return document
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RememberResult(JobResult):
     """What a remember did."""
 
     summary: str
@@ -132,6 +165,40 @@ class RememberResult(WireAnswer):
     ends: Annotated[
         str | None, "The last day on which it holds, by its own words; recall marks it as ended afterwards."
     ] = None
+    status: Annotated[
+        Literal["completed", "dry_run", "failed", "cancelled"],
+        "Only `completed` wrote, or found the fact known (`unchanged`).",
+    ] = field(default="completed", metadata=LOCAL)
+    unchanged: Annotated[bool, "The fact was known already."] = field(default=False, metadata=LOCAL)
+    missing_layers: Annotated[
+        tuple[FenceLayer, ...], "Layers of the confinement that were not in force around the run's worker."
+    ] = field(default=(), metadata=LOCAL)
+    changes: Annotated[
+        tuple[Change, ...], "The change-set; of a dry run, what would have been committed."
+    ] = field(default=(), metadata=LOCAL)
+    detail: Annotated[
+        str | None,
+        "The model's last words, fenced as data; None: they were not asked for, or there are none.",
+    ] = field(default=None, metadata=LOCAL)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the document that `remember --json` prints."""
+        names = "task_id status summary files_touched touched_scopes enforcement missing_layers decided_by"
+        document = members(self, f"{names} trust turns") | self.ending_json()
+        for name in ("expires", "ends"):
+            if getattr(self, name) is not None:
+                document |= members(self, name)
+        for name in ("unchanged", "repeated", "superseded", "similar", "notes"):
+            if getattr(self, name):
+                document |= members(self, name)
+        if self.detail is not None:
+            document["detail"] = self.detail
+        if self.status == "dry_run":
+            document["changes"] = [
+                {"path": change.path, "kind": change.kind, "sha256_after": change.sha256_after}
+                for change in self.changes
+            ]
+        return document
 
 
 class _OfFile(WireAnswer):
@@ -156,6 +223,7 @@ class _OfFile(WireAnswer):
 class RemovedEntry(_OfFile):
     """An entry, or a part of one, that went; of a dry run, that would go."""
 
+    noun = "a removed entry"
     topic: str
     summary: str
     path: str = field(metadata={"alias": "filePath"})
@@ -167,12 +235,13 @@ class RemovedEntry(_OfFile):
 class KeptEntry(_OfFile):
     """An entry that was meant and stays."""
 
+    noun = "a kept entry"
     path: str = field(metadata={"alias": "filePath"})
     reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ForgetResult(WireAnswer):
+class ForgetResult(JobResult):
     """What a forget did."""
 
     summary: str
@@ -187,10 +256,58 @@ class ForgetResult(WireAnswer):
     ] = field(default_factory=tuple)
     notes: Annotated[tuple[str, ...], "What a person should know."] = field(default_factory=tuple)
     digest: Annotated[str | None, "Of a dry run: names exactly what would go; absent: nothing would."] = None
+    status: Annotated[
+        Literal["completed", "preview", "failed", "cancelled"],
+        "Only `completed` removed anything, and maybe nothing.",
+    ] = field(default="completed", metadata=LOCAL)
+    decided_by: Annotated[str, "`rules`, or the model's name."] = field(default="", metadata=LOCAL)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the document that `forget --json` prints."""
+        names = "task_id status summary removed_entries kept near touched_scopes decided_by turns notes"
+        return {
+            **members(self, names),
+            **({"digest": self.digest} if self.digest is not None else {}),
+            **({"repeated": True} if self.repeated else {}),
+            **self.ending_json(),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What was found and what became of it, in numbers of entries unless said otherwise.
+
+    Attributes:
+        entries: looked at.
+        exact_duplicates: that say what another one says.
+        near_duplicates: that are alike to another one.
+        expired: whose time is over.
+        unreadable: that cannot be read.
+        broken_links: relative links to nothing, in numbers of links.
+        merged: removed because another one says it, or that it is no longer so; of a preview, that would be.
+        removed_expired: removed because their time is over; likewise.
+        ended: that no longer hold, as their words say; they stay.
+        rewritten: that were given a new text, which stands for others as well; likewise.
+        left: that one dream may not change any more; the next one may.
+        rejected: groups that changed meanwhile, and so were left alone.
+    """
+
+    entries: int = 0
+    exact_duplicates: int = 0
+    near_duplicates: int = 0
+    expired: int = 0
+    unreadable: int = 0
+    broken_links: int = 0
+    merged: int = 0
+    removed_expired: int = 0
+    ended: int = 0
+    rewritten: int = 0
+    left: int = 0
+    rejected: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DreamResult(WireAnswer):
+class DreamResult(JobResult):
     """What a dream did."""
 
     summary: str
@@ -204,6 +321,43 @@ class DreamResult(WireAnswer):
         int | None,
         "How many entries no longer hold, as their words say; they stay until a person removes them.",
     ] = None
+    status: Annotated[
+        Literal["completed", "preview", "failed", "cancelled"],
+        "Only `completed` changed anything, and maybe nothing.",
+    ] = field(default="completed", metadata=LOCAL)
+    decided_by: Annotated[str, "`rules`, or the model's name."] = field(default="", metadata=LOCAL)
+    counts: Counts = field(default=Counts(), metadata=LOCAL)
+    deduped_paths: Annotated[tuple[str, ...], "Paths of the `deduped_entries`."] = field(
+        default=(), metadata=LOCAL
+    )
+    expired_paths: Annotated[tuple[str, ...], "Paths of entries that were removed as expired."] = field(
+        default=(), metadata=LOCAL
+    )
+    ended_paths: Annotated[tuple[str, ...], "Paths of the `ended_entries`."] = field(
+        default=(), metadata=LOCAL
+    )
+    alike: Annotated[tuple[tuple[str, ...], ...], "Groups of paths of entries with similar texts."] = field(
+        default=(), metadata=LOCAL
+    )
+    kept: Annotated[tuple[KeptEntry, ...], "Entries that would have been removed, but may not be."] = field(
+        default=(), metadata=LOCAL
+    )
+    notes: Annotated[tuple[str, ...], "What a person should know."] = field(default=(), metadata=LOCAL)
+    digest: Annotated[str | None, "Of a dry run: names exactly what would change; None: nothing would."] = (
+        field(default=None, metadata=LOCAL)
+    )
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the document that `dream --json` prints."""
+        return {
+            **members(self, "task_id status summary counts"),
+            "deduped_entries": list(self.deduped_paths),
+            "expired_entries": list(self.expired_paths),
+            "ended_entries": list(self.ended_paths),
+            **members(self, "alike kept touched_topics touched_scopes decided_by turns notes"),
+            **({"repeated": True} if self.repeated else {}),
+            **self.ending_json(),
+        }
 
 
 # -- tasks -------------------------------------------------------------------------------------------
@@ -213,6 +367,7 @@ class DreamResult(WireAnswer):
 class TaskError(WireAnswer):
     """Why a task failed."""
 
+    noun = "an error"
     code: str
     message: str
     review_id: str | None = None
@@ -263,7 +418,7 @@ class DreamTask(AnyTask):
     result: Annotated[DreamResult | None, "Of a completed task alone."] = None
 
 
-ToldTask = Annotated[RememberTask | ForgetTask | DreamTask, _ToldApartBy("kind")]
+ToldTask = Annotated[RememberTask | ForgetTask | DreamTask, ToldApartBy("kind")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -281,6 +436,7 @@ class TaskList(WireAnswer):
 class RecalledEntry(WireAnswer):
     """An entry that helps."""
 
+    noun = "a recalled entry"
     id: Annotated[str, "What `exclude` takes: its path, and a digest of what it says now."]
     path: str
     name: str
@@ -314,6 +470,7 @@ class Recalled(WireAnswer):
 class Review(WireAnswer):
     """A change-set that waits for the owner."""
 
+    noun = "a review"
     review_id: str
     kind: str
     at: str
@@ -338,7 +495,19 @@ class ReviewShown(WireAnswer):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Decided(WireAnswer):
+class CommittedResult(WireAnswer):
+    """The members of the result of an owner's commit that never leave the process."""
+
+    changes: tuple[Change, ...] = field(default=(), metadata=LOCAL)
+
+    def effect_json(self) -> dict[str, Any]:
+        """Return the part of the document that says what was committed."""
+        changes = [{"path": change.path, "kind": change.kind} for change in self.changes]
+        return {"changes": changes, **members(self, "touched_scopes notes")}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReviewDecision(CommittedResult):
     """What came of a decision about a review."""
 
     review_id: str
@@ -348,9 +517,13 @@ class Decided(WireAnswer):
     touched_scopes: tuple[str, ...]
     notes: tuple[str, ...]
 
+    def as_json(self) -> dict[str, Any]:
+        """Return the document that `review approve --json` and `review reject --json` print."""
+        return {**members(self, "review_id status task_id"), **self.effect_json()}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Undone(WireAnswer):
+class UndoResult(CommittedResult):
     """What an undo did."""
 
     task_id: Annotated[str, "Of the undo; undo that to have the changes again."]
@@ -358,6 +531,18 @@ class Undone(WireAnswer):
     files_touched: tuple[str, ...]
     touched_scopes: tuple[str, ...]
     notes: tuple[str, ...]
+    status: Literal["completed", "failed", "cancelled"] = field(default="completed", metadata=LOCAL)
+    error: Annotated[MunimentError | None, "Why it failed, with its stable code.", OpaqueType()] = field(
+        default=None, metadata=LOCAL
+    )
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the document that `undo --json` prints."""
+        return {
+            **members(self, "task_id undone status"),
+            **self.effect_json(),
+            **error_json(self.error),
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -374,10 +559,18 @@ class ErasePlan(WireAnswer):
     tasks: tuple[str, ...]
     copies: tuple[str, ...]
     not_covered: str
+    target: Annotated[str, "As it was asked for."] = field(default="", metadata=LOCAL)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the document that `erase --json` prints without `--yes`."""
+        return members(
+            self,
+            "status target files versions others tasks reviews records lane_tasks copies not_covered",
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EraseReceipt(WireAnswer):
+class EraseResult(WireAnswer):
     """What an erasure did. It holds no name and no text."""
 
     status: Literal["erased"]
@@ -393,8 +586,15 @@ class EraseReceipt(WireAnswer):
     notes: tuple[str, ...]
     not_covered: str
 
+    def as_json(self) -> dict[str, Any]:
+        """Return the document that `erase --yes --json` prints."""
+        return members(
+            self,
+            "status task_id at erased tasks files versions reviews records lane_tasks notes not_covered",
+        )
 
-Erasure = Annotated[ErasePlan | EraseReceipt, _ToldApartBy("status")]
+
+Erasure = Annotated[ErasePlan | EraseResult, ToldApartBy("status")]
 """What an erasure would do, or did."""
 
 
@@ -499,144 +699,3 @@ class Readiness(WireAnswer):
 
     status: Literal["ready"] = "ready"
     workspaces: tuple[str, ...]
-
-
-# -- writing and reading -----------------------------------------------------------------------------
-
-A = TypeVar("A", bound=WireAnswer)
-
-_NOUNS: Final[Mapping[type, str]] = {
-    **dict.fromkeys((RememberResult, ForgetResult, DreamResult), "a result"),
-    SupersededEntry: "what was superseded",
-    SimilarEntry: "a similar entry",
-    RemovedEntry: "a removed entry",
-    KeptEntry: "a kept entry",
-    RecalledEntry: "a recalled entry",
-    Review: "a review",
-    TaskError: "an error",
-}
-"""What is wrong is told of a part of an answer by these."""
-
-
-def document(answer: WireAnswer) -> dict[str, Any]:
-    """An answer as the JSON document that is sent (D1, D2)."""
-    kind = next(each for each in type(answer).__mro__ if each.__module__ == __name__)
-    told = ((each, getattr(answer, each.name)) for each in _members(kind))
-    return {
-        each.wire: _plain(value)
-        for each, value in told
-        if not (each.may_be_left_out and value == each.default)
-    }
-
-
-def members(result: object, names: str) -> dict[str, Any]:
-    """Some members of a result, as the command line has them: under their own names."""
-    return {name: _as_json(getattr(result, name)) for name in names.split()}
-
-
-def _as_json(value: Any) -> Any:
-    if isinstance(value, tuple):
-        return [_as_json(each) for each in value]
-    return asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
-
-
-def read(kind: type[A], said: object, what: str) -> A:
-    """An answer of a kind from the value of a JSON document (D3).
-
-    Args:
-        kind: a class of the contract, or one below it.
-        said: what is read.
-        what: it should be, for messages.
-
-    Raises:
-        ValueError: it is something else, with the reason.
-    """
-    if not isinstance(said, dict):
-        raise ValueError(f"{what} is no object")  # noqa: TRY004  as all of these
-    found = {}
-    of: Any = kind
-    for each in _members(of):
-        value = said.get(each.wire)
-        if value is not None or each.is_needed:
-            found[each.name] = _value(each.type, value, each.wire, what)
-    return kind(**found)
-
-
-_NOTHING: Final = (None, ())
-
-
-class _AnswerMember(NamedTuple):
-    """A member of an answer: its name here and in a document, and what is known of it."""
-
-    name: str
-    wire: str
-    type: Any
-    default: Any
-    is_needed: bool
-    may_be_left_out: bool
-
-
-@cache
-def _members(kind: Hashable) -> tuple[_AnswerMember, ...]:
-    of: Any = kind
-    types_of = get_type_hints(of)
-    return tuple(
-        _AnswerMember(
-            each.name,
-            _wire_name(each),
-            types_of[each.name],
-            each.default,
-            each.default is each.default_factory is MISSING,
-            _may_be_left_out(each),
-        )
-        for each in fields(of)
-    )
-
-
-def _may_be_left_out(member: Field[Any]) -> bool:
-    return member.default in _NOTHING
-
-
-def _wire_name(member: Field[Any]) -> str:
-    name: str = member.metadata.get("alias") or camel(member.name)
-    return name
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, WireAnswer):
-        return document(value)
-    if isinstance(value, Mapping):
-        return {name: _plain(each) for name, each in value.items()}
-    return [_plain(each) for each in value] if isinstance(value, tuple | list) else value
-
-
-def _value(of: Any, value: object, name: str, what: str) -> Any:
-    """A member from what was said of it, by its type."""
-    of = (
-        get_args(of)[0] if get_origin(of) in {Union, UnionType} else of
-    )  # The other one is None, which is left out.
-    if value is None and get_origin(of) is not tuple and of not in {bool, int}:
-        raise ValueError(f"{what} has no {name}")
-    if get_origin(of) is tuple:
-        if not isinstance(value, list):
-            raise ValueError(f"{name} of {what} is no list")
-        item = get_args(of)[0]
-        if item in _NOUNS:
-            return tuple(read(item, each, _NOUNS[item]) for each in value)
-        if not all(isinstance(each, str) for each in value):
-            raise ValueError(f"{name} of {what} holds something else than texts")
-        return tuple(value)
-    if of in _NOUNS:
-        return read(of, value, _NOUNS[of])
-    kind, otherwise = _PLAIN.get(of, (str, "is no text"))
-    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        raise ValueError(f"{name} of {what} {otherwise}")
-    words: Any = of if isinstance(of, EnumType) else ()
-    return next((each for each in words if each == value), value)
-
-
-_PLAIN: Final[Mapping[object, tuple[type, str]]] = {
-    bool: (bool, "is neither true nor false"),
-    int: (int, "is no number"),
-    Mapping[str, Any]: (dict, "is no object"),
-}

@@ -1,0 +1,162 @@
+"""List entries and show one, for a reader.
+
+L1 A reader below the owner's trust gets an entry only if a recall may show it now (`operations.visibility`).
+   To such a reader every other path is missing, whatever the reason.
+L2 The owner gets every entry that the policy does not hide, withheld and expired ones included; a person at
+   the command line gets those as well that it hides.
+"""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime
+from itertools import islice
+from typing import Final
+
+from muniment.content.entry import parse, titled
+from muniment.content.expiry import is_expired
+from muniment.content.gates import decode
+from muniment.errors import NotFound
+from muniment.kernel.change import digest
+from muniment.kernel.decide import Judge
+from muniment.kernel.names import Trust
+from muniment.kernel.path import CanonicalPath
+from muniment.operations.edit import is_pinned
+from muniment.operations.place import Place, may_see
+from muniment.operations.visibility import Reader, Visibility
+from muniment.store.audit import timestamp
+from muniment.store.catalog import CatalogEntry
+from muniment.store.rows import Assessed
+from muniment.types import EntryList, EntryShown, ListedEntry, SkippedFile
+
+OWNER: Final = Reader(Trust.OWNER)
+
+
+def list_entries(
+    place: Place,
+    reader: Reader = OWNER,
+    *,
+    scope: str | None = None,
+    below: str = "",
+    limit: int | None = None,
+    expired: bool = False,
+    after: str | None = None,
+    with_hidden: bool = False,
+) -> EntryList:
+    """List the entries that a reader may see, sorted by path (L1, L2).
+
+    Args:
+        place: the memory; stays the caller's.
+        reader: who asks.
+        scope: the only scope to list; None: all.
+        below: the only file or folder of each scope to list; empty: all.
+        limit: the most entries to list; None: all.
+        expired: list expired entries too, to the owner.
+        after: `next_cursor` of the page before; None: start at the beginning.
+        with_hidden: list entries too that the policy hides, to a person at the command line.
+
+    Raises:
+        InvalidScope: no such scope is bound.
+        ManagedMemoryUnavailable, PathEscape: a root or the state cannot be used.
+
+    Cost: a look at every file; for a reader below the owner's trust, a read of each entry of the page.
+    """
+    visibility, now = Visibility(place, reader), timestamp()
+    views = {name: visibility.view(name) for name in sorted(place.chosen(scope))}
+    every = [
+        (path, row)
+        for name, view in views.items()
+        for row in view.entries()
+        if _is_below((path := CanonicalPath(name, row.rel)).rel, below)
+        and (with_hidden or visibility.lists(path, row))
+    ]
+    shown = [each for each in every if expired or not is_expired(each[1].expires, now)]
+    listed = (
+        _listed(path, row)
+        for path, row in shown
+        if (after is None or path.text > after) and (reader.is_owner or visibility.entry(path) is not None)
+    )
+    found = tuple(islice(listed, None if limit is None else limit + 1))
+    entries = found[:limit]
+    skipped = (
+        SkippedFile(path=f"{name}/{odd.path}", reason=odd.reason)
+        for name, view in views.items()
+        for odd in view.odd()
+        if reader.is_owner and _is_below(odd.path, below)
+    )
+    return EntryList(
+        entries=entries,
+        expired=len(every) - len(shown),
+        skipped=tuple(skipped),
+        complete=all(view.complete for view in views.values()),
+        next_cursor=entries[-1].path if len(found) > len(entries) and entries else None,
+    )
+
+
+def _is_below(rel: str, below: str) -> bool:
+    return not below or rel == below or rel.startswith(f"{below}/")
+
+
+def _listed(path: CanonicalPath, row: CatalogEntry) -> ListedEntry:
+    return ListedEntry(
+        path=path.text,
+        title=row.name,
+        description=row.description,
+        type=row.type,
+        size=row.size,
+        trust=row.trust,
+        expires=row.expires,
+        ends=row.ends,
+        readable=row.readable,
+        withheld=row.held,
+        note=row.note,
+    )
+
+
+def show(place: Place, unsafe_path: str, reader: Reader = OWNER) -> EntryShown:
+    """Show one entry to a reader (L1, L2).
+
+    Args:
+        place: the memory; stays the caller's.
+        unsafe_path: the path of an entry, or its address.
+        reader: who asks.
+
+    Raises:
+        NotFound: no entry is there that the reader may see.
+        PathEscape, Refusal, ToolError: not a path of the memory, or not a readable text.
+        ManagedMemoryUnavailable: a root or the state cannot be used.
+
+    Cost: a read of the file; for a reader below the owner's trust, a look at every file of the scope.
+    """
+    path = place.path(unsafe_path)
+    place.chosen(path.scope)
+    if not may_see(Judge(place.policy), path):
+        raise _missing(path)
+    if reader.is_owner:
+        data = place.read(path)
+        known = place.assessed(path, data)
+    else:
+        holding = Visibility(place, reader).entry(path)
+        if holding is None:
+            raise _missing(path)
+        data, known = holding.data, Assessed(holding.trust, holding.row.expires)
+    with place.roots[path.scope].root.open_file(path) as file:
+        written = datetime.fromtimestamp(os.fstat(file.fd).st_mtime, UTC)
+    entry = parse(decode(data))
+    return EntryShown(
+        path=path.text,
+        id=str((entry.muniment or {}).get("id", "")),
+        title=titled(entry, path.rel).name,
+        text=entry.body,
+        trust=known.trust,
+        at=timestamp(written),
+        expires=known.expires,
+        ends=None if entry.ends is None else str(entry.ends),
+        pinned=is_pinned(path),
+        withheld=known.held,
+        digest=digest(data),
+    )
+
+
+def _missing(path: CanonicalPath) -> NotFound:
+    return NotFound(f"there is no entry at {path.text}")

@@ -1,0 +1,152 @@
+"""The table of operations: every operation on a memory, and where each surface offers it.
+
+A cell is the name on that surface; one that begins with `no: ` says why the surface lacks the operation. The
+library, `AsyncMemory`, `Client` and `AsyncClient` have a method of the operation's name, with the same names
+and defaults of arguments, but for those of `OWN_ARGUMENTS`. Every surface is checked against this table by
+tests/surface/test_operations.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, Literal, NamedTuple
+
+NO: Final = "no: "
+"""How a cell begins whose surface lacks the operation."""
+
+_BY_HAND: Final = f"{NO}the owner's, by hand"
+_PAGE: Final = f"{NO}a person uses the command"
+_TASKS: Final = f"{NO}hosts queue tasks alone"
+
+
+class OperationRow(NamedTuple):
+    """An operation.
+
+    Attributes:
+        result: its type in `muniment.types`; another class by its module.
+        caller: who may call it over HTTP: `any` token, which sees what it may see, or the `owner` alone.
+        previews: whether `dry_run=True` only reports.
+        http: method and path, below the path of the memory.
+        mcp: tool.
+        cli: command.
+        acp: method.
+        page: view or action.
+        library: empty: a method of its name; of every client likewise.
+    """
+
+    result: str
+    caller: Literal["any", "owner"]
+    previews: bool
+    http: str
+    mcp: str
+    cli: str
+    acp: str = _TASKS
+    page: str = _PAGE
+    library: str = ""
+
+
+TABLE: Final[Mapping[str, OperationRow]] = {
+    "remember": OperationRow(
+        "RememberResult", "any", True, "POST /remember", "remember", "remember", "remember", "/remember"
+    ),
+    "forget": OperationRow(
+        "ForgetResult", "any", True, "POST /forget", "forget", "forget", "forget", "/forget"
+    ),
+    "dream": OperationRow(
+        "DreamResult",
+        "any",
+        True,
+        "POST /dream",
+        f"{NO}a person or a schedule asks for it",
+        "dream",
+        "dream",
+        "/dream",
+    ),
+    "recall": OperationRow(
+        "recall.recaller.Recollection", "any", False, "POST /recall", "recall", "recall", page="search"
+    ),
+    "list": OperationRow(
+        "EntryList", "any", False, "GET /entries", f"{NO}the list of resources", "ls", page="memory"
+    ),
+    "show": OperationRow("EntryShown", "any", False, "GET /entry", "show", "show", page="entry"),
+    "edit": OperationRow("EditResult", "owner", True, "POST /edit", _BY_HAND, "edit", page="/edit"),
+    "pin": OperationRow(
+        "PinResult", "owner", True, "POST /pin", f"{NO}the owner's", f"{NO}the page", page="/pin"
+    ),
+    "history": OperationRow(
+        "store.ledger.Step", "owner", False, "GET /history", "history", "history", page="timeline"
+    ),
+    "why": OperationRow("store.ledger.Why", "owner", False, "GET /why", _BY_HAND, "why", page="entry"),
+    "undo": OperationRow("UndoResult", "owner", False, "POST /undo", "undo", "undo", page="/undo"),
+    "reviews": OperationRow("Review", "owner", False, "GET /review", _BY_HAND, "review list", page="reviews"),
+    "review": OperationRow(
+        "ReviewShown", "owner", False, "GET /review/{reviewId}", _BY_HAND, "review show", page="review"
+    ),
+    "approve": OperationRow(
+        "ReviewDecision",
+        "owner",
+        False,
+        "POST /review/{reviewId}/approve",
+        _BY_HAND,
+        "review approve",
+        page="/approve",
+    ),
+    "reject": OperationRow(
+        "ReviewDecision",
+        "owner",
+        False,
+        "POST /review/{reviewId}/reject",
+        _BY_HAND,
+        "review reject",
+        page="/reject",
+    ),
+    "export": OperationRow("ExportResult", "any", False, "GET /export", _BY_HAND, "export"),
+    "import": OperationRow(
+        "transfer.importing.ImportResult",
+        "owner",
+        True,
+        f"{NO}it reads files of its owner's machine",
+        _BY_HAND,
+        "import",
+        library=f"{NO}it reads formats of other tools, which core does not know",
+    ),
+    "index": OperationRow("IndexResult", "owner", True, "POST /index", _BY_HAND, "index rebuild"),
+    "explain": OperationRow(
+        "Explained", "owner", False, "GET /policy/explain", _BY_HAND, "policy explain", page="policy"
+    ),
+    "erase": OperationRow("ErasePlan", "owner", True, "POST /erase", _BY_HAND, "erase"),
+}
+"""The operations, by the name of their methods."""
+
+OWN_ARGUMENTS: Final[Mapping[str, Mapping[str, str]]] = {
+    "library": {
+        "cancel": "ends the operation early; a client cancels its task, or its call",
+        "observe": "is called in this process",
+        "patience": "ends the operation early; a recall of the daemon has a deadline of its own",
+        "detail": "quotes a model; the daemon keeps no such text",
+        "budget": "is fixed in the daemon",
+        "choose": "calls a model, for which a recall of the daemon does not wait",
+        "attended": "the daemon knows who asks",
+        "task_id": "a client says `idempotency_key`, which holds for one token and 24 hours",
+        "dry_run": "of remember alone: the daemon queues facts, and judges them when their turn comes",
+    },
+    "client": {
+        "idempotency_key": "the library says `task_id`",
+        "ref": "is kept with the task that the daemon queues",
+    },
+}
+"""Arguments that only the library, or only a client, has, and why."""
+
+
+def markdown() -> str:
+    """Return the table as markdown: operation by surface."""
+    heads = ("operation", "library, async, clients", "result", "HTTP", "called by", "previews")
+    lines = [(*heads, "MCP", "CLI", "ACP", "page"), ("---",) * (len(heads) + 4)]
+    for name, row in TABLE.items():
+        surfaces = (each if each.startswith(NO) else f"`{each}`" for each in row[3:8])
+        http, *others = surfaces
+        previews = "yes" if row.previews else "no"
+        lines.append(
+            (f"`{name}`", row.library or "yes", f"`{row.result}`", http, row.caller, previews, *others)
+        )
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)

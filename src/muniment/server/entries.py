@@ -1,0 +1,245 @@
+"""The routes of entries that the caller names: list, show and export for every token, the rest for the owner.
+
+E1 A token below the owner's trust is shown only what a recall may show it; every other path is not found.
+E2 A query takes the parameters of its route, each once; unknown ones are rejected, as in a body.
+
+Apart from `routes`, which lists the operations of all topics.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from io import BytesIO
+from typing import Final, TypeVar
+
+from starlette.responses import Response
+
+from muniment import types as results
+from muniment.errors import ConfigInvalid, TooLarge
+from muniment.operations import edit as editing
+from muniment.operations import exporting, listing, owner, review
+from muniment.operations.place import Place
+from muniment.operations.visibility import Reader
+from muniment.server import asking
+from muniment.server.contract import (
+    EditBody,
+    ExportQuery,
+    HistoryQuery,
+    HttpProblem,
+    IndexBody,
+    ListQuery,
+    PathQuery,
+    PinBody,
+)
+from muniment.server.http import BASE, Call, Operation, Parameter, answered
+from muniment.server.owner import REFUSED, UNAVAILABLE, at_place
+from muniment.types import ExportResult
+from muniment.types.documents import document
+
+T = TypeVar("T")
+
+MAX_EXPORT_BYTES: Final = 12 * 1024 * 1024
+"""Bytes of the entries of one export; a client takes 16 MiB of an answer."""
+
+MAX_NOTES: Final = 50
+"""Notes of an export that its header names."""
+
+MAX_NOTE_BYTES: Final = 12 * 1024
+"""Bytes of the header that names them; clients take some 64 KiB of headers."""
+
+EXPORT_HEADER: Final = "X-Muniment-Export"
+"""Header of an export: its result, as JSON in ASCII."""
+
+TAR: Final = "application/x-tar"
+LINES: Final = "application/jsonl"
+
+_OF_PATH: Final = (*UNAVAILABLE, "bad_name", "path_escape", "refused", "not_found")
+_SCOPE: Final = Parameter("scope", "query", "The only scope; without it all.")
+_PATH: Final = Parameter(
+    "path", "query", "An entry, such as user/editor.md, or its address.", is_required=True
+)
+
+
+async def _read(call: Call, body: Callable[[Place, Reader], T]) -> T:
+    """Read the memory for whoever asks (E1).
+
+    Raises:
+        MunimentError: as `body`.
+        HttpProblem: as `at_place`, or the token was revoked meanwhile.
+    """
+    reader = Reader(call.principal.trust)
+    async with call.core.reads:
+        found = await at_place(call, lambda place, _: body(place, reader), writes=False)
+    if not await call.is_still_known():
+        raise HttpProblem("token_required", headers={"WWW-Authenticate": "Bearer"})
+    return found
+
+
+@Operation(
+    "GET",
+    f"{BASE}/entries",
+    results.EntryList,
+    (*UNAVAILABLE, "path_escape", "invalid_request"),
+    parameters=(
+        _SCOPE,
+        Parameter("limit", "query", "How many entries at most, 1 to 1000; 100 without it."),
+        Parameter("cursor", "query", "From `nextCursor` on."),
+        Parameter("expired", "query", "`true`: expired entries too, for the owner."),
+    ),
+)
+async def list_entries(call: Call) -> Response:
+    """List the entries, sorted by path."""
+    asked = asking.query(ListQuery, call.request.query_params, call.workspace)
+    found = await _read(
+        call,
+        lambda place, reader: listing.list_entries(
+            place,
+            reader,
+            scope=asked.scope,
+            limit=asked.limit,
+            expired=asked.expired and reader.is_owner,
+            after=asked.cursor,
+        ),
+    )
+    return answered(found)
+
+
+@Operation("GET", f"{BASE}/entry", results.EntryShown, (*_OF_PATH, "invalid_request"), parameters=(_PATH,))
+async def show_entry(call: Call) -> Response:
+    """Show one entry."""
+    asked = asking.query(PathQuery, call.request.query_params, call.workspace)
+    return answered(await _read(call, lambda place, reader: listing.show(place, asked.path, reader)))
+
+
+@Operation(
+    "GET",
+    f"{BASE}/export",
+    f"{TAR}, {LINES}",
+    (*UNAVAILABLE, "path_escape", "invalid_request", "body_too_large"),
+    parameters=(
+        _SCOPE,
+        Parameter(
+            "format", "query", "`tar`, or `jsonl` for lines.", {"type": "string", "enum": ["tar", "jsonl"]}
+        ),
+    ),
+)
+async def export(call: Call) -> Response:
+    """Export the entries, with their origin, as one file that an import reads."""
+    asked = asking.query(ExportQuery, call.request.query_params, call.workspace)
+
+    def body(place: Place, reader: Reader) -> tuple[bytes, ExportResult]:
+        kind = exporting.as_format(asked.format)
+        outgoing = exporting.collect_visible(
+            place, reader, kind, scope=asked.scope, max_bytes=MAX_EXPORT_BYTES
+        )
+        file = BytesIO()
+        exporting.write(outgoing, file, kind)
+        return file.getvalue(), ExportResult(entries=len(outgoing.entries), notes=outgoing.notes)
+
+    try:
+        data, result = await _read(call, body)
+    except ConfigInvalid as error:
+        raise HttpProblem("invalid_request", field="format", detail=str(error)) from None
+    except TooLarge as error:
+        raise HttpProblem("body_too_large", detail=f"{error}; export scopes, or use the command") from None
+    media_type = TAR if asked.format == "tar" else LINES
+    return Response(data, headers={EXPORT_HEADER: _as_header(result)}, media_type=media_type)
+
+
+def _as_header(result: ExportResult) -> str:
+    """Return the result of an export as the value of a header, with as many notes as there is room for."""
+    notes = list(result.notes[:MAX_NOTES])
+    while True:
+        left = len(result.notes) - len(notes)
+        told = (*notes, f"{left} more notes; `muniment export` prints them") if left else tuple(notes)
+        text = json.dumps(document(ExportResult(entries=result.entries, notes=told)))
+        if len(text) <= MAX_NOTE_BYTES or not notes:
+            return text
+        notes.pop()
+
+
+@Operation(
+    "GET",
+    f"{BASE}/history",
+    results.HistoryList,
+    (*_OF_PATH, "invalid_request"),
+    parameters=(Parameter("path", "query", "An entry, folder or scope; without it everything."),),
+    owner_only=True,
+)
+async def history(call: Call) -> Response:
+    """List what was committed, the newest first."""
+    asked = asking.query(HistoryQuery, call.request.query_params, call.workspace)
+    found = await at_place(call, lambda place, _: review.history_of(place, asked.path), writes=False)
+    return answered(review.history_steps(found))
+
+
+@Operation(
+    "GET",
+    f"{BASE}/why",
+    results.Origin,
+    (*_OF_PATH, "invalid_request", "erased"),
+    parameters=(_PATH,),
+    owner_only=True,
+)
+async def why(call: Call) -> Response:
+    """Return the origin of an entry."""
+    asked = asking.query(PathQuery, call.request.query_params, call.workspace)
+    return answered(await at_place(call, lambda place, _: review.origin_of(place, asked.path), writes=False))
+
+
+@Operation(
+    "POST",
+    f"{BASE}/edit",
+    results.EditResult,
+    (*UNAVAILABLE, *REFUSED, "not_found", "pending_review"),
+    body=EditBody,
+    owner_only=True,
+)
+async def edit(call: Call) -> Response:
+    """Give an entry another text."""
+    asked = await call.body(EditBody)
+    done = await at_place(
+        call,
+        lambda place, cancel: editing.edit(
+            place, asked.path, asked.text, read_digest=asked.digest, dry_run=asked.dry_run, cancel=cancel
+        ),
+    )
+    return answered(done)
+
+
+@Operation(
+    "POST",
+    f"{BASE}/pin",
+    results.PinResult,
+    (*UNAVAILABLE, *REFUSED, "not_found"),
+    body=PinBody,
+    owner_only=True,
+)
+async def pin(call: Call) -> Response:
+    """Pin an entry, or unpin a pinned one."""
+    asked = await call.body(PinBody)
+    done = await at_place(
+        call, lambda place, cancel: editing.pin(place, asked.path, dry_run=asked.dry_run, cancel=cancel)
+    )
+    return answered(done)
+
+
+@Operation(
+    "POST",
+    f"{BASE}/index",
+    results.IndexResult,
+    (*UNAVAILABLE, "store_conflict", "quota", "path_escape"),
+    body=IndexBody,
+    owner_only=True,
+)
+async def index(call: Call) -> Response:
+    """Rebuild the indexes; with `dryRun` only verify them."""
+    asked = await call.body(IndexBody)
+    done = await at_place(
+        call, lambda place, cancel: owner.index(place, dry_run=asked.dry_run, cancel=cancel)
+    )
+    return answered(done)
+
+
+ENTRY_OPERATIONS: Final = (list_entries, show_entry, export, history, why, edit, pin, index)

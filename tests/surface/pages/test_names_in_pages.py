@@ -1,0 +1,154 @@
+"""Every module name and path that a docstring, a comment or a page writes as code exists.
+
+`python tests/surface/pages/test_names_in_pages.py` prints those that do not, with file and line.
+"""
+
+import ast
+import builtins
+import io
+import re
+import sys
+import tokenize
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[3]
+PACKAGE = REPOSITORY / "src" / "muniment"
+SOURCES = {
+    ".".join(("muniment", *path.relative_to(PACKAGE).with_suffix("").parts)).removesuffix(".__init__"): path
+    for path in sorted(PACKAGE.rglob("*.py"))
+}
+PACKAGES = {"muniment", *(name.rpartition(".")[0] for name in SOURCES)} - {""}
+PAGES = (
+    "README.md",
+    "CONTRIBUTING.md",
+    "SECURITY.md",
+    "policies/*.md",
+    "docs/*.md",
+    "threat-model/**/*.md",
+    "threat-model/**/*.toml",
+)
+
+DOTTED = re.compile(r"`([a-z_]\w*(?:\.[A-Za-z_]\w*)+)(?:\([^`]*\))?`")
+FILE = re.compile(r"`((?:[\w.-]+/)*\w+\.py)(?:::\w+)?`")
+
+
+def words(text):
+    return set(text.split())
+
+
+SUFFIXES = words(
+    "com conf css db html js json jsonl key lock log md org py safetensors service sh sock sql tar toml txt "
+    "yml"
+)
+OTHERS = {
+    *("client.beta.messages.tool_runner", "core.autocrlf", "core.worktree"),  # of SDKs, of git
+    *("answer.text", "src/app.py"),  # examples
+    *("muniment.task", "muniment.run", "muniment.turn", "muniment.tool", "muniment.commit"),  # spans
+    *("muniment.blob", "muniment.home"),  # tables of a fleet
+    *("pydantic.py", "sitecustomize.py", "muniment.py"),  # planted by an attacker
+}
+VALUES = words(
+    "builder conversation data error hooksConfig limits mcpServers mcp_servers memory recalled scopes self"
+)
+"""Names of values in pages; what follows the dot is a member of theirs."""
+
+
+@cache
+def names_in(module):
+    """The names that a module defines or imports."""
+    found = set()
+    for node in ast.walk(ast.parse(SOURCES[module].read_text(encoding="utf-8"))):
+        match node:
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+                found.add(node.name)
+            case ast.Name(ctx=ast.Store()):
+                found.add(node.id)
+            case ast.alias():
+                found.add(node.asname or node.name)
+    return found
+
+
+def is_ours(name):
+    """Whether a full name is a module, or a name in one."""
+    module = name
+    while module not in SOURCES:
+        module = module.rpartition(".")[0]
+        if not module:
+            return False
+    inner = name.removeprefix(module).removeprefix(".").partition(".")[0]
+    return name == module or inner in names_in(module)
+
+
+def is_foreign(name):
+    first = name.partition(".")[0]
+    if name in OTHERS:
+        return True
+    if first == "muniment" or f"muniment.{first}" in SOURCES:
+        return False
+    known = first in sys.stdlib_module_names or hasattr(builtins, first) or first in VALUES
+    return known or find_spec(first) is not None
+
+
+def packages_of(module):
+    """The packages from which a module may shorten a name: its own, and those around it; "": all."""
+    parts = module.split(".")
+    return [".".join(parts[:count]) for count in range(len(parts), 0, -1)] if module else sorted(PACKAGES)
+
+
+def texts():
+    """(file, its module or "", first line, text) of all that is checked."""
+    for module, path in SOURCES.items():
+        for token in tokenize.generate_tokens(io.StringIO(path.read_text(encoding="utf-8")).readline):
+            if token.type in {tokenize.STRING, tokenize.COMMENT}:
+                yield path, module, token.start[0], token.string
+    for pattern in PAGES:
+        for path in sorted(REPOSITORY.glob(pattern)):
+            yield path, "", 1, path.read_text(encoding="utf-8")
+
+
+def missing_in(text, module, folders):
+    """The names and paths in a text that do not exist, as matches."""
+    for match in DOTTED.finditer(text):
+        name = match[1]
+        if name.rpartition(".")[2] in SUFFIXES or is_foreign(name) or is_ours(name):
+            continue
+        packages = () if name.startswith("muniment.") else packages_of(module)
+        if not any(is_ours(f"{package}.{name}") for package in packages):
+            yield match
+    for match in FILE.finditer(text):
+        if match[1] not in OTHERS and not any((folder / match[1]).exists() for folder in folders):
+            yield match
+
+
+def unresolved():
+    """FILE:LINE: NAME for each name that does not exist."""
+    for path, module, first, text in texts():
+        for match in missing_in(text, module, (REPOSITORY, PACKAGE, REPOSITORY / "tests", *path.parents)):
+            line = first + text.count("\n", 0, match.start())
+            yield f"{path.relative_to(REPOSITORY)}:{line}: {match[1]}"
+
+
+def test_module_names_written_as_code_exist():
+    assert list(unresolved()) == []
+
+
+@pytest.mark.parametrize("name", ["jobs.remember", "kernel.land.nothing", "daemon/core.py", "muniment.lane"])
+def test_a_removed_module_is_found(name):
+    assert [match[1] for match in missing_in(f"see `{name}`.", "", (PACKAGE,))] == [name]
+
+
+def test_a_module_is_named_from_its_own_package_or_one_above():
+    written = (
+        "`land.land`, `kernel.land.land()`, `land`, `os.open`, `config.toml`, `kernel/land.py`, `self.root`"
+    )
+    assert not list(missing_in(written, "muniment.kernel.write", (PACKAGE,)))
+    (match,) = missing_in(written, "muniment.store.commit", (PACKAGE,))
+    assert match[1] == "land.land"
+
+
+if __name__ == "__main__":
+    sys.stdout.writelines(f"{each}\n" for each in unresolved())

@@ -1,0 +1,107 @@
+"""The table of operations, checked on every surface, and each operation called through each surface."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+
+from kit.operations import table_page
+from muniment import types
+from muniment.api import Memory
+from muniment.async_api import AsyncMemory
+from muniment.cli.table import TABLE as COMMANDS
+from muniment.client import AsyncClient, Client
+from muniment.integrations.mcp.memory import TOOLS
+from muniment.operations.table import NO, OWN_ARGUMENTS, TABLE
+from muniment.server import acp
+from muniment.server.http import BASE
+from muniment.server.page.actions import ACTIONS
+from muniment.server.page.views import VIEWS
+from muniment.server.service import OPERATIONS
+
+METHODS = {name: row for name, row in TABLE.items() if not row.library}
+NOT_OPERATIONS = {
+    "library": {"close", "conversation", "subagent", "recaller", "try_remember", "try_forget", "try_dream"},
+    "client": {"get", "wait", "cancel", "tasks", "handle", "events", "cursor", "close"}
+    | {"capabilities", "audit_head", "open_ui"},
+    "http": {"capabilities", "healthz", "health", "hello", "readyz", "ui", "metrics", "openapi.json"}
+    | {"tasks", "events", "head"},
+    "cli": {"doctor", "tool", "serve", "ui", "acp", "mcp", "conformance", "init", "backup", "restore"}
+    | {"setup", "completion", "uninstall", "index verify"},
+    "page": {"reviews", "tasks", "task", "audit", "health", "edit", "/cancel"},
+}
+"""What a surface has that is no operation on a memory: tasks, the daemon, the machine, policies."""
+
+
+def parameters(method):
+    """The arguments of a method and their defaults, as plain values."""
+    found = dict(inspect.signature(method).parameters)
+    found.pop("self", None)
+    return {name: each.default for name, each in found.items()}
+
+
+def public(kind):
+    return {name for name in dir(kind) if not name.startswith("_") and callable(getattr(kind, name, None))}
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_argument_names_and_defaults_are_the_same_everywhere(name):
+    library, client = parameters(getattr(Memory, name)), parameters(getattr(Client, name))
+    assert parameters(getattr(AsyncMemory, name)) == library
+    assert parameters(getattr(AsyncClient, name)) == client
+    shared = library.keys() & client.keys()
+    assert {each: library[each] for each in shared} == {each: client[each] for each in shared}
+    assert library.keys() - shared <= OWN_ARGUMENTS["library"].keys()
+    assert client.keys() - shared <= OWN_ARGUMENTS["client"].keys()
+    assert ("dry_run" in library) == METHODS[name].previews
+    assert "yes" not in {*library, *client}
+
+
+def test_own_arguments_are_all_in_use():
+    library = {each for name in METHODS for each in parameters(getattr(Memory, name))}
+    client = {each for name in METHODS for each in parameters(getattr(Client, name))}
+    assert OWN_ARGUMENTS["library"].keys() <= library
+    assert OWN_ARGUMENTS["client"].keys() <= client
+
+
+def test_library_and_clients_have_exactly_the_operations():
+    assert public(Memory) == METHODS.keys() | (NOT_OPERATIONS["library"] - {"recaller"})
+    assert public(AsyncMemory) == METHODS.keys() | {"open", "close"}
+    for kind in Client, AsyncClient:
+        own = {name for name in public(kind) if not name.endswith(("_memory", "_task"))}
+        assert own == METHODS.keys() | NOT_OPERATIONS["client"]
+
+
+def test_http_has_exactly_the_operations_and_their_callers():
+    served = {f"{each.method} {each.path.removeprefix(BASE)}": each for each in OPERATIONS}
+    for name, row in TABLE.items():
+        if not row.http.startswith(NO):
+            assert served.pop(row.http).owner_only == (row.caller == "owner"), name
+    rest = {each.rpartition("/")[2].partition(" ")[2] or each.rpartition("/")[2] for each in served}
+    assert rest - {"{taskId}"} == NOT_OPERATIONS["http"]
+
+
+def test_mcp_acp_cli_and_page_have_exactly_the_operations():
+    def cells(column):
+        return {each for row in TABLE.values() if not (each := getattr(row, column)).startswith(NO)}
+
+    assert cells("mcp") == set(TOOLS)
+    assert {f"{acp.BASE}/{each}" for each in cells("acp")} == set(acp.METHODS)
+    assert cells("page") | NOT_OPERATIONS["page"] == {*VIEWS, *ACTIONS}
+    commands = {name for name, row in COMMANDS.items() if row.module}
+    groups = ("audit", "policy", "token", "projects", "fleet")
+    own = {name for name in commands if not name.startswith(groups)} | {"policy explain"}
+    assert own == cells("cli") | NOT_OPERATIONS["cli"]
+
+
+def test_cells_name_results_that_exist_or_a_reason():
+    for name, row in TABLE.items():
+        if "." not in row.result:
+            assert hasattr(types, row.result), name
+        for cell in row[3:]:
+            assert cell == row.library == "" or len(cell.removeprefix(NO)) > 1, name
+
+
+def test_library_page_has_the_table():
+    assert table_page.PAGE.read_text(encoding="utf-8") == table_page.page(), f"run: {table_page.COMMAND}"
