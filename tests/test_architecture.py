@@ -193,7 +193,7 @@ def test_who_takes_the_locks_of_roots_asks_whether_this_system_may_write():
         name
         for name in SOURCES
         if part(name) != "kernel"
-        and called()[name] & {"lock_roots", "kernel.commit"}
+        and called()[name] & {"lock_roots", "kernel.transaction"}
         and "selfcheck" not in name
     }
     silent = {name for name in takers if not called()[name] & {"require_writing", "may_write"}}

@@ -14,6 +14,7 @@ REPOSITORY = Path(__file__).parents[2]
 PAGE = REPOSITORY / "threat-model" / "REVIEW.md"
 COMMAND = "PYTHONPATH=tests python -m threats.review"
 BEGIN, END = f"<!-- made by `{COMMAND}` -->\n", "<!-- end -->\n"
+BEGIN_PATH = f"<!-- path of a commit, made by `{COMMAND}` -->\n"
 BEGIN_HANDLERS = f"<!-- handlers, made by `{COMMAND}` -->\n"
 REASONS = Path(__file__).with_name("handlers.toml")
 MOST_WORDS = 24
@@ -43,6 +44,35 @@ READING = {
 }
 """In this order: what is promised where the docstring does not say it, and the tests that attack it."""
 
+COMMIT_PATH = [
+    "store/commit.py:commit",
+    "kernel/commit.py:transaction",
+    "kernel/judge.py:check_paths",
+    "kernel/land.py:lock_roots",
+    "kernel/commit.py:CommitTransaction.recover",
+    "kernel/write.py:recover",
+    "store/commit.py:_with_final_names",
+    "kernel/commit.py:CommitTransaction.resolve",
+    "kernel/judge.py:look",
+    "kernel/judge.py:settle",
+    "store/commit.py:_draft",
+    "kernel/commit.py:CommitTransaction.judge",
+    "kernel/judge.py:judge",
+    "store/commit.py:_hold_for_review",
+    "kernel/commit.py:CommitTransaction.write",
+    "kernel/write.py:write",
+    "store/journal.py:LedgerJournal.begin",
+    "kernel/land.py:land",
+    "kernel/land.py:_carry_out",
+    "kernel/_directory.py:Directory.stage",
+    "kernel/_directory.py:Directory.publish_new",
+    "kernel/_directory.py:Directory.replace",
+    "kernel/_directory.py:Directory.sync",
+    "store/commit.py:_update_derived",
+    "store/journal.py:LedgerJournal.finish",
+]
+"""The functions that a commit calls, in this order; `tests/test_commit_path.py` traces one."""
+
 code_lines = runpy.run_path(str(REPOSITORY / "benchmarks" / "structure.py"))["code_lines"]
 
 
@@ -60,6 +90,25 @@ def table():
         links = ", ".join(f"[{each.split('/')[-1]}](../tests/{each})" for each in tests.split())
         yield f"| [{name}](../src/muniment/kernel/{name}.py) | {count} | {said} | {links} |\n"
     yield f"| | **{total}** | | |\n"
+
+
+def functions(text):
+    """Return the function nodes of a file by qualified name, of classes one level deep."""
+    found = {}
+    for node in ast.parse(text).body:
+        inside = node.body if isinstance(node, ast.ClassDef) else [node]
+        prefix = f"{node.name}." if isinstance(node, ast.ClassDef) else ""
+        found |= {f"{prefix}{each.name}": each for each in inside if isinstance(each, ast.FunctionDef)}
+    return found
+
+
+def commit_path():
+    """Yield a line for each function on the path of a commit, with the first sentence of its docstring."""
+    for number, stop in enumerate(COMMIT_PATH, 1):
+        path, name = stop.split(":")
+        found = functions((REPOSITORY / "src" / "muniment" / path).read_text())[name]
+        said = " ".join(ast.get_docstring(found).split("\n\n")[0].split())
+        yield f"{number}. [{path}](../src/muniment/{path}) `{name}`: {said}\n"
 
 
 def caught(text):
@@ -120,7 +169,8 @@ def handler_table(found, reasons):
 def page(text):
     """The page, with its tables as the sources are now."""
     reasons = tomllib.loads(REASONS.read_text())
-    for begin, lines in ((BEGIN, table()), (BEGIN_HANDLERS, handler_table(handlers(), reasons))):
+    handled = handler_table(handlers(), reasons)
+    for begin, lines in ((BEGIN, table()), (BEGIN_PATH, commit_path()), (BEGIN_HANDLERS, handled)):
         before, rest = text.split(begin)
         text = before + begin + "".join(lines) + END + rest.split(END, 1)[1]
     return text

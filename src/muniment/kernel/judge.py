@@ -70,7 +70,7 @@ class Found:
 
 
 def check_paths(change_set: ChangeSet) -> None:
-    """Step 1, from the paths alone.
+    """Check the paths alone (step 1): each is a file, named once, with none beneath another.
 
     Raises:
         Refused: a path is a scope, is named twice, or lies beneath another.
@@ -98,7 +98,7 @@ def check_budgets(change_set: ChangeSet, policy: Policy) -> None:
 def look(
     parts: Sequence[ChangeSet], roots: Mapping[Scope, BoundRoot], patience: Patience
 ) -> Mapping[CanonicalPath, Found]:
-    """Step 2: what stands at every path that is proposed or claimed.
+    """Read the file at every path that is proposed or claimed (step 2).
 
     The bytes are kept of what would be touched only.
 
@@ -125,7 +125,7 @@ def look(
 def settle(
     parts: Sequence[ChangeSet], found: Mapping[CanonicalPath, Found]
 ) -> tuple[tuple[ChangeSet, ...], tuple[str, ...]]:
-    """Step 3: the parts that still hold, each seeing what those before it left, and what broke the others."""
+    """Return the parts that still apply, one after the other, and the paths that stop others (step 3)."""
     live = {path: each.digest for path, each in found.items()}
     holding: list[ChangeSet] = []
     broken: set[str] = set()
@@ -155,7 +155,7 @@ def judge(
     facts: Facts,
     known: Known,
 ) -> Judged:
-    """Step 4, of changes with the bytes that each meets. What is judged lands in these very `roots` alone.
+    """Check changes with the bytes that each replaces (step 4); the result lands in these very `roots` alone.
 
     Raises:
         TypeError: it is of classes that could say something else later.

@@ -22,8 +22,9 @@ commit fails, by `recover` if its process was killed, both by the same code.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final, Protocol
 
@@ -76,6 +77,21 @@ class Recovered:
     kept: tuple[CanonicalPath, ...]
 
 
+@dataclass(slots=True)
+class Written:
+    """Files that are written, of a commit whose intent is still open.
+
+    Attributes:
+        landed: how they were written.
+        token: for temporary names, see `temporary_of_index`.
+        notes: lines for a person, which the journal keeps with the commit.
+    """
+
+    landed: Landed
+    token: str
+    notes: list[str] = field(default_factory=list)
+
+
 class Journal(Protocol):
     """What was begun and done. Each call is durable when it returns."""
 
@@ -119,50 +135,70 @@ def is_of_index(temporary: str) -> bool:
     return int(temporary[start : start + 2 * _COUNTER_BYTES], 16) >= _FIRST_OF_INDEX
 
 
-def write(
-    judged: Judged,
-    held: LockedRoots,
-    journal: Journal,
-    facts: Facts,
-    follow: Callable[[Landed, str], Sequence[str]],
-) -> tuple[str, ...]:
-    """Carry out what was judged, all of it or none; return what a person should know of it.
+@contextmanager
+def recover(
+    held: LockedRoots, journal: Journal, policy: Policy, facts: Facts
+) -> Iterator[tuple[Recovered, ...]]:
+    """Roll back unfinished commits in locked roots (R1 to R5); the end of the block closes their intents.
+
+    The block updates what is derived from the files. If it fails, the next recovery does all of it again.
+
+    Args:
+        held: where to do it.
+        journal: whose intents.
+        policy: says what may be done; what it no longer lets be done stays, and is told.
+        facts: tells an index of ours from what somebody wrote.
+
+    Raises:
+        ManagedMemoryUnavailable: a file or the journal cannot be written; nothing is lost, the next
+            recovery tries again.
+        Any error of `journal` and of the block; likewise.
+    """
+    done = tuple(
+        _recovered(intent, held, journal.knows, policy, facts) for intent in journal.unfinished(held)
+    )
+    yield done
+    for each in done:
+        journal.abandon(each.intent.number, frozenset(held), each)
+
+
+@contextmanager
+def write(judged: Judged, held: LockedRoots, journal: Journal, facts: Facts) -> Iterator[Written]:
+    """Write judged changes, all or none. The block updates what is derived; its end completes the journal.
 
     Args:
         judged: the changes.
-        held: the locked roots.
+        held: the locked roots, until after the block.
         journal: keeps the intent before, and makes it history afterwards.
         facts: tells an index of ours from what somebody wrote.
-        follow: brings up to date what is derived from the files, with temporary names by the token that it
-            is given; its notes.
 
     Raises:
         TypeError, KeyError: as `check_landable`: nothing is begun.
         StoreConflict, PathEscape, NotAFile, ManagedMemoryUnavailable: as `land`; nothing is changed.
         RollbackFailed: nothing else is done in these roots until the next recovery has rolled it back.
-        Any error of `journal` and `follow`; then it is rolled back, now or by the next recovery.
+        Any error of `journal` and of the block; then it is rolled back, now or by the next recovery.
     """
     check_landable(judged, held)
     token = new_token()
     scopes = frozenset(path.scope for path in judged.change_set.paths)
     number = journal.begin(judged, token)
     begun: set[int] = set()
-    landed = None
+    written = None
     try:
-        landed = land(judged, held, partial(temporary_of, token), begun=begun)
-        notes = tuple(follow(landed, token))
-        journal.finish(number, judged, notes)
+        written = Written(land(judged, held, partial(temporary_of, token), begun=begun), token)
+        yield written
+        check_landable(judged, held)  # Without its locks, somebody may have rolled it back meanwhile.
+        journal.finish(number, judged, tuple(written.notes))
     except BaseException:
         # An interrupt may also arrive just after it was done. R4: nothing here may close the intent early.
         if any(intent.number == number for intent in journal.unfinished(scopes)):
             intent = Intent(number, token, dict(enumerate(judged.change_set.changes)), (), "")
             made = [directory for directories in judged.made for directory in directories]
             done = _roll_back(intent, begun, made, held, facts)
-            if landed is None and not done.left and not done.kept:
+            if written is None and not done.left and not done.kept:
                 journal.abandon(number, scopes)
             # Else the next recovery closes it: that also corrects what is derived, and records conflicts.
         raise
-    return notes
 
 
 def replay(changes: Collection[FileChange], held: LockedRoots) -> None:
@@ -187,37 +223,6 @@ def replay(changes: Collection[FileChange], held: LockedRoots) -> None:
         if each.path.rel == INDEX_NAME or each.path.rel.split("/")[0] == INDEX_DIRECTORY:
             raise Refused("an index is made from entries", rule="replay", layer="kernel")
     land(Replayed(_SEAL, chosen), held, partial(temporary_of, new_token()), durable=False)
-
-
-def recover(
-    held: LockedRoots,
-    journal: Journal,
-    policy: Policy,
-    facts: Facts,
-    follow: Callable[[Sequence[Recovered]], None],
-) -> tuple[Recovered, ...]:
-    """Take back what unfinished commits did in the roots of `held` (R1 to R5).
-
-    Args:
-        held: where to do it.
-        journal: whose intents.
-        policy: says what may be done; what it no longer lets be done stays, and is told.
-        facts: tells an index of ours from what somebody wrote.
-        follow: brings up to date what is derived, once the files are back; only then the journal forgets.
-
-    Raises:
-        ManagedMemoryUnavailable: a file or the journal cannot be written; nothing is lost, the next
-            recovery tries again.
-        Whatever `journal` and `follow` do; likewise.
-    """
-    done = tuple(
-        _recovered(intent, held, journal.knows, policy, facts) for intent in journal.unfinished(held)
-    )
-    if done:
-        follow(done)
-    for each in done:
-        journal.abandon(each.intent.number, frozenset(held), each)
-    return done
 
 
 def clear_index(held: LockedRoots, scope: Scope, facts: Facts) -> tuple[CanonicalPath, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
@@ -935,11 +935,6 @@ def _versions(state: State, root: BoundRoot) -> Callable[[RelPath], list[bytes]]
 
 def _recover(state: State, held: LockedRoots, policy: Policy) -> tuple[str, ...]:
     """Recover locked roots."""
-    notes: list[str] = []
-
-    def follow(done: Sequence[Recovered]) -> None:
-        notes.extend(after_recovery(state, held, policy, done))
-
     facts = CatalogFacts(lambda scope: view_of(state, held[scope], policy))
-    recover(held, LedgerJournal(state, held), policy, facts, follow)
-    return tuple(notes)
+    with recover(held, LedgerJournal(state, held), policy, facts) as recovered:
+        return tuple(after_recovery(state, held, policy, recovered)) if recovered else ()
