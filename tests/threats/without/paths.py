@@ -143,13 +143,13 @@ def link_at_bind(off):
 # fmt: off
 table({
     "answering_checkouts": ("A `.git` file is believed, whatever the other side says.", {
-        "checkouts:_leads_to": true}),
+        "workspaces.checkouts:_leads_to": true}),
     "linked_places": ("Any link counts as one from the old name of a repository.", {
-        "projects:_leads_to": true}),
+        "workspaces.projects:_leads_to": true}),
     "marked_places": ("A repository at the place of a project is that project's.", {
-        "projects:_is_another": lambda *_: False}),
+        "workspaces.projects:_is_another": lambda *_: False}),
     "secret_marks": ("A mark counts by the id that it names.", {"=hmac:compare_digest": true}),
-    "folders_inside": ("A folder of a repository is wherever it leads.", {"*projects:require_beneath": none}),
+    "folders_inside": ("A folder of a repository is wherever it leads.", {"*workspaces.projects:require_beneath": none}),
 })
 # fmt: on
 

@@ -46,7 +46,7 @@ table({
         "kernel.change:canonicalise": lambda text, _: forged(text.split("/")[0], text[text.find("/") + 1:]),
         "*kernel.judge:check_paths": none}),
     "judged_budgets": ("The judge does not count what a change-set holds.", {
-        "sandbox:check_budgets": none}),
+        "sandbox.sandbox:check_budgets": none}),
     "judged_claims": ("The broker believes what a run says that it read.", {
         "kernel.commit:settle": trusting}),
     "judged_changes": ("The broker believes that a change-set is what its policy grants.", {
