@@ -48,7 +48,8 @@ from muniment.content.words import alike, apart, comparable, features, sayings, 
 from muniment.errors import MunimentError
 from muniment.kernel.cancel import Patience
 from muniment.kernel.names import RelPath, Scope, Trust
-from muniment.kernel.path import canonicalise, fold, normalised, overlong_run
+from muniment.kernel.normal_forms import normalised, overlong_run
+from muniment.kernel.path import canonicalise, fold
 from muniment.names import MAX_FACT_BYTES
 from muniment.operations.forget import meant
 from muniment.policy.grammar import skeleton

@@ -389,7 +389,7 @@ def test_no_path_is_decoded_nothing_is_evaluated_and_nothing_normalised_but_wher
     for name, node in nodes(ast.ImportFrom):
         if DOORS & {f"{node.module}.{alias.name}" for alias in node.names}:
             found.add(name)
-    assert found == {"muniment.kernel.path", "muniment.testing.strategies"}
+    assert found == {"muniment.kernel.normal_forms", "muniment.testing.strategies"}
 
 
 def test_every_tool_declares_its_verbs_and_its_path():
@@ -490,7 +490,7 @@ FORBIDDEN = {
 OURS = {
     *("muniment", *of("muniment", "kernel sandbox content errors names policy files portable")),
     *of("muniment.sandbox", "fence tools"),
-    *of("muniment.kernel", "names refusal path change decide syscalls root"),
+    *of("muniment.kernel", "names refusal normal_forms path change decide syscalls walk root"),
     *of("muniment.sandbox.fence", "calls wire layers zygote"),
     *of(
         "muniment.content",

@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Final
 
 from muniment import events
 from muniment.cancelling import Cancel
-from muniment.errors import ConfigInvalid, ManagedMemoryUnavailable, MunimentError
+from muniment.errors import ConfigInvalid, ManagedMemoryUnavailable, MunimentError, RollbackFailed
 from muniment.kernel.binding import BoundRoot
 from muniment.kernel.cancel import Patience
 from muniment.kernel.decide import Policy
 from muniment.kernel.names import Scope, Trust
-from muniment.kernel.refusal import RollbackFailed
 from muniment.operations.place import Place
 from muniment.policy.grammar import check_symlinks
 from muniment.policy.ownership import bind_outside

@@ -18,8 +18,8 @@ from muniment.kernel.binding import BoundRoot, bind
 from muniment.kernel.change import ChangeSet, FileChange, Generated, IndexFile, Judged, Rollback, Standing
 from muniment.kernel.judge import judge
 from muniment.kernel.land import LockedRoots, clear, generated, land, lock_roots, remove_directories
+from muniment.kernel.listing import OpenDirectory
 from muniment.kernel.path import CanonicalPath
-from muniment.kernel.root import OpenDirectory
 from muniment.kernel.write import Intent, clear_index, new_token, recover, temporary_of, write
 from muniment.policy.load import parse_policy
 from muniment.store.journal import LedgerJournal

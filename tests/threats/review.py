@@ -23,9 +23,12 @@ MOST_WORDS = 24
 READING = {
     "names": ("Words and limits.", "units/policy/test_grammar.py"),
     "refusal": ("", "surface/library/test_errors.py"),
+    "normal_forms": ("", "units/policy/test_grammar.py"),
     "path": ("", "units/policy/test_grammar.py models/test_root.py attacks/test_corpus.py"),
     "syscalls": ("", "units/kernel/test_root_syscalls.py"),
+    "walk": ("", "units/kernel/test_root.py units/kernel/test_root_mounts.py attacks/test_races.py"),
     "root": ("", "units/kernel/test_root.py units/kernel/test_root_mounts.py attacks/test_races.py"),
+    "listing": ("", "units/kernel/test_root.py"),
     "change": ("", "units/store/test_judge.py attacks/test_hostile_callers.py"),
     "binding": ("", "units/kernel/test_binding.py attacks/test_replaced_roots.py"),
     "decide": ("", "models/test_verdicts.py units/policy/test_decide.py units/policy/test_automaton.py"),

@@ -39,7 +39,7 @@ from muniment.agent.model import (
 )
 from muniment.content.exact_json import NotJson, first_json, parse_json
 from muniment.content.gates import on_one_line
-from muniment.kernel.path import normalised
+from muniment.kernel.normal_forms import normalised
 from muniment.sandbox.tools.calls import TOOLS, WRITING_TOOLS
 
 # -- complaint ---------------------------------------------------------------------------------------

@@ -23,12 +23,10 @@ from typing import Final, Protocol
 from muniment.kernel.binding import BoundRoot
 from muniment.kernel.cancel import Patience
 from muniment.kernel.change import _SEAL, ChangeSet, FileChange, Judged, digest, plain
-from muniment.kernel.decide import Judge as Decider
-from muniment.kernel.decide import Policy, Quota
+from muniment.kernel.decide import Judge, Policy, Quota
 from muniment.kernel.names import MAX_FILE_BYTES, Digest, RelPath, Scope, Verb
 from muniment.kernel.path import CanonicalPath, check_suffix, fold
 from muniment.kernel.refusal import (
-    BudgetSpent,
     NotAFile,
     NotFound,
     QuotaExceeded,
@@ -81,18 +79,6 @@ def check_paths(change_set: ChangeSet) -> None:
         # In this order a path stands just before the first one beneath it.
         if second.startswith(first):
             raise _refused("a path is proposed twice, or beneath another one")
-
-
-def check_budgets(change_set: ChangeSet, policy: Policy) -> None:
-    """Hold what a run proposes to what one may write; what code adds to it later does not count.
-
-    Raises:
-        BudgetSpent: it holds more files or bytes.
-    """
-    if len(change_set.changes) > policy.limits.files_written:
-        raise BudgetSpent("the change-set holds more files than a run may write")
-    if sum(item.size for item in change_set.changes) > policy.limits.write_bytes:
-        raise BudgetSpent("the change-set holds more bytes than a run may write")
 
 
 def look(
@@ -170,7 +156,7 @@ def judge(
     """
     change_set = plain(change_set)
     check_paths(change_set)
-    decider, coming = Decider(policy), _coming(change_set)
+    decider, coming = Judge(policy), _coming(change_set)
     made: list[tuple[CanonicalPath, ...]] = []
     for item in change_set.changes:
         made.append(())
@@ -243,7 +229,7 @@ def _steps(path: CanonicalPath) -> Iterator[tuple[CanonicalPath, str]]:
         directory = directory.child(segment)
 
 
-def _check_quotas(changes: Sequence[FileChange], decider: Decider, facts: Facts) -> None:
+def _check_quotas(changes: Sequence[FileChange], decider: Judge, facts: Facts) -> None:
     """Changes of one scope may not pass a quota; a scope that is over one already may still shrink."""
     scope = changes[0].path.scope
     for quota in {quota for item in changes for quota in decider.quotas_for(item.path)}:
@@ -261,7 +247,7 @@ def _check_quotas(changes: Sequence[FileChange], decider: Decider, facts: Facts)
             raise QuotaExceeded(f"{scope} may hold {quota.max_total_bytes} bytes; forget something first")
 
 
-def _counted_by(quota: Quota, decider: Decider, scope: Scope) -> Callable[[RelPath], bool] | None:
+def _counted_by(quota: Quota, decider: Judge, scope: Scope) -> Callable[[RelPath], bool] | None:
     """What of a scope a quota counts; None: everything, which takes no walk over the rows."""
     if "/**" in quota.paths:
         return None

@@ -30,8 +30,7 @@ from typing import Final, Protocol
 
 from muniment.kernel._directory import temporary_name
 from muniment.kernel.change import _SEAL, ChangeSet, FileChange, Judged, Replayed, Rollback, digest, plain
-from muniment.kernel.decide import Deny, Policy
-from muniment.kernel.decide import Judge as Decider
+from muniment.kernel.decide import Deny, Judge, Policy
 from muniment.kernel.judge import Facts, Known
 from muniment.kernel.land import Landed, LockedRoots, check_landable, clear, land, remove_directories
 from muniment.kernel.names import INDEX_DIRECTORY, INDEX_NAME, Digest, RelPath, Scope, Verb
@@ -237,7 +236,7 @@ def clear_index(held: LockedRoots, scope: Scope, facts: Facts) -> tuple[Canonica
 def _recovered(intent: Intent, held: LockedRoots, knows: Known, policy: Policy, facts: Facts) -> Recovered:
     numbered = zip(intent.changes, plain(ChangeSet(tuple(intent.changes.values()))).changes, strict=True)
     ours = {number: each for number, each in numbered if each.path.scope in held}
-    decider = Decider(policy)
+    decider = Judge(policy)
     may = {number for number, each in ours.items() if _may_return(each, knows, decider)}
     # Those that the rules let, not what equals them: a journal may make objects of its own.
     above = {directory for number in may for directory in _above(ours[number].path)}
@@ -292,7 +291,7 @@ def _clear(
     )
 
 
-def _may_return(change: FileChange, knows: Known, decider: Decider) -> bool:
+def _may_return(change: FileChange, knows: Known, decider: Judge) -> bool:
     """Whether it may be taken back (R5)."""
     if change.before is not None and change.after is None:
         verdict = decider.decide_removal(change.path)

@@ -11,7 +11,7 @@ from muniment.content.exact_json import whole_text
 from muniment.content.gates import drop_invisible
 from muniment.errors import InvalidContent, MunimentError, PendingReview
 from muniment.kernel.names import Scope, Trust
-from muniment.kernel.path import MAX_MARKS, overlong_run
+from muniment.kernel.normal_forms import MAX_MARKS, overlong_run
 from muniment.names import MAX_FACT_BYTES, ContextMode, FenceLayer
 from muniment.store.ledger import Change
 from muniment.types import DreamResult, ForgetResult, KeptEntry, RememberResult, SupersededEntry, members

@@ -29,7 +29,7 @@ from functools import partial
 from pathlib import Path
 from unittest.mock import patch
 
-from muniment.kernel import _directory, binding, land, root, syscalls
+from muniment.kernel import _directory, binding, land, listing, root, syscalls, walk
 from muniment.kernel.binding import bind
 from muniment.kernel.cancel import Patience
 from muniment.kernel.change import ChangeSet, FileChange, IndexFile, Standing, digest
@@ -215,7 +215,7 @@ class Process:
             "_renameat2": _directory,
         }
         with ExitStack() as patches:
-            for module in (land, root, binding, _directory):
+            for module in (land, root, walk, listing, binding, _directory):
                 patches.enter_context(patch.object(module, "os", system))
             patches.enter_context(patch.object(land, "fcntl", _Other(fcntl, flock=self.locking)))
             for name, owner in numbered.items():

@@ -37,9 +37,9 @@ table({
     "exact_json": ("Arguments are whatever JSON makes of them.", {
         "content.exact_json:_DECODER": json.JSONDecoder()}),
     "streamed_marks": ("Text is normalised as it is, however many marks stand in a row.", {
-        "*kernel.path:overlong_run": none, "*kernel.path:normalised": unicodedata.normalize}),
+        "*kernel.normal_forms:overlong_run": none, "*kernel.normal_forms:normalised": unicodedata.normalize}),
     "long_characters": ("Characters that stand for whole sentences are written out.", {
-        "kernel.path:_LONGEST": "\x00"}),
+        "kernel.normal_forms:_LONGEST": "\x00"}),
 })
 table({
     "answer_size": ("An answer of a model's server may have any size.", {

@@ -16,11 +16,11 @@ from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
-from kit.sandbox.services.layers_service import layers_of
 
 from kit.descriptors import nothing_left_open
 from kit.sandbox.machine import landlock_abi, needs_fence
 from kit.sandbox.probe import SERVICES, soon
+from kit.sandbox.services.layers_service import layers_of
 from kit.where import REPOSITORY
 from muniment.errors import DeadlineExceeded, WorkerLost
 from muniment.kernel.names import Enforcement
