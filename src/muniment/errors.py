@@ -1,9 +1,9 @@
 """The errors of Muniment: one tree of classes, and one table of codes. Import every error from here.
 
-The kernel imports nothing of this, so its refusals are defined in `kernel/refusal.py`; all others are here. A
-class exists if somebody catches it or if it has fields; its `code` is the stable name of what happened. If one
-class has several codes, it lists them, and the raising code chooses one. Messages are derived from fields; the
-daemon sends the sentences of the table instead.
+The kernel imports nothing of this, so its refusals are defined in `kernel/refusal.py`; all others are here.
+A class exists if somebody catches it or if it has fields; its `code` is the stable name of what happened.
+If one class has several codes, it lists them, and the raising code chooses one. Messages are derived from
+fields; the daemon sends the sentences of the table instead.
 
     MunimentError
     ├── ConfigInvalid             config_invalid

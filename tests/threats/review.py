@@ -76,11 +76,12 @@ COMMIT_PATH = [
 ]
 """The functions that a commit calls, in this order; `tests/test_commit_path.py` traces one."""
 
-code_lines = runpy.run_path(str(REPOSITORY / "benchmarks" / "structure.py"))["code_lines"]
+STRUCTURE = runpy.run_path(str(REPOSITORY / "benchmarks" / "structure.py"))
+code_lines, LIMITS = STRUCTURE["code_lines"], STRUCTURE["PARTS"]
 
 
 def table():
-    folder, total = REPOSITORY / "src" / "muniment" / "kernel", 0
+    folder = REPOSITORY / "src" / "muniment" / "kernel"
     found = {path.stem for path in folder.glob("*.py")} - {"__init__"}
     assert found == set(READING), "each file of the kernel has its place in the reading order"
     yield "| file | lines of code | promises | attacked by |\n|---|--:|---|---|\n"
@@ -88,11 +89,13 @@ def table():
         text = (folder / f"{name}.py").read_text()
         tree = ast.parse(text)
         count = len(code_lines(text, tree))
-        total += count
         said = promise or " ".join(ast.get_docstring(tree).split("\n\n")[0].split())
         links = ", ".join(f"[{each.split('/')[-1]}](../tests/{each})" for each in tests.split())
         yield f"| [{name}](../src/muniment/kernel/{name}.py) | {count} | {said} | {links} |\n"
-    yield f"| | **{total}** | | |\n"
+    for part, limit in LIMITS.items():
+        path = f"src/muniment/{part.replace('.', '/')}"
+        count = dict(STRUCTURE["measured"](REPOSITORY / path))["code lines"]
+        yield f"| [{part}](../{path}), in all | **{count}** | at most {limit} | |\n"
 
 
 def functions(text):
