@@ -23,7 +23,7 @@ table({
         "*sandbox.tools.calls:check_tool": lambda tool: tool if isinstance(tool, str) else "ls"}),
     "escape_ends_sandbox": ("A sandbox forgets the escapes that it saw.", {
         "sandbox.sandbox:Sandbox._note_escape": none}),
-    "escape_ends_run": ("A run goes on whatever it was refused.", {"agent.runner:Runner._consequence": none}),
+    "escape_ends_run": ("A run goes on whatever it was refused.", {"agent.runner:Runner._end_after": none}),
     "random_fences": ("What stands around a text that is shown to a model can be guessed.", {
         "*content.markdown:fenced": lambda text, kind, _token: f"<<{kind} 0>>\n{text}\n<<end 0>>"}),
     "quotations": ("A call that a model quotes is a call.", {
