@@ -29,9 +29,10 @@ from pathlib import Path
 from typing import Any, Final
 
 import muniment
-from muniment.agent.answer import ShownTexts, holds_tags, spoken_calls
 from muniment.agent.decision import plain_words
 from muniment.agent.filing import read as read_facts
+from muniment.agent.quotation import ShownTexts, holds_tags
+from muniment.agent.spoken import spoken_calls
 from muniment.agent.updates import is_chatter, supersedes
 from muniment.content.admission import addressed_to_agent, held_for
 from muniment.content.entry import completed, parse, titled

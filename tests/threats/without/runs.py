@@ -27,8 +27,8 @@ table({
     "random_fences": ("What stands around a text that is shown to a model can be guessed.", {
         "*content.markdown:fenced": lambda text, kind, _token: f"<<{kind} 0>>\n{text}\n<<end 0>>"}),
     "quotations": ("A call that a model quotes is a call.", {
-        "agent.answer:ShownTexts.holds_call": lambda *_: False,
-        "agent.answer:ShownTexts.holds": lambda *_: False}),
+        "agent.quotation:ShownTexts.holds_call": lambda *_: False,
+        "agent.quotation:ShownTexts.holds": lambda *_: False}),
     "counted_bytes": ("A run is shown as much as it asks for.", {
         "sandbox.tools.workbench:Workbench._show": lambda _self, text: text}),
     "late_commit": ("A commit begins however late it is.", {"kernel.cancel:Patience.check": none}),

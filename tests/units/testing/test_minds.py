@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kit.agent.spellings import TOOLS
-from muniment.agent.answer import spoken_calls
+from muniment.agent.spoken import spoken_calls
 from muniment.testing import minds
 from muniment.testing.chat_server import ChatRequest
 
