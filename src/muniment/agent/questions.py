@@ -19,8 +19,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from muniment.agent.chat import object_schema
-from muniment.agent.model import Brief, Budget, Model, ModelError, Reply, SystemMessage, UserMessage
-from muniment.agent.replies import respond, timed
+from muniment.agent.model import Brief, Budget, Model, ModelError, Reply, SystemMessage, UserMessage, respond
 from muniment.content.exact_json import NotJson, parse_json
 from muniment.content.markdown import fence_token, fenced
 from muniment.events import span
@@ -191,7 +190,7 @@ class Asker:
         messages = SystemMessage(told), UserMessage("\n\n".join(shown))
 
         with span("turn", turn=budget.turns) as trace:
-            with timed(budget) as usage:
+            with budget.timed_turn() as usage:
                 reply = respond(self._model, budget, brief, messages, self._token, schema=schema)
                 usage.append(reply.usage)
             trace.tell(input_tokens=reply.usage.input_tokens, output_tokens=reply.usage.output_tokens)

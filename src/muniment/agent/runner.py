@@ -30,8 +30,8 @@ from muniment.agent.model import (
     ToolCall,
     ToolMessage,
     ToolSpec,
+    respond,
 )
-from muniment.agent.replies import respond, timed
 from muniment.content.markdown import without_fences
 from muniment.errors import Cancelled, DeadlineExceeded, PathEscape, Refusal, WorkerLost
 from muniment.events import span
@@ -190,7 +190,7 @@ class Runner:
     def _next_reply(self, brief: Brief, tools: tuple[ToolSpec, ...]) -> Reply:
         """Return the model's reply; if the messages are too long for it, retry once with fewer of them."""
         model, messages = self._model, self._outcome.messages
-        with timed(self._budget) as usage:
+        with self._budget.timed_turn() as usage:
             try:
                 reply = respond(model, self._budget, brief, messages, self._token, tools=tools)
             except ContextOverflow:
