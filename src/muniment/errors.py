@@ -12,7 +12,7 @@ fields; the daemon sends the sentences of the table instead.
     ├── InvalidScope              invalid_scope
     ├── ConfinementUnavailable    confinement_unavailable
     ├── ManagedMemoryUnavailable  managed_memory_unavailable
-    │   ├── RollbackFailed        (told by its parent's code)
+    │   ├── RollbackFailed        (the code of its parent)
     │   ├── LedgerAway            ledger_away
     │   └── LeaseLost             lease_lost
     ├── StateTooNew               state_too_new

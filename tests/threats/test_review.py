@@ -18,7 +18,7 @@ def test_the_tables_are_what_the_sources_say_now():
     assert page(text) == text, f"run: {COMMAND}"
 
 
-def test_size_limits_stand_in_the_review_table_alone():
+def test_size_limits_are_in_the_review_table_only():
     for limit in LIMITS.values():
         spelled = re.compile(rf"\b{limit // 1000}[ ,_]?{limit % 1000:03}\b")
         holders = [path.name for path in PAGES if spelled.search(path.read_text())]

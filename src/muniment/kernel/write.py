@@ -1,4 +1,4 @@
-"""Intent, land, done: what is judged comes to the disk and into a journal, both or neither.
+"""Write judged changes to disk and to a journal, both or neither, and roll back what was interrupted.
 
 A commit is two steps of a journal: an *intent*, which holds all that recovery needs to take it back, and
 *done*, which makes it history. In between the files change. What is not done is rolled back: at once if the
@@ -145,7 +145,7 @@ def recover(
     Args:
         held: where to do it.
         journal: whose intents.
-        policy: says what may be done; what it no longer lets be done stays, and is told.
+        policy: decides what may be rolled back now; the rest stays as it is and is reported.
         facts: tells an index of ours from what somebody wrote.
 
     Raises:
