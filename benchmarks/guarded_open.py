@@ -18,8 +18,9 @@ from pathlib import Path
 
 from muniment.kernel.names import RelPath, Scope
 from muniment.kernel.path import CanonicalPath
-from muniment.kernel.root import Resolver, Root, WalkResolver
+from muniment.kernel.root import Resolver, Root
 from muniment.kernel.syscalls import Openat2Resolver, available
+from muniment.kernel.walk import WalkResolver
 
 REL = "one/two/three/four/note.md"
 ROUNDS = 25

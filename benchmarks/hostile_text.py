@@ -29,9 +29,10 @@ from pathlib import Path
 from typing import Any, Final
 
 import muniment
-from muniment.agent.answer import ShownTexts, holds_tags, spoken_calls
 from muniment.agent.decision import plain_words
 from muniment.agent.filing import read as read_facts
+from muniment.agent.quotation import ShownTexts, holds_tags
+from muniment.agent.spoken import spoken_calls
 from muniment.agent.updates import is_chatter, supersedes
 from muniment.content.admission import addressed_to_agent, held_for
 from muniment.content.entry import completed, parse, titled
@@ -48,7 +49,8 @@ from muniment.content.words import alike, apart, comparable, features, sayings, 
 from muniment.errors import MunimentError
 from muniment.kernel.cancel import Patience
 from muniment.kernel.names import RelPath, Scope, Trust
-from muniment.kernel.path import canonicalise, fold, normalised, overlong_run
+from muniment.kernel.normal_forms import normalised, overlong_run
+from muniment.kernel.path import canonicalise, fold
 from muniment.names import MAX_FACT_BYTES
 from muniment.operations.forget import meant
 from muniment.policy.grammar import skeleton

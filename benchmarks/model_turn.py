@@ -17,10 +17,10 @@ from urllib.parse import urlsplit
 
 import openai
 
-from muniment.agent.answer import spoken_calls
 from muniment.agent.chat import body, job_message, offered_tools, system_message
 from muniment.agent.model import Brief, ModelRequest, ScopeBrief
 from muniment.agent.openai import OpenAIModel
+from muniment.agent.spoken import spoken_calls
 from muniment.kernel.names import Scope
 from muniment.names import ContextMode
 from muniment.testing.chat_server import ChatServer, always, tool_call, tool_calls

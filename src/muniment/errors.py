@@ -1,8 +1,9 @@
-"""What can go wrong: one table of codes, and one tree of classes.
+"""The errors of Muniment: one tree of classes, and one table of codes. Import every error from here.
 
-A class stands for what somebody catches or what has fields of its own; its `code` is the stable name of what
-happened. Where one class stands for several codes, it lists them, and which one is said where it is raised.
-Messages are derived from fields; what the daemon says instead are the sentences of the table.
+The kernel imports nothing of this, so its refusals are defined in `kernel/refusal.py`; all others are here.
+A class exists if somebody catches it or if it has fields; its `code` is the stable name of what happened.
+If one class has several codes, it lists them, and the raising code chooses one. Messages are derived from
+fields; the daemon sends the sentences of the table instead.
 
     MunimentError
     ├── ConfigInvalid             config_invalid
@@ -11,6 +12,7 @@ Messages are derived from fields; what the daemon says instead are the sentences
     ├── InvalidScope              invalid_scope
     ├── ConfinementUnavailable    confinement_unavailable
     ├── ManagedMemoryUnavailable  managed_memory_unavailable
+    │   ├── RollbackFailed        (the code of its parent)
     │   ├── LedgerAway            ledger_away
     │   └── LeaseLost             lease_lost
     ├── StateTooNew               state_too_new
@@ -60,7 +62,6 @@ from typing import ClassVar, Final, NamedTuple
 
 from muniment.kernel.refusal import (
     BadName,
-    BudgetSpent,
     Cancelled,
     DeadlineExceeded,
     ManagedMemoryUnavailable,
@@ -73,6 +74,7 @@ from muniment.kernel.refusal import (
     QuotaExceeded,
     Refusal,
     Refused,
+    RollbackFailed,
     StoreConflict,
     TooLarge,
     ToolError,
@@ -82,7 +84,6 @@ from muniment.kernel.refusal import (
 
 __all__ = [
     "BadName",
-    "BudgetSpent",
     "Cancelled",
     "DeadlineExceeded",
     "ManagedMemoryUnavailable",
@@ -95,13 +96,14 @@ __all__ = [
     "QuotaExceeded",
     "Refusal",
     "Refused",
+    "RollbackFailed",
     "StoreConflict",
     "TooLarge",
     "ToolError",
     "Unreadable",
     "printable",
 ]
-"""What the kernel raises itself; all else stands here."""
+"""The refusals of the kernel, for import from here."""
 
 # -- codes -------------------------------------------------------------------------------------------
 
@@ -428,6 +430,12 @@ class BadArguments(ToolError):
     """The arguments do not fit the tool's closed model."""
 
     code = "bad_arguments"
+
+
+class BudgetSpent(ToolError):
+    """The run has used up one of its budgets."""
+
+    code = "budget"
 
 
 class ContentRejected(ToolError):

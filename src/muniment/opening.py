@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Final
 
 from muniment import events
 from muniment.cancelling import Cancel
-from muniment.errors import ConfigInvalid, ManagedMemoryUnavailable, MunimentError
+from muniment.errors import ConfigInvalid, ManagedMemoryUnavailable, MunimentError, RollbackFailed
 from muniment.kernel.binding import BoundRoot
 from muniment.kernel.cancel import Patience
 from muniment.kernel.decide import Policy
 from muniment.kernel.names import Scope, Trust
-from muniment.kernel.refusal import RollbackFailed
 from muniment.operations.place import Place
 from muniment.policy.grammar import check_symlinks
 from muniment.policy.ownership import bind_outside
@@ -241,7 +240,7 @@ def chooser_of(place: Place, model: Model) -> Chooser | None:
     """What lets `model` pick; None: the embedded rules pick nothing.
 
     Each question is one turn, and ends with the seconds that the policy gives a run, or with the patience. It
-    is about `agent.runner.MAX_OPTIONS` entries at most. Whatever goes wrong while the patience lasts is no
+    is about `agent.questions.MAX_OPTIONS` entries at most. Whatever goes wrong while the patience lasts is no
     answer.
     """
     from muniment.agent.filing import RuleWriter
@@ -249,7 +248,7 @@ def chooser_of(place: Place, model: Model) -> Chooser | None:
     if isinstance(model, RuleWriter):
         return None
     from muniment.agent.model import Budget, ModelError
-    from muniment.agent.runner import MAX_OPTIONS, Asker
+    from muniment.agent.questions import MAX_OPTIONS, Asker
 
     def choose(message: str, about: Sequence[str], limit: int, patience: Patience) -> Sequence[int] | None:
         with Cancel() if patience.cancel is None else nullcontext(patience.cancel) as cancel:

@@ -18,8 +18,8 @@ from muniment.kernel.binding import BoundRoot, bind
 from muniment.kernel.change import ChangeSet, FileChange, Generated, IndexFile, Judged, Rollback, Standing
 from muniment.kernel.judge import judge
 from muniment.kernel.land import LockedRoots, clear, generated, land, lock_roots, remove_directories
+from muniment.kernel.listing import OpenDirectory
 from muniment.kernel.path import CanonicalPath
-from muniment.kernel.root import OpenDirectory
 from muniment.kernel.write import Intent, clear_index, new_token, recover, temporary_of, write
 from muniment.policy.load import parse_policy
 from muniment.store.journal import LedgerJournal
@@ -81,11 +81,22 @@ def journal_of(*changes, number=1, token=None, made=(), knows=True):
     return Mock(**{"unfinished.return_value": [intent], "knows.return_value": knows})
 
 
+def writing(what, held, journal):
+    """Write it, with nothing that is derived from it."""
+    with write(what, held, journal, facts()):
+        pass
+
+
+def recovering(held, journal, policy):
+    """Recover one commit under locks, and return what was done."""
+    with recover(held, journal, policy, facts()) as (done,):
+        return done
+
+
 def recovered(ground, journal, policy=None):
     """What recovery says of its one commit, and of the files."""
     with locked(ground) as held:
-        (done,) = recover(held, journal, policy or lax(), facts(), lambda _: None)
-    return done
+        return recovering(held, journal, policy or lax())
 
 
 @pytest.fixture
@@ -243,7 +254,7 @@ def test_no_change_says_one_thing_to_the_judge_and_another_to_the_disk(untouched
     journal = Mock(**{"knows.return_value": True})
     journal.unfinished.return_value = [Intent(1, new_token(), {0: TwoFaced(NEW, None, EVIL)}, ())]
     with lock_roots(untouched.roots.values(), patience()) as held, pytest.raises(TypeError):
-        recover(held, journal, lax(), facts(), lambda _: None)
+        recovering(held, journal, lax())
     with pytest.raises(TypeError):
         generated([Mock(spec=IndexFile)])
     changes = [FileChange(NEW, None, b"new\n")]
@@ -271,7 +282,7 @@ def test_bytes_that_never_stood_there_are_never_brought_back(ground):
                 continue  # Where the rules let somebody write, a journal is what is believed.
             journal = Mock(**{"unfinished.return_value": [intent]}, knows=knows)
             with lock_roots(ground.roots.values(), patience()) as held:
-                (done,) = recover(held, journal, policy, facts(), lambda _: None)
+                done = recovering(held, journal, policy)
             assert set(done.left) == {changes[0].path}
             assert ground.contents() == before
     assert honest.knows(A, sha(STANDING["user/a.md"]))
@@ -314,8 +325,8 @@ def test_nobody_makes_locks_that_they_do_not_hold(untouched, copied):
             generated([IndexFile(at("user", "MEMORY.md"), Standing.ABSENT, EVIL)]), other, temporary
         ),
         lambda: land(judged(other, FileChange(NEW, None, EVIL)), other, temporary),
-        lambda: write(judged(other, FileChange(NEW, None, EVIL)), other, journal, facts(), lambda *_: ()),
-        lambda: recover(other, journal, lax(), facts(), lambda _: None),
+        lambda: writing(judged(other, FileChange(NEW, None, EVIL)), other, journal),
+        lambda: recovering(other, journal, lax()),
         lambda: clear_index(other, "user", facts()),
         lambda: clear(at("user", ""), other, lambda _: True, lambda *_: True),
         lambda: remove_directories([at("user", "topic")], other),
@@ -353,7 +364,7 @@ def test_what_was_judged_lands_in_the_roots_and_under_the_locks_of_its_judgement
             with pytest.raises(TypeError, match="lock"):
                 landing(untouched, elsewhere)
             with locked(untouched) as held, pytest.raises(TypeError, match="lock"):
-                write(elsewhere, held, journal, facts(), lambda *_: ())
+                writing(elsewhere, held, journal)
         journal.begin.assert_not_called()
 
 
@@ -369,12 +380,12 @@ def test_nothing_is_begun_that_cannot_be_landed(untouched):
             (judged(held, change), dict(held)),
         ):
             with pytest.raises(TypeError):
-                write(what, where, journal, facts(), lambda *_: ())
+                writing(what, where, journal)
     standing = STANDING["user/a.md"]
     with lock_roots([untouched.roots["project"]], patience()) as held:
         unlocked = judged(held, FileChange(A, sha(standing), b"x", standing))
         with pytest.raises(KeyError):
-            write(unlocked, held, journal, facts(), lambda *_: ())
+            writing(unlocked, held, journal)
     journal.begin.assert_not_called()
 
 

@@ -11,7 +11,7 @@ import pytest
 import muniment
 from kit.operations.places import some
 from kit.where import REPOSITORY
-from muniment.agent.answer import ShownTexts
+from muniment.agent.quotation import ShownTexts
 from muniment.errors import InvalidContent
 from muniment.policy.load import load_policy
 from muniment.sandbox.tools.workbench import Workbench

@@ -1,6 +1,6 @@
 """Whatever the ports of the kernel say: what it may not touch stays, and a commit is all there or not at all.
 
-Gates, facts, a journal and a proposal that lie, lose, repeat and raise, over real directories. What may
+Gates, facts, a journal and a caller that lie, lose, repeat and raise, over real directories. What may
 change is a literal set of names; the oracle shares no code with the kernel.
 """
 
@@ -24,7 +24,7 @@ from kit.store.ground import lay, photograph
 from muniment.kernel.binding import bind_all
 from muniment.kernel.cancel import Patience
 from muniment.kernel.change import ChangeSet, Claim, FileChange, IndexFile, Judged, Standing
-from muniment.kernel.commit import commit
+from muniment.kernel.commit import transaction
 from muniment.kernel.land import generated, land, lock_roots
 from muniment.kernel.refusal import MunimentError, Refused, StoreConflict
 from muniment.kernel.write import Intent, recover, temporary_of_index
@@ -215,7 +215,7 @@ class Keeper:
 
 
 class Hostile:
-    """A proposal; each hook does what it was told to."""
+    """A caller of a transaction; each of its steps does what it was told to."""
 
     def __init__(self, parts, hooks):
         self.given, self.hooks, self.judged, self.is_accepted, self.peer = parts, hooks, None, None, None
@@ -229,10 +229,10 @@ class Hostile:
     def parts(self):
         return said(self.hooks.get("parts", self.given))
 
-    def recovered(self, _done, _held):
+    def recovered(self):
         said(self.hooks.get("recovered"))
 
-    def placed(self, _held):
+    def placed(self):
         return said(self.hooks.get("placed", self.given))
 
     def completed(self, change):
@@ -245,7 +245,7 @@ class Hostile:
             self.peer(judged.change_set.paths[-1].text)
         return self.is_accepted
 
-    def followed(self, held, _landed, token):
+    def followed(self, held, token):
         how = self.hooks.get("followed", ())
         for each in how if isinstance(how, list) else ():
             self.followers[each](held, token)
@@ -366,19 +366,35 @@ class Place(RuleBasedStateMachine):
         return [ChangeSet(tuple(self.change_of(*item) for item in part), claimed) for part in each_once]
 
     def commit(self, proposal, journal, gates, facts):
-        return commit(
-            proposal,
-            rules=POLICY,
+        """Return what was judged, or None if the caller stops after recovery."""
+        with transaction(
+            proposal.parts,
+            policy=POLICY,
             roots=self.roots,
             journal=journal,
             gates=gates,
             facts=facts,
             patience=forever(),
-        )
+        ) as tx:
+            with tx.recover() as recovered:
+                if recovered:
+                    proposal.recovered()
+            parts = proposal.placed()
+            if parts is None:
+                return None
+            current, _ = tx.resolve(parts)
+            judged = tx.judge(replace(current, changes=tuple(map(proposal.completed, current.changes))))
+            if proposal.accepted(judged):
+                with tx.write(judged) as written:
+                    written.notes += proposal.followed(tx.locked, written.token)
+            return judged
 
-    def recover(self, journal, facts, follow=lambda _: None, scopes=SCOPES):
+    def recover(self, journal, facts, follow=lambda: None, scopes=SCOPES):
         with lock_roots([self.roots[scope] for scope in scopes], forever()) as held:
-            return recover(held, journal, POLICY, facts, follow)
+            with recover(held, journal, POLICY, facts) as recovered:
+                if recovered:
+                    follow()
+            return recovered
 
     @invariant()
     def what_nobody_may_touch_is_as_it_stood(self):
@@ -428,7 +444,7 @@ class Lies(Place):
     def recover_with_liars(self, journal, facts, follow, scopes):
         done, before = None, set(self.tree().values())
         with suppress(*RAISED):
-            done = self.recover(journal, facts, lambda _: said(follow), scopes)
+            done = self.recover(journal, facts, lambda: said(follow), scopes)
         assert journal.known is not False or set(self.tree().values()) <= before
         event(f"recovered: {bool(done)}")
 
@@ -519,7 +535,7 @@ class Truth(Place):
         self.keeper.stops = {} if disturbed in {None, "follow"} else {disturbed: "behind"}
         if disturbed is not None:
             with suppress(Stop):
-                self.recover(self.keeper, Facts(), lambda _: said(Stop() if disturbed == "follow" else None))
+                self.recover(self.keeper, Facts(), lambda: said(Stop() if disturbed == "follow" else None))
         self.keeper.stops = {}
         for scopes in order:
             if scopes == "commit":
@@ -595,7 +611,7 @@ def test_a_lying_journal_removes_no_denied_folder(place):
 def test_a_hook_gives_no_bytes_a_denied_name_through_an_index(place):
     (place.base / "user/secret.md").unlink()
 
-    def followed(held, _landed, token):
+    def followed(held, token):
         index = at("user", "MEMORY.md")
         for file in (
             IndexFile(index, Standing.ABSENT, b"one\n"),

@@ -14,6 +14,7 @@ REPOSITORY = Path(__file__).parents[2]
 PAGE = REPOSITORY / "threat-model" / "REVIEW.md"
 COMMAND = "PYTHONPATH=tests python -m threats.review"
 BEGIN, END = f"<!-- made by `{COMMAND}` -->\n", "<!-- end -->\n"
+BEGIN_PATH = f"<!-- path of a commit, made by `{COMMAND}` -->\n"
 BEGIN_HANDLERS = f"<!-- handlers, made by `{COMMAND}` -->\n"
 REASONS = Path(__file__).with_name("handlers.toml")
 MOST_WORDS = 24
@@ -22,9 +23,12 @@ MOST_WORDS = 24
 READING = {
     "names": ("Words and limits.", "units/policy/test_grammar.py"),
     "refusal": ("", "surface/library/test_errors.py"),
+    "normal_forms": ("", "units/policy/test_grammar.py"),
     "path": ("", "units/policy/test_grammar.py models/test_root.py attacks/test_corpus.py"),
     "syscalls": ("", "units/kernel/test_root_syscalls.py"),
+    "walk": ("", "units/kernel/test_root.py units/kernel/test_root_mounts.py attacks/test_races.py"),
     "root": ("", "units/kernel/test_root.py units/kernel/test_root_mounts.py attacks/test_races.py"),
+    "listing": ("", "units/kernel/test_root.py"),
     "change": ("", "units/store/test_judge.py attacks/test_hostile_callers.py"),
     "binding": ("", "units/kernel/test_binding.py attacks/test_replaced_roots.py"),
     "decide": ("", "models/test_verdicts.py units/policy/test_decide.py units/policy/test_automaton.py"),
@@ -43,11 +47,41 @@ READING = {
 }
 """In this order: what is promised where the docstring does not say it, and the tests that attack it."""
 
-code_lines = runpy.run_path(str(REPOSITORY / "benchmarks" / "structure.py"))["code_lines"]
+COMMIT_PATH = [
+    "store/commit.py:commit",
+    "kernel/commit.py:transaction",
+    "kernel/judge.py:check_paths",
+    "kernel/land.py:lock_roots",
+    "kernel/commit.py:CommitTransaction.recover",
+    "kernel/write.py:recover",
+    "store/commit.py:_with_final_names",
+    "kernel/commit.py:CommitTransaction.resolve",
+    "kernel/judge.py:look",
+    "kernel/judge.py:settle",
+    "store/commit.py:_draft",
+    "kernel/commit.py:CommitTransaction.judge",
+    "kernel/judge.py:judge",
+    "store/commit.py:_hold_for_review",
+    "kernel/commit.py:CommitTransaction.write",
+    "kernel/write.py:write",
+    "store/journal.py:LedgerJournal.begin",
+    "kernel/land.py:land",
+    "kernel/land.py:_carry_out",
+    "kernel/_directory.py:Directory.stage",
+    "kernel/_directory.py:Directory.publish_new",
+    "kernel/_directory.py:Directory.replace",
+    "kernel/_directory.py:Directory.sync",
+    "store/commit.py:_update_derived",
+    "store/journal.py:LedgerJournal.finish",
+]
+"""The functions that a commit calls, in this order; `tests/test_commit_path.py` traces one."""
+
+STRUCTURE = runpy.run_path(str(REPOSITORY / "benchmarks" / "structure.py"))
+code_lines, LIMITS = STRUCTURE["code_lines"], STRUCTURE["PARTS"]
 
 
 def table():
-    folder, total = REPOSITORY / "src" / "muniment" / "kernel", 0
+    folder = REPOSITORY / "src" / "muniment" / "kernel"
     found = {path.stem for path in folder.glob("*.py")} - {"__init__"}
     assert found == set(READING), "each file of the kernel has its place in the reading order"
     yield "| file | lines of code | promises | attacked by |\n|---|--:|---|---|\n"
@@ -55,11 +89,32 @@ def table():
         text = (folder / f"{name}.py").read_text()
         tree = ast.parse(text)
         count = len(code_lines(text, tree))
-        total += count
         said = promise or " ".join(ast.get_docstring(tree).split("\n\n")[0].split())
         links = ", ".join(f"[{each.split('/')[-1]}](../tests/{each})" for each in tests.split())
         yield f"| [{name}](../src/muniment/kernel/{name}.py) | {count} | {said} | {links} |\n"
-    yield f"| | **{total}** | | |\n"
+    for part, limit in LIMITS.items():
+        path = f"src/muniment/{part.replace('.', '/')}"
+        count = dict(STRUCTURE["measured"](REPOSITORY / path))["code lines"]
+        yield f"| [{part}](../{path}), in all | **{count}** | at most {limit} | |\n"
+
+
+def functions(text):
+    """Return the function nodes of a file by qualified name, of classes one level deep."""
+    found = {}
+    for node in ast.parse(text).body:
+        inside = node.body if isinstance(node, ast.ClassDef) else [node]
+        prefix = f"{node.name}." if isinstance(node, ast.ClassDef) else ""
+        found |= {f"{prefix}{each.name}": each for each in inside if isinstance(each, ast.FunctionDef)}
+    return found
+
+
+def commit_path():
+    """Yield a line for each function on the path of a commit, with the first sentence of its docstring."""
+    for number, stop in enumerate(COMMIT_PATH, 1):
+        path, name = stop.split(":")
+        found = functions((REPOSITORY / "src" / "muniment" / path).read_text())[name]
+        said = " ".join(ast.get_docstring(found).split("\n\n")[0].split())
+        yield f"{number}. [{path}](../src/muniment/{path}) `{name}`: {said}\n"
 
 
 def caught(text):
@@ -120,7 +175,8 @@ def handler_table(found, reasons):
 def page(text):
     """The page, with its tables as the sources are now."""
     reasons = tomllib.loads(REASONS.read_text())
-    for begin, lines in ((BEGIN, table()), (BEGIN_HANDLERS, handler_table(handlers(), reasons))):
+    handled = handler_table(handlers(), reasons)
+    for begin, lines in ((BEGIN, table()), (BEGIN_PATH, commit_path()), (BEGIN_HANDLERS, handled)):
         before, rest = text.split(begin)
         text = before + begin + "".join(lines) + END + rest.split(END, 1)[1]
     return text

@@ -1,13 +1,29 @@
 """The page by which somebody else reviews the kernel."""
 
+import re
+
 import pytest
 
-from threats.review import COMMAND, PAGE, caught, handler_table, page
+from threats.review import COMMAND, LIMITS, PAGE, REPOSITORY, caught, handler_table, page
+
+PAGES = [
+    REPOSITORY / "CONTRIBUTING.md",
+    REPOSITORY / "README.md",
+    *(REPOSITORY / "threat-model").rglob("*.md"),
+]
 
 
 def test_the_tables_are_what_the_sources_say_now():
     text = PAGE.read_text()
     assert page(text) == text, f"run: {COMMAND}"
+
+
+def test_size_limits_are_in_the_review_table_only():
+    for limit in LIMITS.values():
+        spelled = re.compile(rf"\b{limit // 1000}[ ,_]?{limit % 1000:03}\b")
+        holders = [path.name for path in PAGES if spelled.search(path.read_text())]
+        assert holders == [PAGE.name]
+        assert len(spelled.findall(PAGE.read_text())) == 1
 
 
 SOURCE = """

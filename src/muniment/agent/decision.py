@@ -18,7 +18,8 @@ from muniment.content.titles import description_of
 from muniment.content.words import is_word_character
 from muniment.files import shipped_tables
 from muniment.kernel.names import Scope
-from muniment.kernel.path import CanonicalPath, normalised
+from muniment.kernel.normal_forms import normalised
+from muniment.kernel.path import CanonicalPath
 
 # -- cues --------------------------------------------------------------------------------------------
 #

@@ -8,13 +8,14 @@ own earlier calls.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, Protocol, get_args
 
 from muniment.content.expiry import End
 from muniment.content.gates import visible
-from muniment.errors import Cancelled, ConfigInvalid, DeadlineExceeded, printable
+from muniment.errors import Cancelled, ConfigInvalid, DeadlineExceeded, MunimentError, printable
 from muniment.kernel.cancel import Cancelling
 from muniment.kernel.decide import Limits
 from muniment.kernel.names import Digest, Scope, Trust
@@ -374,3 +375,63 @@ class Budget:
             return False
         self.calls_left -= 1
         return True
+
+    @contextmanager
+    def timed_turn(self) -> Iterator[list[Usage]]:
+        """Put a turn on the timeline: the seconds of the block, and the usage that it adds to the list.
+
+        Raises:
+            DeadlineExceeded, Cancelled: as `check`, after the block.
+        """
+        started, usage = self.seconds, list[Usage]()
+        try:
+            yield usage
+        finally:
+            self.timeline.append(Turn(self.seconds - started, *usage or [Usage()]))
+        self.check()
+
+
+def respond(
+    model: Model,
+    budget: Budget,
+    brief: Brief,
+    messages: Sequence[Message],
+    token: str,
+    *,
+    tools: tuple[ToolSpec, ...] = (),
+    schema: tuple[str, dict[str, Any]] | None = None,
+) -> Reply:
+    """Return a model's reply. It is foreign code: any other error or result is a `ModelError`.
+
+    Args:
+        model: what is asked.
+        budget: of the task, of which the turn was taken.
+        brief: what the task is about.
+        messages: all that was said so far.
+        token: random text of the fences.
+        tools: on offer.
+        schema: as of `ModelRequest`.
+
+    Raises:
+        ModelError, MunimentError: as `Model.respond`.
+    """
+    request = ModelRequest(
+        brief,
+        tuple(messages),
+        tools,
+        budget.seconds_left,
+        turns_left=budget.turns_left + 1,
+        cancel=budget.cancel,
+        token=token,
+        schema=schema,
+    )
+    try:
+        reply = model.respond(request)
+        words = (reply.text, *(call.tool for call in reply.calls), *(call.id for call in reply.calls))
+    except (ModelError, MunimentError):
+        raise
+    except Exception as error:
+        raise ModelError(f"the model failed with {type(error).__name__}: {error}") from error
+    if not all(isinstance(word, str) for word in words):
+        raise ModelError("the model answered with something that is no reply", has_answered=True)
+    return reply

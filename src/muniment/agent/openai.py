@@ -39,13 +39,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 from urllib.parse import urlsplit
 
 from muniment import events
-from muniment.agent.answer import (
-    Complaint,
-    FirstChoice,
-    as_reply,
-    complaint_of,
-    read_answer,
-)
+from muniment.agent.answer import FirstChoice, as_reply, read_answer
 from muniment.agent.chat import (
     DECISION_TOKENS,
     Document,
@@ -64,6 +58,7 @@ from muniment.agent.chat import (
     updated,
     with_actions,
 )
+from muniment.agent.complaint import Complaint, complaint_of
 from muniment.agent.filing import RuleWriter
 from muniment.agent.model import (
     Brief,

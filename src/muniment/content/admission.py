@@ -39,7 +39,8 @@ from muniment.errors import ContentRejected
 from muniment.files import shipped_tables
 from muniment.kernel.decide import Content
 from muniment.kernel.names import Trust
-from muniment.kernel.path import FILE_SUFFIX, normalised
+from muniment.kernel.normal_forms import normalised
+from muniment.kernel.path import FILE_SUFFIX
 
 # -- instructions ------------------------------------------------------------------------------------
 #

@@ -24,7 +24,8 @@ from typing import Final, NamedTuple
 
 from muniment.content.words import is_running, split_words
 from muniment.files import shipped_tables
-from muniment.kernel.path import fold, normalised
+from muniment.kernel.normal_forms import normalised
+from muniment.kernel.path import fold
 
 MAX_CHARS: Final = 8_000
 """Characters of a text that are compared; what people describe is a sentence, an item or a paragraph."""

@@ -30,7 +30,8 @@ from functools import cache
 from typing import Final
 
 from muniment.files import shipped_tables
-from muniment.kernel.path import fold, normalised
+from muniment.kernel.normal_forms import normalised
+from muniment.kernel.path import fold
 
 MAX_DAYS: Final = 36_500
 """Days from today within which something may end: a hundred years."""

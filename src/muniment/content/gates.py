@@ -35,7 +35,7 @@ from functools import partial
 from typing import Final
 
 from muniment.errors import ContentRejected, ToolError
-from muniment.kernel.path import MAX_MARKS, overlong_run
+from muniment.kernel.normal_forms import MAX_MARKS, overlong_run
 
 GATES: Final = ("control", "ansi", "bidi", "tag-chars", "zero-width")
 """Every gate of this module that a policy may let rest, by the name that it uses."""

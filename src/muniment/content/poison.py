@@ -40,7 +40,7 @@ from muniment.content.frontmatter import spelled
 from muniment.content.likeness import heaviest_words, passage_score
 from muniment.content.patterns import compiled
 from muniment.files import shipped_tables
-from muniment.kernel.path import normalised
+from muniment.kernel.normal_forms import normalised
 
 THRESHOLD: Final = 72
 """Score at which a passage makes its text wait: the learned one and `RULE_SHARE` of what the rules weigh."""

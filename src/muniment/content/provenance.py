@@ -31,7 +31,7 @@ from typing import Final, NamedTuple
 from muniment.content.leaning import lean_on_one_another
 from muniment.content.words import STOP_WORDS, features, is_running
 from muniment.files import shipped_tables
-from muniment.kernel.path import normalised
+from muniment.kernel.normal_forms import normalised
 
 # -- holding -----------------------------------------------------------------------------------------
 #

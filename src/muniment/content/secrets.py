@@ -38,7 +38,7 @@ from muniment.content.secret_clauses import ValueChecks, secrets_in_clauses
 from muniment.content.secret_notes import secrets_in_notes
 from muniment.content.typed_secrets import is_chosen, is_count, is_no_word, typed
 from muniment.files import shipped_tables
-from muniment.kernel.path import normalised
+from muniment.kernel.normal_forms import normalised
 
 # -- secrets -----------------------------------------------------------------------------------------
 

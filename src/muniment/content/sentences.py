@@ -39,7 +39,7 @@ from muniment.content.entry import Entry, parse
 from muniment.content.titles import current_titles, titles_of
 from muniment.content.words import is_running, split_words
 from muniment.kernel.names import RelPath
-from muniment.kernel.path import normalised
+from muniment.kernel.normal_forms import normalised
 
 MAX_WORDS: Final = 70_000
 """Words of a text that are compared: no entry of 128 KiB has as many."""

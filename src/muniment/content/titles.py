@@ -16,7 +16,8 @@ from muniment.content.entry import Entry, Titled, titled
 from muniment.content.words import is_word_character
 from muniment.kernel.change import digest
 from muniment.kernel.names import RelPath
-from muniment.kernel.path import BLANKS, CONFUSABLES, FILE_SUFFIX, is_normalised, normalised, segment_problem
+from muniment.kernel.normal_forms import is_normalised, normalised
+from muniment.kernel.path import BLANKS, CONFUSABLES, FILE_SUFFIX, segment_problem
 
 TITLES_KEY: Final = "titles"
 """In the provenance of an entry, see `mark_of`."""

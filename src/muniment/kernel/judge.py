@@ -23,12 +23,10 @@ from typing import Final, Protocol
 from muniment.kernel.binding import BoundRoot
 from muniment.kernel.cancel import Patience
 from muniment.kernel.change import _SEAL, ChangeSet, FileChange, Judged, digest, plain
-from muniment.kernel.decide import Judge as Decider
-from muniment.kernel.decide import Policy, Quota
+from muniment.kernel.decide import Judge, Policy, Quota
 from muniment.kernel.names import MAX_FILE_BYTES, Digest, RelPath, Scope, Verb
 from muniment.kernel.path import CanonicalPath, check_suffix, fold
 from muniment.kernel.refusal import (
-    BudgetSpent,
     NotAFile,
     NotFound,
     QuotaExceeded,
@@ -70,7 +68,7 @@ class Found:
 
 
 def check_paths(change_set: ChangeSet) -> None:
-    """Step 1, from the paths alone.
+    """Check the paths alone (step 1): each is a file, named once, with none beneath another.
 
     Raises:
         Refused: a path is a scope, is named twice, or lies beneath another.
@@ -83,22 +81,10 @@ def check_paths(change_set: ChangeSet) -> None:
             raise _refused("a path is proposed twice, or beneath another one")
 
 
-def check_budgets(change_set: ChangeSet, policy: Policy) -> None:
-    """Hold what a run proposes to what one may write; what code adds to it later does not count.
-
-    Raises:
-        BudgetSpent: it holds more files or bytes.
-    """
-    if len(change_set.changes) > policy.limits.files_written:
-        raise BudgetSpent("the change-set holds more files than a run may write")
-    if sum(item.size for item in change_set.changes) > policy.limits.write_bytes:
-        raise BudgetSpent("the change-set holds more bytes than a run may write")
-
-
 def look(
     parts: Sequence[ChangeSet], roots: Mapping[Scope, BoundRoot], patience: Patience
 ) -> Mapping[CanonicalPath, Found]:
-    """Step 2: what stands at every path that is proposed or claimed.
+    """Read the file at every path that is proposed or claimed (step 2).
 
     The bytes are kept of what would be touched only.
 
@@ -125,7 +111,7 @@ def look(
 def settle(
     parts: Sequence[ChangeSet], found: Mapping[CanonicalPath, Found]
 ) -> tuple[tuple[ChangeSet, ...], tuple[str, ...]]:
-    """Step 3: the parts that still hold, each seeing what those before it left, and what broke the others."""
+    """Return the parts that still apply, one after the other, and the paths that stop others (step 3)."""
     live = {path: each.digest for path, each in found.items()}
     holding: list[ChangeSet] = []
     broken: set[str] = set()
@@ -155,7 +141,7 @@ def judge(
     facts: Facts,
     known: Known,
 ) -> Judged:
-    """Step 4, of changes with the bytes that each meets. What is judged lands in these very `roots` alone.
+    """Check changes with the bytes that each replaces (step 4); the result lands in these very `roots` alone.
 
     Raises:
         TypeError: it is of classes that could say something else later.
@@ -170,7 +156,7 @@ def judge(
     """
     change_set = plain(change_set)
     check_paths(change_set)
-    decider, coming = Decider(policy), _coming(change_set)
+    decider, coming = Judge(policy), _coming(change_set)
     made: list[tuple[CanonicalPath, ...]] = []
     for item in change_set.changes:
         made.append(())
@@ -243,7 +229,7 @@ def _steps(path: CanonicalPath) -> Iterator[tuple[CanonicalPath, str]]:
         directory = directory.child(segment)
 
 
-def _check_quotas(changes: Sequence[FileChange], decider: Decider, facts: Facts) -> None:
+def _check_quotas(changes: Sequence[FileChange], decider: Judge, facts: Facts) -> None:
     """Changes of one scope may not pass a quota; a scope that is over one already may still shrink."""
     scope = changes[0].path.scope
     for quota in {quota for item in changes for quota in decider.quotas_for(item.path)}:
@@ -261,7 +247,7 @@ def _check_quotas(changes: Sequence[FileChange], decider: Decider, facts: Facts)
             raise QuotaExceeded(f"{scope} may hold {quota.max_total_bytes} bytes; forget something first")
 
 
-def _counted_by(quota: Quota, decider: Decider, scope: Scope) -> Callable[[RelPath], bool] | None:
+def _counted_by(quota: Quota, decider: Judge, scope: Scope) -> Callable[[RelPath], bool] | None:
     """What of a scope a quota counts; None: everything, which takes no walk over the rows."""
     if "/**" in quota.paths:
         return None

@@ -114,7 +114,7 @@ class LockedRoots(Sealed, Mapping[Scope, BoundRoot], seal=_SEAL):
 
 @contextmanager
 def lock_roots(roots: Iterable[BoundRoot], patience: Patience) -> Iterator[LockedRoots]:
-    """Hold the locks of all `roots` inside the block; what is given then is of no use behind it.
+    """Hold the locks of all `roots` inside the block; the yielded `LockedRoots` is empty after it.
 
     They are taken in order of device and inode, so that two commits cannot block each other, with growing
     pauses between tries. Each is released when its descriptor, opened here, is closed on leaving.
@@ -249,7 +249,7 @@ def land(
     durable: bool = True,
     begun: set[int] | None = None,
 ) -> Landed:
-    """Carry it out: all of it, or of a `Rollback` each file by itself.
+    """Write all of it or none; of a `Rollback`, write each file by itself.
 
     Args:
         what: made by the kernel alone.
@@ -346,7 +346,7 @@ def _carry_out(
     *,
     durable: bool,
 ) -> tuple[CanonicalPath, ...]:
-    """See `land`; return the files whose name was changed by a plain rename."""
+    """Stage every file, then name every file; return those that a plain rename named."""
     # A link that a generated file replaced cannot be put back: it goes when little else can fail.
     in_order = sorted(enumerate(files), key=lambda each: each[1].before is Standing.LINK)
     landings: dict[CanonicalPath, Landing] = {}

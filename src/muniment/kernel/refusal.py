@@ -1,4 +1,4 @@
-"""What the kernel refuses, and why: part of the error tree of `muniment.errors`, with its promises."""
+"""The refusals of the kernel: its part of the error tree that `muniment.errors` draws."""
 
 from __future__ import annotations
 
@@ -173,12 +173,6 @@ class QuotaExceeded(ToolError):
     """A quota of the store would be passed."""
 
     code = "quota"
-
-
-class BudgetSpent(ToolError):
-    """The run has used up one of its budgets."""
-
-    code = "budget"
 
 
 def printable(text: str) -> str:

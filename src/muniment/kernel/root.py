@@ -3,7 +3,7 @@
 On success of any method:
 
 - C1 no component of the path was a symbolic link; nothing was followed.
-- C2 what was opened lay beneath the root, on its mount (the walk's limit: see `muniment.kernel.root`).
+- C2 what was opened lay beneath the root, on its mount (the walk's limit: see `muniment.kernel.walk`).
 - C3 a file whose bytes are returned is regular, has one name (`st_nlink == 1`) and is within the limit. This
   was asked of the descriptor that is then read.
 - C4 no call waited for another process.
@@ -23,7 +23,7 @@ from __future__ import annotations
 import errno
 import stat
 from dataclasses import dataclass
-from typing import Final, Literal, NamedTuple, NoReturn, Protocol, Self
+from typing import Final, Literal, NoReturn, Protocol, Self
 
 from muniment.kernel.names import MAX_FILE_BYTES, Scope, Via
 from muniment.kernel.path import CanonicalPath
@@ -41,7 +41,6 @@ from muniment.kernel.syscalls import (
     EXAMINE,
     LIST,
     READ,
-    STEP,
     Openat2Resolver,
     Purpose,
     Stat,
@@ -51,74 +50,7 @@ from muniment.kernel.syscalls import (
     os,
     require_known_machine,
 )
-
-# -- walk --------------------------------------------------------------------------------------------
-#
-# Opening beneath a root one component at a time, for systems without `openat2`.
-#
-# The contract is that of `muniment.kernel.syscalls`, and so are the error numbers, with two differences:
-#
-# - A mount is seen by its device number only. A bind mount from the same file system is not seen; where
-#   files of one mount have several device numbers (some stacked file systems) they are refused.
-# - Between two components another process may move the directory just reached. What is opened is still a
-#   descendant of a directory that was beneath the root at one moment during the walk.
-#
-# Directories on the way are opened O_PATH, so that nothing but the last component is opened in earnest, and
-# are asked by descriptor what they are: a link is found to be a link, not guessed from ENOTDIR.
-
-
-class WalkResolver:
-    """The portable resolver. Holds nothing; may be shared."""
-
-    __slots__ = ()
-    name: Final = "walk"
-
-    def open(self, dir_fd: int, path: bytes, purpose: Purpose) -> int:
-        """A new descriptor of `path` beneath `dir_fd`; see `muniment.kernel.root.Resolver`.
-
-        Cost: an `openat`, `fstat` and `close` a component.
-        """
-        device = fstat(dir_fd).st_dev
-        names = path.split(b"/")
-        # A directory is walked to its end and then opened as ".", so that its last component is checked
-        # alike.
-        last = b"." if purpose & os.O_DIRECTORY else names.pop()
-        at = dir_fd
-        try:
-            for name in names:
-                below = os.open(name, STEP, dir_fd=at)
-                at = _moved(at, below, dir_fd)
-                if not stat.S_ISDIR(_checked(at, device)):
-                    raise OSError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
-            fd = os.open(last, purpose | os.O_NOFOLLOW, dir_fd=at)
-        finally:
-            _moved(at, dir_fd, dir_fd)
-        try:
-            _checked(fd, device)
-        except BaseException:
-            os.close(fd)
-            raise
-        return fd
-
-
-def _moved(from_fd: int, to_fd: int, keep_fd: int) -> int:
-    """`to_fd`, after closing the directory that the walk leaves; the caller's own stays open."""
-    if from_fd != keep_fd:
-        os.close(from_fd)
-    return to_fd
-
-
-def _checked(fd: int, device: int) -> int:
-    """The mode of `fd`, unless it is a link or on another device."""
-    found = fstat(fd)
-    if stat.S_ISLNK(found.st_mode):
-        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
-    if found.st_dev != device:
-        raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
-    return found.st_mode
-
-
-# -- root --------------------------------------------------------------------------------------------
+from muniment.kernel.walk import WalkResolver
 
 Kind = Literal["file", "directory", "other"]
 """What a name is; `other` is a link, FIFO, socket or device, none of which is ever opened for use."""
@@ -243,7 +175,7 @@ class OpenFile(Descriptor):
                 pieces.append(piece)
                 position += len(piece)
         except OSError as error:
-            raise _unreadable(self._shown, error) from error
+            raise unreadable(self._shown, error) from error
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def read_whole(self, limit: int) -> bytes:
@@ -407,7 +339,7 @@ def _opened(resolver: Resolver, dir_fd: int, way: bytes, shown: str) -> OpenFile
     except BaseException as error:
         os.close(fd)
         if isinstance(error, OSError):
-            raise _unreadable(shown, error) from error
+            raise unreadable(shown, error) from error
         raise
     return OpenFile(fd, found.st_size, shown)
 
@@ -430,15 +362,13 @@ def refusal_of(shown: str, error: OSError) -> MunimentError:
         return PathEscape(via, shown)
     if error.errno in _ABSENT:
         return NotFound(f"{printable(shown)} does not exist")
-    return _unreadable(shown, error)
+    return unreadable(shown, error)
 
 
-def _unreadable(shown: str, error: OSError) -> Unreadable:
+def unreadable(shown: str, error: OSError) -> Unreadable:
+    """Return the refusal for an error that says neither that a file is absent nor that it is an escape."""
     name = errno.errorcode.get(error.errno or 0, "unknown error")
     return Unreadable(f"the system does not let this process read {printable(shown)} ({name})")
-
-
-# -- names -------------------------------------------------------------------------------------------
 
 
 def leaf(name: str) -> bytes:
@@ -475,128 +405,3 @@ def open_leaf(root: Root, dir_fd: int, name: str, shown: str) -> OpenFile:
         MunimentError: as `leaf` and `Root.open_file`; about what is `shown`.
     """
     return _opened(root.resolver, dir_fd, leaf(name), shown)
-
-
-# -- listing -----------------------------------------------------------------------------------------
-#
-# An open directory beneath a root, to look at: its names, what each is, and the bytes of its files.
-#
-# For whoever keeps account of a memory and wants to know what changed in it. On success of any method, C1
-# to C5 of `muniment.kernel.root` hold, and:
-#
-# - L1 every name is a single component in the directory that was opened, wherever that is by now: no other
-#   process can lead a second call elsewhere than the first.
-# - L2 the times of the directory were taken before its names, and those of a file before its bytes, of the
-#   very descriptor that is read: what changes meanwhile has later times than were told.
-#
-# The broker's only: a fenced worker may not make these calls. Attacked by
-# `tests/units/kernel/test_root.py`.
-
-
-class Sighted(NamedTuple):
-    """A name in a directory, and what it was when listed. A mount point is listed as what it covers.
-
-    A plain tuple because a sweep makes one of every name there is.
-
-    Attributes:
-        raw: the name as the system has it.
-        name: as text; bytes that are not UTF-8 are surrogate escapes.
-        kind: what it is.
-        status: of a file, unless it vanished.
-    """
-
-    raw: bytes
-    name: str
-    kind: Kind
-    status: os.stat_result | None
-
-
-class OpenDirectory(Descriptor):
-    """A directory beneath a root, open to look at.
-
-    Args:
-        root: the handle beneath which it is reached.
-        path: where; the scope is the root.
-
-    Attributes:
-        status: what it was when it was opened (L2).
-
-    Raises:
-        PathEscape, Unreadable, ValueError, TypeError: as `Root.open_file`.
-        NotFound: nothing of that name, or no directory.
-
-    Cost: one `openat2`, one `fstat`.
-    """
-
-    __slots__ = ("_path", "_root", "status")
-
-    def __init__(self, root: Root, path: CanonicalPath) -> None:
-        self.fd, self._root, self._path = -1, root, path
-        try:
-            self.fd = root.resolver.open(root.fd, root.way(path), LIST)
-            self.status = os.fstat(self.fd)
-        except OSError as error:
-            self.close()
-            raise refusal_of(path.text, error) from error
-
-    def entries(self) -> list[Sighted]:
-        """Its names, in no order.
-
-        Raises:
-            TooLarge: more than `MAX_ENTRIES` names.
-            NotFound: the directory was removed.
-            Unreadable: the system refuses.
-
-        Cost: a `newfstatat` a file.
-        """
-        found: list[Sighted] = []
-        if not self.status.st_nlink:  # The C library would call it empty.
-            raise NotFound(f"{printable(self._path.text)} does not exist")
-        try:
-            with os.scandir(self.fd) as listed:
-                for item in listed:
-                    if len(found) == MAX_ENTRIES:
-                        raise TooLarge(f"{printable(self._path.text)} holds more than {MAX_ENTRIES} names")
-                    # A name was decoded by the locale's rules; here it is always UTF-8.
-                    raw = os.fsencode(item.name)
-                    name = raw.decode("utf-8", "surrogateescape")
-                    if item.is_file(follow_symlinks=False):
-                        found.append(Sighted(raw, name, "file", _status(item)))
-                    else:
-                        kind: Kind = "directory" if item.is_dir(follow_symlinks=False) else "other"
-                        found.append(Sighted(raw, name, kind, None))
-        except OSError as error:
-            raise refusal_of(self._path.text, error) from error
-        return found
-
-    def status_of(self, name: str) -> os.stat_result | None:
-        """Return what stands at a name, a link itself included, or None if nothing does.
-
-        Raises:
-            Unreadable: the system does not tell.
-
-        Cost: one `newfstatat`.
-        """
-        try:
-            return os.stat(leaf(name), dir_fd=self.fd, follow_symlinks=False)
-        except OSError as error:
-            if error.errno in _ABSENT:
-                return None
-            raise _unreadable(f"{self._path.text}/{name}", error) from error
-
-    def read(self, name: str) -> tuple[bytes, os.stat_result]:
-        """The whole file of that name, and what it was before its first byte was read (L2).
-
-        Raises:
-            MunimentError: as `Root.read_bytes`.
-        """
-        with open_leaf(self._root, self.fd, name, f"{self._path.text}/{name}") as file:
-            status = os.fstat(file.fd)
-            return file.read_whole(MAX_FILE_BYTES), status
-
-
-def _status(item: os.DirEntry[str]) -> os.stat_result | None:
-    try:
-        return item.stat(follow_symlinks=False)
-    except OSError:
-        return None

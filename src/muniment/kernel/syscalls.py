@@ -241,7 +241,7 @@ class Openat2Resolver:
     name: Final = "openat2"
 
     def open(self, dir_fd: int, path: bytes, purpose: Purpose) -> int:
-        """A new descriptor of `path` beneath `dir_fd`; see `muniment.kernel.root.Resolver`.
+        """Return a new descriptor of `path` beneath `dir_fd`; see `muniment.kernel.root.Resolver`.
 
         Cost: one system call, 64 under constant disturbance.
         """

@@ -1,4 +1,4 @@
-"""Intent, land, done: what is judged comes to the disk and into a journal, both or neither.
+"""Write judged changes to disk and to a journal, both or neither, and roll back what was interrupted.
 
 A commit is two steps of a journal: an *intent*, which holds all that recovery needs to take it back, and
 *done*, which makes it history. In between the files change. What is not done is rolled back: at once if the
@@ -22,15 +22,15 @@ commit fails, by `recover` if its process was killed, both by the same code.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final, Protocol
 
 from muniment.kernel._directory import temporary_name
 from muniment.kernel.change import _SEAL, ChangeSet, FileChange, Judged, Replayed, Rollback, digest, plain
-from muniment.kernel.decide import Deny, Policy
-from muniment.kernel.decide import Judge as Decider
+from muniment.kernel.decide import Deny, Judge, Policy
 from muniment.kernel.judge import Facts, Known
 from muniment.kernel.land import Landed, LockedRoots, check_landable, clear, land, remove_directories
 from muniment.kernel.names import INDEX_DIRECTORY, INDEX_NAME, Digest, RelPath, Scope, Verb
@@ -76,6 +76,21 @@ class Recovered:
     kept: tuple[CanonicalPath, ...]
 
 
+@dataclass(slots=True)
+class Written:
+    """Files that are written, of a commit whose intent is still open.
+
+    Attributes:
+        landed: how they were written.
+        token: for temporary names, see `temporary_of_index`.
+        notes: lines for a person, which the journal keeps with the commit.
+    """
+
+    landed: Landed
+    token: str
+    notes: list[str] = field(default_factory=list)
+
+
 class Journal(Protocol):
     """What was begun and done. Each call is durable when it returns."""
 
@@ -119,50 +134,70 @@ def is_of_index(temporary: str) -> bool:
     return int(temporary[start : start + 2 * _COUNTER_BYTES], 16) >= _FIRST_OF_INDEX
 
 
-def write(
-    judged: Judged,
-    held: LockedRoots,
-    journal: Journal,
-    facts: Facts,
-    follow: Callable[[Landed, str], Sequence[str]],
-) -> tuple[str, ...]:
-    """Carry out what was judged, all of it or none; return what a person should know of it.
+@contextmanager
+def recover(
+    held: LockedRoots, journal: Journal, policy: Policy, facts: Facts
+) -> Iterator[tuple[Recovered, ...]]:
+    """Roll back unfinished commits in locked roots (R1 to R5); the end of the block closes their intents.
+
+    The block updates what is derived from the files. If it fails, the next recovery does all of it again.
+
+    Args:
+        held: where to do it.
+        journal: whose intents.
+        policy: decides what may be rolled back now; the rest stays as it is and is reported.
+        facts: tells an index of ours from what somebody wrote.
+
+    Raises:
+        ManagedMemoryUnavailable: a file or the journal cannot be written; nothing is lost, the next
+            recovery tries again.
+        Any error of `journal` and of the block; likewise.
+    """
+    done = tuple(
+        _recovered(intent, held, journal.knows, policy, facts) for intent in journal.unfinished(held)
+    )
+    yield done
+    for each in done:
+        journal.abandon(each.intent.number, frozenset(held), each)
+
+
+@contextmanager
+def write(judged: Judged, held: LockedRoots, journal: Journal, facts: Facts) -> Iterator[Written]:
+    """Write judged changes, all or none. The block updates what is derived; its end completes the journal.
 
     Args:
         judged: the changes.
-        held: the locked roots.
+        held: the locked roots, until after the block.
         journal: keeps the intent before, and makes it history afterwards.
         facts: tells an index of ours from what somebody wrote.
-        follow: brings up to date what is derived from the files, with temporary names by the token that it
-            is given; its notes.
 
     Raises:
         TypeError, KeyError: as `check_landable`: nothing is begun.
         StoreConflict, PathEscape, NotAFile, ManagedMemoryUnavailable: as `land`; nothing is changed.
         RollbackFailed: nothing else is done in these roots until the next recovery has rolled it back.
-        Any error of `journal` and `follow`; then it is rolled back, now or by the next recovery.
+        Any error of `journal` and of the block; then it is rolled back, now or by the next recovery.
     """
     check_landable(judged, held)
     token = new_token()
     scopes = frozenset(path.scope for path in judged.change_set.paths)
     number = journal.begin(judged, token)
     begun: set[int] = set()
-    landed = None
+    written = None
     try:
-        landed = land(judged, held, partial(temporary_of, token), begun=begun)
-        notes = tuple(follow(landed, token))
-        journal.finish(number, judged, notes)
+        written = Written(land(judged, held, partial(temporary_of, token), begun=begun), token)
+        yield written
+        check_landable(judged, held)  # Without its locks, somebody may have rolled it back meanwhile.
+        journal.finish(number, judged, tuple(written.notes))
     except BaseException:
         # An interrupt may also arrive just after it was done. R4: nothing here may close the intent early.
         if any(intent.number == number for intent in journal.unfinished(scopes)):
             intent = Intent(number, token, dict(enumerate(judged.change_set.changes)), (), "")
             made = [directory for directories in judged.made for directory in directories]
             done = _roll_back(intent, begun, made, held, facts)
-            if landed is None and not done.left and not done.kept:
+            if written is None and not done.left and not done.kept:
                 journal.abandon(number, scopes)
             # Else the next recovery closes it: that also corrects what is derived, and records conflicts.
         raise
-    return notes
 
 
 def replay(changes: Collection[FileChange], held: LockedRoots) -> None:
@@ -189,37 +224,6 @@ def replay(changes: Collection[FileChange], held: LockedRoots) -> None:
     land(Replayed(_SEAL, chosen), held, partial(temporary_of, new_token()), durable=False)
 
 
-def recover(
-    held: LockedRoots,
-    journal: Journal,
-    policy: Policy,
-    facts: Facts,
-    follow: Callable[[Sequence[Recovered]], None],
-) -> tuple[Recovered, ...]:
-    """Take back what unfinished commits did in the roots of `held` (R1 to R5).
-
-    Args:
-        held: where to do it.
-        journal: whose intents.
-        policy: says what may be done; what it no longer lets be done stays, and is told.
-        facts: tells an index of ours from what somebody wrote.
-        follow: brings up to date what is derived, once the files are back; only then the journal forgets.
-
-    Raises:
-        ManagedMemoryUnavailable: a file or the journal cannot be written; nothing is lost, the next
-            recovery tries again.
-        Whatever `journal` and `follow` do; likewise.
-    """
-    done = tuple(
-        _recovered(intent, held, journal.knows, policy, facts) for intent in journal.unfinished(held)
-    )
-    if done:
-        follow(done)
-    for each in done:
-        journal.abandon(each.intent.number, frozenset(held), each)
-    return done
-
-
 def clear_index(held: LockedRoots, scope: Scope, facts: Facts) -> tuple[CanonicalPath, ...]:
     """Drop what killed index writes left under temporary names; return files that keep what somebody wrote.
 
@@ -232,7 +236,7 @@ def clear_index(held: LockedRoots, scope: Scope, facts: Facts) -> tuple[Canonica
 def _recovered(intent: Intent, held: LockedRoots, knows: Known, policy: Policy, facts: Facts) -> Recovered:
     numbered = zip(intent.changes, plain(ChangeSet(tuple(intent.changes.values()))).changes, strict=True)
     ours = {number: each for number, each in numbered if each.path.scope in held}
-    decider = Decider(policy)
+    decider = Judge(policy)
     may = {number for number, each in ours.items() if _may_return(each, knows, decider)}
     # Those that the rules let, not what equals them: a journal may make objects of its own.
     above = {directory for number in may for directory in _above(ours[number].path)}
@@ -287,7 +291,7 @@ def _clear(
     )
 
 
-def _may_return(change: FileChange, knows: Known, decider: Decider) -> bool:
+def _may_return(change: FileChange, knows: Known, decider: Judge) -> bool:
     """Whether it may be taken back (R5)."""
     if change.before is not None and change.after is None:
         verdict = decider.decide_removal(change.path)

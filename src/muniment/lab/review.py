@@ -14,7 +14,8 @@ from typing import Final
 from muniment.errors import PathEscape, PolicyInvalid, Refusal, printable
 from muniment.kernel.decide import GATES, QUOTA_NUMBERS, Policy, Rule
 from muniment.kernel.names import Enforcement, Scope, Verb
-from muniment.kernel.path import CanonicalPath, canonicalise, normalised
+from muniment.kernel.normal_forms import normalised
+from muniment.kernel.path import CanonicalPath, canonicalise
 from muniment.lab.explain import Consulted, consult
 from muniment.lab.proofs import SCHEMA as INVARIANTS
 from muniment.lab.proofs import PathSet, Prover

@@ -10,7 +10,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -21,7 +21,7 @@ from muniment.kernel.cancel import Patience
 from muniment.kernel.change import ChangeSet, FileChange, IndexFile, Judged, Standing, digest
 from muniment.kernel.decide import Layer, Policy, Quota, Rule, ScopeTerms
 from muniment.kernel.judge import judge, look, with_before
-from muniment.kernel.land import Landed, LockedRoots, generated, land, lock_roots
+from muniment.kernel.land import LockedRoots, generated, land, lock_roots
 from muniment.kernel.names import RelPath, Scope, Trust, Verb
 from muniment.kernel.path import CanonicalPath, canonicalise
 from muniment.kernel.refusal import MunimentError
@@ -55,10 +55,8 @@ def locked(base: Path) -> Iterator[LockedRoots]:
         yield held
 
 
-def written(
-    base: Path, *changes: FileChange, follow: Callable[[Landed, str], Sequence[str]] = lambda *_: ()
-) -> None:
-    """Judge changes and write them, with a journal that keeps and facts that know nothing."""
+def written(base: Path, *changes: FileChange, is_failing: bool = False) -> None:
+    """Judge changes and write them; fail after the files are written, if that is asked for."""
     ports = Mock(
         **{"alike.return_value": frozenset(), "usage.return_value": (0, 0), "knows.return_value": False}
     )
@@ -67,7 +65,9 @@ def written(
         found = look([ChangeSet(changes)], held, Patience(time.monotonic() + 10))
         met = with_before(ChangeSet(changes), found)
         judged = judge(met, RULES, held, gates=lambda _: None, facts=ports, known=ports.knows)
-        write(judged, held, ports, ports, follow)
+        with write(judged, held, ports, ports):
+            if is_failing:
+                raise OSError
 
 
 def refused(act: Callable[[], object]) -> bool:
@@ -115,8 +115,7 @@ def nothing_unjudged_lands(base: Path) -> bool:
 def all_of_it_or_none(base: Path) -> bool:
     """A commit that fails half way leaves everything as it was, and one that ends is all there."""
     changes = change("a.md", b"changed"), change("d/b.md", b"new")
-    failing = Mock(side_effect=OSError)
-    is_none = refused(partial(written, base, *changes, follow=failing)) and files(base) == FILES
+    is_none = refused(partial(written, base, *changes, is_failing=True)) and files(base) == FILES
     written(base, *changes)
     return is_none and files(base) == {**FILES, "notes/a.md": b"changed", "notes/d/b.md": b"new"}
 
@@ -127,8 +126,8 @@ def a_journal_brings_back_only_what_was_there(base: Path) -> bool:
     intents = [Intent(number, new_token(), {0: lie}, ()) for number, lie in enumerate(lies)]
     ports = Mock(**{"unfinished.return_value": intents})
     ports.knows = lambda path, _: path == at("kept/old.md")
-    with locked(base) as held:
-        done = recover(held, ports, RULES, ports, lambda _: None)
+    with locked(base) as held, recover(held, ports, RULES, ports) as done:
+        pass
     return all(each.left for each in done) and files(base) == FILES
 
 

@@ -5,7 +5,7 @@
    stays; it is named, so that a person may remove it.
 3. A language model, if there is one, is shown entries that are almost the same, a group of one trust at a
    time. It may say that one of them stands for others, as it is or with a text that is made of their words
-   (`agent/runner.py`). It has no tools and sees no path, so there is no worker to cage.
+   (`agent/questions.py`). It has no tools and sees no path, so there is no worker to cage.
    An answer that cannot be used changes nothing in its group; without an answer the whole dream ends.
 4. What has expired goes; of the other entries of a scope at most `max_scope_share` change, or one step where
    that is less. The rest is left for the next dream.
@@ -28,7 +28,7 @@ from itertools import chain
 from typing import Final
 
 from muniment.agent.model import Model, ModelError
-from muniment.agent.runner import MAX_TEXT_CHARS, Asker, Merge
+from muniment.agent.questions import MAX_TEXT_CHARS, Asker, Merge
 from muniment.agent.updates import says_change, supersedes
 from muniment.cancelling import Cancel
 from muniment.content.admission import check_entry, own

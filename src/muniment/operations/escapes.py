@@ -35,7 +35,8 @@ from urllib.parse import unquote
 from muniment.agent.runner import DeniedCall
 from muniment.errors import PathEscape
 from muniment.kernel.names import Scope, Via
-from muniment.kernel.path import BLANKS, CONFUSABLES, normalised
+from muniment.kernel.normal_forms import normalised
+from muniment.kernel.path import BLANKS, CONFUSABLES
 from muniment.sandbox.tools.calls import WRITING_TOOLS
 
 MEMORY_NAMES: Final = frozenset({"memory", "memories", "mem", "muniment", ".muniment"})

@@ -9,7 +9,7 @@
    owner's trust means nothing that a recall may not show (`operations/visibility.py`).
 4. A language model, if there is one, is shown what is left, and behind that what is near: entries that share
    a word with the query (`recall/nearest.py`). It says which of these the query describes, by ids that code
-   gave out, and cannot name others (`agent/runner.py`). It has no tools and sees no path, so there is no
+   gave out, and cannot name others (`agent/questions.py`). It has no tools and sees no path, so there is no
    worker and nothing to cage. What is held back from models or has expired is not shown to it, and stays.
    Without a model what holds all the words goes. If nothing does, one entry may be described in other words
    (`content/description.py`): the only one that has all words of the query, in the same form, but its
@@ -38,7 +38,7 @@ from typing import Final
 from muniment import events
 from muniment.agent.filing import RuleWriter
 from muniment.agent.model import Model, ModelError
-from muniment.agent.runner import MAX_OPTIONS, Asker
+from muniment.agent.questions import MAX_OPTIONS, Asker
 from muniment.cancelling import Cancel
 from muniment.content.admission import held_for, own
 from muniment.content.description import DescribedWords, SaidText, weights_of

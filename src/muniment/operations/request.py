@@ -7,7 +7,7 @@ from typing import Final
 from muniment.content.exact_json import whole_text
 from muniment.content.gates import drop_invisible
 from muniment.errors import InvalidContent
-from muniment.kernel.path import MAX_MARKS, overlong_run
+from muniment.kernel.normal_forms import MAX_MARKS, overlong_run
 from muniment.names import MAX_FACT_BYTES
 
 MAX_TASK_CHARS: Final = 100

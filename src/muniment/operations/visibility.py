@@ -23,6 +23,7 @@ from muniment.errors import (
     MunimentError,
     PathEscape,
     Refusal,
+    RollbackFailed,
     StoreConflict,
     ToolError,
     UndoOverlap,
@@ -30,7 +31,6 @@ from muniment.errors import (
 from muniment.kernel.decide import Judge
 from muniment.kernel.names import Scope, Trust
 from muniment.kernel.path import FILE_SUFFIX, CanonicalPath, canonicalise
-from muniment.kernel.refusal import RollbackFailed
 from muniment.operations.place import Holding, Place, may_see, read_holding
 from muniment.store.audit import timestamp
 from muniment.store.upkeep import view_of

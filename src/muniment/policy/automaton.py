@@ -27,14 +27,8 @@ from unicodedata import combining
 from muniment.errors import PathEscape, Refusal
 from muniment.kernel.decide import fold_single, is_anchored
 from muniment.kernel.names import MAX_DEPTH, Scope
-from muniment.kernel.path import (
-    CanonicalPath,
-    canonicalise,
-    fold,
-    is_canonical_character,
-    is_normalised,
-    segment_problem,
-)
+from muniment.kernel.normal_forms import is_normalised
+from muniment.kernel.path import CanonicalPath, canonicalise, fold, is_canonical_character, segment_problem
 
 # -- alphabet ----------------------------------------------------------------------------------------
 #

@@ -9,11 +9,11 @@ from functools import cache
 from types import MappingProxyType
 from typing import Final
 
-from muniment.errors import ConfigInvalid
+from muniment.errors import BadName, ConfigInvalid, PathEscape, printable
 from muniment.files import shipped_tables
 from muniment.kernel.names import MAX_DEPTH, RelPath, Scope, Via
-from muniment.kernel.path import CanonicalPath, check_suffix, normalised, segment_problem
-from muniment.kernel.refusal import BadName, PathEscape, printable
+from muniment.kernel.normal_forms import normalised
+from muniment.kernel.path import CanonicalPath, check_suffix, segment_problem
 from muniment.names import Symlinks
 
 # -- lookalikes --------------------------------------------------------------------------------------

@@ -24,7 +24,8 @@ from typing import Final
 from muniment.errors import BadName, PolicyInvalid
 from muniment.kernel.decide import AllowPatterns, DenyPatterns, fold_single, is_anchored
 from muniment.kernel.names import Scope
-from muniment.kernel.path import RESERVED_ASCII, CanonicalPath, fold, is_normalised
+from muniment.kernel.normal_forms import is_normalised
+from muniment.kernel.path import RESERVED_ASCII, CanonicalPath, fold
 
 MAX_PATTERN_CHARS: Final = 512
 """Characters of one pattern; half of the longest path, since a pattern is shorter than what it matches."""

@@ -6,9 +6,9 @@ would write a memory, by an agent or by hand, asks here first.
 
 from __future__ import annotations
 
+from muniment.errors import PlatformUnsupported
 from muniment.kernel.decide import Policy
 from muniment.kernel.names import Enforcement
-from muniment.kernel.refusal import PlatformUnsupported
 from muniment.portable import IS_LINUX, NEEDS_LINUX
 
 

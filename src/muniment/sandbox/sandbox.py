@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
 from muniment.errors import (
+    BudgetSpent,
     ConfinementUnavailable,
     InvalidScope,
     PathEscape,
@@ -36,7 +37,6 @@ from muniment.kernel.binding import BoundRoot
 from muniment.kernel.cancel import Patience
 from muniment.kernel.change import ChangeSet, Claim
 from muniment.kernel.decide import Judge, Policy
-from muniment.kernel.judge import check_budgets
 from muniment.kernel.names import Enforcement, Scope, Trust, Verb
 from muniment.kernel.path import CanonicalPath
 from muniment.kernel.root import Root
@@ -65,6 +65,18 @@ if TYPE_CHECKING:
 WAIT_SECONDS: Final = 60.0
 """Seconds that a call outside a run may take, or a commit wait for the locks of its roots; a grep over all
 that a policy lets it scan takes a few."""
+
+
+def check_budgets(change_set: ChangeSet, policy: Policy) -> None:
+    """Check the size of what a run proposes; what code adds to it later does not count.
+
+    Raises:
+        BudgetSpent: it holds more files or bytes than a run may write.
+    """
+    if len(change_set.changes) > policy.limits.files_written:
+        raise BudgetSpent("the change-set holds more files than a run may write")
+    if sum(item.size for item in change_set.changes) > policy.limits.write_bytes:
+        raise BudgetSpent("the change-set holds more bytes than a run may write")
 
 
 def require(policy: Policy, held: Held) -> None:

@@ -1,14 +1,13 @@
-"""Commits change-sets by the kernel, with what a store adds: trust, provenance, reviews, the index.
+"""Commit change-sets: the kernel's transaction, with the names, trust, reviews and indexes of a store.
 
-The order of a commit stands in `kernel.commit`; here stands what it asks of a proposal. New files get other
-names (`naming.py`), if the caller asks for it. The final bytes are made, each with its trust (`trust.py`):
-provenance and front matter, if the caller stamps. What has to wait for the owner becomes a pending review.
-Catalog and indexes follow what was written; they can be rebuilt, and so hold up nothing.
+`commit` reads from top to bottom: roll back interrupted commits, name files (`naming.py`), read what is
+there, make the final bytes with their trust (`trust.py`) and front matter, judge them, queue what the owner
+has to approve, write. Catalog and indexes come last: they can be rebuilt, so they do not stop a commit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -20,15 +19,13 @@ from muniment.kernel.binding import BoundRoot
 from muniment.kernel.cancel import Patience
 from muniment.kernel.change import ChangeSet, FileChange, Judged, digest, joint
 from muniment.kernel.decide import Layer, Policy, Rule
-from muniment.kernel.land import Landed, LockedRoots
+from muniment.kernel.land import LockedRoots
 from muniment.kernel.names import RelPath, Scope, Trust, Verb
 from muniment.kernel.path import CanonicalPath
-from muniment.kernel.write import Recovered, temporary_of_index
+from muniment.kernel.write import Written, temporary_of_index
 from muniment.policy.platforms import require_writing
-from muniment.store.catalog import View
 from muniment.store.journal import CatalogFacts, LedgerJournal, gates_of
 from muniment.store.ledger import (
-    CommitRow,
     Run,
     changes_of,
     classify_touched_scopes,
@@ -114,20 +111,19 @@ def granting(policy: Policy, verbs: Iterable[Verb], paths: Iterable[CanonicalPat
 
 
 def commit(parts: Sequence[ChangeSet], terms: Terms) -> Commit:
-    """Commit `parts` by the rules of `kernel.commit`; without any change nothing at all is done.
+    """Commit `parts` in one transaction of the kernel; do nothing at all if they hold no change.
 
     Args:
-        parts: each is committed whole, or rejected because what it rests on has changed; all that are not
-            rejected are one commit.
+        parts: each is committed whole or dropped; those that are not dropped are one commit.
         terms: what it is bound to.
 
     Raises:
         PathEscape: something in a change-set lies outside its root.
         Refusal, ToolError: the judge does not allow a change.
         PendingReview: the owner has to look at it first.
-        StoreConflict: every part was rejected, or somebody changed a file while it was written.
-        ManagedMemoryUnavailable: a root or the state cannot be locked or written. Nothing is changed, or what
-            is will be taken back before anything else is done.
+        StoreConflict: every part was dropped, or somebody changed a file while it was written.
+        ManagedMemoryUnavailable: a root or the state cannot be locked or written. Nothing is changed, or the
+            next command rolls it back before anything else is done.
         DeadlineExceeded, Cancelled: before the first write.
         PlatformUnsupported: as `policy.platforms.require_writing`.
 
@@ -139,162 +135,171 @@ def commit(parts: Sequence[ChangeSet], terms: Terms) -> Commit:
     require_writing(terms.policy)
     if not terms.dry_run:
         terms.state.require_writable()
-    work = _Work(parts, terms)
-    with span("commit", task_id=terms.run.task, dry_run=terms.dry_run) as told:
-        done = kernel.commit(
-            work,
-            rules=terms.policy,
+    state, notes = terms.state, list[str]()
+    journal = LedgerJournal(state, terms.roots, terms.run)
+    facts = CatalogFacts(lambda scope: looks_of(state).whole_view(terms.roots[scope], terms.policy))
+    with (
+        span("commit", task_id=terms.run.task, dry_run=terms.dry_run) as trace,
+        kernel.transaction(
+            parts,
+            policy=terms.policy,
             roots=terms.roots,
-            journal=work.journal,
-            gates=gates_of(terms.state, terms.policy, terms.roots),
-            facts=work.facts,
+            journal=journal,
+            gates=gates_of(state, terms.policy, terms.roots),
+            facts=facts,
             patience=terms.patience,
-        )
-        result = work.result(done)
-        told.tell(files=len(result.changes), rejected=result.rejected, repeated=result.repeated)
+        ) as tx,
+    ):
+        with tx.recover() as recovered:
+            if recovered:
+                notes += after_recovery(state, tx.locked, terms.policy, recovered, terms.run.trust)
+        earlier = None if terms.dry_run else of_task(state, terms.run.task)
+        if earlier is not None:
+            result = _result((each.change for each in earlier.changes), earlier.notes, repeated=True)
+        else:
+            named, origins = _with_final_names(parts, terms, facts, tx.locked)
+            current, rejected = tx.resolve(named)
+            drafts = [_draft(each, origins.get(each.path, each), terms) for each in current.changes]
+            notes += [each.note for each in drafts if each.note is not None]
+            judged = tx.judge(replace(current, changes=tuple(each.change for each in drafts)))
+            notes += _hold_for_review(judged, drafts, terms, journal)
+            if not terms.dry_run:
+                with tx.write(judged) as written:
+                    notes += _update_derived(written, drafts, terms, facts, tx.locked)
+                    written.notes += notes
+            result = _result(judged.change_set.changes, notes, rejected=rejected)
+        trace.tell(files=len(result.changes), rejected=result.rejected, repeated=result.repeated)
     return result
 
 
-class _Work:
-    """One commit under way: the proposal of `kernel.commit`."""
+def _with_final_names(
+    parts: Sequence[ChangeSet], terms: Terms, facts: CatalogFacts, locked: LockedRoots
+) -> tuple[Sequence[ChangeSet], Mapping[CanonicalPath, FileChange]]:
+    """Return the parts with the names of `Terms`, and by new name the change of an entry that had another."""
+    origins: dict[CanonicalPath, FileChange] = {}
+    views = {scope: facts.view(scope) for scope in locked}
+    if terms.rename is not None:
+        parts = [renamed(part, terms.rename, terms.policy, views) for part in parts]
+    if terms.settle_names:
+        parts = [settle_names(part, terms.policy, views) for part in parts]
+    if terms.replaced is not None:
+        new_name = partial(_name_of_replaced, terms.replaced, terms)
+        found = [
+            renamed_replacements(_with_text(part, locked), new_name, terms.policy, views) for part in parts
+        ]
+        parts = [part for part, _ in found]
+        for _, renamed_from in found:
+            origins |= renamed_from
+    return parts, origins
 
-    def __init__(self, parts: Sequence[ChangeSet], terms: Terms) -> None:
-        self.parts = parts
-        self.journal = LedgerJournal(terms.state, terms.roots, terms.run)
-        self.facts = CatalogFacts(
-            lambda scope: looks_of(terms.state).whole_view(terms.roots[scope], terms.policy)
+
+def _with_text(part: ChangeSet, locked: LockedRoots) -> ChangeSet:
+    """Return the part with the current text of each file that a change still rests on."""
+    changes = []
+    for change in part.changes:
+        try:
+            found = locked[change.path.scope].root.read_bytes(change.path)
+        except (NotFound, PathEscape, ToolError):
+            changes.append(change)  # The judge reports it.
+        else:
+            changes.append(replace(change, before=found) if digest(found) == change.base else change)
+    return replace(part, changes=tuple(changes))
+
+
+def _name_of_replaced(new_name: NewName, terms: Terms, change: FileChange, _names: object) -> RelPath:
+    """Return where an entry goes whose text is replaced; less trusted text leaves it where it is."""
+    old = _authorship(change.path, change.before or b"", terms).trust
+    new = terms.trust(change, old).trust
+    return new_name(change, not old.satisfies(new)) if new.satisfies(old) else change.path.rel
+
+
+def _authorship(path: CanonicalPath, content: bytes, terms: Terms) -> Authorship:
+    key, found = root_key(terms.state, terms.roots[path.scope]), digest(content)
+    if not is_current(terms.state, key, path.rel, found):
+        raise StoreConflict((path.text,))  # Somebody changed the file of a working copy.
+    source = source_of(terms.state, key, path.rel, found)
+    return authorship_at(terms.state, key, path, content, terms.policy, source)
+
+
+@dataclass(frozen=True, slots=True)
+class _Draft:
+    """A change with its final bytes.
+
+    Attributes:
+        trust_before: the most trusted author of the text before; None: there is none.
+        author: who the new text comes from.
+    """
+
+    change: FileChange
+    trust_before: Trust | None
+    author: Trust
+    note: str | None
+
+
+def _draft(change: FileChange, origin: FileChange, terms: Terms) -> _Draft:
+    """Return the change with the trust and the stamp of its bytes; `origin` is the file that it replaces."""
+    path, before = origin.path, origin.before
+    authorship = None if before is None else _authorship(path, before, terms)
+    replaced = replace(change, path=path, base=origin.base, before=before)
+    ruling = terms.trust(replaced, None if authorship is None else authorship.trust)
+    if change.after is not None:
+        after = change.after
+        if terms.stamp is not None:
+            after = terms.stamp(after, before, change.path, replace(terms.run, trust=ruling.trust))
+        change = replace(change, after=after, trust=ruling.trust)
+    most = None if authorship is None else authorship.most
+    return _Draft(change, most, ruling.by or ruling.trust, ruling.note)
+
+
+def _hold_for_review(
+    judged: Judged, drafts: Sequence[_Draft], terms: Terms, journal: LedgerJournal
+) -> Sequence[str]:
+    """Raise `PendingReview` if the owner has to approve; of a dry run return notes that say so."""
+    found = dict.fromkeys(  # This may refuse, also what the owner reviewed.
+        reason
+        for each in drafts
+        for reason in reasons_for_review(
+            each.change,
+            each.trust_before,
+            each.author,
+            terms.policy,
+            is_new_text=_is_new_text(each.change, journal),
         )
-        self._terms, self._state = terms, terms.state
-        self._repeats: CommitRow | None = None
-        self._drafts: list[tuple[FileChange, Trust | None, Trust]] = []
-        self._notes: list[str] = []
-        self._origins: dict[CanonicalPath, FileChange] = {}
-
-    def recovered(self, done: Sequence[Recovered], held: LockedRoots) -> None:
-        """See `Proposal`."""
-        terms = self._terms
-        self._notes += after_recovery(self._state, held, terms.policy, done, terms.run.trust)
-
-    def placed(self, held: LockedRoots) -> Sequence[ChangeSet] | None:
-        """See `Proposal`: a task that has committed before ends here, unless it only asks."""
-        terms = self._terms
-        self._repeats = None if terms.dry_run else of_task(self._state, terms.run.task)
-        if self._repeats is not None:
-            return None
-        views = {scope: self.facts.view(scope) for scope in held}
-        parts = self.parts
-        if terms.rename is not None:
-            parts = [renamed(part, terms.rename, terms.policy, views) for part in parts]
-        if terms.settle_names:
-            parts = [settle_names(part, terms.policy, views) for part in parts]
-        if terms.replaced is not None:
-            parts = [self._with_new_names(part, terms.replaced, held, views) for part in parts]
-        return parts
-
-    def _with_new_names(
-        self, part: ChangeSet, new_name: NewName, held: LockedRoots, views: Mapping[Scope, View]
-    ) -> ChangeSet:
-        """The part, with entries whose text is replaced where `Terms.replaced` says."""
-
-        def rename(change: FileChange, _names: object) -> RelPath:
-            old = self._authorship_at(change.path, change.before or b"").trust
-            new = self._terms.trust(change, old).trust
-            return new_name(change, not old.satisfies(new)) if new.satisfies(old) else change.path.rel
-
-        read = replace(part, changes=tuple(_with_text(each, held) for each in part.changes))
-        part, origins = renamed_replacements(read, rename, self._terms.policy, views)
-        self._origins |= origins
-        return part
-
-    def _authorship_at(self, path: CanonicalPath, content: bytes) -> Authorship:
-        key, found = root_key(self._state, self._terms.roots[path.scope]), digest(content)
-        if not is_current(self._state, key, path.rel, found):
-            raise StoreConflict((path.text,))  # Somebody changed the file of a working copy.
-        source = source_of(self._state, key, path.rel, found)
-        return authorship_at(self._state, key, path, content, self._terms.policy, source)
-
-    def completed(self, change: FileChange) -> FileChange:
-        """See `Proposal`: with its trust, and what the caller stamps."""
-        terms, path = self._terms, change.path
-        origin = self._origins.get(path, change)  # What the entry was that has got another name.
-        before, held, most = origin.before, None, None
-        if before is not None:
-            by = self._authorship_at(origin.path, before)
-            held, most = by.trust, by.most
-        ruling = terms.trust(replace(change, path=origin.path, base=origin.base, before=before), held)
-        if ruling.note is not None:
-            self._notes.append(ruling.note)
-        if change.after is not None:
-            after = change.after
-            if terms.stamp is not None:
-                after = terms.stamp(after, before, path, replace(terms.run, trust=ruling.trust))
-            change = replace(change, after=after, trust=ruling.trust)
-        self._drafts.append((change, most, ruling.by or ruling.trust))
-        return change
-
-    def accepted(self, judged: Judged) -> bool:
-        """See `Proposal`: what has to wait for its owner waits."""
-        terms = self._terms
-        found = dict.fromkeys(
-            reason
-            for draft, held, by in self._drafts
-            for reason in reasons_for_review(
-                draft, held, by, terms.policy, is_new_text=self._is_new_text(draft)
-            )
-        )
-        reasons = tuple(found)
-        if terms.reviewed:
-            return not terms.dry_run
-        if not terms.attended and any(draft.after is None for draft, _, _ in self._drafts):
-            reasons = (*reasons, "it removes entries, and nobody was there to say yes")
-        if reasons and terms.dry_run:
-            self._notes += [f"would wait for review: {reason}" for reason in reasons]
-        elif reasons:
-            waits, policy = judged.change_set, terms.policy.digest
-            review_id = hold(self._state, terms.run, waits, reasons, policy=policy, roots=terms.roots)
-            raise PendingReview(review_id, reasons)
-        return not terms.dry_run
-
-    def followed(self, held: LockedRoots, landed: Landed, token: str) -> Sequence[str]:
-        """See `Proposal`: catalog and indexes are up to date."""
-        tell_degraded(landed)
-        temporary = partial(temporary_of_index, token)
-        for scope in held:
-            paths = [draft.path for draft, _, _ in self._drafts]
-            changed = {path.parent.rel for path in paths if path.scope == scope}
-            self._notes += follow_or_tell(
-                self._state, held, self.facts.view(scope), temporary, changed=changed
-            )
-        return self._notes
-
-    def result(self, done: kernel.CommitOutcome | None) -> Commit:
-        """What callers are told."""
-        if done is None:
-            assert self._repeats is not None  # noqa: S101  for the type checker: that is why
-            return _told((each.change for each in self._repeats.changes), self._repeats.notes, repeated=True)
-        return _told(done.changes, self._notes, rejected=done.rejected)
-
-    def _is_new_text(self, change: FileChange) -> bool:
-        """Whether a change says what did not stand there before."""
-        after, before = change.after or b"", change.before
-        if before is not None and is_cut(before, after):
-            return False
-        return not self.journal.knows(change.path, digest(after))
+    )
+    reasons = tuple(found)
+    if terms.reviewed:
+        return ()
+    if not terms.attended and any(each.change.after is None for each in drafts):
+        reasons = (*reasons, "it removes entries, and nobody was there to say yes")
+    if reasons and not terms.dry_run:
+        waiting, policy = judged.change_set, terms.policy.digest
+        review_id = hold(terms.state, terms.run, waiting, reasons, policy=policy, roots=terms.roots)
+        raise PendingReview(review_id, reasons)
+    return [f"would wait for review: {reason}" for reason in reasons]
 
 
-def _with_text(change: FileChange, held: LockedRoots) -> FileChange:
-    """A change of a file with what stands there, if that is what the change rests on."""
-    try:
-        found = held[change.path.scope].root.read_bytes(change.path)
-    except (NotFound, PathEscape, ToolError):
-        return change  # The judge says so.
-    return replace(change, before=found) if digest(found) == change.base else change
+def _is_new_text(change: FileChange, journal: LedgerJournal) -> bool:
+    """Return whether a change adds text that was not there before."""
+    after, before = change.after or b"", change.before
+    if before is not None and is_cut(before, after):
+        return False
+    return not journal.knows(change.path, digest(after))
 
 
-def _told(
+def _update_derived(
+    written: Written, drafts: Sequence[_Draft], terms: Terms, facts: CatalogFacts, locked: LockedRoots
+) -> Iterator[str]:
+    """Bring catalog and indexes up to date with the written files; yield lines for a person."""
+    tell_degraded(written.landed)
+    temporary = partial(temporary_of_index, written.token)
+    for scope in locked:
+        changed = {each.change.path.parent.rel for each in drafts if each.change.path.scope == scope}
+        yield from follow_or_tell(terms.state, locked, facts.view(scope), temporary, changed=changed)
+
+
+def _result(
     changes: Iterable[FileChange], notes: Iterable[str], *, rejected: int = 0, repeated: bool = False
 ) -> Commit:
-    """What callers are told of what was committed."""
     every = tuple(changes)
     told, scopes = changes_of(every), classify_touched_scopes(every)
     return Commit(told, scopes, tuple(notes), least_trust(every), rejected, repeated)

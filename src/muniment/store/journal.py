@@ -1,4 +1,4 @@
-"""What the kernel asks about a commit, answered: the ledger as its journal, the catalog as its facts."""
+"""The ports of the kernel: the ledger as its journal, the catalog as its facts, checks as its gates."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class LedgerJournal:
         self._scopes = {key: scope for scope, key in self._keys.items()}
 
     def begin(self, judged: Judged, token: str) -> int:
-        """See `Journal`.
+        """Keep an intent in the ledger, durably, and return its number.
 
         Raises:
             ManagedMemoryUnavailable: the ledger cannot be written, or another process began the task.
@@ -57,7 +57,7 @@ class LedgerJournal:
         return begin(self._state, self._kept(0, judged, token))
 
     def finish(self, number: int, judged: Judged, notes: Sequence[str]) -> None:
-        """See `Journal`: with provenance, event and record."""
+        """Make an intent history, durably, with provenance, event and audit record."""
         kept = self._kept(number, judged)
         finish(self._state, replace(kept, done=timestamp(), notes=tuple(notes)))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Final
 
@@ -394,11 +394,6 @@ def _versions(state: State, root: BoundRoot) -> Callable[[RelPath], list[bytes]]
 
 def _recover(state: State, held: LockedRoots, policy: Policy) -> tuple[str, ...]:
     """Recover locked roots."""
-    notes: list[str] = []
-
-    def follow(done: Sequence[Recovered]) -> None:
-        notes.extend(after_recovery(state, held, policy, done))
-
     facts = CatalogFacts(lambda scope: view_of(state, held[scope], policy))
-    recover(held, LedgerJournal(state, held), policy, facts, follow)
-    return tuple(notes)
+    with recover(held, LedgerJournal(state, held), policy, facts) as recovered:
+        return tuple(after_recovery(state, held, policy, recovered)) if recovered else ()

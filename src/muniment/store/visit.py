@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 
 from muniment.errors import MunimentError, NotAFile, NotFound, PathEscape, StoreConflict, TooLarge, printable
 from muniment.kernel.change import digest
+from muniment.kernel.listing import OpenDirectory, Sighted
 from muniment.kernel.names import (
     MAX_DEPTH,
     MAX_FILE_BYTES,
@@ -26,7 +27,7 @@ from muniment.kernel.names import (
     joined,
 )
 from muniment.kernel.path import FILE_SUFFIX, CanonicalPath, segment_problem
-from muniment.kernel.root import Kind, OpenDirectory, Root, Sighted
+from muniment.kernel.root import Kind, Root
 from muniment.store.index import is_index_path
 from muniment.store.rows import (
     Assess,

@@ -35,9 +35,10 @@ from muniment.errors import Cancelled, MunimentError, NotFound, PathEscape
 from muniment.kernel.binding import BoundRoot
 from muniment.kernel.cancel import Patience
 from muniment.kernel.decide import Policy
+from muniment.kernel.listing import OpenDirectory
 from muniment.kernel.names import RelPath
 from muniment.kernel.path import CanonicalPath
-from muniment.kernel.root import OpenDirectory, Root
+from muniment.kernel.root import Root
 from muniment.portable import IS_LINUX
 from muniment.store.catalog import Look, View
 from muniment.store.database import held

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from muniment.agent import chat
 from muniment.agent import model as protocol
-from muniment.agent.runner import Asker
+from muniment.agent.questions import Asker
 from muniment.cancelling import Cancel
 from muniment.kernel.decide import Limits
 from muniment.kernel.names import Digest, Scope, Trust

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kit.paths import at
-from muniment.kernel.root import Root, WalkResolver
+from muniment.kernel.root import Root
 from muniment.kernel.syscalls import Openat2Resolver
+from muniment.kernel.walk import WalkResolver
 
 CANARY = "canary-0b5e1d"
 """In every name and every file outside the root: nothing that comes back may hold it."""

@@ -29,11 +29,11 @@ from functools import partial
 from pathlib import Path
 from unittest.mock import patch
 
-from muniment.kernel import _directory, binding, land, root, syscalls
+from muniment.kernel import _directory, binding, land, listing, root, syscalls, walk
 from muniment.kernel.binding import bind
 from muniment.kernel.cancel import Patience
 from muniment.kernel.change import ChangeSet, FileChange, IndexFile, Standing, digest
-from muniment.kernel.commit import commit
+from muniment.kernel.commit import transaction
 from muniment.kernel.land import generated, lock_roots
 from muniment.kernel.names import RelPath, Scope, Trust
 from muniment.kernel.path import CanonicalPath
@@ -215,7 +215,7 @@ class Process:
             "_renameat2": _directory,
         }
         with ExitStack() as patches:
-            for module in (land, root, binding, _directory):
+            for module in (land, root, walk, listing, binding, _directory):
                 patches.enter_context(patch.object(module, "os", system))
             patches.enter_context(patch.object(land, "fcntl", _Other(fcntl, flock=self.locking)))
             for name, owner in numbered.items():
@@ -290,48 +290,32 @@ class Facts:
         return content in self.disk.indexes
 
 
-class Work:
-    """What is committed, with an index that follows it."""
-
-    def __init__(self, base):
-        at = {rel: base / rel for rel in AFTER}
-        self.parts = [
-            ChangeSet(
-                tuple(
-                    FileChange(
-                        CanonicalPath(SCOPE, RelPath(rel)),
-                        digest(BEFORE[rel]) if rel in BEFORE and path.exists() else None,
-                        AFTER[rel],
-                        trust=Trust.AGENT,
-                    )
-                    for rel, path in at.items()
-                )
+def proposed(base):
+    """Return the change-set of every case, resting on the files that are there."""
+    at = {rel: base / rel for rel in AFTER}
+    return ChangeSet(
+        tuple(
+            FileChange(
+                CanonicalPath(SCOPE, RelPath(rel)),
+                digest(BEFORE[rel]) if rel in BEFORE and path.exists() else None,
+                AFTER[rel],
+                trust=Trust.AGENT,
             )
-        ]
+            for rel, path in at.items()
+        )
+    )
 
-    def recovered(self, _done, _held):
-        return None
 
-    def placed(self, _held):
-        return self.parts
-
-    def completed(self, change):
-        return change
-
-    def accepted(self, _judged):
-        return True
-
-    def followed(self, held, _landed, token):
-        path = CanonicalPath(SCOPE, RelPath(INDEX))
-        before = OLD_INDEX
+def write_index(locked, token):
+    """Update the index as the store does: an error in it does not stop a commit."""
+    path, before = CanonicalPath(SCOPE, RelPath(INDEX)), OLD_INDEX
+    with suppress(MunimentError):
+        before = locked[SCOPE].root.read_bytes(path)
+    before = before if before in {OLD_INDEX, NEW_INDEX} else None
+    if before is not None:
+        index = IndexFile(path, before or Standing.ABSENT, NEW_INDEX)
         with suppress(MunimentError):
-            before = held[SCOPE].root.read_bytes(path)
-        before = before if before in {OLD_INDEX, NEW_INDEX} else None
-        if before is not None:
-            index = IndexFile(path, before or Standing.ABSENT, NEW_INDEX)
-            with suppress(MunimentError):  # As the store does: an index holds up nothing.
-                land.land(generated([index]), held, partial(temporary_of_index, token), durable=False)
-        return ()
+            land.land(generated([index]), locked, partial(temporary_of_index, token), durable=False)
 
 
 def forever():
@@ -340,22 +324,32 @@ def forever():
 
 def committing(disk, process):
     journal, facts = MemoryJournal(disk, process), Facts(disk)
-    with bind(SCOPE, disk.base) as bound, process.installed():
-        commit(
-            Work(disk.base),
-            rules=POLICY,
+    parts = [proposed(disk.base)]
+    with (
+        bind(SCOPE, disk.base) as bound,
+        process.installed(),
+        transaction(
+            parts,
+            policy=POLICY,
             roots={SCOPE: bound},
             journal=journal,
             gates=lambda _: None,
             facts=facts,
             patience=forever(),
-        )
+        ) as tx,
+    ):
+        with tx.recover():
+            pass
+        current, _ = tx.resolve(parts)
+        with tx.write(tx.judge(current)) as written:
+            write_index(tx.locked, written.token)
 
 
 def recovering(disk, process):
     journal, facts = MemoryJournal(disk, process), Facts(disk)
     with bind(SCOPE, disk.base) as bound, process.installed(), lock_roots([bound], forever()) as held:
-        recover(held, journal, POLICY, facts, lambda _: None)
+        with recover(held, journal, POLICY, facts):
+            pass
         clear_index(held, SCOPE, facts)
 
 

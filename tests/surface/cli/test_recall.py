@@ -19,7 +19,7 @@ from muniment.cli import recall
 from muniment.errors import DeadlineExceeded, ManagedMemoryUnavailable
 from muniment.kernel import cancel
 from muniment.kernel.cancel import Patience
-from muniment.kernel.root import OpenDirectory
+from muniment.kernel.listing import OpenDirectory
 from muniment.recall.recollection import Recollection
 from muniment.store import told, upkeep, visit, watching
 from muniment.store.audit import records

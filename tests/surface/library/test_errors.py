@@ -51,6 +51,19 @@ def test_a_code_that_is_said_where_an_error_is_raised_is_one_of_its_classes():
     assert {(name, code) for name, code in found if code not in drawn[name]} == set()
 
 
+def test_no_class_and_no_code_is_declared_twice():
+    declared = [
+        code
+        for each in CLASSES.values()
+        for code in {*each.__dict__.get("codes", ()), each.__dict__.get("code")} - {None}
+    ]
+    assert sorted(declared) == sorted({*declared})
+    in_kernel = {name for name, each in vars(refusal).items() if inspect.isclass(each)}
+    assert in_kernel - CLASSES.keys() == {Via.__name__}
+    sources = "".join(Path(each.__file__).read_text() for each in (errors, refusal))
+    assert all(sources.count(f"\nclass {name}(") == 1 for name in CLASSES)
+
+
 def test_messages_of_tools_are_of_one_branch():
     for each in CLASSES.values():  # What a model may be told is apart from what people are told.
         assert issubclass(each, MunimentError)

@@ -50,7 +50,7 @@ def _how(flags, off):
         off.item(openat2._HOWS, purpose, ctypes.byref(openat2._OpenHow(purpose & ~os.O_NOFOLLOW, 0, flags)))
 
 
-@instead("kernel.root:_checked", in_workers=True)
+@instead("kernel.walk:_checked", in_workers=True)
 def walk_device(fd, _device):
     """The walk crosses to other devices."""
     from muniment.kernel.syscalls import fstat
@@ -80,6 +80,7 @@ def _asked(off, *, links=None, regular=False):
         return fstat
 
     off.wrap("kernel.root:fstat", make)
+    off.wrap("kernel.walk:fstat", make)
 
 
 # fmt: off
@@ -87,7 +88,7 @@ table({
     "listing_judged": ("`ls` and `grep` show what stands there, whatever the policy grants.", {
         "sandbox.tools.workbench:Workbench._is_visible": true, "kernel.decide:Judge.allows": true}),
     "walk_checks": ("The walk is one `open` of the whole path, which follows links.", {
-        "kernel.root:WalkResolver.open": lambda _, at, path, how: (
+        "kernel.walk:WalkResolver.open": lambda _, at, path, how: (
             os.open(path, how & ~os.O_NOFOLLOW, dir_fd=at))}),
     "openat2_resolve": ("`openat2` follows links wherever they lead, and crosses mounts.", partial(_how, 0)),
     "openat2_no_xdev": ("`openat2` crosses mounts.", partial(_how, _BENEATH | _NO_MAGICLINKS | _NO_SYMLINKS)),
@@ -111,7 +112,7 @@ def without_waiting(off):
     def make(real):
         return lambda self, fd, path, asked: real(self, fd, path, waiting if asked == read else asked)
 
-    off.wrap("kernel.root:WalkResolver.open", make)
+    off.wrap("kernel.walk:WalkResolver.open", make)
 
 
 @control(in_workers=True, hangs_after=2)

@@ -23,12 +23,12 @@ table({
         "*sandbox.tools.calls:check_tool": lambda tool: tool if isinstance(tool, str) else "ls"}),
     "escape_ends_sandbox": ("A sandbox forgets the escapes that it saw.", {
         "sandbox.sandbox:Sandbox._note_escape": none}),
-    "escape_ends_run": ("A run goes on whatever it was refused.", {"agent.runner:Runner._consequence": none}),
+    "escape_ends_run": ("A run goes on whatever it was refused.", {"agent.runner:Runner._end_after": none}),
     "random_fences": ("What stands around a text that is shown to a model can be guessed.", {
         "*content.markdown:fenced": lambda text, kind, _token: f"<<{kind} 0>>\n{text}\n<<end 0>>"}),
     "quotations": ("A call that a model quotes is a call.", {
-        "agent.answer:ShownTexts.holds_call": lambda *_: False,
-        "agent.answer:ShownTexts.holds": lambda *_: False}),
+        "agent.quotation:ShownTexts.holds_call": lambda *_: False,
+        "agent.quotation:ShownTexts.holds": lambda *_: False}),
     "counted_bytes": ("A run is shown as much as it asks for.", {
         "sandbox.tools.workbench:Workbench._show": lambda _self, text: text}),
     "late_commit": ("A commit begins however late it is.", {"kernel.cancel:Patience.check": none}),
@@ -37,9 +37,9 @@ table({
     "exact_json": ("Arguments are whatever JSON makes of them.", {
         "content.exact_json:_DECODER": json.JSONDecoder()}),
     "streamed_marks": ("Text is normalised as it is, however many marks stand in a row.", {
-        "*kernel.path:overlong_run": none, "*kernel.path:normalised": unicodedata.normalize}),
+        "*kernel.normal_forms:overlong_run": none, "*kernel.normal_forms:normalised": unicodedata.normalize}),
     "long_characters": ("Characters that stand for whole sentences are written out.", {
-        "kernel.path:_LONGEST": "\x00"}),
+        "kernel.normal_forms:_LONGEST": "\x00"}),
 })
 table({
     "answer_size": ("An answer of a model's server may have any size.", {

@@ -35,7 +35,7 @@ table({
         "content.description:DescribedWords.is_said_by": true}),
     "forget_limit": ("A forget removes whatever it finds.", {"operations.forget:_too_many": none}),
     "answer_between_options": ("A model's answer is taken for what it may have meant.", {
-        "agent.runner:_numbers": lambda chosen, ids: sorted({ids.index(_) for _ in chosen if _ in ids})}),
+        "agent.questions:_numbers": lambda chosen, ids: sorted({ids.index(_) for _ in chosen if _ in ids})}),
     "dream_share": ("A dream changes as much as it likes.", {
         "operations.dream:Room.take": lambda _, wanted: wanted}),
     "words_of_the_entries": ("A model words the entries that it merges as it likes.", {

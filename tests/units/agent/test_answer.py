@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from kit.agent.spellings import values
 from kit.raising import raised
-from muniment.agent.answer import complaint_of, read_answer
+from muniment.agent.answer import read_answer
+from muniment.agent.complaint import complaint_of
 from muniment.content.exact_json import NotJson, first_json, parse_json
 
 

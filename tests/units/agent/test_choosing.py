@@ -9,7 +9,7 @@ from kit.agent.misbehaviours import NO_RESPONSE_FORMAT
 from kit.agent.servers import form_of, hasty, serving
 from kit.raising import raised
 from muniment.agent.model import PROTOCOLS, Budget, ModelError, Reply, ToolCall
-from muniment.agent.runner import MAX_TEXT_CHARS, Asker, Merge
+from muniment.agent.questions import MAX_TEXT_CHARS, Asker, Merge
 from muniment.errors import Cancelled
 from muniment.kernel.decide import Limits
 from muniment.testing.chat_server import always, failure, words

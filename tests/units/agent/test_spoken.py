@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kit.agent.spellings import FORMS, QUOTED_AS, SHOWN_AS, TOOLS, arguments, hermes, qwen, texts, wide
-from muniment.agent import answer as subject
-from muniment.agent.answer import MAX_ATTEMPTS, MAX_CALLS, MAX_CHARS, ShownTexts, Spoken, spoken_calls
+from muniment.agent import spoken
+from muniment.agent.quotation import ShownTexts
+from muniment.agent.spoken import MAX_ATTEMPTS, MAX_CALLS, MAX_CHARS, Spoken, spoken_calls
 
 PATH = "user/editor/theme.md"
 LS = ("ls", {"path": "user"})
@@ -265,8 +266,8 @@ def test_reading_is_tried_in_few_places_of_a_hostile_text(repeated, monkeypatch)
         tried.append(at)
         return read(text, at)
 
-    read = subject.first_json
-    monkeypatch.setattr(subject, "first_json", counted)
+    read = spoken.first_json
+    monkeypatch.setattr(spoken, "first_json", counted)
     text = repeated * (2 * MAX_CHARS // len(repeated))
     assert len(say(text).words) <= MAX_CHARS
     assert len(tried) <= MAX_ATTEMPTS * (MAX_CALLS + 1)

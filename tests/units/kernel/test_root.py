@@ -21,10 +21,11 @@ from kit.paths import at
 from kit.raising import raised
 from muniment import errors
 from muniment.errors import BadName, ManagedMemoryUnavailable, NotFound, PathEscape, Unreadable
+from muniment.kernel import listing, syscalls, walk
 from muniment.kernel import root as subject
-from muniment.kernel import syscalls
+from muniment.kernel.listing import OpenDirectory
 from muniment.kernel.names import MAX_FILE_BYTES, MAX_PATH_BYTES, Via
-from muniment.kernel.root import MAX_ENTRIES, Examined, Listed, OpenDirectory, Root, leaf
+from muniment.kernel.root import MAX_ENTRIES, Examined, Listed, Root, leaf
 from muniment.kernel.syscalls import EXAMINE, LIST, READ, Openat2Resolver
 from muniment.sandbox.tools import links
 from muniment.sandbox.tools.links import read_links
@@ -391,7 +392,7 @@ def test_the_resolver_is_what_the_kernel_offers_and_an_unknown_machine_is_refuse
 
 
 def test_the_walk_refuses_another_device_at_any_component(trees, monkeypatch):
-    made, real = trees.root("walk"), subject.fstat
+    made, real = trees.root("walk"), walk.fstat
     for number in (1, 2):  # The first question is about the root itself.
         asked = []
 
@@ -399,7 +400,7 @@ def test_the_walk_refuses_another_device_at_any_component(trees, monkeypatch):
             asked.append(fd)
             return SimpleNamespace(st_dev=real(fd).st_dev + (len(asked) > number), st_mode=real(fd).st_mode)
 
-        monkeypatch.setattr(subject, "fstat", elsewhere)
+        monkeypatch.setattr(walk, "fstat", elsewhere)
         with nothing_left_open(), pytest.raises(PathEscape) as caught:
             made.read_bytes(user("topic/one.md"))
         assert caught.value.via is Via.MOUNT
@@ -492,9 +493,9 @@ def test_a_directory_that_was_removed_is_not_empty_but_gone(root, trees):
 
 def test_too_many_names_are_refused_and_one_that_vanishes_has_no_status(root, trees, monkeypatch):
     with OpenDirectory(root, user("")) as opened:
-        monkeypatch.setattr(subject, "MAX_ENTRIES", 3)
+        monkeypatch.setattr(listing, "MAX_ENTRIES", 3)
         assert len(opened.entries()) == 3
-        monkeypatch.setattr(subject, "MAX_ENTRIES", 2)
+        monkeypatch.setattr(listing, "MAX_ENTRIES", 2)
         raised(errors.TooLarge, opened.entries)
     real = os.scandir
 

@@ -24,6 +24,6 @@ finally:
 
 
 def test_a_promise_that_does_not_hold_is_told(monkeypatch, capsys):
-    monkeypatch.setattr("muniment.kernel.judge.Decider.require_removal", lambda *_: None)
+    monkeypatch.setattr("muniment.kernel.judge.Judge.require_removal", lambda *_: None)
     assert selfcheck.main() == 1
     assert capsys.readouterr().out.count("BROKEN") == 1

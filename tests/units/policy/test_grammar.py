@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from kit.raising import raised
 from kit.strategies.hostile_paths import unsafe_paths
 from muniment.errors import BadName, PathEscape, Refused
+from muniment.kernel import normal_forms
 from muniment.kernel import path as subject
 from muniment.kernel.decide import fold_single
 from muniment.kernel.names import RelPath, Scope, Via
@@ -247,7 +248,7 @@ REAL = unicodedata.normalize
 def has_short_runs(text):
     """Whether the characters that the text decomposes into hold no longer run of marks than some can make."""
     combining = "".join("x" if unicodedata.combining(part) else " " for part in REAL("NFKD", text))
-    return max(map(len, combining.split(" "))) <= 2 * subject.MAX_MARKS  # Some marks are two.
+    return max(map(len, combining.split(" "))) <= 2 * normal_forms.MAX_MARKS  # Some marks are two.
 
 
 def test_a_run_without_end_is_cut_before_it_is_normalised(monkeypatch):
@@ -256,27 +257,29 @@ def test_a_run_without_end_is_cut_before_it_is_normalised(monkeypatch):
     for marks in ("\u0301\u0316", "\u0301", "\u0f73\u0316", "\uff9e\u0316", "\u0344\u0316"):
         seen.clear()
         text = f"e{marks * 4_000} \u00e9"
-        outcome = subject.normalised("NFKC", text)
+        outcome = normal_forms.normalised("NFKC", text)
         assert [has_short_runs(each) for each in seen] == [True]
-        assert outcome == subject.normalised("NFKC", f"e{(marks * 4_000)[: subject.MAX_MARKS]} \u00e9")
-        assert not subject.is_normalised("NFKC", text)
+        assert outcome == normal_forms.normalised(
+            "NFKC", f"e{(marks * 4_000)[: normal_forms.MAX_MARKS]} \u00e9"
+        )
+        assert not normal_forms.is_normalised("NFKC", text)
 
 
 @given(text=TEXTS)
 def test_text_without_such_runs_is_normalised_as_unicode_says(text):
     for form in ("NFKC", "NFKD"):
-        if subject.overlong_run(text) is None:
-            assert subject.normalised(form, text) == REAL(form, text)
-            assert subject.is_normalised(form, text) == unicodedata.is_normalized(form, text)
-        assert has_short_runs(subject.normalised(form, text))
+        if normal_forms.overlong_run(text) is None:
+            assert normal_forms.normalised(form, text) == REAL(form, text)
+            assert normal_forms.is_normalised(form, text) == unicodedata.is_normalized(form, text)
+        assert has_short_runs(normal_forms.normalised(form, text))
 
 
 def test_the_first_run_is_found_wherever_it_stands_and_a_name_that_holds_one_is_none():
-    fits, over = "\u0301" * subject.MAX_MARKS, "\u0316" * (subject.MAX_MARKS + 1)
-    assert subject.overlong_run(f"a{fits} {fits}-{fits}") is None
-    assert subject.overlong_run(f"a{fits} {'-' * 40}{over}b") == 1 + subject.MAX_MARKS + 41
-    assert subject.overlong_run(over) == 0
-    assert subject.overlong_run("-" * 100) is None
+    fits, over = "\u0301" * normal_forms.MAX_MARKS, "\u0316" * (normal_forms.MAX_MARKS + 1)
+    assert normal_forms.overlong_run(f"a{fits} {fits}-{fits}") is None
+    assert normal_forms.overlong_run(f"a{fits} {'-' * 40}{over}b") == 1 + normal_forms.MAX_MARKS + 41
+    assert normal_forms.overlong_run(over) == 0
+    assert normal_forms.overlong_run("-" * 100) is None
     assert subject.canonicalise(f"user/q{over[1:]}.md", ("user",)).name == f"q{over[1:]}.md"
     with pytest.raises(BadName, match="more than 30 marks"):
         subject.canonicalise(f"user/q{over}.md", ("user",))

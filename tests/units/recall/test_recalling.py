@@ -17,7 +17,7 @@ from kit.clock import FakeClock
 from kit.recall.places import CANARY, Gate, entry_of, nothing_left_behind, paths
 from muniment.agent.filing import RuleWriter
 from muniment.agent.model import ModelError, Reply, ToolCall
-from muniment.agent.runner import OPTION_CHARS
+from muniment.agent.questions import OPTION_CHARS
 from muniment.cancelling import Cancel
 from muniment.errors import Cancelled, ConfigInvalid, DeadlineExceeded
 from muniment.kernel.cancel import Patience

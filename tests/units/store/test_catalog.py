@@ -19,8 +19,8 @@ from kit.store.catalogued import KEY, as_nobody, catalogued, much_later
 from kit.store.ground import STRICT, patience, sha
 from muniment.content.expiry import expiry_time
 from muniment.errors import Cancelled, DeadlineExceeded, ManagedMemoryUnavailable, NotFound
+from muniment.kernel.listing import OpenDirectory
 from muniment.kernel.names import MAX_DEPTH, MAX_FILE_BYTES, Trust
-from muniment.kernel.root import OpenDirectory
 from muniment.store import catalog as subject
 from muniment.store import upkeep, visit
 from muniment.store.catalog import Look, View
@@ -134,7 +134,7 @@ def test_names_beyond_the_limit_make_the_view_incomplete_until_they_are_gone(roo
     assert view.odd() == (Odd("a", "the memory holds more than 5 names"),)
     (root.top / "a/1.md").unlink()
     assert rels(root.refresh()) == ["a/2.md", "a/3.md", "b.md", "c.md"]
-    monkeypatch.setattr("muniment.kernel.root.MAX_ENTRIES", 1)
+    monkeypatch.setattr("muniment.kernel.listing.MAX_ENTRIES", 1)
     (root.top / "b.md").unlink()
     (root.top / "c.md").unlink()
     view = root.refresh()

@@ -16,10 +16,10 @@ from muniment.errors import QuotaExceeded, Refused
 from muniment.kernel.binding import bind
 from muniment.kernel.change import ChangeSet
 from muniment.kernel.decide import Confinement, Rule
-from muniment.kernel.judge import check_budgets, check_paths, judge, look, settle, with_before
+from muniment.kernel.judge import check_paths, judge, look, settle, with_before
 from muniment.kernel.names import MAX_FILE_BYTES, MAX_SEGMENT_BYTES, Verb, Via
 from muniment.kernel.root import Root
-from muniment.sandbox.sandbox import Sandbox
+from muniment.sandbox.sandbox import Sandbox, check_budgets
 from muniment.store import naming
 from muniment.store.erase import EraseGround, erase
 

@@ -16,7 +16,7 @@ from kit.clock import FakeClock
 from kit.recall.places import WAIT, EndlessSweep, ground, nothing_left_behind, telling
 from muniment.errors import Cancelled, ManagedMemoryUnavailable, Unreadable
 from muniment.kernel.cancel import Patience
-from muniment.kernel.root import OpenDirectory
+from muniment.kernel.listing import OpenDirectory
 from muniment.store import catalog, visit
 from muniment.store import watching as subject
 from muniment.store.catalog import Look

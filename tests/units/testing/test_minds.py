@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from kit.agent import dialects, served_minds
 from kit.agent.spellings import TOOLS
-from muniment.agent.answer import spoken_calls
+from muniment.agent.spoken import spoken_calls
 from muniment.testing.chat_server import ChatRequest
 
 FACT = "The user prefers dark mode in all editors"

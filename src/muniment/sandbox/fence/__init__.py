@@ -9,7 +9,7 @@ Elsewhere than on Linux importing any of it is `PlatformUnsupported`.
 import sys
 
 if sys.platform != "linux":
-    from muniment.kernel.refusal import PlatformUnsupported
+    from muniment.errors import PlatformUnsupported
     from muniment.portable import NEEDS_LINUX
 
     raise PlatformUnsupported(NEEDS_LINUX)

@@ -31,10 +31,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, Self
 
-from muniment.errors import ConfinementUnavailable, WorkerLost
+from muniment.errors import ConfinementUnavailable, DeadlineExceeded, WorkerLost
 from muniment.kernel.cancel import Patience
 from muniment.kernel.names import Scope
-from muniment.kernel.refusal import DeadlineExceeded
 from muniment.sandbox.fence.wire import (
     MAX_CONTROL_BYTES,
     MAX_ROOTS,

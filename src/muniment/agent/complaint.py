@@ -1,0 +1,138 @@
+"""The complaint of a server that does not answer, and what may be done about it.
+
+A pure function of the status and the body. Servers say the same things in different words; the words are
+searched if the status alone does not decide.
+
+Source: RFC 9110 for the statuses; error texts of the OpenAI API, llama.cpp, vLLM and Ollama.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Any, Final, Literal
+
+from muniment.content.exact_json import NotJson, parse_json
+from muniment.content.gates import on_one_line
+
+Kind = Literal["overflow", "limit", "form", "failed", "busy", "final"]
+"""What to try: fewer messages; another limit of tokens; another form; the same again and then another
+form; the same again; nothing."""
+
+MAX_TOLD_CHARS: Final = 200
+"""Characters of a server's own words in an error."""
+
+_OVERFLOW: Final = re.compile(
+    r"context[ _-]?(?:length|size|window)|maximum context|too many tokens|(?:prompt|input) is too long",
+    re.IGNORECASE,
+)
+_LIMIT: Final = re.compile(r"max_(?:completion_)?tokens", re.IGNORECASE)
+_OF_FORM: Final = re.compile(r"tool|jinja|template|grammar|json_schema|response_format", re.IGNORECASE)
+_KEYS: Final = "--api-key-file FILE, or MUNIMENT_API_KEY"
+_BUSY: Final = frozenset({408, 409, 425, 429, 502, 503, 504})
+_FORM: Final = frozenset({400, 415, 422, 501})
+
+
+@dataclass(frozen=True, slots=True)
+class Complaint:
+    """Why there is no answer.
+
+    Attributes:
+        kind: what may be tried.
+        told: for the operator, one line.
+        wait: seconds that the server asks to wait; 0 where it does not.
+    """
+
+    kind: Kind
+    told: str
+    wait: float = 0.0
+
+
+def complaint_of(status: int, content: bytes, retry_after: str = "", *, has_key: bool = True) -> Complaint:
+    """Return the complaint of an answer with a status other than 2xx.
+
+    Args:
+        status: of HTTP.
+        content: the body.
+        retry_after: the header of that name.
+        has_key: whether a key was sent.
+    """
+    if status == 401 and not has_key:  # noqa: PLR2004  RFC 9110, 15.5.2
+        return Complaint("final", f"the server wants a key (401), and none was given; give one: {_KEYS}")
+    return _judged(status, _error(content), retry_after)
+
+
+def complaint_in(content: bytes) -> Complaint | None:
+    """Return the complaint in a 2xx, by the status that its code names, else as 500; None: no error."""
+    error = _error(content)
+    code = error.get("code")
+    status = code if isinstance(code, int) and code in range(400, 600) else 500
+    return _judged(status, error, "") if error else None
+
+
+def _judged(status: int, error: Mapping[str, Any], retry_after: str) -> Complaint:
+    words = str(error.get("message") or "").rstrip(". ")
+    said = f"{words} {error.get('code') or ''} {error.get('type') or ''}"
+    told = f"the server answered {status}" + (f": {_shortened(words)}" if words else "")
+    is_of_form = status in _FORM or (status in {404, 500} and _OF_FORM.search(said))
+    match status:
+        case 401:
+            return Complaint("final", f"the server refused the key (401); give one that it takes: {_KEYS}")
+        case 404 if not is_of_form:
+            return Complaint("final", f"{told}; check the model's name, and that the base URL ends in /v1")
+        case 413:
+            return Complaint("overflow", told)
+        case _ if status in range(300, 400):
+            return Complaint(
+                "final",
+                f"the server answered with a redirect ({status}), which is never followed; "
+                "give the address that answers as base URL",
+            )
+    if status in {*_FORM, 500} and _OVERFLOW.search(said):
+        return Complaint("overflow", told)
+    if status in _FORM and _LIMIT.search(said):
+        return Complaint("limit", told)
+    if is_of_form:
+        return Complaint("form", told)
+    if status in _BUSY:
+        return Complaint("busy", told, _seconds(retry_after))
+    if status >= 500:  # noqa: PLR2004  RFC 9110, 15.6
+        return Complaint("failed", told, _seconds(retry_after))
+    return Complaint("final", told)
+
+
+def _error(content: bytes) -> dict[str, Any]:
+    """The error object of a body, with `message` where one was told; empty where there is none."""
+    try:
+        document = parse_json(content)
+    except NotJson:
+        return {}
+    match document:
+        case {"error": dict(error)}:
+            return error
+        case {"error": str(message)}:
+            return {"message": message}
+        case {"message": str()}:
+            return dict(document)
+        case {"detail": str(message)}:
+            return {"message": message}
+        case _:
+            return {}
+
+
+def _shortened(words: str) -> str:
+    line = on_one_line(words[: 4 * MAX_TOLD_CHARS])
+    return line if len(line) <= MAX_TOLD_CHARS else f"{line[:MAX_TOLD_CHARS]}…"
+
+
+def _seconds(retry_after: str) -> float:
+    """Seconds of a `Retry-After`, given as a number or as a date; 0 where it is neither."""
+    with suppress(ValueError, OverflowError):
+        return max(0.0, float(int(retry_after)))
+    with suppress(ValueError, OverflowError, TypeError):
+        return max(0.0, (parsedate_to_datetime(retry_after) - datetime.now(UTC)).total_seconds())
+    return 0.0

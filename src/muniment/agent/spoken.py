@@ -1,0 +1,393 @@
+"""Calls that a model wrote into its words instead of making them.
+
+Many models whose server knows no parser for them spell their calls in the text: as JSON in tags, in
+fences or bare, or in tags all the way. They are read here, so that such a model can drive a run, and go
+through the same gate as any call.
+
+The danger is an honest model that *quotes*: the fact, or a memory that it read, holds a call, and its
+last words repeat it. So, of every call that comes back:
+S1  It stands outside the model's thinking and where calls are made: after a call tag, in a fence of its
+    own, or bare at the very end. Bare JSON with words after it is words, and so is any after JSON that
+    cannot be read, since it may be a piece of that.
+S2  It was not shown to the model (`agent/quotation.py`).
+S3  Its JSON is strict (`agent/model.py`). Tags all the way are not read where the texts shown hold
+    such tags, nor where an argument does.
+
+Calls as JSON come in the shapes in which models write them. An object names its tool under `name`, `tool`,
+`tool_name`, `function` or `action`, and holds the
+arguments under `arguments`, `parameters`, `args`, `input` or `action_input` (an object, or the JSON text
+of one), or flat beside the name. `{"type": "function", "function": {...}}` is what it wraps. An object
+that says `done` in place of a tool has finished; its `summary` is words.
+
+An object that could be read in two ways is not read at all.
+
+Not promised: that every call is found. What cannot be read is told (`Spoken.is_broken`), not guessed.
+
+Apart from `answer.py`, which reads calls that a model made: these it wrote.
+
+Start at `spoken_calls`; attacked by `tests/units/agent/test_spoken.py`. Sources of the forms: the chat
+templates of Hermes, Qwen, Llama 3, Mistral, DeepSeek, Kimi and Granite, and what their users report.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from muniment.agent.quotation import ShownTexts, holds_tags
+from muniment.content.exact_json import NotJson, first_json, parse_json
+from muniment.sandbox.tools.calls import TOOLS
+
+MAX_DOCUMENTS: Final = 32
+"""Documents read in a row; a run may make fewer calls in all."""
+
+DONE: Final = "done"
+"""What an object names in place of a tool to say that the model has finished."""
+
+TOOL_KEYS: Final = ("name", "tool", "tool_name", "function", "action")
+ARGUMENT_KEYS: Final = ("arguments", "parameters", "args", "input", "action_input")
+SEPARATORS: Final = " \t\r\n;,"
+"""What may stand between documents in a row."""
+
+_BESIDES: Final = frozenset({"id", "type", "tool_call_id"})
+
+
+MAX_CHARS: Final = 262_144
+"""Characters of a text that are looked at; the rest is dropped. Nobody reads on, and no call is so long."""
+
+MAX_CALLS: Final = 32
+"""Calls of one text that are looked at, quoted ones included; about what a run may make in all."""
+
+MAX_ATTEMPTS: Final = 64
+"""Places of one text where reading is tried. A text with more is a listing, and no call is taken from it."""
+
+_HEAD_CHARS: Final = 60
+"""Characters by which an unreadable call is recognised: what it names, and whether it was shown."""
+
+# In the tokens of models, \uff5c is a wide bar and \u2581 a low block. Quantifiers over what a text may
+# repeat are possessive: nothing is scanned twice for one match.
+_TOKEN: Final = re.compile(
+    r"""<(?P<thinking>think|thinking|reasoning)>
+      | (?P<thought></(?:think|thinking|reasoning)>)
+      | (?P<tag><(?:tool|function)_calls?>|<tools?>|\[TOOL_CALLS\]
+          |<[|\uff5c](?:tool[_\u2581]call(?:[_\u2581](?:start|begin))?|python_tag)[|\uff5c]>)
+      | <(?:function|invoke)(?:=|[ ]name=)"?(?P<function>[\w.-]{1,80}+)"?>
+      | (?P<noise></(?:(?:tool|function)_calls?|tools?|function|invoke)>
+          |<[|\uff5c][\w\u2581]{1,40}+[|\uff5c]>)
+      | (?P<fence>```(?:json|tool_calls?|tool)?\s*+(?=[\[{]))
+      | (?P<bare>\{(?=\s*+["'])|\[(?=\s*+\{))""",
+    re.VERBOSE,
+)
+_HEADER: Final = re.compile(
+    r"""\s*+(?:function<[|\uff5c]tool[_\u2581]sep[|\uff5c]>)?
+        (?:functions\.)?(?:(?P<tool>[\w-]{1,80}+)(?::\d{1,4}+)?(?P<apart>[ ])?)?
+        \s*+(?:\[CALL_ID\]\w{1,40}+)?(?:\[ARGS\]|<[|\uff5c]tool[\w\u2581]{1,40}+[|\uff5c]>)?
+        \s*+(?:```(?:json)?\s*+)?(?=[\[{])""",
+    re.VERBOSE,
+)
+"""What stands between a call tag and JSON: nothing, or the tool's name and what sets it off."""
+
+_WRAPPED: Final = re.compile(r"\s*+<")
+_BEGUN: Final = re.compile(r"\s*+(?:[\w.-]{1,80}+\s*+)?(?:[(<{\[]|\Z)")
+_PARAMETER: Final = re.compile(r'\s*+<(parameter|param)(?:=| name=)"?([\w.-]{1,60}+)"?>')
+_FUNCTION_END: Final = re.compile(r"\s*+</(?:function|invoke)>")
+_FENCE_END: Final = re.compile(r"\s*+(?:```|\Z)")
+_TAG_END: Final = re.compile(r"(?:\s*+```)?\s*+</(?:(?:tool|function)_calls?|tools?)>|\s*+```")
+_NAMED_FIRST: Final = re.compile(rf'[\[{{\s]*+"(?:{"|".join((*TOOL_KEYS, *ARGUMENT_KEYS))})"\s*+:')
+_INTEGER: Final = re.compile(r"\s*+-?[0-9]{1,18}+\s*+")
+
+
+@dataclass(frozen=True, slots=True)
+class JsonCall:
+    """A call, its arguments unchecked, and the text that it was read from."""
+
+    tool: str
+    arguments: dict[str, Any]
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Spoken:
+    """What a model said.
+
+    Attributes:
+        calls: (tool, arguments) in the order of the text, at most `MAX_CALLS`. Arguments are an object of
+            JSON, unchecked. A tool may not be on offer where a tag left no doubt that a call was meant.
+        words: the rest, without thinking and without the text of `calls`. Quoted calls stay.
+        is_broken: a call was begun and none can be read, so `words` are no last words.
+    """
+
+    calls: tuple[tuple[str, dict[str, Any]], ...]
+    words: str
+    is_broken: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Stretch:
+    """A stretch of text that is not plain words. Calls in a `bare` one count at the end of the text alone."""
+
+    kind: Literal["thought", "noise", "call", "in_tags", "bare", "debris"]
+    start: int
+    end: int
+    calls: tuple[JsonCall, ...] = ()
+
+
+def spoken_calls(text: str, offered: Collection[str], shown: Sequence[str]) -> Spoken:
+    """The calls in `text`, and its words.
+
+    Args:
+        text: what the model answered; any text.
+        offered: names of the tools on offer. In a fence or bare, only these make an object a call.
+        shown: the data that the run has shown to the model: the job message and the results of tools.
+            Neither instructions, whose examples a model rightly follows, nor words about its own calls.
+
+    Cost: linear in `text` and `shown`; for a hostile text, at most `MAX_ATTEMPTS` times `MAX_CHARS`.
+    """
+    looked_at = text[:MAX_CHARS]
+    parts = _parts(looked_at, offered)
+    seen = ShownTexts.of(shown if any(part.kind not in {"thought", "noise"} for part in parts) else ())
+    tail, begin = _tail(text, parts), _begin(looked_at, parts)
+    calls: list[JsonCall] = []
+    left = MAX_CALLS
+    taken = [part for part in parts if part.kind == "thought"]
+    is_broken = False
+    for part in parts:
+        looked_through = part.calls[:left]
+        left -= len(looked_through)
+        own = tuple(
+            call
+            for call in looked_through
+            if not (seen.holds(call.source) or seen.holds_call(call.tool, call.arguments))
+        )
+        is_in_tags = part.kind == "in_tags" and not seen.has_tags
+        if part.kind == "debris":
+            is_broken = not seen.holds(looked_at[part.start : part.start + _HEAD_CHARS])
+        elif part.kind == "call" or is_in_tags or (part.kind == "bare" and part.start >= tail):
+            calls += own
+            taken += [part] if own == part.calls else []
+        elif own and (part.kind == "in_tags" or part.start == begin):
+            is_broken = True
+        if is_broken:
+            break  # What follows may be a piece of it.
+    made = [(call.tool, call.arguments) for call in calls if not _is_done(call, offered)]
+    taken += [part for part in parts if part.kind == "noise" and calls]
+    return Spoken(tuple(made), _words(looked_at, taken, offered), is_broken=is_broken and not made)
+
+
+def _parts(text: str, offered: Collection[str]) -> list[_Stretch]:
+    """What is not plain words, in order."""
+    parts: list[_Stretch] = []
+    at, attempts, may_be_bare = 0, 0, True
+    while (token := _TOKEN.search(text, at)) is not None:
+        kind, start, at = token.lastgroup, token.start(), token.end()
+        if kind == "thinking":
+            closing = f"</{token['thinking']}>"
+            found = text.find(closing, at)
+            at = len(text) if found < 0 else found + len(closing)
+            parts.append(_Stretch("thought", start, at))
+        elif kind == "thought":  # The prompt opened it: so far all was thinking.
+            parts, may_be_bare = [_Stretch("thought", 0, at)], True
+        elif kind == "noise":
+            parts.append(_Stretch("noise", start, at))
+        elif kind != "bare" or may_be_bare:
+            attempts += 1
+            if attempts > MAX_ATTEMPTS:
+                return [part for part in parts if part.kind in {"thought", "debris"}]
+            part = _read(text, token, offered, is_first=start == _begin(text, parts))
+            if part is not None:
+                parts.append(part)
+                at = part.end
+            if part.kind == "debris" if part else kind == "bare":
+                may_be_bare = False
+    return parts
+
+
+def _begin(text: str, parts: Sequence[_Stretch]) -> int:
+    """Where the text begins, after its thinking."""
+    at = 0
+    for part in parts:
+        if part.kind != "thought" or text[at : part.start].strip():
+            break
+        at = part.end
+    return len(text) - len(text[at:].lstrip())
+
+
+def _tail(text: str, parts: Sequence[_Stretch]) -> int:
+    """From where on there is nothing but calls and what surrounds them."""
+    end = len(text)
+    for part in reversed(parts):
+        is_no_call = part.kind == "debris" or (part.kind == "bare" and not part.calls)
+        if is_no_call or text[part.end : end].strip(SEPARATORS):
+            break
+        end = part.start
+    return end
+
+
+def _words(text: str, taken: Sequence[_Stretch], offered: Collection[str]) -> str:
+    """The text without what was taken, with summaries in place of the objects that held them."""
+    pieces, at = [], 0
+    for part in sorted(taken, key=lambda part: part.start):
+        said = [call.arguments.get("summary") for call in part.calls if _is_done(call, offered)]
+        pieces += [text[at : part.start], *(each if isinstance(each, str) else DONE for each in said)]
+        at = part.end
+    return "".join([*pieces, text[at:]]).strip()
+
+
+def _is_done(call: JsonCall, offered: Collection[str]) -> bool:
+    return call.tool == DONE and DONE not in offered
+
+
+def _read(text: str, token: re.Match[str], offered: Collection[str], *, is_first: bool) -> _Stretch | None:
+    """What `token` opens; None if it is but words."""
+    kind, (start, at) = token.lastgroup, token.span()
+    try:
+        if kind == "tag":
+            return _tagged(text, start, at, offered)
+        if kind == "function":
+            return _in_tags(text, token)
+        at = at if kind == "fence" else start
+        calls, end = read_calls(text, at, offered)
+    except NotJson:
+        head = text[at : at + _HEAD_CHARS].replace("'", '"')
+        is_meant = any(f'"{tool}"' in head for tool in offered) or (is_first and _NAMED_FIRST.match(head))
+        return _Stretch("debris", start, token.end()) if kind in {"tag", "function"} or is_meant else None
+    closing = _FENCE_END.match(text, end) if kind == "fence" and calls else None
+    return _Stretch("call", start, closing.end(), calls) if closing else _Stretch("bare", start, end, calls)
+
+
+def _tagged(text: str, start: int, at: int, offered: Collection[str]) -> _Stretch | None:
+    """What stands after the call tag that ends at `at`: objects, or a tool's name and its arguments.
+
+    None if the tag is only talked about.
+
+    Raises:
+        NotJson: a call was begun that cannot be read.
+    """
+    header = _HEADER.match(text, at)
+    if header is not None and (header["apart"] is None or header["tool"] in offered):
+        if header["tool"] is None:
+            calls, end = read_calls(text, header.end(), offered, is_certain=True)
+        else:
+            value, end = first_json(text, header.end())
+            calls = (JsonCall(header["tool"], as_arguments(value), text[start:end]),)
+        closing = _TAG_END.match(text, end)
+        return _Stretch("call", start, closing.end() if closing else end, calls)
+    if _WRAPPED.match(text, at):
+        return _Stretch("noise", start, at)
+    first_word = text[at : at + _HEAD_CHARS].split(maxsplit=1)[:1]
+    if _BEGUN.match(text, at) or any(word in offered for word in first_word):
+        raise NotJson("a call tag without JSON")
+    return None
+
+
+def _in_tags(text: str, token: re.Match[str]) -> _Stretch:
+    """A call whose arguments are JSON, or each between tags of its own, after the tag that names the tool.
+
+    Raises:
+        NotJson: it is cut off, or cannot be read in one way only.
+    """
+    tool, (start, at) = token["function"], token.span()
+    brace = past_separators(text, at)
+    if text.startswith("{", brace):
+        value, end = first_json(text, brace)
+        return _Stretch("call", start, end, (JsonCall(tool, as_arguments(value), text[start:end]),))
+    arguments: dict[str, Any] = {}
+    while (opening := _PARAMETER.match(text, at)) is not None:
+        tag, name = opening.groups()
+        closing = text.find(f"</{tag}>", opening.end())
+        value = text[opening.end() : closing]
+        if closing < 0 or name in arguments or holds_tags(value):
+            raise NotJson("an argument that is cut off, or is there twice, or holds tags")
+        arguments[name] = _typed(tool, name, value.removeprefix("\n").removesuffix("\n"))
+        at = closing + len(f"</{tag}>")
+    if (ending := _FUNCTION_END.match(text, at)) is None:
+        raise NotJson("a call that is cut off")
+    return _Stretch("in_tags", start, ending.end(), (JsonCall(tool, arguments, text[start : ending.end()]),))
+
+
+def _typed(tool: str, name: str, value: str) -> str | int | bool:
+    """`value` as the tool takes it; between tags all is text."""
+    field = TOOLS[tool].model_fields.get(name) if tool in TOOLS else None
+    if field is not None and field.annotation is int and _INTEGER.fullmatch(value):
+        return int(value)
+    if field is not None and field.annotation is bool:
+        return {"true": True, "false": False}.get(value.strip().lower(), value)
+    return value
+
+
+def read_calls(
+    text: str, at: int, offered: Collection[str], *, is_certain: bool = False
+) -> tuple[tuple[JsonCall, ...], int]:
+    """The calls of the JSON documents in a row that begin exactly at `text[at]`, and where the last one ends.
+
+    Each document is an object or a list of objects. If any is no call, none is.
+
+    Args:
+        text: any text.
+        at: where the first document begins.
+        offered: names of the tools on offer; an object that names none of them is no call.
+        is_certain: calls were announced, so that a tool need not be on offer to be one.
+
+    Raises:
+        NotJson: the first document cannot be read; an object is a call that cannot be read; or it is no
+            call where that `is_certain`.
+
+    Cost: linear in the documents; where one cannot be read, in the rest of the text.
+    """
+    calls: list[JsonCall | None] = []
+    end, following = at, at
+    for _ in range(MAX_DOCUMENTS):
+        try:
+            value, end = first_json(text, following)
+        except NotJson:
+            if following == at:
+                raise
+            break
+        objects, source = value if isinstance(value, list) else [value], text[following:end]
+        calls += [_call(each, offered, source, is_certain=is_certain) for each in objects]
+        following = past_separators(text, end)
+        if not text.startswith(("{", "["), following):
+            break
+    found = tuple(call for call in calls if call is not None)
+    if is_certain and (not found or len(found) < len(calls)):
+        raise NotJson("an object in a call tag names no tool")
+    return found if len(found) == len(calls) else (), end
+
+
+def as_arguments(value: object) -> dict[str, Any]:
+    """Arguments, which some models write as JSON in a text, and some leave out.
+
+    Raises:
+        NotJson: they are no object.
+    """
+    if isinstance(value, str) and value:
+        value = parse_json(value)
+    if value is None or value == "":
+        return {}
+    if not isinstance(value, dict):
+        raise NotJson("arguments are an object")
+    return value
+
+
+def past_separators(text: str, at: int) -> int:
+    """The first index from `at` on that is no separator."""
+    return len(text) - len(text[at:].lstrip(SEPARATORS))
+
+
+def _call(value: object, offered: Collection[str], source: str, *, is_certain: bool) -> JsonCall | None:
+    if not isinstance(value, dict):
+        return None
+    if isinstance(inner := value.get("function"), dict):
+        value = inner
+    named = [(key, value[key]) for key in TOOL_KEYS if isinstance(value.get(key), str)]
+    known = [(key, tool) for key, tool in named if tool in offered or tool == DONE]
+    given = [key for key in ARGUMENT_KEYS if key in value]
+    if not known and not (named and is_certain):
+        return None
+    if len(known) > 1 or len(given) > 1:
+        raise NotJson("an object that names two tools, or holds two sets of arguments")
+    key, tool = (known or named)[0]
+    flat = {name: each for name, each in value.items() if name != key and name not in _BESIDES}
+    return JsonCall(tool, as_arguments(value[given[0]] if given else flat), source)

@@ -1,0 +1,73 @@
+"""Opening beneath a root one component at a time, for systems without `openat2`.
+
+The contract is that of `muniment.kernel.root.Resolver`, with the same error numbers, but for two differences:
+
+- A mount is seen by its device number only. A bind mount from the same file system is not seen; if files of
+  one mount have several device numbers (some stacked file systems), they are refused.
+- Between two components another process may move the directory just reached. What is opened is still a
+  descendant of a directory that was beneath the root at one moment during the walk.
+
+Directories on the way are opened O_PATH, so that nothing but the last component is opened in earnest. Their
+kind is read from the descriptor, so that a link is found to be a link, not guessed from ENOTDIR.
+
+Apart from `root.py`, which chooses between this and `openat2`: a system with `openat2` never runs it.
+"""
+
+from __future__ import annotations
+
+import errno
+import stat
+from typing import Final
+
+from muniment.kernel.syscalls import STEP, Purpose, fstat, os
+
+
+class WalkResolver:
+    """The portable resolver. Holds nothing; may be shared."""
+
+    __slots__ = ()
+    name: Final = "walk"
+
+    def open(self, dir_fd: int, path: bytes, purpose: Purpose) -> int:
+        """Return a new descriptor of `path` beneath `dir_fd`; see `muniment.kernel.root.Resolver`.
+
+        Cost: an `openat`, `fstat` and `close` a component.
+        """
+        device = fstat(dir_fd).st_dev
+        names = path.split(b"/")
+        # A directory is walked to its end and then opened as ".", so that its last component is checked
+        # alike.
+        last = b"." if purpose & os.O_DIRECTORY else names.pop()
+        at = dir_fd
+        try:
+            for name in names:
+                below = os.open(name, STEP, dir_fd=at)
+                at = _moved(at, below, dir_fd)
+                if not stat.S_ISDIR(_checked(at, device)):
+                    raise OSError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+            fd = os.open(last, purpose | os.O_NOFOLLOW, dir_fd=at)
+        finally:
+            _moved(at, dir_fd, dir_fd)
+        try:
+            _checked(fd, device)
+        except BaseException:
+            os.close(fd)
+            raise
+        return fd
+
+
+def _moved(from_fd: int, to_fd: int, keep_fd: int) -> int:
+    """Return `to_fd`, after closing the directory that the walk leaves, unless it is the caller's own."""
+    if from_fd != keep_fd:
+        os.close(from_fd)
+    return to_fd
+
+
+def _checked(fd: int, device: int) -> int:
+    """Return the mode of `fd`; raise if it is a link or on another device."""
+    found = fstat(fd)
+    if stat.S_ISLNK(found.st_mode):
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+    if found.st_dev != device:
+        raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
+    return found.st_mode
