@@ -50,7 +50,7 @@ from muniment.kernel.cancel import Patience
 from muniment.kernel.names import RelPath, Scope, Trust
 from muniment.kernel.path import canonicalise, fold, normalised, overlong_run
 from muniment.names import MAX_FACT_BYTES
-from muniment.operations.forget import meant
+from muniment.operations.matching import meant
 from muniment.policy.grammar import skeleton
 from muniment.recall.recaller import excerpt
 from muniment.recall.search import Stemmer, read_query
