@@ -77,25 +77,16 @@ class _DreamJob(Job):
 
     def result(self, counts: Counts, gone: Collection[str] = (), over: Collection[str] = ()) -> DreamResult:
         """Return the result of a task that removed some entries, of which some had expired."""
-        turns, seconds, timeline = self.spent
         merged = tuple(sorted(set(gone).difference(over)))
         return DreamResult(
-            task_id=self.id,
+            **self.members(),
             status="preview" if self.is_dry else "completed",
-            summary="",
             touched_topics=(),
-            touched_scopes=(),
-            decided_by=self.decided_by,
-            policy=self.place.policy.label,
-            turns=turns,
-            seconds=seconds,
-            timeline=timeline,
             counts=counts,
             rejected=counts.rejected,
             deduped_entries=len(merged),
             deduped_paths=merged,
             expired_paths=tuple(sorted(over)),
-            notes=tuple(self.notes),
         )
 
     def trust_of(self, draft: FileChange, held: Trust | None) -> Ruling:

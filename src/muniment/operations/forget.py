@@ -143,22 +143,13 @@ class _ForgetJob(Job):
 
     def result(self) -> ForgetResult:
         """Return the result of a task that removed nothing so far."""
-        turns, seconds, timeline = self.spent
         return ForgetResult(
-            task_id=self.id,
+            **self.members(),
             status="preview" if self.is_dry else "completed",
-            summary="",
             removed_entries=(),
             touched_topics=(),
-            touched_scopes=(),
-            decided_by=self.decided_by,
-            policy=self.place.policy.label,
-            turns=turns,
-            seconds=seconds,
-            timeline=timeline,
             kept=tuple(self.kept),
             near=self.near,
-            notes=tuple(self.notes),
         )
 
     def trust_of(self, _draft: FileChange, held: Trust | None) -> Ruling:

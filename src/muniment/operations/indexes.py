@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from muniment.agent.chat import IndexExcerpt
 from muniment.agent.model import Brief
-from muniment.errors import (
-    PathEscape,
-    ToolError,
-)
+from muniment.errors import PathEscape, ToolError
 from muniment.kernel.decide import Judge, Policy
 from muniment.kernel.names import INDEX_NAME, RelPath, Scope, Trust, Verb
 from muniment.kernel.path import CanonicalPath

@@ -16,7 +16,7 @@ import re
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from typing import ClassVar, Final, Literal
+from typing import Any, ClassVar, Final, Literal
 
 from muniment import events
 from muniment.agent.model import Budget, Model, ModelError
@@ -51,7 +51,7 @@ from muniment.store.commit import Commit, Stamp, Terms, commit
 from muniment.store.ledger import ChangeRow, CommitRow, Run, of_task
 from muniment.store.review import waiting_of
 from muniment.store.trust import TrustRule, new_ulid, stamp
-from muniment.types import Turn, UndoResult
+from muniment.types import UndoResult
 from muniment.types.results import JobResult
 
 _TASK_ID: Final = re.compile(rf"[A-Za-z0-9._-]{{1,{MAX_TASK_CHARS}}}", re.ASCII)
@@ -109,11 +109,21 @@ class Job:
         assert self._begun is not None  # noqa: S101  for the type checker: the work begins first
         return self._begun
 
-    @property
-    def spent(self) -> tuple[int, float, tuple[Turn, ...]]:
-        """Turns, seconds and timeline of what it used so far."""
+    def members(self) -> dict[str, Any]:
+        """Return the members that results of all jobs have, as if nothing was written so far."""
         begun = self._begun
-        return (0, 0.0, ()) if begun is None else (begun.turns, begun.seconds, tuple(begun.timeline))
+        turns, seconds, timeline = (begun.turns, begun.seconds, begun.timeline) if begun else (0, 0.0, ())
+        return {
+            "task_id": self.id,
+            "summary": "",
+            "touched_scopes": (),
+            "decided_by": self.decided_by,
+            "policy": self.place.policy.label,
+            "turns": turns,
+            "seconds": seconds,
+            "timeline": tuple(timeline),
+            "notes": tuple(self.notes),
+        }
 
     def begin(self, limits: Limits) -> None:
         """Start the clock of the task (K3)."""

@@ -16,14 +16,7 @@ from muniment.agent.updates import is_similar, supersedes
 from muniment.content.entry import ENDS_KEY, EXPIRY_KEY, parse
 from muniment.content.frontmatter import written
 from muniment.content.gates import decode, encode
-from muniment.content.provenance import (
-    Whose,
-    missing_statements,
-    names,
-    separate_items,
-    stands_in,
-    whose,
-)
+from muniment.content.provenance import Whose, missing_statements, names, separate_items, stands_in, whose
 from muniment.content.titles import slug, titles_of
 from muniment.content.words import comparable, is_running
 from muniment.kernel.change import FileChange, digest

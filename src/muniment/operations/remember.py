@@ -32,9 +32,7 @@ from muniment.content.admission import own, quoted
 from muniment.content.entry import Entry, parse
 from muniment.content.gates import on_one_line
 from muniment.content.markdown import fence_token
-from muniment.content.provenance import (
-    separate_items,
-)
+from muniment.content.provenance import separate_items
 from muniment.content.secrets import find_secret, redacted
 from muniment.errors import (
     Cancelled,

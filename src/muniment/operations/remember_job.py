@@ -11,25 +11,12 @@ from muniment.cancelling import Cancel
 from muniment.content.entry import parse, shortened
 from muniment.content.expiry import End, find_end, local_day, read_expiry
 from muniment.content.gates import decode, on_one_line
-from muniment.content.provenance import (
-    holds,
-    separate_items,
-)
+from muniment.content.provenance import holds, separate_items
 from muniment.content.secrets import redacted
 from muniment.content.words import comparable, sayings
-from muniment.errors import (
-    InvalidContent,
-    JobFailed,
-    MunimentError,
-    RememberRefused,
-    ToolError,
-)
+from muniment.errors import InvalidContent, JobFailed, MunimentError, RememberRefused, ToolError
 from muniment.names import Held
-from muniment.operations.job import (
-    MODEL_ADVICE,
-    Job,
-    model_failure,
-)
+from muniment.operations.job import MODEL_ADVICE, Job, model_failure
 from muniment.operations.place import Place
 from muniment.types import RememberRequest, RememberResult, SimilarEntry
 
@@ -72,21 +59,13 @@ class RememberJob(Job):
 
     def result(self) -> RememberResult:
         """Return the result of a task that wrote nothing so far."""
-        turns, seconds, timeline = self.spent
+        members = self.members() | {"notes": (*self.place.advice, *self.notes)}
         return RememberResult(
-            task_id=self.id,
+            **members,
             status="dry_run" if self.is_dry else "completed",
-            summary="",
             files_touched=(),
-            touched_scopes=(),
             enforcement=self.held.enforcement if self.held else None,
-            decided_by=self.decided_by,
-            turns=turns,
-            seconds=seconds,
-            policy=self.place.policy.label,
             missing_layers=self.held.missing if self.held else (),
-            timeline=timeline,
-            notes=(*self.place.advice, *self.notes),
         )
 
     def require_fact(self, fact: str, texts: Collection[str]) -> None:
