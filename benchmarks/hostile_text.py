@@ -52,7 +52,7 @@ from muniment.kernel.names import RelPath, Scope, Trust
 from muniment.kernel.normal_forms import normalised, overlong_run
 from muniment.kernel.path import canonicalise, fold
 from muniment.names import MAX_FACT_BYTES
-from muniment.operations.forget import meant
+from muniment.operations.matching import meant
 from muniment.policy.grammar import skeleton
 from muniment.recall.excerpt import excerpt
 from muniment.recall.query import read_query

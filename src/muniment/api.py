@@ -16,7 +16,7 @@ from datetime import date
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Self
+from typing import IO, TYPE_CHECKING, Any, Self, TypeVar
 
 from muniment.agent.model import Model
 from muniment.agent.runner import Observer, Witness
@@ -60,6 +60,8 @@ if TYPE_CHECKING:
         PinResult,
         Review,
     )
+
+R = TypeVar("R", RememberResult, ForgetResult, DreamResult, UndoResult)
 
 
 class Memory:
@@ -124,10 +126,7 @@ class Memory:
             detail=detail,
             expires=None if expires is None else str(expires),
         )
-        result = self.try_remember(request, cancel=cancel, observe=observe)
-        if result.error is not None:
-            raise result.error
-        return result
+        return _without_failure(self.try_remember(request, cancel=cancel, observe=observe))
 
     def try_remember(
         self,
@@ -180,10 +179,7 @@ class Memory:
             ManagedMemoryUnavailable: a root or the state cannot be used. In all cases nothing was removed.
         """
         request = ForgetRequest(query, scope, dry_run=dry_run, task_id=task_id, digest=digest)
-        result = self.try_forget(request, cancel=cancel)
-        if result.error is not None:
-            raise result.error
-        return result
+        return _without_failure(self.try_forget(request, cancel=cancel))
 
     def try_forget(self, request: ForgetRequest, *, cancel: Cancel | None = None) -> ForgetResult:
         """Forget as `forget` does, and return a failure in the result's `error` instead of raising it."""
@@ -217,10 +213,7 @@ class Memory:
             ManagedMemoryUnavailable: a root or the state cannot be used. In all cases nothing was changed.
         """
         request = DreamRequest(scope, dry_run=dry_run, attended=attended, task_id=task_id)
-        result = self.try_dream(request, cancel=cancel)
-        if result.error is not None:
-            raise result.error
-        return result
+        return _without_failure(self.try_dream(request, cancel=cancel))
 
     def try_dream(self, request: DreamRequest, *, cancel: Cancel | None = None) -> DreamResult:
         """Tidy as `dream` does, and return a failure in the result's `error` instead of raising it."""
@@ -336,10 +329,7 @@ class Memory:
         """
         from muniment.operations.review import undo
 
-        result = undo(task_id, self.place, cancel=cancel)
-        if result.error is not None:
-            raise result.error
-        return result
+        return _without_failure(undo(task_id, self.place, cancel=cancel))
 
     def history(self, path: str | None = None) -> tuple[Step, ...]:
         """What was committed, the newest first; see `operations.review.history_of`."""
@@ -539,6 +529,13 @@ class Memory:
 
     def __exit__(self, *_exc: object) -> None:
         self.close()
+
+
+def _without_failure(result: R) -> R:
+    """Return a result, or raise its error."""
+    if result.error is not None:
+        raise result.error
+    return result
 
 
 def _start_zygote() -> None:

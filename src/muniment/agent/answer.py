@@ -31,11 +31,11 @@ from muniment.agent.model import (
     ModelRequest,
     Reply,
     ToolCall,
-    Usage,
     undoubled,
 )
 from muniment.agent.spoken import MAX_CALLS, MAX_CHARS, spoken_calls
 from muniment.content.exact_json import NotJson, parse_json
+from muniment.types import Usage
 
 MAX_NAME_CHARS: Final = 64
 """Characters of a tool's name that are kept: what the API allows."""

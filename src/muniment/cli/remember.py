@@ -148,7 +148,7 @@ def remember(  # noqa: PLR0913  every argument is an option of the command
     from muniment.cancelling import Cancel
     from muniment.cli.projects import ask_which_memory
     from muniment.operations.job import id_of_task
-    from muniment.operations.remember import KIND
+    from muniment.operations.remember_job import KIND
     from muniment.store.tasks import note
     from muniment.types import RememberRequest
 

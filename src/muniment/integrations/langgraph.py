@@ -29,7 +29,7 @@ from muniment.api import Memory
 from muniment.cancelling import Cancel, in_thread
 from muniment.content.admission import check_entry
 from muniment.content.gates import encode
-from muniment.errors import BadName, InvalidScope, PathEscape, Refusal, ToolError
+from muniment.errors import BadName, InvalidScope, PathEscape, Refusal, StoreConflict, ToolError
 from muniment.integrations.values import file_of, matches, name_of, strings_of, text_of, value_of
 from muniment.kernel.cancel import Patience
 from muniment.kernel.change import FileChange
@@ -37,7 +37,7 @@ from muniment.kernel.names import Scope, Trust, Verb, joined
 from muniment.kernel.path import FILE_SUFFIX, CanonicalPath
 from muniment.kernel.root import Kind
 from muniment.operations.entries import Entries, HeldEntry
-from muniment.operations.job import once_more
+from muniment.operations.job import check_retry
 from muniment.sandbox.sandbox import WAIT_SECONDS
 from muniment.store.trust import entry_created, entry_id
 
@@ -122,7 +122,11 @@ class MunimentStore(BaseStore):
             results = [self._read(op) for op in ops]
             puts = {(op.namespace, str(op.key)): op for op in ops if isinstance(op, PutOp)}
             if puts:
-                once_more(self._place.policy, "store", "", partial(self._put, list(puts.values()), patience))
+                try:
+                    self._put(list(puts.values()), patience)
+                except StoreConflict as conflict:
+                    check_retry(self._place.policy, "store", "", conflict)
+                    self._put(list(puts.values()), patience)
         return results
 
     def _read(self, op: Op) -> Result:

@@ -26,9 +26,6 @@ A failure of any kind removes nothing. What was forgotten can be brought back wi
 
 from __future__ import annotations
 
-import json
-import re
-from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -42,27 +39,37 @@ from muniment.agent.questions import MAX_OPTIONS, Asker
 from muniment.cancelling import Cancel
 from muniment.content.admission import held_for, own
 from muniment.content.description import DescribedWords, SaidText, weights_of
-from muniment.content.entry import MAX_DESCRIPTION_CHARS, Entry, EntryType, parse, shortened, titled
+from muniment.content.entry import Entry, shortened, titled
 from muniment.content.expiry import is_expired
-from muniment.content.gates import drop_invisible, on_one_line, one_line
+from muniment.content.gates import drop_invisible, on_one_line
 from muniment.content.markdown import Item, outline, without
-from muniment.content.negation import Says, denied, ended, turns
+from muniment.content.negation import denied, ended, turns
 from muniment.content.words import significant, vocabulary
 from muniment.errors import (
     InvalidContent,
-    JobError,
     JobFailed,
     MunimentError,
     PathEscape,
     Refusal,
     StoreConflict,
 )
-from muniment.kernel.change import ChangeSet, FileChange, digest
+from muniment.events import span
+from muniment.kernel.change import ChangeSet, FileChange
 from muniment.kernel.decide import Judge
-from muniment.kernel.names import RelPath, Scope, Trust
+from muniment.kernel.names import Scope, Trust
 from muniment.kernel.path import FILE_SUFFIX, CanonicalPath, canonicalise
-from muniment.operations.job import MODEL_ADVICE, Fruitless, Job, carry_out, model_failure, once_more
+from muniment.operations.job import (
+    MODEL_ADVICE,
+    Job,
+    check_retry,
+    emit_end,
+    model_failure,
+    own_cancel,
+    status_of,
+)
+from muniment.operations.matching import Meant, innermost, is_one_passage, meant, near_parts
 from muniment.operations.place import Holding, Place, path_of_address, read_holding, reason_to_keep
+from muniment.operations.removals import check_preview, forgotten_by, preview_digest, removal, removals
 from muniment.operations.request import MAX_QUERY_BYTES, MAX_QUERY_WORDS, SHOWN_PATHS, bytes_of
 from muniment.operations.visibility import Reader, Visibility
 from muniment.recall.nearest import Description, may_hold
@@ -70,192 +77,10 @@ from muniment.recall.stems import Stemmer
 from muniment.store.audit import timestamp
 from muniment.store.catalog import View
 from muniment.store.commit import commit
-from muniment.store.ledger import ChangeRow, CommitRow, RootKey, source_of
+from muniment.store.ledger import CommitRow, RootKey
 from muniment.store.trust import Ruling
 from muniment.store.upkeep import view_of
-from muniment.types import DreamRequest, ForgetRequest, ForgetResult, KeptEntry, RemovedEntry
-
-# -- matching ----------------------------------------------------------------------------------------
-#
-# What of an entry a query means: all of it, some of its parts, or nothing. Pure.
-#
-# A part is an item of a list, or a passage, such as a paragraph (`content.markdown`). M1 Something is meant
-# if it holds *every* significant word of the query, as a whole word (`content.words`). M2 The entry is meant
-# where it is one passage; where the query has every word of its body; and where its name, description and
-# keywords say it all, and no part does. M3 Otherwise a part is meant that says it all, or what the name,
-# description and keywords of its entry leave to be said. Of an item and the items in it the innermost is
-# meant, unless the outer one says it all by itself. M4 Where only several parts together say it, nothing is
-# meant: what a file says in different places nobody said.
-
-
-@dataclass(frozen=True, slots=True)
-class Meant:
-    """What a query means of an entry that holds all its words.
-
-    Attributes:
-        is_whole: whether it means the entry.
-        items: else the parts that it means, in order; none: M4.
-        is_labelled: whether name, description and keywords say it too, which stay behind with the entry.
-    """
-
-    is_whole: bool
-    items: tuple[Item, ...] = ()
-    is_labelled: bool = False
-
-
-def meant(entry: Entry, rel: RelPath, words: Sequence[str]) -> Meant | None:
-    """What `words` mean of an entry (M1 to M4); None: it does not hold them all.
-
-    Args:
-        entry: the file, parsed.
-        rel: its path inside the scope, of which its name is made where it has none.
-        words: the significant words of a query.
-    """
-    # A description that is made of the body tells what one of its lines says, not what all of them are about.
-    label = vocabulary("\n".join([titled(entry, rel).name, entry.description or "", *entry.keywords]))
-    unsaid = [word for word in words if not label.holds([word])]
-    if unsaid and not vocabulary(entry.body).holds(unsaid):
-        return None
-    parts = outline(entry.body).parts
-    if _is_one_passage(parts) or {*words}.issuperset(significant(entry.body) or "-"):
-        return Meant(is_whole=True)
-    if items := tuple(_items(parts, words)):
-        return Meant(is_whole=False, items=items, is_labelled=not unsaid)
-    return Meant(is_whole=True) if not unsaid else Meant(is_whole=False, items=tuple(_items(parts, unsaid)))
-
-
-def near_parts(entry: Entry, says: Says) -> tuple[Item, ...] | None:
-    """The innermost parts of an entry that say something of what is asked for, at most `PARTS`, in order.
-
-    Those that say most of it, of the first `LOOKED_AT`. None: it is one part, or its name alone says it.
-    """
-    parts = outline(entry.body).parts
-    if _is_one_passage(parts):
-        return None
-    looked_at = list(islice(_innermost(parts), LOOKED_AT + 1))
-    said = [(-len(says(part.own)), number) for number, part in enumerate(looked_at[:LOOKED_AT])]
-    best = sorted(each for each in said if each[0])[:PARTS]
-    if not best and len(looked_at) <= LOOKED_AT:
-        return None
-    return tuple(looked_at[number] for number in sorted(number for _, number in best))
-
-
-def _is_one_passage(parts: Sequence[Item]) -> bool:
-    return len(parts) == 1 and not parts[0].is_item
-
-
-def _innermost(parts: Iterable[Item]) -> Iterator[Item]:
-    for part in parts:
-        if part.items:
-            yield from _innermost(part.items)
-        else:
-            yield part
-
-
-def _items(items: Collection[Item], words: Collection[str]) -> Iterator[Item]:
-    """The parts that hold all of some words (M3)."""
-    for item in items:
-        if vocabulary(item.own).holds(words):
-            yield item
-        elif inner := tuple(_items(item.items, words)):
-            yield from inner
-        elif vocabulary(item.text).holds(words):
-            yield item
-
-
-# -- removals ----------------------------------------------------------------------------------------
-#
-# What jobs say of entries that they removed; and what a commit removed, read from the ledger.
-#
-# Of a commit that is long done this is what its bytes and the policy of today tell: of two items of a list
-# that say the same it may name the other one, and of what was erased since it says nothing.
-
-
-_BREAK: Final = re.compile("\r\n|\n|\r")
-
-
-def removal(path: CanonicalPath, entry: Entry, said: str) -> RemovedEntry:
-    """An entry, or a part of one, as it is told that it went.
-
-    Args:
-        path: of the entry.
-        entry: as it was.
-        said: its name, or the text of the part; only the start of it is told.
-    """
-    start = said[: 10 * MAX_DESCRIPTION_CHARS]
-    return RemovedEntry(topic_of(entry), shortened(one_line(start), MAX_DESCRIPTION_CHARS), path.text)
-
-
-def removals(path: CanonicalPath, entry: Entry, parts: Sequence[Item]) -> Iterator[RemovedEntry]:
-    """Some parts of an entry as it is told that they went, each with its lines."""
-    behind = len(entry.text) - len(entry.body)
-    ends = [found.end() for found in _BREAK.finditer(entry.text)] if parts else []
-    for part in parts:
-        lines = entry.body[part.start : part.end].rstrip()
-        start = part.start + len(lines) - len(lines.lstrip("\r\n"))
-        line = bisect_right(ends, behind + start) + 1
-        yield replace(removal(path, entry, part.own), line=line, text=lines.lstrip("\r\n"))
-
-
-def topic_of(entry: Entry) -> str:
-    """The type of an entry; of one that says none what most of those are."""
-    return entry.type or EntryType.REFERENCE
-
-
-def topics_of(changes: Iterable[ChangeRow]) -> tuple[str, ...]:
-    """The topics of what a commit changed, sorted, each once; as far as its bytes are known."""
-    known = (each.change.before or each.change.after for each in changes if not each.is_erased)
-    return tuple(sorted({topic_of(parse(data)) for data in known if data is not None}))
-
-
-def forgotten_by(place: Place, done: CommitRow) -> tuple[RemovedEntry, ...]:
-    """The entries and items that the commit of a forget removed, as far as their bytes are known."""
-    return tuple(each for item in done.changes if not item.is_erased for each in _of_change(place, item))
-
-
-def expired_by(place: Place, done: CommitRow) -> frozenset[str]:
-    """The paths that the commit of a dream removed because their time was over, as far as that is known."""
-    found: set[str] = set()
-    for item in done.changes:
-        path, before = item.change.path, item.change.before
-        if item.change.after is not None or before is None:
-            continue
-        if is_expired(place.assessed(path, before).expires, done.run.at):
-            found.add(path.text)
-    return frozenset(found)
-
-
-def _of_change(place: Place, item: ChangeRow) -> Iterator[RemovedEntry]:
-    path, before, after = item.change.path, item.change.before or b"", item.change.after
-    entry = parse(before)
-    if after is None:
-        yield removal(path, entry, _name(place, item, before))
-        return
-    yield from removals(
-        path, entry, tuple(_gone(outline(entry.body).parts, outline(parse(after).body).parts))
-    )
-
-
-def _name(place: Place, item: ChangeRow, data: bytes) -> str:
-    """The name of an entry; of one whose text is held back that of its file."""
-    path = item.change.path
-    is_ours = source_of(place.state, item.root, path.rel, digest(data)) is not None
-    if not is_ours and held_for(data, path.text, place.policy.trust_of(path.scope)) is not None:
-        return path.name.removesuffix(FILE_SUFFIX)
-    return titled(parse(data), path.rel).name
-
-
-def _gone(items: Sequence[Item], left: Sequence[Item]) -> Iterator[Item]:
-    """Those of `items` that are not among `left`, which has the others in the same order."""
-    rest = list(left)
-    for each in items:
-        if rest and rest[0].own.strip() == each.own.strip():
-            yield from _gone(each.items, rest.pop(0).items)
-        else:
-            yield each
-
-
-# -- forget ------------------------------------------------------------------------------------------
+from muniment.types import ForgetRequest, ForgetResult, KeptEntry, RemovedEntry
 
 KIND: Final = "forget"
 
@@ -270,12 +95,6 @@ NEAR: Final = 10
 
 COMPARED: Final = 40
 """Entries that are near and that the rules compare with a description; as many of lower trust."""
-
-PARTS: Final = 5
-"""Parts of one of these that it is shown."""
-
-LOOKED_AT: Final = 200
-"""Parts of one that are looked at for these, some 0.2 ms each."""
 
 _OVER: Final = "it says that this no longer holds, and is what is current"
 _OPPOSITE: Final = "it says the opposite"
@@ -306,87 +125,34 @@ class _ForgetMatch:
         return self.holding.entry.body if self.item is None else self.item.text
 
 
-class _Forgetting(Job[ForgetResult]):
+class _ForgetJob(Job):
     """What stays the same over the attempts of one request, and what was kept in the last one."""
 
     kind = KIND
 
-    def __init__(self, request: ForgetRequest, place: Place, model: Model) -> None:
-        super().__init__(place, model.name, request.trust, request.task_id, is_dry=request.dry_run)
-        self.request, self.model = request, model
+    def __init__(self, request: ForgetRequest, place: Place, model: Model, cancel: Cancel) -> None:
+        super().__init__(place, model, cancel, request.trust, request.task_id, is_dry=request.dry_run)
+        self.request = request
         self.query = drop_invisible(request.query).strip()
         self.kept: list[KeptEntry] = []
         self.near: tuple[str, ...] = ()
         self.failure: list[str] = []
         self.visibility = Visibility(place, Reader(request.trust))
 
-    def check(self) -> str:
-        """Step 1, but for the words: what is asked can be told from anything else that was asked."""
-        size = bytes_of(self.query)
-        if size > MAX_QUERY_BYTES:
-            raise InvalidContent(
-                f"the text has {size} bytes; what is to be forgotten may have {MAX_QUERY_BYTES}"
-            )
-        return self.place.state.keyed(self.query)
-
-    def body(self) -> ForgetResult:
-        scopes = self.place.chosen(self.request.scope)
-        wanted = path_of(self.query, self.place.roots) or _words(self.query)
-        self.begin(self.place.policy.limits)
-        try:
-            return once_more(self.place.policy, KIND, self.id, lambda: _attempt(self, wanted, scopes))
-        except ModelError as problem:
-            if self.is_by_rules or self.place.on_model_failure == "fail":
-                raise
-            why = on_one_line(own(str(problem), "it gave no answer that can be used"))
-        self.failure = [f"{model_failure(self.model.name, why)}; the rules decided; {MODEL_ADVICE}"]
-        events.emit("forget_by_rules", task_id=self.id, model=self.model.name)
-        self.model = RuleWriter()
-        self.decided_by = self.model.name
-        return once_more(self.place.policy, KIND, self.id, lambda: _attempt(self, wanted, scopes))
-
     def result(self) -> ForgetResult:
-        """That of a task that removed nothing so far."""
-        turns, seconds, timeline = self.spent
+        """Return the result of a task that removed nothing so far."""
         return ForgetResult(
-            task_id=self.id,
+            **self.members(),
             status="preview" if self.is_dry else "completed",
-            summary="",
             removed_entries=(),
             touched_topics=(),
-            touched_scopes=(),
-            decided_by=self.decided_by,
-            policy=self.place.policy.label,
-            turns=turns,
-            seconds=seconds,
-            timeline=timeline,
             kept=tuple(self.kept),
             near=self.near,
-            notes=tuple(self.notes),
         )
-
-    def again(self, done: CommitRow) -> ForgetResult:
-        removed = forgotten_by(self.place, done)
-        self.kept, self.notes = [], list(done.notes)
-        return replace(
-            self.result(),
-            summary=f"forgot before by this task: {_paths(removed) or 'what was erased since'}",
-            repeated=True,
-            removed_entries=removed,
-            touched_topics=_topics(removed) if done.touched_scopes else (),
-            touched_scopes=done.touched_scopes,
-        )
-
-    def ended(self, status: Fruitless, error: MunimentError) -> ForgetResult:
-        return replace(self.result(), status=status, error=error)
 
     def trust_of(self, _draft: FileChange, held: Trust | None) -> Ruling:
         """What is left of a file is trusted as before."""
         return Ruling(self.trust if held is None else held, by=self.trust)
-
-    def of_event(self, result: ForgetResult) -> dict[str, object]:
-        removed = len(result.removed_entries) if result.status == "completed" else 0
-        return {"removed": removed, "turns": result.turns, "seconds": round(result.seconds, 3)}
 
 
 def forget(
@@ -402,7 +168,64 @@ def forget(
 
     Cost: a look at every file's status, and a read of those that may hold the words.
     """
-    return carry_out(_Forgetting(request, place, model), cancel)
+    with own_cancel(cancel) as cancelling, span("task", kind=KIND) as task_span:
+        job = _ForgetJob(request, place, model, cancelling)
+        try:
+            result = _forget(job)
+        except (MunimentError, ModelError) as problem:
+            error = job.record_failure(problem)
+            result = replace(job.result(), status=status_of(error), error=error)
+        removed = len(result.removed_entries) if result.status == "completed" else 0
+        seconds = round(result.seconds, 3)
+        emit_end(KIND, result, task_span, removed=removed, turns=result.turns, seconds=seconds)
+    return result
+
+
+def _forget(task: _ForgetJob) -> ForgetResult:
+    """Steps 1 to 6; if the model fails, with the rules in its place."""
+    size = bytes_of(task.query)
+    if size > MAX_QUERY_BYTES:
+        raise InvalidContent(f"the text has {size} bytes; what is to be forgotten may have {MAX_QUERY_BYTES}")
+    earlier = task.find_earlier(task.place.state.keyed(task.query))
+    if earlier is not None:
+        return _repeated(task, earlier)
+    scopes = task.place.chosen(task.request.scope)
+    wanted = path_of(task.query, task.place.roots) or _words(task.query)
+    task.begin(task.place.policy.limits)
+    try:
+        return _attempts(task, wanted, scopes)
+    except ModelError as problem:
+        if task.is_by_rules or task.place.on_model_failure == "fail":
+            raise
+        why = on_one_line(own(str(problem), "it gave no answer that can be used"))
+    task.failure = [f"{model_failure(task.model.name, why)}; the rules decided; {MODEL_ADVICE}"]
+    events.emit("forget_by_rules", task_id=task.id, model=task.model.name)
+    task.model = RuleWriter()
+    task.decided_by = task.model.name
+    return _attempts(task, wanted, scopes)
+
+
+def _repeated(task: _ForgetJob, done: CommitRow) -> ForgetResult:
+    """Return the result of a task that has committed before, as far as the ledger knows it."""
+    removed = forgotten_by(task.place, done)
+    task.kept, task.notes = [], list(done.notes)
+    return replace(
+        task.result(),
+        summary=f"forgot before by this task: {_paths(removed) or 'what was erased since'}",
+        repeated=True,
+        removed_entries=removed,
+        touched_topics=_topics(removed) if done.touched_scopes else (),
+        touched_scopes=done.touched_scopes,
+    )
+
+
+def _attempts(task: _ForgetJob, wanted: Wanted, scopes: Sequence[Scope]) -> ForgetResult:
+    """Steps 2 to 6; again if somebody wrote just while it committed."""
+    try:
+        return _attempt(task, wanted, scopes)
+    except StoreConflict as conflict:
+        check_retry(task.place.policy, KIND, task.id, conflict)
+    return _attempt(task, wanted, scopes)
 
 
 def path_of(query: str, scopes: Collection[Scope]) -> CanonicalPath | None:
@@ -429,7 +252,7 @@ def _words(query: str) -> tuple[str, ...]:
     return words
 
 
-def _attempt(task: _Forgetting, wanted: Wanted, scopes: Sequence[Scope]) -> ForgetResult:
+def _attempt(task: _ForgetJob, wanted: Wanted, scopes: Sequence[Scope]) -> ForgetResult:
     """Steps 2 to 6, once."""
     task.kept, task.notes, task.near = [], [*task.failure], ()
     place = task.place
@@ -447,11 +270,11 @@ def _attempt(task: _Forgetting, wanted: Wanted, scopes: Sequence[Scope]) -> Forg
         return _refused(task, matches, told)
     change_set, matches = _change_set(matches, task.kept)
     removed = tuple(match.removed for match in matches)
-    named = _named(task, change_set)
-    _check_preview(task.request, named)
+    named = preview_digest(place, KIND, [change_set])
+    check_preview(task.request.digest, named, is_dry=task.is_dry)
     done = commit([change_set], replace(task.terms(task.trust_of), reviewed=task.trust is Trust.OWNER))
-    if (earlier := task.repeated(done)) is not None:
-        return earlier
+    if (earlier := task.find_quicker(done)) is not None:
+        return _repeated(task, earlier)
     task.notes += done.notes
     would = "would forget" if task.is_dry else "forgot"
     return replace(
@@ -464,23 +287,7 @@ def _attempt(task: _Forgetting, wanted: Wanted, scopes: Sequence[Scope]) -> Forg
     )
 
 
-def _named(task: _Forgetting, change_set: ChangeSet) -> str | None:
-    """The digest of exactly what would go: keyed, so that who was not shown it cannot name it."""
-    going = [[change.path.text, change.base, change.digest] for change in change_set.changes]
-    return task.place.state.keyed(f"forget {json.dumps(sorted(going))}") if going else None
-
-
-def _check_preview(request: ForgetRequest | DreamRequest, named: str | None) -> None:
-    """Refuse to remove something else than the preview showed that the request names."""
-    if not request.dry_run and request.digest not in {None, named}:
-        raise JobError(
-            "what would go now is not what the preview of this digest showed; nothing was removed; "
-            "look at a preview again, and give its digest",
-            code="preview_changed",
-        )
-
-
-def _nothing(task: _Forgetting, wanted: Wanted) -> str:
+def _nothing(task: _ForgetJob, wanted: Wanted) -> str:
     """The same whether nothing is meant or what is stays: who may not read learns nothing by it."""
     if isinstance(wanted, CanonicalPath):
         return f"there is no entry to remove at {wanted.text}"
@@ -506,7 +313,7 @@ def _too_many(matches: Sequence[_ForgetMatch], limit: int) -> str | None:
     return f"this means {len(matches)} things, and one forget may remove {limit}; use more words"
 
 
-def _refused(task: _Forgetting, matches: Sequence[_ForgetMatch], told: str) -> ForgetResult:
+def _refused(task: _ForgetJob, matches: Sequence[_ForgetMatch], told: str) -> ForgetResult:
     """A preview that names all of them; where they were to be removed, an error that names some."""
     if task.is_dry:
         task.notes.append(told)
@@ -523,7 +330,7 @@ def _refused(task: _Forgetting, matches: Sequence[_ForgetMatch], told: str) -> F
     )
 
 
-def _matches(task: _Forgetting, view: View, wanted: Wanted) -> Iterator[_ForgetMatch]:
+def _matches(task: _ForgetJob, view: View, wanted: Wanted) -> Iterator[_ForgetMatch]:
     """Steps 2 and 3: what of a scope is meant and may be removed."""
     place, judge, scope = task.place, Judge(task.place.policy), view.scope
     named = wanted if isinstance(wanted, CanonicalPath) else None
@@ -548,7 +355,7 @@ def _matches(task: _Forgetting, view: View, wanted: Wanted) -> Iterator[_ForgetM
         yield from _meant(task, judge, holding, wanted)
 
 
-def _meant(task: _Forgetting, judge: Judge, holding: Holding, wanted: Wanted) -> Iterator[_ForgetMatch]:
+def _meant(task: _ForgetJob, judge: Judge, holding: Holding, wanted: Wanted) -> Iterator[_ForgetMatch]:
     path, entry = holding.path, holding.entry
     found = Meant(is_whole=True) if isinstance(wanted, CanonicalPath) else meant(entry, path.rel, wanted)
     if found is None:
@@ -579,7 +386,7 @@ def _parts(holding: Holding, entry: Entry, parts: Sequence[Item]) -> Iterator[_F
     yield from (_ForgetMatch(holding, part, removed) for part, removed in zip(parts, told, strict=True))
 
 
-def _undenied(task: _Forgetting, matches: Sequence[_ForgetMatch], words: Sequence[str]) -> list[_ForgetMatch]:
+def _undenied(task: _ForgetJob, matches: Sequence[_ForgetMatch], words: Sequence[str]) -> list[_ForgetMatch]:
     """The matches without those that say that the words do not hold (step 3), which are kept.
 
     What only denies them goes where nothing else is meant: then that is what the words are about.
@@ -609,7 +416,7 @@ def _undenied(task: _Forgetting, matches: Sequence[_ForgetMatch], words: Sequenc
 
 
 def _near(
-    task: _Forgetting, views: Sequence[View], matches: Sequence[_ForgetMatch], asked: Description
+    task: _ForgetJob, views: Sequence[View], matches: Sequence[_ForgetMatch], asked: Description
 ) -> Iterator[_ForgetMatch]:
     """What may be removed and is near, but for what is meant or kept: the best first."""
     place, judge, by_key = task.place, Judge(task.place.policy), {RootKey(view.key): view for view in views}
@@ -638,7 +445,7 @@ def _near(
         )
 
 
-def _near_in(task: _Forgetting, holding: Holding, asked: Description) -> Iterator[_ForgetMatch]:
+def _near_in(task: _ForgetJob, holding: Holding, asked: Description) -> Iterator[_ForgetMatch]:
     """What of an entry is near: parts of it, or all, as it is where no model is shown any."""
     entry = holding.entry
     parts = None if task.is_by_rules else near_parts(entry, asked.said_in)
@@ -648,7 +455,7 @@ def _near_in(task: _Forgetting, holding: Holding, asked: Description) -> Iterato
         yield from _parts(holding, entry, parts)
 
 
-def _described(task: _Forgetting, found_near: Iterable[_ForgetMatch]) -> list[_ForgetMatch]:
+def _described(task: _ForgetJob, found_near: Iterable[_ForgetMatch]) -> list[_ForgetMatch]:
     """Return the one match that the query describes in other words, or none, and list what is near instead.
 
     Args:
@@ -681,10 +488,10 @@ def _described_part(match: _ForgetMatch, words: DescribedWords) -> _ForgetMatch 
     """Return what of an entry is described: all of it, or its one part that says the words, or None."""
     holding, entry = match.holding, match.holding.entry
     parts = outline(entry.body).parts
-    if _is_one_passage(parts):
+    if is_one_passage(parts):
         return match
     label = "\n".join([titled(entry, holding.path.rel).name, *entry.keywords])
-    saying = [part for part in _innermost(parts) if words.is_said_by(SaidText.of(f"{label}\n{part.own}"))]
+    saying = [part for part in innermost(parts) if words.is_said_by(SaidText.of(f"{label}\n{part.own}"))]
     if len(saying) != 1 or words.is_said_by(SaidText.of(label)) or _reason_for_items(holding, saying):
         return None
     (found,) = _parts(holding, entry, saying)
@@ -708,7 +515,7 @@ def _reason_for_items(holding: Holding, items: Sequence[Item]) -> str | None:
 
 
 def _chosen(
-    task: _Forgetting, matches: Sequence[_ForgetMatch], near: Iterable[_ForgetMatch]
+    task: _ForgetJob, matches: Sequence[_ForgetMatch], near: Iterable[_ForgetMatch]
 ) -> list[_ForgetMatch]:
     """Step 4: what a model says is described, of what holds all the words and of what is near."""
     now = timestamp()

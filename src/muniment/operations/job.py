@@ -1,23 +1,22 @@
-"""What all jobs do alike, from what is asked of one to its record: `carry_out`.
+"""The part that all jobs share: a task from its request to its record.
 
-K1  A job never raises: what goes wrong is in its result, and on record, as the error that its callers know.
+K1  A job never raises: a failure is in its result, and on record, as the error that its callers know.
 K2  A task that names itself commits at most once, and waits for the owner at most once. Asked again, it
-    answers with what it did then, or that it still waits; likewise where another attempt was quicker.
-K3  From when its body begins a task has one deadline and one budget, whatever it tries.
-K4  Where somebody wrote just while it committed it is tried once more, if the policy says so.
+    answers with what it did then, or that it still waits; likewise if another attempt was quicker.
+K3  From when its work begins a task has one deadline and one budget, whatever it tries.
+K4  If somebody wrote just while it committed it is tried once more, if the policy says so.
 
-A job is a subclass of `Job`: its checks, its body, and what it says of a commit that was made before.
+A job is a function that reads from top to bottom (`remember`, `forget`, `dream`). It opens a span, makes a
+`Job`, looks for an earlier commit of the task, does its work, and logs the end (`emit_end`).
 """
 
 from __future__ import annotations
 
 import re
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from functools import partial
-from typing import ClassVar, Final, Generic, Literal, Protocol, TypeVar
+from typing import Any, ClassVar, Final, Literal
 
 from muniment import events
 from muniment.agent.model import Budget, Model, ModelError
@@ -34,12 +33,11 @@ from muniment.errors import (
     PathEscape,
     PendingReview,
     Refusal,
-    RememberNoUpdate,
     RememberRefused,
     StoreConflict,
     ToolError,
 )
-from muniment.events import Span, span
+from muniment.events import Span
 from muniment.kernel.cancel import Cancelling, Patience
 from muniment.kernel.change import ChangeSet, FileChange
 from muniment.kernel.decide import Limits, Policy
@@ -53,184 +51,149 @@ from muniment.store.commit import Commit, Stamp, Terms, commit
 from muniment.store.ledger import ChangeRow, CommitRow, Run, of_task
 from muniment.store.review import waiting_of
 from muniment.store.trust import TrustRule, new_ulid, stamp
-from muniment.types import Turn
+from muniment.types import UndoResult
+from muniment.types.results import JobResult
 
 _TASK_ID: Final = re.compile(rf"[A-Za-z0-9._-]{{1,{MAX_TASK_CHARS}}}", re.ASCII)
 
-T = TypeVar("T")
 
-
-Fruitless = Literal["failed", "cancelled"]
-"""How a task ends that came to nothing."""
-
-
-class _JobAnswer(Protocol):
-    """What every job answers."""
-
-    @property
-    def task_id(self) -> str: ...
-    @property
-    def status(self) -> str: ...
-    @property
-    def error(self) -> MunimentError | None: ...
-
-
-R = TypeVar("R", bound=_JobAnswer)
-
-
-class Job(ABC, Generic[R]):
+class Job:
     """A task under way, over all its attempts.
 
     Args:
         place: the policy, roots and state; they stay the caller's.
-        decided_by: what chooses the places and words, as the ledger has it.
+        model: decides whatever is to be decided.
+        cancel: ends it early; once the commit has begun to write it runs to its end.
         trust: of whoever asks.
         task_id: as it was asked for, not yet checked; None: a new one.
-        is_dry: nothing is written; and who only asks is not told what the task did before.
+        is_dry: nothing is written; a dry run does not return what the task did before.
 
     Attributes:
         kind: such as `forget`.
-        model: what decides, where anything is to be decided.
-        cancel: ends it early; once the commit has begun to write it runs to its end.
-        fact: keyed digest of what is asked for; None: nothing is said.
-        notes: what a person should know.
+        decided_by: the model that chooses the places and words, as the ledger has it.
+        fact: keyed digest of the request; None: it has none.
+        notes: for a person.
     """
 
     kind: ClassVar[str]
-    model: Model
-    cancel: Cancelling
 
     def __init__(
-        self, place: Place, decided_by: str, trust: Trust, task_id: str | None, *, is_dry: bool
+        self,
+        place: Place,
+        model: Model,
+        cancel: Cancelling,
+        trust: Trust,
+        task_id: str | None,
+        *,
+        is_dry: bool,
     ) -> None:
-        self.place, self.decided_by, self.trust, self.is_dry = place, decided_by, trust, is_dry
+        self.place, self.model, self.cancel, self.trust, self.is_dry = place, model, cancel, trust, is_dry
+        self.decided_by = model.name
         self.id = id_of_task(self.kind, task_id)
         self.fact: str | None = None
         self.notes: list[str] = []
         self._begun: Budget | None = None
 
-    @abstractmethod
-    def check(self) -> str | None:
-        """The `fact`, if it can be asked for.
-
-        Raises:
-            MunimentError: it cannot.
-        """
-
-    @abstractmethod
-    def body(self) -> R:
-        """Do it; what this raises ends the task."""
-
-    @abstractmethod
-    def again(self, done: CommitRow) -> R:
-        """What a task answers that has committed before, as far as the ledger knows it."""
-
-    @abstractmethod
-    def ended(self, status: Fruitless, error: MunimentError) -> R:
-        """What it answers where it came to nothing."""
-
-    @abstractmethod
-    def of_event(self, result: R) -> dict[str, object]:
-        """What its event tells besides id, status and code."""
-
     @property
     def is_by_rules(self) -> bool:
         """Whether the embedded rules decide, and no language model."""
-        from muniment.agent.filing import RuleWriter  # here, since an undo has none and starts without it
+        from muniment.agent.filing import (
+            RuleWriter,  # Here: an undo imports this module, and starts without it.
+        )
 
         return isinstance(self.model, RuleWriter)
 
     @property
     def budget(self) -> Budget:
         """What it may still use; only what has begun may use anything."""
-        assert self._begun is not None  # noqa: S101  for the type checker: a body begins first
+        assert self._begun is not None  # noqa: S101  for the type checker: the work begins first
         return self._begun
 
-    @property
-    def spent(self) -> tuple[int, float, tuple[Turn, ...]]:
-        """Turns, seconds and timeline of what it used so far."""
+    def members(self) -> dict[str, Any]:
+        """Return the members that results of all jobs have, as if nothing was written so far."""
         begun = self._begun
-        return (0, 0.0, ()) if begun is None else (begun.turns, begun.seconds, tuple(begun.timeline))
+        turns, seconds, timeline = (begun.turns, begun.seconds, begun.timeline) if begun else (0, 0.0, ())
+        return {
+            "task_id": self.id,
+            "summary": "",
+            "touched_scopes": (),
+            "decided_by": self.decided_by,
+            "policy": self.place.policy.label,
+            "turns": turns,
+            "seconds": seconds,
+            "timeline": tuple(timeline),
+            "notes": tuple(self.notes),
+        }
 
     def begin(self, limits: Limits) -> None:
-        """From here on its time runs (K3)."""
+        """Start the clock of the task (K3)."""
         self._begun = Budget(limits, self.cancel, self.place.clock)
 
     def run(self) -> Run:
-        """Who commits now, and why."""
+        """Return who commits now, and why."""
         return replace(run_of(self.place, self.kind, self.id, self.trust, self.decided_by), fact=self.fact)
 
     def terms(self, trust: TrustRule) -> Terms:
-        """What its commit is bound to."""
+        """Return the terms of its commit."""
         patience = Patience(self.budget.deadline, self.budget.cancel)
         return replace(terms_of(self.place, self.run(), patience, trust), dry_run=self.is_dry)
 
-    def repeated(self, done: Commit) -> R | None:
-        """What it answers where an attempt that had been given up was quicker to commit (K2)."""
+    def find_earlier(self, fact: str | None) -> CommitRow | None:
+        """Return the commit that the task made before, or None if it is to be carried out (K2).
+
+        Args:
+            fact: keyed digest of the request; None: it has none.
+
+        Raises:
+            InvalidContent: invalid task id; or as `done_before`.
+            PendingReview: as `done_before`.
+            ManagedMemoryUnavailable: the state cannot be read, or not be written.
+        """
+        self.fact = fact
+        check_task_id(self.id)
+        done = None if self.is_dry else done_before(self.place, self.kind, self.id, fact)
+        if done is None and not self.is_dry:
+            self.place.state.require_writable()
+        return done
+
+    def find_quicker(self, done: Commit) -> CommitRow | None:
+        """Return the commit of an attempt that had been given up and was quicker, if there is one (K2)."""
         earlier = done_before(self.place, self.kind, self.id, self.fact) if done.repeated else None
-        if earlier is None:
-            return None
-        self._begun = None  # What is told is what the other attempt did.
-        return self.again(earlier)
+        if earlier is not None:
+            self._begun = None  # The result is that of the other attempt.
+        return earlier
 
-    def as_error(self, problem: MunimentError) -> MunimentError:
-        """The error that callers see for one that ended it."""
-        if isinstance(problem, DeadlineExceeded):
-            return JobTimeout(str(problem), code=f"{self.kind}_timeout")
-        return problem
-
-
-def carry_out(job: Job[R], cancel: Cancel | None) -> R:
-    """Carry out a job; what goes wrong is in the result's `error` (K1).
-
-    Args:
-        job: new.
-        cancel: of whoever asks; None: nobody wants it to end early.
-    """
-    with Cancel() if cancel is None else nullcontext(cancel) as job.cancel:
-        return ended_as(job.kind, partial(_body, job), partial(_fruitless, job), job.of_event)
+    def record_failure(self, problem: MunimentError | ModelError) -> MunimentError:
+        """Put a failure on record, and return the error that callers see."""
+        match problem:
+            case ModelError():  # Nothing is raised here: it would keep the words of the model as its context.
+                error: MunimentError = model_failed(
+                    self.kind, self.model.name, own(str(problem), "the model failed")
+                )
+            case DeadlineExceeded():
+                error = JobTimeout(str(problem), code=f"{self.kind}_timeout")
+            case _:
+                error = problem
+        error = Visibility(self.place, Reader(self.trust)).conceal(error)
+        put_on_record(self.place, self.kind, self.id, error, decided_by=self.decided_by)
+        return error
 
 
-def ended_as(
-    kind: str,
-    body: Callable[[], R],
-    fruitless: Callable[[MunimentError], R],
-    of_event: Callable[[R], dict[str, object]],
-) -> R:
-    """What `body` returns, or `fruitless` makes of its error: in a span, and with an event that says so."""
-    with span("task", kind=kind) as told:
-        try:
-            result = body()
-        except MunimentError as error:
-            result = fruitless(error)
-        emit_end(kind, result, told, **of_event(result))
-    return result
+def own_cancel(cancel: Cancel | None) -> AbstractContextManager[Cancel]:
+    """Return a context of the caller's cancellation, or of a new one if the caller has none."""
+    return Cancel() if cancel is None else nullcontext(cancel)
 
 
-def emit_end(kind: str, result: _JobAnswer, task_span: Span, **fields: object) -> None:
+def emit_end(kind: str, result: JobResult | UndoResult, task_span: Span, **fields: object) -> None:
     """Log the end of a task as an event with some fields, and put it into the task's span."""
     code = None if result.error is None else result.error.code
     task_span.tell(task_id=result.task_id, status=result.status, error=code)
     events.emit(f"{kind}_ended", task_id=result.task_id, status=result.status, code=code, **fields)
 
 
-def status_of(error: MunimentError) -> Fruitless:
-    """How a task ended that ended with an error."""
+def status_of(error: MunimentError) -> Literal["failed", "cancelled"]:
+    """Return the status of a task that ended with an error."""
     return "cancelled" if isinstance(error, Cancelled) else "failed"
-
-
-def _body(job: Job[R]) -> R:
-    job.fact = job.check()
-    check_task_id(job.id)
-    done = None if job.is_dry else done_before(job.place, job.kind, job.id, job.fact)
-    if done is None and not job.is_dry:
-        job.place.state.require_writable()
-    try:
-        return job.body() if done is None else job.again(done)
-    except ModelError as problem:
-        told = own(str(problem), "the model failed")
-    # Raised out here, so that nothing hangs on to the words of the model, which it does not quote.
-    raise model_failed(job.kind, job.model.name, told)
 
 
 def model_failed(kind: str, model: str, why: str) -> JobFailed:
@@ -248,40 +211,24 @@ def model_failure(model: str, why: str) -> str:
     return on_one_line(f"the model {model} failed: {why}")
 
 
-def _fruitless(job: Job[R], problem: MunimentError) -> R:
-    error = Visibility(job.place, Reader(job.trust)).conceal(job.as_error(problem))
-    result = job.ended(status_of(error), error)
-    put_on_record(job.place, job.kind, job.id, error, decided_by=job.decided_by)
-    return result
-
-
-def once_more(
-    policy: Policy, kind: str, task: str, attempt: Callable[[], T], *, budget: Budget | None = None
-) -> T:
-    """What `attempt` returns; tried again where somebody wrote just while it committed, as the policy says.
+def check_retry(
+    policy: Policy, kind: str, task: str, conflict: StoreConflict, *, turns_left: int | None = None
+) -> None:
+    """Check that a task may be tried once more after a conflict, and log that it is (K4).
 
     Args:
         policy: of the task.
         kind: of job.
         task: its id.
-        attempt: what to do.
-        budget: that may leave no turn for another try; None: none is needed.
+        conflict: somebody wrote just while it committed.
+        turns_left: turns of the model that are left; None: none is needed.
 
     Raises:
-        StoreConflict: somebody did so again, there is no other try, or what was left did not suffice for it.
+        StoreConflict: there is no other try.
     """
-    try:
-        return attempt()
-    except StoreConflict as conflict:
-        if policy.changes.conflict != "retry" or (budget is not None and budget.turns_left == 0):
-            raise
-        events.emit(f"{kind}_repeated", task_id=task)
-        try:
-            return attempt()
-        except (RememberNoUpdate, JobFailed) as error:
-            if budget is None:
-                raise
-            raise conflict from error
+    if policy.changes.conflict != "retry" or turns_left == 0:
+        raise conflict
+    events.emit(f"{kind}_repeated", task_id=task)
 
 
 def run_of(place: Place, kind: str, task: str, trust: Trust, decided_by: str) -> Run:

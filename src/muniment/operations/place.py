@@ -10,14 +10,7 @@ from urllib.parse import unquote
 
 from muniment.content.entry import Entry, parse
 from muniment.content.expiry import expiry_time
-from muniment.errors import (
-    InvalidScope,
-    NotFound,
-    PathEscape,
-    Refusal,
-    Refused,
-    ToolError,
-)
+from muniment.errors import InvalidScope, NotFound, PathEscape, Refusal, Refused, ToolError
 from muniment.kernel.binding import BoundRoot
 from muniment.kernel.cancel import Cancelling, Patience
 from muniment.kernel.change import digest

@@ -31,7 +31,7 @@ from muniment.types import DreamRequest, ForgetRequest, RememberRequest
 @pytest.fixture
 def any_words(monkeypatch):
     """As if whatever a model writes held the fact: for tests of what stands behind T-RUN-14."""
-    monkeypatch.setattr("muniment.operations.remember.holds", lambda *_: True)
+    monkeypatch.setattr("muniment.operations.remember_job.holds", lambda *_: True)
 
 
 @pytest.fixture

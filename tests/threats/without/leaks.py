@@ -24,7 +24,7 @@ table({
     "poison_gate": ("Nobody notices that a fact would have an agent do harm.", {
         "*content.poison:find_poison": none}),
     "index_excerpts": ("A run is shown every line of an index.", {
-        "operations.remember:excerpt": lambda index, *_: index.decode()}),
+        "operations.indexes:excerpt": lambda index, *_: index.decode()}),
     "index_size": ("An index lists every entry.", {
         "*store.index:MAX_LINES": 1 << 30, "store.index:MAX_BYTES": 1 << 30}),
     "index_follows": ("Pages of an index stay as they were first made.", {
@@ -52,17 +52,17 @@ table({
     "erased_transcripts": ("An erasure asks nobody for transcripts.", {
         "store.erase:remove_telling": lambda *_: 0}),
     "names_of_others": ("The index is told in the words of whoever wrote the entries.", {
-        "operations.remember:trusted_less": lambda *_: lambda _rel: None}),
+        "operations.indexes:trusted_less": lambda *_: lambda _rel: None}),
     "titles_for_choosers": ("A model that chooses is shown the titles of whoever wrote the entries.", {
         "recall.recaller:_about": lambda reading: f"{reading.name}: {reading.entry.body}"}),
 })
 # fmt: on
 
 
-@around("operations.remember:_Remembering.of_event")
-def bare_records(real, self, result):
+@around("operations.remember:_event_fields")
+def bare_records(real, result):
     """A record holds the whole result."""
-    return {**real(self, result), "result": str(result.as_json()), "error": repr(result.error)}
+    return {**real(result), "result": str(result.as_json()), "error": repr(result.error)}
 
 
 @around("kernel.root:Root.open_file")
@@ -103,7 +103,7 @@ def index_of_others_is_saved(data, rel, *_):
 def own_provenance(off):
     """What an entry says of its own provenance stays in it."""
     off.wrap("content.entry:_edited", lambda real: lambda text, at, _gone, lines: real(text, at, (), lines))
-    off.put("operations.remember:_FactWords.labelled", lambda _, after, __: after)
+    off.put("operations.labels:FactWords.labelled", lambda _, after, __: after)
 
 
 @around("operations.remember:_committed")

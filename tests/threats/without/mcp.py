@@ -8,7 +8,7 @@ table({
         "integrations.mcp.actions:_may_take_back": true}),
     "owner_pins": ("Whoever asks pins an entry.", {"integrations.mcp.tools:_require_owner": none}),
     "exact_previews": ("A forget removes whatever is meant by now.", {
-        "*operations.forget:_check_preview": none}),
+        "*operations.removals:check_preview": none}),
     "marked_answers": ("What an entry says stands in an answer as it is.", {
         "*integrations.telling:marked": same}),
     "known_tokens": ("A token that was revoked goes on.", {"server.http:Call.is_still_known": true}),

@@ -15,10 +15,10 @@ table({
     "real_escapes": ("Every path that was denied counts as a typo.", {
         "operations.remember:find_escape": none}),
     "kept_statements": ("A model may drop what an entry says.", {
-        "operations.remember:_FactWords.drops": lambda *_: False}),
+        "operations.labels:FactWords.drops": lambda *_: False}),
     "change_is_said": ("A fact may stand in the place of any entry about the same.", {
-        "operations.remember:supersedes": true}),
-    "fact_is_held": ("Whatever a model wrote counts as the fact.", {"operations.remember:holds": true}),
+        "operations.remember:supersedes": true, "operations.labels:supersedes": true}),
+    "fact_is_held": ("Whatever a model wrote counts as the fact.", {"operations.remember_job:holds": true}),
     "known_tools": ("Any name is a tool.", {
         "*sandbox.tools.calls:check_tool": lambda tool: tool if isinstance(tool, str) else "ls"}),
     "escape_ends_sandbox": ("A sandbox forgets the escapes that it saw.", {

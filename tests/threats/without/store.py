@@ -10,8 +10,8 @@ table({
         "*store.ledger:keep_conflicts": none}),
     "recovery": ("What an interrupted commit left stays as it is.", {"*kernel.land:_restore": none}),
     "code_names": ("Titles and names are a run's own words.", {
-        "operations.remember:_FactWords.rename": lambda _, change, __: change.path.rel,
-        "operations.remember:_FactWords.labelled": lambda _, after, __: after}),
+        "operations.labels:FactWords.rename": lambda _, change, __: change.path.rel,
+        "operations.labels:FactWords.labelled": lambda _, after, __: after}),
     "no_write_up": ("Any trust may replace and remove any other.", {
         "store.commit:reasons_for_review": nothing}),
     "claimed_files": ("A file is replaced whatever stands there.", {

@@ -37,16 +37,16 @@ table({
     "answer_between_options": ("A model's answer is taken for what it may have meant.", {
         "agent.questions:_numbers": lambda chosen, ids: sorted({ids.index(_) for _ in chosen if _ in ids})}),
     "dream_share": ("A dream changes as much as it likes.", {
-        "operations.dream:Room.take": lambda _, wanted: wanted}),
+        "operations.findings:Room.take": lambda _, wanted: wanted}),
     "words_of_the_entries": ("A model words the entries that it merges as it likes.", {
         "operations.dream:features": lambda _: frozenset(), "operations.dream:is_made_of": true,
         "operations.dream:_has_words_of": true}),
     "expiry_of_people": ("A run says when an entry ends.", {
-        "operations.remember:_FactWords.labelled": lambda _, after, __: after}),
+        "operations.labels:FactWords.labelled": lambda _, after, __: after}),
     "inferred_ends": ("An end that words say hides and removes an entry.", {
-        "operations.remember:_find_end": _explicit_end}),
+        "operations.remember_job:find_text_end": _explicit_end}),
     "ends_of_people": ("A fact ends as whatever is written for it says.", {
-        "operations.remember:_FactWords.labelled": _said_by_a_run}),
+        "operations.labels:FactWords.labelled": _said_by_a_run}),
 })
 # fmt: on
 

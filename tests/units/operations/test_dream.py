@@ -30,7 +30,7 @@ from muniment.kernel.decide import Retention
 from muniment.kernel.names import RelPath, Scope, Trust
 from muniment.kernel.path import CanonicalPath
 from muniment.operations import dream as job
-from muniment.operations.dream import Room
+from muniment.operations.findings import Room
 from muniment.operations.review import undo
 from muniment.store.trust import entry_id
 from muniment.store.upkeep import verify

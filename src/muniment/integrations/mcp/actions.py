@@ -90,7 +90,7 @@ def shown(place: Place, reader: Reader, unsafe_path: str) -> ShowAnswer:
 
 
 def _index_of(place: Place, reader: Reader, scope: Scope) -> ShowAnswer | None:
-    from muniment.operations.remember import shown_index
+    from muniment.operations.indexes import shown_index
     from muniment.operations.visibility import Visibility
 
     Visibility(place, reader).view(scope)  # So that the catalog knows of edits by hand.

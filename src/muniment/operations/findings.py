@@ -1,0 +1,285 @@
+"""The findings of a dream in a scope, by code alone: entries that say the same, are alike, over or broken.
+
+Apart from `dream.py`, which commits: this only reads.
+
+D1 Entries say the same if their bodies do (`content.likeness`). A body of less than `TELLING_WORDS` words
+   says nothing without its name, so there the names must be the same too. Without a body nothing is the
+   same.
+D2 Of those that say the same stays the one with the highest trust; of equals one that this memory filed, so
+   that its id and history stay; then one that never ends, then one that may not be removed, then the
+   oldest, then the first by path. None goes that ends later than it.
+D3 Entries are alike, or not, among those of one trust.
+D4 What is held back from models is counted as an entry and otherwise left alone, and so is what changes
+   while it is looked at.
+D5 An entry that this memory wrote goes for a later one of its type, trusted as far, that says by its form
+   that it is no longer so (`agent/updates.py`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from itertools import chain
+from typing import Final
+
+from muniment.agent.questions import MAX_TEXT_CHARS
+from muniment.agent.updates import says_change, supersedes
+from muniment.content.entry import Entry
+from muniment.content.expiry import has_ended, is_expired
+from muniment.content.markdown import relative_links
+from muniment.content.words import alike, comparable, features
+from muniment.kernel.decide import Judge
+from muniment.kernel.names import RelPath, Scope, Trust
+from muniment.kernel.path import CanonicalPath
+from muniment.operations.job import Job
+from muniment.operations.place import Holding, may_see, read_holding, reason_to_keep
+from muniment.store.ledger import history
+from muniment.store.trust import entry_id
+from muniment.store.upkeep import view_of
+from muniment.types import KeptEntry
+
+GROUP: Final = 8
+"""Entries that one question to a model is about."""
+
+LEAST: Final = 2
+"""Entries of the least step that writes: one goes, and the one that stands for it gets a new text."""
+
+MAX_SHARING: Final = 50
+"""Entries that share a word, above which it tells nothing of what they are about."""
+
+TELLING_WORDS: Final = 4
+"""Words from which on a body tells what it is about: "use port 5432" may be true of many things."""
+
+
+class Room:
+    """How many entries of a scope a dream may still change.
+
+    Attributes:
+        left: how many more would have been changed, had there been room.
+    """
+
+    def __init__(self, entries: int, share: float) -> None:
+        # As the decimal that the policy says: 0.29 of 100 are 29, not 28.
+        self._free = max(1, math.floor(Decimal(str(share)) * entries))
+        self._is_whole = True
+        self.left = 0
+
+    def take(self, wanted: int) -> int:
+        """As much of `wanted` as there is; what is missing counts as left."""
+        taken = min(wanted, self._free)
+        self._free -= taken
+        self._is_whole = self._is_whole and not taken
+        self.left += wanted - taken
+        return taken
+
+    def take_whole(self, wanted: int) -> bool:
+        """All of `wanted` or nothing; of `LEAST` the first time in any case."""
+        if wanted > (max(self._free, LEAST) if self._is_whole else self._free):
+            self.left += wanted
+            return False
+        self._free, self._is_whole = max(0, self._free - wanted), False
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class Same:
+    """Entries that say the same, or of which one says that the others are no longer so.
+
+    Attributes:
+        stays: the one that stands for all.
+        going: those that may be removed for it.
+    """
+
+    stays: Holding
+    going: tuple[Holding, ...]
+
+
+class Findings:
+    """What a look at every entry of a scope finds.
+
+    Args:
+        task: of a trust above which nothing may be removed; its deadline and cancellation end the look.
+        scope: which is bound at its place.
+        now: the time, as the ledger writes it.
+
+    Attributes:
+        entries: how many there are.
+        unreadable: how many of them cannot be read.
+        broken_links: how many relative links lead to nothing.
+        expired: what may be removed because its time is over, the oldest first.
+        past: how many there are whose time is over.
+        ended: logical paths of those that no longer hold, as their words say.
+        same: the groups of which something may be removed.
+        repeated: how many entries say what another one says.
+        alike: groups of what will be left.
+        kept: what would go, but may not.
+        room: how many entries may still change.
+
+    Raises:
+        ManagedMemoryUnavailable: the state cannot be used.
+        DeadlineExceeded, Cancelled: as `Budget.check`.
+
+    Cost: a read, a parse and a query each entry, and 0.2 ms to compare it: half a second a thousand.
+    """
+
+    def __init__(self, task: Job, scope: Scope, now: str) -> None:
+        place = task.place
+        self._place, self._judge, self._request = place, Judge(place.policy), task.trust
+        self._view = view_of(place.state, place.roots[scope], place.policy, sweep=True)
+        self._names: dict[str, frozenset[str]] = {}
+        self._bodies: dict[str, str] = {}
+        rows = self._view.entries()
+        self.scope, self.entries, self.unreadable, self.broken_links = scope, len(rows), 0, 0
+        self.kept: list[KeptEntry] = []
+        facts: defaultdict[str, list[Holding]] = defaultdict(list)
+        past: list[Holding] = []
+        self.ended: list[str] = []
+        for row in rows:
+            task.budget.check()
+            holding = read_holding(place, scope, row) if row.readable else None
+            if holding is None:
+                self.unreadable += not row.readable
+                continue
+            if row.held is not None or not holding.is_as_listed or not may_see(self._judge, holding.path):
+                continue
+            entry = holding.entry
+            self.broken_links += self._broken_links(entry, row.rel)
+            self._bodies[holding.path.text] = entry.body
+            if is_expired(row.expires, now):
+                past.append(holding)
+                continue
+            if has_ended(row.ends, datetime.fromisoformat(now)):
+                self.ended.append(holding.path.text)
+            if (fact := _fact(entry)) is not None:
+                facts[fact].append(holding)
+        self.past = len(past)
+        self.room = Room(self.entries - self.past, place.policy.changes.max_scope_share)
+        self.expired = sorted(
+            filter(self._may_go, past), key=lambda each: (each.row.expires or "", each.path)
+        )
+        groups = [self._same(group) for group in facts.values()]
+        standing = _without_going(chain.from_iterable(facts.values()), groups)
+        outdated = list(self._outdated(standing))
+        self.same = [*(group for group in groups if group.going), *outdated]
+        self.repeated = sum(len(group) - 1 for group in facts.values())
+        self.alike = list(self._alike(_without_going(standing, outdated)))
+        self._bodies = {}  # A model may be asked for minutes; what a whole scope says is not kept so long.
+
+    def _same(self, group: Sequence[Holding]) -> Same:
+        """Which of those that say the same stays (D2)."""
+        if len(group) == 1:
+            return Same(group[0], ())
+        trusts = tuple(Trust)
+        protected = {each.path for each in group if self._reason(each) is not None}
+        stays, *others = sorted(
+            group,
+            key=lambda each: (
+                trusts.index(each.trust),
+                self._filing_rank(each),
+                each.row.expires is not None,
+                each.row.ends is not None,
+                each.path not in protected,
+                each.at,
+                each.path,
+            ),
+        )
+        return Same(stays, tuple(each for each in others if not each.outlasts(stays) and self._may_go(each)))
+
+    def _filing_rank(self, holding: Holding) -> int:
+        """Return 0 for bytes of this memory, 1 for a file of its that was edited, 2 for an id, 3 for none."""
+        if holding.at:
+            return 0
+        names = {self._place.key(self.scope): self.scope}
+        last = history(self._place.state, names, holding.path, limit=1)
+        if last and last[0].kind != "removed":
+            return 1
+        return 2 if entry_id(holding.entry) else 3
+
+    def _outdated(self, holdings: Sequence[Holding]) -> Iterator[Same]:
+        """What later entries say is no longer so (D5)."""
+        ours = [each for each in holdings if each.at and each.row.expires is None and each.row.ends is None]
+        words = {each.path: features(self._bodies[each.path.text]) for each in ours}
+        sharing: defaultdict[str, list[Holding]] = defaultdict(list)
+        for each in ours:
+            for word in words[each.path]:
+                sharing[word].append(each)
+        gone: set[CanonicalPath] = set()
+        for new in sorted(ours, key=lambda each: (each.at, each.path), reverse=True):
+            body = self._bodies[new.path.text]
+            if new.path in gone or not says_change(body):
+                continue
+            lists = (sharing[word] for word in words[new.path] if len(sharing[word]) <= MAX_SHARING)
+            near = {each.path: each for each in chain.from_iterable(lists) if each.path not in gone}
+            going = tuple(
+                old
+                for old in near.values()
+                if old.at < new.at
+                and old.row.type == new.row.type
+                and new.trust.satisfies(old.most)
+                and supersedes(body, self._bodies[old.path.text])
+                and self._may_go(old)
+            )
+            gone.update(old.path for old in going)
+            if going:
+                yield Same(new, going)
+
+    def _alike(self, holdings: Iterable[Holding]) -> Iterator[tuple[Holding, ...]]:
+        """Groups of entries that are alike (D3)."""
+        by_trust: defaultdict[Trust, dict[str, Holding]] = defaultdict(dict)
+        for each in holdings:
+            by_trust[each.trust][each.path.text] = each
+        for ours in by_trust.values():
+            for group in alike({path: self._bodies[path] for path in ours}):
+                yield tuple(ours[path] for path in group)
+
+    def questions(self) -> Iterator[tuple[Holding, ...]]:
+        """The groups of entries that a model may be asked about (S3)."""
+        for group in self.alike:
+            asked = [
+                each
+                for each in group
+                if each.trust is not Trust.EXTERNAL
+                and each.row.ends is None
+                and len(each.entry.body) <= MAX_TEXT_CHARS
+                and self._reason(each) is None
+            ]
+            for start in range(0, len(asked), GROUP):
+                if len(part := asked[start : start + GROUP]) > 1:
+                    yield tuple(part)
+
+    def _reason(self, holding: Holding) -> str | None:
+        return reason_to_keep(self._judge, holding.path, holding.most, self._request)
+
+    def _may_go(self, holding: Holding) -> bool:
+        reason = self._reason(holding)
+        if reason is not None:
+            self.kept.append(KeptEntry(holding.path.text, reason))
+        return reason is None
+
+    def _broken_links(self, entry: Entry, rel: RelPath) -> int:
+        return sum(not self._exists(path) for path in relative_links(entry.body, rel))
+
+    def _exists(self, path: RelPath) -> bool:
+        directory, _, name = path.rpartition("/")
+        if directory not in self._names:
+            self._names[directory] = self._view.names(directory) or frozenset()
+        return name in self._names[directory]
+
+
+def _without_going(holdings: Iterable[Holding], groups: Iterable[Same]) -> list[Holding]:
+    going = {each.path for group in groups for each in group.going}
+    return [each for each in holdings if each.path not in going]
+
+
+def _fact(entry: Entry) -> str | None:
+    """What an entry says, the same for those that say the same (D1); None: nothing."""
+    said = comparable(entry.body)
+    if not said:
+        return None
+    if len(features(said)) < TELLING_WORDS:
+        return f"{comparable(entry.name or '')}\n{said}"
+    return said
