@@ -267,7 +267,7 @@ MAY_OPEN = {
     # What ssh-keygen is given to look at.
     "policy.signatures": {"shutil.which", "tempfile.TemporaryDirectory", "path.write_bytes"},
     # Locks and signatures that a person asked for.
-    "cli.policy": {"placing", "folder.glob"},
+    "cli.policy_files": {"placing", "folder.glob"},
     # The embedding model that a person named.
     "recall.meaning": {"(self._directory / name).open", "(directory / _FILES[0]).read_text"},
     "settings": {"path.open"},  # config.toml, and the key file that a person named

@@ -62,10 +62,11 @@ if TYPE_CHECKING:
         WorkerLost,
     )
     from muniment.kernel.names import Trust
-    from muniment.recall.context import Budgets, SubagentMemory
+    from muniment.recall.context import Budgets
     from muniment.recall.context_graph import ContextGraph
     from muniment.recall.conversation import Compacting, Conversation
     from muniment.recall.recollection import RecollectedEntry, Recollection
+    from muniment.recall.subagent import SubagentMemory
     from muniment.sandbox.sandbox import Sandbox
     from muniment.store.ledger import Step, Why
 
@@ -139,7 +140,7 @@ _HOMES = {
     "Recollection": "muniment.recall.recollection",
     "Sandbox": "muniment.sandbox.sandbox",
     "Step": "muniment.store.ledger",
-    "SubagentMemory": "muniment.recall.context",
+    "SubagentMemory": "muniment.recall.subagent",
     "Trust": "muniment.kernel.names",
     "Why": "muniment.store.ledger",
     "open": "muniment.api",

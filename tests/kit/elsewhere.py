@@ -47,7 +47,7 @@ MISSING = {
 LIBRARIES = words("""
     asyncio concurrent.futures.thread ctypes getpass h11 http.client httpcore2 httpx2 idna importlib.resources
     json logging pathspec pydantic pydantic.root_model re2 rich.console rich.table rich.traceback sqlite3 ssl
-    structlog subprocess tomllib typer typer.core typer.rich_utils uuid
+    structlog subprocess tomlkit tomllib typer typer.core typer.rich_utils uuid
 """)
 """What the interpreter and libraries load elsewhere is theirs: they are loaded before."""
 

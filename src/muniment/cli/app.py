@@ -14,7 +14,7 @@ import typer
 import typer.main
 from typer.core import TyperCommand, TyperGroup
 
-from muniment.cli.table import PROGRAM, TABLE
+from muniment.cli.table import GROUPS, PROGRAM, TABLE
 from muniment.names import __version__
 
 
@@ -60,6 +60,19 @@ class Group(TyperGroup):
             self.commands[name] = (
                 TyperCommand(**told) if row.module else Group(words=each, no_args_is_help=True, **told)
             )
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the commands of the program by group, those of a group as one list."""
+        if self._begin:
+            super().format_commands(ctx, formatter)
+            return
+        width = max(map(len, self.commands))
+        for title, names in GROUPS.items():
+            with formatter.section(title):
+                limit = formatter.width - 6 - width
+                formatter.write_dl(
+                    [(f"{name:{width}}", self.commands[name].get_short_help_str(limit)) for name in names]
+                )
 
     def load(self, name: str) -> Any:
         """A command with its options; what stands in `commands` until then has its line of help alone."""

@@ -24,8 +24,8 @@ import typer
 
 from muniment import events
 from muniment.cli.command import Report, command, model_of, require_fence, settings_of, trust_of
-from muniment.cli.fleet import Lease, Ledger, NodeName, Slots, core_of
-from muniment.cli.options import Json, RunFlags, Workspace
+from muniment.cli.options import Json, Lease, Ledger, NodeName, RunFlags, Slots, Workspace
+from muniment.cli.table import TABLE
 from muniment.cli.terminal import (
     EXIT_FAILED,
     on_signals,
@@ -127,7 +127,8 @@ def serve(  # noqa: PLR0913  every argument is an option of the command
         for flag, value in (("--workspace", workspace), ("--root", flags["root"])):
             if value:
                 raise ConfigInvalid(f"{flag} is for a memory of this machine; homes of a fleet have none")
-        return core_of(settings, model, ledger, node, slots, lease)
+        core: FleetNode = TABLE["serve"].load_core()(settings, model, ledger, node, slots, lease)
+        return core
 
     run_daemon(options, partial(_say_served, options, as_json=json), node_core if is_node else None)
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from muniment.cli.command import Report, command, settings_of
+from muniment.cli.options import Ledger
 from muniment.content.gates import on_one_line
 from muniment.errors import ConfigInvalid, printable
 from muniment.kernel.names import Trust
@@ -22,23 +23,6 @@ if TYPE_CHECKING:
 
 _NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}", re.ASCII)
 
-Ledger = Annotated[
-    str,
-    typer.Option(
-        metavar="URL|FILE",
-        help="The database: a URL without a password, or the path of a file that holds one.",
-        show_default="what MUNIMENT_LEDGER says",
-    ),
-]
-NodeName = Annotated[
-    str, typer.Option(metavar="NAME", help="With --ledger: the name of this node.", show_default="the host's")
-]
-Slots = Annotated[
-    int, typer.Option(min=1, max=256, help="With --ledger: homes that have their turn at once.")
-]
-Lease = Annotated[
-    float, typer.Option(min=1, max=300, help="With --ledger: seconds until others go on for a lost node.")
-]
 HomeName = Annotated[str, typer.Argument(metavar="HOME", help="A home: one memory, such as that of a user.")]
 
 

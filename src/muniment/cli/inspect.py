@@ -1,4 +1,4 @@
-"""`muniment ls`, `show`, `index` and `edit`: what the owner sees of the memory, and edits in it."""
+"""`muniment ls`, `show`, `index`, `edit` and `pin`: what the owner sees of the memory, and edits in it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import typer
 
 from muniment.cli.command import Report, command, place_at
 from muniment.cli.options import MemoryFlags
-from muniment.cli.terminal import output, progress, say_notes
+from muniment.cli.terminal import cancel_on_interrupt, output, progress, say_notes
 from muniment.content.gates import decode, on_one_line, visible
 from muniment.errors import ConfigInvalid, MunimentError, NotFound
 from muniment.kernel.names import Scope
@@ -207,6 +207,25 @@ def edit(
         ],
         result.notes,
     )
+
+
+@command("not pinned")
+def pin(
+    *,
+    path: Annotated[str, typer.Argument(help="An entry, such as user/editor/dark-mode.md.")],
+    where: MemoryFlags,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Judge and report; commit nothing.")] = False,
+) -> Report:
+    """Pin an entry, so that no run changes it and recall looks there first; or unpin a pinned one."""
+    from muniment.operations import edit as operation
+
+    with place_at(where) as place, cancel_on_interrupt() as cancel:
+        result = operation.pin(place, path, dry_run=dry_run, cancel=cancel)
+    done = "pinned" if result.pinned else "unpinned"
+    lines = [f"{'would be ' if dry_run else ''}{done}: {on_one_line(result.path)}"]
+    if result.task_id is not None:
+        lines.append(f"  to take it back: muniment undo {result.task_id}")
+    return Report(members(result, "task_id path previous_path pinned notes"), lines, result.notes)
 
 
 def _editor() -> list[str]:

@@ -174,7 +174,7 @@ async def _watch(server: MemoryServer, opened: OpenedMemory) -> None:
 
 async def _told_of_commits(server: MemoryServer, opened: OpenedMemory) -> None:
     """Likewise; raises where the memory cannot be opened or read now."""
-    from muniment.integrations.mcp.memory import CommitsSince
+    from muniment.integrations.mcp.actions import CommitsSince
     from muniment.server.stream import Stream
     from muniment.store.tasks import span
 

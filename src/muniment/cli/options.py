@@ -12,6 +12,7 @@ Workspace = Annotated[
     Path | None,
     typer.Option(help="A directory in the workspace.", show_default="the repository around this one"),
 ]
+PolicyArgument = Annotated[str, typer.Argument(metavar="POLICY", help="Name or path of a policy.")]
 PolicyName = Annotated[str | None, typer.Option("--policy", help="Name or path of a policy.")]
 Roots = Annotated[
     list[str] | None,
@@ -63,6 +64,23 @@ OnModelFailure = Annotated[
 ]
 Expires = Annotated[
     str | None, typer.Option(metavar="DATE|30d", help="The last day on which it is shown; then it is hidden.")
+]
+Ledger = Annotated[
+    str,
+    typer.Option(
+        metavar="URL|FILE",
+        help="The database: a URL without a password, or the path of a file that holds one.",
+        show_default="what MUNIMENT_LEDGER says",
+    ),
+]
+NodeName = Annotated[
+    str, typer.Option(metavar="NAME", help="With --ledger: the name of this node.", show_default="the host's")
+]
+Slots = Annotated[
+    int, typer.Option(min=1, max=256, help="With --ledger: homes that have their turn at once.")
+]
+Lease = Annotated[
+    float, typer.Option(min=1, max=300, help="With --ledger: seconds until others go on for a lost node.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")]
 

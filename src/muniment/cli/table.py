@@ -1,4 +1,4 @@
-"""The commands: of each its words, the module that holds it, and the first line of its help.
+"""The commands: the words of each, its module, the first line of its help, and the groups of the help.
 
 So `muniment --help` and a group tell what there is, and no command is loaded before it, or its help, is asked
 for. Apart from `app`: where the program starts it reads this before it loads what parses a command line.
@@ -6,7 +6,8 @@ for. Apart from `app`: where the program starts it reads this before it loads wh
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from importlib import import_module
+from typing import Any, Final, NamedTuple
 
 
 class CommandRow(NamedTuple):
@@ -17,12 +18,18 @@ class CommandRow(NamedTuple):
         module: of `muniment.cli`, where its function stands; empty: it is a group.
         has_agent: it runs an agent, so that a worker is made ready first.
         is_traced: it carries out tasks, whose spans are exported.
+        core: module of `muniment.cli` that a daemon needs for `--ledger`; loaded only then.
     """
 
     help: str
     module: str = ""
     has_agent: bool = False
     is_traced: bool = False
+    core: str = ""
+
+    def load_core(self) -> Any:
+        """Return the function `core_of` of the module `core`, which makes what a node of a fleet serves."""
+        return import_module(f"muniment.cli.{self.core}").core_of
 
 
 PROGRAM: Final = "Long-term memory for AI agents as plain markdown."
@@ -49,6 +56,10 @@ TABLE: Final[dict[str, CommandRow]] = {
     "history": CommandRow("List what was committed, the newest first.", "ledger"),
     "why": CommandRow("Say where an entry comes from, and whether it was edited by hand since.", "ledger"),
     "edit": CommandRow("Open an entry in your editor, and commit it as yours when you close it.", "inspect"),
+    "pin": CommandRow(
+        "Pin an entry, so that no run changes it and recall looks there first; or unpin a pinned one.",
+        "inspect",
+    ),
     "undo": CommandRow(
         "Take back what a task did; refused where its files were changed since.", "ledger", is_traced=True
     ),
@@ -61,6 +72,7 @@ TABLE: Final[dict[str, CommandRow]] = {
         "Serve workspaces over HTTP until SIGTERM or Ctrl-C; the log goes to standard error.",
         "daemon",
         is_traced=True,
+        core="fleet",
     ),
     "ui": CommandRow(
         "Show the memory on a page: search it, see where it comes from, review, edit, undo.", "daemon"
@@ -126,10 +138,10 @@ TABLE: Final[dict[str, CommandRow]] = {
     "policy diff": CommandRow("Prove that NEW grants no more than OLD.", "policy"),
     "policy test": CommandRow("Run inline tests, and try to fool them.", "policy"),
     "policy prove": CommandRow("Prove invariants, or refute them by a path.", "policy"),
-    "policy show": CommandRow("Print a policy.", "policy"),
-    "policy lock": CommandRow("Pin the policies of a folder to their digests.", "policy"),
-    "policy sign": CommandRow("Sign a policy with ssh-keygen, into a file beside it.", "policy"),
-    "policy verify": CommandRow("Say who has signed a policy.", "policy"),
+    "policy show": CommandRow("Print a policy.", "policy_files"),
+    "policy lock": CommandRow("Pin the policies of a folder to their digests.", "policy_files"),
+    "policy sign": CommandRow("Sign a policy with ssh-keygen, into a file beside it.", "policy_files"),
+    "policy verify": CommandRow("Say who has signed a policy.", "policy_files"),
     "token": CommandRow("The tokens with which clients call the daemon."),
     "token add": CommandRow("Make a token and print it; it is shown this once.", "daemon"),
     "token list": CommandRow("List whose tokens there are.", "daemon"),
@@ -171,4 +183,13 @@ TABLE: Final[dict[str, CommandRow]] = {
         "Delete a home with everything that is remembered in it, its history and its tokens.", "fleet"
     ),
 }
-"""By their words, in the order in which help lists them."""
+"""By their words."""
+
+GROUPS: Final[dict[str, tuple[str, ...]]] = {
+    "Memory": ("remember", "recall", "ls", "show", "edit", "pin", "forget", "dream", "index"),
+    "History": ("history", "why", "undo", "review", "erase", "audit"),
+    "Tools": ("setup", "uninstall", "completion", "mcp", "acp", "tool", "projects", "init"),
+    "Operate": ("serve", "ui", "token", "fleet", "import", "export", "backup", "restore", "doctor"),
+    "Policy": ("policy", "conformance"),
+}
+"""The commands of the program as its help lists them."""

@@ -17,6 +17,7 @@ Remembers may land meanwhile. `undo` gives the tree that never dreamt. A failure
 
 from __future__ import annotations
 
+import json
 import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -43,7 +44,7 @@ from muniment.kernel.change import ChangeSet, Claim, FileChange
 from muniment.kernel.decide import Judge, Policy
 from muniment.kernel.names import RelPath, Scope, Trust
 from muniment.kernel.path import CanonicalPath
-from muniment.operations.forget import expired_by, topics_of
+from muniment.operations.forget import _check_preview, expired_by, topics_of
 from muniment.operations.job import Fruitless, Job, carry_out, once_more
 from muniment.operations.place import Holding, Place, may_see, read_holding, reason_to_keep
 from muniment.store.audit import timestamp
@@ -502,13 +503,21 @@ def _attempt(task: _Dreaming, scopes: Sequence[Scope]) -> DreamResult:
     if not task.is_by_rules:
         for each in found:
             steps += _steps_by_model(task, each)
+    named = _named(task, steps)
+    _check_preview(task.request, named)
     # As of when it looked: what was over then is told to have been so.
     terms = replace(task.terms(task.trust_of), run=replace(task.run(), at=now), stamp=stamp)
     done = commit(steps, replace(terms, attended=task.request.attended))
     if (earlier := task.repeated(done)) is not None:
         return earlier
     task.notes += done.notes
-    return _result(task, found, done)
+    return replace(_result(task, found, done), digest=named if task.is_dry else None)
+
+
+def _named(task: _Dreaming, steps: Iterable[ChangeSet]) -> str | None:
+    """Return the digest of exactly what would change, as for a forget; None: nothing would."""
+    changes = [[each.path.text, each.base, each.digest] for step in steps for each in step.changes]
+    return task.place.state.keyed(f"dream {json.dumps(sorted(changes))}") if changes else None
 
 
 def _steps_by_model(task: _Dreaming, found: Findings) -> Iterator[ChangeSet]:

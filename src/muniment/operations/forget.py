@@ -73,7 +73,7 @@ from muniment.store.commit import commit
 from muniment.store.ledger import ChangeRow, CommitRow, RootKey, source_of
 from muniment.store.trust import Ruling
 from muniment.store.upkeep import view_of
-from muniment.types import ForgetRequest, ForgetResult, KeptEntry, RemovedEntry
+from muniment.types import DreamRequest, ForgetRequest, ForgetResult, KeptEntry, RemovedEntry
 
 # -- matching ----------------------------------------------------------------------------------------
 #
@@ -470,7 +470,7 @@ def _named(task: _Forgetting, change_set: ChangeSet) -> str | None:
     return task.place.state.keyed(f"forget {json.dumps(sorted(going))}") if going else None
 
 
-def _check_preview(request: ForgetRequest, named: str | None) -> None:
+def _check_preview(request: ForgetRequest | DreamRequest, named: str | None) -> None:
     """Refuse to remove something else than the preview showed that the request names."""
     if not request.dry_run and request.digest not in {None, named}:
         raise JobError(

@@ -16,7 +16,7 @@ import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import anyio
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
@@ -28,19 +28,9 @@ from muniment import events
 from muniment.content.exact_json import json_or_none, repaired_json, request_id_problem
 from muniment.content.gates import one_line
 from muniment.errors import MunimentError
-from muniment.integrations.mcp.memory import (
-    Backend,
-    CommitsSince,
-    ForgetAnswer,
-    ForgetCall,
-    RememberAnswer,
-    RememberCall,
-    UndoAnswer,
-    forget_answer,
-    owner_required,
-    take_back,
-)
+from muniment.integrations.mcp.actions import CommitsSince, owner_required
 from muniment.integrations.mcp.server import Context, MemoryServer
+from muniment.integrations.mcp.tools import Backend, ForgetCall, RememberCall, T, W
 from muniment.integrations.telling import ToolProblem, marked
 from muniment.kernel.names import Trust
 from muniment.operations.place import Place
@@ -52,8 +42,11 @@ from muniment.server.http import INVALID_REQUEST, TRUST_HEADER, Call
 from muniment.server.lane_tasks import NewTask, find
 from muniment.server.routes import accept
 from muniment.store.tasks import OWNER, Originator, QueuedTask
+from muniment.types import ForgetResult, RememberResult
+from muniment.types.documents import read
 
 if TYPE_CHECKING:
+    from muniment.cancelling import Cancel
     from muniment.recall.recollection import Recollection
     from muniment.server.core import DaemonCore, ServedWorkspace
 
@@ -70,8 +63,6 @@ LOOK_SECONDS: Final = 60.0
 
 BACKEND: Final = "mcp"
 """Key of a request's state for what carries it out."""
-
-T = TypeVar("T")
 
 
 class McpSessions:
@@ -278,18 +269,15 @@ class _LaneMemory:
     reads: asyncio.Semaphore
     undos: asyncio.Semaphore
 
-    async def remember(self, asked: RememberCall, tell: Callable[[int, str], None]) -> RememberAnswer:
-        """File a fact."""
-        document = asked.model_dump(exclude_none=True)
-        task, done = await self._done(document, asking.remember, tell)
-        return RememberAnswer(
-            task_id=task.id,
-            summary=done["summary"],
-            paths=done["filesTouched"],
-            trust=done.get("trust"),
-            similar=[each["path"] for each in done.get("similar", ())],
-            notes=done["notes"],
-        )
+    @property
+    def is_owner(self) -> bool:
+        """Whether the owner calls, with no less trust than that."""
+        return self.trust is Trust.OWNER and self.originator == Originator(OWNER)
+
+    async def remember(self, asked: RememberCall, tell: Callable[[int, str], None]) -> RememberResult:
+        """Store a fact."""
+        task, done = await self._done(asked.model_dump(exclude_none=True), asking.remember, tell)
+        return replace(read(RememberResult, done, "a result"), task_id=task.id)
 
     async def recall(self, query: str, limit: int) -> Recollection:
         """What helps with a message."""
@@ -298,27 +286,27 @@ class _LaneMemory:
             with _problems():
                 return await self.call.core.recall(self.call.workspace, self.originator.token, body)
 
-    async def forget(self, asked: ForgetCall) -> ForgetAnswer:
+    async def forget(self, asked: ForgetCall) -> ForgetResult:
         """Preview, or remove what was previewed."""
         document: dict[str, Any] = {"query": asked.description, "dryRun": not asked.yes}
         if asked.digest is not None:
             document["digest"] = asked.digest
         task, done = await self._done(document, asking.forget)
-        notes = [*done["notes"], *(f"{each['filePath']} stays: {each['reason']}" for each in done["kept"])]
-        removed = [(each["filePath"], each["summary"], each.get("text")) for each in done["removedEntries"]]
-        return forget_answer(task.id, done["summary"], removed, done.get("digest"), notes, is_done=asked.yes)
+        return replace(read(ForgetResult, done, "a result"), task_id=task.id)
 
-    async def undo(self, task_id: str) -> UndoAnswer:
-        """Take back what a task did (H3)."""
-        if self.trust is not Trust.OWNER or self.originator != Originator(OWNER):
+    async def check_undo(self, task_id: str) -> None:
+        """Raise if neither the owner nor the client that asked for the task calls (H3)."""
+        if not self.is_owner:
             task = await self.call.core.find(self.call.workspace, task_id)
             if task is None or not self.originator.sees(task.originator):
                 raise owner_required()
+
+    async def write(self, body: Callable[[Place, Reader, Cancel], W]) -> W:
+        """Return the answer of `body`, which changes the memory."""
         async with self.undos:
             with _problems():
                 return await self.call.core.at(
-                    self.call.workspace,
-                    lambda place, cancel: take_back(task_id, place, self._reader(place), cancel),
+                    self.call.workspace, lambda place, cancel: body(place, self._reader(place), cancel)
                 )
 
     async def at(self, body: Callable[[Place, Reader], T]) -> T:

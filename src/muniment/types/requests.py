@@ -69,6 +69,7 @@ class DreamRequest:
         trust: of the one who asks; nothing above it is changed.
         attended: whether somebody has asked for this dream; if not, its removals wait for the owner.
         task_id: as of a `RememberRequest`.
+        digest: as of a `ForgetRequest`.
     """
 
     scope: str | None = None
@@ -76,3 +77,4 @@ class DreamRequest:
     trust: Trust = Trust.OWNER
     attended: bool = True
     task_id: str | None = None
+    digest: str | None = None

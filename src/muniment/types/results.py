@@ -343,6 +343,9 @@ class DreamResult(JobResult):
         default=(), metadata=LOCAL
     )
     notes: Annotated[tuple[str, ...], "What a person should know."] = field(default=(), metadata=LOCAL)
+    digest: Annotated[str | None, "Of a dry run: names exactly what would change; None: nothing would."] = (
+        field(default=None, metadata=LOCAL)
+    )
 
     def as_json(self) -> dict[str, Any]:
         """Return the document that `dream --json` prints."""

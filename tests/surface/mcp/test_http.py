@@ -296,6 +296,42 @@ def test_a_client_takes_back_what_it_asked_for_and_nothing_else_not_even_with_th
     assert session(body, token=trusted) == (["owner_required"] * 2, False, "owner_required")
 
 
+@pytest.mark.threat("T-API-11", control="owner_pins")
+def test_pin_and_dream_over_http_act_for_the_owner_alone(session, daemon):
+    (daemon.home / "user").mkdir(exist_ok=True)
+    names = ["kiln-a.md", "kiln-b.md"]
+    for name in names:
+        (daemon.home / "user" / name).write_text("The user fires the kiln on every second Monday\n")
+    trusted = daemon.add(f"trusted-{len(daemon.core.tokens.all())}", trust="owner")
+
+    async def denied(client):
+        pins = refused(await client.call_tool("pin", {"path": f"user/{names[0]}"}))
+        preview = (await client.call_tool("dream", {"scope": "user"})).structured_content
+        asked = {"scope": "user", "yes": True, "digest": preview["digest"] or "0" * 64}
+        return pins, refused(await client.call_tool("dream", asked))
+
+    for token, code in ((daemon.client, "preview_changed"), (trusted, "pending_review")):
+        assert session(denied, token=token) == ("owner_required", code)
+        assert all((daemon.home / "user" / name).exists() for name in names)
+
+    async def body(client):
+        preview = (await client.call_tool("dream", {"scope": "user"})).structured_content
+        assert preview["paths"] == [f"user/{names[1]}"]
+        asked = {"scope": "user", "yes": True, "digest": preview["digest"]}
+        done = await client.call_tool("dream", asked)
+        assert not (daemon.home / "user" / names[1]).exists()
+        pinned = (await client.call_tool("pin", {"path": f"user/{names[0]}"})).structured_content
+        assert (daemon.home / pinned["path"]).exists()
+        for each in (pinned, done.structured_content):
+            assert not (await client.call_tool("undo", {"task_id": each["task_id"]})).is_error
+        return preview["paths"]
+
+    session(body, token=daemon.token)
+    assert all((daemon.home / "user" / name).exists() for name in names)
+    for name in names:
+        (daemon.home / "user" / name).unlink()
+
+
 @pytest.mark.threat("T-API-11", control="marked_answers")
 def test_where_too_much_is_meant_what_the_files_are_called_stands_between_marks(session, daemon):
     (daemon.home / "user").mkdir(exist_ok=True)
@@ -414,7 +450,7 @@ def test_any_workspace_is_asked_by_its_own_address(daemon, session):
     async def body(client):
         return len((await client.list_tools()).tools)
 
-    assert session(body, path=f"/workspaces/{daemon.key}/mcp") == 6
+    assert session(body, path=f"/workspaces/{daemon.key}/mcp") == 8
 
 
 # -- its host ------------------------------------------------------------------------------------------

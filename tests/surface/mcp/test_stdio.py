@@ -181,7 +181,7 @@ def test_what_is_under_way_when_the_input_ends_is_answered(hosted):
         host.end()
         answers = await host.answers(3)
         assert answers[1]["result"]["structuredContent"]["paths"]
-        assert len(answers[2]["result"]["tools"]) == 6
+        assert len(answers[2]["result"]["tools"]) == 8
 
     hosted(body)
 
@@ -364,11 +364,11 @@ def test_it_ends_without_a_trace_whatever_ends_it(tmp_path, number):
 def test_what_is_printed_in_the_child_never_stands_between_two_messages(tmp_path):
     code = (
         "import os, sys\n"
-        "import muniment.integrations.mcp.memory as memory\n"
+        "import muniment.integrations.mcp.tools as tools\n"
         "def noisy(*_):\n"
         "    print('printed'); os.system('echo from a child'); sys.stdout.flush()\n"
         "    raise RuntimeError('canary')\n"
-        "memory.shown = noisy\n"
+        "tools.shown = noisy\n"
         "sys.argv = ['muniment', 'mcp', '--workspace', sys.argv[1]]\n"
         "from muniment.cli.entry import main\n"
         "main()\n"

@@ -13,12 +13,12 @@ from mcp.shared.exceptions import MCPError
 
 from kit.mcp import ERAS, refused, server_of, stands_between_marks, text_of, with_client
 from kit.server.process import policy_file
-from muniment.integrations.mcp import memory as own
+from muniment.integrations.mcp import actions
 from muniment.store.review import pending
 from muniment.testing.minds import ScriptedModel, call, calls, say
 
 REVIEWED = '{ trust = "owner", commit = "review" }'
-TOOLS = ("remember", "recall", "show", "history", "forget", "undo")
+TOOLS = ("remember", "recall", "show", "history", "forget", "undo", "dream", "pin")
 
 
 @pytest.fixture
@@ -81,7 +81,7 @@ def test_a_client_learns_what_each_tool_takes_answers_and_does(session):
         assert tool.annotations.open_world_hint is False
     hints = {each.name: each.annotations for each in tools}
     assert {name for name in TOOLS if hints[name].read_only_hint} == {"recall", "show", "history"}
-    assert {name for name in TOOLS if hints[name].destructive_hint} == {"forget", "undo"}
+    assert {name for name in TOOLS if hints[name].destructive_hint} == {"forget", "undo", "dream"}
     assert {name for name in TOOLS if hints[name].idempotent_hint} == {"recall", "show", "history"}
     assert len(instructions) < 1_000
     assert all(each in instructions for each in TOOLS)
@@ -198,6 +198,106 @@ def test_what_the_owner_approved_is_not_taken_back_by_who_had_asked_for_it(sessi
     assert session(body, memory=reviewed) == "owner_required"
 
 
+# -- dreaming and pinning ------------------------------------------------------------------------------
+
+REPEATED = "The user prefers the deploy window on Thursday afternoon\n"
+
+
+@pytest.fixture
+def repeated(user):
+    """Two entries that say the same, the second of which a dream removes."""
+    for name in ("a.md", "b.md"):
+        (user / name).write_text(REPEATED, encoding="utf-8")
+    return ["user/b.md"]
+
+
+def test_dream_removes_what_its_preview_showed(session, user, repeated):
+    async def body(client):
+        preview = await client.call_tool("dream", {})
+        shown = preview.structured_content
+        assert (shown["done"], shown["paths"], shown["task_id"]) == (False, repeated, None)
+        assert shown["digest"] in text_of(preview)
+        assert stands_between_marks("user/b.md: repeated or replaced", text_of(preview))
+        assert (user / "b.md").exists()
+        done = await client.call_tool("dream", {"yes": True, "digest": shown["digest"]})
+        assert (done.structured_content["done"], done.structured_content["paths"]) == (True, repeated)
+        assert not (user / "b.md").exists()
+        assert (user / "a.md").read_text() == REPEATED
+        undone = await client.call_tool("undo", {"task_id": done.structured_content["task_id"]})
+        assert undone.structured_content["paths"] == repeated
+        nothing = (await client.call_tool("dream", {"scope": "project"})).structured_content
+        assert (nothing["digest"], nothing["paths"]) == (None, [])
+        assert refused(await client.call_tool("dream", {"scope": "nowhere"})) == "invalid_scope"
+
+    session(body, "owner")
+    assert (user / "b.md").read_text() == REPEATED
+
+
+@pytest.mark.usefixtures("repeated")
+@pytest.mark.threat("T-API-11", control="exact_previews")
+def test_dream_without_exact_preview_removes_nothing(session, user):
+    async def body(client):
+        shown = (await client.call_tool("dream", {})).structured_content["digest"]
+        for wrong in ({"yes": True}, {"digest": shown}):
+            assert refused(await client.call_tool("dream", wrong)) == "bad_arguments", wrong
+        forgets = (await client.call_tool("forget", {"description": "user/b.md"})).structured_content
+        for other in (shown[::-1], forgets["digest"]):
+            asked = {"yes": True, "digest": other}
+            assert refused(await client.call_tool("dream", asked)) == "preview_changed"
+        (user / "a.md").unlink()
+        return await client.call_tool("dream", {"yes": True, "digest": shown})
+
+    assert refused(session(body, "owner")) == "preview_changed"
+    assert (user / "b.md").exists()
+
+
+@pytest.mark.usefixtures("repeated")
+def test_dream_below_owner_neither_removes_nor_names(session, user):
+    over = "---\nexpires: 2020-01-01\n---\nThe user is in Rome\n"
+    (user / "therapist.md").write_text(over, encoding="utf-8")
+
+    async def body(client):
+        preview = await client.call_tool("dream", {})
+        shown = preview.structured_content
+        assert (shown["paths"], shown["digest"]) == ([], None)
+        assert "therapist" not in text_of(preview) + str(shown)
+        asked = {"yes": True, "digest": "0" * 64}
+        return refused(await client.call_tool("dream", asked))
+
+    assert session(body) == "preview_changed"
+    assert (user / "b.md").exists()
+    assert (user / "therapist.md").exists()
+
+
+def test_pin_moves_entry_and_undo_moves_it_back(session, opened_memory, user):
+    (path,) = opened_memory.remember("The user plays the oboe", scope="user").files_touched
+    pinned = path.replace("user/", "user/pinned/")
+
+    async def body(client):
+        shown = (await client.call_tool("pin", {"path": path, "dry_run": True})).structured_content
+        assert (shown["task_id"], shown["path"], shown["pinned"]) == (None, pinned, True)
+        assert (user.parent / path).exists()
+        done = await client.call_tool("pin", {"path": f"muniment://{path}"})
+        assert (user.parent / pinned).exists()
+        assert stands_between_marks(f"{path} -> {pinned}", text_of(done))
+        assert refused(await client.call_tool("pin", {"path": "user/none.md"})) == "not_found"
+        assert refused(await client.call_tool("pin", {"path": "../x.md"})) == "path_escape"
+        await client.call_tool("undo", {"task_id": done.structured_content["task_id"]})
+        back = (await client.call_tool("pin", {"path": path})).structured_content
+        return back["previous_path"], back["path"]
+
+    assert session(body, "owner") == (path, pinned)
+
+
+@pytest.mark.threat("T-API-11", control="owner_pins")
+@pytest.mark.parametrize("trust", ["workspace", "agent", "external"])
+def test_pin_below_owner_is_denied(session, user, trust):
+    (user / "a.md").write_text(REPEATED, encoding="utf-8")
+    for more in ({}, {"dry_run": True}):
+        assert refused(called(session, "pin", trust, path="user/a.md", **more)) == "owner_required"
+    assert (user / "a.md").exists()
+
+
 # -- arguments -----------------------------------------------------------------------------------------
 
 MISUSED = (
@@ -282,7 +382,7 @@ def test_a_defect_is_told_without_its_words_and_the_server_lives_on(session, mon
     def broken(*_):
         raise RuntimeError("canary-7f3a")
 
-    for module in ("memory", "server"):
+    for module in ("tools", "server"):
         monkeypatch.setattr(f"muniment.integrations.mcp.{module}.shown", broken)
 
     async def body(client):
@@ -394,7 +494,7 @@ def test_whoever_listens_is_not_told_which_entry_changed_that_the_policy_hides(m
     deny = f'[[deny]]\nid = "private"\nverbs = ["list", "read"]\npaths = ["/{hidden}"]\nwhy = "private"\n'
     policy.write_text(f"{policy.read_text()}\n{deny}")
     with memory(policy=policy, in_process=True) as opened:
-        assert own.CommitsSince(lambda: opened.place, 0).since() == [seen]
+        assert actions.CommitsSince(lambda: opened.place, 0).since() == [seen]
 
 
 def test_changes_since_name_no_forgotten_path(opened_memory):
@@ -403,7 +503,7 @@ def test_changes_since_name_no_forgotten_path(opened_memory):
         for fact in ("My therapist is called Quillfeather", "The user keeps bees")
     ]
     opened_memory.forget(gone)
-    commits = own.CommitsSince(lambda: opened_memory.place, 0)
+    commits = actions.CommitsSince(lambda: opened_memory.place, 0)
     assert (commits.since(), commits.since()) == ([kept], None)
 
 
@@ -442,7 +542,7 @@ def test_what_a_recall_would_not_show_is_as_if_it_were_not_there(session, user, 
 
 
 def test_an_entry_that_no_answer_has_room_for_is_told_so(session, user, monkeypatch):
-    monkeypatch.setattr(own, "MAX_SHOWN_BYTES", 100)
+    monkeypatch.setattr(actions, "MAX_SHOWN_BYTES", 100)
     (user / "long.md").write_text("The user likes long tales. " * 10, encoding="utf-8")
     assert refused(called(session, "show", path="user/long.md")) == "too_large"
 
@@ -454,7 +554,7 @@ def test_the_indexes_and_every_entry_are_resources_page_by_page(session, opened_
     for number in range(7):
         (user / f"hive-{number}.md").write_text(f"The user keeps bee hive number {number}\n")
     opened_memory.remember("The user sells honey from each hive")
-    monkeypatch.setattr(own, "PAGE", 3)
+    monkeypatch.setattr(actions, "PAGE", 3)
 
     async def body(client):
         found, cursor, pages = [], None, 0

@@ -54,6 +54,11 @@ def words_of(module):
     of |= {"OnModelFailure": "on-model-failure"}
     others = {
         "Workspace",
+        "PolicyArgument",
+        "Ledger",
+        "NodeName",
+        "Slots",
+        "Lease",
         "Expires",
         "Json",
         "ToolName",

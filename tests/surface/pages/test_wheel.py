@@ -58,7 +58,7 @@ def test_its_metadata_say_what_it_is_and_needs(wheel):
     wanted = [line.split()[1] for line in lines if line.startswith("Requires-Dist: ") and "extra" not in line]
     assert " ".join(sorted(each.split(">")[0].split("<")[0] for each in wanted)) == (
         "google-re2 httpcore2 httpx2 openai pathspec prometheus-client pydantic rich starlette structlog "
-        "typer uvicorn"
+        "tomlkit typer uvicorn"
     )
 
 

@@ -5,7 +5,8 @@ from threats.switches import instead, none, same, table, true
 # fmt: off
 table({
     "own_undo": ("Whoever asks takes back what anybody had done.", {
-        "integrations.mcp.memory:_may_take_back": true}),
+        "integrations.mcp.actions:_may_take_back": true}),
+    "owner_pins": ("Whoever asks pins an entry.", {"integrations.mcp.tools:_require_owner": none}),
     "exact_previews": ("A forget removes whatever is meant by now.", {
         "*operations.forget:_check_preview": none}),
     "marked_answers": ("What an entry says stands in an answer as it is.", {

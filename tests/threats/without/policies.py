@@ -142,5 +142,5 @@ def links_that_lead_nowhere(off):
     def make(real):
         return lambda path: real(path) if os.path.exists(path) else None  # noqa: PTH110
 
-    for module in ("policy.family", "signatures"):
+    for module in ("policy.family", "policy.signatures"):
         off.wrap(f"{module}:read_text", make)

@@ -176,9 +176,15 @@ def test_of_an_entry_the_program_alone_is_replaced_and_comments_stay():
     [
         ('mcp_servers = { a = { command = "x" } }\n', Put(("mcp_servers", "muniment"), ENTRY)),
         ("hooks.Stop = []\n", Append(("hooks", "Stop"), {"hooks": [{"command": "x"}]})),
-        ("mcp_servers.muniment.command = 'x'\n", Put(("mcp_servers", "muniment", "command"), "y")),
         ("mcp_servers.muniment.command = 'x'\n", Cut(("mcp_servers", "muniment"))),
-        ("a = 1\n", Put(("mcp_servers", "muniment"), {"command": "\x7f"})),
+        ("a = 1\nmcp_servers = 7\n", Put(("mcp_servers", "muniment"), ENTRY)),
+        ("[mcp_servers]\n[mcp_servers]\n", Put(("mcp_servers", "muniment"), ENTRY)),
+        ("[mcp_servers.muniment]\n", Put(("mcp_servers", "muniment"), ENTRY)),
+        ("mcp_servers.muniment.args = []\n", Put(("mcp_servers", "muniment", "env"), {"A": "b"})),
+        ("[[hooks.Stop]]\na=1\n[[hooks.X]]\n[[hooks.Stop]]\na=2\n", Put(("hooks", "Stop", 1, "a"), 3)),
+        ("[[hooks.Stop]]\n[hooks.Stop]\n", Append(("hooks", "Stop"), {"a": 1})),
+        ("x = " + "[" * 20_000, Put(("mcp_servers", "muniment"), ENTRY)),
+        ("\ufeffa = 1\n", Put(("mcp_servers", "muniment"), ENTRY)),
         ("a = \n", Put(("mcp_servers", "muniment"), ENTRY)),
         ("a = 1\na = 2\n", Put(("mcp_servers", "muniment"), ENTRY)),
     ],
@@ -186,6 +192,83 @@ def test_of_an_entry_the_program_alone_is_replaced_and_comments_stay():
 def test_a_layout_of_toml_that_would_not_come_out_right_is_left_alone(text, edit):
     with pytest.raises(ConfigInvalid):
         edit_text(Toml(), text, edit)
+
+
+@pytest.mark.parametrize(
+    ("text", "edit", "after"),
+    [
+        (
+            "mcp_servers.muniment.command = 'x' # mine\n",
+            Put(("mcp_servers", "muniment", "command"), "y"),
+            'mcp_servers.muniment.command = "y" # mine\n',
+        ),
+        (
+            'mcp_servers = { muniment = { command = "x" }, b = {} }\n',
+            Put(("mcp_servers", "muniment", "command"), "y"),
+            'mcp_servers = { muniment = { command = "y" }, b = {} }\n',
+        ),
+        (
+            "a = 1\n",
+            Put(("mcp_servers", "muniment"), {"command": "\x7f"}),
+            'a = 1\n\n[mcp_servers.muniment]\ncommand = "\\u007f"\n',
+        ),
+        (
+            "[mcp_servers.muniment]\r\nargs = []\r\n\r\n# mine\r\n[z]\r\n",
+            Put(("mcp_servers", "muniment", "env"), {"A b": "c"}),
+            '[mcp_servers.muniment]\r\nargs = []\r\nenv = {"A b" = "c"}\r\n\r\n# mine\r\n[z]\r\n',
+        ),
+        (
+            "[mcp_servers.muniment]\na = 1\n\n[z]\n\n[mcp_servers.muniment.env] # ##\nb = 1\n# mine\n\n[y]\n",
+            Cut(("mcp_servers",)),
+            "\n[z]\n# mine\n\n[y]\n",
+        ),
+    ],
+)
+def test_toml_edit_keeps_comments_and_layout(text, edit, after):
+    assert edit_text(Toml(), text, edit) == after
+
+
+BLOCKS = (
+    '[mcp_servers.docs]\ncommand = "d" # docs\n',
+    '[mcp_servers.docs.env]\nK = "v"\n# tail\n',
+    "[[hooks.Stop]]\n[[hooks.Stop.hooks]]\ncommand = 'bell'\n",
+    "[[hooks.UserPromptSubmit]]\n  [[hooks.UserPromptSubmit.hooks]]\n  command = 'bell' # c\n",
+    '[hooks.state."x:y"]\ntrusted = "1"\n',
+    '[projects."/p"]\nt = """\n[x]\n# no\n"""\n',
+    "[hooks]\n",
+    "# c\n\n",
+    "\n",
+)
+
+
+@given(
+    blocks=st.lists(st.sampled_from(BLOCKS), unique=True),
+    below=st.sampled_from(["", '\n# mine\n[projects."/z"]\nt = 1\n']),
+    end=st.sampled_from(["\n", "\r\n"]),
+    homes=st.tuples(*[st.sampled_from([None, "/my home"])] * 2),
+)
+def test_toml_setup_and_removal_restore_every_byte(blocks, below, end, homes):
+    text, below = ("a = 1 # x\n" + "".join(blocks)).replace("\n", end), below.replace("\n", end)
+    try:
+        tomllib.loads(text)
+    except tomllib.TOMLDecodeError:
+        return
+    (part,) = TOOLS["codex"].parts({}, HOME)
+    after = text
+    for word, home in zip(("/old/muniment", "/new/muniment"), homes, strict=True):
+        for edit in part.install(part.form.parse(after), Program((word,), home)):
+            after = edit_text(part.form, after, edit)
+    assert after.startswith(text)
+    after += below
+    for edit in part.remove(part.form.parse(after), {}):
+        after = edit_text(part.form, after, edit)
+    left = text + below
+    if "[hooks]" in text and "hooks" not in tomllib.loads(text.replace(f"[hooks]{end}", "")):
+        left = left.replace(f"[hooks]{end}", "")  # An empty header goes with what was below it.
+        after = after.replace(f"[hooks]{end}", "")
+        assert after.split() == left.split()
+    else:
+        assert after == left
 
 
 def test_what_is_to_be_pasted_is_what_would_be_written():

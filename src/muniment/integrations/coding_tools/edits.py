@@ -1,9 +1,8 @@
 """Settings of other programs, edited as text, so that foreign keys, their order, comments and layout stay.
 
 E1 A text that its own program could not read is not touched: `ConfigInvalid`.
-E2 What an edit comes to is read again and compared with what it was to mean; `ConfigInvalid` where that
-   differs, as where a file is laid out in a way that is not known here. So a mistake of this module
-   changes no file.
+E2 The text after an edit is parsed again and compared with the intended meaning; `ConfigInvalid` if that
+   differs. So a mistake of this module, or of tomlkit, changes no file.
 E3 Between what was there nothing is written but what an edit adds or takes, and commas.
 
 A place in a document is a path of names and positions, such as `("hooks", "Stop", 0, "command")`.
@@ -15,11 +14,16 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from collections.abc import Callable, Collection, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from itertools import takewhile
+from typing import TYPE_CHECKING, Any, Final
 
 from muniment.errors import ConfigInvalid
+
+if TYPE_CHECKING:
+    from tomlkit import TOMLDocument
 
 Path = tuple[str | int, ...]
 
@@ -32,14 +36,11 @@ _DECODER: Final = json.JSONDecoder()
 _COMMENTED: Final = re.compile(r'"(?:[^"\\\n]|\\.)*"|(//[^\n]*|/\*.*?\*/)', re.DOTALL)
 """A text, or a comment of JSON."""
 
-_TOKENS: Final = re.compile(
-    r'"""(?:\\.|[^\\])*?"{3,5}|\'\'\'.*?\'{3,5}|"(?:\\.|[^"\\\n])*"|\'[^\'\n]*\'|#[^\n]*|[\[\]{}\n]',
+_JSON_VALUES: Final = re.compile(r'"(?:[^"\\\n]|\\.)*"|//[^\n]*|/\*.*?\*/|[-+.\w]+', re.DOTALL)
+_TOML_VALUES: Final = re.compile(
+    r'''"""(?:\\.|[^\\])*?"{3,5}|\'{3}.*?\'{3,5}|"(?:\\.|[^"\\\n])*"|'[^'\n]*'|#[^\n]*|[-+.:\w]+''',
     re.DOTALL,
 )
-"""What tells where a table of TOML begins: texts, comments, brackets and ends of lines."""
-
-_JSON_VALUES: Final = re.compile(r'"(?:[^"\\\n]|\\.)*"|//[^\n]*|/\*.*?\*/|[-+.\w]+', re.DOTALL)
-_TOML_VALUES: Final = re.compile(_TOKENS.pattern + r"|[-+.:\w]+", re.DOTALL)
 """Texts, comments, and words without quotes."""
 
 
@@ -336,23 +337,14 @@ def _unit(text: str) -> str:
 # -- TOML --------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _Table:
-    """A header, from the beginning of its line, and the lines below it, but for comments that end them."""
-
-    path: Path
-    begin: int
-    end: int
-
-
 class Toml:
-    """TOML: tables are appended at the end, and taken out whole; of a line its value is replaced."""
+    """TOML: new tables are appended at the end; tomlkit replaces and removes values and tables."""
 
     def parse(self, text: str) -> dict[str, Any]:
-        """What a text means.
+        """Return the meaning of a text.
 
         Raises:
-            ConfigInvalid: as E1 says.
+            ConfigInvalid: the text is not TOML (E1).
         """
         try:
             return tomllib.loads(text)
@@ -362,177 +354,149 @@ class Toml:
             raise ConfigInvalid("is no TOML that is read here") from None
 
     def edited(self, text: str, edit: Edit) -> str:
-        """The text after an edit, which is not compared yet."""
-        match edit:
-            case Cut():
-                tables = _tables(text)
-                around = [each for each in tables if each.path == edit.path[:-1]]
-                if around and not any(each.path[: len(edit.path)] == edit.path for each in tables):
-                    return _without_value(text, around[0], str(edit.path[-1]))
-                for table in reversed(tables):
-                    if table.path[: len(edit.path)] == edit.path:
-                        above = re.search(r"(?<=\n)\r?\n\Z", text[: table.begin])
-                        text = text[: above.start() if above else table.begin] + text[table.end :]
-                return text
-            case Append():
-                return _with_tables(text, _array_lines(edit.path, edit.value))
-            case Put():
-                around = [each for each in _tables(text) if each.path == edit.path[:-1]]
-                if len(edit.path) > _TABLE and around:
-                    return _with_value(text, around[0], str(edit.path[-1]), edit.value)
-                if not isinstance(edit.value, Mapping):
-                    raise ConfigInvalid("has no such table")
-                return _with_tables(text, [f"[{_dotted(edit.path)}]", *_lines(edit.value)])
+        """Return the text after an edit; the caller compares its meaning (E2).
+
+        Raises:
+            ConfigInvalid: tomlkit cannot make the edit.
+        """
+        from tomlkit.exceptions import TOMLKitError
+
+        try:
+            match edit:
+                case Cut():
+                    return _without_item(text, edit.path)
+                case Put() if len(edit.path) > _TABLE:
+                    return _with_value(text, edit.path, edit.value)
+                case Put() | Append():
+                    value = [edit.value] if isinstance(edit, Append) else edit.value
+                    table, name = map(str, edit.path)
+                    return _with_tables(text, self.rendered({table: {name: value}}))
+        except (TOMLKitError, TypeError, AttributeError) as error:
+            raise ConfigInvalid("is laid out in a way that is not edited here") from error
 
     def rendered(self, value: Mapping[str, Any]) -> str:
-        """What a person would paste, of tables of tables and arrays of tables."""
-        lines: list[str] = []
-        for outer, inner in value.items():
-            for name, found in inner.items():
-                path = (outer, name)
-                each = found if isinstance(found, list) else []
-                lines += [] if each else [f"[{_dotted(path)}]", *_lines(found), ""]
-                lines += [line for one in each for line in (*_array_lines(path, one), "")]
-        return "\n".join(lines)
+        """Return tables of tables, and arrays of tables, as a person would paste them."""
+        import tomlkit
+
+        tables = (
+            tomlkit.dumps({outer: {name: _with_inline_tables(table)}})
+            for outer, inner in value.items()
+            for name, table in inner.items()
+        )
+        return "\n".join(tables)
 
     def masked(self, text: str, secrets: Collection[str]) -> str:
         """The text with `"…"` in the place of each value that is one of these, however it is written."""
         return _masked(text, _TOML_VALUES, secrets, lambda word: tomllib.loads(f"x = {word}")["x"])
 
 
-def _tables(text: str) -> list[_Table]:
-    """The tables of a text that is TOML."""
-    found: list[tuple[int, Path]] = []
-    counts: dict[Path, int] = {}
-    depth = line = 0
-    for token in _TOKENS.finditer(text):
-        mark = token[0]
-        if mark == "\n":
-            line = token.end()
-        elif mark in "[{":
-            if mark == "[" and depth == 0 and not text[line : token.start()].strip(_SPACE):
-                header = text[line:].split("\n", 1)[0].rstrip("\r")
-                found.append((line, _addressed(tomllib.loads(header), header, counts)))
-            depth += 1
-        elif mark in "]}":
-            depth -= 1
-        if "\n" in mark and mark != "\n":
-            line = text.rfind("\n", 0, token.end()) + 1
-    ends = [begin for begin, _ in found[1:]] + [len(text)]
-    tables = []
-    for (begin, path), end in zip(found, ends, strict=False):
-        lines = text[begin:end].splitlines(keepends=True)
-        while lines and (not lines[-1].strip() or lines[-1].lstrip().startswith("#")):
-            lines.pop()
-        tables.append(_Table(path, begin, begin + len("".join(lines))))
-    return tables
+def _with_inline_tables(table: Any) -> Any:
+    """Return a table with each table in it written on one line."""
+    return {name: _inline(each) for name, each in table.items()} if isinstance(table, dict) else table
 
 
-def _addressed(named: Any, header: str, counts: dict[Path, int]) -> Path:
-    """The path of a table, from what its header alone means; `counts` has the tables of each array so far."""
-    names: list[str] = []
-    is_array = header.lstrip().startswith("[[")
-    while named:
-        named = named[0] if isinstance(named, list) else named
-        for name, inner in named.items():
-            names.append(name)
-            named = inner
-        if named == [{}]:
-            named = None
-    path: Path = ()
-    for depth, name in enumerate(names):
-        path += (name,)
-        if is_array and depth == len(names) - 1:
-            counts[path] = counts.get(path, 0) + 1
-        if path in counts:
-            path += (counts[path] - 1,)
-    return path
+def _inline(value: Any) -> Any:
+    import tomlkit
+
+    if not isinstance(value, dict):
+        return value
+    table = tomlkit.inline_table()
+    table.update(value)
+    return table
 
 
-def _with_tables(text: str, lines: list[str]) -> str:
-    """With these lines at the end, below an empty one."""
+def _with_tables(text: str, added: str) -> str:
+    """Return the text with tables at the end, below an empty line."""
     end = _line_end(text)
     if text and not text.endswith("\n"):
         text += end
-    return text + (end if text.strip() else "") + "".join(line + end for line in lines)
+    return text + (end if text.strip() else "") + added.replace("\n", end)
 
 
-def _array_lines(path: Path, value: Mapping[str, Any]) -> list[str]:
-    """One more table of an array; members of it that hold tables are arrays again."""
-    plain = {name: each for name, each in value.items() if not _holds_tables(each)}
-    lines = [f"[[{_dotted(path)}]]", *_lines(plain)]
-    for name, each in value.items():
-        if _holds_tables(each):
-            lines += [line for one in each for line in _array_lines((*path, name), one)]
-    return lines
+def _with_value(text: str, path: Path, value: Any) -> str:
+    """Return the text with another value of a key, or with one more key in a table."""
+    import tomlkit
+
+    document = _parsed(text)
+    table = _item_at(document, path[:-1])
+    if path[-1] in table:
+        table[path[-1]] = _inline(value)
+        return document.as_string()
+    _, end = [lines for each, lines in _tables(text) if each == path[:-1]][0]  # noqa: RUF015  or LookupError
+    lines = text.splitlines(keepends=True)
+    lines[end - 1] = lines[end - 1].rstrip("\r\n") + _line_end(text)
+    lines.insert(end, tomlkit.dumps({str(path[-1]): _inline(value)}).replace("\n", _line_end(text)))
+    return "".join(lines)
 
 
-def _holds_tables(value: Any) -> bool:
-    return isinstance(value, list) and any(isinstance(each, dict) for each in value)
+def _without_item(text: str, path: Path) -> str:
+    """Return the text without a value or a table; comments below a table stay."""
+    tables = [lines for each, lines in _tables(text) if each[: len(path)] == path]
+    if not tables:
+        document = _parsed(text)
+        del _item_at(document, path[:-1])[path[-1]]
+        return document.as_string()
+    lines = text.splitlines(keepends=True)
+    for begin, end in reversed(tables):
+        del lines[begin - (begin > 1 and not lines[begin - 1].strip()) : end]
+    return "".join(lines)
 
 
-def _lines(table: Mapping[str, Any]) -> list[str]:
-    return [f"{_dotted((name,))} = {_inline(value)}" for name, value in table.items()]
+def _parsed(text: str) -> TOMLDocument:
+    """Return the document of a text.
+
+    Raises:
+        ConfigInvalid: it would not be written as it was, such as an array whose tables stand apart.
+    """
+    import tomlkit
+
+    document = tomlkit.parse(text)
+    if document.as_string() != text:
+        raise ConfigInvalid("is laid out in a way that is not edited here")
+    return document
 
 
-def _inline(value: Any) -> str:
-    """A value on one line. A text of JSON is one of TOML, but for DEL, which E2 finds."""
-    if isinstance(value, dict):
-        return "{ " + ", ".join(_lines(value)) + " }" if value else "{}"
-    if isinstance(value, list):
-        return "[" + ", ".join(map(_inline, value)) + "]"
-    return json.dumps(value, ensure_ascii=False)
+def _item_at(document: Any, path: Path) -> Any:
+    for step in path:
+        document = document[step]
+    return document
 
 
-def _dotted(path: Path) -> str:
-    """The names of a path, as a key."""
-    names = [str(each) for each in path if isinstance(each, str)]
-    return ".".join(each if re.fullmatch(r"[A-Za-z0-9_-]+", each) else json.dumps(each) for each in names)
+def _tables(text: str) -> list[tuple[Path, tuple[int, int]]]:
+    """Return the tables that have a header: path, number of its line, and of the line after its last key."""
+    from tomlkit.items import AoT, Table
+
+    mark, paths, counts = "#", list[Path](), Counter[Path]()
+    while mark in text:
+        mark += "#"
+    document = _parsed(text)
+
+    def mark_headers(body: Iterable[tuple[Any, Any]], path: Path) -> None:
+        for key, item in body:
+            for table in item.body if isinstance(item, AoT) else [item]:
+                inner = (*path, key.key) if key else path
+                if isinstance(item, AoT):
+                    counts[inner] += 1
+                    inner = (*inner, counts[inner] - 1)
+                if isinstance(table, Table):
+                    table.comment(f"{mark}{len(paths)}")
+                    paths.append(inner)
+                    mark_headers(table.value.body, inner)
+
+    mark_headers(document.body, ())
+    marked = document.as_string().splitlines()
+    headers = [(number, int(line.rpartition(mark)[2])) for number, line in enumerate(marked) if mark in line]
+    lines, found = text.splitlines(), []
+    ends = [number for number, _ in headers[1:]] + [len(lines)]
+    for (begin, at), below in zip(headers, ends, strict=True):
+        notes = takewhile(_is_note, reversed(lines[begin:below]))
+        found.append((paths[at], (begin, below - sum(1 for _ in notes))))
+    return found
 
 
-def _with_value(text: str, table: _Table, name: str, value: Any) -> str:
-    """With another value of a key that has a line of its own in a table, or with one more such line."""
-    found = _key_of(text, table, name)
-    if found is None:
-        head = text[: table.end] + ("" if text[: table.end].endswith("\n") else _line_end(text))
-        return head + _lines({name: value})[0] + _line_end(text) + text[table.end :]
-    end = _end_of(text, found)
-    return text[: found.end()] + _inline(value) + _comment_of(text[found.end() : end]) + text[end:]
-
-
-def _without_value(text: str, table: _Table, name: str) -> str:
-    """Without the lines of a key that has lines of its own in a table."""
-    found = _key_of(text, table, name)
-    return text if found is None else text[: found.start()] + text[_end_of(text, found) + 1 :]
-
-
-def _key_of(text: str, table: _Table, name: str) -> re.Match[str] | None:
-    key = re.escape(_dotted((name,)))
-    return re.compile(rf"^[ \t]*{key}[ \t]*=[ \t]*", re.MULTILINE).search(text, table.begin, table.end)
-
-
-def _end_of(text: str, found: re.Match[str]) -> int:
-    """Where the last line of a value ends, of which the key was found."""
-    end = found.end()
-    while True:
-        end = text.index("\n", end + 1) if "\n" in text[end + 1 :] else len(text)
-        try:
-            tomllib.loads(text[found.start() : end])
-        except tomllib.TOMLDecodeError:
-            if end == len(text):
-                raise
-            continue
-        return end
-
-
-def _comment_of(rest: str) -> str:
-    """The comment that follows a value on its line, with the space before it."""
-    outside = re.sub(r'"(?:\\.|[^"\\])*"|\'[^\']*\'', lambda found: "x" * len(found[0]), rest)
-    at = outside.rfind("#")
-    last = outside.rfind("]") if outside.lstrip().startswith("[") else 0
-    if at > last:
-        return rest[len(rest[:at].rstrip(" \t")) :]
-    return "\r" if rest.endswith("\r") else ""
+def _is_note(line: str) -> bool:
+    """Return whether a line is empty or a comment."""
+    return line.strip()[:1] in {"", "#"}
 
 
 Format = Json | Toml

@@ -36,16 +36,8 @@ from mcp.shared.exceptions import MCPError
 
 from muniment import events
 from muniment.errors import BadName, NotFound, PathEscape, Refused
-from muniment.integrations.mcp.memory import (
-    INSTRUCTIONS,
-    TOOLS,
-    Backend,
-    Tell,
-    listing,
-    recalled,
-    shown,
-    shown_indexes,
-)
+from muniment.integrations.mcp.actions import listing, shown, shown_indexes
+from muniment.integrations.mcp.tools import INSTRUCTIONS, TOOLS, Backend, Tell, recalled
 from muniment.integrations.telling import ToolProblem, answering, arguments_of
 from muniment.kernel.names import MAX_PATH_BYTES
 from muniment.names import URI, __version__

@@ -1,0 +1,374 @@
+"""`muniment policy show`, `lock`, `sign` and `verify`: policies as files that people keep, pin and sign."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from muniment.cli.command import Report, command, settings_of
+from muniment.cli.options import Json, PolicyArgument
+from muniment.cli.terminal import EXIT_FAILED, output
+from muniment.content.gates import on_one_line, one_line, visible
+from muniment.errors import ConfigInvalid, ManagedMemoryUnavailable, PolicyInvalid, printable
+from muniment.files import placing
+
+if TYPE_CHECKING:
+    from muniment.kernel.decide import Layer, Policy, Quota
+    from muniment.kernel.names import Digest
+    from muniment.policy.family import PolicyText
+    from muniment.policy.load import Loaded
+
+
+# -- policy show -------------------------------------------------------------------------------------
+#
+# An effective policy for people: what each layer grants and denies, and which file each value comes from.
+
+DEFAULT: Final = "default"
+"""What no file says; the value is the one of `strict`, or stricter."""
+
+
+def document(loaded: Loaded) -> dict[str, Any]:
+    """The effective policy, with the origin of everything in it."""
+    from muniment.policy.tables import SECTIONS
+
+    policy = loaded.policy
+    return {
+        "label": policy.label,
+        "files": [{"name": file.name, "path": str(file.path)} for file in loaded.files],
+        "layers": [_layer(layer, loaded.files) for layer in _in_order(policy, loaded.files)],
+        "scopes": [_scope(policy, index, loaded.files) for index in range(len(policy.scopes))],
+        "quotas": [_quota(quota, loaded.files) for quota in policy.quotas],
+        "terms": [
+            _term(section, key, value, loaded.files)
+            for section in SECTIONS
+            for key, value in asdict(getattr(policy, section)).items()
+        ],
+    }
+
+
+def lines(policy: Policy, shown: Mapping[str, Any]) -> Iterator[str]:
+    """The same as text."""
+    yield f"{shown['label']}  {policy.digest}"
+    for file in shown["files"]:
+        yield f"  {file['name']:12}  {file['path']}"
+    for layer in shown["layers"]:
+        yield f"layer {layer['name']}: every layer has to grant"
+        for kind in ("allow", "deny"):
+            for rule in layer[kind]:
+                yield f"  {kind:5}  {rule['id']}: {' '.join(rule['verbs'])}{_at(layer['name'], rule['line'])}"
+                yield f"         {'  '.join(rule['paths'])}"
+                if rule["why"]:
+                    yield f"         # {one_line(rule['why'])}"
+    yield "scopes"
+    yield from _table(_scope_row(each) for each in shown["scopes"])
+    yield "quotas, of each scope"
+    yield from _table(_quota_row(each) for each in shown["quotas"])
+    yield "terms"
+    yield from _table(
+        [f"  {term['key']}", _text(term["value"]), f"({term['from']}{_at('', term['line'])})"]
+        for term in shown["terms"]
+    )
+
+
+def _scope_row(scope: dict[str, Any]) -> list[str]:
+    trust = f"trust {scope['trust']} ({scope['trust_from']})"
+    return [f"  {scope['name']}", trust, f"commit {scope['commit']} ({scope['commit_from']})"]
+
+
+def _quota_row(quota: dict[str, Any]) -> list[str]:
+    return [
+        f"  {quota['id']}",
+        " ".join(quota["paths"]),
+        f"{quota['max_file_bytes']} bytes a file",
+        f"{quota['max_files']} files",
+        f"{quota['max_total_bytes']} bytes",
+        f"({quota['from']}{_at('', quota['line'])})",
+    ]
+
+
+def _in_order(policy: Policy, files: tuple[PolicyText, ...]) -> list[Layer]:
+    layers = {layer.name: layer for layer in policy.layers}
+    return [layers[file.name] for file in files]
+
+
+def _layer(layer: Layer, files: tuple[PolicyText, ...]) -> dict[str, Any]:
+    from muniment.policy.tables import line_of
+
+    (file,) = (each for each in files if each.name == layer.name)
+    shown: dict[str, Any] = {"name": layer.name, "path": str(file.path)}
+    for kind in ("allow", "deny"):
+        why = {table.id: table.why for table in getattr(file.tables, kind)}
+        shown[kind] = [
+            {**asdict(rule), "why": why[rule.id], "line": line_of(file.text, kind, rule.id)}
+            for rule in getattr(layer, kind)
+        ]
+    return shown
+
+
+def _scope(policy: Policy, index: int, files: tuple[PolicyText, ...]) -> dict[str, Any]:
+    terms = policy.scope_terms[index]
+    shown: dict[str, Any] = {"name": terms.name}
+    for key in ("trust", "commit"):
+        value = getattr(terms, key)
+        tables = [(file, (file.tables.scopes or {}).get(terms.name)) for file in files]
+        saying = [
+            file.name
+            for file, table in tables
+            if table is not None and key in table.model_fields_set and getattr(table, key) == value
+        ]
+        shown |= {key: value, f"{key}_from": next(iter(saying), DEFAULT)}
+    return shown
+
+
+def _quota(quota: Quota, files: tuple[PolicyText, ...]) -> dict[str, Any]:
+    from muniment.policy.tables import line_of, quota_of
+
+    for file in files:
+        for table in file.tables.quota:
+            if quota_of(table) == quota:
+                return {**asdict(quota), "from": file.name, "line": line_of(file.text, "quota", quota.id)}
+    return {**asdict(quota), "from": DEFAULT, "line": None}
+
+
+def _term(section: str, key: str, value: object, files: tuple[PolicyText, ...]) -> dict[str, Any]:
+    """A scalar or list, and the first file that says as much; of a list, all files that add to it."""
+    from muniment.policy.tables import line_of
+
+    saying = []
+    for file in files:
+        table = getattr(file.tables, section)
+        said = getattr(table, key) if key in table.model_fields_set else None
+        if said == value or (isinstance(value, tuple) and said and tuple(sorted(said)) == value):
+            return {
+                "key": f"{section}.{key}",
+                "value": value,
+                "from": file.name,
+                "line": line_of(file.text, section, None, key),
+            }
+        if isinstance(value, tuple) and said:
+            saying.append(file.name)
+    return {"key": f"{section}.{key}", "value": value, "from": ", ".join(saying) or DEFAULT, "line": None}
+
+
+def _text(value: object) -> str:
+    return (" ".join(value) or "none") if isinstance(value, tuple) else str(value)
+
+
+def _at(name: str, line: int | None) -> str:
+    return "" if line is None else f"  ({name}:{line})" if name else f":{line}"
+
+
+def _table(rows: Iterable[list[str]]) -> Iterator[str]:
+    kept = list(rows)
+    widths = [max(map(len, column)) for column in zip(*kept, strict=True)]
+    for row in kept:
+        yield "  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
+
+
+# -- policy files ------------------------------------------------------------------------------------
+#
+# `muniment policy lock`, `sign`, `verify` and `show`: policies as files that people keep, pin and sign.
+
+_SHOWN_CHARS = 8
+"""Characters of a digest on a line, as in a label."""
+
+
+@command("not shown")
+def policy_show(
+    *,
+    policy: PolicyArgument,
+    effective: Annotated[
+        bool, typer.Option("--effective", help="What it comes to with all that it extends, and who says so.")
+    ] = False,
+    normal: Annotated[
+        bool, typer.Option("--normal", help="What it comes to, as the text whose SHA-256 is its digest.")
+    ] = False,
+    json: Json = False,
+) -> Report | None:
+    """Print a policy."""
+    if effective and normal:
+        raise typer.BadParameter("choose one of --effective and --normal")
+    loaded = _loaded(policy)
+    if effective:
+        whole = {**_named(loaded), **document(loaded)}
+        return Report(whole, map(visible, lines(loaded.policy, whole)))
+    if not normal:
+        text = loaded.files[0].text
+        return Report({**_named(loaded), "text": text}, map(visible, text.splitlines()))
+    if json:
+        return Report({**_named(loaded), "normal": loaded.policy.text})
+    with output():  # Every character of it prints.
+        sys.stdout.buffer.write(loaded.policy.text.encode())
+    return None
+
+
+@command("not locked")
+def policy_lock(
+    *,
+    folder: Annotated[Path, typer.Argument(help="Where the policies lie.")] = Path(),
+    check: Annotated[
+        bool, typer.Option("--check", help="Write nothing; exit 1 if the lock is stale.")
+    ] = False,
+) -> Report:
+    """Pin the policies of a folder to their digests."""
+    from muniment.policy.family import LOCK_NAME, render_lock
+
+    path = folder / LOCK_NAME
+    old = _old_lock(path, check=check)
+    digests, skipped = _digests(folder)
+    is_current = old == digests
+    if not check and not is_current:
+        _write(path, render_lock(digests).encode())
+    changes = _changes(old or {}, digests)
+    return Report(
+        {
+            "status": "locked" if not check else "current" if is_current else "stale",
+            "lock": str(path),
+            "policies": dict(sorted(digests.items())),
+            "changes": [{"name": name, "old": was, "new": now} for name, (was, now) in changes.items()],
+            "skipped": skipped,
+        },
+        [
+            *(on_one_line(f"skipped {name}: it is no policy") for name in skipped),
+            *_change_lines(changes),
+            on_one_line(_verdict(path, len(digests), check=check, is_current=is_current)),
+        ],
+        code=EXIT_FAILED if check and not is_current else 0,
+    )
+
+
+@command("not signed")
+def policy_sign(
+    *,
+    policy: PolicyArgument,
+    key: Annotated[Path, typer.Option(metavar="FILE", help="A private key for ssh-keygen.")],
+) -> Report:
+    """Sign a policy with ssh-keygen, into a file beside it."""
+    from muniment.policy.signatures import sign, signature_path, statement
+
+    loaded = _loaded(policy)
+    path = signature_path(loaded.files[0])
+    _write(path, sign(statement(loaded.policy), key))
+    document = {"status": "signed", **_named(loaded), "signature": str(path)}
+    return Report(document, [on_one_line(f"signed {loaded.policy.label}: {path}")])
+
+
+@command("not verified")
+def policy_verify(
+    *,
+    policy: PolicyArgument,
+    signers: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Who may sign (ssh-keygen's ALLOWED SIGNERS).", show_default="as configured"
+        ),
+    ] = None,
+) -> Report:
+    """Say who has signed a policy."""
+    from muniment.policy.signatures import verify_policy
+
+    allowed = signers or settings_of().policy_signers
+    if allowed is None:
+        raise ConfigInvalid(
+            "nobody may sign policies here; set policy_signers, or name a file: --signers FILE"
+        )
+    loaded = _loaded(policy)
+    signer = verify_policy(loaded, allowed)
+    document = {"status": "verified", **_named(loaded), "signer": signer}
+    return Report(document, [on_one_line(f"{loaded.policy.label} is signed by {signer}")])
+
+
+def _loaded(policy: str) -> Loaded:
+    from muniment.policy.load import load_files
+
+    return load_files(policy, policies_dir=settings_of().policies)
+
+
+def _named(loaded: Loaded) -> dict[str, Any]:
+    """What every document says of its policy."""
+    return {"name": loaded.policy.name, "path": str(loaded.files[0].path), "digest": loaded.policy.digest}
+
+
+def _old_lock(path: Path, *, check: bool) -> dict[str, Digest] | None:
+    """What is locked so far. One who writes a new lock need not be able to read the old one."""
+    from muniment.policy.family import read_lock
+
+    try:
+        return read_lock(path)
+    except PolicyInvalid:
+        if check:
+            raise
+        return None
+
+
+def _changes(
+    old: Mapping[str, Digest], new: Mapping[str, Digest]
+) -> dict[str, tuple[Digest | None, Digest | None]]:
+    names = sorted({*old, *new})
+    return {name: (old.get(name), new.get(name)) for name in names if old.get(name) != new.get(name)}
+
+
+def _digests(folder: Path) -> tuple[dict[str, Digest], list[str]]:
+    """The digest of every policy in a folder by its name, and the TOML files that are none."""
+    from muniment.policy.load import load_files
+
+    if not folder.is_dir():
+        raise ConfigInvalid(f"{printable(str(folder))} is no folder; name the one that holds the policies")
+    digests: dict[str, Digest] = {}
+    skipped = []
+    policies_dir = settings_of().policies
+    for path in sorted(folder.glob("*.toml")):
+        if not _is_policy(path):
+            skipped.append(path.name)
+            continue
+        policy = load_files(str(path), policies_dir=policies_dir, unlocked=folder).policy
+        if policy.name in digests:
+            problem = f"another file of the folder calls itself {policy.name!r} too; rename one"
+            raise PolicyInvalid("E124", printable(str(path)), problem)
+        digests[policy.name] = policy.digest
+    return digests, skipped
+
+
+def _is_policy(path: Path) -> bool:
+    from muniment.policy.family import parse_toml, read_text
+
+    read = read_text(path)
+    if read is None:
+        raise PolicyInvalid(
+            "E100", printable(str(path)), "there is no such file; it is a link that leads nowhere"
+        )
+    schema = parse_toml(read[0], printable(str(path))).get("schema")
+    return isinstance(schema, str) and schema.startswith("muniment-policy/")
+
+
+def _change_lines(changes: Mapping[str, tuple[Digest | None, Digest | None]]) -> Iterator[str]:
+    width = max(map(len, changes), default=0)
+    for name, (old, new) in changes.items():
+        was, now = (f"{digest[:_SHOWN_CHARS]}…" if digest else "—" for digest in (old, new))
+        yield f"  {name:{width}}  {was:9} → {now}"
+
+
+def _verdict(path: Path, count: int, *, check: bool, is_current: bool) -> str:
+    policies = "1 policy" if count == 1 else f"{count} policies"
+    if not check:
+        return f"locked {policies}{', as before' if is_current else ''}: {path}"
+    if is_current:
+        return f"{path} is current: {policies}"
+    return f"{path} is not current; look at what changed, then run: muniment policy lock {path.parent}"
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Put a file in its place entirely or not at all."""
+    try:
+        with placing(path, os.replace, 0o644) as file:
+            file.write(content)
+    except OSError as error:
+        raise ManagedMemoryUnavailable(
+            printable(str(path)), f"cannot be written ({error.strerror}); correct the folder's permissions"
+        ) from error

@@ -1,0 +1,240 @@
+"""The reads and writes of tools, resources and prompts at a place of the library; M1 to M3 are in `tools`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+from muniment.cancelling import Cancel
+from muniment.errors import NotFound
+from muniment.integrations.mcp.answers import (
+    DreamAnswer,
+    HistoryAnswer,
+    McpHistoryStep,
+    PinAnswer,
+    ShowAnswer,
+    UndoAnswer,
+)
+from muniment.integrations.telling import ToolProblem, marked
+from muniment.kernel.names import INDEX_NAME, Scope, Trust
+from muniment.kernel.path import CanonicalPath
+
+if TYPE_CHECKING:
+    from muniment.integrations.mcp.tools import DreamCall, PinCall
+    from muniment.operations.place import Place
+    from muniment.operations.visibility import Reader
+    from muniment.store.ledger import Run
+
+PAGE: Final = 200
+"""Entries of one page of the resources."""
+
+MAX_SHOWN_BYTES: Final = 256 * 1024
+"""Bytes of an entry that is shown; a client takes one MiB of an answer, which has it twice."""
+
+_OWN_KINDS: Final = frozenset({"remember", "forget", "dream", "undo"})
+"""Tasks that were asked for by a tool or a program; what was approved or edited is a person's."""
+
+MAX_STEPS_TOLD: Final = 50
+"""Steps of one history."""
+
+
+def listing(place: Place, reader: Reader, after: str | None) -> tuple[list[tuple[str, str]], str | None]:
+    """The entries that a recall might show, from after a path on; on the first page the indexes before them.
+
+    Returns:
+        Logical paths, sorted, each with a name that code made of it; and where the next page begins, if there
+        is one.
+
+    Cost: a look at every file, and the rows of all entries.
+    """
+    from muniment.operations.visibility import Visibility
+    from muniment.store.index import shown_path
+
+    visibility = Visibility(place, reader)
+    found = [
+        path
+        for scope in place.roots
+        for row in visibility.view(scope).entries()
+        if visibility.is_recallable(path := CanonicalPath(scope, row.rel), row)
+        and (after is None or path.text > after)
+    ]
+    page = sorted(found, key=lambda path: path.text)[:PAGE]
+    indexes = [] if after is not None else [each.path for each in shown_indexes(place, reader)]
+    named = [(path, f"index of {path.partition('/')[0]}") for path in indexes]
+    named += [(path.text, f"{path.scope}/{shown_path(path.rel)}") for path in page]
+    return named, page[-1].text if len(found) > PAGE else None
+
+
+def shown_indexes(place: Place, reader: Reader) -> list[ShowAnswer]:
+    """The indexes that there are, as data (M1)."""
+    return [found for scope in place.roots if (found := _index_of(place, reader, scope)) is not None]
+
+
+def shown(place: Place, reader: Reader, unsafe_path: str) -> ShowAnswer:
+    """An entry, or the index of a scope, as data (M1).
+
+    Raises:
+        PathEscape, Refusal: it is no path of the memory.
+        NotFound: nothing is there that a recall might show.
+        ManagedMemoryUnavailable: the state cannot be used.
+    """
+    path = place.path(unsafe_path)
+    if path.rel not in {"", INDEX_NAME}:
+        return _shown_entry(place, reader, path)
+    found = _index_of(place, reader, path.scope)
+    if found is None:
+        raise NotFound(f"there is no index of {path.scope} yet")
+    return found
+
+
+def _index_of(place: Place, reader: Reader, scope: Scope) -> ShowAnswer | None:
+    from muniment.operations.remember import shown_index
+    from muniment.operations.visibility import Visibility
+
+    Visibility(place, reader).view(scope)  # So that the catalog knows of edits by hand.
+    text = shown_index(place, place.policy, scope, reader.trust)
+    return None if text is None else ShowAnswer(path=f"{scope}/{INDEX_NAME}", trust=None, text=marked(text))
+
+
+def _shown_entry(place: Place, reader: Reader, path: CanonicalPath) -> ShowAnswer:
+    from muniment.operations.visibility import Visibility
+
+    holding = Visibility(place, reader).entry(path)
+    if holding is None:
+        raise NotFound(f"there is no entry at {path.text}; recall and the resources say which there are")
+    if len(holding.data) > MAX_SHOWN_BYTES:
+        raise ToolProblem(
+            "too_large", f"{path.text} has more than {MAX_SHOWN_BYTES} bytes; recall parts of it"
+        )
+    return ShowAnswer(path=path.text, trust=holding.trust, text=marked(holding.entry.text))
+
+
+def history(place: Place, reader: Reader, unsafe_path: str) -> HistoryAnswer:
+    """Return the newest visible steps at or below a path (M1, `operations.visibility`).
+
+    Raises as `operations.review.history_of`.
+    """
+    from muniment.operations.review import history_of
+    from muniment.operations.visibility import Visibility
+
+    visible = Visibility(place, reader).steps(history_of(place, unsafe_path or None))
+    steps = list(islice(visible, MAX_STEPS_TOLD + 1))
+    shown = [McpHistoryStep.model_validate(each) for each in steps[:MAX_STEPS_TOLD]]
+    return HistoryAnswer(steps=shown, more=len(steps) > MAX_STEPS_TOLD)
+
+
+def take_back(task_id: str, place: Place, reader: Reader, cancel: Cancel) -> UndoAnswer:
+    """Take back what a task did, if whoever asks may (M2); the answer names visible paths only (M1).
+
+    Raises:
+        ToolProblem: somebody of more trust, or a person, had it done.
+        MunimentError: as `Memory.undo`.
+    """
+    from muniment.operations.review import undo
+    from muniment.operations.visibility import Visibility
+    from muniment.store.ledger import of_task
+
+    kept = of_task(place.state, task_id)
+    if kept is not None and not _may_take_back(kept.run, reader.trust):
+        raise owner_required()
+    before = Visibility(place, reader)
+    seen = set() if kept is None else set(before.paths_of(kept))
+    result = undo(task_id, place, trust=reader.trust, cancel=cancel)
+    if result.error is not None:
+        raise result.error if reader.owns(task_id) else before.conceal(result.error)
+    changed = [change.path for change in result.changes]
+    seen |= set(Visibility(place, reader).paths(changed))
+    notes = result.notes if seen.issuperset(changed) else ()
+    return UndoAnswer.of(result, paths=[path for path in changed if path in seen], notes=notes)
+
+
+def _may_take_back(run: Run, trust: Trust) -> bool:
+    is_owner = trust is Trust.OWNER
+    return is_owner or (run.kind in _OWN_KINDS and trust.satisfies(run.trust))
+
+
+def owner_required(what: str = "take that back: muniment undo") -> ToolProblem:
+    """Return the problem of a call that only the owner may make."""
+    return ToolProblem("owner_required", f"only the owner of the memory may {what}, or the page, does it")
+
+
+def tidy(asked: DreamCall, place: Place, reader: Reader, cancel: Cancel, *, is_owner: bool) -> DreamAnswer:
+    """Tidy the memory by rules; the answer names visible paths only (M1).
+
+    No language model is used: it could merge other entries than the preview has shown.
+
+    Raises:
+        MunimentError: as `Memory.dream`; for others than the owner, what is removed waits for a review.
+    """
+    from muniment.agent.filing import RuleWriter
+    from muniment.operations.dream import dream
+    from muniment.operations.visibility import Visibility
+    from muniment.types import DreamRequest
+
+    request = DreamRequest(
+        asked.scope, dry_run=not asked.yes, trust=reader.trust, attended=is_owner, digest=asked.digest
+    )
+    visibility = Visibility(place, reader)
+    result = dream(request, place, RuleWriter(), cancel=cancel)
+    if result.error is not None:
+        raise visibility.conceal(result.error)
+    merged, expired = map(visibility.paths, (result.deduped_paths, result.expired_paths))
+    lines = {path: [f"- {path}: repeated or replaced"] for path in merged}
+    lines |= {path: [f"- {path}: expired"] for path in expired}
+    stays = [f"{path} ended, by its own words; it stays" for path in visibility.paths(result.ended_paths)]
+    if reader.is_owner:
+        stays += [f"{each.path} stays: {each.reason}" for each in result.kept]
+    notes = (*([result.summary] if lines else []), *result.notes, *stays[:PAGE])
+    return DreamAnswer.of_lines(asked, replace(result, notes=notes), lines)
+
+
+def pin_entry(asked: PinCall, place: Place, _: Reader, cancel: Cancel) -> PinAnswer:
+    """Pin or unpin an entry; only for the owner. Raises as `operations.edit.pin`."""
+    from muniment.operations.edit import pin
+
+    return PinAnswer.of(pin(place, asked.path, dry_run=asked.dry_run, cancel=cancel))
+
+
+class CommitsSince:
+    """What other tasks and programs commit to the roots of a place.
+
+    Args:
+        place: asks for it, as it is by now.
+        number: of the last event that is known.
+    """
+
+    def __init__(self, place: Callable[[], Place], number: int) -> None:
+        self._place, self._number = place, number
+
+    def since(self) -> list[str] | None:
+        """Logical paths of what changed since the last time, at most `PAGE`; None: nothing did.
+
+        Of what a recall may not show now it is told that something changed, and not what (M1).
+
+        Raises:
+            MunimentError: as `place`; or the ledger cannot be read.
+
+        Cost: a query, one for each root, and one more for each commit.
+        """
+        from muniment.operations.visibility import Reader, Visibility
+        from muniment.store.ledger import of_task
+        from muniment.store.tasks import read
+
+        place = self._place()
+        state, visibility = place.state, Visibility(place, Reader(Trust.EXTERNAL))
+        names = place.scopes_by_key()
+        is_changed, paths = False, dict[str, None]()
+        while found := read(state.ledger, self._number, PAGE):
+            self._number = found[-1].number
+            for event in found:
+                if event.type != "memory_changed" or names.keys().isdisjoint(event.roots):
+                    continue
+                is_changed = True
+                kept = of_task(state, event.task)
+                for row in () if kept is None else kept.changes:
+                    if row.root in names and not row.is_erased and len(paths) < PAGE:
+                        path = f"{names[row.root]}/{row.change.path.rel}"
+                        paths |= {path: None} if visibility.shows(path) else {}
+        return list(paths) if is_changed else None
