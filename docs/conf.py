@@ -139,7 +139,7 @@ def convert_signature(
 
 def finish(app: Sphinx, error: Exception | None) -> None:
     """Make the first page the one that a web server shows for the folder."""
-    if error is None:
+    if error is None and app.builder.name == "html":
         shutil.copy(Path(app.outdir, f"{root_doc}.html"), Path(app.outdir, "index.html"))
 
 
