@@ -49,6 +49,21 @@ TABLE = [
     ("undo", "5.0", {"taskId": 5.0}, "taskId"),
     ("undo", "extra", {"taskId": "remember-x", "colour": 1}, "colour"),
     ("undo", "missing", {}, "taskId"),
+    ("edit", "null", {"path": "user/no.md", "text": "a", "digest": None, "dryRun": None}, "not_found"),
+    ("edit", "5.0", {"path": 5.0, "text": "a"}, "path"),
+    ("edit", '"5"', {"path": "user/no.md", "text": "a", "dryRun": "5"}, "dryRun"),
+    ("edit", "extra", {"path": "user/no.md", "text": "a", "colour": 1}, "colour"),
+    ("edit", "missing", {"path": "user/no.md"}, "text"),
+    ("edit", "empty", {"path": "", "text": "a"}, "bad_name"),
+    ("edit", "half", {"path": f"user/{HALF}.md", "text": HALF}, "not_found"),
+    ("pin", "null", {"path": None}, "path"),
+    ("pin", "5.0", {"path": 5.0}, "path"),
+    ("pin", '"5"', {"path": "user/no.md", "dryRun": "5"}, "dryRun"),
+    ("pin", "extra", {"path": "user/no.md", "colour": 1}, "colour"),
+    ("pin", "missing", {"dryRun": True}, "path"),
+    ("index", "null", {"dryRun": None}, "done"),
+    ("index", "5.0", {"dryRun": 5.0}, "dryRun"),
+    ("index", "extra", {"colour": 1}, "colour"),
     ("show", "null", {"path": None}, "path"),
     ("show", "5.0", {"path": 5.0}, "path"),
     ("show", "extra", {"path": "user/a.md", "colour": 1}, "colour"),
@@ -71,6 +86,30 @@ def in_mcp_words(operation, arguments):
     if words.get("yes") is True:
         del words["yes"]
     return words
+
+
+POSTED = ("remember", "recall", "forget", "dream", "undo", "edit", "pin", "index")
+"""Operations whose arguments HTTP takes in a body."""
+
+QUERIES = [  # what is asked, and what the answer names
+    ("entries?limit=2.0&scope=user", "done"),
+    ("entries?limit=0", "limit"),
+    ("entries?limit=1001", "limit"),
+    ("entries?limit=five", "limit"),
+    ("entries?scope=galaxy", "scope"),
+    ("entries?colour=1", "unknown field"),
+    ("entries?limit=1&limit=2", "twice"),
+    ("entries?expired=perhaps", "expired"),
+    ("entries?cursor=%F0%9F", "done"),
+    ("entry", "path"),
+    ("entry?path=", "bad_name"),
+    ("entry?path=%00", "path_escape"),
+    ("entry?path=user/no.md&colour=1", "unknown field"),
+    ("export?format=zip", "format"),
+    ("export?scope=", "scope"),
+    ("history?path=user", "done"),
+    ("why", "path"),
+]
 
 
 def ask_http(daemon, operation, arguments):
@@ -98,12 +137,23 @@ def wrong(answered):
 
 def test_http_arguments_get_answers_that_name_them(http):
     daemon = http()
-    found = [in_http_words(row) for row in rows("remember", "recall", "forget", "dream", "undo")]
+    found = [in_http_words(row) for row in rows(*POSTED)]
     assert wrong((row, ask_http(daemon, row[0], row[2])) for row in found) == []
     answer = daemon.ask("POST", f"{BASE}/recall", body={"query": FACT, "limit": "5"}).json
     assert (answer["code"], answer["field"]) == ("invalid_request", "limit")
     deep = b'{"query": ' + b"[" * 900 + b'"\\ud83d"' + b"]" * 900 + b"}"
     assert daemon.ask("POST", f"{BASE}/recall", body=deep).status == 400
+    daemon.check()
+
+
+def test_http_queries_get_answers_that_name_them(http):
+    daemon = http()
+    for asked, named in QUERIES:
+        answer = daemon.ask("GET", f"{BASE}/{asked}")
+        said = "done" if answer.status == 200 else json.dumps(answer.json)
+        assert named in said, (asked, said)
+    for scope, said in (("user", 200), (None, 200), ("galaxy", 400)):
+        assert daemon.ask("POST", f"{BASE}/recall", body={"query": FACT, "scope": scope}).status == said
     daemon.check()
 
 

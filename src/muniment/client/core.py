@@ -40,7 +40,6 @@ from muniment.client.finding import check_word
 from muniment.client.results import KINDS, STATUSES, Document, Event, Result, Task
 from muniment.errors import NOT_NOW, ConfigInvalid
 from muniment.files import new_file
-from muniment.kernel.names import Trust
 from muniment.names import ContextMode, __version__
 from muniment.types import (
     AuditHead,
@@ -247,7 +246,7 @@ class ClientCore:
         *,
         scope: str | None = None,
         context: str = ContextMode.WORKSPACE,
-        trust: str = Trust.OWNER,
+        trust: str = "owner",
         ref: str | None = None,
         expires: str | None = None,
         idempotency_key: str | None = None,
@@ -265,7 +264,7 @@ class ClientCore:
             idempotency_key: the same request under the same key is one task, also from another client object;
                 None: one of this call's own.
         """
-        source = _given(trust=None if trust == Trust.OWNER else trust, ref=ref)
+        source = _given(trust=None if trust == "owner" else trust, ref=ref)
         mode = None if context == ContextMode.WORKSPACE else context
         more = _given(contextMode=mode, scope=scope, source=source or None, expires=expires)
         return self._queue("remember", {"content": content, **more}, idempotency_key)

@@ -1,0 +1,389 @@
+"""Every surface behind one method: `surface.call("edit", path=…, text=…)`, over a memory of its own.
+
+What comes back are the members of the result that all surfaces tell; `FAILED` if it failed, and `LACKS`
+if the surface lacks the operation, see `muniment.operations.table`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import re
+import sys
+import tarfile
+from contextlib import ExitStack, closing
+from urllib.parse import urlencode
+
+import muniment
+from kit.cli.commands import invoked
+from kit.mcp import server_of, with_client
+from kit.server.process import BASE, policy_file
+from kit.server.raw import running
+from muniment.client import AsyncClient, Client
+from muniment.client.errors import ClientError
+from muniment.errors import MunimentError
+from muniment.types.documents import camel
+
+FAILED, LACKS = "failed", "lacks"
+
+_IDS = re.compile(
+    r"[a-z]+-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|(?:[a-z]+-)?[0-9A-HJKMNP-TV-Z]{26}|"
+    r"\d{4}-\d\d-\d\d(?:T[\d:.]+Z)?"
+)
+
+
+def without_ids(text):
+    """A text without ids of tasks and entries, and without times."""
+    return _IDS.sub("~", text)
+
+
+def files_of(home):
+    """The entries and indexes of a home, by path; a new task or entry has another id on each surface."""
+    found = sorted(path for path in home.rglob("*.md") if "state" not in path.relative_to(home).parts)
+    return {
+        re.sub(r"projects/[^/]+", "projects", str(path.relative_to(home))): without_ids(path.read_text())
+        for path in found
+    }
+
+
+TELLS = {
+    "remember": ("files_touched", "trust"),
+    "forget": ("removed_entries[].path",),
+    "dream": ("touched_scopes",),
+    "recall": ("entries[].path",),
+    "list": ("entries[].path", "entries[].title", "entries[].trust"),
+    "show": ("path", "text", "trust", "pinned"),
+    "edit": ("path", "changed"),
+    "pin": ("path", "previous_path", "pinned"),
+    "history": ("[].asked", "[].path", "[].kind"),
+    "why": ("path", "state", "trust", "asked"),
+    "undo": ("files_touched",),
+    "reviews": ("[].kind",),
+    "index": ("correct",),
+    "explain": ("verdict", "rule"),
+    "erase": ("status",),
+    "export": ("entries",),
+}
+"""Of each operation, the members of its result that are compared; `[].` goes into a list."""
+
+
+def told(operation, value, names, get):
+    """The compared members of a result.
+
+    Args:
+        operation: its name.
+        value: what a surface gave.
+        names: of the surface for members, by operation and member; others have their own name there.
+        get: takes a value and the name of a member; gives that, or `LACKS`.
+    """
+    found = []
+    for member in TELLS[operation]:
+        of_list, _, name = names.get((operation, member), member).rpartition("[].")
+        if "[]." not in names.get((operation, member), member):
+            found.append(_plain(get(value, name)))
+        else:
+            items = get(value, of_list) if of_list else value
+            found.append(LACKS if items == LACKS else [_plain(get(each, name)) for each in items])
+    return found
+
+
+def _plain(value):
+    if isinstance(value, tuple | list):
+        return sorted(map(str, value))
+    return value if value is None or isinstance(value, bool | int) else str(value)
+
+
+def attribute(value, name):
+    return getattr(value, name, LACKS)
+
+
+def member(value, name):
+    return value.get(name, LACKS)
+
+
+class Surface:
+    """One surface.
+
+    Attributes:
+        home: of its memory.
+        task: the id of the newest task that changed something.
+    """
+
+    def __init__(self, base):
+        (base / "work" / ".git").mkdir(parents=True)
+        self.base, self.home, self.work, self.task = base, base / "home", base / "work", "remember-none"
+        self.opened = ExitStack()
+
+    def call(self, operation, **arguments):
+        """Call an operation."""
+        if operation == "undo":
+            arguments["task_id"] = self.task
+        try:
+            return self.asked(operation, arguments)
+        except (MunimentError, ClientError):
+            return FAILED
+
+    def close(self):
+        self.opened.close()
+
+
+class Library(Surface):
+    """`Memory`."""
+
+    def __init__(self, base):
+        super().__init__(base)
+        policy = policy_file(base, require='"none"')
+        self.memory = self.opened.enter_context(
+            muniment.open(self.work, home=self.home, policy=policy, in_process=True)
+        )
+
+    def asked(self, operation, arguments):
+        if operation == "export":
+            file = io.BytesIO()
+            return [self.carry_out("export", {"file": file}).entries, _exported(file.getvalue())]
+        result = self.carry_out(operation, arguments)
+        self.task = getattr(result, "task_id", None) or self.task
+        return told(operation, result, {}, attribute)
+
+    def carry_out(self, operation, arguments):
+        return getattr(self.memory, operation)(**arguments)
+
+
+class AsyncLibrary(Library):
+    """`AsyncMemory`."""
+
+    def carry_out(self, operation, arguments):
+        async def run():
+            memory = muniment.AsyncMemory(self.memory)
+            return await getattr(memory, operation)(**arguments)
+
+        return asyncio.run(run())
+
+
+class OverHttp(Surface):
+    """`Client`, over a daemon."""
+
+    def __init__(self, base):
+        super().__init__(base)
+        self.daemon = self.opened.enter_context(running(base))
+        where = {"url": self.daemon.url, "token": self.daemon.token, "workspace": self.work}
+        self.where, self.client = where, self.opened.enter_context(Client(**where))
+
+    def asked(self, operation, arguments):
+        if operation == "export":
+            file = io.BytesIO()
+            return [self.carry_out("export", {"file": file}).entries, _exported(file.getvalue())]
+        result = self.carry_out(operation, arguments)
+        self.task = getattr(result, "task_id", None) or self.task
+        return told(operation, result, {}, attribute)
+
+    def carry_out(self, operation, arguments):
+        result = getattr(self.client, operation)(**arguments)
+        if operation in {"remember", "forget", "dream"}:
+            ended = result.wait(60)
+            self.task = result.task_id if ended.touched_scopes else self.task
+            return ended
+        return result
+
+
+class OverAsyncClient(OverHttp):
+    """`AsyncClient`, over a daemon."""
+
+    def carry_out(self, operation, arguments):
+        async def run():
+            async with AsyncClient(**self.where) as client:
+                result = await getattr(client, operation)(**arguments)
+                if operation in {"remember", "forget", "dream"}:
+                    ended = await result.wait(60)
+                    self.task = result.task_id if ended.touched_scopes else self.task
+                    return ended
+                return result
+
+        return asyncio.run(run())
+
+
+IN_HTTP = {
+    ("forget", "removed_entries[].path"): "removed_entries[].file_path",
+    **{("history", each): f"steps{each}" for each in TELLS["history"]},
+    ("reviews", "[].kind"): "reviews[].kind",
+}
+"""How documents of HTTP name a member, where not as the library does."""
+
+GETS = {"list": "entries", "show": "entry", "history": "history", "why": "why", "reviews": "review"}
+
+
+class Raw(OverHttp):
+    """Requests of HTTP, and their documents."""
+
+    def asked(self, operation, arguments):
+        names = {"dry_run": "dryRun", "task_id": "taskId"}
+        body = {names.get(name, name): value for name, value in arguments.items()}
+        if operation in {"remember", "forget", "dream"}:
+            done = self.daemon.done(operation, body)
+            if done["status"] != "completed":
+                return FAILED
+            self.task = done["taskId"] if done["result"]["touchedScopes"] else self.task
+            return self.document(operation, done["result"])
+        if operation == "explain":
+            answer = self.daemon.get(f"{BASE}/policy/explain?{urlencode(body)}")
+        elif operation in {*GETS, "export"}:
+            answer = self.daemon.get(f"{BASE}/{GETS.get(operation, operation)}?{urlencode(body)}")
+        else:
+            answer = self.daemon.post(f"{BASE}/{operation}", body)
+        if answer.status_code != 200:
+            return FAILED
+        if operation == "export":
+            return [json.loads(answer.headers["x-muniment-export"])["entries"], _exported(answer.content)]
+        document = answer.json()
+        self.task = document.get("taskId") or self.task
+        return self.document(operation, document)
+
+    def document(self, operation, said):
+        return told(operation, said, IN_HTTP, lambda value, name: value.get(camel(name), None))
+
+
+EDITOR = """import pathlib, sys
+file = pathlib.Path(sys.argv[2])
+text = file.read_text()
+end = text.index("---\\n", 4) + 4 if text.startswith("---\\n") else 0
+file.write_text(text[:end] + pathlib.Path(sys.argv[1]).read_text())
+"""
+
+
+IN_COMMANDS = {
+    ("list", "entries[].title"): "entries[].name",
+    ("undo", "files_touched"): "changes[].path",
+    **{("history", each): f"steps{each}" for each in TELLS["history"]},
+    ("reviews", "[].kind"): "reviews[].kind",
+}
+"""How documents of commands name a member, where not as the library does."""
+
+
+def _yes(arguments):
+    return [] if arguments["dry_run"] else ["--yes"]
+
+
+def _scope(arguments):
+    return [f"--scope={arguments['scope']}"] if "scope" in arguments else []
+
+
+GIVEN = {
+    "remember": lambda asked, _task, _file: ["remember", *_scope(asked), "--", asked["content"]],
+    "forget": lambda asked, _task, _file: ["forget", *_scope(asked), *_yes(asked), "--", asked["query"]],
+    "dream": lambda asked, _task, _file: ["dream", *_scope(asked), *_yes(asked)],
+    "recall": lambda asked, _task, _file: ["recall", *_scope(asked), "--", asked["query"]],
+    "list": lambda asked, _task, _file: ["ls", *filter(None, [asked.get("scope")])],
+    "show": lambda asked, _task, _file: ["show", asked["path"]],
+    "why": lambda asked, _task, _file: ["why", asked["path"]],
+    "edit": lambda asked, _task, _file: ["edit", asked["path"]],
+    "history": lambda _asked, _task, _file: ["history"],
+    "undo": lambda _asked, task, _file: ["undo", task],
+    "reviews": lambda _asked, _task, _file: ["review", "list"],
+    "export": lambda _asked, _task, file: ["export", "--to", str(file)],
+    "index": lambda asked, _task, _file: ["index", "verify" if asked["dry_run"] else "rebuild"],
+    "erase": lambda asked, _task, _file: ["erase", asked["target"], *_yes(asked)],
+}
+"""The command of an operation: from its arguments, the newest task, and the file for an export."""
+
+
+class CommandLine(Surface):
+    """Commands with `--json`."""
+
+    def __init__(self, base):
+        super().__init__(base)
+        self.policy = policy_file(base, require='"none"')
+        (base / "editor.py").write_text(EDITOR)
+
+    def asked(self, operation, arguments):
+        if operation == "edit" and not arguments["dry_run"]:
+            (self.base / "text").write_text(arguments["text"])
+        if operation not in GIVEN or (operation == "edit" and arguments["dry_run"]):
+            return self._carry_out_directly(operation, arguments)
+        file = self.base / "export.tar"
+        file.unlink(missing_ok=True)
+        given = GIVEN[operation](arguments, self.task, file)
+        at = given.index("--") if "--" in given else len(given)
+        given[at:at] = ["--json", f"--policy={self.policy}", f"--workspace={self.work}"]
+        editor = f"{sys.executable} {self.base / 'editor.py'} {self.base / 'text'}"
+        done = invoked(given, {"MUNIMENT_HOME": str(self.home), "VISUAL": editor}, None)
+        if done.exit_code:
+            return FAILED
+        said = json.loads(done.stdout)
+        has_changed = operation not in {"forget", "dream", "remember"} or said["touched_scopes"]
+        self.task = (has_changed and said.get("task_id")) or self.task
+        if operation == "export":
+            return [said["entries"], _exported(file.read_bytes())]
+        if operation == "edit":
+            said["changed"] = said["task_id"] is not None
+        return told(operation, said, IN_COMMANDS, member)
+
+    def _carry_out_directly(self, operation, arguments):
+        """Do what the commands lack, so that the memories stay alike."""
+        terms = {"home": self.home, "policy": self.policy, "in_process": True}
+        with muniment.open(self.work, **terms) as memory:
+            result = getattr(memory, operation)(**arguments)
+        self.task = getattr(result, "task_id", None) or self.task
+        return LACKS
+
+
+IN_TOOLS = {
+    ("forget", "removed_entries[].path"): "files_touched",
+    ("history", "[].asked"): "steps[].task",
+    ("history", "[].path"): "steps[].path",
+    ("history", "[].kind"): "steps[].change",
+}
+"""How answers of tools name a member, where not as the library does."""
+
+
+class Tools(Library):
+    """The tools of MCP, for the owner."""
+
+    def asked(self, operation, arguments):
+        calls = {"remember", "recall", "show", "history", "undo", "forget"}
+        if operation not in calls:
+            return super().asked(
+                operation, arguments
+            )  # What it lacks is done, so that the memories stay alike.
+        given = dict(arguments)
+        if operation == "forget":
+            given = {"description": given["query"]}
+            preview = self.tool("forget", given)
+            if preview == FAILED or arguments.get("dry_run") or preview["digest"] is None:
+                return FAILED if preview == FAILED else [sorted(preview["paths"])]
+            given |= {"yes": True, "digest": preview["digest"]}
+        said = self.tool(operation, {name: value for name, value in given.items() if value is not None})
+        if said == FAILED:
+            return FAILED
+        if operation in {"forget", "undo"} or said.get("paths"):
+            self.task = said.get("task_id") or self.task
+        said = {"files_touched": said.get("paths", LACKS), **said}
+        said.pop("text", None)  # Between marks.
+        return told(operation, said, IN_TOOLS, member)
+
+    def tool(self, name, arguments):
+        answer = with_client(
+            lambda: server_of(self.memory, "owner"),
+            "legacy",
+            lambda client: client.call_tool(name, arguments),
+        )
+        return FAILED if answer.is_error else answer.structured_content
+
+
+def _exported(data):
+    """The members of an exported tar, without ids and times."""
+    with closing(io.BytesIO(data)) as file, tarfile.open(fileobj=file) as archive:
+        found = {each.name: archive.extractfile(each).read().decode() for each in archive}
+    return {name: without_ids(text) for name, text in found.items()}
+
+
+SURFACES = (Library, AsyncLibrary, OverHttp, OverAsyncClient, Raw, CommandLine, Tools)
+
+
+def is_same(expected, found):
+    """Whether two answers agree, where both tell something."""
+    if LACKS in (found, expected):
+        return True
+    if isinstance(expected, tuple | list) and isinstance(found, tuple | list):
+        return len(expected) == len(found) and all(map(is_same, expected, found))
+    return expected == found

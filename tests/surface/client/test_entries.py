@@ -1,0 +1,74 @@
+"""Entries by path through both clients, over a daemon."""
+
+from __future__ import annotations
+
+import io
+import stat
+
+import pytest
+
+from kit.client.driving import opened
+from kit.server.raw import running
+from muniment import errors
+from muniment.client import core
+from muniment.client.errors import Problem
+from muniment.server import entries as routes
+
+FACTS = ("The user prefers dark mode", "The user drinks green tea", "The user plays the oboe")
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory):
+    with running(tmp_path_factory.mktemp("d")) as served:
+        for fact in FACTS:
+            served.done("remember", {"content": fact})
+        yield served
+
+
+@pytest.fixture
+def client(daemon, shell):
+    where = {"url": daemon.url, "token": daemon.token, "workspace": daemon.work}
+    with opened(shell, hasty=False, **where) as made:
+        yield made
+
+
+def test_list_goes_over_pages(client, monkeypatch):
+    every = client.list()
+    monkeypatch.setattr(core, "MAX_LISTED", 2)
+    assert client.list() == every
+    assert len(every.entries) == len(FACTS)
+    assert client.list(limit=1).entries == every.entries[:1]
+    assert client.list(limit=1).next_cursor == every.entries[0].path
+    assert client.list("project").entries == ()
+
+
+def test_edit_of_a_changed_entry_is_a_problem(client):
+    entry = client.show(client.list().entries[0].path)
+    with pytest.raises(Problem) as problem:
+        client.edit(entry.path, "The user prefers a light theme\n", digest="0" * 64)
+    assert (problem.value.code, client.show(entry.path)) == ("store_conflict", entry)
+    would = client.edit(entry.path, "The user prefers a light theme\n", digest=entry.digest, dry_run=True)
+    assert (would.task_id, would.changed, client.show(entry.path)) == (None, True, entry)
+
+
+def test_export_is_a_new_private_file_or_an_open_one(client, tmp_path, monkeypatch):
+    file, target = io.BytesIO(), tmp_path / "memory.tar"
+    assert client.export(target).entries == client.export(file).entries == len(FACTS)
+    assert (target.read_bytes(), stat.S_IMODE(target.stat().st_mode)) == (file.getvalue(), 0o600)
+    with pytest.raises(errors.ConfigInvalid):
+        client.export(target)
+    monkeypatch.setattr(routes, "MAX_EXPORT_BYTES", 10)
+    with pytest.raises(Problem, match="more than 10 bytes") as problem:
+        client.export(io.BytesIO())
+    assert problem.value.code == "body_too_large"
+
+
+def test_history_why_index_and_pin(client):
+    path = client.list().entries[-1].path
+    assert [each.asked for each in client.history(path)][-1:] == ["remember"]
+    assert (client.why(path).state, client.why(path).asked is not None) == ("committed", True)
+    assert client.index(dry_run=True).correct
+    pinned = client.pin(path)
+    assert client.pin(pinned.path).path == path
+    with pytest.raises(Problem):
+        client.why("user/no.md")

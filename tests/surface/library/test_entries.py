@@ -1,0 +1,245 @@
+"""Entries by path in the library: list, show, edit, pin, export, index, explain and erase."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import stat
+import tarfile
+import threading
+from contextlib import closing
+
+import pytest
+
+from kit.memories import photograph
+from muniment import AsyncMemory, errors
+from muniment.operations.exporting import EXPORT_NAME
+from muniment.server.entries import MAX_NOTE_BYTES, _as_header
+from muniment.testing.minds import ScriptedModel, call, calls, say
+from muniment.types import ExportResult
+
+DARK = "The user prefers dark mode in all editors"
+TEA = "The user drinks green tea in the morning"
+
+
+@pytest.fixture
+def filled(memory):
+    """A memory with two entries, and their paths."""
+    opened = memory()
+    return opened, [opened.remember(each).files_touched[0] for each in (DARK, TEA)]
+
+
+def files(opened):
+    """Every file of the scope `user`."""
+    return photograph(opened.place.roots["user"].trusted_path)
+
+
+def test_list_is_sorted_limited_and_of_one_scope(filled):
+    opened, paths = filled
+    listed = opened.list()
+    assert [each.path for each in listed.entries] == sorted(paths)
+    assert (listed.complete, listed.next_cursor, listed.expired) == (True, None, 0)
+    first = opened.list("user", limit=1.0)
+    assert ([each.path for each in first.entries], first.next_cursor) == (
+        [min(paths)],
+        min(paths),
+    )
+    assert opened.list("project").entries == ()
+    with pytest.raises(errors.InvalidScope):
+        opened.list("galaxy")
+    for limit in "5", 1.5, True:
+        with pytest.raises(TypeError, match="limit"):
+            opened.list(limit=limit)
+
+
+def test_list_leaves_expired_entries_out_unless_asked(filled):
+    opened, (path, _) = filled
+    file = opened.place.roots["user"].trusted_path / path.removeprefix("user/")
+    file.write_text(file.read_text().replace("---\n", "---\nexpires: 2020-01-01\n", 1))
+    listed = opened.list()
+    assert (path in {each.path for each in listed.entries}, listed.expired) == (False, 1)
+    assert path in {each.path for each in opened.list(expired=True).entries}
+    assert opened.show(path).expires == "2020-01-01"
+
+
+def test_show_tells_what_is_withheld_and_hides_what_the_policy_hides(filled):
+    opened, (path, _) = filled
+    shown = opened.show(f"muniment://{path}")
+    assert (shown.path, shown.trust, shown.withheld, shown.pinned) == (path, "owner", None, False)
+    assert DARK in shown.text
+    assert "muniment:" not in shown.text
+    (opened.place.roots["user"].trusted_path / "bad.md").write_text("my password is hunter2hunter2\n")
+    assert opened.show("user/bad.md").withheld == "secrets"
+    with pytest.raises(errors.NotFound):
+        opened.show("user/.hidden/a.md")
+    with pytest.raises(errors.PathEscape):
+        opened.show("user/../../etc/passwd")
+
+
+def test_edit_replaces_the_text_and_keeps_the_front_matter(filled):
+    opened, (path, _) = filled
+    before = opened.show(path)
+    result = opened.edit(path, "The user prefers a light theme\n", digest=before.digest)
+    after = opened.show(result.path)
+    assert (after.text, after.id, after.trust) == ("The user prefers a light theme\n", before.id, "owner")
+    assert opened.history(result.path)[0].task == result.task_id
+    assert opened.undo(result.task_id).error is None
+    assert opened.show(path).digest == before.digest
+
+
+def test_edit_of_a_changed_entry_is_a_conflict(filled):
+    opened, (path, _) = filled
+    digest = opened.show(path).digest
+    now = opened.edit(path, "The user prefers a light theme\n").path
+    before = files(opened)
+    with pytest.raises(errors.StoreConflict):
+        opened.edit(now, "The user prefers a dim theme\n", digest=digest)
+    assert files(opened) == before
+
+
+def test_edit_text_never_becomes_front_matter(filled):
+    opened, (path, _) = filled
+    bare = opened.place.roots["user"].trusted_path / "bare.md"
+    bare.write_text("The user has a bare file\n")
+    for target in path, "user/bare.md":
+        text = "---\nexpires: 2020-01-01\n---\nThe user has a file\n"
+        now = opened.edit(target, text).path
+        shown = opened.show(now)
+        assert (shown.text, shown.expires) == (text, None)
+
+
+def test_edit_of_half_a_character_writes_a_whole_one(filled):
+    opened, (path, _) = filled
+    now = opened.edit(path, "The user likes \ud83d tea\n").path
+    assert opened.show(now).text == "The user likes \ufffd tea\n"
+
+
+def test_dry_runs_write_nothing_and_tell_what_would_be(filled):
+    opened, (path, other) = filled
+    before, steps = files(opened), opened.history()
+    edited = opened.edit(path, "The user prefers a light theme\n", dry_run=True)
+    pinned = opened.pin(path, dry_run=True)
+    assert (edited.task_id, edited.changed, pinned.task_id, pinned.pinned) == (None, True, None, True)
+    assert opened.erase(other, dry_run=True).files == (other,)
+    assert opened.index(dry_run=True).correct
+    with pytest.raises(errors.RememberRefused):
+        opened.edit(path, "my password is hunter2hunter2\n", dry_run=True)
+    assert (files(opened), opened.history()) == (before, steps)
+    assert opened.edit(path, "The user prefers a light theme\n").path == edited.path
+
+
+def test_pin_moves_an_entry_and_moves_it_back(filled):
+    opened, (path, _) = filled
+    pinned = opened.pin(path)
+    assert (pinned.path, pinned.previous_path, pinned.pinned) == (f"user/pinned/{path[5:]}", path, True)
+    assert opened.show(pinned.path).pinned
+    with pytest.raises(errors.NotFound):
+        opened.pin(path)
+    assert opened.pin(pinned.path).path == path
+
+
+def test_export_is_a_new_private_file_or_an_open_one(filled, tmp_path):
+    opened, paths = filled
+    file, target = io.BytesIO(), tmp_path / "memory.tar"
+    assert opened.export(target).entries == 2
+    assert stat.S_IMODE(target.stat().st_mode) == 0o600
+    opened.export(file)
+    assert file.getvalue() == target.read_bytes()
+    with tarfile.open(target) as archive:
+        assert archive.getnames() == [EXPORT_NAME, *sorted(paths)]
+    for again in target, tmp_path / "missing" / "memory.tar":
+        with pytest.raises(errors.ConfigInvalid):
+            opened.export(again)
+    with pytest.raises(errors.ConfigInvalid, match="zip"):
+        opened.export(tmp_path / "memory.zip", format="zip")
+    lines = io.BytesIO()
+    opened.export(lines, scope="user", format="jsonl")
+    assert [json.loads(each).get("path") for each in lines.getvalue().splitlines()][1:] == sorted(paths)
+
+
+def test_index_dry_run_finds_what_a_rebuild_mends(filled):
+    opened, _ = filled
+    index = opened.place.roots["user"].trusted_path / "MEMORY.md"
+    index.write_text(index.read_text() + "- [x](x.md)\n")
+    found = opened.index(dry_run=True)
+    assert (found.correct, len(found.problems)) == (False, 1)
+    assert opened.index().correct
+    assert opened.index(dry_run=True).correct
+
+
+def test_explain_and_erase(filled):
+    opened, (path, _) = filled
+    assert opened.explain("read", f"muniment://{path}").verdict == "allow"
+    denied = opened.explain("modify", "user/pinned/a.md")
+    assert (denied.verdict, denied.rule is not None) == ("deny", True)
+    assert opened.explain("read", "user/../x").verdict == "deny"
+    with pytest.raises(errors.BadArguments, match="explode"):
+        opened.explain("explode", path)
+    assert opened.erase(f"muniment://{path}").files == 1
+    with pytest.raises(errors.NotFound):
+        opened.show(path)
+
+
+def test_notes_of_an_export_fit_a_header():
+    notes = tuple(f"passed over: user/{'ä' * 200}{number}.md (why)" for number in range(500))
+    header = _as_header(ExportResult(entries=0, notes=notes))
+    told = json.loads(header)["notes"]
+    assert (len(header) <= MAX_NOTE_BYTES, header.isascii()) == (True, True)
+    assert f"{500 - len(told) + 1} more notes" in told[-1]
+    assert json.loads(_as_header(ExportResult(entries=1)))["entries"] == 1
+
+
+# -- asyncio
+
+
+def test_async_memory_has_the_results_of_the_library(filled):
+    opened, (path, _) = filled
+
+    async def run():
+        memory = AsyncMemory(opened)
+        listed, shown = await asyncio.gather(memory.list(), memory.show(path))
+        with pytest.raises(errors.NotFound):
+            await memory.show("user/no.md")
+        found = await memory.recall("dark mode")
+        return listed, shown, [each.path for each in found.entries]
+
+    assert asyncio.run(run()) == (opened.list(), opened.show(path), [path])
+
+
+def test_async_memory_opens_and_closes(tmp_path):
+    (tmp_path / "work" / ".git").mkdir(parents=True)
+
+    async def run():
+        async with await AsyncMemory.open(tmp_path / "work", home=tmp_path / "home") as memory:
+            (path,) = (await memory.remember(DARK)).files_touched
+            return path, (await memory.show(path)).path
+
+    path, shown = asyncio.run(run())
+    assert path == shown
+
+
+def test_cancelled_task_ends_its_run_and_writes_nothing(memory):
+    begun, go_on = threading.Event(), threading.Event()
+
+    def waits(_):
+        begun.set()
+        assert go_on.wait(30)
+        return calls(call("write_file", path="user/a.md", content="The user likes tea\n"))
+
+    opened = memory(model=ScriptedModel([waits, say("Saved.")]), on_model_failure="fail")
+
+    async def run():
+        with closing(opened):
+            asynchronous = AsyncMemory(opened)
+            task = asyncio.create_task(asynchronous.remember("The user likes tea"))
+            await asyncio.to_thread(begun.wait)
+            task.cancel()
+            await asyncio.sleep(0)
+            go_on.set()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            return files(opened), opened.history()
+
+    written, steps = asyncio.run(run())
+    assert (steps, [path for path in written if path.endswith("a.md")]) == ((), [])

@@ -1,0 +1,126 @@
+"""Twin memories, one for each surface: the same operations, the same results, the same bytes on disk."""
+
+from __future__ import annotations
+
+import tempfile
+from contextlib import ExitStack, closing
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kit.surfaces import FAILED, LACKS, SURFACES, files_of, is_same
+from muniment.operations.table import TABLE
+
+pytestmark = pytest.mark.filterwarnings("ignore:Do not use the `random` module")
+
+FACTS = (
+    "The user prefers dark mode in all editors",
+    "The user drinks green tea in the morning",
+    "This project is deployed on Thursdays",
+    "The user no longer drinks green tea in the morning, but coffee",
+)
+PATHS = ("user/none.md", "user/../escape.md", "/etc/passwd", "user", "")
+DRY = st.booleans()
+ENTRY = st.integers(0, 3) | st.sampled_from(PATHS)
+"""An entry of the list, by its number; or a path of none."""
+
+STEPS = st.one_of(
+    st.tuples(st.just("remember"), st.fixed_dictionaries({"content": st.sampled_from(FACTS)})),
+    st.tuples(
+        st.just("forget"),
+        st.fixed_dictionaries({"query": st.sampled_from(["green tea", "zebra"]), "dry_run": DRY}),
+    ),
+    st.tuples(
+        st.just("dream"), st.fixed_dictionaries({"scope": st.sampled_from(["user", None]), "dry_run": DRY})
+    ),
+    st.tuples(st.just("recall"), st.fixed_dictionaries({"query": st.sampled_from(["dark mode", "zebra"])})),
+    st.tuples(
+        st.just("list"), st.fixed_dictionaries({}, optional={"scope": st.sampled_from(["user", "none"])})
+    ),
+    st.tuples(st.just("show"), st.fixed_dictionaries({"path": ENTRY})),
+    st.tuples(
+        st.just("edit"),
+        st.fixed_dictionaries(
+            {"path": ENTRY, "text": st.sampled_from(["The user likes teal\n", "A\n"]), "dry_run": DRY}
+        ),
+    ),
+    st.tuples(st.just("pin"), st.fixed_dictionaries({"path": ENTRY, "dry_run": DRY})),
+    st.tuples(st.just("why"), st.fixed_dictionaries({"path": ENTRY})),
+    st.tuples(st.just("explain"), st.fixed_dictionaries({"verb": st.just("modify"), "path": ENTRY})),
+    st.tuples(st.just("erase"), st.fixed_dictionaries({"target": ENTRY, "dry_run": DRY})),
+    st.tuples(st.just("index"), st.fixed_dictionaries({"dry_run": DRY})),
+    st.sampled_from([("history", {}), ("undo", {}), ("reviews", {}), ("export", {})]),
+)
+
+EVERY = [
+    ("remember", {"content": FACTS[0]}),
+    ("remember", {"content": FACTS[1]}),
+    ("list", {"scope": "user"}),
+    ("show", {"path": 0}),
+    ("edit", {"path": 0, "text": "The user prefers a light theme in all editors\n", "dry_run": False}),
+    ("undo", {}),
+    ("pin", {"path": 0, "dry_run": True}),
+    ("pin", {"path": 0, "dry_run": False}),
+    ("recall", {"query": "dark mode"}),
+    ("forget", {"query": "green tea", "dry_run": True}),
+    ("forget", {"query": "green tea", "dry_run": False}),
+    ("dream", {"scope": "user", "dry_run": False}),
+    ("history", {}),
+    ("why", {"path": 0}),
+    ("explain", {"verb": "modify", "path": 0}),
+    ("reviews", {}),
+    ("export", {}),
+    ("index", {"dry_run": False}),
+    ("erase", {"target": 0, "dry_run": True}),
+    ("erase", {"target": 0, "dry_run": False}),
+]
+"""Each operation once at least."""
+
+
+def compare(base, steps):
+    """Carry out steps on every surface, each over a memory of its own, and compare; the steps that failed."""
+    failed = []
+    with ExitStack() as opened:
+        surfaces = [opened.enter_context(closing(each(base / each.__name__))) for each in SURFACES]
+        for operation, arguments in steps:
+            listed = surfaces[0].call("list")[0] or ["user/none.md"]
+            given = {
+                name: listed[value % len(listed)] if type(value) is int else value
+                for name, value in arguments.items()
+                if value is not None
+            }
+            expected, *found = [each.call(operation, **given) for each in surfaces]
+            failed += [operation] if expected == FAILED else []
+            files = [files_of(each.home) for each in surfaces]
+            for surface, answer, written in zip(surfaces[1:], found, files[1:], strict=True):
+                where = operation, given, type(surface).__name__
+                assert is_same(expected, answer), (where, expected, answer)
+                assert written == files[0], where
+    return failed
+
+
+def test_every_operation_is_the_same_on_every_surface(tmp_path):
+    assert {name for name, _ in EVERY} >= TABLE.keys() - {"import", "review", "approve", "reject"}
+    failed = compare(tmp_path, EVERY)
+    assert failed == []
+
+
+@pytest.mark.timeout(600)
+def test_operations_in_any_order_are_the_same_on_every_surface(pytestconfig):
+    most = 12 if pytestconfig.getoption("--slow") else 2
+
+    @settings(max_examples=most, deadline=None, database=None)
+    @given(st.lists(STEPS, min_size=4, max_size=10))
+    def run(steps):
+        with tempfile.TemporaryDirectory() as directory:
+            compare(Path(directory), [("remember", {"content": FACTS[0]}), *steps])
+
+    run()
+
+
+def test_comparison_tells_another_answer():
+    assert is_same(("a", LACKS), ("a", "b"))
+    assert not is_same(("a", "b"), ("a", "c"))
+    assert not is_same(["a"], FAILED)
