@@ -52,16 +52,7 @@ TABLE: Final[Mapping[str, OperationRow]] = {
     "forget": OperationRow(
         "ForgetResult", "any", True, "POST /forget", "forget", "forget", "forget", "/forget"
     ),
-    "dream": OperationRow(
-        "DreamResult",
-        "any",
-        True,
-        "POST /dream",
-        f"{NO}a person or a schedule asks for it",
-        "dream",
-        "dream",
-        "/dream",
-    ),
+    "dream": OperationRow("DreamResult", "any", True, "POST /dream", "dream", "dream", "dream", "/dream"),
     "recall": OperationRow(
         "recall.recaller.Recollection", "any", False, "POST /recall", "recall", "recall", page="search"
     ),
@@ -70,9 +61,7 @@ TABLE: Final[Mapping[str, OperationRow]] = {
     ),
     "show": OperationRow("EntryShown", "any", False, "GET /entry", "show", "show", page="entry"),
     "edit": OperationRow("EditResult", "owner", True, "POST /edit", _BY_HAND, "edit", page="/edit"),
-    "pin": OperationRow(
-        "PinResult", "owner", True, "POST /pin", f"{NO}the owner's", f"{NO}the page", page="/pin"
-    ),
+    "pin": OperationRow("PinResult", "owner", True, "POST /pin", "pin", "pin", page="/pin"),
     "history": OperationRow(
         "store.ledger.Step", "owner", False, "GET /history", "history", "history", page="timeline"
     ),
