@@ -61,7 +61,6 @@ from muniment.workspaces.projects import find_project
 if TYPE_CHECKING:
     from muniment.recall.recaller import Recaller
     from muniment.recall.recollection import Recollection
-    from muniment.server.mcp import McpSessions
 
 
 # -- recalls -----------------------------------------------------------------------------------------
@@ -283,6 +282,13 @@ class ServedWorkspace(Recalling, Protocol):
         """The names of its scopes by the keys of their roots, as far as they are known."""
 
 
+class McpEndpoint(Protocol):
+    """The sessions of the Model Context Protocol of a daemon, which `routes.mcp` loads."""
+
+    async def stop(self) -> None:
+        """End every session and stream."""
+
+
 class ServedCore:
     """What routes ask: of a daemon for its workspaces, and of a node of a fleet for one home.
 
@@ -299,7 +305,7 @@ class ServedCore:
 
     recalls: Recalls
     _reads: Ledger
-    mcp: McpSessions | None = None
+    mcp: McpEndpoint | None = None
     open_paths: frozenset[str] = frozenset()
     workspaces: Mapping[str, Workspace] = MappingProxyType({})
     _is_draining = False

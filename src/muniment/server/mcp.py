@@ -65,6 +65,13 @@ BACKEND: Final = "mcp"
 """Key of a request's state for what carries it out."""
 
 
+async def answer(core: DaemonCore, call: Call, body: bytes) -> Response:
+    """Answer a request, see `McpSessions.answer`; the first one creates the sessions of the daemon."""
+    if not isinstance(core.mcp, McpSessions):
+        core.mcp = McpSessions(core)
+    return await core.mcp.answer(call, body)
+
+
 class McpSessions:
     """The sessions of a daemon. Belongs to one event loop; end it with `stop`.
 

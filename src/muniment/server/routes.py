@@ -490,9 +490,8 @@ async def mcp(call: Call) -> Response:
     loaded = await asyncio.to_thread(importlib.import_module, "muniment.server.mcp")
     if call.core.is_draining:  # From here on nothing waits until its sessions are known to who ends them.
         raise HttpProblem("workspace_draining", headers={"Retry-After": "1"})
-    if call.core.mcp is None:
-        call.core.mcp = loaded.McpSessions(call.core)
-    return await call.core.mcp.answer(call, body)
+    response: Response = await loaded.answer(call.core, call, body)
+    return response
 
 
 @Operation(

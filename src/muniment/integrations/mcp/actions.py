@@ -22,10 +22,10 @@ from muniment.kernel.names import INDEX_NAME, Scope, Trust
 from muniment.kernel.path import CanonicalPath
 
 if TYPE_CHECKING:
-    from muniment.integrations.mcp.tools import DreamCall, PinCall
     from muniment.operations.place import Place
     from muniment.operations.visibility import Reader
     from muniment.store.ledger import Run
+    from muniment.types import DreamRequest
 
 PAGE: Final = 200
 """Entries of one page of the resources."""
@@ -160,8 +160,8 @@ def owner_required(what: str = "take that back: muniment undo") -> ToolProblem:
     return ToolProblem("owner_required", f"only the owner of the memory may {what}, or the page, does it")
 
 
-def tidy(asked: DreamCall, place: Place, reader: Reader, cancel: Cancel, *, is_owner: bool) -> DreamAnswer:
-    """Tidy the memory by rules; the answer names visible paths only (M1).
+def tidy(request: DreamRequest, place: Place, reader: Reader, cancel: Cancel) -> DreamAnswer:
+    """Tidy the memory by rules, with the trust of the reader; the answer names visible paths only (M1).
 
     No language model is used: it could merge other entries than the preview has shown.
 
@@ -171,13 +171,9 @@ def tidy(asked: DreamCall, place: Place, reader: Reader, cancel: Cancel, *, is_o
     from muniment.agent.filing import RuleWriter
     from muniment.operations.dream import dream
     from muniment.operations.visibility import Visibility
-    from muniment.types import DreamRequest
 
-    request = DreamRequest(
-        asked.scope, dry_run=not asked.yes, trust=reader.trust, attended=is_owner, digest=asked.digest
-    )
     visibility = Visibility(place, reader)
-    result = dream(request, place, RuleWriter(), cancel=cancel)
+    result = dream(replace(request, trust=reader.trust), place, RuleWriter(), cancel=cancel)
     if result.error is not None:
         raise visibility.conceal(result.error)
     merged, expired = map(visibility.paths, (result.deduped_paths, result.expired_paths))
@@ -187,14 +183,14 @@ def tidy(asked: DreamCall, place: Place, reader: Reader, cancel: Cancel, *, is_o
     if reader.is_owner:
         stays += [f"{each.path} stays: {each.reason}" for each in result.kept]
     notes = (*([result.summary] if lines else []), *result.notes, *stays[:PAGE])
-    return DreamAnswer.of_lines(asked, replace(result, notes=notes), lines)
+    return DreamAnswer.of_lines(replace(result, notes=notes), lines, dry_run=request.dry_run)
 
 
-def pin_entry(asked: PinCall, place: Place, _: Reader, cancel: Cancel) -> PinAnswer:
+def pin_entry(unsafe_path: str, place: Place, _: Reader, cancel: Cancel, *, dry_run: bool) -> PinAnswer:
     """Pin or unpin an entry; only for the owner. Raises as `operations.edit.pin`."""
     from muniment.operations.edit import pin
 
-    return PinAnswer.of(pin(place, asked.path, dry_run=asked.dry_run, cancel=cancel))
+    return PinAnswer.of(pin(place, unsafe_path, dry_run=dry_run, cancel=cancel))
 
 
 class CommitsSince:
