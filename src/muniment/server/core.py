@@ -283,7 +283,7 @@ class ServedWorkspace(Recalling, Protocol):
 
 
 class McpEndpoint(Protocol):
-    """The sessions of the Model Context Protocol of a daemon, which `routes.mcp` loads."""
+    """The sessions of the Model Context Protocol of a daemon, which `routes` loads by name."""
 
     async def stop(self) -> None:
         """End every session and stream."""

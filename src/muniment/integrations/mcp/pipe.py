@@ -40,7 +40,16 @@ from muniment.client.exchange import (
 )
 from muniment.client.finding import Place, Where
 from muniment.client.transport import Connections, grow, head, looped, lost, request
+from muniment.content.exact_json import json_or_none, repaired_json, request_id_problem
 from muniment.errors import NOT_NOW, ManagedMemoryUnavailable
+from muniment.integrations.mcp.wire import (
+    BUSY,
+    DRAIN_SECONDS,
+    INVALID_REQUEST,
+    MAX_IN_FLIGHT,
+    TOO_MANY,
+    Wire,
+)
 
 PATIENCE_SECONDS: Final = 20.0
 """Seconds for which what was not taken is sent again: a daemon is started anew in one or two."""
@@ -48,16 +57,11 @@ PATIENCE_SECONDS: Final = 20.0
 MAX_AT_ONCE: Final = 48
 """Requests at once, for each of which there is a connection; the daemon has 64 places for a token."""
 
-MAX_IN_FLIGHT: Final = 256
-"""Requests and streams under way; more are answered with an error."""
-
 MAX_NOTIFICATIONS: Final = 64
 """Notifications that wait for the daemon; more are dropped, as it is not there."""
 
-INVALID_REQUEST: Final = -32600
 INTERNAL_ERROR: Final = -32603
 UNREACHABLE: Final = -32000
-BUSY: Final = -32000
 
 _SESSION: Final = "mcp-session-id"
 _VERSION: Final = "mcp-protocol-version"
@@ -74,6 +78,20 @@ _ACCEPTED: Final = 202
 _NOT_FOUND: Final = 404
 
 Message = dict[str, Any]
+
+
+async def pass_on(wire: Wire, place: Place, workspace: str, trust: str) -> None:
+    """Pass messages on until the wire ends; see `McpPipe` for the arguments."""
+    async with wire:
+        pipe = McpPipe(place, workspace, trust, wire.send)
+        async for line in wire.lines():
+            found = json_or_none((repaired_json(line) if line else None) or line or b"")
+            is_message = isinstance(found, dict) and found.get("jsonrpc") == "2.0"
+            if is_message and (isinstance(found.get("method"), str) or "id" in found):
+                await pipe.take(found)
+            else:
+                await wire.fail_line(line)
+        await pipe.finish(0 if wire.stopped.is_set() else DRAIN_SECONDS)
 
 
 class McpPipe:
@@ -108,15 +126,12 @@ class McpPipe:
     async def take(self, message: Message) -> None:
         """Send what the host says, and wait for nothing of the daemon; the answer comes when it comes."""
         method, request_id = message.get("method"), message.get("id")
-        is_id = isinstance(request_id, str | int) and not isinstance(request_id, bool)
-        if "method" in message and "id" in message and not is_id:  # As `exact_json`, which no client imports.
-            text = "invalid request id: use a text or a whole number"
-            await self._fail(None, _NotAnswered(text, INVALID_REQUEST))
+        if (problem := request_id_problem(message)) is not None:
+            await self._fail(None, _NotAnswered(problem, INVALID_REQUEST))
             return
         if isinstance(request_id, str | int) and isinstance(method, str):
             if len(self._asked) >= MAX_IN_FLIGHT:
-                text = f"{MAX_IN_FLIGHT} requests are under way; try again later"
-                await self._fail(request_id, _NotAnswered(text, BUSY))
+                await self._fail(request_id, _NotAnswered(TOO_MANY, BUSY))
                 return
             if method == "initialize":
                 self._hello, self._session = message, {}

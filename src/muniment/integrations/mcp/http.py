@@ -311,18 +311,18 @@ class _LaneMemory:
     async def write(self, body: Callable[[Place, Reader, Cancel], W]) -> W:
         """Return the answer of `body`, which changes the memory."""
         async with self.undos:
-            with _problems():
-                return await self.call.core.at(
-                    self.call.workspace, lambda place, cancel: body(place, self._reader(place), cancel)
-                )
+            return await self._at(body)
 
     async def at(self, body: Callable[[Place, Reader], T]) -> T:
         """What `body` reads."""
         async with self.reads:
-            with _problems():
-                return await self.call.core.at(
-                    self.call.workspace, lambda place, _: body(place, self._reader(place))
-                )
+            return await self._at(lambda place, reader, _: body(place, reader))
+
+    async def _at(self, body: Callable[[Place, Reader, Cancel], T]) -> T:
+        with _problems():
+            return await self.call.core.at(
+                self.call.workspace, lambda place, cancel: body(place, self._reader(place), cancel)
+            )
 
     def _reader(self, place: Place) -> Reader:
         """Return who reads; its own tasks are those of its token that had no more trust than it has."""
