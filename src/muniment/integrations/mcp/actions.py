@@ -80,13 +80,20 @@ def shown(place: Place, reader: Reader, unsafe_path: str) -> ShowAnswer:
         NotFound: nothing is there that a recall might show.
         ManagedMemoryUnavailable: the state cannot be used.
     """
+    from muniment.operations.visibility import Visibility
+
     path = place.path(unsafe_path)
-    if path.rel not in {"", INDEX_NAME}:
-        return _shown_entry(place, reader, path)
-    found = _index_of(place, reader, path.scope)
-    if found is None:
-        raise NotFound(f"there is no index of {path.scope} yet")
-    return found
+    if path.rel in {"", INDEX_NAME}:
+        if (found := _index_of(place, reader, path.scope)) is None:
+            raise NotFound(f"there is no index of {path.scope} yet")
+        return found
+    if (holding := Visibility(place, reader).entry(path)) is None:
+        raise NotFound(f"there is no entry at {path.text}; recall and the resources say which there are")
+    if len(holding.data) > MAX_SHOWN_BYTES:
+        raise ToolProblem(
+            "too_large", f"{path.text} has more than {MAX_SHOWN_BYTES} bytes; recall parts of it"
+        )
+    return ShowAnswer(path=path.text, trust=holding.trust, text=marked(holding.entry.text))
 
 
 def _index_of(place: Place, reader: Reader, scope: Scope) -> ShowAnswer | None:
@@ -96,19 +103,6 @@ def _index_of(place: Place, reader: Reader, scope: Scope) -> ShowAnswer | None:
     Visibility(place, reader).view(scope)  # So that the catalog knows of edits by hand.
     text = shown_index(place, place.policy, scope, reader.trust)
     return None if text is None else ShowAnswer(path=f"{scope}/{INDEX_NAME}", trust=None, text=marked(text))
-
-
-def _shown_entry(place: Place, reader: Reader, path: CanonicalPath) -> ShowAnswer:
-    from muniment.operations.visibility import Visibility
-
-    holding = Visibility(place, reader).entry(path)
-    if holding is None:
-        raise NotFound(f"there is no entry at {path.text}; recall and the resources say which there are")
-    if len(holding.data) > MAX_SHOWN_BYTES:
-        raise ToolProblem(
-            "too_large", f"{path.text} has more than {MAX_SHOWN_BYTES} bytes; recall parts of it"
-        )
-    return ShowAnswer(path=path.text, trust=holding.trust, text=marked(holding.entry.text))
 
 
 def history(place: Place, reader: Reader, unsafe_path: str) -> HistoryAnswer:

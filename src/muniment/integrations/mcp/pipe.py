@@ -39,7 +39,7 @@ from muniment.client.exchange import (
     retry_after,
 )
 from muniment.client.finding import Place, Where
-from muniment.client.transport import Connections, grow, head, looped, lost, request
+from muniment.client.transport import Connections, head, looped, lost, read_reply, request
 from muniment.content.exact_json import json_or_none, repaired_json, request_id_problem
 from muniment.errors import NOT_NOW, ManagedMemoryUnavailable
 from muniment.integrations.mcp.wire import (
@@ -288,7 +288,7 @@ class McpPipe:
                             async for each in self._read(response, where, message):
                                 yield each
                             return
-                        outcome = await _whole(response, where)
+                        outcome = await read_reply(response, where)
             except httpx2.TransportError as error:
                 outcome = lost(error)
             except (BadAnswer, ManagedMemoryUnavailable) as error:
@@ -325,7 +325,7 @@ class McpPipe:
                     if frame.data:
                         yield self._learnt(_message(frame.data, where), session, asked)
             return
-        body = (await _whole(response, where)).body
+        body = (await read_reply(response, where)).body
         if body.strip():
             yield self._learnt(_message(body, where), session, asked)
 
@@ -380,13 +380,6 @@ def _encoded(message: Message) -> bytes:
         return json.dumps(message).encode()
     except RecursionError:
         raise _NotAnswered("the message is nested too deep") from None
-
-
-async def _whole(response: httpx2.Response, where: Where) -> HttpReply:
-    body = bytearray()
-    async for piece in response.aiter_raw():
-        grow(body, piece)
-    return head(response, where, bytes(body))
 
 
 def _message(text: str | bytes, where: Where) -> Message:

@@ -26,8 +26,9 @@ from mcp.shared.message import SessionMessage
 from muniment import events
 from muniment.content.exact_json import json_or_none, repaired_json, request_id_problem
 from muniment.errors import MunimentError
+from muniment.integrations.mcp.actions import CommitsSince
 from muniment.integrations.mcp.memory import OpenedMemory, OwnMemory
-from muniment.integrations.mcp.server import MemoryServer
+from muniment.integrations.mcp.server import MemoryServer, notify_of_commits
 from muniment.integrations.mcp.wire import BUSY, DRAIN_SECONDS, MAX_IN_FLIGHT, TOO_MANY, Wire
 from muniment.kernel.names import Trust
 
@@ -35,7 +36,7 @@ LAST_SECONDS: Final = 15.0
 """Seconds after the end in which what has begun to write may end, whatever holds it up."""
 
 AGAIN_SECONDS: Final = 60.0
-"""Seconds after which a memory is looked at again that could not be, or in which nothing happened."""
+"""Seconds after which a memory is opened again that could not be."""
 
 
 async def serve(wire: Wire, opened: OpenedMemory, trust: Trust) -> None:
@@ -81,33 +82,24 @@ async def serve_over(wire: Wire, opened: OpenedMemory, trust: Trust) -> None:
 
 
 async def _watch(server: MemoryServer, opened: OpenedMemory) -> None:
-    """Tell of what is committed, by whomever, until cancelled."""
-    while True:
-        try:
-            await _told_of_commits(server, opened)
-        except MunimentError as error:
-            events.emit("mcp_not_watching", code=error.code)
-        await asyncio.sleep(AGAIN_SECONDS)
-
-
-async def _told_of_commits(server: MemoryServer, opened: OpenedMemory) -> None:
-    """Likewise; raises where the memory cannot be opened or read now."""
-    from muniment.integrations.mcp.actions import CommitsSince
+    """Notify of what is committed, by any program, until cancelled."""
     from muniment.server.stream import Stream
     from muniment.store.tasks import span
 
-    place = await asyncio.to_thread(opened.place)
-    with closing(place.state.reads()) as reads:
-        stream = Stream(reads, span(reads))
-        looking = asyncio.create_task(stream.watch())
+    while True:
         try:
-            commits = CommitsSince(lambda: place, stream.last)
-            while True:
-                await stream.changed(AGAIN_SECONDS)
-                if (paths := await asyncio.to_thread(commits.since)) is not None:
-                    await server.changed(paths)
-        finally:
-            looking.cancel()
+            place = await asyncio.to_thread(opened.place)
+            with closing(place.state.reads()) as reads:
+                stream = Stream(reads, span(reads))
+                looking = asyncio.create_task(stream.watch())
+                try:
+                    commits = CommitsSince(opened.place, stream.last)
+                    await notify_of_commits(stream, commits, server.changed)
+                finally:
+                    looking.cancel()
+        except MunimentError as error:
+            events.emit("mcp_not_watching", code=error.code)
+        await asyncio.sleep(AGAIN_SECONDS)
 
 
 class _Exchange:
