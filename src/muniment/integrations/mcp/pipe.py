@@ -31,6 +31,7 @@ from muniment.client.errors import BadAnswer
 from muniment.client.exchange import (
     FIRST_PAUSE,
     LAST_PAUSE,
+    OK,
     Ask,
     Frames,
     HttpReply,
@@ -73,7 +74,6 @@ _NAMED: Final = {"tools/call": "name", "prompts/get": "name", "resources/read": 
 _PLAIN: Final = re.compile(r"(?! )[\x20-\x7e]*(?<! )")
 _ENCODED: Final = re.compile(r"=\?base64\?.*\?=")
 
-_OK: Final = 200
 _ACCEPTED: Final = 202
 _NOT_FOUND: Final = 404
 
@@ -184,7 +184,10 @@ class McpPipe:
         is_answered, why = False, _NotAnswered("the daemon ended without an answer")
         is_stream = message.get("method") == _LISTEN
         try:
-            async with nullcontext() if is_stream else self._places, aclosing(self._posted(message)) as said:
+            async with (
+                nullcontext() if is_stream else self._places,
+                aclosing(self._exchanged("POST", message)) as said,
+            ):
                 async for each in said:
                     if "method" not in each and "id" in each:
                         is_answered = True
@@ -206,7 +209,7 @@ class McpPipe:
             message = await self._notified.get()
             try:
                 with suppress(_NotAnswered):  # Nobody waits for an answer to it.
-                    async for _ in self._posted(message):
+                    async for _ in self._exchanged("POST", message):
                         pass
             finally:
                 self._notified.task_done()
@@ -216,12 +219,12 @@ class McpPipe:
     async def _say(self, message: Message) -> None:
         await self._tell(json.dumps(message, ensure_ascii=False).encode("utf-8", "replace"))
 
-    async def _posted(self, message: Message) -> AsyncGenerator[Message]:
-        """What comes of a message; the session is begun again where the daemon does not know it (Q3)."""
-        session, is_again = self._session, False
-        while True:
+    async def _exchanged(self, method: str, message: Message | None) -> AsyncGenerator[Message]:
+        """As `_sent`, and begin the session again if the daemon does not know it (Q3)."""
+        for is_again in (False, True):
+            session = self._session
             try:
-                async with aclosing(self._sent("POST", message)) as said:
+                async with aclosing(self._sent(method, message)) as said:
                     async for each in said:
                         yield each
             except _NotAnswered as reason:
@@ -230,7 +233,6 @@ class McpPipe:
             else:
                 return
             await self._begin_again(session)
-            is_again = True
 
     async def _begin_again(self, session: Mapping[str, str]) -> None:
         async with self._beginning:
@@ -244,16 +246,11 @@ class McpPipe:
         """Tell the host what the daemon says by itself, until cancelled."""
         pause = FIRST_PAUSE
         while True:
-            session = self._session
-            try:
-                async with aclosing(self._sent("GET", None)) as said:
+            with suppress(_NotAnswered):  # It may answer later.
+                async with aclosing(self._exchanged("GET", None)) as said:
                     async for each in said:
                         pause = FIRST_PAUSE
                         await self._say(each)
-            except _NotAnswered as reason:  # It may by and by.
-                if reason.is_forgotten:
-                    with suppress(_NotAnswered):
-                        await self._begin_again(session)
             await asyncio.sleep(pause)
             pause = min(pause * 2, LAST_PAUSE)
 
@@ -284,7 +281,7 @@ class McpPipe:
                     ask = Ask(method, self._path, headers, body)
                     response = await transport.handle_async_request(request(where, ask, QUIET_SECONDS))
                     async with aclosing(response):
-                        if response.status_code in {_OK, _ACCEPTED}:
+                        if response.status_code in {OK, _ACCEPTED}:
                             async for each in self._read(response, where, message):
                                 yield each
                             return
