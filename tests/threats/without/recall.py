@@ -25,7 +25,7 @@ table({
         "operations.related:_may_speak": true}),
     "related_claims": ("A run does not rest on what it was shown before it began.", {
         "sandbox.tools.overlay:Overlay.claim": none,
-        "sandbox:Sandbox._change_set": lambda self: self._bench.change_set()}),
+        "sandbox.sandbox:Sandbox._change_set": lambda self: self._bench.change_set()}),
     "related_expiry": ("A run is shown what has expired.", {
         "recall.search:shown": lambda wanted: (json.dumps(list(wanted.roots)), "", "[]")}),
 })

@@ -22,7 +22,7 @@ table({
     "known_tools": ("Any name is a tool.", {
         "*sandbox.tools.calls:check_tool": lambda tool: tool if isinstance(tool, str) else "ls"}),
     "escape_ends_sandbox": ("A sandbox forgets the escapes that it saw.", {
-        "sandbox:Sandbox._note_escape": none}),
+        "sandbox.sandbox:Sandbox._note_escape": none}),
     "escape_ends_run": ("A run goes on whatever it was refused.", {"agent.runner:Runner._consequence": none}),
     "random_fences": ("What stands around a text that is shown to a model can be guessed.", {
         "*content.markdown:fenced": lambda text, kind, _token: f"<<{kind} 0>>\n{text}\n<<end 0>>"}),
@@ -33,9 +33,9 @@ table({
         "sandbox.tools.workbench:Workbench._show": lambda _self, text: text}),
     "late_commit": ("A commit begins however late it is.", {"kernel.cancel:Patience.check": none}),
     "clean_handles": ("The worker of a clean run gets the roots all the same.", {
-        "sandbox:Sandbox._scopes_to_open": lambda self: tuple(self._roots)}),
+        "sandbox.sandbox:Sandbox._scopes_to_open": lambda self: tuple(self._roots)}),
     "exact_json": ("Arguments are whatever JSON makes of them.", {
-        "exact_json:_DECODER": json.JSONDecoder()}),
+        "content.exact_json:_DECODER": json.JSONDecoder()}),
     "streamed_marks": ("Text is normalised as it is, however many marks stand in a row.", {
         "*kernel.path:overlong_run": none, "*kernel.path:normalised": unicodedata.normalize}),
     "long_characters": ("Characters that stand for whole sentences are written out.", {
