@@ -21,7 +21,7 @@ SOURCES = {
     for path in sorted(PACKAGE.rglob("*.py"))
 }
 STRUCTURE = runpy.run_path(str(REPOSITORY / "benchmarks" / "structure.py"))
-MAX_FILE_LINES, MAX_FUNCTION_LINES = 650, 60
+MAX_FILE_LINES, MAX_FUNCTION_LINES = 500, 60
 MAX_PART_LINES = STRUCTURE["PARTS"]
 
 
@@ -126,9 +126,7 @@ def test_a_package_imports_itself_and_what_stands_left_of_it_as_import_linter_ho
 
 
 OPEN_CIRCLES = [
-    sorted(of("muniment.cli", "command projects")),
     sorted(of("muniment.integrations.mcp", "actions answers tools")),
-    sorted(of("muniment", "portable portable.calls portable.windows")),
     sorted(of("muniment.server", "asking core entries http mcp owner routes")),
 ]
 """Circles that are still to be cut, `TYPE_CHECKING` included; no other may come."""
