@@ -126,12 +126,14 @@ def _name_new(unfinished: Path, path: Path) -> None:
 
 
 def sync(directory: Path) -> None:
-    """Have the names in a directory on disk.
+    """Have the names in a directory on disk; Windows has no call for that.
 
     Raises:
         OSError: the system refuses.
     """
-    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    if IS_WINDOWS:
+        return
+    fd = os.open(directory, os.O_RDONLY | _flags("O_DIRECTORY", "O_CLOEXEC"))
     try:
         os.fsync(fd)
     finally:

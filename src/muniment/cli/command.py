@@ -210,12 +210,12 @@ def place_at(
         reads: entries are read, as `find_place`.
         advises: print `Place.advice`; False if the answer has it.
     """
-    from muniment.cli.projects import ask_which_memory
+    from muniment.cli.which_memory import ask_which_memory
     from muniment.opening import find_place
 
     settings = settings or settings_of(where)
     if asks:
-        ask_which_memory(where["workspace"], where["root"] or [], as_json=where["json"])
+        ask_which_memory(settings, where["workspace"], as_json=where["json"])
     with closing(find_place(settings, where["workspace"], create=create, reads=reads)) as place:
         say_notes((*place.notes, *place.advice) if advises else place.notes)
         yield place

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import sys
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -15,14 +14,12 @@ import typer
 
 from muniment.cli.command import Report, command, settings_of
 from muniment.cli.options import Json
-from muniment.cli.terminal import cancel_on_interrupt, is_asked_on_terminal, say
+from muniment.cli.terminal import cancel_on_interrupt, is_asked_on_terminal
+from muniment.cli.which_memory import ask_about, count_in, counted, entries_of
 from muniment.content.gates import on_one_line
-from muniment.errors import ConfigInvalid, MunimentError
-from muniment.kernel.names import INDEX_DIRECTORY, INDEX_NAME, RelPath
-from muniment.kernel.path import FILE_SUFFIX, CanonicalPath
+from muniment.errors import ConfigInvalid
 
 if TYPE_CHECKING:
-    from muniment.kernel.root import Root
     from muniment.settings import Settings
     from muniment.transfer.import_report import ImportResult
     from muniment.workspaces.projects import Binding, Project
@@ -35,55 +32,6 @@ ProjectName = Annotated[
 ]
 
 # -- asking ------------------------------------------------------------------------------------------
-
-
-def ask_which_memory(workspace: Path | None, roots: list[str], *, as_json: bool) -> None:
-    """Ask which memory is meant, where somebody is there to answer and it has to be asked; once.
-
-    Raises:
-        ConfigInvalid, ManagedMemoryUnavailable: as `bind_checkout`.
-    """
-    if as_json or not is_asked_on_terminal():
-        return
-    settings = settings_of({"root": roots})
-    if "project" not in settings.roots:
-        _ask(settings.home, workspace)
-
-
-def _ask(home: Path, workspace: Path | None) -> None:
-    """Ask whether a copy or another clone is to use the memory that is known."""
-    from muniment.workspaces.projects import BindingKind, bind_checkout, find_project, link
-
-    found = find_project(home, workspace or Path())
-    if not found.is_asked or found.other is None:
-        return
-    project_id, project = found.other
-    is_clone = found.kind is BindingKind.CLONE
-    what = f"another clone of {project.remote}" if is_clone else "a copy of a repository"
-    places = ", ".join(project.places) or "no repository any more"
-    say(on_one_line(f"{found.checkout.place} is {what} whose memory you have:"))
-    say("  " + on_one_line(f"{project.name}, {_counted(_entries(project_id, project, home))}, of {places}"))
-    answer = _answer("Use the same memory here, or begin one of its own? [same/own] ")
-    if answer is None:
-        return
-    if answer == "same":
-        link(home, found.checkout.path, project_id)
-    else:
-        bind_checkout(home, found.checkout.path)
-    say("  kept in mind; to change it: muniment projects link, or unlink")
-
-
-def _answer(question: str) -> str | None:
-    """`same`, `own`, or None at the end of input."""
-    while True:
-        print(question, end="", file=sys.stderr, flush=True)
-        try:
-            answer = input().strip().casefold()
-        except EOFError:
-            return None
-        for word in ("same", "own"):
-            if answer and word.startswith(answer):
-                return word
 
 
 # -- commands ----------------------------------------------------------------------------------------
@@ -104,7 +52,7 @@ def projects_list() -> Report:
 
 
 def _lines(project: dict[str, Any]) -> Iterator[str]:
-    yield on_one_line(f"{project['name']}: {_counted(project['entries'])} ({project['id']})")
+    yield on_one_line(f"{project['name']}: {counted(project['entries'])} ({project['id']})")
     for place in project["places"]:
         gone = "" if Path(place).is_dir() else ", which is gone"
         yield "  " + on_one_line(f"at {place}{gone}")
@@ -168,7 +116,7 @@ def _join(settings: Settings, before: Binding, project_id: str) -> ImportResult 
     memory = before.memory(settings.home)
     to = replace(before, id=project_id, project=read_projects(settings.home).get(project_id))
     is_at_home = before.inside is None and to.inside is None
-    if PROJECT in settings.roots or not is_at_home or not _count_in(memory):
+    if PROJECT in settings.roots or not is_at_home or not count_in(memory):
         return None
     create_private_directory(to.memory(settings.home))
     chosen = replace(settings, roots={**settings.roots, PROJECT: to.memory(settings.home)})
@@ -245,7 +193,7 @@ def init(
 
     at = settings_of().home
     if not json and is_asked_on_terminal():
-        _ask(at, directory)
+        ask_about(at, directory)
     before = bind_checkout(at, directory)
     inside = None if home else check_inside(folder)
     if before.inside != inside:
@@ -257,9 +205,9 @@ def init(
     document = _document(at, found.id, found.project)
     lines = [on_one_line(f"the memory of {before.checkout.place} is kept in {memory}")]
     if inside is not None:
-        if count := _count_in(memory):
+        if count := count_in(memory):
             told = "there already: words of whoever wrote them, not trusted like yours"
-            lines.append(f"  {_counted(count)} {told}")
+            lines.append(f"  {counted(count)} {told}")
         lines.append("  commit it with git, but for what is made from it; in .gitignore:")
         kinds = ("MEMORY.md", "index/", "**/.muniment-*")
         lines += ["  " + on_one_line(f"/{inside}/{pattern}") for pattern in kinds]
@@ -278,12 +226,12 @@ def _require_nothing_left(home: Path, before: Binding, inside: str | None, *, le
     from muniment.workspaces.projects import memory_in
 
     memory = before.memory(home)
-    count = _count_in(memory)
+    count = count_in(memory)
     if not count or leave:
         return
     new = memory_in(home, before.id) if inside is None else before.checkout.path / inside
     raise ConfigInvalid(
-        f"{_counted(count)} in {memory} would be found no more; to take them along: {_copying(memory, new)}; "
+        f"{counted(count)} in {memory} would be found no more; to take them along: {_copying(memory, new)}; "
         "then, or to leave them there, say --leave"
     )
 
@@ -309,9 +257,9 @@ def _make(before: Binding, inside: str) -> None:
 
 def _left(home: Path, before: Binding, now: Binding) -> Iterator[str]:
     memory = before.memory(home)
-    count = _count_in(memory)
+    count = count_in(memory)
     if count:
-        yield "  " + on_one_line(f"{_counted(count)} of before: in {memory}")
+        yield "  " + on_one_line(f"{counted(count)} of before: in {memory}")
         yield f"  to have them here too: {_copying(memory, now.memory(home))} && muniment index rebuild"
 
 
@@ -336,48 +284,5 @@ def _document(home: Path, project_id: str, project: Project | None) -> dict[str,
         "places": list(known.places),
         "remote": known.remote,
         "inside": known.inside,
-        "entries": _entries(project_id, known, home),
+        "entries": entries_of(project_id, known, home),
     }
-
-
-def _entries(project_id: str, project: Project, home: Path) -> int | None:
-    """The entries of a project; of one inside its repositories, those of the first that is there."""
-    from muniment.workspaces.projects import memory_in
-
-    if project.inside is None:
-        return _count_in(memory_in(home, project_id))
-    places = [Path(place) / project.inside for place in project.places]
-    return next((count for place in places if (count := _count_in(place)) is not None), 0)
-
-
-def _count_in(memory: Path) -> int | None:
-    """The entries in a directory of memory, 0 where there is none; None: it cannot be used."""
-    from muniment.kernel.binding import bind
-    from muniment.opening import PROJECT
-
-    if not memory.is_dir():
-        return 0
-    try:
-        with closing(bind(PROJECT, memory)) as bound:
-            return _count(bound.root, RelPath(""))
-    except MunimentError:
-        return None
-
-
-def _count(root: Root, rel: RelPath) -> int:
-    found = 0
-    for item in root.list_directory(CanonicalPath(root.scope, rel)):
-        below = RelPath(f"{rel}/{item.name}" if rel else item.name)
-        if item.name.startswith(".") or below in {INDEX_NAME, INDEX_DIRECTORY}:
-            continue
-        if item.kind == "directory":
-            found += _count(root, below)
-        elif item.kind == "file" and item.name.endswith(FILE_SUFFIX):
-            found += 1
-    return found
-
-
-def _counted(count: int | None) -> str:
-    if count is None:
-        return "a memory that cannot be used"
-    return f"{count} {'entry' if count == 1 else 'entries'}"

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TextIO
 
 import typer
 
-from muniment.cli.command import Report, command, flags_of, forget_key
+from muniment.cli.command import Report, command, flags_of, forget_key, settings_of
 from muniment.cli.options import Expires, Json, PolicyName, Roots, RunFlags, Symlinks, Workspace
 from muniment.cli.terminal import say_notes
 from muniment.content.gates import on_one_line, visible
@@ -146,7 +146,7 @@ def remember(  # noqa: PLR0913  every argument is an option of the command
     """Remember a fact."""
     from muniment import api
     from muniment.cancelling import Cancel
-    from muniment.cli.projects import ask_which_memory
+    from muniment.cli.which_memory import ask_which_memory
     from muniment.operations.job import id_of_task
     from muniment.operations.remember_job import KIND
     from muniment.store.tasks import note
@@ -156,7 +156,7 @@ def remember(  # noqa: PLR0913  every argument is an option of the command
         # Both before the handler: a read goes on after one, and Ctrl-C must end a wait for the fact on
         # standard input, or for a key that somebody has to unlock.
         text = _read_fact(fact)
-        ask_which_memory(workspace, flags["root"] or [], as_json=json)
+        ask_which_memory(settings_of({"root": flags["root"] or []}), workspace, as_json=json)
         with api.open(workspace, **flags_of(flags)) as memory:
             forget_key()
             say_notes(memory.place.notes)

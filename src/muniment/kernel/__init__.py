@@ -8,6 +8,6 @@ Elsewhere than on Linux `portable.calls` stands in for `syscalls`, and what is p
 import sys
 
 if sys.platform != "linux":
-    from muniment.portable import stand_in
+    from muniment.portable.calls import stand_in
 
     stand_in()

@@ -35,13 +35,6 @@ NEEDS_LINUX: Final = (
 """What who writes is told, on one line."""
 
 
-def stand_in() -> None:
-    """Put `calls` where the kernel looks for its system calls; before it imports any."""
-    from muniment.portable import calls
-
-    sys.modules["muniment.kernel.syscalls"] = calls
-
-
 def is_in_own_folder(path: str | os.PathLike[str]) -> bool:
     r"""Whether a path leads, links resolved, into the folder of this user, such as `C:\Users\me`.
 

@@ -62,7 +62,7 @@ table({
 @around("operations.remember:_event_fields")
 def bare_records(real, result):
     """A record holds the whole result."""
-    return {**real(result), "result": str(result.as_json()), "error": repr(result.error)}
+    return {**real(result), "document": str(result.as_json()), "problem": repr(result.error)}
 
 
 @around("kernel.root:Root.open_file")
