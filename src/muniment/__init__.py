@@ -68,7 +68,6 @@ if TYPE_CHECKING:
     from muniment.recall.recollection import RecollectedEntry, Recollection
     from muniment.recall.subagent import SubagentMemory
     from muniment.sandbox.sandbox import Sandbox
-    from muniment.store.ledger import Step, Why
 
 __all__ = [
     "AlreadyUndone",
@@ -114,13 +113,11 @@ __all__ = [
     "ReviewClosed",
     "Sandbox",
     "StateTooNew",
-    "Step",
     "StoreConflict",
     "SubagentMemory",
     "ToolError",
     "Trust",
     "UndoOverlap",
-    "Why",
     "WorkerLost",
     "__version__",
     "open",
@@ -139,10 +136,8 @@ _HOMES = {
     "RecollectedEntry": "muniment.recall.recollection",
     "Recollection": "muniment.recall.recollection",
     "Sandbox": "muniment.sandbox.sandbox",
-    "Step": "muniment.store.ledger",
     "SubagentMemory": "muniment.recall.subagent",
     "Trust": "muniment.kernel.names",
-    "Why": "muniment.store.ledger",
     "open": "muniment.api",
 }
 """The module of each name; the error classes are in `muniment.errors`."""

@@ -33,12 +33,13 @@ from muniment.recall.recaller import MAX_ENTRIES, MAX_TOKENS, Chooser, Recaller
 from muniment.recall.recollection import Recollection
 from muniment.recall.subagent import Enqueue, SubagentMemory
 from muniment.settings import read_settings
-from muniment.store.ledger import Step, Why
 from muniment.types import (
+    CommittedStep,
     DreamRequest,
     DreamResult,
     ForgetRequest,
     ForgetResult,
+    Origin,
     RememberRequest,
     RememberResult,
     ReviewDecision,
@@ -331,13 +332,13 @@ class Memory:
 
         return _without_failure(undo(task_id, self.place, cancel=cancel))
 
-    def history(self, path: str | None = None) -> tuple[Step, ...]:
+    def history(self, path: str | None = None) -> tuple[CommittedStep, ...]:
         """What was committed, the newest first; see `operations.review.history_of`."""
         from muniment.operations.review import history_of
 
         return history_of(self.place, path)
 
-    def why(self, path: str) -> Why:
+    def why(self, path: str) -> Origin:
         """Say where a file comes from, and if it still is what was committed: `operations.review.why_of`."""
         from muniment.operations.review import why_of
 

@@ -63,9 +63,9 @@ TABLE: Final[Mapping[str, OperationRow]] = {
     "edit": OperationRow("EditResult", "owner", True, "POST /edit", _BY_HAND, "edit", page="/edit"),
     "pin": OperationRow("PinResult", "owner", True, "POST /pin", "pin", "pin", page="/pin"),
     "history": OperationRow(
-        "store.ledger.Step", "owner", False, "GET /history", "history", "history", page="timeline"
+        "CommittedStep", "owner", False, "GET /history", "history", "history", page="timeline"
     ),
-    "why": OperationRow("store.ledger.Why", "owner", False, "GET /why", _BY_HAND, "why", page="entry"),
+    "why": OperationRow("Origin", "owner", False, "GET /why", _BY_HAND, "why", page="entry"),
     "undo": OperationRow("UndoResult", "owner", False, "POST /undo", "undo", "undo", page="/undo"),
     "reviews": OperationRow("Review", "owner", False, "GET /review", _BY_HAND, "review list", page="reviews"),
     "review": OperationRow(
