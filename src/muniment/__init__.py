@@ -65,7 +65,6 @@ if TYPE_CHECKING:
     from muniment.recall.context import Budgets
     from muniment.recall.context_graph import ContextGraph
     from muniment.recall.conversation import Compacting, Conversation
-    from muniment.recall.recollection import RecollectedEntry, Recollection
     from muniment.recall.subagent import SubagentMemory
     from muniment.sandbox.sandbox import Sandbox
 
@@ -102,8 +101,6 @@ __all__ = [
     "PolicyInvalid",
     "QueueFull",
     "QuotaExceeded",
-    "RecollectedEntry",
-    "Recollection",
     "Refusal",
     "Refused",
     "RememberNoUpdate",
@@ -133,8 +130,6 @@ _HOMES = {
     "ContextGraph": "muniment.recall.context_graph",
     "Conversation": "muniment.recall.conversation",
     "Memory": "muniment.api",
-    "RecollectedEntry": "muniment.recall.recollection",
-    "Recollection": "muniment.recall.recollection",
     "Sandbox": "muniment.sandbox.sandbox",
     "SubagentMemory": "muniment.recall.subagent",
     "Trust": "muniment.kernel.names",

@@ -30,7 +30,6 @@ from muniment.operations.place import Place
 from muniment.portable import IS_LINUX
 from muniment.recall.context import Budgets
 from muniment.recall.recaller import MAX_ENTRIES, MAX_TOKENS, Chooser, Recaller
-from muniment.recall.recollection import Recollection
 from muniment.recall.subagent import Enqueue, SubagentMemory
 from muniment.settings import read_settings
 from muniment.types import (
@@ -40,6 +39,7 @@ from muniment.types import (
     ForgetRequest,
     ForgetResult,
     Origin,
+    Recalled,
     RememberRequest,
     RememberResult,
     ReviewDecision,
@@ -232,7 +232,7 @@ class Memory:
         budget: float | None = None,
         choose: bool = False,
         patience: Patience | None = None,
-    ) -> Recollection:
+    ) -> Recalled:
         """What helps with a message: entries, and a text of them to be put before a model.
 
         Do not raise if the memory fails: the result is empty then and has the `error`.
@@ -250,7 +250,7 @@ class Memory:
             TypeError: the limit or the budget is not a whole number.
         """
         if not query.strip():
-            return Recollection(error=InvalidContent("the query is empty: say what to recall"))
+            return Recalled(error=InvalidContent("the query is empty: say what to recall"))
         return self.recaller.recall(
             query,
             exclude=self.recaller.keys_of(exclude),

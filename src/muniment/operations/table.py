@@ -53,9 +53,7 @@ TABLE: Final[Mapping[str, OperationRow]] = {
         "ForgetResult", "any", True, "POST /forget", "forget", "forget", "forget", "/forget"
     ),
     "dream": OperationRow("DreamResult", "any", True, "POST /dream", "dream", "dream", "dream", "/dream"),
-    "recall": OperationRow(
-        "recall.recaller.Recollection", "any", False, "POST /recall", "recall", "recall", page="search"
-    ),
+    "recall": OperationRow("Recalled", "any", False, "POST /recall", "recall", "recall", page="search"),
     "list": OperationRow(
         "EntryList", "any", False, "GET /entries", f"{NO}the list of resources", "ls", page="memory"
     ),

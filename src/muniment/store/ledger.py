@@ -18,7 +18,7 @@ import secrets
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final, Literal, NamedTuple, NewType
+from typing import Final, Literal, NamedTuple
 
 from muniment.content.entry import parse, shortened
 from muniment.content.gates import on_one_line
@@ -41,6 +41,7 @@ from muniment.store.passages import (
 from muniment.store.state import LedgerState, State
 from muniment.store.table import Table
 from muniment.types import Change, CommittedStep, Origin, SupersededEntry, TrustedText
+from muniment.types.keys import RootKey
 
 # -- change ------------------------------------------------------------------------------------------
 #
@@ -89,9 +90,6 @@ def least_trust(changes: Iterable[FileChange]) -> Trust | None:
 
 
 # -- ledger ------------------------------------------------------------------------------------------
-
-RootKey = NewType("RootKey", str)
-"""What the ledger and the catalog call a root: 32 random hexadecimal digits."""
 
 ERASED: Final = "erased"
 """Stands for the digest of a file whose bytes were erased."""
