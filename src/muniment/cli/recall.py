@@ -25,7 +25,7 @@ from muniment.cli.terminal import print_document
 from muniment.content.gates import on_one_line, visible
 from muniment.errors import ConfigInvalid, InvalidScope, MunimentError
 from muniment.kernel.change import digest
-from muniment.kernel.names import Digest, RelPath
+from muniment.kernel.names import RelPath
 
 if TYPE_CHECKING:
     from muniment.kernel.cancel import Patience
@@ -185,7 +185,7 @@ def _answer_hook(where: MemoryFlags, terms: _RecallTerms) -> int:
 
 def _hooked(where: MemoryFlags, terms: _RecallTerms, patience: Patience, give: _Give) -> None:
     """Answer an event; raises where nothing can be recalled."""
-    from muniment.store.told import HookSession, ToldEntry
+    from muniment.store.told import HookSession
     from muniment.types.keys import EntryKey, RootKey
 
     event = _event()
@@ -202,21 +202,19 @@ def _hooked(where: MemoryFlags, terms: _RecallTerms, patience: Patience, give: _
             give({})
             return
         told = () if session is None else session.told(datetime.now(UTC), patience)
-        shown_notes = [ToldEntry("", "note", digest(each.encode())) for each in place.advice]
+        shown_notes = [EntryKey(RootKey(""), RelPath("note"), digest(each.encode())) for each in place.advice]
         notes = (
             [] if set(shown_notes) <= set(told) else [f"note: {on_one_line(each)}" for each in place.advice]
         )
-        exclude = [EntryKey(RootKey(each.root), RelPath(each.rel), Digest(each.digest)) for each in told]
         room = MAX_HOOK_TOKENS - recaller.count("\n".join(notes))
         within = terms._replace(budget=min(terms.budget, room))
-        recalled = _recalled(recaller, prompt, within, patience, exclude)
+        recalled = _recalled(recaller, prompt, within, patience, told)
         if recalled.error is not None:
             raise recalled.error
         text = "\n".join(filter(None, [recalled.text, *notes]))
         if give(_answer(text, event)) and text:
             if session is not None:
-                entries = [ToldEntry(*key) for key in recalled.keys]
-                session.tell([*entries, *shown_notes], datetime.now(UTC))
+                session.tell([*recalled.keys, *shown_notes], datetime.now(UTC))
             if recalled.entries:
                 recaller.record(recalled, "hook")
 

@@ -114,11 +114,9 @@ OWN_ARGUMENTS: Final[Mapping[str, Mapping[str, str]]] = {
         "budget": "is fixed in the daemon",
         "choose": "calls a model, for which a recall of the daemon does not wait",
         "attended": "the daemon knows who asks",
-        "task_id": "a client says `idempotency_key`, which holds for one token and 24 hours",
         "dry_run": "of remember alone: the daemon queues facts, and judges them when their turn comes",
     },
     "client": {
-        "idempotency_key": "the library says `task_id`",
         "ref": "is kept with the task that the daemon queues",
     },
 }

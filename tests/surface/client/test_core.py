@@ -46,7 +46,7 @@ def made(clock, **options):
 
 def test_what_is_asked_is_sent_with_what_was_given_and_nothing_else(core, clock):
     terms = {"scope": "user", "context": "clean", "trust": "agent", "ref": "mail 7"}
-    everything = core.remember("é", **terms, idempotency_key="mine")
+    everything = core.remember("é", **terms, task_id="mine")
     sent = {"scope": "user", "contextMode": "clean", "source": {"trust": "agent", "ref": "mail 7"}}
     dry = {"query": "x", "scope": "user", "dryRun": True}
     rows = (
@@ -79,7 +79,7 @@ def test_what_cannot_be_sent_is_refused_and_ids_lead_nowhere_else(core, clock):
             raised(ConfigInvalid, made, clock, **{name: value})
     for unsafe in ("", "..", "undo-1", "remembered-1"):
         raised(ConfigInvalid, core.get, unsafe)
-    raised(ConfigInvalid, core.remember, "A fact.", idempotency_key="a\nb")
+    raised(ConfigInvalid, core.remember, "A fact.", task_id="a\nb")
     raised(ConfigInvalid, core.follow_ask, "a b")
     for asked, path in (
         (core.get("remember-1/../../x?y#z"), "remember/remember-1%2F..%2F..%2Fx%3Fy%23z"),
