@@ -331,8 +331,9 @@ async def recall(call: Call) -> Response:
     recalled = await call.core.recall(workspace, call.principal.share, body)
     if not await call.is_still_known():
         raise HttpProblem("token_required", headers={"WWW-Authenticate": "Bearer"})
-    error = None if recalled.error is None else recall_code(recalled.error)
-    return answered(read(contract.Recalled, {**recalled.as_json(), "error": error}, "a recall"))
+    if recalled.error is not None:
+        recalled = replace(recalled, error=MunimentError(code=recall_code(recalled.error)))
+    return answered(recalled)
 
 
 # -- about -------------------------------------------------------------------------------------------

@@ -47,8 +47,8 @@ from muniment.types.documents import read
 
 if TYPE_CHECKING:
     from muniment.cancelling import Cancel
-    from muniment.recall.recollection import Recollection
     from muniment.server.core import DaemonCore, ServedWorkspace
+    from muniment.types import Recalled
 
 MAX_SESSIONS: Final = 128
 """Sessions of a token in a workspace; clients of 2026 need none."""
@@ -283,7 +283,7 @@ class _LaneMemory:
         document = asked.model_dump(exclude_none=True)
         return await self._result(RememberResult, document, asking.remember, tell)
 
-    async def recall(self, query: str, limit: int) -> Recollection:
+    async def recall(self, query: str, limit: int) -> Recalled:
         """What helps with a message."""
         body = RecallBody.model_validate({"query": query, "limit": limit})
         async with self.reads:

@@ -25,9 +25,8 @@ if TYPE_CHECKING:
     from muniment.operations.place import Place
     from muniment.operations.visibility import Reader
     from muniment.recall.recaller import Recaller
-    from muniment.recall.recollection import Recollection
     from muniment.settings import Settings
-    from muniment.types import ForgetResult, RememberResult
+    from muniment.types import ForgetResult, Recalled, RememberResult
 
 THREADS: Final = 8
 """Calls at once of a memory of one's own; others wait."""
@@ -164,10 +163,10 @@ class OwnMemory:
 
         return await self._in_turn(body)
 
-    async def recall(self, query: str, limit: int) -> Recollection:
+    async def recall(self, query: str, limit: int) -> Recalled:
         """What helps with a message; it is on record before it is told."""
 
-        def body(cancel: Cancel) -> Recollection:
+        def body(cancel: Cancel) -> Recalled:
             recaller = self._opened.recaller()
             patience = Patience(time.monotonic() + RECALL_SECONDS, cancel)
             recalled = recaller.recall(query, limit=limit, patience=patience)

@@ -51,8 +51,7 @@ from muniment.names import MAX_FACT_BYTES, URI
 if TYPE_CHECKING:
     from muniment.operations.place import Place
     from muniment.operations.visibility import Reader
-    from muniment.recall.recollection import Recollection
-    from muniment.types import ForgetResult, RememberResult
+    from muniment.types import ForgetResult, Recalled, RememberResult
 
 T = TypeVar("T")
 W = TypeVar("W", bound="UndoAnswer | DreamAnswer | PinAnswer")
@@ -88,7 +87,7 @@ class Backend(Protocol):
     async def remember(self, asked: RememberCall, tell: Tell) -> RememberResult:
         """Store a fact."""
 
-    async def recall(self, query: str, limit: int) -> Recollection:
+    async def recall(self, query: str, limit: int) -> Recalled:
         """What helps with a message."""
 
     async def forget(self, asked: ForgetCall) -> ForgetResult:
