@@ -49,6 +49,30 @@ def pytest_ignore_collect(collection_path, config):
     return None
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """Collect tests without collecting garbage, of which there is little: that would take a third of the time."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector):
+    """Have one of two processes read the files from the end, so that each compiles half of them.
+
+    Tests are shuffled afterwards, in the same way in both.
+    """
+    report = yield
+    worker = getattr(collector.config, "workerinput", {}).get("workerid")
+    is_shuffled = collector.config.getoption("randomly_reorganize", default=False)
+    if worker == "gw1" and is_shuffled and isinstance(collector, pytest.Session | pytest.Directory):
+        report.result.reverse()
+    return report
+
+
 def pytest_collection_modifyitems(config, items):
     """Leave out what is slow, and of sweeps all but a sample; a red run looks for what fails among all."""
     items.sort(key=lambda item: item.path.name not in LONG)

@@ -12,7 +12,7 @@ from muniment.api import Memory
 from muniment.async_api import AsyncMemory
 from muniment.cli.table import TABLE as COMMANDS
 from muniment.client import AsyncClient, Client
-from muniment.integrations.mcp.memory import TOOLS
+from muniment.integrations.mcp.tools import TOOLS
 from muniment.operations.table import NO, OWN_ARGUMENTS, TABLE
 from muniment.server import acp
 from muniment.server.http import BASE
