@@ -34,7 +34,13 @@ class _LoggersNow(dict):
 
 logging.root.manager.loggerDict = _LoggersNow(logging.root.manager.loggerDict)
 
-LONG = {f"test_{name}.py" for name in ("chaos", "corpus", "away", "core", "elsewhere", "store")}
+LONG = {
+    f"test_{name}.py"
+    for name in (
+        *("chaos", "corpus", "away", "core", "elsewhere", "store"),
+        *("tools", "commit", "mistaken_paths", "same_everywhere", "gate"),
+    )
+}
 """Files with a test that takes long: first, so that neither process waits at the end for the other."""
 
 
@@ -51,7 +57,7 @@ def pytest_ignore_collect(collection_path, config):
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection():
-    """Collect tests without collecting garbage, of which there is little: that would take a third of the time."""
+    """Collect tests without collecting garbage, which takes a third of the time and finds little."""
     gc.disable()
     try:
         return (yield)
