@@ -21,8 +21,8 @@ async def converse(home: Path, workspace: Path) -> None:
     """Send a fact twice under one key, wait for its task, and read the event that tells of it."""
     async with AsyncClient(home=home, workspace=workspace) as client:
         cursor = await client.cursor()
-        kept = await client.remember("We deploy on Thursdays.", idempotency_key="example-1")
-        again = await client.remember("We deploy on Thursdays.", idempotency_key="example-1")
+        kept = await client.remember("We deploy on Thursdays.", task_id="example-1")
+        again = await client.remember("We deploy on Thursdays.", task_id="example-1")
         print(f"one task: {kept.task_id == again.task_id}, replayed: {again.replayed}")
         result = await kept.wait(timeout=60)
         print(f"saved: {result.files_touched}, enforcement {result.enforcement}")

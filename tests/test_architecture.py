@@ -35,15 +35,15 @@ def of(package, names):
 
 ORDER = words(
     "portable kernel names errors types events cancelling files policy content store recall sandbox agent "
-    "settings workspaces operations opening api async_api lab testing transfer integrations server fleet "
-    "client cli"
+    "settings workspaces operations opening api async_api lab testing transfer server fleet client "
+    "integrations cli"
 )
 CORE = ORDER[: ORDER.index("async_api") + 1]
 """What somebody who embeds the library needs; nothing of it imports what comes after."""
 
 PACKAGES = words(
     "portable kernel types policy content store recall sandbox agent workspaces operations lab testing "
-    "transfer integrations server fleet client cli"
+    "transfer server fleet client integrations cli"
 )
 MAX_LOOSE = 9
 """Modules that are in no package."""
@@ -125,18 +125,10 @@ def test_a_package_imports_itself_and_what_stands_left_of_it_as_import_linter_ho
     assert done.returncode == 0, done.stdout
 
 
-OPEN_CIRCLES = [
-    sorted(of("muniment.integrations.mcp", "actions answers tools")),
-    sorted(of("muniment.server", "asking core entries http mcp owner routes")),
-]
-"""Circles that are still to be cut, `TYPE_CHECKING` included; no other may come."""
-
-
 def test_modules_form_no_circle():
     circles = STRUCTURE["circles"]
     assert circles({"a": "b", "b": "cd", "c": "a", "d": "e", "e": ""}) == [["a", "b", "c"]]
-    found = circles(STRUCTURE["imports"](SOURCES))
-    assert [each for each in found if each not in OPEN_CIRCLES] == []
+    assert circles(STRUCTURE["imports"](SOURCES)) == []
 
 
 def test_core_imports_nothing_outside_core_inside_functions_neither():
@@ -218,7 +210,8 @@ def test_who_takes_the_locks_of_roots_asks_whether_this_system_may_write():
 
 LOOPS = of(
     "muniment",
-    "cli.daemon cli.mcp cli.mcp_server cli.wire integrations.mcp.memory integrations.mcp.server "
+    "cli.daemon cli.mcp integrations.mcp.memory integrations.mcp.server integrations.mcp.http "
+    "integrations.mcp.stdio integrations.mcp.pipe integrations.mcp.wire "
     "cancelling async_api "
     "fleet.node fleet.home fleet.queue",
 )
@@ -235,7 +228,11 @@ def test_one_adapter_alone_talks_to_a_model_and_daemon_and_client_alone_to_each_
     adapter, server = "muniment.agent.openai", "muniment.testing.chat_server"
     network = ("openai", "httpx", "httpx2", "requests", "asyncio", "ssl", "socket", "http", "urllib")
     found["socket"] = {name for name in found["socket"] if read_whole(name) != "sandbox.fence"}
-    allowed = {"openai": {adapter}, "httpx2": {adapter}, "asyncio": {adapter, *LOOPS}}
+    allowed = {
+        "openai": {adapter},
+        "httpx2": {adapter, "muniment.integrations.mcp.pipe"},
+        "asyncio": {adapter, *LOOPS},
+    }
     # A worker's service is handed its end of a pair; among the files of a case there may be a socket.
     found["socket"] = {name for name in found["socket"] if "attempts" not in name}
     allowed["socket"] = {adapter, server, "muniment.sandbox.tools.service", "muniment.testing.corpus.stage"}
@@ -277,7 +274,7 @@ MAY_OPEN = {
     },  # what projects the home has a memory of, and the list of them
     "cli.entry": {"os.open", "os.fdopen"},  # /dev/null, in place of a closed standard stream
     "cli.terminal": {"os.open", "path.open"},  # /dev/null, likewise, an existing one
-    "cli.wire": {"os.open"},  # /dev/null
+    "integrations.mcp.wire": {"os.open"},  # /dev/null
     # A private copy of one entry, for its owner's editor.
     "cli.inspect": {"tempfile.mkdtemp", "copy.write_bytes", "copy.read_bytes", "shutil.rmtree"},
     "cli.daemon": {"webbrowser.open"},  # the browser of the desktop, at a file of ours
@@ -350,7 +347,7 @@ MAY_OPEN = {
     },
     "client.finding": {"opened"},  # the state directory of the daemon that a client looks for
     "client.transport": {"self._line.open"},  # no file
-    "client.mcp": {"self._line.open"},  # likewise
+    "integrations.mcp.pipe": {"self._line.open"},  # likewise
 }
 ATTACK_KIT = (
     *of("muniment.testing", "conformance. corpus. race witness"),
@@ -472,7 +469,8 @@ def test_the_store_fills_columns_by_their_names_and_takes_no_row_apart_by_place(
 MAY_CATCH_ALL = of(
     "muniment",
     "sandbox.fence.zygote server.acp server.writer server.runner recall.prefetch recall.recaller "
-    "recall.meaning testing.corpus.driver events integrations.mcp.server client.mcp fleet.node fleet.queue",
+    "recall.meaning testing.corpus.driver events integrations.mcp.server integrations.mcp.pipe "
+    "fleet.node fleet.queue",
 )
 
 

@@ -65,10 +65,8 @@ if TYPE_CHECKING:
     from muniment.recall.context import Budgets
     from muniment.recall.context_graph import ContextGraph
     from muniment.recall.conversation import Compacting, Conversation
-    from muniment.recall.recollection import RecollectedEntry, Recollection
     from muniment.recall.subagent import SubagentMemory
     from muniment.sandbox.sandbox import Sandbox
-    from muniment.store.ledger import Step, Why
 
 __all__ = [
     "AlreadyUndone",
@@ -103,8 +101,6 @@ __all__ = [
     "PolicyInvalid",
     "QueueFull",
     "QuotaExceeded",
-    "RecollectedEntry",
-    "Recollection",
     "Refusal",
     "Refused",
     "RememberNoUpdate",
@@ -114,13 +110,11 @@ __all__ = [
     "ReviewClosed",
     "Sandbox",
     "StateTooNew",
-    "Step",
     "StoreConflict",
     "SubagentMemory",
     "ToolError",
     "Trust",
     "UndoOverlap",
-    "Why",
     "WorkerLost",
     "__version__",
     "open",
@@ -136,13 +130,9 @@ _HOMES = {
     "ContextGraph": "muniment.recall.context_graph",
     "Conversation": "muniment.recall.conversation",
     "Memory": "muniment.api",
-    "RecollectedEntry": "muniment.recall.recollection",
-    "Recollection": "muniment.recall.recollection",
     "Sandbox": "muniment.sandbox.sandbox",
-    "Step": "muniment.store.ledger",
     "SubagentMemory": "muniment.recall.subagent",
     "Trust": "muniment.kernel.names",
-    "Why": "muniment.store.ledger",
     "open": "muniment.api",
 }
 """The module of each name; the error classes are in `muniment.errors`."""

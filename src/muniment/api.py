@@ -30,15 +30,16 @@ from muniment.operations.place import Place
 from muniment.portable import IS_LINUX
 from muniment.recall.context import Budgets
 from muniment.recall.recaller import MAX_ENTRIES, MAX_TOKENS, Chooser, Recaller
-from muniment.recall.recollection import Recollection
 from muniment.recall.subagent import Enqueue, SubagentMemory
 from muniment.settings import read_settings
-from muniment.store.ledger import Step, Why
 from muniment.types import (
+    CommittedStep,
     DreamRequest,
     DreamResult,
     ForgetRequest,
     ForgetResult,
+    Origin,
+    Recalled,
     RememberRequest,
     RememberResult,
     ReviewDecision,
@@ -231,7 +232,7 @@ class Memory:
         budget: float | None = None,
         choose: bool = False,
         patience: Patience | None = None,
-    ) -> Recollection:
+    ) -> Recalled:
         """What helps with a message: entries, and a text of them to be put before a model.
 
         Do not raise if the memory fails: the result is empty then and has the `error`.
@@ -249,7 +250,7 @@ class Memory:
             TypeError: the limit or the budget is not a whole number.
         """
         if not query.strip():
-            return Recollection(error=InvalidContent("the query is empty: say what to recall"))
+            return Recalled(error=InvalidContent("the query is empty: say what to recall"))
         return self.recaller.recall(
             query,
             exclude=self.recaller.keys_of(exclude),
@@ -331,13 +332,13 @@ class Memory:
 
         return _without_failure(undo(task_id, self.place, cancel=cancel))
 
-    def history(self, path: str | None = None) -> tuple[Step, ...]:
+    def history(self, path: str | None = None) -> tuple[CommittedStep, ...]:
         """What was committed, the newest first; see `operations.review.history_of`."""
         from muniment.operations.review import history_of
 
         return history_of(self.place, path)
 
-    def why(self, path: str) -> Why:
+    def why(self, path: str) -> Origin:
         """Say where a file comes from, and if it still is what was committed: `operations.review.why_of`."""
         from muniment.operations.review import why_of
 

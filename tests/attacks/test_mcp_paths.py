@@ -10,9 +10,9 @@ import pytest
 from mcp.shared.exceptions import MCPError
 
 from kit.mcp import text_of, with_client
-from muniment.cli.mcp_server import OpenedMemory
+from muniment.cli.command import model_of
 from muniment.errors import MunimentError
-from muniment.integrations.mcp.memory import OwnMemory
+from muniment.integrations.mcp.memory import OpenedMemory, OwnMemory
 from muniment.integrations.mcp.server import MemoryServer
 from muniment.kernel.names import Trust
 from muniment.operations.edit import edit, pin
@@ -49,7 +49,7 @@ class Server:
         policy = write_policy(stage, case, require="none")
         settings = Settings(stage.state, policy=str(policy), roots=roots, symlinks=symlinks(case))
         self._how = how
-        self._opened = OpenedMemory(lambda: settings, stage.tree, in_process=True)
+        self._opened = OpenedMemory(lambda: settings, stage.tree, model_of, print, in_process=True)
         self._opened.place()
 
     def call(self, tool, arguments):

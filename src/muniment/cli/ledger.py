@@ -31,10 +31,9 @@ from muniment.kernel.path import FILE_SUFFIX
 if TYPE_CHECKING:
     from muniment.operations.place import Place
     from muniment.store.audit import Head
-    from muniment.store.ledger import Step, Why
     from muniment.store.review import Pending
     from muniment.store.state import State
-    from muniment.types import ErasePlan, EraseResult, ReviewDecision
+    from muniment.types import CommittedStep, ErasePlan, EraseResult, Origin, ReviewDecision
 
 # -- history -----------------------------------------------------------------------------------------
 #
@@ -74,7 +73,7 @@ def _is_edited(place: Place, unsafe_path: str) -> bool:
         return False
 
 
-def _line(step: Step) -> str:
+def _line(step: CommittedStep) -> str:
     of = f"{step.asked} of {step.undoes}" if step.undoes else step.asked
     trust = f", trust {step.trust}" if step.trust is not None else ""
     erased = ", erased" if step.is_erased else ""
@@ -98,20 +97,19 @@ def why(
     return Report(found.as_json, _why_lines(found))
 
 
-def _why_lines(found: Why) -> Iterator[str]:
+def _why_lines(found: Origin) -> Iterator[str]:
     from muniment.operations.review import STATES
 
     trust = f"; trust {found.trust}" if found.trust is not None else ""
     yield on_one_line(f"{found.path} {STATES[found.state]}{trust}")
     yield from (f"  {each.trust}: {on_one_line(each.text)}" for each in found.sentences)
-    if found.source is None:
+    if found.task is None:
         return
-    source = found.source
-    yield "  " + on_one_line(f"task {source.task} ({source.kind}), {source.at}")
-    decided = f"decided by {source.decided_by}, trust {source.trust}, policy {source.policy}"
+    yield "  " + on_one_line(f"task {found.task} ({found.asked}), {found.at}")
+    decided = f"decided by {found.decided_by}, trust {found.request_trust}, policy {found.policy}"
     yield "  " + on_one_line(decided)
-    if source.fact is not None:
-        yield f"  fact {source.fact} (a keyed digest)"
+    if found.fact is not None:
+        yield f"  fact {found.fact} (a keyed digest)"
 
 
 @command("not undone")

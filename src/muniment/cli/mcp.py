@@ -11,28 +11,19 @@ import importlib.util
 import logging
 import os
 import sys
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import Annotated, Final
 
 import typer
 
-from muniment.cli.command import command, settings_of, trust_of
+from muniment.cli.command import command, model_of, settings_of, trust_of
 from muniment.cli.options import RunFlags, Workspace
 from muniment.cli.terminal import EXIT_FAILED
-from muniment.content.exact_json import json_or_none, repaired_json
 from muniment.errors import ConfigInvalid
 from muniment.kernel.names import Trust
 
-if TYPE_CHECKING:
-    from muniment.cli.wire import Wire
-    from muniment.client.mcp import McpPipe
-
 TOKEN_VARIABLE: Final = "MUNIMENT_TOKEN"  # noqa: S105  a variable's name
-
-DRAIN_SECONDS: Final = 10.0
-"""Seconds that a daemon has to answer what it was asked once the input has ended."""
 
 _PRIVATE_UMASK: Final = 0o077
 
@@ -78,16 +69,21 @@ def _serve_memory(workspace: Path | None, trust: str, flags: RunFlags) -> int:
         return EXIT_FAILED
     import asyncio
 
-    from muniment.cli.mcp_server import OpenedMemory, serve
-    from muniment.cli.wire import Wire, set_aside
+    from muniment.integrations.mcp.memory import OpenedMemory
+    from muniment.integrations.mcp.stdio import serve
+    from muniment.integrations.mcp.wire import Wire, set_aside
 
     # The SDK logs what it was sent; what we log goes by the rules of `events`.
     logging.getLogger("mcp").propagate = False
     logging.getLogger("mcp").addHandler(logging.NullHandler())
     granted = trust_of(trust)
-    with closing(OpenedMemory(lambda: settings_of(flags), workspace)) as opened:
+    with closing(OpenedMemory(lambda: settings_of(flags), workspace, model_of, _warn)) as opened:
         asyncio.run(serve(Wire(*set_aside()), opened, granted))
     return 0
+
+
+def _warn(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
 
 
 def _serve_pipe(url: str | None, workspace: Path | None, trust: Trust) -> None:
@@ -98,32 +94,13 @@ def _serve_pipe(url: str | None, workspace: Path | None, trust: Trust) -> None:
     """
     import asyncio
 
-    from muniment.cli.wire import Wire, set_aside
     from muniment.client.finding import name_workspace, place
-    from muniment.client.mcp import McpPipe
+    from muniment.integrations.mcp.pipe import pass_on
+    from muniment.integrations.mcp.wire import Wire, set_aside
 
     token = os.environ.get(TOKEN_VARIABLE) or None
     if url is not None and token is None:
         raise ConfigInvalid(f"{TOKEN_VARIABLE} is to hold a token of that daemon: muniment token add NAME")
     where = place(os.environ, url=url, token=token)
     named = name_workspace(None if workspace is None else str(workspace))
-    asyncio.run(_pass_on(Wire(*set_aside()), lambda wire: McpPipe(where, named, trust, wire.send)))
-
-
-async def _pass_on(wire: Wire, make: Callable[[Wire], McpPipe]) -> None:
-    async with wire:
-        pipe = make(wire)
-        async for line in wire.lines():
-            message = _message(line)
-            if message is None:
-                await wire.fail_line(line)
-            else:
-                await pipe.take(message)
-        await pipe.finish(0 if wire.stopped.is_set() else DRAIN_SECONDS)
-
-
-def _message(line: bytes | None) -> dict[str, Any] | None:
-    """The message of a line; None: it is none."""
-    found = json_or_none((repaired_json(line) if line else None) or line or b"")
-    is_message = isinstance(found, dict) and found.get("jsonrpc") == "2.0"
-    return found if is_message and (isinstance(found.get("method"), str) or "id" in found) else None
+    asyncio.run(pass_on(Wire(*set_aside()), where, named, trust))

@@ -25,14 +25,14 @@ from muniment.cli.terminal import print_document
 from muniment.content.gates import on_one_line, visible
 from muniment.errors import ConfigInvalid, InvalidScope, MunimentError
 from muniment.kernel.change import digest
-from muniment.kernel.names import Digest, RelPath
+from muniment.kernel.names import RelPath
 
 if TYPE_CHECKING:
     from muniment.kernel.cancel import Patience
     from muniment.operations.place import Place
     from muniment.recall.recaller import Recaller
-    from muniment.recall.recollection import Recollection
-    from muniment.recall.search import EntryKey
+    from muniment.types import Recalled
+    from muniment.types.keys import EntryKey
 
 HOOK_SECONDS: Final = 4.0
 """Seconds until a hook answers, whatever goes on; with the start of the program fewer than 5."""
@@ -103,6 +103,7 @@ def recall(
     With --hook the exit code is 0 and an answer is there within 5 seconds, whatever goes wrong.
     """
     from muniment.kernel.cancel import Patience
+    from muniment.types.documents import document
 
     query, terms = " ".join(words or []), _RecallTerms(limit, budget, exclude or [], scope)
     if hook:
@@ -115,13 +116,13 @@ def recall(
         recalled = _recalled(recaller, query, terms, Patience(float("inf")))
     if recalled.error is not None:
         raise recalled.error
-    return Report(recalled.as_json, _lines(recalled))
+    return Report(document(recalled), _lines(recalled))
 
 
-def _lines(recalled: Recollection) -> Iterator[str]:
+def _lines(recalled: Recalled) -> Iterator[str]:
     for entry in recalled.entries:
         ended = "" if entry.ended is None else f", ended on {entry.ended}"
-        yield f"{on_one_line(entry.path)} (trust: {entry.trust}, {entry.at:%Y-%m-%d}{ended})"
+        yield f"{on_one_line(entry.path)} (trust: {entry.trust}, {entry.at.partition('T')[0]}{ended})"
         for line in entry.text.splitlines():
             yield f"  {visible(line)}".rstrip()
     if not recalled.entries:
@@ -184,9 +185,8 @@ def _answer_hook(where: MemoryFlags, terms: _RecallTerms) -> int:
 
 def _hooked(where: MemoryFlags, terms: _RecallTerms, patience: Patience, give: _Give) -> None:
     """Answer an event; raises where nothing can be recalled."""
-    from muniment.recall.search import EntryKey
-    from muniment.store.ledger import RootKey
-    from muniment.store.told import HookSession, ToldEntry
+    from muniment.store.told import HookSession
+    from muniment.types.keys import EntryKey, RootKey
 
     event = _event()
     prompt, unsafe_id = _first_text(event, _PROMPTS), _first_text(event, _SESSIONS)
@@ -202,21 +202,19 @@ def _hooked(where: MemoryFlags, terms: _RecallTerms, patience: Patience, give: _
             give({})
             return
         told = () if session is None else session.told(datetime.now(UTC), patience)
-        shown_notes = [ToldEntry("", "note", digest(each.encode())) for each in place.advice]
+        shown_notes = [EntryKey(RootKey(""), RelPath("note"), digest(each.encode())) for each in place.advice]
         notes = (
             [] if set(shown_notes) <= set(told) else [f"note: {on_one_line(each)}" for each in place.advice]
         )
-        exclude = [EntryKey(RootKey(each.root), RelPath(each.rel), Digest(each.digest)) for each in told]
         room = MAX_HOOK_TOKENS - recaller.count("\n".join(notes))
         within = terms._replace(budget=min(terms.budget, room))
-        recalled = _recalled(recaller, prompt, within, patience, exclude)
+        recalled = _recalled(recaller, prompt, within, patience, told)
         if recalled.error is not None:
             raise recalled.error
         text = "\n".join(filter(None, [recalled.text, *notes]))
         if give(_answer(text, event)) and text:
             if session is not None:
-                entries = [ToldEntry(*key) for key in recalled.keys]
-                session.tell([*entries, *shown_notes], datetime.now(UTC))
+                session.tell([*recalled.keys, *shown_notes], datetime.now(UTC))
             if recalled.entries:
                 recaller.record(recalled, "hook")
 
@@ -297,7 +295,7 @@ def _opened(where: MemoryFlags, terms: _RecallTerms, *, asks: bool) -> Iterator[
 
 def _recalled(
     recaller: Recaller, query: str, terms: _RecallTerms, patience: Patience, told: Collection[EntryKey] = ()
-) -> Recollection:
+) -> Recalled:
     """What is recalled.
 
     Args:

@@ -174,7 +174,7 @@ class _Handle(Generic[C, R]):
     Attributes:
         task_id: its id.
         kind: `remember`, `forget` or `dream`.
-        replayed: whether it was accepted before, under the same idempotency key.
+        replayed: whether the daemon had accepted the same request before.
     """
 
     def __init__(self, client: C, task_id: str, *, replayed: bool = False) -> None:

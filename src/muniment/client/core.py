@@ -249,7 +249,7 @@ class ClientCore:
         trust: str = "owner",
         ref: str | None = None,
         expires: str | None = None,
-        idempotency_key: str | None = None,
+        task_id: str | None = None,
     ) -> Plan[Accepted[RememberResult]]:
         """Have a fact remembered.
 
@@ -261,13 +261,14 @@ class ClientCore:
             ref: where it comes from, in the caller's words.
             expires: the last day on which it is shown, such as `2026-12-31`, or in how many days, such as
                 `30d`; None: it is never hidden, whatever its words say.
-            idempotency_key: the same request under the same key is one task, also from another client object;
-                None: one of this call's own.
+            task_id: chosen by the caller, so that the same request made twice is carried out once, also from
+                another client object: the daemon knows it for this token and 24 hours. The task has an id
+                of the daemon, which its handle returns. None: each call is a task.
         """
         source = _given(trust=None if trust == "owner" else trust, ref=ref)
         mode = None if context == ContextMode.WORKSPACE else context
         more = _given(contextMode=mode, scope=scope, source=source or None, expires=expires)
-        return self._queue("remember", {"content": content, **more}, idempotency_key)
+        return self._queue("remember", {"content": content, **more}, task_id)
 
     def forget(
         self,
@@ -276,7 +277,7 @@ class ClientCore:
         scope: str | None = None,
         dry_run: bool = False,
         digest: str | None = None,
-        idempotency_key: str | None = None,
+        task_id: str | None = None,
     ) -> Plan[Accepted[ForgetResult]]:
         """Have an entry removed by its path, or what holds the words of `query`.
 
@@ -285,22 +286,22 @@ class ClientCore:
             scope: where alone to look; None: everywhere.
             dry_run: only say what would go.
             digest: that a dry run's result has: where something else would go by now, nothing does.
-            idempotency_key: as of `remember`.
+            task_id: as of `remember`.
         """
         body = {"query": query, **_given(scope=scope, dryRun=dry_run or None, digest=digest)}
-        return self._queue("forget", body, idempotency_key)
+        return self._queue("forget", body, task_id)
 
     def dream(
-        self, *, scope: str | None = None, dry_run: bool = False, idempotency_key: str | None = None
+        self, *, scope: str | None = None, dry_run: bool = False, task_id: str | None = None
     ) -> Plan[Accepted[DreamResult]]:
         """Have the memory tidied.
 
         Args:
             scope: the only scope to tidy; None: all.
             dry_run: only report what would be done.
-            idempotency_key: as of `remember`.
+            task_id: as of `remember`.
         """
-        return self._queue("dream", _given(scope=scope, dryRun=dry_run or None), idempotency_key)
+        return self._queue("dream", _given(scope=scope, dryRun=dry_run or None), task_id)
 
     def get(self, task_id: str) -> Plan[Task]:
         """A task as it is now."""
@@ -574,7 +575,7 @@ class ClientCore:
     # -- how ----------------------------------------------------------------------------------------------
 
     def _queue(self, kind: Kind, body: Document, key: str | None) -> Plan[Accepted[R]]:
-        key = check_word("idempotency key", key) if key is not None else self._new_key()
+        key = check_word("id of a task", key) if key is not None else self._new_key()
         ask = self._ask("POST", f"{self._base}/{kind}", body, headers={"idempotency-key": key})
 
         def accepted(reply: HttpReply) -> Accepted[R]:

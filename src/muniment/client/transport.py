@@ -567,7 +567,7 @@ class Loop:
             async with self._within(step.seconds):
                 response = await transport.handle_async_request(request(where, step.ask, step.seconds))
                 async with aclosing(response):
-                    return await _read_async(response, where)
+                    return await read_reply(response, where)
         except httpx2.TransportError as error:
             return lost(error)
         except TimeoutError:
@@ -586,7 +586,7 @@ class Loop:
             async with aclosing(response):
                 if response.status_code != OK:
                     async with self._within(step.seconds):
-                        following.answered(await _read_async(response, where))
+                        following.answered(await read_reply(response, where))
                     return
                 following.answered(head(response, where))
                 async for piece in response.aiter_raw():
@@ -608,7 +608,8 @@ class Loop:
             await transport.aclose()
 
 
-async def _read_async(response: httpx2.Response, where: Where) -> HttpReply:
+async def read_reply(response: httpx2.Response, where: Where) -> HttpReply:
+    """Return a whole answer. Raises as `grow` and `head`."""
     body = bytearray()
     async for piece in response.aiter_raw():
         grow(body, piece)

@@ -127,6 +127,21 @@ _DEPTH: Final = 2
 """How deep the values of a request nest below it; what is deeper is rejected as it is."""
 
 
+def mistake_in_words(mistake: Mapping[str, Any]) -> str:
+    """Return what is wrong with an argument, of one of pydantic's errors."""
+    known = {
+        "missing": "is missing",
+        "string_type": "is no text",
+        "string_unicode": "is no valid Unicode",
+        "string_too_long": "is too long",
+        "int_type": "is no whole number",
+        "bool_type": "is neither true nor false",
+        "greater_than_equal": "is too small",
+        "less_than_equal": "is too large",
+    }
+    return known.get(mistake["type"], "is not as the schema says")
+
+
 def _plain(value: Any, depth: int) -> Any:
     if isinstance(value, float) and value.is_integer():
         return int(value)

@@ -18,7 +18,7 @@ from typing import Any, Final, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from muniment import events
-from muniment.content.exact_json import plain_arguments
+from muniment.content.exact_json import mistake_in_words, plain_arguments
 from muniment.content.gates import visible
 from muniment.content.markdown import fence_token, fenced
 from muniment.errors import (
@@ -109,21 +109,6 @@ def arguments_of(name: str, model: type[A], sent: Mapping[str, Any]) -> A:
             if each["loc"]
         ]
         raise _misused(name, model, wrong) from None
-
-
-def mistake_in_words(mistake: Mapping[str, Any]) -> str:
-    """Return what is wrong with an argument, of one of pydantic's errors."""
-    known = {
-        "missing": "is missing",
-        "string_type": "is no text",
-        "string_unicode": "is no valid Unicode",
-        "string_too_long": "is too long",
-        "int_type": "is no whole number",
-        "bool_type": "is neither true nor false",
-        "greater_than_equal": "is too small",
-        "less_than_equal": "is too large",
-    }
-    return known.get(mistake["type"], "is not as the schema says")
 
 
 def _misused(name: str, model: type[BaseModel], wrong: Sequence[str]) -> ToolProblem:

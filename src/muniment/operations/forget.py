@@ -77,10 +77,11 @@ from muniment.recall.stems import Stemmer
 from muniment.store.audit import timestamp
 from muniment.store.catalog import View
 from muniment.store.commit import commit
-from muniment.store.ledger import CommitRow, RootKey
+from muniment.store.ledger import CommitRow
 from muniment.store.trust import Ruling
 from muniment.store.upkeep import view_of
 from muniment.types import ForgetRequest, ForgetResult, KeptEntry, RemovedEntry
+from muniment.types.keys import RootKey
 
 KIND: Final = "forget"
 

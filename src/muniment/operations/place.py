@@ -19,10 +19,11 @@ from muniment.kernel.names import Digest, Scope, Trust, Verb
 from muniment.kernel.path import CanonicalPath, canonicalise
 from muniment.names import URI, Symlinks
 from muniment.store.catalog import CatalogEntry
-from muniment.store.ledger import RootKey, root_key, source_of
+from muniment.store.ledger import root_key, source_of
 from muniment.store.rows import Assessed
 from muniment.store.state import State
 from muniment.store.trust import assessing, authorship_at, trust_at
+from muniment.types.keys import RootKey
 
 if TYPE_CHECKING:
     from muniment.agent.model import OnModelFailure

@@ -41,9 +41,10 @@ from muniment.recall.search import TOLD_THERE, Search, Wanted
 from muniment.recall.shelf import Shelf
 from muniment.recall.stems import Stemmer
 from muniment.store.audit import timestamp
-from muniment.store.ledger import CommitRow, RootKey
+from muniment.store.ledger import CommitRow
 from muniment.store.trust import SEE, entry_id
 from muniment.types import SimilarEntry
+from muniment.types.keys import RootKey
 
 MAX_RELATED: Final = 8
 """Entries of a brief."""

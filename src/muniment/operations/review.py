@@ -11,8 +11,8 @@ A4 It commits at most once, under a task of its own, with the trusts that were s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from muniment.cancelling import Cancel
@@ -48,8 +48,6 @@ from muniment.store.ledger import (
     ChangeRow,
     CommitRow,
     Run,
-    Step,
-    Why,
     content_at,
     content_before,
     history,
@@ -72,12 +70,10 @@ from muniment.store.state import State
 from muniment.store.trust import Ruling
 from muniment.types import (
     CommittedStep,
-    HistoryList,
     Origin,
     Review,
     ReviewDecision,
     ReviewShown,
-    TrustedText,
     UndoResult,
 )
 
@@ -93,13 +89,15 @@ STATES: Final[Mapping[str, str]] = {
     "removed": "was removed by this task",
     "missing": "was there after this task, and went by hand since",
 }
-"""What to say of a file by `Why.state`."""
+"""What to say of a file by `Origin.state`."""
 
 BECAME: Final[Mapping[ChangeKind, str]] = {"create": "new", "modify": "changed", "delete": "removed"}
 """What to say of it by `Change.kind`."""
 
 
-def history_of(place: Place, unsafe_path: str | None = None, limit: int = MAX_STEPS) -> tuple[Step, ...]:
+def history_of(
+    place: Place, unsafe_path: str | None = None, limit: int = MAX_STEPS
+) -> tuple[CommittedStep, ...]:
     """What was committed to the roots that are bound here, the newest first; see `store.ledger.history`.
 
     Args:
@@ -116,7 +114,7 @@ def history_of(place: Place, unsafe_path: str | None = None, limit: int = MAX_ST
     return history(place.state, place.scopes_by_key(), below, limit)
 
 
-def why_of(place: Place, unsafe_path: str) -> Why:
+def why_of(place: Place, unsafe_path: str) -> Origin:
     """Where a file comes from, and whether it still is what was committed.
 
     Raises:
@@ -132,25 +130,6 @@ def why_of(place: Place, unsafe_path: str) -> Why:
     except NotFound:
         present = None
     return why(place.state, place.key(path.scope), path, present, place.policy.trust_of(path.scope))
-
-
-def history_steps(steps: Iterable[Step]) -> HistoryList:
-    """Return the steps of a history as clients get them."""
-    return HistoryList(steps=tuple(CommittedStep(**asdict(each)) for each in steps))
-
-
-def origin_of(place: Place, unsafe_path: str) -> Origin:
-    """Return the result of `why_of` as clients get it. Raises as `why_of`."""
-    found = why_of(place, unsafe_path)
-    names, source = ("task", "at", "decided_by", "policy"), found.source
-    return Origin(
-        path=found.path,
-        state=found.state,
-        trust=found.trust,
-        asked=found.asked,
-        **({} if source is None else {name: getattr(source, name) for name in names}),
-        sentences=tuple(TrustedText(trust=each.trust, text=each.text) for each in found.sentences),
-    )
 
 
 def content_of(place: Place, unsafe_path: str, task: str) -> bytes | None:

@@ -53,9 +53,7 @@ TABLE: Final[Mapping[str, OperationRow]] = {
         "ForgetResult", "any", True, "POST /forget", "forget", "forget", "forget", "/forget"
     ),
     "dream": OperationRow("DreamResult", "any", True, "POST /dream", "dream", "dream", "dream", "/dream"),
-    "recall": OperationRow(
-        "recall.recaller.Recollection", "any", False, "POST /recall", "recall", "recall", page="search"
-    ),
+    "recall": OperationRow("Recalled", "any", False, "POST /recall", "recall", "recall", page="search"),
     "list": OperationRow(
         "EntryList", "any", False, "GET /entries", f"{NO}the list of resources", "ls", page="memory"
     ),
@@ -63,9 +61,9 @@ TABLE: Final[Mapping[str, OperationRow]] = {
     "edit": OperationRow("EditResult", "owner", True, "POST /edit", _BY_HAND, "edit", page="/edit"),
     "pin": OperationRow("PinResult", "owner", True, "POST /pin", "pin", "pin", page="/pin"),
     "history": OperationRow(
-        "store.ledger.Step", "owner", False, "GET /history", "history", "history", page="timeline"
+        "CommittedStep", "owner", False, "GET /history", "history", "history", page="timeline"
     ),
-    "why": OperationRow("store.ledger.Why", "owner", False, "GET /why", _BY_HAND, "why", page="entry"),
+    "why": OperationRow("Origin", "owner", False, "GET /why", _BY_HAND, "why", page="entry"),
     "undo": OperationRow("UndoResult", "owner", False, "POST /undo", "undo", "undo", page="/undo"),
     "reviews": OperationRow("Review", "owner", False, "GET /review", _BY_HAND, "review list", page="reviews"),
     "review": OperationRow(
@@ -116,11 +114,9 @@ OWN_ARGUMENTS: Final[Mapping[str, Mapping[str, str]]] = {
         "budget": "is fixed in the daemon",
         "choose": "calls a model, for which a recall of the daemon does not wait",
         "attended": "the daemon knows who asks",
-        "task_id": "a client says `idempotency_key`, which holds for one token and 24 hours",
         "dry_run": "of remember alone: the daemon queues facts, and judges them when their turn comes",
     },
     "client": {
-        "idempotency_key": "the library says `task_id`",
         "ref": "is kept with the task that the daemon queues",
     },
 }

@@ -37,8 +37,9 @@ from muniment.store.upkeep import view_of
 
 if TYPE_CHECKING:
     from muniment.store.catalog import CatalogEntry, View
-    from muniment.store.ledger import CommitRow, Step
+    from muniment.store.ledger import CommitRow
     from muniment.store.tasks import QueuedTask
+    from muniment.types import CommittedStep
 
 ALREADY_KNOWN: Final = "already known"
 """The summary of a remember that changed nothing; the paths that say so follow after a colon."""
@@ -144,7 +145,7 @@ class Visibility:
             self._known[text] = path is not None and (is_owner or self.entry(path) is not None)
         return self._known[text]
 
-    def steps(self, steps: Collection[Step]) -> Iterator[Step]:
+    def steps(self, steps: Collection[CommittedStep]) -> Iterator[CommittedStep]:
         """Return the visible steps of a history, in their order (V2). Raises as `shows`."""
         return (each for each in steps if self._shows_step(each.path, each.task))
 

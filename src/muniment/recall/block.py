@@ -24,7 +24,7 @@ from muniment.content.gates import one_line
 from muniment.content.markdown import fenced
 from muniment.kernel.names import Trust
 from muniment.recall.excerpt import Weight, excerpt, unweighed
-from muniment.recall.recollection import RecollectedEntry, Recollection
+from muniment.types import Recalled, RecalledEntry
 
 Count = Callable[[str], int]
 """How many tokens a text takes."""
@@ -56,13 +56,13 @@ def estimated(text: str) -> int:
 
 
 def block_of(
-    entries: Sequence[RecollectedEntry],
+    entries: Sequence[RecalledEntry],
     budget: int,
     token: str,
     now: datetime,
     count: Count = estimated,
     weight: Weight = unweighed,
-) -> Recollection:
+) -> Recalled:
     """The block that says as much of `entries`, in their order, as `budget` tokens allow (K1 to K3).
 
     Args:
@@ -77,9 +77,10 @@ def block_of(
         Of the entries those that are in it, as far as they were taken; the last ones are left out first.
     """
 
-    def bullet(entry: RecollectedEntry) -> str:
-        since = age(entry.at, now) + ("" if entry.ended is None else f", ended on {entry.ended}")
-        return f"{entry.path} (trust: {entry.trust}, {entry.at.date()}, {since}): {_name(entry)}"
+    def bullet(entry: RecalledEntry) -> str:
+        since = age(datetime.fromisoformat(entry.at), now)
+        since += "" if entry.ended is None else f", ended on {entry.ended}"
+        return f"{entry.path} (trust: {entry.trust}, {_day(entry)}, {since}): {_name(entry)}"
 
     def whole(bullets: Sequence[str]) -> str:
         return f"{HEADING}\n\n{_TOLD}\n{fenced(chr(10).join(bullets), 'memory', token)}"
@@ -88,8 +89,8 @@ def block_of(
 
 
 def system_block_of(
-    entries: Sequence[RecollectedEntry], budget: int, count: Count = estimated, weight: Weight = unweighed
-) -> Recollection:
+    entries: Sequence[RecalledEntry], budget: int, count: Count = estimated, weight: Weight = unweighed
+) -> Recalled:
     """As `block_of`, for a system prompt: without marks, and the same text whenever it is asked for.
 
     Raises:
@@ -101,19 +102,19 @@ def system_block_of(
     def whole(bullets: Sequence[str]) -> str:
         return "\n".join([f"{_SYSTEM_HEADING}\n\n{_SYSTEM_TOLD}", *bullets])
 
-    return _fitted(entries, budget, lambda entry: f"{_name(entry)} ({entry.at.date()})", whole, count, weight)
+    return _fitted(entries, budget, lambda entry: f"{_name(entry)} ({_day(entry)})", whole, count, weight)
 
 
 def _fitted(
-    entries: Sequence[RecollectedEntry],
+    entries: Sequence[RecalledEntry],
     budget: int,
-    bullet: Callable[[RecollectedEntry], str],
+    bullet: Callable[[RecalledEntry], str],
     whole: Callable[[Sequence[str]], str],
     count: Count,
     weight: Weight,
-) -> Recollection:
+) -> Recalled:
     said: list[str] = []
-    best = Recollection()
+    best = Recalled()
     for entry in entries:
         limit = MAX_ENTRY_CHARS
         while True:
@@ -126,7 +127,8 @@ def _fitted(
             limit = min(limit, len(body)) // 2
             if limit < _MIN_ENTRY_CHARS:
                 return best
-        said, best = bullets, Recollection((*best.entries, replace(entry, text=body)), text, tokens)
+        entries_in = (*best.entries, replace(entry, text=body))
+        said, best = bullets, Recalled(entries=entries_in, text=text, tokens=tokens)
     return best
 
 
@@ -135,7 +137,11 @@ def _indented(title: str, body: str) -> str:
     return "\n".join([f"- {title}", *(f"  {line}" if line.strip() else "" for line in body.splitlines())])
 
 
-def _name(entry: RecollectedEntry) -> str:
+def _day(entry: RecalledEntry) -> str:
+    return entry.at.partition("T")[0]
+
+
+def _name(entry: RecalledEntry) -> str:
     return shortened(one_line(entry.name), MAX_NAME_CHARS)
 
 

@@ -32,13 +32,13 @@ from muniment.kernel.names import Scope, Trust
 from muniment.kernel.path import fold
 from muniment.recall.reading import ReadEntry
 from muniment.recall.recaller import MAX_TOKENS, Recaller
-from muniment.recall.recollection import Recollection
-from muniment.recall.search import HIT_COLUMNS, TOLD_THERE, EntryKey, Hit, hit_of
+from muniment.recall.search import HIT_COLUMNS, TOLD_THERE, Hit, hit_of
 from muniment.recall.shelf import Shelf
 from muniment.recall.stems import Stemmer
 from muniment.store.database import Database
-from muniment.store.ledger import RootKey
 from muniment.store.rows import as_indexed
+from muniment.types import Recalled
+from muniment.types.keys import EntryKey, RootKey
 
 PINNED: Final = "pinned"
 """The folder of a scope whose entries come first, however its name is spelled; policies protect it."""
@@ -180,7 +180,7 @@ class StaticContext:
     ) -> None:
         self._recaller, self._budgets = recaller, budgets
         self._lock = threading.Lock()
-        self._system, self._project = Recollection(), Recollection()
+        self._system, self._project = Recalled(), Recalled()
         self._mixed = frozenset[EntryKey]()
         self._told = frozenset(told or ())
         self._is_project_due = told is None
@@ -207,7 +207,7 @@ class StaticContext:
                 self._project = project
 
     @property
-    def system(self) -> Recollection:
+    def system(self) -> Recalled:
         """The system tier."""
         with self._lock:
             return self._system
@@ -224,7 +224,7 @@ class StaticContext:
         with self._lock:
             return None if self._is_project_due else self._told
 
-    def take_project(self, told: Collection[EntryKey]) -> Recollection | None:
+    def take_project(self, told: Collection[EntryKey]) -> Recalled | None:
         """The project tier, once; None: it was told, or there is nothing to tell yet.
 
         Args:
@@ -248,7 +248,7 @@ class StaticContext:
 
     def about(
         self, unsafe_paths: Sequence[str], exclude: Collection[EntryKey], budget: int, patience: Patience
-    ) -> Recollection:
+    ) -> Recalled:
         """What the third tier has to say of some paths.
 
         Args:
@@ -259,7 +259,7 @@ class StaticContext:
         """
         recaller = self._recaller
 
-        def work(shelf: Shelf) -> Recollection:
+        def work(shelf: Shelf) -> Recalled:
             def hits() -> list[Hit]:
                 found: dict[EntryKey, Hit] = {}
                 for path in unsafe_paths:
@@ -273,13 +273,13 @@ class StaticContext:
 
         return recaller.answer(work, None, patience)
 
-    def _system_of(self, shelf: Shelf, patience: Patience) -> Recollection:
+    def _system_of(self, shelf: Shelf, patience: Patience) -> Recalled:
         readings = _read(lambda: self._listed(shelf, [Trust.OWNER], patience, mixed=True), shelf)
         owned = [each for reading in readings if (each := reading.of_owner)]  # By the ledger, not by a row.
         self._mixed = frozenset(each.hit.key for each in readings if each.trust is not Trust.OWNER)
         return self._recaller.told(owned, shelf, self._budgets.system, is_system=True)
 
-    def _project_of(self, shelf: Shelf, known: Collection[EntryKey], patience: Patience) -> Recollection:
+    def _project_of(self, shelf: Shelf, known: Collection[EntryKey], patience: Patience) -> Recalled:
         def hits() -> list[Hit]:
             found = [
                 *self._listed(shelf, [trust for trust in Trust if trust is not Trust.EXTERNAL], patience),

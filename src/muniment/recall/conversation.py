@@ -35,6 +35,7 @@ from muniment.recall.compaction import Compaction, Summarise
 from muniment.recall.context import SEPARATOR, Budgets, StaticContext
 from muniment.recall.context_graph import ContextGraph, ContextNode, results_within
 from muniment.recall.excerpt import excerpt
+from muniment.recall.keys import keys_as_json, keys_in
 from muniment.recall.messages import (
     Message,
     behind_results,
@@ -46,10 +47,10 @@ from muniment.recall.messages import (
 )
 from muniment.recall.prefetch import Handle, begun
 from muniment.recall.recaller import Chooser, Recaller
-from muniment.recall.recollection import RecollectedEntry, Recollection, keys_as_json, keys_in
-from muniment.recall.search import EntryKey
 from muniment.recall.session import REPEAT_AFTER, BroughtIn, Reason, RecallSession, tokens_in
 from muniment.recall.touched import Touched
+from muniment.types import Recalled, RecalledEntry
+from muniment.types.keys import EntryKey
 
 FIRST_SECONDS: Final = 5.0
 """Seconds that the memory has to be read before a conversation; it takes milliseconds, new files longer."""
@@ -149,7 +150,7 @@ class Conversation:
         self._recaller = recaller
         self._heard: int | None = None if kept else 0
         self._static.refresh(Patience(time.monotonic() + FIRST_SECONDS, parent))
-        self._system, self._system_told = self._static.system, Recollection()
+        self._system, self._system_told = self._static.system, Recalled()
 
     @property
     def system_part(self) -> str:
@@ -222,7 +223,7 @@ class Conversation:
     def loaded(self) -> dict[str, list[str]]:
         """What the conversation has of the memory now: by where it came in, the ids of its entries, sorted.
 
-        The ids are those of `RecollectedEntry.id`; `recalled` is what was brought in for messages. All is
+        The ids are those of `RecalledEntry.id`; `recalled` is what was brought in for messages. All is
         empty where the ledger cannot be read, which an event tells.
 
         Cost: a query of the ledger a scope.
@@ -272,7 +273,7 @@ class Conversation:
         self._heard = len(history)
         return history
 
-    def _told_at_turn(self) -> list[Recollection]:
+    def _told_at_turn(self) -> list[Recalled]:
         """What comes in with a message of the user, in order."""
         self._system = self._static.system
         if self._system.keys != self._system_told.keys:
@@ -292,12 +293,12 @@ class Conversation:
         """What the conversation was told but by recalls."""
         return self._system.keys.union(self._static.told or (), self._touched.told)
 
-    def _tier(self, told: Recollection | None, where: BroughtIn) -> Recollection | None:
+    def _tier(self, told: Recalled | None, where: BroughtIn) -> Recalled | None:
         if told is not None:
             self.session.record(told, where)
         return self._noted(told)
 
-    def _noted(self, told: Recollection | None) -> Recollection | None:
+    def _noted(self, told: Recalled | None) -> Recalled | None:
         """Keep what is told for a summary, and watch how much it is."""
         if told is None:
             return None
@@ -345,7 +346,7 @@ class Conversation:
         self._tokens, self._is_share_told = self._system_told.tokens, False
 
 
-def _fact(entry: RecollectedEntry) -> str:
+def _fact(entry: RecalledEntry) -> str:
     """An entry on one line, for a summary."""
     return excerpt(one_line(f"{entry.path} (trust: {entry.trust}): {entry.name}: {entry.text}"), FACT_CHARS)
 

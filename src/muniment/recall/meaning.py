@@ -60,8 +60,8 @@ from muniment.recall.search import (
 )
 from muniment.recall.stems import Stemmer
 from muniment.store.database import Database
-from muniment.store.ledger import RootKey
 from muniment.store.rows import Columns
+from muniment.types.keys import RootKey
 
 RANK_OFFSET: Final = 60
 """The constant of reciprocal rank fusion; see the source."""

@@ -18,9 +18,9 @@ from muniment.recall.ranking import COLUMN_WEIGHTS
 from muniment.recall.search import TOLD_THERE
 from muniment.recall.stems import Stemmer
 from muniment.store.catalog import View
-from muniment.store.ledger import RootKey
 from muniment.store.rows import as_indexed
 from muniment.store.state import State
+from muniment.types.keys import RootKey
 
 _NEAREST: Final = f"""
     SELECT entry.root, entry.rel FROM text CROSS JOIN entry ON entry.id = text.rowid

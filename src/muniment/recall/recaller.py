@@ -37,16 +37,17 @@ from muniment.recall.block import Count, block_of, estimated, system_block_of
 from muniment.recall.excerpt import Weight, excerpt, unweighed
 from muniment.recall.query import read_query
 from muniment.recall.reading import ReadEntry
-from muniment.recall.recollection import RecollectedEntry, Recollection
-from muniment.recall.search import HIT_COLUMNS, EntryKey, Search, SearchResult, Wanted, hit_of, left_over
+from muniment.recall.search import HIT_COLUMNS, Search, SearchResult, Wanted, hit_of, left_over
 from muniment.recall.shelf import Picked, Shelf
 from muniment.recall.stems import Stemmer
 from muniment.store.audit import append, timestamp
 from muniment.store.database import Database
 from muniment.store.index import shown_path
-from muniment.store.ledger import RootKey, root_key
+from muniment.store.ledger import root_key
 from muniment.store.rows import as_indexed
 from muniment.store.state import State
+from muniment.types import Recalled, RecalledEntry
+from muniment.types.keys import EntryKey, RootKey
 
 MAX_ENTRIES: Final = 5
 """Entries of one answer, unless the caller says otherwise."""
@@ -111,7 +112,7 @@ class Recaller:
         choose: Chooser | None = None,
         patience: Patience | None = None,
         needs_entry: bool = False,
-    ) -> Recollection:
+    ) -> Recalled:
         """What helps with `query` (E1 to E4).
 
         Args:
@@ -128,9 +129,9 @@ class Recaller:
         """
         until = patience or Patience(float("inf"))
 
-        def work(shelf: Shelf) -> Recollection:
+        def work(shelf: Shelf) -> Recalled:
             if limit < 1 or budget < 1:
-                return Recollection()
+                return Recalled()
             asked = read_query(query, self.stemmer)
             wanted = Wanted(asked, shelf.keys, exclude, self.now, limit + CANDIDATES, shelf.accepts)
             found, picked = self._picked(wanted, shelf, limit, until)
@@ -141,7 +142,7 @@ class Recaller:
                 readings = _chosen(choose, query, readings, limit, until)
             readings = sorted(readings, key=self._has_ended)
             if not readings:
-                return Recollection(abstained=True, withheld=picked.withheld)
+                return Recalled(abstained=True, withheld=picked.withheld)
 
             def weight(passage: str) -> float:
                 return found.ranking.weight(as_indexed(passage))
@@ -162,8 +163,8 @@ class Recaller:
         )
 
     def answer(
-        self, work: Callable[[Shelf], Recollection], scopes: Collection[str] | None, patience: Patience
-    ) -> Recollection:
+        self, work: Callable[[Shelf], Recalled], scopes: Collection[str] | None, patience: Patience
+    ) -> Recalled:
         """What `work` makes of the entries of some scopes; empty where something goes wrong (E1).
 
         A catalog that turns out to be damaged is begun anew, once.
@@ -177,13 +178,13 @@ class Recaller:
             self._state.renew_catalog()
             return work(self._shelf(scopes, patience))
         except Cancelled as error:
-            return Recollection(error=error)
+            return Recalled(error=error)
         except MunimentError as error:
             events.emit("memory_retrieval_failed", code=error.code)
-            return Recollection(error=error)
+            return Recalled(error=error)
         except Exception as defect:  # noqa: BLE001  whoever recalls goes on without (E1)
             events.emit_defect("memory_retrieval_failed", defect)
-            return Recollection(error=recall_failed(type(defect).__name__))
+            return Recalled(error=recall_failed(type(defect).__name__))
 
     def has_told_all(self, told: Collection[EntryKey], patience: Patience) -> bool:
         """Whether nothing that may be shown is left besides what was told; False where nobody can tell.
@@ -192,16 +193,16 @@ class Recaller:
         """
         found = True
 
-        def work(shelf: Shelf) -> Recollection:
+        def work(shelf: Shelf) -> Recalled:
             nonlocal found
             rows = left_over(self.catalog, shelf.keys, told, self.now, patience)
             found = not any(shelf.accepts(key.root, key.rel) for key in rows)
-            return Recollection()
+            return Recalled()
 
         return self.answer(work, None, patience).error is None and found
 
     def keys_of(self, unsafe_ids: Iterable[str]) -> set[EntryKey]:
-        """The entries that ids name, see `RecollectedEntry.id`; what names nothing here is left out.
+        """The entries that ids name, see `RecalledEntry.id`; what names nothing here is left out.
 
         None at all where the ledger cannot be read, which an event tells.
         """
@@ -218,7 +219,7 @@ class Recaller:
         scopes = {key: scope for scope, key in self._root_keys().items()}
         return sorted(f"{scopes[key.root]}/{key.rel}@{key.digest}" for key in keys if key.root in scopes)
 
-    def record(self, recalled: Recollection, where: str) -> None:
+    def record(self, recalled: Recalled, where: str) -> None:
         """Write to the ledger what was put before a model; what goes wrong is only told in an event.
 
         Cost: a durable transaction, some milliseconds; it waits for one of another process.
@@ -226,7 +227,9 @@ class Recaller:
         body = {
             "where": where,
             "tokens": recalled.tokens,
-            "entries": [{"path": each.path, "digest": each.key.digest} for each in recalled.entries],
+            "entries": [
+                {"path": each.path, "digest": each.id.rpartition("@")[2]} for each in recalled.entries
+            ],
         }
         try:
             append(self._state, timestamp(self._clock()), "injection", None, body)
@@ -257,7 +260,7 @@ class Recaller:
         *,
         weight: Weight = unweighed,
         is_system: bool = False,
-    ) -> Recollection:
+    ) -> Recalled:
         """What is put before a model of some entries, as far as a budget goes.
 
         Args:
@@ -268,14 +271,15 @@ class Recaller:
             is_system: for a system prompt; raises ValueError where an entry's trust is not `owner`.
         """
         entries = [
-            RecollectedEntry(
-                shelf.path(each.hit),
-                each.hit.key,
-                each.name,
-                each.trust,
-                each.at,
-                each.entry.body,
-                each.entry.ends if self._has_ended(each) else None,
+            RecalledEntry(
+                id=f"{shelf.path(each.hit)}@{each.hit.key.digest}",
+                path=shelf.path(each.hit),
+                name=each.name,
+                trust=each.trust,
+                at=timestamp(each.at),
+                text=each.entry.body,
+                ended=str(each.entry.ends) if self._has_ended(each) else None,
+                key=each.hit.key,
             )
             for each in readings
         ]
@@ -287,7 +291,7 @@ class Recaller:
         """Whether an entry no longer holds, as its words say (E6)."""
         return has_ended(reading.entry.ends, self._clock())
 
-    def without(self, recalled: Recollection, keys: Collection[EntryKey], budget: int) -> Recollection:
+    def without(self, recalled: Recalled, keys: Collection[EntryKey], budget: int) -> Recalled:
         """What was recalled, without some entries, within a budget: itself where that changes nothing.
 
         For those who learn only then what is told already. It never raises (E1), and asks no disk.
@@ -304,12 +308,10 @@ class Recaller:
             block = self._block(left, budget)
         except Exception as defect:  # noqa: BLE001  as `answer`: the caller's own count may be broken
             events.emit_defect("memory_retrieval_failed", defect)
-            return Recollection(error=recall_failed(type(defect).__name__))
+            return Recalled(error=recall_failed(type(defect).__name__))
         return replace(recalled, entries=block.entries, text=block.text, tokens=block.tokens)
 
-    def _block(
-        self, entries: Sequence[RecollectedEntry], budget: int, weight: Weight = unweighed
-    ) -> Recollection:
+    def _block(self, entries: Sequence[RecalledEntry], budget: int, weight: Weight = unweighed) -> Recalled:
         token, now = fence_token(), self._clock()
         return block_of(entries, budget, token, now, self.count, weight)
 

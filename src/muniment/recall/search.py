@@ -34,7 +34,7 @@ import json
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from muniment.content.words import comparable
 from muniment.kernel.cancel import Patience
@@ -44,9 +44,9 @@ from muniment.recall.ranking import COLUMN_WEIGHTS, Ranking, Score, Weighed
 from muniment.recall.stems import MAX_KEPT, Stemmer
 from muniment.store.database import Database
 from muniment.store.index_pages import EXPIRES_AT
-from muniment.store.ledger import RootKey
 from muniment.store.rows import saying_digest
 from muniment.store.visit import Stamp
+from muniment.types.keys import EntryKey, RootKey
 
 MIN_PREFIX_CHARS: Final = 4
 """Letters of a word that may be the beginning of another one; shorter ones begin too many."""
@@ -98,14 +98,6 @@ HIT_COLUMNS: Final = (
     "entry.trust, entry.ident, entry.sees"
 )
 """Of a row that `hit_of` takes."""
-
-
-class EntryKey(NamedTuple):
-    """An entry as it was: which, and what it said."""
-
-    root: RootKey
-    rel: RelPath
-    digest: Digest
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,10 +42,11 @@ from typing import Any, Final, Self
 from muniment import events
 from muniment.cancelling import Cancel
 from muniment.kernel.cancel import Patience
+from muniment.recall.keys import keys_as_json, keys_in, latest
 from muniment.recall.prefetch import Handle, Prefetch, begun
 from muniment.recall.recaller import MAX_TOKENS, Chooser, Recaller
-from muniment.recall.recollection import Recollection, keys_as_json, keys_in, latest
-from muniment.recall.search import EntryKey
+from muniment.types import Recalled
+from muniment.types.keys import EntryKey
 
 
 class Reason(StrEnum):
@@ -116,7 +117,7 @@ class RecallSession:
         self._recaller, self._budget, self._choose = recaller, budget, choose
         self._repeat_after = repeat_after
         self.prefetch = Prefetch(clock=clock, parent=parent)
-        self._handle: Handle[Recollection] | None = None
+        self._handle: Handle[Recalled] | None = None
         kept = state if isinstance(state, Mapping) else {}
         self._shown, self._since = keys_in(kept.get("shown")), tokens_in(kept.get("since"))
         self._records = _Records(recaller.record)
@@ -142,14 +143,14 @@ class RecallSession:
         shown, known = self.shown, frozenset(told)
         may_repeat = bool(shown) and self._since >= self._repeat_after
 
-        def work(patience: Patience) -> Recollection:
+        def work(patience: Patience) -> Recalled:
             return self._recall(text, shown, known, patience, may_repeat=may_repeat)
 
         self._handle = begun(self.prefetch, work)
         if self._handle is None:
             self._discard(Reason.FAILED)
 
-    def take(self, where: BroughtIn, told: Collection[EntryKey] = ()) -> Recollection | None:
+    def take(self, where: BroughtIn, told: Collection[EntryKey] = ()) -> Recalled | None:
         """What is to be put first among the reminders of the turn, or behind its last tool result.
 
         Args:
@@ -197,7 +198,7 @@ class RecallSession:
         """What a later session of this conversation must know."""
         return {"shown": keys_as_json(self._shown), "since": self._since}
 
-    def record(self, recalled: Recollection, where: BroughtIn) -> None:
+    def record(self, recalled: Recalled, where: BroughtIn) -> None:
         """Count what was brought in, and have it written to the ledger (S6), beside the caller (S1)."""
         self.outcomes[where] += 1
         events.emit("memory_injected", where=where, entries=len(recalled.entries), tokens=recalled.tokens)
@@ -227,10 +228,10 @@ class RecallSession:
         patience: Patience,
         *,
         may_repeat: bool,
-    ) -> Recollection:
+    ) -> Recalled:
         """On the thread of the handle."""
 
-        def ask(exclude: frozenset[EntryKey]) -> Recollection:
+        def ask(exclude: frozenset[EntryKey]) -> Recalled:
             return self._recaller.recall(
                 text, exclude=exclude, budget=self._budget, choose=self._choose, patience=patience
             )
@@ -260,14 +261,14 @@ class _Records:
         write: one record; never raises, and may take long.
     """
 
-    def __init__(self, write: Callable[[Recollection, str], None]) -> None:
+    def __init__(self, write: Callable[[Recalled, str], None]) -> None:
         self._write = write
         self._lock = threading.Lock()
-        self._waiting: deque[tuple[Recollection, str]] = deque()
+        self._waiting: deque[tuple[Recalled, str]] = deque()
         self._thread: threading.Thread | None = None
         self._is_writing = False
 
-    def add(self, recalled: Recollection, where: str) -> None:
+    def add(self, recalled: Recalled, where: str) -> None:
         """Have one written. Where the system has no thread for that, it is written with the next one."""
         with self._lock:
             self._waiting.append((recalled, where))
@@ -309,7 +310,7 @@ def tokens_in(unsafe_number: object) -> int:
     return max(0, unsafe_number) if isinstance(unsafe_number, int) else 0
 
 
-def _why_over(handle: Handle[Recollection]) -> Reason | None:
+def _why_over(handle: Handle[Recalled]) -> Reason | None:
     """Why nothing will come of a recall; None: something may."""
     has_failed = handle.has_failed  # First: one that is cancelled ends only then.
     if handle.is_cancelled:
@@ -317,7 +318,7 @@ def _why_over(handle: Handle[Recollection]) -> Reason | None:
     return Reason.FAILED if has_failed else None
 
 
-def _why_empty(recalled: Recollection, new: Recollection) -> Reason:
+def _why_empty(recalled: Recalled, new: Recalled) -> Reason:
     if recalled.error is not None or new.error is not None:
         return Reason.FAILED
     return Reason.NOTHING_NEW if recalled.entries else Reason.NOTHING_FOUND

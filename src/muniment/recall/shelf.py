@@ -19,9 +19,9 @@ from muniment.kernel.path import CanonicalPath
 from muniment.recall.reading import ReadEntry, read
 from muniment.recall.search import Hit
 from muniment.store.catalog import View
-from muniment.store.ledger import RootKey
 from muniment.store.state import State
 from muniment.store.watching import looks_of
+from muniment.types.keys import RootKey
 
 MAX_EXTERNAL: Final = 2
 """Entries of trust `external` among those of one answer: whoever can have something filed cannot fill it."""

@@ -28,7 +28,7 @@ from muniment.kernel.cancel import Patience
 from muniment.kernel.names import Scope
 from muniment.recall.context import GLOBAL_SCOPE
 from muniment.recall.recaller import MAX_ENTRIES, MAX_TOKENS, Recaller
-from muniment.recall.recollection import Recollection
+from muniment.types import Recalled
 
 MAX_SEARCHES: Final = 20
 MAX_SEARCH_TOKENS: Final = 6_000
@@ -109,7 +109,7 @@ class SubagentMemory:
         }
         self._lock = threading.Lock()
         self._searches, self._tokens = 0, 0
-        self._running: dict[_SubagentSearch, Future[Recollection]] = {}
+        self._running: dict[_SubagentSearch, Future[Recalled]] = {}
 
     @property
     def tools(self) -> list[dict[str, Any]]:
@@ -161,10 +161,10 @@ class SubagentMemory:
                 if self._searches >= MAX_SEARCHES or self._tokens >= MAX_SEARCH_TOKENS:
                     return _USED_UP
                 self._searches += 1
-                mine = self._running[asked] = Future[Recollection]()
+                mine = self._running[asked] = Future[Recalled]()
         if running is not None:  # B3
             return _told(running.result())
-        recalled = Recollection(error=Cancelled("the search was given up"))
+        recalled = Recalled(error=Cancelled("the search was given up"))
         try:
             recalled = self._recaller.recall(
                 asked.query,
@@ -195,7 +195,7 @@ def _handed_in(fact: str, enqueue: Enqueue) -> str:
     return f"handed in as task {task}"
 
 
-def _told(recalled: Recollection) -> str:
+def _told(recalled: Recalled) -> str:
     if recalled.error is not None:
         return f"error: the memory cannot be searched now [{recalled.error.code}]"
     return recalled.text or (_NOTHING if recalled.abstained else _USED_UP)

@@ -16,8 +16,8 @@ from typing import Final
 
 from muniment.recall.context import StaticContext
 from muniment.recall.prefetch import Handle, Prefetch, begun
-from muniment.recall.recollection import Recollection
-from muniment.recall.search import EntryKey
+from muniment.types import Recalled
+from muniment.types.keys import EntryKey
 
 MAX_PATHS: Final = 2_000
 """Paths of one conversation that are looked up; a tool that lists a disk names more."""
@@ -54,7 +54,7 @@ class Touched:
         self._static, self._prefetch, self._budget, self._known = static, prefetch, budget, known
         self._seen: set[str] = set()
         self._waiting: list[str] = []
-        self._running: tuple[Handle[Recollection], list[str]] | None = None
+        self._running: tuple[Handle[Recalled], list[str]] | None = None
         self.told, self.spent = set(told), spent
 
     def add(self, unsafe_path: str) -> None:
@@ -64,7 +64,7 @@ class Touched:
             self._waiting.append(unsafe_path)
             self._begin()
 
-    def take(self) -> Recollection | None:
+    def take(self) -> Recalled | None:
         """What is to be told now; None: nothing, or nothing yet."""
         if self._running is None:
             self._begin()  # What could not be begun before.

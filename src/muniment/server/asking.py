@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from pydantic import BaseModel, ValidationError
 from pydantic.alias_generators import to_camel
 
-from muniment.content.exact_json import plain_arguments
+from muniment.content.exact_json import mistake_in_words, plain_arguments
 from muniment.content.expiry import local_day, read_expiry
 from muniment.errors import MunimentError
-from muniment.integrations.telling import mistake_in_words
 from muniment.names import ContextMode
 from muniment.operations.request import check_content, check_query
 from muniment.server import contract

@@ -60,8 +60,7 @@ from muniment.workspaces.projects import find_project
 
 if TYPE_CHECKING:
     from muniment.recall.recaller import Recaller
-    from muniment.recall.recollection import Recollection
-    from muniment.server.mcp import McpSessions
+    from muniment.types import Recalled
 
 
 # -- recalls -----------------------------------------------------------------------------------------
@@ -119,10 +118,10 @@ class Recalls:
         self._metrics = metrics
         self._threads = ThreadPoolExecutor(MAX_RECALLS, "recall")
         self._places, self._left = Shares(MAX_RECALLS, round(PLACE_SECONDS), RESERVE), asyncio.Event()
-        self._running: set[asyncio.Future[Recollection]] = set()
+        self._running: set[asyncio.Future[Recalled]] = set()
         self._cancel = Cancel()
 
-    async def recall(self, workspace: Recalling, token: str, body: RecallBody) -> Recollection:
+    async def recall(self, workspace: Recalling, token: str, body: RecallBody) -> Recalled:
         """What helps with a query (R1 to R4).
 
         Args:
@@ -180,7 +179,7 @@ class Recalls:
                 async with asyncio.timeout(deadline - time.monotonic()):
                     await self._left.wait()
 
-    def _leave(self, token: str, running: asyncio.Future[Recollection]) -> None:
+    def _leave(self, token: str, running: asyncio.Future[Recalled]) -> None:
         running.exception()  # Looked at by nobody else where this came too late.
         self._running.discard(running)
         self._places.leave(token)
@@ -188,7 +187,7 @@ class Recalls:
         self._left.clear()  # and nobody who comes later.
 
 
-def _recalled(workspace: Recalling, body: RecallBody, patience: Patience) -> Recollection:
+def _recalled(workspace: Recalling, body: RecallBody, patience: Patience) -> Recalled:
     """Recall, in a thread.
 
     Raises:
@@ -205,9 +204,9 @@ def _recalled(workspace: Recalling, body: RecallBody, patience: Patience) -> Rec
         return recalled
 
 
-def _outcome(running: asyncio.Future[Recollection]) -> Recollection:
+def _outcome(running: asyncio.Future[Recalled]) -> Recalled:
     """What came of a recall: nothing where it hangs, or raised something (R1)."""
-    from muniment.recall.recollection import Recollection
+    from muniment.types import Recalled
 
     error = running.exception() if running.done() else DeadlineExceeded("the recall hangs")
     match error:
@@ -215,10 +214,10 @@ def _outcome(running: asyncio.Future[Recollection]) -> Recollection:
             return running.result()
         case MunimentError():
             events.emit("memory_retrieval_failed", code=error.code)
-            return Recollection(error=error)
+            return Recalled(error=error)
         case _:
             events.emit_defect("memory_retrieval_failed", error)
-            return Recollection(error=recall_failed(type(error).__name__))
+            return Recalled(error=recall_failed(type(error).__name__))
 
 
 # -- core --------------------------------------------------------------------------------------------
@@ -283,6 +282,13 @@ class ServedWorkspace(Recalling, Protocol):
         """The names of its scopes by the keys of their roots, as far as they are known."""
 
 
+class McpEndpoint(Protocol):
+    """The sessions of the Model Context Protocol of a daemon, which `routes` loads by name."""
+
+    async def stop(self) -> None:
+        """End every session and stream."""
+
+
 class ServedCore:
     """What routes ask: of a daemon for its workspaces, and of a node of a fleet for one home.
 
@@ -299,7 +305,7 @@ class ServedCore:
 
     recalls: Recalls
     _reads: Ledger
-    mcp: McpSessions | None = None
+    mcp: McpEndpoint | None = None
     open_paths: frozenset[str] = frozenset()
     workspaces: Mapping[str, Workspace] = MappingProxyType({})
     _is_draining = False
@@ -384,7 +390,7 @@ class ServedCore:
         """
         raise NotImplementedError
 
-    async def recall(self, workspace: ServedWorkspace, token: str, body: RecallBody) -> Recollection:
+    async def recall(self, workspace: ServedWorkspace, token: str, body: RecallBody) -> Recalled:
         """What of a memory helps; see `Recalls.recall`.
 
         Raises:

@@ -171,7 +171,7 @@ async def history(call: Call) -> Response:
     """List what was committed, the newest first."""
     asked = asking.query(HistoryQuery, call.request.query_params, call.workspace)
     found = await at_place(call, lambda place, _: review.history_of(place, asked.path), writes=False)
-    return answered(review.history_steps(found))
+    return answered(results.HistoryList(steps=found))
 
 
 @Operation(
@@ -185,7 +185,7 @@ async def history(call: Call) -> Response:
 async def why(call: Call) -> Response:
     """Return the origin of an entry."""
     asked = asking.query(PathQuery, call.request.query_params, call.workspace)
-    return answered(await at_place(call, lambda place, _: review.origin_of(place, asked.path), writes=False))
+    return answered(await at_place(call, lambda place, _: review.why_of(place, asked.path), writes=False))
 
 
 @Operation(

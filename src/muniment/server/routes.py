@@ -1,6 +1,9 @@
 """The routes of tasks, of recalls and of the daemon itself; others are in `owner` and `entries`.
 
 Apart from `service.py`, which serves them.
+
+`/mcp` is in `integrations.mcp.http`, above this package. The first request loads that module by its name, so
+every `Daemon` that a program starts serves it, without an option.
 """
 
 from __future__ import annotations
@@ -328,8 +331,9 @@ async def recall(call: Call) -> Response:
     recalled = await call.core.recall(workspace, call.principal.share, body)
     if not await call.is_still_known():
         raise HttpProblem("token_required", headers={"WWW-Authenticate": "Bearer"})
-    error = None if recalled.error is None else recall_code(recalled.error)
-    return answered(read(contract.Recalled, {**recalled.as_json(), "error": error}, "a recall"))
+    if recalled.error is not None:
+        recalled = replace(recalled, error=MunimentError(code=recall_code(recalled.error)))
+    return answered(recalled)
 
 
 # -- about -------------------------------------------------------------------------------------------
@@ -487,12 +491,11 @@ async def mcp(call: Call) -> Response:
     is_stream = call.request.method == "GET" or call.request.headers.get("mcp-method") == _LISTEN
     body = await read_body(call.request)
     (call.follow if is_stream else call.wait)()
-    loaded = await asyncio.to_thread(importlib.import_module, "muniment.server.mcp")
+    loaded = await asyncio.to_thread(importlib.import_module, "muniment.integrations.mcp.http")
     if call.core.is_draining:  # From here on nothing waits until its sessions are known to who ends them.
         raise HttpProblem("workspace_draining", headers={"Retry-After": "1"})
-    if call.core.mcp is None:
-        call.core.mcp = loaded.McpSessions(call.core)
-    return await call.core.mcp.answer(call, body)
+    response: Response = await loaded.answer(call.core, call, body)
+    return response
 
 
 @Operation(

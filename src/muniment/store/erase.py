@@ -55,7 +55,7 @@ from muniment.store import audit
 from muniment.store.audit import timestamp
 from muniment.store.commit import Terms, commit, granting
 from muniment.store.index import is_index_path
-from muniment.store.ledger import ERASED, RootKey, Run, commits, erased_name, root_key
+from muniment.store.ledger import ERASED, Run, commits, erased_name, root_key
 from muniment.store.state import LEDGER_NAME, State
 from muniment.store.table import Table
 from muniment.store.tasks import (
@@ -74,6 +74,7 @@ from muniment.store.told import forget_all
 from muniment.store.trust import constant, new_ulid
 from muniment.store.upkeep import rebuild, recover_all, view_of
 from muniment.types import ErasePlan, EraseResult
+from muniment.types.keys import RootKey
 
 # -- emptied -----------------------------------------------------------------------------------------
 #

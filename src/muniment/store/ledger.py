@@ -18,7 +18,7 @@ import secrets
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final, Literal, NamedTuple, NewType
+from typing import Final, Literal, NamedTuple
 
 from muniment.content.entry import parse, shortened
 from muniment.content.gates import on_one_line
@@ -34,14 +34,14 @@ from muniment.store.database import Transaction, unavailable
 from muniment.store.passages import (
     NO_SOURCE,
     PERSON,
-    TrustedSentence,
     digest_body,
     keep_passages,
     read_authorship,
 )
 from muniment.store.state import LedgerState, State
 from muniment.store.table import Table
-from muniment.types import Change, SupersededEntry
+from muniment.types import Change, CommittedStep, Origin, SupersededEntry, TrustedText
+from muniment.types.keys import RootKey
 
 # -- change ------------------------------------------------------------------------------------------
 #
@@ -90,9 +90,6 @@ def least_trust(changes: Iterable[FileChange]) -> Trust | None:
 
 
 # -- ledger ------------------------------------------------------------------------------------------
-
-RootKey = NewType("RootKey", str)
-"""What the ledger and the catalog call a root: 32 random hexadecimal digits."""
 
 ERASED: Final = "erased"
 """Stands for the digest of a file whose bytes were erased."""
@@ -472,36 +469,9 @@ MAX_STEPS: Final = 1_000
 """Steps that one question is answered with; older ones are asked for by path."""
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One file as one task left it.
-
-    Attributes:
-        at: when it was committed; ISO-8601, UTC.
-        task: which task did it.
-        asked: what that was: `remember`, `undo`, …
-        path: by the present name of its scope.
-        kind: what became of the file.
-        trust: of its new bytes; None where it went.
-        undoes: the task whose changes were taken back.
-        is_erased: whether its bytes are no longer known.
-    """
-
-    at: str
-    task: str
-    asked: str
-    path: str
-    kind: Literal["new", "changed", "removed"]
-    trust: Trust | None
-    decided_by: str
-    policy: str
-    undoes: str | None
-    is_erased: bool
-
-
 _HISTORY: Final = Table(
     "step",
-    Step,
+    CommittedStep,
     at="done",
     asked="kind",
     path="root || '/' || rel",
@@ -511,50 +481,12 @@ _HISTORY: Final = Table(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Why:
-    """Where a file comes from.
-
-    Attributes:
-        path: which file.
-        state: `committed`: it is what its task left. `edited`: by hand, since the task. `foreign`: Muniment
-            never wrote it. `removed`: its task removed it. `missing`: it went by hand, since the task.
-        trust: of what is there now; None where nothing is.
-        source: what the ledger knows of the present bytes, or else of the last ones that it knows.
-        sentences: of what is there now, if they differ in their trust.
-    """
-
-    path: str
-    state: Literal["committed", "edited", "foreign", "removed", "missing"]
-    trust: Trust | None
-    source: Run | None
-    sentences: tuple[TrustedSentence, ...] = ()
-
-    @property
-    def asked(self) -> str | None:
-        """The kind of that task."""
-        return None if self.source is None else self.source.kind
-
-    @property
-    def fact(self) -> str | None:
-        """Keyed digest of what the task was asked; None where it was asked nothing, or that was erased."""
-        return None if self.source is None else self.source.fact
-
-    def as_json(self) -> dict[str, object]:
-        """The document that `why --json` prints."""
-        of = ("trust", "task", "decided_by", "policy", "at")
-        source = self.source and {each: getattr(self.source, each) for each in of}
-        told = {"path": self.path, "state": self.state, "trust": self.trust, "source": source}
-        sentences = [{"trust": each.trust, "text": each.text} for each in self.sentences]
-        return {**told, "asked": self.asked, "fact": self.fact, "sentences": sentences}
-
-
 def history(
     state: State,
     roots: Mapping[RootKey, Scope],
     below: CanonicalPath | None = None,
     limit: int = MAX_STEPS,
-) -> tuple[Step, ...]:
+) -> tuple[CommittedStep, ...]:
     """What was committed, the newest first; at most `limit`.
 
     Args:
@@ -634,7 +566,7 @@ def count_by_day(
 
 def why(
     state: State, root: RootKey, path: CanonicalPath, present: bytes | None, trust_of_scope: Trust
-) -> Why:
+) -> Origin:
     """Where a file comes from.
 
     Args:
@@ -654,17 +586,32 @@ def why(
         found = read_authorship(state, root, path.rel, present, trust_of_scope)
     sentences = () if found is None else found.sentences
     if source is not None:
-        return Why(path.text, "committed", source.trust, source, sentences)
+        return _origin(path, "committed", source.trust, source, sentences)
     last = _last(state, root, path.rel)
     if found is not None and last is None:
-        return Why(path.text, "foreign", found.trust, None, sentences)
+        return _origin(path, "foreign", found.trust, None, sentences)
     if last is None and _last(state, root, erased_name(state, root, path.rel)) is not None:
         raise Erased(f"what was remembered at {path.text} was erased")
     if last is None:
         raise NotFound(f"nothing is remembered at {path.text}, nor was it")
     if found is not None:
-        return Why(path.text, "edited", found.trust, last.run, sentences)
-    return Why(path.text, "removed" if last.after_digest is None else "missing", None, last.run)
+        return _origin(path, "edited", found.trust, last.run, sentences)
+    return _origin(path, "removed" if last.after_digest is None else "missing", None, last.run)
+
+
+def _origin(
+    path: CanonicalPath,
+    state: Literal["committed", "edited", "foreign", "removed", "missing"],
+    trust: Trust | None,
+    run: Run | None,
+    sentences: tuple[TrustedText, ...] = (),
+) -> Origin:
+    found = Origin(path=path.text, state=state, trust=trust, sentences=sentences)
+    if run is None:
+        return found
+    names = ("task", "at", "decided_by", "policy", "fact")
+    known = {name: getattr(run, name) for name in names}
+    return replace(found, asked=run.kind, request_trust=run.trust, **known)
 
 
 def undone_by(state: State, task: str) -> str | None:

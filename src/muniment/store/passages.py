@@ -46,6 +46,7 @@ from muniment.kernel.names import RelPath, Trust
 from muniment.store.database import Transaction
 from muniment.store.state import State
 from muniment.store.table import Table
+from muniment.types import TrustedText
 
 PERSON: Final = "owner"
 """The value of `Run.decided_by` if a person edits an entry."""
@@ -114,21 +115,6 @@ _PASSAGES: Final = Table("passage", _Passage)
 
 
 @dataclass(frozen=True, slots=True)
-class TrustedSentence:
-    """A sentence of an entry.
-
-    Attributes:
-        text: as in the file.
-        trust: of it.
-        is_title: whether it is of the name, the description or the keywords.
-    """
-
-    text: str
-    trust: Trust
-    is_title: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class Authorship:
     """How far a text is trusted, as a whole and sentence by sentence.
 
@@ -139,7 +125,7 @@ class Authorship:
     """
 
     trust: Trust
-    sentences: tuple[TrustedSentence, ...] = ()
+    sentences: tuple[TrustedText, ...] = ()
     since: str | None = None
 
     @property
@@ -297,7 +283,9 @@ class _TextComparison:
             for each, trust in zip(some, self._trusts_of(some), strict=True)
         ]
         least = self._ours.capped(*(trust for _, trust, _ in found if trust is not None))
-        sentences = tuple(TrustedSentence(each, trust or least, of) for each, trust, of in found)
+        sentences = tuple(
+            TrustedText(text=each, trust=trust or least, is_title=of) for each, trust, of in found
+        )
         is_mixed = len({each.trust for each in sentences}) > 1
         return Authorship(least, sentences if is_mixed else (), None if least is self._ours else self._since)
 

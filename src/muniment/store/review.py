@@ -29,9 +29,10 @@ from muniment.kernel.change import ChangeSet, Claim, FileChange, digest
 from muniment.kernel.land import lock_roots
 from muniment.kernel.names import Digest, Scope, Trust
 from muniment.store import audit
-from muniment.store.ledger import ChangeRow, CommitRow, RootKey, Run, begin, commits, of_task, root_key
+from muniment.store.ledger import ChangeRow, CommitRow, Run, begin, commits, of_task, root_key
 from muniment.store.state import State
 from muniment.store.table import Table
+from muniment.types.keys import RootKey
 
 # -- review ------------------------------------------------------------------------------------------
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import astuple, is_dataclass
+from dataclasses import astuple, fields, is_dataclass
 from enum import Enum
 from itertools import islice
 from operator import attrgetter
 from types import NoneType
-from typing import Any, Final, Generic, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Final, Generic, TypeVar, get_args, get_origin, get_type_hints
 
 from muniment.store.database import Ledger, Transaction, unavailable
 
@@ -124,7 +124,7 @@ class Table(Generic[T]):
 
 def _leaves(kind: type, columns: _Columns, above: str = "") -> Iterator[tuple[str, str, Any]]:
     """Of every column: the way to its field, its SQL, and what it holds."""
-    for name, hint in get_type_hints(kind).items():
+    for name, hint in _hints(kind):
         sql = columns.get(name, name)
         if sql is None:
             continue
@@ -136,12 +136,21 @@ def _leaves(kind: type, columns: _Columns, above: str = "") -> Iterator[tuple[st
 
 def _maker(kind: Any, columns: _Columns) -> Callable[[Iterator[Any]], Any]:
     """Makes a value of a class of as many columns as it needs."""
-    hints = [hint for name, hint in get_type_hints(kind).items() if columns.get(name, name) is not None]
+    names = [name for name, _ in _hints(kind) if columns.get(name, name) is not None]
+    hints = [hint for name, hint in _hints(kind) if name in names]
+    is_by_name = is_dataclass(kind) and any(each.kw_only for each in fields(kind))
+    if is_by_name:
+        return lambda values: kind(**dict(zip(names, values, strict=False)))
     if not any(map(_is_whole, hints)):
         count = len(hints)
         return lambda values: kind(*islice(values, count))
     parts = [_maker(hint, columns) if _is_whole(hint) else next for hint in hints]
     return lambda values: kind(*[part(values) for part in parts])
+
+
+def _hints(kind: type) -> list[tuple[str, Any]]:
+    """Return the fields of a class, each with its type."""
+    return [each for each in get_type_hints(kind).items() if get_origin(each[1]) is not ClassVar]
 
 
 def _is_whole(hint: Any) -> bool:

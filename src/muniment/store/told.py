@@ -18,6 +18,7 @@ from muniment.kernel.cancel import Patience
 from muniment.store.audit import timestamp
 from muniment.store.state import State
 from muniment.store.table import Table
+from muniment.types.keys import EntryKey
 
 SESSION_DAYS: Final = 30
 """Days after which no host goes on with a conversation."""
@@ -32,14 +33,6 @@ _AHEAD: Final = timedelta(days=1)
 """By so much a clock may be set back without anything being told twice."""
 
 
-class ToldEntry(NamedTuple):
-    """An entry as it was told: its root, its path there, and the digest of its file."""
-
-    root: str
-    rel: str
-    digest: str
-
-
 class _Session(NamedTuple):
     id: str
     at: str
@@ -47,11 +40,11 @@ class _Session(NamedTuple):
 
 class _ToldRow(NamedTuple):
     session: str
-    entry: ToldEntry
+    entry: EntryKey
 
 
 _SESSIONS: Final = Table("session", _Session)
-_ENTRIES: Final = Table("told JOIN session ON session.id = told.session", ToldEntry)
+_ENTRIES: Final = Table("told JOIN session ON session.id = told.session", EntryKey)
 _TOLD: Final = Table("told", _ToldRow)
 
 
@@ -67,7 +60,7 @@ class HookSession:
         self._ledger = state.ledger
         self._id = state.mac(b"session", unsafe_id.encode("utf-8", "surrogatepass")).hex()
 
-    def told(self, now: datetime, patience: Patience) -> tuple[ToldEntry, ...]:
+    def told(self, now: datetime, patience: Patience) -> tuple[EntryKey, ...]:
         """What it was told (H2, H3).
 
         Raises:
@@ -78,7 +71,7 @@ class HookSession:
             self._ledger, "WHERE session.id = ? AND at BETWEEN ? AND ?", (self._id, *_span(now))
         )
 
-    def tell(self, entries: Iterable[ToldEntry], now: datetime) -> None:
+    def tell(self, entries: Iterable[EntryKey], now: datetime) -> None:
         """Keep what it is told, and let go of what is too old or too much (H3, H4).
 
         Raises:

@@ -36,10 +36,11 @@ from muniment.kernel.names import Digest, RelPath, Scope, Trust
 from muniment.kernel.path import CanonicalPath
 from muniment.names import __version__
 from muniment.store.audit import timestamp
-from muniment.store.ledger import RootKey, Run, is_current, source_of
+from muniment.store.ledger import Run, is_current, source_of
 from muniment.store.passages import Authorship, read_authorship
 from muniment.store.rows import Assess, Assessed
 from muniment.store.state import State
+from muniment.types.keys import RootKey
 
 # -- stamp -------------------------------------------------------------------------------------------
 #

@@ -6,8 +6,7 @@ D2 Members that never leave the process (`LOCAL`) are left out.
 D3 A result that was read has every member that is always there, each of its type; a member that its class
    does not have is ignored, since a newer daemon may send more. Of a closed set of words any word is read,
    likewise.
-
-Imports the standard library alone; importing it has no effect.
+D4 An error is its code in a document; one that was read has the sentence of that code.
 """
 
 from __future__ import annotations
@@ -23,6 +22,7 @@ from typing import (
     Any,
     ClassVar,
     Final,
+    Literal,
     NamedTuple,
     TypeVar,
     Union,
@@ -31,12 +31,18 @@ from typing import (
     get_type_hints,
 )
 
+from muniment.errors import CODES, MunimentError
+
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 
 LOCAL: Final = {"exclude": True}
 """The metadata of a member that never leaves the process (D2); pydantic reads it likewise."""
+
+
+NEEDED: Final = {"needed": True}
+"""The metadata of a member that every document has, though it has a default here."""
 
 
 def camel(name: str) -> str:
@@ -89,6 +95,16 @@ class ToldApartBy:
         from pydantic import Field as Described
 
         return make.generate_schema(Annotated[union, Described(discriminator=self.member)])
+
+
+@dataclass(frozen=True)
+class CodeOf:
+    """Describes an error that a document has as its code alone, with the codes of a member."""
+
+    codes: tuple[str, ...]
+
+    def __get_pydantic_core_schema__(self, _source: Any, make: Any) -> Any:
+        return make.generate_schema(Literal[self.codes] | None)
 
 
 A = TypeVar("A", bound=WireAnswer)
@@ -164,7 +180,7 @@ def _members(kind: Hashable) -> tuple[_AnswerMember, ...]:
             _wire_name(each),
             types_of[each.name],
             each.default,
-            each.default is each.default_factory is MISSING,
+            "needed" in each.metadata or each.default is each.default_factory is MISSING,
             _may_be_left_out(each),
         )
         for each in _sent_fields(of)
@@ -185,6 +201,8 @@ def _wire_name(member: Field[Any]) -> str:
 
 
 def _plain(value: Any) -> Any:
+    if isinstance(value, MunimentError):
+        return value.code
     if isinstance(value, WireAnswer):
         return document(value)
     if isinstance(value, Mapping):
@@ -192,7 +210,7 @@ def _plain(value: Any) -> Any:
     return [_plain(each) for each in value] if isinstance(value, tuple | list) else value
 
 
-def _value(of: Any, value: object, name: str, what: str) -> Any:
+def _value(of: Any, value: Any, name: str, what: str) -> Any:
     """A member from what was said of it, by its type."""
     of = (
         get_args(of)[0] if get_origin(of) in {Union, UnionType} else of
@@ -213,6 +231,9 @@ def _value(of: Any, value: object, name: str, what: str) -> Any:
     kind, otherwise = _PLAIN.get(of, (str, "is no text"))
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
         raise ValueError(f"{name} of {what} {otherwise}")
+    if of is MunimentError:
+        code = str(value)
+        return MunimentError(CODES[code].sentence if code in CODES else code, code=code)
     words: Any = of if isinstance(of, EnumType) else ()
     return next((each for each in words if each == value), value)
 

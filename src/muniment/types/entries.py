@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Annotated, Literal
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
 
 from muniment.kernel.names import Trust
-from muniment.types.documents import WireAnswer
+from muniment.types.documents import LOCAL, WireAnswer, members
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,6 +135,9 @@ class TrustedText(WireAnswer):
     noun = "a sentence"
     trust: Trust
     text: str
+    is_title: Annotated[bool, "Whether it is of the name, the description or the keywords."] = field(
+        default=False, metadata=LOCAL
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,3 +153,18 @@ class Origin(WireAnswer):
     decided_by: str | None = None
     policy: str | None = None
     sentences: Annotated[tuple[TrustedText, ...], "If its sentences differ in trust: each with its own."] = ()
+    request_trust: Annotated[Trust | None, "Of the request of that task."] = field(
+        default=None, metadata=LOCAL
+    )
+    fact: Annotated[str | None, "Keyed digest of the request; None if there is none, or it was erased."] = (
+        field(default=None, metadata=LOCAL)
+    )
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the document that `why --json` prints."""
+        source = {"trust": self.request_trust, **members(self, "task decided_by policy at")}
+        return {
+            **members(self, "path state trust"),
+            "source": None if self.task is None else source,
+            **members(self, "asked fact sentences"),
+        }

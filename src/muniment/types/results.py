@@ -14,7 +14,8 @@ from muniment.errors import MunimentError, PendingReview
 from muniment.kernel.change import ChangeKind
 from muniment.kernel.names import Digest, Enforcement, Trust
 from muniment.names import ContextMode, FenceLayer
-from muniment.types.documents import LOCAL, OpaqueType, ToldApartBy, WireAnswer, members
+from muniment.types.documents import LOCAL, NEEDED, CodeOf, OpaqueType, ToldApartBy, WireAnswer, members
+from muniment.types.keys import EntryKey
 
 MAX_KEPT: Final = 100
 """Entries that a forget leaves alone of which an answer tells."""
@@ -444,23 +445,40 @@ class RecalledEntry(WireAnswer):
     at: Annotated[str, "When it was written."]
     text: Annotated[str, "What of it stands in the text of the answer."]
     ended: Annotated[str | None, "The last day on which it held, if that has passed."] = None
+    key: Annotated[EntryKey | None, "Which entry it is, and what it said.", OpaqueType()] = field(
+        default=None, metadata=LOCAL
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recalled(WireAnswer):
     """What of the memory helps with a message."""
 
-    entries: Annotated[tuple[RecalledEntry, ...], "The best first."]
+    entries: Annotated[tuple[RecalledEntry, ...], "The best first."] = field(
+        default_factory=tuple, metadata=NEEDED
+    )
     text: Annotated[
         str, "To be put before a model as it is: the entries, fenced as data. Empty without entries."
-    ]
-    tokens: Annotated[int, "Of the text, about."]
-    abstained: Annotated[bool, "Nothing in the memory is about it but what was excluded."]
+    ] = field(default_factory=str, metadata=NEEDED)
+    tokens: Annotated[int, "Of the text, about."] = field(default_factory=int, metadata=NEEDED)
+    abstained: Annotated[bool, "Nothing in the memory is about it but what was excluded."] = field(
+        default_factory=bool, metadata=NEEDED
+    )
     error: Annotated[
-        Literal["managed_memory_unavailable", "deadline", "recall_failed"] | None,
+        MunimentError | None,
         "Why it is empty; without it nothing went wrong.",
+        CodeOf(("managed_memory_unavailable", "deadline", "recall_failed")),
     ] = None
     notes: Annotated[tuple[str, ...], "What the user should know."] = ()
+    withheld: Annotated[int, "How many were found that may not be shown."] = field(default=0, metadata=LOCAL)
+    is_repeat: Annotated[bool, "The conversation begins anew with it, as all was told long ago."] = field(
+        default=False, metadata=LOCAL
+    )
+
+    @property
+    def keys(self) -> frozenset[EntryKey]:
+        """The keys of the entries."""
+        return frozenset(each.key for each in self.entries if each.key is not None)
 
 
 # -- the owner's -------------------------------------------------------------------------------------

@@ -21,8 +21,6 @@ from muniment.operations.place import Place
 from muniment.recall.context import Budgets
 from muniment.recall.conversation import Conversation
 from muniment.recall.recaller import Recaller
-from muniment.recall.recollection import Recollection
-from muniment.recall.search import EntryKey
 from muniment.recall.session import RecallSession
 from muniment.store import watching
 from muniment.store.audit import records
@@ -30,6 +28,8 @@ from muniment.store.commit import Terms, commit
 from muniment.store.ledger import root_key
 from muniment.store.state import State
 from muniment.store.trust import constant
+from muniment.types import Recalled
+from muniment.types.keys import EntryKey
 
 # Seconds after which something that is waited for counts as never happening.
 WAIT = 20.0
@@ -97,7 +97,7 @@ class Slow(Recaller):
             if self.gates:
                 self.gates.pop(0).wait(more["patience"])
         except MunimentError as error:
-            return Recollection(error=error)
+            return Recalled(error=error)
         return super().recall(query, exclude=exclude, **more)
 
 

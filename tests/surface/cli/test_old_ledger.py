@@ -174,7 +174,7 @@ def test_why_says_of_every_file_what_the_ledger_said(opening, recorded, old):
         why = memory.why(path)
         states[why.state] += 1
         if path not in last:
-            assert (why.state, why.source) == ("foreign", None)
+            assert (why.state, why.task) == ("foreign", None)
             continue
         commit, change = last[path]
         is_kept = present.get(path) == change["after"]
@@ -183,13 +183,13 @@ def test_why_says_of_every_file_what_the_ledger_said(opening, recorded, old):
         assert why.state == expected, path
         if is_kept and path in present:
             source = sources[change["rel"], change["after_digest"]]
-            known = (why.source.trust, why.source.task, why.source.decided_by, why.source.policy)
+            known = (why.request_trust, why.task, why.decided_by, why.policy)
             assert known == (source["trust"], source["task"], source["decided_by"], source["policy"])
-            assert (why.trust, why.source.at) == (source["trust"], source["at"])
+            assert (why.trust, why.at) == (source["trust"], source["at"])
             (of_task,) = {row["fact"] for row in recorded.rows("change_set") if row["task"] == source["task"]}
             assert why.fact == of_task
         else:
-            assert why.source.task == commit["task"]
+            assert why.task == commit["task"]
     assert set(states) == {"committed", "edited", "foreign", "removed", "missing"}
 
 

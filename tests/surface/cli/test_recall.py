@@ -20,10 +20,10 @@ from muniment.errors import DeadlineExceeded, ManagedMemoryUnavailable
 from muniment.kernel import cancel
 from muniment.kernel.cancel import Patience
 from muniment.kernel.listing import OpenDirectory
-from muniment.recall.recollection import Recollection
 from muniment.store import told, upkeep, visit, watching
 from muniment.store.audit import records
 from muniment.store.state import State
+from muniment.types import Recalled
 from muniment.workspaces.projects import workspace_key
 
 NOTHING = "{}"
@@ -297,7 +297,7 @@ def test_whatever_a_host_sends_and_whatever_breaks_it_gets_an_answer_and_zero(ho
         assert (line, said.startswith("nothing was recalled: "), why in said) == (NOTHING, True, True)
     release = threading.Event()
     with monkeypatch.context() as patch:
-        patch.setattr(recall, "_recalled", lambda *_, **__: release.wait(30) and Recollection())
+        patch.setattr(recall, "_recalled", lambda *_, **__: release.wait(30) and Recalled())
         patch.setattr(recall, "HOOK_SECONDS", 0.05)
         assert hook() == (NOTHING, "nothing was recalled: it took more than 0.05 s\n")
         release.set()

@@ -9,7 +9,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from types import SimpleNamespace
-from typing import get_args, get_type_hints
+from typing import get_type_hints
 
 import pytest
 
@@ -20,7 +20,6 @@ from muniment import errors
 from muniment.kernel.names import MAX_PATH_BYTES, Digest
 from muniment.names import MAX_FACT_BYTES
 from muniment.recall.recaller import MAX_ENTRIES, Recaller
-from muniment.recall.recollection import Recollection
 from muniment.server import contract, core, service
 from muniment.types import Recalled
 
@@ -126,7 +125,7 @@ def test_a_body_that_is_none_is_refused_and_one_is_taken_up_to_its_limits(harpsi
 
 
 def test_whatever_goes_wrong_has_one_of_the_codes_that_the_contract_names():
-    named = get_args(get_args(get_type_hints(Recalled)["error"])[0])
+    named = get_type_hints(Recalled, include_extras=True)["error"].__metadata__[1].codes
     assert set(named) == {code for code, each in errors.CODES.items() if each.recall}
     gone = errors.ManagedMemoryUnavailable("ledger.db", "?"), errors.PolicyInvalid("E101", "p.toml", "?")
     gone += errors.ConfigInvalid("?"), errors.InvalidScope("?"), errors.PathEscape("root", "user", "?")
@@ -179,8 +178,8 @@ def hold(monkeypatch):
                     if heeds:
                         patience.check()
             except errors.MunimentError as error:
-                return Recollection(error=error)
-            return Recollection(abstained=True)
+                return Recalled(error=error)
+            return Recalled(abstained=True)
 
         monkeypatch.setattr(Recaller, "recall", recall)
         return made[-1]

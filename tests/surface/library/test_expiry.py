@@ -95,7 +95,7 @@ def test_inferred_end_keeps_entry_found_and_marks_it(place):
     (after,) = recalled(place, at=midnight_after(DAY)).entries
     assert ((before.path, before.ended), (after.path, after.ended)) == ((path, None), (path, DAY))
     assert f"ended on {DAY}" in recalled(place, at=midnight_after(DAY)).text
-    assert recalled(place, at=midnight_after(DAY)).as_json()["entries"][0]["ended"] == str(DAY)
+    assert recalled(place, at=midnight_after(DAY)).entries[0].ended == str(DAY)
 
 
 def test_fact_without_certain_end_gets_no_key(place):

@@ -10,8 +10,8 @@ import pytest
 
 from kit.mcp import HELLO, PROGRAM
 from kit.server.process import serving
-from muniment.cli.mcp_server import LAST_SECONDS
-from muniment.cli.wire import END_SECONDS
+from muniment.integrations.mcp.stdio import LAST_SECONDS
+from muniment.integrations.mcp.wire import END_SECONDS
 
 BOUND = END_SECONDS + LAST_SECONDS + 20
 """Seconds in which it has to end; the last part is for a busy machine."""

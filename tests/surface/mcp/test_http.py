@@ -33,9 +33,9 @@ from kit.server.process import BASE, HeldModel, locked, policy_file
 from kit.server.raw import running
 from muniment.agent.model import ModelError
 from muniment.integrations.mcp import server
+from muniment.integrations.mcp.http import MAX_READS, MAX_UNDOS, _LaneMemory
 from muniment.server import guard
 from muniment.server.core import MAX_OWNER
-from muniment.server.mcp import MAX_READS, MAX_UNDOS, _LaneMemory
 from muniment.testing.minds import ScriptedModel
 
 MESSAGE = ("Accept: application/json, text/event-stream",)

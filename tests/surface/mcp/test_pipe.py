@@ -16,7 +16,7 @@ from kit.mcp import ERAS, HELLO, PROGRAM, Heard, hears_of_change, with_client
 from kit.server.process import HeldModel, serving
 from kit.server.raw import running
 from muniment.client.finding import place
-from muniment.client.mcp import PATIENCE_SECONDS, McpPipe
+from muniment.integrations.mcp.pipe import PATIENCE_SECONDS, McpPipe
 
 INITIALIZED = {"jsonrpc": "2.0", "method": "notifications/initialized"}
 
@@ -128,7 +128,7 @@ def test_a_daemon_that_was_started_anew_is_found_and_the_host_notices_nothing(tm
 
 
 def test_where_no_daemon_is_each_request_is_answered_with_an_error(daemon, monkeypatch):
-    monkeypatch.setattr("muniment.client.mcp.PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr("muniment.integrations.mcp.pipe.PATIENCE_SECONDS", 0.1)
 
     async def body(pipe, host):
         await pipe.take(HELLO)
@@ -166,7 +166,7 @@ def test_pipe_request_with_invalid_id_gets_error(daemon):
 
 
 def test_a_host_that_asks_for_more_than_a_pipe_holds_is_told_so(daemon, monkeypatch):
-    monkeypatch.setattr("muniment.client.mcp.MAX_IN_FLIGHT", 2)
+    monkeypatch.setattr("muniment.integrations.mcp.pipe.MAX_IN_FLIGHT", 2)
 
     async def body(pipe, host):
         for number in range(3):
@@ -194,7 +194,7 @@ def test_streams_of_changes_end_with_the_input(daemon):
 
 
 def test_a_token_goes_to_nobody_who_does_not_know_it(daemon, monkeypatch):
-    monkeypatch.setattr("muniment.client.mcp.PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr("muniment.integrations.mcp.pipe.PATIENCE_SECONDS", 0.1)
 
     async def body(pipe, host):
         await pipe.take(HELLO)
@@ -235,7 +235,7 @@ def test_what_the_host_cancels_is_cancelled_there(tmp_path, modern):
 
 def test_it_loads_neither_the_fence_nor_the_memory_nor_the_sdk():
     code = (
-        "import sys, muniment.cli.mcp, muniment.cli.wire, muniment.client.mcp\n"
+        "import sys, muniment.cli.mcp, muniment.integrations.mcp.wire, muniment.integrations.mcp.pipe\n"
         "parts = ('fence', 'store', 'policy', 'agent', 'jobs', 'tools', 'api', 'daemon')\n"
         "heavy = {'mcp', 'mcp_types', 'pydantic', 'sqlite3', *(f'muniment.{part}' for part in parts)}\n"
         "print(sorted(heavy & {'.'.join(each.split('.')[:n]) for each in sys.modules for n in (1, 2)}))"

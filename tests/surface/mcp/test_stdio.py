@@ -18,9 +18,11 @@ from mcp import StdioServerParameters
 from kit.jsonrpc import INVALID_IDS
 from kit.mcp import ERAS, PROGRAM, Heard, hears_of_change, hosting, refused, with_client
 from kit.server.process import policy_file
-from muniment.cli import mcp_server, wire
-from muniment.cli.mcp_server import OpenedMemory, serve_over
-from muniment.cli.wire import MAX_LINE_BYTES, Wire
+from muniment.cli.command import model_of
+from muniment.integrations.mcp import stdio, wire
+from muniment.integrations.mcp.memory import OpenedMemory
+from muniment.integrations.mcp.stdio import serve_over
+from muniment.integrations.mcp.wire import MAX_LINE_BYTES, Wire
 from muniment.kernel.names import Trust
 from muniment.settings import Settings
 
@@ -91,7 +93,9 @@ def hosted(tmp_path):
         (tmp_path / "work" / ".git").mkdir(parents=True)
 
         async def both():
-            with closing(OpenedMemory(lambda: settings, tmp_path / "work", in_process=True)) as opened:
+            with closing(
+                OpenedMemory(lambda: settings, tmp_path / "work", model_of, print, in_process=True)
+            ) as opened:
                 if model is not None:
                     opened.model = lambda: model
                 with closing(Piped()) as host:
@@ -216,7 +220,7 @@ def test_a_signal_ends_it_though_a_call_is_under_way_and_that_call_writes_nothin
 
 
 def test_more_requests_than_may_be_under_way_are_told_so(hosted, monkeypatch):
-    monkeypatch.setattr(mcp_server, "MAX_IN_FLIGHT", 2)
+    monkeypatch.setattr(stdio, "MAX_IN_FLIGHT", 2)
     model = Held()
 
     async def body(host, _):

@@ -16,9 +16,9 @@ table({
 # fmt: on
 
 
-@instead("server.mcp:_whose")
+@instead("integrations.mcp.http:_whose")
 def own_sessions(_, workspace):
     """All tokens have the same sessions."""
-    from muniment.server.mcp import _Whose
+    from muniment.integrations.mcp.http import _Whose
 
     return _Whose(workspace.key, "", "")

@@ -35,6 +35,6 @@ table({
 @instead("*recall.block:system_block_of")
 def owner_in_system_prompts(entries, *_budget_count_and_weight):
     """What anybody said may stand in a system prompt."""
-    from muniment.recall.recollection import Recollection
+    from muniment.types import Recalled
 
-    return Recollection(tuple(entries), "\n".join(each.text for each in entries))
+    return Recalled(entries=tuple(entries), text="\n".join(each.text for each in entries))

@@ -31,8 +31,9 @@ from muniment.store import audit, erase, ledger, review, tasks, told
 from muniment.store.passages import read_authorship
 from muniment.store.state import Shared, State
 from muniment.store.tasks import QueuedTask
-from muniment.store.told import HookSession, ToldEntry
+from muniment.store.told import HookSession
 from muniment.store.trust import constant
+from muniment.types.keys import EntryKey
 
 GONE = b"What nobody remembers any more"
 NOW = datetime(2026, 11, 26, tzinfo=UTC)
@@ -114,7 +115,7 @@ def filled(fleet, base, own):
         )
         held = review.hold(ground.state, by("task-2"), whole, ("why",), policy="a" * 64, roots=ground.roots)
         token = Tokens(ground.state).add("editor", ["editor-1"], Trust.AGENT)
-        HookSession(ground.state, "host").tell([ToldEntry("root", "n.md", "d")], NOW)
+        HookSession(ground.state, "host").tell([EntryKey("root", "n.md", "d")], NOW)
         yield Home(name, ground, running, repeat, held, token)
 
 
@@ -432,12 +433,12 @@ def test_what_another_home_erased_or_told_a_session_is_not_known_and_not_let_go(
     where = erase.EraseGround(mine.state, mine.ground.roots, STRICT, patience())
     raised(NotFound, erase.erase, theirs.running.id, where)
     session = HookSession(mine.state, "only theirs")
-    HookSession(theirs.state, "only theirs").tell([ToldEntry("root", "x.md", "d")], NOW)
+    HookSession(theirs.state, "only theirs").tell([EntryKey("root", "x.md", "d")], NOW)
     assert session.told(NOW, patience()) == ()
     session.clear()
     assert HookSession(theirs.state, "only theirs").told(NOW, patience()) != ()
     HookSession(theirs.state, "only theirs").clear()
-    HookSession(mine.state, "mine").tell([ToldEntry("root", "x.md", "d")], NOW)
+    HookSession(mine.state, "mine").tell([EntryKey("root", "x.md", "d")], NOW)
     assert HookSession(theirs.state, "mine").told(NOW, patience()) == ()
 
 
@@ -468,4 +469,4 @@ def test_records_are_false_by_another_homes_key(fleet, tmp_path):
 def test_letting_go_of_all_that_sessions_were_told_leaves_those_of_other_homes(mine, theirs):
     told.forget_all(mine.state)
     assert HookSession(theirs.state, "host").told(NOW, patience()) != ()
-    HookSession(mine.state, "host").tell([ToldEntry("root", "n.md", "d")], NOW)
+    HookSession(mine.state, "host").tell([EntryKey("root", "n.md", "d")], NOW)

@@ -26,8 +26,9 @@ from muniment.server.tokens import Tokens
 from muniment.server.writer import Writer
 from muniment.store import audit, erase, ledger, review, tasks
 from muniment.store.state import CopyPosition, Shared, State
-from muniment.store.told import HookSession, ToldEntry
+from muniment.store.told import HookSession
 from muniment.store.upkeep import recover_all
+from muniment.types.keys import EntryKey
 
 HOMES = 10_000
 NOW = datetime(2026, 11, 26, tzinfo=UTC)
@@ -120,7 +121,7 @@ def a_day(ground, often):
     Tokens(state).principal(token, "o" * 43)
     Tokens(state).revoke("editor")
     session = HookSession(state, "host")
-    session.tell([ToldEntry(key, "1.md", "d")], NOW)
+    session.tell([EntryKey(key, "1.md", "d")], NOW)
     session.told(NOW, patience())
     session.clear()
     audit.records(state, latest=10)

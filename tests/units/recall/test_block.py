@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from muniment.content.entry import MAX_NAME_CHARS
 from muniment.kernel.names import Trust
 from muniment.recall.block import HEADING, age, block_of, estimated, system_block_of
-from muniment.recall.recollection import RecollectedEntry, Recollection
+from muniment.store.audit import timestamp
+from muniment.types import Recalled, RecalledEntry
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
 TOKEN = "1f9d0c2b7a6e5834"
@@ -27,7 +28,7 @@ TEXTS = st.text(max_size=200) | st.lists(ENDED, max_size=25).map("".join)
 
 
 def note(body="body", name="Name", path="user/a.md", trust=Trust.OWNER, at=NOW):
-    return RecollectedEntry(path, None, name, trust, at, body)
+    return RecalledEntry(id=path, path=path, name=name, trust=trust, at=timestamp(at), text=body)
 
 
 PATHS = st.sampled_from(["user/a.md", "project/deep/er/b.md", "user/塔.md"])
@@ -45,7 +46,7 @@ def block(*notes, budget=10_000):
 def test_an_entry_cannot_close_the_marks_nor_begin_another_bullet(notes, budget):
     shown = block(*notes, budget=budget)
     if not shown.text:
-        assert shown == Recollection()
+        assert shown == Recalled()
         return
     head, _, rest = shown.text.partition(f"\n{OPENS}\n")
     assert head.startswith(f"{HEADING}\n\n")
@@ -55,7 +56,9 @@ def test_an_entry_cannot_close_the_marks_nor_begin_another_bullet(notes, budget)
     lines = [line for line in inside.splitlines() if not line.startswith("  ") and line]
     assert len(lines) == len(shown.entries)
     for title, one in zip(lines, notes, strict=False):
-        assert title.startswith(f"- {one.path} (trust: {one.trust}, {one.at.date()}, {age(one.at, NOW)}): ")
+        assert title.startswith(
+            f"- {one.path} (trust: {one.trust}, {one.at[:10]}, {age(datetime.fromisoformat(one.at), NOW)}): "
+        )
 
 
 def test_a_block_is_told_as_data():

@@ -41,7 +41,7 @@ def test_what_the_owner_says_of_themselves_is_for_the_system_prompt_and_all_else
     made.commit("user/heard.md", entry_of("Hearsay", "Maybe light mode."), trust=Trust.AGENT)
     static = tiers(recaller)
     assert paths(static.system) == ["user/editor.md"]
-    (day,) = {entry.at.date() for entry in static.system.entries}
+    (day,) = {entry.at[:10] for entry in static.system.entries}
     assert static.system.text.endswith(f"\n- Editor theme ({day})\n  Dark mode.")
     project = static.take_project(())
     assert sorted(paths(project)) == ["project/build.md", "user/heard.md"]

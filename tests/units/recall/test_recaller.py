@@ -16,8 +16,8 @@ from muniment.errors import Cancelled, DeadlineExceeded, JobFailed, PendingRevie
 from muniment.kernel.cancel import Patience
 from muniment.kernel.decide import Content, Provenance
 from muniment.kernel.names import Trust
-from muniment.recall.recollection import Recollection
-from muniment.store.audit import timestamp
+from muniment.types import Recalled
+from muniment.types.documents import document
 
 WINE, RIESLING = "which riesling of the mosel?", "Riesling from the Mosel."
 AUNT = entry_of("My aunt", "She grows Riesling by the Mosel, among other things.")
@@ -46,7 +46,7 @@ def test_what_is_about_the_message_comes_with_its_text_and_what_the_ledger_knows
         recalled = recaller.recall(WINE)
         (found,) = recalled.entries
         assert (found.path, found.name, found.trust) == ("user/wine.md", "Bottle 1", trust)
-        assert (found.text, timestamp(found.at)) == (RIESLING, at)
+        assert (found.text, found.at) == (RIESLING, at)
         assert (
             f"- user/wine.md (trust: {trust}, 2026-11-12, 10 days ago): Bottle 1\n  {RIESLING}"
             in recalled.text
@@ -60,9 +60,9 @@ def test_what_is_about_the_message_comes_with_its_text_and_what_the_ledger_knows
     (seen,) = recaller.recall(WINE).entries
     assert seen.name == "お茶"
     assert body in seen.text
-    (told,) = recalled.as_json()["entries"]
+    (told,) = document(recalled)["entries"]
     assert set(told) == {"id", "path", "name", "trust", "at", "text"}
-    assert found.key.root not in str(recalled.as_json())
+    assert found.key.root not in str(document(recalled))
 
 
 # -- what never comes
@@ -213,7 +213,7 @@ def test_the_fence_cannot_be_closed_from_inside_nor_by_the_name_of_a_file(made, 
 def test_where_nothing_may_come_nothing_is_looked_for(made, recaller):
     made.put("user/wine.md", wine(1))
     for limit, budget in ((0, 2_000), (-1, 2_000), (5, 0), (5, -1), (0, 0)):
-        assert recaller.recall(WINE, limit=limit, budget=budget, choose=pytest.fail) == Recollection()
+        assert recaller.recall(WINE, limit=limit, budget=budget, choose=pytest.fail) == Recalled()
 
 
 def test_a_count_that_breaks_leaves_nothing_and_is_told(made, recaller, told, monkeypatch):

@@ -16,9 +16,10 @@ from kit.recall.places import CANARY, DARK, DEPLOY, STAGING, WAIT, entry_of, pat
 from muniment.cancelling import Cancel
 from muniment.errors import recall_failed
 from muniment.recall import session as subject
-from muniment.recall.recollection import MAX_KEYS, Recollection
+from muniment.recall.keys import MAX_KEYS
 from muniment.recall.session import REPEAT_AFTER, BroughtIn, Reason, RecallSession
 from muniment.recall.shelf import Shelf
+from muniment.types import Recalled
 
 EDITOR, DATABASE, DAY = "user/editor.md", "project/database.md", "project/deploy.md"
 ZEPPELINS, WINE = "what about zeppelins over antarctica?", "which riesling of the mosel?"
@@ -118,10 +119,10 @@ def test_who_waits_for_the_last_record_has_waited_for_all_also_those_without_a_t
     records = subject._Records(lambda *given: written.append(given))
     with monkeypatch.context() as scarce:
         scarce.setattr(threading.Thread, "start", Mock(side_effect=RuntimeError("can't start new thread")))
-        records.add(Recollection(), "first")
+        records.add(Recalled(), "first")
     records._thread = before = threading.Thread(target=go.wait, args=(WAIT,))
     before.start()
-    records.add(Recollection(), "second")
+    records.add(Recalled(), "second")
     with monkeypatch.context() as hasty:
         hasty.setattr(subject, "_RECORD_SECONDS", 0.0)
         records.close()
@@ -129,7 +130,7 @@ def test_who_waits_for_the_last_record_has_waited_for_all_also_those_without_a_t
     go.set()
     records.close()
     assert not before.is_alive()
-    assert written == [(Recollection(), "first"), (Recollection(), "second")]
+    assert written == [(Recalled(), "first"), (Recalled(), "second")]
 
 
 # -- each discard with its reason
@@ -162,7 +163,7 @@ def test_at_every_site_a_recall_is_aborted_with_its_reason_once(stage, told, is_
 
 def test_a_recall_that_raises_or_has_an_error_has_failed_whatever_ends_its_turn(stage, monkeypatch, told):
     ends = (*TAKES, RecallSession.on_reset, lambda session: session.on_user_turn(DEPLOY))
-    failed = Recollection(error=recall_failed("a defect"))
+    failed = Recalled(error=recall_failed("a defect"))
     for broken, ways in ((Mock(side_effect=ValueError(CANARY)), ends), (lambda *_a, **_m: failed, TAKES)):
         for end in ways:
             session = stage.session()
@@ -266,9 +267,7 @@ def test_a_message_about_nothing_or_a_retry_that_fails_leaves_the_set_as_it_was(
 
     def failing(query, *, exclude=(), **more):
         return (
-            recall(query, exclude=exclude, **more)
-            if exclude
-            else Recollection(error=recall_failed("a defect"))
+            recall(query, exclude=exclude, **more) if exclude else Recalled(error=recall_failed("a defect"))
         )
 
     monkeypatch.setattr(stage.recaller, "recall", failing)

@@ -16,8 +16,8 @@ from muniment.errors import InvalidContent, ManagedMemoryUnavailable, recall_fai
 from muniment.kernel.cancel import Patience
 from muniment.kernel.names import Trust
 from muniment.recall.recaller import MAX_ENTRIES, MAX_TOKENS
-from muniment.recall.recollection import Recollection
 from muniment.recall.subagent import MAX_SEARCH_TOKENS, MAX_SEARCHES, SubagentMemory
+from muniment.types import Recalled
 
 NOTHING = "Nothing in the memory is about that."
 USED_UP = "error: the searches of this task are used up; go on with what you know"
@@ -143,7 +143,7 @@ class Noticing(dict):
 
 
 FAILED = [(each, "cancelled") for each in (ValueError(), KeyboardInterrupt())]
-FAILED += [(Recollection(error=recall_failed("a defect")), "recall_failed")]
+FAILED += [(Recalled(error=recall_failed("a defect")), "recall_failed")]
 
 
 @pytest.mark.parametrize(("problem", "code"), [(None, None), *FAILED])

@@ -7,7 +7,8 @@ import pytest
 from kit.fleet.engines import ENGINES
 from muniment.kernel.cancel import Patience
 from muniment.store import told
-from muniment.store.told import SESSION_DAYS, HookSession, ToldEntry
+from muniment.store.told import SESSION_DAYS, HookSession
+from muniment.types.keys import EntryKey
 
 NOW = datetime(2026, 11, 26, tzinfo=UTC)
 FOREVER = Patience(float("inf"))
@@ -20,7 +21,7 @@ def engine(request):
 
 
 def entry(number, digest="d"):
-    return ToldEntry("root", f"{number}.md", digest)
+    return EntryKey("root", f"{number}.md", digest)
 
 
 @pytest.fixture

@@ -22,10 +22,10 @@ from muniment.kernel.names import INDEX_NAME, Scope, Trust
 from muniment.kernel.path import CanonicalPath
 
 if TYPE_CHECKING:
-    from muniment.integrations.mcp.tools import DreamCall, PinCall
     from muniment.operations.place import Place
     from muniment.operations.visibility import Reader
     from muniment.store.ledger import Run
+    from muniment.types import DreamRequest
 
 PAGE: Final = 200
 """Entries of one page of the resources."""
@@ -80,13 +80,20 @@ def shown(place: Place, reader: Reader, unsafe_path: str) -> ShowAnswer:
         NotFound: nothing is there that a recall might show.
         ManagedMemoryUnavailable: the state cannot be used.
     """
+    from muniment.operations.visibility import Visibility
+
     path = place.path(unsafe_path)
-    if path.rel not in {"", INDEX_NAME}:
-        return _shown_entry(place, reader, path)
-    found = _index_of(place, reader, path.scope)
-    if found is None:
-        raise NotFound(f"there is no index of {path.scope} yet")
-    return found
+    if path.rel in {"", INDEX_NAME}:
+        if (found := _index_of(place, reader, path.scope)) is None:
+            raise NotFound(f"there is no index of {path.scope} yet")
+        return found
+    if (holding := Visibility(place, reader).entry(path)) is None:
+        raise NotFound(f"there is no entry at {path.text}; recall and the resources say which there are")
+    if len(holding.data) > MAX_SHOWN_BYTES:
+        raise ToolProblem(
+            "too_large", f"{path.text} has more than {MAX_SHOWN_BYTES} bytes; recall parts of it"
+        )
+    return ShowAnswer(path=path.text, trust=holding.trust, text=marked(holding.entry.text))
 
 
 def _index_of(place: Place, reader: Reader, scope: Scope) -> ShowAnswer | None:
@@ -96,19 +103,6 @@ def _index_of(place: Place, reader: Reader, scope: Scope) -> ShowAnswer | None:
     Visibility(place, reader).view(scope)  # So that the catalog knows of edits by hand.
     text = shown_index(place, place.policy, scope, reader.trust)
     return None if text is None else ShowAnswer(path=f"{scope}/{INDEX_NAME}", trust=None, text=marked(text))
-
-
-def _shown_entry(place: Place, reader: Reader, path: CanonicalPath) -> ShowAnswer:
-    from muniment.operations.visibility import Visibility
-
-    holding = Visibility(place, reader).entry(path)
-    if holding is None:
-        raise NotFound(f"there is no entry at {path.text}; recall and the resources say which there are")
-    if len(holding.data) > MAX_SHOWN_BYTES:
-        raise ToolProblem(
-            "too_large", f"{path.text} has more than {MAX_SHOWN_BYTES} bytes; recall parts of it"
-        )
-    return ShowAnswer(path=path.text, trust=holding.trust, text=marked(holding.entry.text))
 
 
 def history(place: Place, reader: Reader, unsafe_path: str) -> HistoryAnswer:
@@ -160,8 +154,8 @@ def owner_required(what: str = "take that back: muniment undo") -> ToolProblem:
     return ToolProblem("owner_required", f"only the owner of the memory may {what}, or the page, does it")
 
 
-def tidy(asked: DreamCall, place: Place, reader: Reader, cancel: Cancel, *, is_owner: bool) -> DreamAnswer:
-    """Tidy the memory by rules; the answer names visible paths only (M1).
+def tidy(request: DreamRequest, place: Place, reader: Reader, cancel: Cancel) -> DreamAnswer:
+    """Tidy the memory by rules, with the trust of the reader; the answer names visible paths only (M1).
 
     No language model is used: it could merge other entries than the preview has shown.
 
@@ -171,13 +165,9 @@ def tidy(asked: DreamCall, place: Place, reader: Reader, cancel: Cancel, *, is_o
     from muniment.agent.filing import RuleWriter
     from muniment.operations.dream import dream
     from muniment.operations.visibility import Visibility
-    from muniment.types import DreamRequest
 
-    request = DreamRequest(
-        asked.scope, dry_run=not asked.yes, trust=reader.trust, attended=is_owner, digest=asked.digest
-    )
     visibility = Visibility(place, reader)
-    result = dream(request, place, RuleWriter(), cancel=cancel)
+    result = dream(replace(request, trust=reader.trust), place, RuleWriter(), cancel=cancel)
     if result.error is not None:
         raise visibility.conceal(result.error)
     merged, expired = map(visibility.paths, (result.deduped_paths, result.expired_paths))
@@ -187,14 +177,14 @@ def tidy(asked: DreamCall, place: Place, reader: Reader, cancel: Cancel, *, is_o
     if reader.is_owner:
         stays += [f"{each.path} stays: {each.reason}" for each in result.kept]
     notes = (*([result.summary] if lines else []), *result.notes, *stays[:PAGE])
-    return DreamAnswer.of_lines(asked, replace(result, notes=notes), lines)
+    return DreamAnswer.of_lines(replace(result, notes=notes), lines, dry_run=request.dry_run)
 
 
-def pin_entry(asked: PinCall, place: Place, _: Reader, cancel: Cancel) -> PinAnswer:
+def pin_entry(unsafe_path: str, place: Place, _: Reader, cancel: Cancel, *, dry_run: bool) -> PinAnswer:
     """Pin or unpin an entry; only for the owner. Raises as `operations.edit.pin`."""
     from muniment.operations.edit import pin
 
-    return PinAnswer.of(pin(place, asked.path, dry_run=asked.dry_run, cancel=cancel))
+    return PinAnswer.of(pin(place, unsafe_path, dry_run=dry_run, cancel=cancel))
 
 
 class CommitsSince:

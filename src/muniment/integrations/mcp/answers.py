@@ -13,7 +13,6 @@ from muniment.content.gates import one_line
 from muniment.integrations.telling import marked
 
 if TYPE_CHECKING:
-    from muniment.integrations.mcp.tools import DreamCall, ForgetCall
     from muniment.types import DreamResult, ForgetResult
 
 
@@ -154,23 +153,20 @@ class PreviewedAnswer(McpAnswer):
 
     @classmethod
     def of_lines(
-        cls,
-        asked: ForgetCall | DreamCall,
-        result: ForgetResult | DreamResult,
-        lines: Mapping[str, Iterable[str]],
+        cls, result: ForgetResult | DreamResult, lines: Mapping[str, Iterable[str]], *, dry_run: bool
     ) -> Self:
         """Return the answer for a result of which each path has lines that say what it is about.
 
         Args:
-            asked: the call.
             result: of the operation.
             lines: by path.
+            dry_run: whether it was a preview.
         """
         shown = [line for each in lines.values() for line in each]
-        is_done = asked.yes and bool(lines)
+        is_done = bool(lines) and not dry_run
         return cls(
             done=is_done,
-            digest=None if asked.yes else result.digest,
+            digest=result.digest if dry_run else None,
             task_id=result.task_id if is_done else None,
             text=marked("\n".join(shown)) if shown else "",
             paths=list(lines),

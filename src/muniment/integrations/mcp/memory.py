@@ -1,15 +1,20 @@
-"""The memory of this process: carries out what the tools are asked."""
+"""The memory of this process: opens it, and carries out what the tools are asked."""
 
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, ExitStack, closing
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 from muniment.cancelling import Cancel, until_ended
+from muniment.content.gates import on_one_line
+from muniment.errors import ManagedMemoryUnavailable, MunimentError, PathEscape
 from muniment.integrations.mcp.tools import ForgetCall, RememberCall, T, Tell, W
 from muniment.integrations.telling import ToolProblem
 from muniment.kernel.cancel import Patience
@@ -20,8 +25,8 @@ if TYPE_CHECKING:
     from muniment.operations.place import Place
     from muniment.operations.visibility import Reader
     from muniment.recall.recaller import Recaller
-    from muniment.recall.recollection import Recollection
-    from muniment.types import ForgetResult, RememberResult
+    from muniment.settings import Settings
+    from muniment.types import ForgetResult, Recalled, RememberResult
 
 THREADS: Final = 8
 """Calls at once of a memory of one's own; others wait."""
@@ -39,29 +44,93 @@ MAX_OWN: Final = 1_000
 """Own tasks of a process that are known by their ids, as many as a lane keeps."""
 
 
-class Workplace(Protocol):
-    """Opens what is needed when it is needed, in any thread; all of it stays its own."""
+class OpenedMemory:
+    """The memory of this process, opened when it is first needed, in any thread. Close it when done.
+
+    Args:
+        settings: reads those of the program.
+        workspace: as for `find_place`.
+        open_model: opens the model of the settings.
+        warn: shows a line to the person who started the program.
+        in_process: as for `find_place`.
+    """
+
+    def __init__(
+        self,
+        settings: Callable[[], Settings],
+        workspace: Path | None,
+        open_model: Callable[[Settings], AbstractContextManager[Model]],
+        warn: Callable[[str], None],
+        *,
+        in_process: bool = False,
+    ) -> None:
+        self._settings, self._workspace = settings, workspace
+        self._open_model, self._warn, self._in_process = open_model, warn, in_process
+        self._lock = threading.RLock()
+        self._opened, self._said = ExitStack(), ""
+        self._place: Place | None = None
+        self._recaller: tuple[Place, Recaller] | None = None
+        self._model: Model | None = None
 
     def place(self) -> Place:
-        """The policy, roots and state."""
+        """The policy, state and roots, as they were when they were opened; raises as `find_place`."""
+        from muniment.opening import find_place
+
+        with self._lock:
+            if self._place is None:
+                try:
+                    found = find_place(self._settings(), self._workspace, in_process=self._in_process)
+                except MunimentError as error:  # Tools tell by a code; who started this learns the rest here.
+                    self._say(f"not opened: {on_one_line(str(error))} [{error.code}]")
+                    raise
+                self._place = self._opened.enter_context(closing(found))
+                for note in self._place.notes:
+                    self._warn(f"note: {on_one_line(note)}")
+            place = self._place
+            try:
+                place.chosen(None)
+            except PathEscape as error:  # A root was replaced: the next call binds what is there then.
+                self._place = None
+                raise ManagedMemoryUnavailable(error.requested, "was replaced while it was served") from error
+            return place
+
+    def _say(self, text: str) -> None:
+        if text != self._said:
+            self._warn(text)
+        self._said = text
 
     def recaller(self) -> Recaller:
         """What recalls from it."""
+        from muniment.opening import recaller_of
+
+        with self._lock:
+            place = self.place()
+            if self._recaller is None or self._recaller[0] is not place:
+                self._recaller = place, self._opened.enter_context(closing(recaller_of(place)))
+            return self._recaller[1]
 
     def model(self) -> Model:
         """What files facts."""
+        with self._lock:
+            if self._model is None:
+                self._model = self._opened.enter_context(self._open_model(self._settings()))
+            return self._model
+
+    def close(self) -> None:
+        """Give all of it back."""
+        self._opened.close()
 
 
 class OwnMemory:
     """A memory that is carried out in this process.
 
     Args:
-        workplace: where, and by which model.
+        opened: the memory; it stays the caller's.
         trust: of whatever comes this way.
     """
 
-    def __init__(self, workplace: Workplace, trust: Trust) -> None:
-        self._workplace, self._trust = workplace, trust
+    def __init__(self, opened: OpenedMemory, trust: Trust) -> None:
+        self._opened, self._trust = opened, trust
         self._threads = ThreadPoolExecutor(THREADS, "memory")
         self._own: dict[str, None] = {}
         self._turn, self._waiting = asyncio.Lock(), 0
@@ -82,8 +151,8 @@ class OwnMemory:
         def body(cancel: Cancel) -> RememberResult:
             result = remember(
                 request,
-                self._workplace.place(),
-                self._workplace.model(),
+                self._opened.place(),
+                self._opened.model(),
                 cancel=cancel,
                 observe=lambda done: tell(done.turn, f"{known_tool(done.tool)}: {done.outcome.verdict}"),
             )
@@ -94,11 +163,11 @@ class OwnMemory:
 
         return await self._in_turn(body)
 
-    async def recall(self, query: str, limit: int) -> Recollection:
+    async def recall(self, query: str, limit: int) -> Recalled:
         """What helps with a message; it is on record before it is told."""
 
-        def body(cancel: Cancel) -> Recollection:
-            recaller = self._workplace.recaller()
+        def body(cancel: Cancel) -> Recalled:
+            recaller = self._opened.recaller()
             patience = Patience(time.monotonic() + RECALL_SECONDS, cancel)
             recalled = recaller.recall(query, limit=limit, patience=patience)
             if recalled.entries:
@@ -117,7 +186,7 @@ class OwnMemory:
         )
 
         def body(cancel: Cancel) -> ForgetResult:
-            result = forget(request, self._workplace.place(), self._workplace.model(), cancel=cancel)
+            result = forget(request, self._opened.place(), self._opened.model(), cancel=cancel)
             if result.error is not None:
                 raise result.error
             if asked.yes:
@@ -134,7 +203,7 @@ class OwnMemory:
         """Return the answer of `body`, which runs after what was asked before."""
 
         def run(cancel: Cancel) -> W:
-            answer = body(self._workplace.place(), self._reader(), cancel)
+            answer = body(self._opened.place(), self._reader(), cancel)
             if answer.task_id is not None:
                 self._keep_own(answer.task_id)
             return answer
@@ -143,7 +212,7 @@ class OwnMemory:
 
     async def at(self, body: Callable[[Place, Reader], T]) -> T:
         """What `body` reads."""
-        return await self._in_thread(lambda _: body(self._workplace.place(), self._reader()))
+        return await self._in_thread(lambda _: body(self._opened.place(), self._reader()))
 
     def _reader(self) -> Reader:
         """Return who reads; the tasks of this process are its own (`operations.visibility`)."""

@@ -17,7 +17,7 @@ import functools
 import weakref
 from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import quote, unquote
 
 import anyio
@@ -36,11 +36,14 @@ from mcp.shared.exceptions import MCPError
 
 from muniment import events
 from muniment.errors import BadName, NotFound, PathEscape, Refused
-from muniment.integrations.mcp.actions import listing, shown, shown_indexes
+from muniment.integrations.mcp.actions import CommitsSince, listing, shown, shown_indexes
 from muniment.integrations.mcp.tools import INSTRUCTIONS, TOOLS, Backend, Tell, recalled
 from muniment.integrations.telling import ToolProblem, answering, arguments_of
 from muniment.kernel.names import MAX_PATH_BYTES
 from muniment.names import URI, __version__
+
+if TYPE_CHECKING:
+    from muniment.server.stream import Stream
 
 MARKDOWN: Final = "text/markdown"
 
@@ -54,6 +57,9 @@ MAX_LISTENERS: Final = 64
 
 SEND_SECONDS: Final = 5.0
 """Seconds that a client has to take a notification."""
+
+LOOK_SECONDS: Final = 60.0
+"""Seconds after which commits are looked for though none was announced."""
 
 Context = ServerRequestContext[Any, Any]
 T = TypeVar("T")
@@ -210,6 +216,20 @@ class MemoryServer(Server[Any]):
     async def _listen(self, context: Context, params: t.SubscriptionsListenRequestParams) -> Any:
         self._listening()
         return await self._listens(context, params)
+
+
+async def notify_of_commits(
+    stream: Stream, commits: CommitsSince, notify: Callable[[Collection[str]], Awaitable[object]]
+) -> None:
+    """Call `notify` with the paths of each commit, until the stream is closed.
+
+    Raises:
+        MunimentError: as `CommitsSince.since`.
+    """
+    while not stream.is_closed:
+        await stream.changed(LOOK_SECONDS)
+        if (paths := await asyncio.to_thread(commits.since)) is not None:
+            await notify(paths)
 
 
 async def _tell_changed(connection: Connection) -> None:

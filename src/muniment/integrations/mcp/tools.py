@@ -51,8 +51,7 @@ from muniment.names import MAX_FACT_BYTES, URI
 if TYPE_CHECKING:
     from muniment.operations.place import Place
     from muniment.operations.visibility import Reader
-    from muniment.recall.recollection import Recollection
-    from muniment.types import ForgetResult, RememberResult
+    from muniment.types import ForgetResult, Recalled, RememberResult
 
 T = TypeVar("T")
 W = TypeVar("W", bound="UndoAnswer | DreamAnswer | PinAnswer")
@@ -88,7 +87,7 @@ class Backend(Protocol):
     async def remember(self, asked: RememberCall, tell: Tell) -> RememberResult:
         """Store a fact."""
 
-    async def recall(self, query: str, limit: int) -> Recollection:
+    async def recall(self, query: str, limit: int) -> Recalled:
         """What helps with a message."""
 
     async def forget(self, asked: ForgetCall) -> ForgetResult:
@@ -240,7 +239,8 @@ class ForgetCall(McpCall):
             quoted = (f"  {line}" for line in (each.text or "").splitlines())
             lines.setdefault(each.path, []).extend([f"- {each.path}: {each.summary}", *quoted])
         stays = [f"{each.path} stays: {each.reason}" for each in result.kept[:PAGE]]
-        return ForgetAnswer.of_lines(self, replace(result, notes=(*result.notes, *stays)), lines)
+        result = replace(result, notes=(*result.notes, *stays))
+        return ForgetAnswer.of_lines(result, lines, dry_run=not self.yes)
 
 
 class DreamCall(McpCall):
@@ -259,8 +259,12 @@ class DreamCall(McpCall):
 
     async def carried_out(self, backend: Backend, _: Tell) -> DreamAnswer:
         """Return the entries that go, or would."""
+        from muniment.types import DreamRequest
+
         _check_consent(self.yes, self.digest)
-        return await backend.write(partial(tidy, self, is_owner=backend.is_owner))
+        is_owner = backend.is_owner
+        request = DreamRequest(self.scope, dry_run=not self.yes, attended=is_owner, digest=self.digest)
+        return await backend.write(partial(tidy, request))
 
 
 def _require_owner(backend: Backend) -> None:
@@ -284,7 +288,7 @@ class PinCall(McpCall):
     async def carried_out(self, backend: Backend, _: Tell) -> PinAnswer:
         """Return where the entry is afterwards."""
         _require_owner(backend)
-        return await backend.write(partial(pin_entry, self))
+        return await backend.write(partial(pin_entry, self.path, dry_run=self.dry_run))
 
 
 class UndoCall(McpCall):

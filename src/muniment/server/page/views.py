@@ -36,9 +36,10 @@ from muniment.server.page.rendering import DAYS, markdown, timeline
 from muniment.store import tasks as outbox
 from muniment.store.audit import head, records, verify
 from muniment.store.catalog import CatalogEntry, View
-from muniment.store.ledger import CommitRow, Step, count_by_day, of_task
+from muniment.store.ledger import CommitRow, count_by_day, of_task
 from muniment.store.tasks import QueuedTask
 from muniment.store.upkeep import view_of
+from muniment.types import CommittedStep
 
 ON_PAGE: Final = 100
 """Entries, tasks or records of one view."""
@@ -186,7 +187,7 @@ def _fits_form(data: bytes) -> bool:
     return len(quote_plus(data)) < MAX_BODY_BYTES // 2
 
 
-def _step(place: Place, path: CanonicalPath, step: Step) -> Shown:
+def _step(place: Place, path: CanonicalPath, step: CommittedStep) -> Shown:
     """What a task did to an entry: the first lines of the difference, and how many more there are.
 
     Where they are no longer known there are none, which is not the same as no lines.

@@ -13,10 +13,10 @@ Source: modelcontextprotocol.io/specification, "Streamable HTTP".
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import anyio
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
@@ -29,7 +29,7 @@ from muniment.content.exact_json import json_or_none, repaired_json, request_id_
 from muniment.content.gates import one_line
 from muniment.errors import MunimentError
 from muniment.integrations.mcp.actions import CommitsSince, owner_required
-from muniment.integrations.mcp.server import Context, MemoryServer
+from muniment.integrations.mcp.server import LOOK_SECONDS, Context, MemoryServer, notify_of_commits
 from muniment.integrations.mcp.tools import Backend, ForgetCall, RememberCall, T, W
 from muniment.integrations.telling import ToolProblem, marked
 from muniment.kernel.names import Trust
@@ -47,8 +47,8 @@ from muniment.types.documents import read
 
 if TYPE_CHECKING:
     from muniment.cancelling import Cancel
-    from muniment.recall.recollection import Recollection
     from muniment.server.core import DaemonCore, ServedWorkspace
+    from muniment.types import Recalled
 
 MAX_SESSIONS: Final = 128
 """Sessions of a token in a workspace; clients of 2026 need none."""
@@ -57,12 +57,19 @@ IDLE_SECONDS: Final = 1_800.0
 """Seconds after which a session ends in which nothing is asked and nobody follows."""
 
 MAX_UNDOS: Final = MAX_OWNER - MAX_READS - 2
-"""What all tokens together take back at once: of the places of `core.at`, two stay the owner's."""
+"""What all tokens together take back at once: of the places of `ServedCore.at`, two stay the owner's."""
 
-LOOK_SECONDS: Final = 60.0
+R = TypeVar("R", RememberResult, ForgetResult)
 
 BACKEND: Final = "mcp"
 """Key of a request's state for what carries it out."""
+
+
+async def answer(core: DaemonCore, call: Call, body: bytes) -> Response:
+    """Answer a request, see `McpSessions.answer`; the first one creates the sessions of the daemon."""
+    if not isinstance(core.mcp, McpSessions):
+        core.mcp = McpSessions(core)
+    return await core.mcp.answer(call, body)
 
 
 class McpSessions:
@@ -96,7 +103,7 @@ class McpSessions:
             )
         backend = _LaneMemory(call, originator, trust, self._core.reads, self._undos)
         setattr(call.request.state, BACKEND, backend)
-        hosted = await self._hosted_for(call, call.workspace)
+        hosted = await self._hosted_for(call)
         return _Bridged(hosted.manager, call, body)
 
     async def stop(self) -> None:
@@ -106,10 +113,12 @@ class McpSessions:
         await asyncio.gather(*(each.stop() for each in self._hosted.values()))
         await _end_watcher()
 
-    async def _hosted_for(self, call: Call, workspace: ServedWorkspace) -> _Hosted:
-        whose = _whose(call, workspace)
+    async def _hosted_for(self, call: Call) -> _Hosted:
+        whose = _whose(call, call.workspace)
         hosted = self._hosted.get(whose)
-        self._watch(workspace)
+        watching = self._watching.get(whose.workspace)
+        if watching is None or watching.done():  # It broke, which the log has.
+            self._watching[whose.workspace] = asyncio.create_task(self._watch(whose.workspace))
         if hosted is None:
             hosted = self._hosted[whose] = _Hosted()
             await self._drop_revoked()
@@ -121,25 +130,20 @@ class McpSessions:
         revoked = [each for each in self._hosted if each.digest and (each.token, each.digest) not in known]
         await asyncio.gather(*[self._hosted.pop(each).stop() for each in revoked])  # All are popped first.
 
-    def _watch(self, workspace: ServedWorkspace) -> None:
-        watching = self._watching.get(workspace.key)
-        if watching is None or watching.done():  # It broke, which the log has.
-            self._watching[workspace.key] = asyncio.create_task(self._told_of(workspace))
-
-    async def _told_of(self, workspace: ServedWorkspace) -> None:
-        """Tell the clients of a workspace of each commit, until cancelled."""
+    async def _watch(self, key: str) -> None:
+        """Notify the clients of a workspace of each commit, until cancelled."""
         stream = self._core.stream
-        commits = CommitsSince(self._core.workspaces[workspace.key].place, stream.last)
+        commits = CommitsSince(self._core.workspaces[key].place, stream.last)
+
+        async def notify(paths: Collection[str]) -> None:
+            ours = [each for whose, each in self._hosted.items() if whose.workspace == key]
+            await asyncio.gather(*(each.server.changed(paths) for each in ours))
+
         while not stream.is_closed:
-            await stream.changed(LOOK_SECONDS)
             try:
-                paths = await asyncio.to_thread(commits.since)
+                await notify_of_commits(stream, commits, notify)
             except MunimentError as error:
                 events.emit("events_unavailable", code=error.code)
-                continue
-            if paths is not None:
-                ours = [each for whose, each in self._hosted.items() if whose.workspace == workspace.key]
-                await asyncio.gather(*(each.server.changed(paths) for each in ours))
 
 
 async def _end_watcher() -> None:
@@ -276,10 +280,10 @@ class _LaneMemory:
 
     async def remember(self, asked: RememberCall, tell: Callable[[int, str], None]) -> RememberResult:
         """Store a fact."""
-        task, done = await self._done(asked.model_dump(exclude_none=True), asking.remember, tell)
-        return replace(read(RememberResult, done, "a result"), task_id=task.id)
+        document = asked.model_dump(exclude_none=True)
+        return await self._result(RememberResult, document, asking.remember, tell)
 
-    async def recall(self, query: str, limit: int) -> Recollection:
+    async def recall(self, query: str, limit: int) -> Recalled:
         """What helps with a message."""
         body = RecallBody.model_validate({"query": query, "limit": limit})
         async with self.reads:
@@ -288,11 +292,8 @@ class _LaneMemory:
 
     async def forget(self, asked: ForgetCall) -> ForgetResult:
         """Preview, or remove what was previewed."""
-        document: dict[str, Any] = {"query": asked.description, "dryRun": not asked.yes}
-        if asked.digest is not None:
-            document["digest"] = asked.digest
-        task, done = await self._done(document, asking.forget)
-        return replace(read(ForgetResult, done, "a result"), task_id=task.id)
+        document = {"query": asked.description, "dryRun": not asked.yes, "digest": asked.digest}
+        return await self._result(ForgetResult, document, asking.forget)
 
     async def check_undo(self, task_id: str) -> None:
         """Raise if neither the owner nor the client that asked for the task calls (H3)."""
@@ -304,18 +305,18 @@ class _LaneMemory:
     async def write(self, body: Callable[[Place, Reader, Cancel], W]) -> W:
         """Return the answer of `body`, which changes the memory."""
         async with self.undos:
-            with _problems():
-                return await self.call.core.at(
-                    self.call.workspace, lambda place, cancel: body(place, self._reader(place), cancel)
-                )
+            return await self._at(body)
 
     async def at(self, body: Callable[[Place, Reader], T]) -> T:
         """What `body` reads."""
         async with self.reads:
-            with _problems():
-                return await self.call.core.at(
-                    self.call.workspace, lambda place, _: body(place, self._reader(place))
-                )
+            return await self._at(lambda place, reader, _: body(place, reader))
+
+    async def _at(self, body: Callable[[Place, Reader, Cancel], T]) -> T:
+        with _problems():
+            return await self.call.core.at(
+                self.call.workspace, lambda place, cancel: body(place, self._reader(place), cancel)
+            )
 
     def _reader(self, place: Place) -> Reader:
         """Return who reads; its own tasks are those of its token that had no more trust than it has."""
@@ -330,13 +331,14 @@ class _LaneMemory:
 
         return Reader(self.trust, owns)
 
-    async def _done(
+    async def _result(
         self,
+        kind: type[R],
         document: dict[str, Any],
         ask: Callable[[dict[str, Any], ServedWorkspace], NewTask],
         tell: Callable[[int, str], None] = lambda *_: None,
-    ) -> tuple[QueuedTask, Mapping[str, Any]]:
-        """A task, once it has completed, and its result in the words of the contract.
+    ) -> R:
+        """Return the result of a task, once it has completed.
 
         Raises:
             ToolProblem: it did not, or was not accepted.
@@ -356,7 +358,7 @@ class _LaneMemory:
             raise
         match task.status:
             case "completed":
-                return task, task.result or {}
+                return replace(read(kind, task.result or {}, "a result"), task_id=task.id)
             case "cancelled":
                 raise ToolProblem("cancelled", sentence_of("cancelled"))
             case "failed" if task.error is not None:

@@ -6,7 +6,7 @@ P2 Nothing is opened before it is asked for: a host that only starts this waits 
    cannot be opened the tools tell, and try again.
 P3 At most `MAX_IN_FLIGHT` requests are under way; more are answered with an error.
 
-Apart from `mcp`, whose `--help` loads none of what this does.
+Apart from `cli.mcp`, whose `--help` loads none of what this does.
 """
 
 from __future__ import annotations
@@ -14,107 +14,29 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
-import sys
 import threading
 from collections import Counter
-from collections.abc import Callable
-from contextlib import ExitStack, closing
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from contextlib import closing
+from typing import Any, Final
+
+import anyio
+import mcp_types as t
+from mcp.shared.message import SessionMessage
 
 from muniment import events
-from muniment.cli.command import model_of
-from muniment.cli.terminal import EXIT_FAILED, say_notes
-from muniment.cli.wire import BUSY, Wire
 from muniment.content.exact_json import json_or_none, repaired_json, request_id_problem
-from muniment.content.gates import on_one_line
-from muniment.errors import ManagedMemoryUnavailable, MunimentError, PathEscape
+from muniment.errors import MunimentError
+from muniment.integrations.mcp.actions import CommitsSince
+from muniment.integrations.mcp.memory import OpenedMemory, OwnMemory
+from muniment.integrations.mcp.server import MemoryServer, notify_of_commits
+from muniment.integrations.mcp.wire import BUSY, DRAIN_SECONDS, MAX_IN_FLIGHT, TOO_MANY, Wire
 from muniment.kernel.names import Trust
-
-if TYPE_CHECKING:
-    from muniment.agent.model import Model
-    from muniment.integrations.mcp.server import MemoryServer
-    from muniment.operations.place import Place
-    from muniment.recall.recaller import Recaller
-    from muniment.settings import Settings
-
-DRAIN_SECONDS: Final = 10.0
-"""Seconds that requests have to be answered once the input has ended."""
 
 LAST_SECONDS: Final = 15.0
 """Seconds after the end in which what has begun to write may end, whatever holds it up."""
 
 AGAIN_SECONDS: Final = 60.0
-"""Seconds after which a memory is looked at again that could not be, or in which nothing happened."""
-
-MAX_IN_FLIGHT: Final = 256
-
-
-class OpenedMemory:
-    """The memory, opened when it is first needed; a `Workplace`. Close it when done.
-
-    Args:
-        settings: reads those of the program.
-        workspace: as of `find_place`.
-        in_process: likewise.
-    """
-
-    def __init__(
-        self, settings: Callable[[], Settings], workspace: Path | None, *, in_process: bool = False
-    ) -> None:
-        self._settings, self._workspace, self._in_process = settings, workspace, in_process
-        self._lock = threading.RLock()
-        self._opened, self._said = ExitStack(), ""
-        self._place: Place | None = None
-        self._recaller: tuple[Place, Recaller] | None = None
-        self._model: Model | None = None
-
-    def place(self) -> Place:
-        """The policy, state and roots, as they were when they were opened; raises as `find_place`."""
-        from muniment.opening import find_place
-
-        with self._lock:
-            if self._place is None:
-                try:
-                    found = find_place(self._settings(), self._workspace, in_process=self._in_process)
-                except MunimentError as error:  # Tools tell by a code; who started this learns the rest here.
-                    self._say(f"not opened: {on_one_line(str(error))} [{error.code}]")
-                    raise
-                self._place = self._opened.enter_context(closing(found))
-                say_notes(self._place.notes)
-            place = self._place
-            try:
-                place.chosen(None)
-            except PathEscape as error:  # A root was replaced: the next call binds what is there then.
-                self._place = None
-                raise ManagedMemoryUnavailable(error.requested, "was replaced while it was served") from error
-            return place
-
-    def _say(self, text: str) -> None:
-        if text != self._said:
-            print(text, file=sys.stderr, flush=True)
-        self._said = text
-
-    def recaller(self) -> Recaller:
-        """What recalls from it."""
-        from muniment.opening import recaller_of
-
-        with self._lock:
-            place = self.place()
-            if self._recaller is None or self._recaller[0] is not place:
-                self._recaller = place, self._opened.enter_context(closing(recaller_of(place)))
-            return self._recaller[1]
-
-    def model(self) -> Model:
-        """What files facts."""
-        with self._lock:
-            if self._model is None:
-                self._model = self._opened.enter_context(model_of(self._settings()))
-            return self._model
-
-    def close(self) -> None:
-        """Give all of it back."""
-        self._opened.close()
+"""Seconds after which a memory is opened again that could not be."""
 
 
 async def serve(wire: Wire, opened: OpenedMemory, trust: Trust) -> None:
@@ -122,7 +44,7 @@ async def serve(wire: Wire, opened: OpenedMemory, trust: Trust) -> None:
 
     async def last() -> None:
         await wire.stopped.wait()
-        ending = threading.Timer(LAST_SECONDS, os._exit, (EXIT_FAILED,))
+        ending = threading.Timer(LAST_SECONDS, os._exit, (1,))
         ending.daemon = True
         ending.start()
 
@@ -141,9 +63,6 @@ async def serve_over(wire: Wire, opened: OpenedMemory, trust: Trust) -> None:
         opened: the memory; it stays the caller's.
         trust: of whatever comes this way.
     """
-    from muniment.integrations.mcp.memory import OwnMemory
-    from muniment.integrations.mcp.server import MemoryServer
-
     memory = OwnMemory(opened, trust)
     watching: asyncio.Task[None] | None = None
 
@@ -163,33 +82,24 @@ async def serve_over(wire: Wire, opened: OpenedMemory, trust: Trust) -> None:
 
 
 async def _watch(server: MemoryServer, opened: OpenedMemory) -> None:
-    """Tell of what is committed, by whomever, until cancelled."""
-    while True:
-        try:
-            await _told_of_commits(server, opened)
-        except MunimentError as error:
-            events.emit("mcp_not_watching", code=error.code)
-        await asyncio.sleep(AGAIN_SECONDS)
-
-
-async def _told_of_commits(server: MemoryServer, opened: OpenedMemory) -> None:
-    """Likewise; raises where the memory cannot be opened or read now."""
-    from muniment.integrations.mcp.actions import CommitsSince
+    """Notify of what is committed, by any program, until cancelled."""
     from muniment.server.stream import Stream
     from muniment.store.tasks import span
 
-    place = await asyncio.to_thread(opened.place)
-    with closing(place.state.reads()) as reads:
-        stream = Stream(reads, span(reads))
-        looking = asyncio.create_task(stream.watch())
+    while True:
         try:
-            commits = CommitsSince(lambda: place, stream.last)
-            while True:
-                await stream.changed(AGAIN_SECONDS)
-                if (paths := await asyncio.to_thread(commits.since)) is not None:
-                    await server.changed(paths)
-        finally:
-            looking.cancel()
+            place = await asyncio.to_thread(opened.place)
+            with closing(place.state.reads()) as reads:
+                stream = Stream(reads, span(reads))
+                looking = asyncio.create_task(stream.watch())
+                try:
+                    commits = CommitsSince(opened.place, stream.last)
+                    await notify_of_commits(stream, commits, server.changed)
+                finally:
+                    looking.cancel()
+        except MunimentError as error:
+            events.emit("mcp_not_watching", code=error.code)
+        await asyncio.sleep(AGAIN_SECONDS)
 
 
 class _Exchange:
@@ -202,9 +112,6 @@ class _Exchange:
 
     async def run(self) -> None:
         """Until the wire ends (P1)."""
-        import anyio
-        from mcp.shared.message import SessionMessage
-
         incoming, read = anyio.create_memory_object_stream[SessionMessage | Exception](0)
         write, outgoing = anyio.create_memory_object_stream[SessionMessage](0)
         options = self._server.create_initialization_options()
@@ -220,9 +127,7 @@ class _Exchange:
                     self._wire.stop()
                 self._server.end_listening()
 
-    async def _message_in(self, line: bytes | None) -> Any:
-        import mcp_types as t
-
+    async def _message_in(self, line: bytes | None) -> t.JSONRPCMessage | None:
         try:
             whole = repaired_json(line) if line and b"\\u" in line else line
             message = t.jsonrpc_message_adapter.validate_json(whole or line or b"", by_name=False)
@@ -238,9 +143,7 @@ class _Exchange:
             case t.JSONRPCRequest(method="subscriptions/listen"):
                 pass  # It is answered when it ends.
             case t.JSONRPCRequest() if self._owed.total() >= MAX_IN_FLIGHT:
-                await self._wire.fail(
-                    BUSY, f"{MAX_IN_FLIGHT} requests are under way; try again later", message.id
-                )
+                await self._wire.fail(BUSY, TOO_MANY, message.id)
                 return None
             case t.JSONRPCRequest():
                 self._owed[message.id] += 1
@@ -249,8 +152,6 @@ class _Exchange:
         return message
 
     async def _send_all(self, outgoing: Any) -> None:
-        import mcp_types as t
-
         async with outgoing:
             async for each in outgoing:
                 await self._wire.send(

@@ -31,6 +31,7 @@ from muniment.client.errors import BadAnswer
 from muniment.client.exchange import (
     FIRST_PAUSE,
     LAST_PAUSE,
+    OK,
     Ask,
     Frames,
     HttpReply,
@@ -39,8 +40,17 @@ from muniment.client.exchange import (
     retry_after,
 )
 from muniment.client.finding import Place, Where
-from muniment.client.transport import Connections, grow, head, looped, lost, request
+from muniment.client.transport import Connections, head, looped, lost, read_reply, request
+from muniment.content.exact_json import json_or_none, repaired_json, request_id_problem
 from muniment.errors import NOT_NOW, ManagedMemoryUnavailable
+from muniment.integrations.mcp.wire import (
+    BUSY,
+    DRAIN_SECONDS,
+    INVALID_REQUEST,
+    MAX_IN_FLIGHT,
+    TOO_MANY,
+    Wire,
+)
 
 PATIENCE_SECONDS: Final = 20.0
 """Seconds for which what was not taken is sent again: a daemon is started anew in one or two."""
@@ -48,16 +58,11 @@ PATIENCE_SECONDS: Final = 20.0
 MAX_AT_ONCE: Final = 48
 """Requests at once, for each of which there is a connection; the daemon has 64 places for a token."""
 
-MAX_IN_FLIGHT: Final = 256
-"""Requests and streams under way; more are answered with an error."""
-
 MAX_NOTIFICATIONS: Final = 64
 """Notifications that wait for the daemon; more are dropped, as it is not there."""
 
-INVALID_REQUEST: Final = -32600
 INTERNAL_ERROR: Final = -32603
 UNREACHABLE: Final = -32000
-BUSY: Final = -32000
 
 _SESSION: Final = "mcp-session-id"
 _VERSION: Final = "mcp-protocol-version"
@@ -69,11 +74,24 @@ _NAMED: Final = {"tools/call": "name", "prompts/get": "name", "resources/read": 
 _PLAIN: Final = re.compile(r"(?! )[\x20-\x7e]*(?<! )")
 _ENCODED: Final = re.compile(r"=\?base64\?.*\?=")
 
-_OK: Final = 200
 _ACCEPTED: Final = 202
 _NOT_FOUND: Final = 404
 
 Message = dict[str, Any]
+
+
+async def pass_on(wire: Wire, place: Place, workspace: str, trust: str) -> None:
+    """Pass messages on until the wire ends; see `McpPipe` for the arguments."""
+    async with wire:
+        pipe = McpPipe(place, workspace, trust, wire.send)
+        async for line in wire.lines():
+            found = json_or_none((repaired_json(line) if line else None) or line or b"")
+            is_message = isinstance(found, dict) and found.get("jsonrpc") == "2.0"
+            if is_message and (isinstance(found.get("method"), str) or "id" in found):
+                await pipe.take(found)
+            else:
+                await wire.fail_line(line)
+        await pipe.finish(0 if wire.stopped.is_set() else DRAIN_SECONDS)
 
 
 class McpPipe:
@@ -108,15 +126,12 @@ class McpPipe:
     async def take(self, message: Message) -> None:
         """Send what the host says, and wait for nothing of the daemon; the answer comes when it comes."""
         method, request_id = message.get("method"), message.get("id")
-        is_id = isinstance(request_id, str | int) and not isinstance(request_id, bool)
-        if "method" in message and "id" in message and not is_id:  # As `exact_json`, which no client imports.
-            text = "invalid request id: use a text or a whole number"
-            await self._fail(None, _NotAnswered(text, INVALID_REQUEST))
+        if (problem := request_id_problem(message)) is not None:
+            await self._fail(None, _NotAnswered(problem, INVALID_REQUEST))
             return
         if isinstance(request_id, str | int) and isinstance(method, str):
             if len(self._asked) >= MAX_IN_FLIGHT:
-                text = f"{MAX_IN_FLIGHT} requests are under way; try again later"
-                await self._fail(request_id, _NotAnswered(text, BUSY))
+                await self._fail(request_id, _NotAnswered(TOO_MANY, BUSY))
                 return
             if method == "initialize":
                 self._hello, self._session = message, {}
@@ -169,7 +184,10 @@ class McpPipe:
         is_answered, why = False, _NotAnswered("the daemon ended without an answer")
         is_stream = message.get("method") == _LISTEN
         try:
-            async with nullcontext() if is_stream else self._places, aclosing(self._posted(message)) as said:
+            async with (
+                nullcontext() if is_stream else self._places,
+                aclosing(self._exchanged("POST", message)) as said,
+            ):
                 async for each in said:
                     if "method" not in each and "id" in each:
                         is_answered = True
@@ -191,7 +209,7 @@ class McpPipe:
             message = await self._notified.get()
             try:
                 with suppress(_NotAnswered):  # Nobody waits for an answer to it.
-                    async for _ in self._posted(message):
+                    async for _ in self._exchanged("POST", message):
                         pass
             finally:
                 self._notified.task_done()
@@ -201,12 +219,12 @@ class McpPipe:
     async def _say(self, message: Message) -> None:
         await self._tell(json.dumps(message, ensure_ascii=False).encode("utf-8", "replace"))
 
-    async def _posted(self, message: Message) -> AsyncGenerator[Message]:
-        """What comes of a message; the session is begun again where the daemon does not know it (Q3)."""
-        session, is_again = self._session, False
-        while True:
+    async def _exchanged(self, method: str, message: Message | None) -> AsyncGenerator[Message]:
+        """As `_sent`, and begin the session again if the daemon does not know it (Q3)."""
+        for is_again in (False, True):
+            session = self._session
             try:
-                async with aclosing(self._sent("POST", message)) as said:
+                async with aclosing(self._sent(method, message)) as said:
                     async for each in said:
                         yield each
             except _NotAnswered as reason:
@@ -215,7 +233,6 @@ class McpPipe:
             else:
                 return
             await self._begin_again(session)
-            is_again = True
 
     async def _begin_again(self, session: Mapping[str, str]) -> None:
         async with self._beginning:
@@ -229,16 +246,11 @@ class McpPipe:
         """Tell the host what the daemon says by itself, until cancelled."""
         pause = FIRST_PAUSE
         while True:
-            session = self._session
-            try:
-                async with aclosing(self._sent("GET", None)) as said:
+            with suppress(_NotAnswered):  # It may answer later.
+                async with aclosing(self._exchanged("GET", None)) as said:
                     async for each in said:
                         pause = FIRST_PAUSE
                         await self._say(each)
-            except _NotAnswered as reason:  # It may by and by.
-                if reason.is_forgotten:
-                    with suppress(_NotAnswered):
-                        await self._begin_again(session)
             await asyncio.sleep(pause)
             pause = min(pause * 2, LAST_PAUSE)
 
@@ -269,11 +281,11 @@ class McpPipe:
                     ask = Ask(method, self._path, headers, body)
                     response = await transport.handle_async_request(request(where, ask, QUIET_SECONDS))
                     async with aclosing(response):
-                        if response.status_code in {_OK, _ACCEPTED}:
+                        if response.status_code in {OK, _ACCEPTED}:
                             async for each in self._read(response, where, message):
                                 yield each
                             return
-                        outcome = await _whole(response, where)
+                        outcome = await read_reply(response, where)
             except httpx2.TransportError as error:
                 outcome = lost(error)
             except (BadAnswer, ManagedMemoryUnavailable) as error:
@@ -310,7 +322,7 @@ class McpPipe:
                     if frame.data:
                         yield self._learnt(_message(frame.data, where), session, asked)
             return
-        body = (await _whole(response, where)).body
+        body = (await read_reply(response, where)).body
         if body.strip():
             yield self._learnt(_message(body, where), session, asked)
 
@@ -365,13 +377,6 @@ def _encoded(message: Message) -> bytes:
         return json.dumps(message).encode()
     except RecursionError:
         raise _NotAnswered("the message is nested too deep") from None
-
-
-async def _whole(response: httpx2.Response, where: Where) -> HttpReply:
-    body = bytearray()
-    async for piece in response.aiter_raw():
-        grow(body, piece)
-    return head(response, where, bytes(body))
 
 
 def _message(text: str | bytes, where: Where) -> Message:

@@ -49,6 +49,14 @@ STUCK_SECONDS: Final = 60.0
 LOOK_SECONDS: Final = 0.25
 """Seconds between two looks whether the host has closed the input, while lines wait."""
 
+DRAIN_SECONDS: Final = 10.0
+"""Seconds that requests have to be answered after the end of the input."""
+
+MAX_IN_FLIGHT: Final = 256
+"""Requests and streams under way; more are answered with `TOO_MANY`."""
+
+TOO_MANY: Final = f"{MAX_IN_FLIGHT} requests are under way; try again later"
+
 PARSE_ERROR: Final = -32700
 INVALID_REQUEST: Final = -32600
 BUSY: Final = -32000
