@@ -414,6 +414,7 @@ class Memory:
             cancel: ends it early.
 
         Raises:
+            InvalidContent: the text is empty; to remove an entry, use `forget`.
             NotFound: no entry is there.
             StoreConflict: the entry changed since `digest`.
             RememberRefused: a gate or the policy does not allow it.

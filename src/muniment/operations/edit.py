@@ -17,7 +17,7 @@ from muniment.cancelling import Cancel
 from muniment.content.entry import parse
 from muniment.content.exact_json import whole_text
 from muniment.content.gates import decode, one_line
-from muniment.errors import NotFound, Refusal, RememberRefused, StoreConflict
+from muniment.errors import InvalidContent, NotFound, Refusal, RememberRefused, StoreConflict
 from muniment.kernel.change import FileChange, digest
 from muniment.kernel.decide import Judge, Policy
 from muniment.kernel.names import RelPath, Trust, Verb
@@ -62,6 +62,7 @@ def edit(
         cancel: ends it early, before anything is written.
 
     Raises:
+        InvalidContent: the text is empty.
         NotFound: no entry is there.
         RememberRefused: a gate or the policy does not allow it.
         StoreConflict: the entry is not the one of `read_digest`, or changed meanwhile.
@@ -98,6 +99,7 @@ def replace_text(
         cancel: ends it early, before anything is written.
 
     Raises:
+        InvalidContent: the new text is empty.
         RememberRefused: a gate or the policy does not allow it.
         StoreConflict: the entry changed meanwhile.
         PendingReview: the policy requires a review of every change.
@@ -105,6 +107,8 @@ def replace_text(
     """
     if after == before:
         return EditResult(path=path.text, changed=False)
+    if not parse(after).body.strip():
+        raise InvalidContent(f"the new text of {path.text} is empty; to remove an entry, use forget")
     if not place.assessed(path, before).trust.satisfies(Trust.OWNER):
         after = _without_file_name(after, path)
     change = FileChange(path, digest(before), after)

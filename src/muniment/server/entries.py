@@ -16,7 +16,7 @@ from typing import Final, TypeVar
 from starlette.responses import Response
 
 from muniment import types as results
-from muniment.errors import ConfigInvalid, TooLarge
+from muniment.errors import ConfigInvalid, InvalidContent, TooLarge
 from muniment.operations import edit as editing
 from muniment.operations import exporting, listing, owner, review
 from muniment.operations.place import Place
@@ -192,19 +192,22 @@ async def why(call: Call) -> Response:
     "POST",
     f"{BASE}/edit",
     results.EditResult,
-    (*UNAVAILABLE, *REFUSED, "not_found", "pending_review"),
+    (*UNAVAILABLE, *REFUSED, "not_found", "pending_review", "invalid_content"),
     body=EditBody,
     owner_only=True,
 )
 async def edit(call: Call) -> Response:
     """Give an entry another text."""
     asked = await call.body(EditBody)
-    done = await at_place(
-        call,
-        lambda place, cancel: editing.edit(
-            place, asked.path, asked.text, read_digest=asked.digest, dry_run=asked.dry_run, cancel=cancel
-        ),
-    )
+    try:
+        done = await at_place(
+            call,
+            lambda place, cancel: editing.edit(
+                place, asked.path, asked.text, read_digest=asked.digest, dry_run=asked.dry_run, cancel=cancel
+            ),
+        )
+    except InvalidContent as error:
+        raise HttpProblem("invalid_content", field="text", detail=str(error)) from None
     return answered(done)
 
 

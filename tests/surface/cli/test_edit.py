@@ -77,6 +77,8 @@ def test_nothing_is_saved_where_nothing_changed_or_the_editor_fails(
     lines = muniment.lines("edit", saved, code=1)
     assert lines[0].startswith("note: what you wrote is kept in ")
     assert "[remember_refused]" in lines[1]
+    editor(f"---\n{WAS}", "---\n ")
+    assert muniment.failure("edit", saved) == "invalid_content"
     monkeypatch.setenv("EDITOR", "/bin/rm -r")
     (line,) = muniment.lines("edit", saved, code=1)
     assert line.endswith("nothing was saved [config_invalid]")

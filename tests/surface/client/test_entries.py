@@ -51,6 +51,13 @@ def test_edit_of_a_changed_entry_is_a_problem(client):
     assert (would.task_id, would.changed, client.show(entry.path)) == (None, True, entry)
 
 
+def test_edit_with_empty_text_is_a_problem(client):
+    entry = client.show(client.list().entries[0].path)
+    with pytest.raises(Problem, match=f"{entry.path} is empty; to remove .* forget") as problem:
+        client.edit(entry.path, " \n")
+    assert (problem.value.code, client.show(entry.path)) == ("invalid_content", entry)
+
+
 def test_export_is_a_new_private_file_or_an_open_one(client, tmp_path, monkeypatch):
     file, target = io.BytesIO(), tmp_path / "memory.tar"
     assert client.export(target).entries == client.export(file).entries == len(FACTS)

@@ -109,6 +109,16 @@ def test_edit_text_never_becomes_front_matter(filled):
         assert (shown.text, shown.expires) == (text, None)
 
 
+def test_edit_with_empty_text_is_rejected(filled):
+    opened, (path, _) = filled
+    before = files(opened)
+    for text in "", "  \n ", "\u2003\r\n":
+        for dry_run in True, False:
+            with pytest.raises(errors.InvalidContent, match=f"{path} is empty; to remove .* forget"):
+                opened.edit(path, text, dry_run=dry_run)
+    assert files(opened) == before
+
+
 def test_edit_of_half_a_character_writes_a_whole_one(filled):
     opened, (path, _) = filled
     now = opened.edit(path, "The user likes \ud83d tea\n").path

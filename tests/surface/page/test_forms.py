@@ -169,6 +169,13 @@ def test_an_edit_of_what_changed_meanwhile_is_shown_again_with_the_reason(daemon
     assert answer.status == 409
 
 
+def test_edit_form_with_empty_text_says_to_forget(daemon, owner):
+    file = lay(daemon, b"one\n")
+    answer = owner.post(f"/w/{daemon.key}/edit", **{**form(owner), "body": " \r\n"})
+    assert (answer.status, b"use forget" in answer.body) == (409, True)
+    assert file.read_bytes() == b"one\n"
+
+
 def test_an_entry_is_pinned_unpinned_and_a_pin_is_undone_in_plain_words(daemon, owner):
     file = lay(daemon, b"one\n")
     status, told = sent(owner, "pin", path=PATH)
