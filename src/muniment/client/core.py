@@ -115,7 +115,8 @@ def task_of(said: object) -> Task:
     if task.status not in STATUSES:
         raise BadAnswer("a task has a status that this client does not know")
     if task.status == "completed":
-        return replace(task, result=answer_of(_RESULTS[kind], told.get("result"), "a result"))
+        result = answer_of(_RESULTS[kind], told.get("result"), "a result")
+        return replace(task, result=replace(result, task_id=task.task_id))
     if task.status != "failed":
         return task
     if isinstance(error, dict):

@@ -97,22 +97,27 @@ def superseded_by(changes: Sequence[Change]) -> tuple[SupersededEntry, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobResult(WireAnswer):
-    """The members of a result of every job that never leave the process."""
+    """The members of a result of every job that no document has.
+
+    A result of a client has the id of its task. All other members that no document has are empty there (0,
+    False, None), whatever the job did; the text of each says so.
+    """
 
     noun = "a result"
-    task_id: str = field(default="", metadata=LOCAL)
+    task_id: Annotated[str, "What `undo` takes; the same over HTTP."] = field(default="", metadata=LOCAL)
     status: Annotated[str, "Only `completed` wrote anything, and maybe nothing."] = field(
         default="completed", metadata=LOCAL
     )
-    policy: str = field(default="", metadata=LOCAL)
-    turns: int = field(default=0, metadata=LOCAL)
-    seconds: float = field(default=0.0, metadata=LOCAL)
-    timeline: Annotated[tuple[Turn, ...], "The cost of each turn of the model.", OpaqueType()] = field(
-        default=(), metadata=LOCAL
-    )
-    repeated: Annotated[bool, "The task had committed before; this is what it did then."] = field(
-        default=False, metadata=LOCAL
-    )
+    policy: Annotated[str, "Its name; empty over HTTP."] = field(default="", metadata=LOCAL)
+    turns: Annotated[int, "Turns of the model; 0 over HTTP."] = field(default=0, metadata=LOCAL)
+    seconds: Annotated[float, "Duration of the job; 0 over HTTP."] = field(default=0.0, metadata=LOCAL)
+    timeline: Annotated[
+        tuple[Turn, ...], "The cost of each turn of the model; empty over HTTP.", OpaqueType()
+    ] = field(default=(), metadata=LOCAL)
+    repeated: Annotated[
+        bool,
+        "The task had committed before; this is what it did then. False over HTTP, see `TaskHandle`.",
+    ] = field(default=False, metadata=LOCAL)
     error: Annotated[MunimentError | None, "Why it failed, with its stable code.", OpaqueType()] = field(
         default=None, metadata=LOCAL
     )
@@ -170,16 +175,20 @@ class RememberResult(JobResult):
         Literal["completed", "dry_run", "failed", "cancelled"],
         "Only `completed` wrote, or found the fact known (`unchanged`).",
     ] = field(default="completed", metadata=LOCAL)
-    unchanged: Annotated[bool, "The fact was known already."] = field(default=False, metadata=LOCAL)
+    unchanged: Annotated[bool, "The fact was known already; False over HTTP."] = field(
+        default=False, metadata=LOCAL
+    )
     missing_layers: Annotated[
-        tuple[FenceLayer, ...], "Layers of the confinement that were not in force around the run's worker."
+        tuple[FenceLayer, ...],
+        "Layers of the confinement that were not in force around the run's worker; empty over HTTP.",
     ] = field(default=(), metadata=LOCAL)
     changes: Annotated[
-        tuple[Change, ...], "The change-set; of a dry run, what would have been committed."
+        tuple[Change, ...],
+        "The change-set; of a dry run, what would have been committed; empty over HTTP.",
     ] = field(default=(), metadata=LOCAL)
     detail: Annotated[
         str | None,
-        "The model's last words, fenced as data; None: they were not asked for, or there are none.",
+        "The model's last words, fenced as data; None: not asked for, or none. None over HTTP.",
     ] = field(default=None, metadata=LOCAL)
 
     def as_json(self) -> dict[str, Any]:
@@ -261,7 +270,9 @@ class ForgetResult(JobResult):
         Literal["completed", "preview", "failed", "cancelled"],
         "Only `completed` removed anything, and maybe nothing.",
     ] = field(default="completed", metadata=LOCAL)
-    decided_by: Annotated[str, "`rules`, or the model's name."] = field(default="", metadata=LOCAL)
+    decided_by: Annotated[str, "`rules`, or the model's name; empty over HTTP."] = field(
+        default="", metadata=LOCAL
+    )
 
     def as_json(self) -> dict[str, Any]:
         """Return the document that `forget --json` prints."""
@@ -326,27 +337,31 @@ class DreamResult(JobResult):
         Literal["completed", "preview", "failed", "cancelled"],
         "Only `completed` changed anything, and maybe nothing.",
     ] = field(default="completed", metadata=LOCAL)
-    decided_by: Annotated[str, "`rules`, or the model's name."] = field(default="", metadata=LOCAL)
-    counts: Counts = field(default=Counts(), metadata=LOCAL)
-    deduped_paths: Annotated[tuple[str, ...], "Paths of the `deduped_entries`."] = field(
+    decided_by: Annotated[str, "`rules`, or the model's name; empty over HTTP."] = field(
+        default="", metadata=LOCAL
+    )
+    counts: Annotated[Counts, "All 0 over HTTP."] = field(default=Counts(), metadata=LOCAL)
+    deduped_paths: Annotated[tuple[str, ...], "Paths of the `deduped_entries`; empty over HTTP."] = field(
         default=(), metadata=LOCAL
     )
-    expired_paths: Annotated[tuple[str, ...], "Paths of entries that were removed as expired."] = field(
+    expired_paths: Annotated[
+        tuple[str, ...], "Paths of entries that were removed as expired; empty over HTTP."
+    ] = field(default=(), metadata=LOCAL)
+    ended_paths: Annotated[tuple[str, ...], "Paths of the `ended_entries`; empty over HTTP."] = field(
         default=(), metadata=LOCAL
     )
-    ended_paths: Annotated[tuple[str, ...], "Paths of the `ended_entries`."] = field(
+    alike: Annotated[
+        tuple[tuple[str, ...], ...], "Groups of paths of entries with similar texts; empty over HTTP."
+    ] = field(default=(), metadata=LOCAL)
+    kept: Annotated[
+        tuple[KeptEntry, ...], "Entries that would have been removed, but may not be; empty over HTTP."
+    ] = field(default=(), metadata=LOCAL)
+    notes: Annotated[tuple[str, ...], "What a person should know; empty over HTTP."] = field(
         default=(), metadata=LOCAL
     )
-    alike: Annotated[tuple[tuple[str, ...], ...], "Groups of paths of entries with similar texts."] = field(
-        default=(), metadata=LOCAL
-    )
-    kept: Annotated[tuple[KeptEntry, ...], "Entries that would have been removed, but may not be."] = field(
-        default=(), metadata=LOCAL
-    )
-    notes: Annotated[tuple[str, ...], "What a person should know."] = field(default=(), metadata=LOCAL)
-    digest: Annotated[str | None, "Of a dry run: names exactly what would change; None: nothing would."] = (
-        field(default=None, metadata=LOCAL)
-    )
+    digest: Annotated[
+        str | None, "Of a dry run: names exactly what would change; None: nothing would. None over HTTP."
+    ] = field(default=None, metadata=LOCAL)
 
     def as_json(self) -> dict[str, Any]:
         """Return the document that `dream --json` prints."""

@@ -156,6 +156,14 @@ def test_members_that_stay_in_the_process_are_neither_sent_nor_read():
     assert document(gone) == {"path": "user/a.md", "id": "01"}
 
 
+def test_local_members_say_that_they_are_empty_over_http():
+    for kind in contract.RememberResult, contract.ForgetResult, contract.DreamResult:
+        described = get_type_hints(kind, include_extras=True)
+        local = {each.name for each in fields(kind) if each.metadata == LOCAL}
+        for name in local - {"task_id", "status", "preview", "error"}:
+            assert "over HTTP" in described[name].__metadata__[0], (kind, name)
+
+
 # -- changes of the memory, as user interfaces of the contract know them -------------------------------
 
 MANAGED = {"scope": "managed", "source": "workspace_memory_remember", "taskId": "remember-1"}

@@ -71,6 +71,14 @@ def test_a_fact_is_remembered_seen_as_an_event_recalled_until_it_was_shown_and_f
         assert (gone.removed_entries, gone.touched_scopes) == (would.removed_entries, ("user",))
 
 
+def test_task_id_of_a_client_result_can_be_undone(daemon, shell):
+    with opened(shell, hasty=False, home=daemon.home) as client:
+        result = done(client.remember(f"The cello of {shell.__name__.lower()} is in the attic"))
+        assert client.undo(result.task_id).files_touched == result.files_touched
+        for handle in client.forget("zebra", dry_run=True), client.dream(dry_run=True):
+            assert done(handle).task_id == handle.task_id
+
+
 def test_what_a_client_and_the_owner_can_ask_is_answered(daemon, shell):
     with opened(shell, hasty=False, home=daemon.home) as client:
         details = client.capabilities()["featureDetails"]
