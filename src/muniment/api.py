@@ -24,7 +24,7 @@ from muniment.cancelling import Cancel
 from muniment.errors import ConfigInvalid, InvalidContent
 from muniment.kernel.cancel import Patience
 from muniment.kernel.names import Trust
-from muniment.names import HOME_VARIABLE, ContextMode
+from muniment.names import HOME_VARIABLE, MAX_RECALLED, ContextMode
 from muniment.opening import chooser_of, find_place, open_model, recaller_of
 from muniment.operations.place import Place
 from muniment.portable import IS_LINUX
@@ -46,6 +46,7 @@ from muniment.types import (
     ReviewShown,
     UndoResult,
 )
+from muniment.types.arguments import check_optional_texts, check_texts, parse_trust, parse_whole_number
 
 if TYPE_CHECKING:
     from muniment.recall.conversation import Compacting, Conversation
@@ -83,8 +84,8 @@ class Memory:
         content: str,
         *,
         scope: str | None = None,
-        context: str = ContextMode.WORKSPACE,
-        trust: Trust | str = Trust.OWNER,
+        context: str | None = ContextMode.WORKSPACE,
+        trust: Trust | str | None = Trust.OWNER,
         dry_run: bool = False,
         task_id: str | None = None,
         detail: bool = False,
@@ -115,14 +116,16 @@ class Memory:
             StoreConflict: someone else changed what the run rested on; where the policy retries, twice.
             PendingReview: the owner has to approve it first; nothing was committed.
             ManagedMemoryUnavailable: a root cannot be used, with the reason.
-            ValueError: `trust` is no such word.
+            BadArguments: an argument has the wrong type, or `trust` is another word.
         """
+        check_texts(content=content)
+        check_optional_texts(scope=scope, context=context, task_id=task_id)
         request = RememberRequest(
             content,
             scope,
-            context,
-            trust=Trust(trust),
-            dry_run=dry_run,
+            context or ContextMode.WORKSPACE,
+            trust=parse_trust(trust),
+            dry_run=bool(dry_run),
             task_id=task_id,
             detail=detail,
             expires=None if expires is None else str(expires),
@@ -179,7 +182,9 @@ class Memory:
             PendingReview: the owner has to approve it first.
             ManagedMemoryUnavailable: a root or the state cannot be used. In all cases nothing was removed.
         """
-        request = ForgetRequest(query, scope, dry_run=dry_run, task_id=task_id, digest=digest)
+        check_texts(query=query)
+        check_optional_texts(scope=scope, digest=digest, task_id=task_id)
+        request = ForgetRequest(query, scope, dry_run=bool(dry_run), task_id=task_id, digest=digest)
         return _without_failure(self.try_forget(request, cancel=cancel))
 
     def try_forget(self, request: ForgetRequest, *, cancel: Cancel | None = None) -> ForgetResult:
@@ -193,7 +198,7 @@ class Memory:
         *,
         scope: str | None = None,
         dry_run: bool = False,
-        attended: bool = True,
+        attended: bool | None = True,
         task_id: str | None = None,
         cancel: Cancel | None = None,
     ) -> DreamResult:
@@ -213,7 +218,8 @@ class Memory:
             PendingReview: the owner has to approve it first.
             ManagedMemoryUnavailable: a root or the state cannot be used. In all cases nothing was changed.
         """
-        request = DreamRequest(scope, dry_run=dry_run, attended=attended, task_id=task_id)
+        check_optional_texts(scope=scope, task_id=task_id)
+        request = DreamRequest(scope, dry_run=bool(dry_run), attended=attended is not False, task_id=task_id)
         return _without_failure(self.try_dream(request, cancel=cancel))
 
     def try_dream(self, request: DreamRequest, *, cancel: Cancel | None = None) -> DreamResult:
@@ -226,7 +232,7 @@ class Memory:
         self,
         query: str,
         *,
-        exclude: Iterable[str] = (),
+        exclude: Iterable[str] | None = (),
         scope: str | None = None,
         limit: float | None = None,
         budget: float | None = None,
@@ -241,22 +247,28 @@ class Memory:
             query: the message, or some words.
             exclude: ids of entries that were shown already; one that was changed since may come again.
             scope: where alone to look; None: everywhere.
-            limit: entries at most; None: 5.
+            limit: entries at most, 1 to 20; None: 5.
             budget: tokens of the text at most, a token being three bytes; None: 2 000.
             choose: let the language model, if there is one, pick among what the search finds.
             patience: until when to look; None: however long it takes.
 
         Raises:
-            TypeError: the limit or the budget is not a whole number.
+            BadArguments: an argument has the wrong type, or the limit is out of range.
         """
+        check_texts(query=query)
+        check_optional_texts(scope=scope)
+        limit = MAX_ENTRIES if limit is None else limit
+        budget = MAX_TOKENS if budget is None else budget
+        most = parse_whole_number("limit", limit, least=1, most=MAX_RECALLED)
+        tokens = parse_whole_number("budget", budget, least=0)
         if not query.strip():
             return Recalled(error=InvalidContent("the query is empty: say what to recall"))
         return self.recaller.recall(
             query,
-            exclude=self.recaller.keys_of(exclude),
+            exclude=self.recaller.keys_of(exclude or ()),
             scopes=None if scope is None else [scope],
-            limit=_whole_number("limit", limit, MAX_ENTRIES),
-            budget=_whole_number("budget", budget, MAX_TOKENS),
+            limit=most,
+            budget=tokens,
             choose=self._chooser() if choose else None,
             patience=patience,
             needs_entry=True,
@@ -330,36 +342,42 @@ class Memory:
         """
         from muniment.operations.review import undo
 
+        check_texts(task_id=task_id)
         return _without_failure(undo(task_id, self.place, cancel=cancel))
 
     def history(self, path: str | None = None) -> tuple[CommittedStep, ...]:
         """What was committed, the newest first; see `operations.review.history_of`."""
         from muniment.operations.review import history_of
 
+        check_optional_texts(path=path)
         return history_of(self.place, path)
 
     def why(self, path: str) -> Origin:
         """Say where a file comes from, and if it still is what was committed: `operations.review.why_of`."""
         from muniment.operations.review import why_of
 
+        check_texts(path=path)
         return why_of(self.place, path)
 
     def review(self, review_id: str) -> ReviewShown:
         """A change-set that waits, with the digest that `approve` takes; see `operations.review.show`."""
         from muniment.operations.review import show
 
+        check_texts(review_id=review_id)
         return show(review_id, self.place)
 
     def approve(self, review_id: str, digest: str, *, cancel: Cancel | None = None) -> ReviewDecision:
         """Commit a waiting change-set that still is what `review` showed; see `operations.review.approve`."""
         from muniment.operations.review import approve
 
+        check_texts(review_id=review_id, digest=digest)
         return approve(review_id, digest, self.place, cancel=cancel)
 
     def reject(self, review_id: str, *, cancel: Cancel | None = None) -> ReviewDecision:
         """Decide that a change-set is never committed; see `operations.review.reject`."""
         from muniment.operations.review import reject
 
+        check_texts(review_id=review_id)
         return reject(review_id, self.place, cancel=cancel)
 
     def list(self, scope: str | None = None, *, limit: int | None = None, expired: bool = False) -> EntryList:
@@ -373,12 +391,13 @@ class Memory:
         Raises:
             InvalidScope: no such scope is bound.
             ManagedMemoryUnavailable, PathEscape: a root or the state cannot be used.
-            TypeError: the limit is not a whole number.
+            BadArguments: the limit is not a whole number from 1 on.
         """
         from muniment.operations.listing import list_entries
 
-        most = None if limit is None else _whole_number("limit", limit, 0)
-        return list_entries(self.place, scope=scope, limit=most, expired=expired)
+        check_optional_texts(scope=scope)
+        most = None if limit is None else parse_whole_number("limit", limit, least=1)
+        return list_entries(self.place, scope=scope, limit=most, expired=bool(expired))
 
     def show(self, path: str) -> EntryShown:
         """Show one entry: its text is data, and withheld from models if `withheld` is not None.
@@ -393,6 +412,7 @@ class Memory:
         """
         from muniment.operations.listing import show
 
+        check_texts(path=path)
         return show(self.place, path)
 
     def edit(
@@ -424,7 +444,9 @@ class Memory:
         """
         from muniment.operations.edit import edit
 
-        return edit(self.place, path, text, read_digest=digest, dry_run=dry_run, cancel=cancel)
+        check_texts(path=path, text=text)
+        check_optional_texts(digest=digest)
+        return edit(self.place, path, text, read_digest=digest, dry_run=bool(dry_run), cancel=cancel)
 
     def pin(self, path: str, *, dry_run: bool = False, cancel: Cancel | None = None) -> PinResult:
         """Pin an entry, so that no run changes it and recall looks at it first; unpin a pinned one.
@@ -442,14 +464,15 @@ class Memory:
         """
         from muniment.operations.edit import pin
 
-        return pin(self.place, path, dry_run=dry_run, cancel=cancel)
+        check_texts(path=path)
+        return pin(self.place, path, dry_run=bool(dry_run), cancel=cancel)
 
     def export(
         self,
         file: str | PathLike[str] | IO[bytes],
         *,
         scope: str | None = None,
-        format: str = "tar",  # noqa: A002  as the command names it
+        format: str | None = "tar",  # noqa: A002  as the command names it
     ) -> ExportResult:
         """Write every entry, with its origin, to one file that an import reads.
 
@@ -465,7 +488,8 @@ class Memory:
         """
         from muniment.operations.exporting import export
 
-        return export(self.place, file, scope=scope, format=format)
+        check_optional_texts(scope=scope, format=format)
+        return export(self.place, file, scope=scope, format=format or "tar")
 
     def index(self, *, dry_run: bool = False, cancel: Cancel | None = None) -> IndexResult:
         """Write the indexes anew from the entries, and verify them; see `operations.owner.index`.
@@ -480,7 +504,7 @@ class Memory:
         """
         from muniment.operations.owner import index
 
-        return index(self.place, dry_run=dry_run, cancel=cancel)
+        return index(self.place, dry_run=bool(dry_run), cancel=cancel)
 
     def explain(self, verb: str, path: str) -> Explained:
         """Explain the decision of the policy about a verb on a path; see `operations.owner.explain`.
@@ -494,6 +518,7 @@ class Memory:
         """
         from muniment.operations.owner import explain
 
+        check_texts(verb=verb, path=path)
         return explain(self.place, verb, path)
 
     def erase(
@@ -514,7 +539,8 @@ class Memory:
         """
         from muniment.operations.owner import erase
 
-        return erase(self.place, target, dry_run=dry_run, cancel=cancel)
+        check_texts(target=target)
+        return erase(self.place, target, dry_run=bool(dry_run), cancel=cancel)
 
     def reviews(self) -> tuple[Review, ...]:
         """List the change-sets that wait for the owner; see `operations.review.list_reviews`."""
@@ -606,12 +632,3 @@ def open(  # noqa: A001, PLR0913  the library's name for it; used as muniment.op
             model = opened.enter_context(open_model(settings, environment))
         place = opened.enter_context(closing(find_place(settings, workspace, in_process=in_process)))
         return Memory(place, model, opened.pop_all())
-
-
-def _whole_number(name: str, value: object, default: int) -> int:
-    """Return a whole number, also of one such as 5.0; the default for None."""
-    if value is None:
-        return default
-    if isinstance(value, bool) or not isinstance(value, int | float) or value != int(value):
-        raise TypeError(f"{name} {value!r} is not a whole number")
-    return int(value)

@@ -76,6 +76,9 @@ class ContextMode(StrEnum):
     """Nothing: no index, no names, no counts, no root."""
 
 
+MAX_RECALLED: Final = 20
+"""Entries of one recall."""
+
 MAX_FACT_BYTES: Final = 65_536
 """UTF-8 bytes of a fact, after trimming."""
 

@@ -3,8 +3,10 @@
 The answer is that it was done, or an error that names the wrong argument; and the server goes on.
 """
 
+import io
 import json
 from contextlib import ExitStack
+from datetime import date
 
 import pytest
 
@@ -12,6 +14,7 @@ from kit.cli.launched import launch
 from kit.mcp import RawHost
 from kit.server.process import BASE
 from muniment.client.errors import Problem
+from muniment.errors import BadArguments
 from muniment.server.acp import BASE as ACP
 
 HALF = "\ud83d"
@@ -163,10 +166,55 @@ def test_client_arguments_get_answers_that_name_them(http):
     assert client.recall(FACT, limit=None).error is None
     assert client.recall(FACT, limit=5.0).error is None
     assert client.recall(f"{FACT} {HALF}").error is None
-    for terms, named in (({"query": FACT, "limit": "5"}, "limit"), ({"query": ""}, "say what to recall")):
-        with pytest.raises(Problem, match=named):
-            client.recall(**terms)
+    with pytest.raises(Problem, match="say what to recall"):
+        client.recall("")
+    with pytest.raises(Problem, match="expires"):
+        client.remember(FACT, expires=date(2020, 1, 1))
+    check_argument_errors(client)
     daemon.check()
+
+
+WRONG = [
+    *(
+        ("remember", {"content": None}, "content is missing"),
+        ("remember", {"content": 5}, "content must be a"),
+    ),
+    *(("forget", {"query": None}, "query is missing"), ("recall", {"query": None}, "query is missing")),
+    *(("show", {"path": None}, "path is missing"), ("show", {"path": 5}, "path must be a text, not int")),
+    *(("edit", {"path": "user/a.md", "text": None}, "text is missing"), ("why", {"path": None}, "path")),
+    *(("pin", {"path": None}, "path is missing"), ("undo", {"task_id": None}, "task_id is missing")),
+    *(("review", {"review_id": None}, "review_id"), ("reject", {"review_id": None}, "review_id is missing")),
+    *(("approve", {"review_id": "1", "digest": None}, "digest"), ("erase", {"target": None}, "target is")),
+    *(("explain", {"verb": None, "path": "user/a.md"}, "verb"), ("history", {"path": 5}, "path must be")),
+    *(("dream", {"scope": 5}, "scope must be"), ("export", {"file": None, "format": 5}, "format must be")),
+    *(("recall", {"query": FACT, "limit": each}, "limit .* 1 to 20") for each in (-1, 0, 21, 1000)),
+    *(
+        ("recall", {"query": FACT, "limit": each}, "limit .* whole")
+        for each in ("5", 1.5, True, float("inf"))
+    ),
+    *(("list", {"limit": each}, "limit .* 1 or more") for each in (-1, 0)),
+    *(("list", {"limit": each}, "limit .* whole number") for each in ("5", 1.5, float("nan"))),
+]
+"""Operation, arguments, and the error: the same of the library and of a client."""
+
+
+def check_argument_errors(surface):
+    for operation, arguments, named in WRONG:
+        with pytest.raises(BadArguments, match=named):
+            getattr(surface, operation)(**arguments)
+
+
+def test_client_none_is_the_default_of_optional_arguments(http):
+    client = http().open_client()
+    result = client.remember(FACT, scope=None, context=None, trust=None, ref=None, expires=None).wait(60)
+    (path,) = result.files_touched
+    found = client.recall(FACT, exclude=None, scope=None, limit=None)
+    assert [each.path for each in found.entries] == [path]
+    assert client.export(io.BytesIO(), scope=None, format=None).entries == 1
+    assert client.list(None, limit=None, expired=None).entries[0].trust == "owner"
+    assert client.dream(scope=None, dry_run=None).wait(60).deduped_entries == 0
+    later = client.remember("The oboe is in the attic", expires=date(2090, 1, 1)).wait(60)
+    assert later.expires == "2090-01-01"
 
 
 META = {
@@ -251,10 +299,25 @@ def test_library_arguments_get_answers_that_name_them(memory):
     assert "\ufffd" in library.place.read(library.place.path(path)).decode()
     for limit in (None, 5, 5.0):
         assert [each.path for each in library.recall(FACT, limit=limit, budget=None).entries] == [path]
-    with pytest.raises(TypeError, match="limit '5' is not a whole number"):
-        library.recall(FACT, limit="5")
+    check_argument_errors(library)
+    for trust in "zz", 5:
+        with pytest.raises(BadArguments, match=f"invalid trust {trust!r}: use one of owner"):
+            library.remember(FACT, trust=trust)
     assert "say what to recall" in str(library.recall(" ").error)
     assert library.recall(f"{FACT} {HALF}").error is None
+
+
+def test_library_none_is_the_default_of_optional_arguments(memory):
+    library = memory()
+    terms = dict.fromkeys(("scope", "context", "trust", "dry_run", "task_id", "detail", "expires"))
+    result = library.remember(FACT, **terms)
+    assert (result.status, result.trust) == ("completed", "owner")
+    found = library.recall(FACT, exclude=None, scope=None, limit=None, budget=None, choose=None)
+    assert [each.path for each in found.entries] == list(result.files_touched)
+    assert library.export(io.BytesIO(), scope=None, format=None).entries == 1
+    assert len(library.list(None, limit=None, expired=None).entries) == 1
+    assert library.dream(scope=None, dry_run=None, attended=None).status == "completed"
+    assert library.forget("zebra", scope=None, dry_run=None, digest=None).status == "completed"
 
 
 def test_command_line_arguments_get_answers(command):

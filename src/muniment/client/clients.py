@@ -231,6 +231,7 @@ class Client(_Operations):
         ClientError: this was closed.
         ManagedMemoryUnavailable: the home does not say where its daemon is.
         ConfigInvalid: an id, key or digest among the arguments can be none; before anything is sent.
+        BadArguments: an argument has the wrong type, or a limit is out of range; before anything is sent.
     A call raises more than these only where it says so.
     """
 

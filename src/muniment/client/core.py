@@ -13,6 +13,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from datetime import date
 from os import PathLike
 from typing import IO, Any, Final, Generic, TypeVar
 from urllib.parse import quote, urlencode
@@ -40,7 +41,7 @@ from muniment.client.finding import check_word
 from muniment.client.results import KINDS, STATUSES, Document, Event, Result, Task
 from muniment.errors import NOT_NOW, ConfigInvalid
 from muniment.files import new_file
-from muniment.names import ContextMode, __version__
+from muniment.names import MAX_RECALLED, ContextMode, __version__
 from muniment.types import (
     AuditHead,
     CommittedStep,
@@ -69,6 +70,7 @@ from muniment.types import (
     UiOpened,
     UndoResult,
 )
+from muniment.types.arguments import check_optional_texts, check_texts, parse_whole_number
 from muniment.types.documents import WireAnswer, read
 
 # -- reading -----------------------------------------------------------------------------------------
@@ -246,10 +248,10 @@ class ClientCore:
         content: str,
         *,
         scope: str | None = None,
-        context: str = ContextMode.WORKSPACE,
-        trust: str = "owner",
+        context: str | None = ContextMode.WORKSPACE,
+        trust: str | None = "owner",
         ref: str | None = None,
-        expires: str | None = None,
+        expires: str | date | None = None,
         task_id: str | None = None,
     ) -> Plan[Accepted[RememberResult]]:
         """Have a fact remembered.
@@ -266,9 +268,12 @@ class ClientCore:
                 another client object: the daemon knows it for this token and 24 hours. The task has an id
                 of the daemon, which its handle returns. None: each call is a task.
         """
+        check_texts(content=content)
+        check_optional_texts(scope=scope, context=context, trust=trust, ref=ref)
         source = _given(trust=None if trust == "owner" else trust, ref=ref)
         mode = None if context == ContextMode.WORKSPACE else context
-        more = _given(contextMode=mode, scope=scope, source=source or None, expires=expires)
+        until = None if expires is None else str(expires)
+        more = _given(contextMode=mode, scope=scope, source=source or None, expires=until)
         return self._queue("remember", {"content": content, **more}, task_id)
 
     def forget(
@@ -289,6 +294,8 @@ class ClientCore:
             digest: that a dry run's result has: where something else would go by now, nothing does.
             task_id: as of `remember`.
         """
+        check_texts(query=query)
+        check_optional_texts(scope=scope, digest=digest)
         body = {"query": query, **_given(scope=scope, dryRun=dry_run or None, digest=digest)}
         return self._queue("forget", body, task_id)
 
@@ -302,6 +309,7 @@ class ClientCore:
             dry_run: only report what would be done.
             task_id: as of `remember`.
         """
+        check_optional_texts(scope=scope)
         return self._queue("dream", _given(scope=scope, dryRun=dry_run or None), task_id)
 
     def get(self, task_id: str) -> Plan[Task]:
@@ -400,9 +408,9 @@ class ClientCore:
         self,
         query: str,
         *,
-        exclude: Iterable[str] = (),
+        exclude: Iterable[str] | None = (),
         scope: str | None = None,
-        limit: int | None = None,
+        limit: float | None = None,
     ) -> Plan[Recalled]:
         """What of the memory helps with a message; put its `text` before the model as it is.
 
@@ -415,7 +423,11 @@ class ClientCore:
             scope: the only scope to search; None: all.
             limit: how many entries at most, 1 to 20; None: 5.
         """
-        body = {"query": query, **_given(exclude=list(exclude) or None, scope=scope, limit=limit)}
+        check_texts(query=query)
+        check_optional_texts(scope=scope)
+        if limit is not None:
+            limit = parse_whole_number("limit", limit, least=1, most=MAX_RECALLED)
+        body = {"query": query, **_given(exclude=list(exclude or ()) or None, scope=scope, limit=limit)}
         asked = self._told(self._ask("POST", f"{self._base}/recall", body))  # Repeated: it changes nothing.
         return _answer(asked, Recalled, "a recall")
 
@@ -429,6 +441,9 @@ class ClientCore:
             limit: the most entries to list; None: all.
             expired: list expired entries too, for the owner.
         """
+        check_optional_texts(scope=scope)
+        if limit is not None:
+            limit = parse_whole_number("limit", limit, least=1)
         found = list[ListedEntry]()
         cursor: str | None = None
         for _ in range(MAX_PAGES):
@@ -448,6 +463,7 @@ class ClientCore:
         Args:
             path: of the entry, such as `user/editor.md`, or its address (`muniment://…`).
         """
+        check_texts(path=path)
         return _answer(self._seen("entry", path=path), EntryShown, "an entry")
 
     def export(
@@ -455,7 +471,7 @@ class ClientCore:
         file: str | PathLike[str] | IO[bytes],
         *,
         scope: str | None = None,
-        format: str = "tar",  # noqa: A002  as the command names it
+        format: str | None = "tar",  # noqa: A002  as the command names it
     ) -> Plan[Exported]:
         """Write the entries that this token may see, with their origin, to one file that an import reads.
 
@@ -467,6 +483,7 @@ class ClientCore:
         Raises:
             ConfigInvalid: the file exists or cannot be written.
         """
+        check_optional_texts(scope=scope, format=format)
         query = urlencode(_given(scope=scope, format=format))
         ask = self._ask("GET", f"{self._base}/export?{query}", hold=OWNER_SECONDS)
 
@@ -505,6 +522,8 @@ class ClientCore:
             digest: that `show` returned with the old text; None: replace whatever is there now.
             dry_run: judge and report, write nothing.
         """
+        check_texts(path=path, text=text)
+        check_optional_texts(digest=digest)
         body = _given(path=path, text=text, digest=digest, dryRun=dry_run or None)
         return _answer(self._done("edit", **body), EditResult, "an edit")
 
@@ -515,6 +534,7 @@ class ClientCore:
             path: of the entry, or its address; of a pinned one, the path in `pinned/`.
             dry_run: judge and report, write nothing.
         """
+        check_texts(path=path)
         return _answer(self._done("pin", path=path, dryRun=dry_run), PinResult, "a pin")
 
     def index(self, *, dry_run: bool = False) -> Plan[IndexResult]:
@@ -527,11 +547,13 @@ class ClientCore:
 
     def history(self, path: str | None = None) -> Plan[tuple[CommittedStep, ...]]:
         """List what was committed, the newest first: of an entry, folder or scope; None: everything."""
+        check_optional_texts(path=path)
         asked = _answer(self._seen("history", **_given(path=path)), HistoryList, "a history")
         return then(asked, lambda listed: listed.steps)
 
     def why(self, path: str) -> Plan[Origin]:
         """Return the origin of an entry, and whether it was edited by hand since."""
+        check_texts(path=path)
         return _answer(self._seen("why", path=path), Origin, "an origin")
 
     def reviews(self) -> Plan[tuple[Review, ...]]:
@@ -541,19 +563,23 @@ class ClientCore:
 
     def review(self, review_id: str) -> Plan[ReviewShown]:
         """A change-set as it would be approved now, with the digest to approve."""
+        check_texts(review_id=review_id)
         return _answer(self._seen(f"review/{segment(review_id)}"), ReviewShown, "a review")
 
     def approve(self, review_id: str, digest: str) -> Plan[ReviewDecision]:
         """Commit a change-set exactly as `review` showed it."""
+        check_texts(review_id=review_id, digest=digest)
         asked = self._done(f"review/{segment(review_id)}/approve", digest=digest)
         return _answer(asked, ReviewDecision, "a decision")
 
     def reject(self, review_id: str) -> Plan[ReviewDecision]:
         """Turn a change-set down."""
+        check_texts(review_id=review_id)
         return _answer(self._done(f"review/{segment(review_id)}/reject"), ReviewDecision, "a decision")
 
     def undo(self, task_id: str) -> Plan[UndoResult]:
         """Take back what a task changed."""
+        check_texts(task_id=task_id)
         return _answer(self._done("undo", taskId=task_id), UndoResult, "an undo")
 
     def erase(self, target: str, *, dry_run: bool = False) -> Plan[ErasePlan | EraseResult]:
@@ -563,6 +589,7 @@ class ClientCore:
             target: the path of an entry, its address, or the id of a task.
             dry_run: report what would be erased, and erase nothing.
         """
+        check_texts(target=target)
         return then(self._done("erase", target=target, dryRun=dry_run), erased_of)
 
     def audit_head(self) -> Plan[AuditHead]:
@@ -571,6 +598,7 @@ class ClientCore:
 
     def explain(self, verb: str, path: str) -> Plan[Explained]:
         """What the policy says to `list`, `read`, `create`, `modify` or `delete` on a path."""
+        check_texts(verb=verb, path=path)
         return _answer(self._seen("policy/explain", verb=verb, path=path), Explained, "an explanation")
 
     # -- how ----------------------------------------------------------------------------------------------

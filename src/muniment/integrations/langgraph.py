@@ -219,7 +219,13 @@ class MunimentStore(BaseStore):
 
     def _scores(self, query: str) -> dict[str, float]:
         """What recall finds, the best first: 1, a half, a third, …, since it has an order and no measure."""
-        recalled = self._memory.recall(query, scope=self._scope, limit=MAX_RANKED, budget=RANKED_TOKENS)
+        recalled = self._memory.recaller.recall(
+            query,
+            scopes=self._scope and [self._scope],
+            limit=MAX_RANKED,
+            budget=RANKED_TOKENS,
+            needs_entry=True,
+        )
         if recalled.error is not None:
             raise recalled.error
         return {each.path: 1 / number for number, each in enumerate(recalled.entries, 1)}

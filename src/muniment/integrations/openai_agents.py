@@ -27,9 +27,10 @@ from pydantic import Field
 from muniment.api import Memory
 from muniment.cancelling import Cancel, in_thread
 from muniment.content.gates import one_line
-from muniment.integrations.telling import MAX_RECALLED, ToolProblem, answering, arguments_of, marked
+from muniment.integrations.telling import ToolProblem, answering, arguments_of, marked
 from muniment.kernel.cancel import Patience
 from muniment.kernel.names import MAX_PATH_BYTES, Trust, Verb
+from muniment.names import MAX_RECALLED
 from muniment.operations.entries import Entries
 from muniment.policy.frozen import Frozen
 from muniment.types import ForgetRequest, ForgetResult

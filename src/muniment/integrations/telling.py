@@ -47,10 +47,6 @@ DATA: Final = (
 )
 """Before what is quoted; as a recall says."""
 
-MAX_RECALLED: Final = 20
-"""Entries of one recall, as over HTTP."""
-
-
 _MISTAKES: Final = 5
 """Mistakes in arguments that an answer names."""
 

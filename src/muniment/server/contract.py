@@ -26,7 +26,7 @@ from muniment.errors import (
     UndoOverlap,
 )
 from muniment.kernel.names import Trust
-from muniment.names import ContextMode
+from muniment.names import MAX_RECALLED, ContextMode
 
 # -- contract ----------------------------------------------------------------------------------------
 
@@ -38,9 +38,6 @@ MAX_REF_CHARS: Final = 512
 
 MAX_WAIT_SECONDS: Final = 60
 """Seconds for which a request for a task may wait."""
-
-MAX_RECALLED: Final = 20
-"""Entries of one recall, which share some 2000 tokens."""
 
 MAX_LISTED: Final = 1_000
 """Entries of one page of a list."""

@@ -48,8 +48,8 @@ def test_list_is_sorted_limited_and_of_one_scope(filled):
     assert opened.list("project").entries == ()
     with pytest.raises(errors.InvalidScope):
         opened.list("galaxy")
-    for limit in "5", 1.5, True:
-        with pytest.raises(TypeError, match="limit"):
+    for limit in "5", 1.5, True, 0, -1:
+        with pytest.raises(errors.BadArguments, match="limit"):
             opened.list(limit=limit)
 
 

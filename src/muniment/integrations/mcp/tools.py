@@ -44,9 +44,9 @@ from muniment.integrations.mcp.answers import (
     ShowAnswer,
     UndoAnswer,
 )
-from muniment.integrations.telling import MAX_RECALLED, ToolProblem
+from muniment.integrations.telling import ToolProblem
 from muniment.kernel.names import MAX_PATH_BYTES
-from muniment.names import MAX_FACT_BYTES, URI
+from muniment.names import MAX_FACT_BYTES, MAX_RECALLED, URI
 
 if TYPE_CHECKING:
     from muniment.operations.place import Place

@@ -1,0 +1,54 @@
+"""The checks of arguments that the library and the clients share."""
+
+from __future__ import annotations
+
+from muniment.errors import BadArguments
+from muniment.kernel.names import Trust
+
+
+def check_texts(**given: object) -> None:
+    """Check that required arguments are texts.
+
+    Raises:
+        BadArguments: one is missing or not a text; the message names it.
+    """
+    for name, value in given.items():
+        if value is None:
+            raise BadArguments(f"{name} is missing: give a text")
+        if not isinstance(value, str):
+            raise BadArguments(f"{name} must be a text, not {type(value).__name__}")
+
+
+def check_optional_texts(**given: object) -> None:
+    """Check that optional arguments are texts or None.
+
+    Raises:
+        BadArguments: one is not; the message names it.
+    """
+    check_texts(**{name: value for name, value in given.items() if value is not None})
+
+
+def parse_trust(value: str | None) -> Trust:
+    """Return the trust that an argument names; that of the owner for None.
+
+    Raises:
+        BadArguments: it is another word.
+    """
+    try:
+        return Trust.OWNER if value is None else Trust(value)
+    except ValueError:
+        raise BadArguments(f"invalid trust {value!r}: use one of {', '.join(Trust)}") from None
+
+
+def parse_whole_number(name: str, value: object, *, least: int, most: int | None = None) -> int:
+    """Return a whole number within its limits, also of a float such as 5.0.
+
+    Raises:
+        BadArguments: it is not a whole number, or outside of the limits.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float) or not float(value).is_integer():
+        raise BadArguments(f"{name} {value!r} is not a whole number")
+    if value < least or (most is not None and value > most):
+        bounds = f"{least} or more" if most is None else f"{least} to {most}"
+        raise BadArguments(f"{name} {value!r} is out of range: use {bounds}")
+    return int(value)
