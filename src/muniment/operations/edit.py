@@ -39,7 +39,12 @@ def check_editable(place: Place, path: CanonicalPath) -> None:
     try:
         Judge(place.policy).require(Verb.MODIFY, path)
     except Refusal as error:
-        raise RememberRefused(f"the change was refused: {error}") from error
+        why = (
+            f"{path.text} is pinned; unpin it first"
+            if is_pinned(path)
+            else f"the change was refused: {error}"
+        )
+        raise RememberRefused(why) from error
 
 
 def edit(

@@ -46,9 +46,11 @@ def parse_whole_number(name: str, value: object, *, least: int, most: int | None
     Raises:
         BadArguments: it is not a whole number, or outside of the limits.
     """
-    if isinstance(value, bool) or not isinstance(value, int | float) or not float(value).is_integer():
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int):
         raise BadArguments(f"{name} {value!r} is not a whole number")
     if value < least or (most is not None and value > most):
         bounds = f"{least} or more" if most is None else f"{least} to {most}"
         raise BadArguments(f"{name} {value!r} is out of range: use {bounds}")
-    return int(value)
+    return value

@@ -31,7 +31,7 @@ def test_both_clients_have_the_same_methods_with_their_documentation():
 def test_a_client_imports_itself_names_errors_and_what_tells_systems_apart_alone():
     for path in Path(client.__file__).parent.glob("*.py"):
         found = re.findall(r"^\s*(?:from|import) (muniment[.\w]*)", path.read_text("utf-8"), re.MULTILINE)
-        ours = r"muniment\.(client|types(\.documents)?$|errors$|files$|names$|portable$)"
+        ours = r"muniment\.(client|types(\.(documents|arguments))?$|errors$|files$|names$|portable$)"
         assert all(re.match(ours, name) for name in found), path
 
 

@@ -119,6 +119,13 @@ def test_edit_with_empty_text_is_rejected(filled):
     assert files(opened) == before
 
 
+def test_edit_of_a_pinned_entry_says_to_unpin_it(filled):
+    opened, (path, _) = filled
+    pinned = opened.pin(path).path
+    with pytest.raises(errors.RememberRefused, match=f"{pinned} is pinned; unpin it first"):
+        opened.edit(pinned, "The user prefers a light theme\n")
+
+
 def test_edit_of_half_a_character_writes_a_whole_one(filled):
     opened, (path, _) = filled
     now = opened.edit(path, "The user likes \ud83d tea\n").path
