@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+from importlib import import_module
+from keyword import iskeyword
 
 import pytest
 
@@ -41,6 +43,12 @@ def parameters(method):
     return {name: each.default for name, each in found.items()}
 
 
+def load_command(words):
+    module = import_module(f"muniment.cli.{COMMANDS[words].module}")
+    function = words.replace(" ", "_")
+    return getattr(module, f"{function}_" if iskeyword(function) else function)
+
+
 def public(kind):
     return {name for name in dir(kind) if not name.startswith("_") and callable(getattr(kind, name, None))}
 
@@ -52,17 +60,35 @@ def test_argument_names_and_defaults_are_the_same_everywhere(name):
     assert parameters(getattr(AsyncClient, name)) == client
     shared = library.keys() & client.keys()
     assert {each: library[each] for each in shared} == {each: client[each] for each in shared}
-    assert library.keys() - shared <= OWN_ARGUMENTS["library"].keys()
-    assert client.keys() - shared <= OWN_ARGUMENTS["client"].keys()
-    assert ("dry_run" in library) == METHODS[name].previews
+    for surface, found in (("library", library), ("client", client)):
+        own = {argument for operation, argument in OWN_ARGUMENTS[surface] if operation == name}
+        assert found.keys() - shared == own, surface
     assert "yes" not in {*library, *client}
 
 
-def test_own_arguments_are_all_in_use():
-    library = {each for name in METHODS for each in parameters(getattr(Memory, name))}
-    client = {each for name in METHODS for each in parameters(getattr(Client, name))}
-    assert OWN_ARGUMENTS["library"].keys() <= library
-    assert OWN_ARGUMENTS["client"].keys() <= client
+def test_own_arguments_are_of_operations():
+    assert {name for own in OWN_ARGUMENTS.values() for name, _ in own} <= METHODS.keys()
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_previews_are_offered_where_the_table_says(name):
+    row, found = TABLE[name], set()
+    if not row.library:
+        found |= {"library"} if "dry_run" in parameters(getattr(Memory, name)) else set()
+        found |= {"HTTP"} if "dry_run" in parameters(getattr(Client, name)) else set()
+    bodies = [each.body for each in OPERATIONS if f"{each.method} {each.path.removeprefix(BASE)}" == row.http]
+    assert any(each and "dry_run" in each.model_fields for each in bodies) == ("HTTP" in found)
+    if row.mcp in TOOLS and {"dry_run", "yes"} & TOOLS[row.mcp].model_fields.keys():
+        found.add("MCP")
+    if not row.cli.startswith(NO):
+        command = inspect.signature(load_command(row.cli)).parameters
+        if (
+            "dry_run" in command
+            or name == "index"
+            or (name in {"forget", "dream", "erase"} and "yes" in command)
+        ):
+            found.add("CLI")  # `index verify` is the preview of `index rebuild`.
+    assert set(row.previews) == found
 
 
 def test_library_and_clients_have_exactly_the_operations():
@@ -91,7 +117,7 @@ def test_mcp_acp_cli_and_page_have_exactly_the_operations():
     assert cells("page") | NOT_OPERATIONS["page"] == {*VIEWS, *ACTIONS}
     commands = {name for name, row in COMMANDS.items() if row.module}
     groups = ("audit", "policy", "token", "projects", "fleet")
-    own = {name for name in commands if not name.startswith(groups)} | {"policy explain"}
+    own = {name for name in commands if not name.startswith(groups)}
     assert own == cells("cli") | NOT_OPERATIONS["cli"]
 
 

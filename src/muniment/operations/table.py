@@ -16,6 +16,8 @@ NO: Final = "no: "
 
 _BY_HAND: Final = f"{NO}the owner's, by hand"
 _PAGE: Final = f"{NO}a person uses the command"
+_ALL: Final = ("library", "HTTP", "MCP", "CLI")
+_ENDED: Final = ("remember", "forget", "dream", "undo", "approve", "reject", "edit", "pin", "index", "erase")
 _TASKS: Final = f"{NO}hosts queue tasks alone"
 
 
@@ -25,7 +27,8 @@ class OperationRow(NamedTuple):
     Attributes:
         result: its type in `muniment.types`; another class by its module.
         caller: who may call it over HTTP: `any` token, which sees what it may see, or the `owner` alone.
-        previews: whether `dry_run=True` only reports.
+        previews: the surfaces where a call can only report what would be done: `library`, `HTTP`,
+            `MCP`, `CLI`. Over HTTP a remember is queued, and judged when its turn comes.
         http: method and path, below the path of the memory.
         mcp: tool.
         cli: command.
@@ -36,7 +39,7 @@ class OperationRow(NamedTuple):
 
     result: str
     caller: Literal["any", "owner"]
-    previews: bool
+    previews: tuple[str, ...]
     http: str
     mcp: str
     cli: str
@@ -47,32 +50,41 @@ class OperationRow(NamedTuple):
 
 TABLE: Final[Mapping[str, OperationRow]] = {
     "remember": OperationRow(
-        "RememberResult", "any", True, "POST /remember", "remember", "remember", "remember", "/remember"
+        "RememberResult",
+        "any",
+        ("library", "CLI"),
+        "POST /remember",
+        "remember",
+        "remember",
+        "remember",
+        "/remember",
     ),
     "forget": OperationRow(
-        "ForgetResult", "any", True, "POST /forget", "forget", "forget", "forget", "/forget"
+        "ForgetResult", "any", _ALL, "POST /forget", "forget", "forget", "forget", "/forget"
     ),
-    "dream": OperationRow("DreamResult", "any", True, "POST /dream", "dream", "dream", "dream", "/dream"),
-    "recall": OperationRow("Recalled", "any", False, "POST /recall", "recall", "recall", page="search"),
+    "dream": OperationRow("DreamResult", "any", _ALL, "POST /dream", "dream", "dream", "dream", "/dream"),
+    "recall": OperationRow("Recalled", "any", (), "POST /recall", "recall", "recall", page="search"),
     "list": OperationRow(
-        "EntryList", "any", False, "GET /entries", f"{NO}the list of resources", "ls", page="memory"
+        "EntryList", "any", (), "GET /entries", f"{NO}the list of resources", "ls", page="memory"
     ),
-    "show": OperationRow("EntryShown", "any", False, "GET /entry", "show", "show", page="entry"),
-    "edit": OperationRow("EditResult", "owner", True, "POST /edit", _BY_HAND, "edit", page="/edit"),
-    "pin": OperationRow("PinResult", "owner", True, "POST /pin", "pin", "pin", page="/pin"),
+    "show": OperationRow("EntryShown", "any", (), "GET /entry", "show", "show", page="entry"),
+    "edit": OperationRow(
+        "EditResult", "owner", ("library", "HTTP"), "POST /edit", _BY_HAND, "edit", page="/edit"
+    ),
+    "pin": OperationRow("PinResult", "owner", _ALL, "POST /pin", "pin", "pin", page="/pin"),
     "history": OperationRow(
-        "CommittedStep", "owner", False, "GET /history", "history", "history", page="timeline"
+        "CommittedStep", "owner", (), "GET /history", "history", "history", page="timeline"
     ),
-    "why": OperationRow("Origin", "owner", False, "GET /why", _BY_HAND, "why", page="entry"),
-    "undo": OperationRow("UndoResult", "owner", False, "POST /undo", "undo", "undo", page="/undo"),
-    "reviews": OperationRow("Review", "owner", False, "GET /review", _BY_HAND, "review list", page="reviews"),
+    "why": OperationRow("Origin", "owner", (), "GET /why", _BY_HAND, "why", page="entry"),
+    "undo": OperationRow("UndoResult", "owner", (), "POST /undo", "undo", "undo", page="/undo"),
+    "reviews": OperationRow("Review", "owner", (), "GET /review", _BY_HAND, "review list", page="reviews"),
     "review": OperationRow(
-        "ReviewShown", "owner", False, "GET /review/{reviewId}", _BY_HAND, "review show", page="review"
+        "ReviewShown", "owner", (), "GET /review/{reviewId}", _BY_HAND, "review show", page="review"
     ),
     "approve": OperationRow(
         "ReviewDecision",
         "owner",
-        False,
+        (),
         "POST /review/{reviewId}/approve",
         _BY_HAND,
         "review approve",
@@ -81,46 +93,57 @@ TABLE: Final[Mapping[str, OperationRow]] = {
     "reject": OperationRow(
         "ReviewDecision",
         "owner",
-        False,
+        (),
         "POST /review/{reviewId}/reject",
         _BY_HAND,
         "review reject",
         page="/reject",
     ),
-    "export": OperationRow("ExportResult", "any", False, "GET /export", _BY_HAND, "export"),
+    "export": OperationRow("ExportResult", "any", (), "GET /export", _BY_HAND, "export"),
     "import": OperationRow(
         "transfer.importing.ImportResult",
         "owner",
-        True,
+        ("CLI",),
         f"{NO}it reads files of its owner's machine",
         _BY_HAND,
         "import",
         library=f"{NO}it reads formats of other tools, which core does not know",
     ),
-    "index": OperationRow("IndexResult", "owner", True, "POST /index", _BY_HAND, "index rebuild"),
-    "explain": OperationRow(
-        "Explained", "owner", False, "GET /policy/explain", _BY_HAND, "policy explain", page="policy"
+    "index": OperationRow(
+        "IndexResult", "owner", ("library", "HTTP", "CLI"), "POST /index", _BY_HAND, "index rebuild"
     ),
-    "erase": OperationRow("ErasePlan", "owner", True, "POST /erase", _BY_HAND, "erase"),
+    "explain": OperationRow(
+        "Explained",
+        "owner",
+        (),
+        "GET /policy/explain",
+        _BY_HAND,
+        f"{NO}`policy explain` explains a policy file, not the memory",
+        page="policy",
+    ),
+    "erase": OperationRow("ErasePlan", "owner", ("library", "HTTP", "CLI"), "POST /erase", _BY_HAND, "erase"),
 }
 """The operations, by the name of their methods."""
 
-OWN_ARGUMENTS: Final[Mapping[str, Mapping[str, str]]] = {
+OWN_ARGUMENTS: Final[Mapping[str, Mapping[tuple[str, str], str]]] = {
     "library": {
-        "cancel": "ends the operation early; a client cancels its task, or its call",
-        "observe": "is called in this process",
-        "patience": "ends the operation early; a recall of the daemon has a deadline of its own",
-        "detail": "quotes a model; the daemon keeps no such text",
-        "budget": "is fixed in the daemon",
-        "choose": "calls a model, for which a recall of the daemon does not wait",
-        "attended": "the daemon knows who asks",
-        "dry_run": "of remember alone: the daemon queues facts, and judges them when their turn comes",
+        **{
+            (name, "cancel"): "ends the operation early; a client cancels its task, or its call"
+            for name in _ENDED
+        },
+        ("remember", "observe"): "is called in this process",
+        ("remember", "detail"): "quotes a model; the daemon keeps no such text",
+        ("remember", "dry_run"): "the daemon queues facts, and judges them when their turn comes",
+        ("recall", "patience"): "ends the operation early; a recall of the daemon has a deadline of its own",
+        ("recall", "budget"): "is fixed in the daemon",
+        ("recall", "choose"): "calls a model, for which a recall of the daemon does not wait",
+        ("dream", "attended"): "the daemon knows who asks",
     },
     "client": {
-        "ref": "is kept with the task that the daemon queues",
+        ("remember", "ref"): "is kept with the task that the daemon queues",
     },
 }
-"""Arguments that only the library, or only a client, has, and why."""
+"""Arguments of an operation that only the library, or only a client, has, and why."""
 
 
 def markdown() -> str:
@@ -130,7 +153,7 @@ def markdown() -> str:
     for name, row in TABLE.items():
         surfaces = (each if each.startswith(NO) else f"`{each}`" for each in row[3:8])
         http, *others = surfaces
-        previews = "yes" if row.previews else "no"
+        previews = ", ".join(row.previews) or "no"
         lines.append(
             (f"`{name}`", row.library or "yes", f"`{row.result}`", http, row.caller, previews, *others)
         )
