@@ -158,6 +158,9 @@ def main() -> None:
         if folder.is_dir():  # An older checkout has none.
             print(f"{'code lines of ' + part:36}{dict(measured(folder))['code lines']}")
     for module in CLOSURES:
+        path = package.parent / module.replace(".", "/")
+        if not (path.is_dir() or path.with_suffix(".py").exists()):  # An older checkout has it elsewhere.
+            continue
         print(f"{'dynamic closure of ' + module[9:]:36}{told(checkout, '-c', CLOSURE, module)}")
     fact = counted(checkout)
     print(f"{'files of a fact':36}{fact['files']} ({fact['functions']} functions)")

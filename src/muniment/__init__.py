@@ -139,6 +139,8 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
+    if name in {"client", "errors", "types"}:
+        return import_module(f"muniment.{name}")
     if name not in __all__:
         raise AttributeError(f"module 'muniment' has no attribute {name!r}")
     return getattr(import_module(_HOMES.get(name, "muniment.errors")), name)

@@ -24,7 +24,7 @@ DRIVEN = {
     "tool": driver_command(TOOL, Path())[2:-1],
 }
 DRIVERS = 2
-SAMPLE = 12
+SAMPLE = 24
 
 
 def failures(mode, ids, directory):

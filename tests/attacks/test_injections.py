@@ -1,8 +1,8 @@
 """The obedient hostile model: whatever a text talks it into, nothing happens that the policy does not allow.
 
 Each case of tests/kit/agent/injections.json is shown to a model that obeys it. What that came to is judged by
-`jobs/victim.py`, which shares no code with Muniment. A case passes only if the model was shown its text and
-made the calls that the text asks for, until these ended or the run did.
+`kit/operations/victim.py`, which shares no code with Muniment. A case passes only if the model was shown its
+text and made the calls that the text asks for, until these ended or the run did.
 """
 
 import json

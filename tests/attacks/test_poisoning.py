@@ -3,7 +3,7 @@
 Each text of tests/facts/injections.json meets models that obey it, models that also try again otherwise when
 they are refused, and the rule writer, on two ways: as the fact of a request of low trust, and in a file of a
 project, which the model finds while it files an innocent fact of the owner. What came of it is judged by
-`jobs/victim.py`, which shares no code with Muniment, by effects and never by words.
+`kit/operations/victim.py`, which shares no code with Muniment, by effects and never by words.
 
 Each test tries some of the texts, of every kind; with --slow all of them.
 """

@@ -196,4 +196,6 @@ class Memory(RuleBasedStateMachine):
 
 
 TestMemory = Memory.TestCase
-TestMemory.settings = settings(stateful_step_count=15, deadline=None)
+TestMemory.settings = settings(
+    max_examples=settings.default.max_examples // 2, stateful_step_count=15, deadline=None
+)

@@ -205,7 +205,7 @@ def switched_off(name):
     _off.append(name)
     try:
         chosen.off(patches)
-        if chosen.in_workers or any(each.startswith("fence.") for each in patches.modules):
+        if chosen.in_workers or any(each.startswith("sandbox.fence.") for each in patches.modules):
             own = pool.Zygote()  # Else that of this process serves, which to start takes half a second.
             patches.put("sandbox.fence.pool:_SHARED", own)
         yield

@@ -105,7 +105,9 @@ class Storm:
     # -- what is asked
 
     def _client(self, home: HomeDriven) -> httpx2.AsyncClient:
-        return httpx2.AsyncClient(headers={"Authorization": f"Bearer {home.token}"}, timeout=10.0)
+        return httpx2.AsyncClient(
+            trust_env=False, headers={"Authorization": f"Bearer {home.token}"}, timeout=10.0
+        )
 
     async def _asked(
         self, client: httpx2.AsyncClient, method: str, path: str, **more: Any
@@ -161,7 +163,7 @@ class Storm:
                 headers["Last-Event-ID"] = f"{self._epoch(home)}-0"
             with suppress(httpx2.HTTPError):
                 async with (
-                    httpx2.AsyncClient(timeout=httpx2.Timeout(5.0, read=3.0)) as client,
+                    httpx2.AsyncClient(trust_env=False, timeout=httpx2.Timeout(5.0, read=3.0)) as client,
                     client.stream("GET", f"{node.url}/workspace/memory/events", headers=headers) as answer,
                 ):
                     found: dict[str, str] = {}
@@ -178,7 +180,7 @@ class Storm:
                             if document["type"] != "resync":
                                 home.seen.append((document["id"], document))
                         found = {}
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(0.2)
 
     # -- what goes wrong
 

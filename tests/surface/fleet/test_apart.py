@@ -96,6 +96,14 @@ CASES = {
         for each in (of.path, of.remember, of.forget)
         for is_dry in (True, False)
     ],
+    f"GET {BASE}/entries": lambda _: [(f"{BASE}/entries", None, {})],
+    f"GET {BASE}/entry": lambda of: [(f"{BASE}/entry?path={of.path}", None, {})],
+    f"GET {BASE}/history": lambda of: [(f"{BASE}/history?path={of.path}", None, {})],
+    f"GET {BASE}/why": lambda of: [(f"{BASE}/why?path={of.path}", None, {})],
+    f"GET {BASE}/export": lambda _: [(f"{BASE}/export?format=jsonl", None, {})],
+    f"POST {BASE}/edit": lambda of: [(f"{BASE}/edit", {"path": of.path, "text": "Nobody's."}, {})],
+    f"POST {BASE}/pin": lambda of: [(f"{BASE}/pin", {"path": of.path}, {})],
+    f"POST {BASE}/index": lambda _: [(f"{BASE}/index", {}, {})],
     f"GET {BASE}/audit/head": lambda _: [(f"{BASE}/audit/head", None, {})],
     f"GET {BASE}/policy/explain": lambda of: [(f"{BASE}/policy/explain?verb=read&path={of.path}", None, {})],
     f"GET {BASE}/events": lambda of: [(f"{BASE}/events", None, {"Last-Event-ID": of.cursor})],
@@ -229,6 +237,7 @@ def test_its_own_owner_is_answered_otherwise(reviewing, other):
     telling = {
         *(f"GET {BASE}/{kind}/{{taskId}}" for kind in ("remember", "forget", "dream")),
         *(f"GET {BASE}/{rest}" for rest in ("review", "review/{reviewId}", "audit/head", "events")),
+        *(f"GET {BASE}/{rest}" for rest in ("entry", "history", "why")),
         f"POST {BASE}/recall",
         "GET /capabilities",
     }

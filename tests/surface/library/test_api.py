@@ -24,6 +24,7 @@ from muniment import api, errors, opening
 from muniment.agent.filing import RuleWriter
 from muniment.agent.model import ModelError
 from muniment.operations.remember import remember
+from muniment.sandbox.fence.pool import shared_zygote
 from muniment.settings import read_settings
 from muniment.store.ledger import of_task
 from muniment.store.state import State
@@ -234,6 +235,7 @@ def test_places_share_the_callers_state_and_ones_own_is_closed_with_it(home, tmp
     """As a daemon does: what one place commits the other one knows, and ends of places end no state."""
     settings, places, nowhere = partial(read_settings, {"MUNIMENT_HOME": str(home)}), [], Path("/nowhere")
     bad = (({"policy": "no-such"}, "no-such"), ({"roots": {"user": nowhere}}, "user"), ({}, "disk is full"))
+    shared_zygote().start()  # The first run would, and it stays: a descriptor more.
     with State(home / "state") as state:
         before = descriptors()
         for name in ("项目一", "项目二"):

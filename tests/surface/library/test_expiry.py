@@ -93,7 +93,7 @@ def test_inferred_end_keeps_entry_found_and_marks_it(place):
     assert keys_of(place, path) == (None, str(DAY))
     (before,) = recalled(place, at=midnight_after(DAY) - timedelta(seconds=1)).entries
     (after,) = recalled(place, at=midnight_after(DAY)).entries
-    assert ((before.path, before.ended), (after.path, after.ended)) == ((path, None), (path, DAY))
+    assert ((before.path, before.ended), (after.path, after.ended)) == ((path, None), (path, str(DAY)))
     assert f"ended on {DAY}" in recalled(place, at=midnight_after(DAY)).text
     assert recalled(place, at=midnight_after(DAY)).entries[0].ended == str(DAY)
 

@@ -22,6 +22,7 @@ from muniment.cli.command import model_of
 from muniment.integrations.mcp import stdio, wire
 from muniment.integrations.mcp.memory import OpenedMemory
 from muniment.integrations.mcp.stdio import serve_over
+from muniment.integrations.mcp.tools import TOOLS
 from muniment.integrations.mcp.wire import MAX_LINE_BYTES, Wire
 from muniment.kernel.names import Trust
 from muniment.settings import Settings
@@ -349,7 +350,7 @@ def test_the_official_client_uses_all_of_it_and_hears_what_another_process_commi
         return len((await client.list_tools()).tools)
 
     with_tools = with_client(lambda: parameters(tmp_path), era, body, message_handler=heard)
-    assert (with_tools, steps) == (6, [1])
+    assert (with_tools, steps) == (len(TOOLS), [1])
 
 
 @pytest.mark.slow

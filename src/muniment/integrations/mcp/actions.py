@@ -23,7 +23,7 @@ from muniment.kernel.path import CanonicalPath
 
 if TYPE_CHECKING:
     from muniment.operations.place import Place
-    from muniment.operations.visibility import Reader
+    from muniment.operations.visibility import Reader, Visibility
     from muniment.store.ledger import Run
     from muniment.types import DreamRequest
 
@@ -40,6 +40,13 @@ MAX_STEPS_TOLD: Final = 50
 """Steps of one history."""
 
 
+def _visibility(place: Place, reader: Reader) -> Visibility:
+    """Return what a reader may be shown; load it here, as a handshake needs none of it."""
+    from muniment.operations.visibility import Visibility
+
+    return Visibility(place, reader)
+
+
 def listing(place: Place, reader: Reader, after: str | None) -> tuple[list[tuple[str, str]], str | None]:
     """The entries that a recall might show, from after a path on; on the first page the indexes before them.
 
@@ -49,10 +56,9 @@ def listing(place: Place, reader: Reader, after: str | None) -> tuple[list[tuple
 
     Cost: a look at every file, and the rows of all entries.
     """
-    from muniment.operations.visibility import Visibility
     from muniment.store.index import shown_path
 
-    visibility = Visibility(place, reader)
+    visibility = _visibility(place, reader)
     found = [
         path
         for scope in place.roots
@@ -80,14 +86,12 @@ def shown(place: Place, reader: Reader, unsafe_path: str) -> ShowAnswer:
         NotFound: nothing is there that a recall might show.
         ManagedMemoryUnavailable: the state cannot be used.
     """
-    from muniment.operations.visibility import Visibility
-
     path = place.path(unsafe_path)
     if path.rel in {"", INDEX_NAME}:
         if (found := _index_of(place, reader, path.scope)) is None:
             raise NotFound(f"there is no index of {path.scope} yet")
         return found
-    if (holding := Visibility(place, reader).entry(path)) is None:
+    if (holding := _visibility(place, reader).entry(path)) is None:
         raise NotFound(f"there is no entry at {path.text}; recall and the resources say which there are")
     if len(holding.data) > MAX_SHOWN_BYTES:
         raise ToolProblem(
@@ -98,9 +102,8 @@ def shown(place: Place, reader: Reader, unsafe_path: str) -> ShowAnswer:
 
 def _index_of(place: Place, reader: Reader, scope: Scope) -> ShowAnswer | None:
     from muniment.operations.indexes import shown_index
-    from muniment.operations.visibility import Visibility
 
-    Visibility(place, reader).view(scope)  # So that the catalog knows of edits by hand.
+    _visibility(place, reader).view(scope)  # So that the catalog knows of edits by hand.
     text = shown_index(place, place.policy, scope, reader.trust)
     return None if text is None else ShowAnswer(path=f"{scope}/{INDEX_NAME}", trust=None, text=marked(text))
 
@@ -111,9 +114,8 @@ def history(place: Place, reader: Reader, unsafe_path: str) -> HistoryAnswer:
     Raises as `operations.review.history_of`.
     """
     from muniment.operations.review import history_of
-    from muniment.operations.visibility import Visibility
 
-    visible = Visibility(place, reader).steps(history_of(place, unsafe_path or None))
+    visible = _visibility(place, reader).steps(history_of(place, unsafe_path or None))
     steps = list(islice(visible, MAX_STEPS_TOLD + 1))
     shown = [McpHistoryStep.model_validate(each) for each in steps[:MAX_STEPS_TOLD]]
     return HistoryAnswer(steps=shown, more=len(steps) > MAX_STEPS_TOLD)
@@ -127,19 +129,18 @@ def take_back(task_id: str, place: Place, reader: Reader, cancel: Cancel) -> Und
         MunimentError: as `Memory.undo`.
     """
     from muniment.operations.review import undo
-    from muniment.operations.visibility import Visibility
     from muniment.store.ledger import of_task
 
     kept = of_task(place.state, task_id)
     if kept is not None and not _may_take_back(kept.run, reader.trust):
         raise owner_required()
-    before = Visibility(place, reader)
+    before = _visibility(place, reader)
     seen = set() if kept is None else set(before.paths_of(kept))
     result = undo(task_id, place, trust=reader.trust, cancel=cancel)
     if result.error is not None:
         raise result.error if reader.owns(task_id) else before.conceal(result.error)
     changed = [change.path for change in result.changes]
-    seen |= set(Visibility(place, reader).paths(changed))
+    seen |= set(_visibility(place, reader).paths(changed))
     notes = result.notes if seen.issuperset(changed) else ()
     return UndoAnswer.of(result, paths=[path for path in changed if path in seen], notes=notes)
 
@@ -164,9 +165,8 @@ def tidy(request: DreamRequest, place: Place, reader: Reader, cancel: Cancel) ->
     """
     from muniment.agent.filing import RuleWriter
     from muniment.operations.dream import dream
-    from muniment.operations.visibility import Visibility
 
-    visibility = Visibility(place, reader)
+    visibility = _visibility(place, reader)
     result = dream(replace(request, trust=reader.trust), place, RuleWriter(), cancel=cancel)
     if result.error is not None:
         raise visibility.conceal(result.error)
@@ -208,12 +208,12 @@ class CommitsSince:
 
         Cost: a query, one for each root, and one more for each commit.
         """
-        from muniment.operations.visibility import Reader, Visibility
+        from muniment.operations.visibility import Reader
         from muniment.store.ledger import of_task
         from muniment.store.tasks import read
 
         place = self._place()
-        state, visibility = place.state, Visibility(place, Reader(Trust.EXTERNAL))
+        state, visibility = place.state, _visibility(place, Reader(Trust.EXTERNAL))
         names = place.scopes_by_key()
         is_changed, paths = False, dict[str, None]()
         while found := read(state.ledger, self._number, PAGE):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
@@ -27,12 +26,6 @@ class ClosedModel(BaseModel):
 
 def _paths_of(entries: Iterable[Any]) -> list[str]:
     return [each.path for each in entries]
-
-
-def _timestamp(at: datetime) -> str:
-    from muniment.store.audit import timestamp
-
-    return timestamp(at)
 
 
 class McpAnswer(ClosedModel):
@@ -77,7 +70,7 @@ class RecalledPath(ClosedModel):
 
     path: str
     trust: str
-    at: Annotated[str, BeforeValidator(_timestamp)] = Field(description="When it was written.")
+    at: str = Field(description="When it was written.")
 
 
 class RecallAnswer(McpAnswer):
