@@ -168,7 +168,7 @@ REQUESTS = (
     ("POST", "/workspace/memory/dream", {}),
     ("GET", "/workspace/memory/tasks", None),
     ("POST", "/workspace/memory/undo", {"taskId": "remember-1"}),
-    ("POST", "/workspace/memory/erase", {"target": "user/nothing.md"}),
+    ("POST", "/workspace/memory/erase", {"target": "user/nothing.md", "dryRun": False}),
     ("POST", "/workspace/memory/review/nothing/approve", {"digest": "x"}),
     ("POST", "/ui", {}),
     ("PUT", "/health", None),

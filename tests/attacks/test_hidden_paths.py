@@ -16,6 +16,7 @@ from kit import anthropics
 from kit.mcp import over_http, refused, server_of, with_client
 from kit.server.process import BASE, policy_file
 from kit.server.raw import running
+from muniment import errors
 from muniment.integrations.langgraph import MunimentStore
 from muniment.integrations.openai_agents import tools
 from muniment.kernel.names import Trust
@@ -73,7 +74,7 @@ class Hidden:
         assert daemon.done("forget", {"query": paths["released"]}, token=self.other)["result"][
             "removedEntries"
         ]
-        assert daemon.post(f"{BASE}/erase", {"target": paths["erased"]}).status_code == 200
+        assert daemon.post(f"{BASE}/erase", {"target": paths["erased"], "dryRun": False}).status_code == 200
         assert daemon.post(f"{BASE}/undo", {"taskId": self.tasks["undone"]}).status_code == 200
         self._file("deleted").unlink()
         text = self._file("expired").read_text()
@@ -275,7 +276,7 @@ def test_http_lists_nothing_hidden(hidden, trust):
     for path, body in (
         ("recall", {"query": ABOUT, "limit": 20}),
         ("undo", {"taskId": hidden.tasks["forgotten"]}),
-        ("erase", {"target": hidden.tasks["forgotten"]}),
+        ("erase", {"target": hidden.tasks["forgotten"], "dryRun": False}),
     ):
         answers.append(daemon.post(f"{BASE}/{path}", body, **who))
     answers.append(daemon.post("/ui", {}, **who))
@@ -389,3 +390,76 @@ def test_agent_cannot_forget_what_it_is_not_shown(hidden, library):
     assert (done.removed_entries, done.kept) == ((), ())
     assert of_task(library.place.state, done.task_id) is None
     assert [each.path for each in library.forget(path, dry_run=True).removed_entries] == [path]
+
+
+# -- pins ----------------------------------------------------------------------------------------------
+
+SECRET, PINNED = "user/secretplans/launch.md", "user/pinned/secretplans/other.md"
+"""Where the policy hides an entry, and where an entry would be hidden once it is unpinned."""
+
+UNKNOWN = (SECRET, PINNED, "user/withheld.md", "user/expired.md")
+"""What no program may move."""
+
+DENIED = '\n[[deny]]\nid = "own"\nverbs = ["list", "read"]\npaths = ["/user/secretplans/**"]\nwhy = "own"\n'
+
+
+@pytest.fixture(scope="module")
+def denying(tmp_path_factory):
+    """A daemon whose policy hides a folder, over a memory of what no recall shows, and one plain entry."""
+    base = tmp_path_factory.mktemp("den")
+    policy = policy_file(base, require='"none"')
+    policy.write_text(policy.read_text() + DENIED)
+    texts = {
+        SECRET: "The launch code is a quokkadenied\n",
+        PINNED: "The other code is a quokkadenied\n",
+        "user/withheld.md": f"{INSTRUCTION}\nThe password is hunter2hunter2\n",
+        "user/expired.md": "---\nexpires: 2020-01-01\n---\nThe user rents a quokkaexpired\n",
+        "user/plain.md": "The user has a lamp\n",
+    }
+    with running(base, policy=policy) as daemon:
+        daemon.done("remember", {"content": "The user plays the oboe", "scope": "user"})
+        for path, text in texts.items():
+            (daemon.home / path).parent.mkdir(parents=True, exist_ok=True)
+            (daemon.home / path).write_text(text)
+        yield daemon
+
+
+@pytest.mark.threat("T-LEAK-18", control="visible_pins")
+def test_pin_over_http_misses_what_is_hidden(denying):
+    missing = denying.post(f"{BASE}/pin", {"path": "user/no.md"})
+    assert (missing.status_code, missing.json()["code"]) == (404, "not_found")
+    for path in UNKNOWN:
+        for dry_run in True, False:
+            answer = denying.post(f"{BASE}/pin", {"path": path, "dryRun": dry_run})
+            assert (answer.status_code, answer.text) == (404, missing.text), path
+        assert (denying.home / path).exists()
+
+
+@pytest.mark.threat("T-LEAK-18", control="visible_pins")
+def test_pin_over_mcp_misses_what_is_hidden(denying):
+    async def body(client):
+        told = {}
+        for path in ("user/no.md", *UNKNOWN):
+            answer = await client.call_tool("pin", {"path": path})
+            assert refused(answer) == "not_found", path
+            told[path] = said([answer]).replace(path, "PATH")
+        return told
+
+    told = over_http(f"{denying.url}/mcp", denying.token, "auto", body)
+    assert set(told.values()) == {told["user/no.md"]}
+    assert all((denying.home / path).exists() for path in UNKNOWN)
+
+
+@pytest.mark.threat("T-LEAK-18", control="visible_pins")
+def test_pin_in_the_library_misses_what_the_policy_hides(denying):
+    where = {"home": denying.home, "policy": denying.base / "policy.toml", "in_process": True}
+    with muniment.open(denying.work, **where) as opened:
+        for path in (SECRET, PINNED):
+            with pytest.raises(errors.NotFound, match=f"^{path} does not exist$"):
+                opened.pin(path)
+        with pytest.raises(errors.NotFound, match=r"^user/no.md does not exist$"):
+            opened.pin("user/no.md")
+        pinned = opened.pin("user/plain.md")
+        assert opened.pin(pinned.path).path == "user/plain.md"
+        expired = opened.pin("user/expired.md", dry_run=True)
+        assert expired.path == "user/pinned/expired.md", "to its owner alone"

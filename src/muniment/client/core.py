@@ -588,8 +588,13 @@ class ClientCore:
         Args:
             target: the path of an entry, its address, or the id of a task.
             dry_run: report what would be erased, and erase nothing.
+
+        Raises:
+            ConfigInvalid: `dry_run` is neither True nor False.
         """
         check_texts(target=target)
+        if not isinstance(dry_run, bool):
+            raise ConfigInvalid("invalid dry_run: use True or False")
         return then(self._done("erase", target=target, dryRun=dry_run), erased_of)
 
     def audit_head(self) -> Plan[AuditHead]:

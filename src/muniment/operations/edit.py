@@ -4,7 +4,8 @@ What code had made of the old text, its title and description, is made of the ne
 and its name if that no longer fits (`operations/naming.py`).
 To pin an entry is to move it into the folder `pinned/` of its scope, where no run changes anything, and where
 recall looks first; it is as trusted there as it was. The policy has to let its other place be made, changed
-and removed, and is not asked about `pinned/`, which it keeps from runs.
+and removed, and is not asked about `pinned/`, which it keeps from runs. It has to let both places be seen:
+else what a rule hides by its path would be shown at the other one.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from muniment.cancelling import Cancel
 from muniment.content.entry import parse
 from muniment.content.exact_json import whole_text
 from muniment.content.gates import decode, one_line
-from muniment.errors import InvalidContent, NotFound, Refusal, RememberRefused, StoreConflict
+from muniment.errors import InvalidContent, NotFound, Refusal, RememberRefused, StoreConflict, printable
 from muniment.kernel.change import FileChange, digest
 from muniment.kernel.decide import Judge, Policy
 from muniment.kernel.names import RelPath, Trust, Verb
@@ -25,7 +26,8 @@ from muniment.kernel.path import FILE_SUFFIX, CanonicalPath, canonicalise, fold
 from muniment.operations.entries import with_front
 from muniment.operations.job import EDIT, commit_edit, id_of_task, run_of, terms_of
 from muniment.operations.naming import name_of_replaced
-from muniment.operations.place import Place
+from muniment.operations.place import Place, may_see
+from muniment.operations.visibility import Reader, Visibility
 from muniment.recall.context import PINNED
 from muniment.store.commit import Terms, granting
 from muniment.store.ledger import Run
@@ -152,7 +154,14 @@ def is_pinned(path: CanonicalPath) -> bool:
     return fold(path.rel.partition("/")[0]) == PINNED and "/" in path.rel
 
 
-def pin(place: Place, unsafe_path: str, *, dry_run: bool = False, cancel: Cancel | None = None) -> PinResult:
+def pin(
+    place: Place,
+    unsafe_path: str,
+    *,
+    recallable_only: bool = False,
+    dry_run: bool = False,
+    cancel: Cancel | None = None,
+) -> PinResult:
     """Move an entry into `pinned/` of its scope, or a pinned one back to its place before.
 
     Its trust stays the same. An entry that is withheld is not moved, so no review is needed.
@@ -160,11 +169,12 @@ def pin(place: Place, unsafe_path: str, *, dry_run: bool = False, cancel: Cancel
     Args:
         place: the memory; stays the caller's.
         unsafe_path: the path of an entry, or its address.
+        recallable_only: to the caller, which is a program, an entry that no recall may show is missing.
         dry_run: judge and report, commit nothing.
         cancel: ends it early, before anything is written.
 
     Raises:
-        NotFound: no entry is there.
+        NotFound: no entry is there, or the policy hides its path or the new one.
         RememberRefused: the policy does not allow it, the entry is withheld, or the new path is taken.
         PathEscape, Refusal, ToolError: not a path of the memory, or not a readable file.
         StoreConflict: the entry changed meanwhile.
@@ -173,6 +183,8 @@ def pin(place: Place, unsafe_path: str, *, dry_run: bool = False, cancel: Cancel
     path = place.path(unsafe_path)
     rel = path.rel.partition("/")[2] if is_pinned(path) else f"{PINNED}/{path.rel}"
     other = canonicalise(CanonicalPath(path.scope, RelPath(rel)).text, place.policy.scopes)
+    if not _may_move(place, path, other, recallable_only=recallable_only):
+        raise NotFound(f"{printable(path.text)} does not exist")  # As `Place.read` says of a missing one.
     try:
         policy = for_move(place.policy, (path, other))
     except Refusal as error:
@@ -195,6 +207,14 @@ def pin(place: Place, unsafe_path: str, *, dry_run: bool = False, cancel: Cancel
         pinned=is_pinned(other),
         notes=done.notes,
     )
+
+
+def _may_move(place: Place, path: CanonicalPath, other: CanonicalPath, *, recallable_only: bool) -> bool:
+    """Return whether the caller may know of the entry at `path`, and of what would stand at `other`."""
+    judge = Judge(place.policy)
+    if not (may_see(judge, path) and may_see(judge, other)):
+        return False
+    return not recallable_only or Visibility(place, Reader(Trust.OWNER)).entry(path) is not None
 
 
 def for_move(policy: Policy, paths: Sequence[CanonicalPath]) -> Policy:

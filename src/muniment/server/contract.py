@@ -185,7 +185,9 @@ class EraseBody(_Request):
     """What is to be erased for good."""
 
     target: str
-    dry_run: bool = Field(False, description="Only say what would go.")
+    dry_run: bool = Field(
+        description="true: only say what would go; false: erase it. Required, since no undo brings it back."
+    )
 
 
 class ApproveBody(_Request):

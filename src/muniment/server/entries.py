@@ -223,7 +223,10 @@ async def pin(call: Call) -> Response:
     """Pin an entry, or unpin a pinned one."""
     asked = await call.body(PinBody)
     done = await at_place(
-        call, lambda place, cancel: editing.pin(place, asked.path, dry_run=asked.dry_run, cancel=cancel)
+        call,
+        lambda place, cancel: editing.pin(
+            place, asked.path, recallable_only=True, dry_run=asked.dry_run, cancel=cancel
+        ),
     )
     return answered(done)
 

@@ -79,3 +79,12 @@ def test_history_why_index_and_pin(client):
     assert client.pin(pinned.path).path == path
     with pytest.raises(Problem):
         client.why("user/no.md")
+
+
+def test_erase_without_a_truth_value_erases_nothing(client):
+    path = client.list().entries[0].path
+    for value in None, 0, "no":
+        with pytest.raises(errors.ConfigInvalid, match="dry_run"):
+            client.erase(path, dry_run=value)
+    assert client.erase(path, dry_run=True).files == (path,)
+    assert client.show(path).path == path

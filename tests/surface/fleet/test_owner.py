@@ -102,7 +102,7 @@ def test_what_was_erased_at_one_node_is_in_no_file_of_another(held, model, think
         assert at.recalled(f"Who has seen a {GONE}?")
     assert all(holders(each.copies) for each in thinking.nodes)
     model.release()
-    erased = held.there.post(f"{BASE}/erase", {"target": held.path})
+    erased = held.there.post(f"{BASE}/erase", {"target": held.path, "dryRun": False})
     assert (erased.status_code, erased.json()["status"]) == (200, "erased"), erased.text
     until(lambda: not any(holders(each.memory(held.name).parent) for each in thinking.nodes))
     for at in held.at:
@@ -135,7 +135,7 @@ def test_what_was_erased_while_a_node_was_away_is_gone_once_it_is_back(fleet, tm
         away = made.nodes[1]
         made.stop(away)
         assert holders(away.copies)
-        target = {"target": done["result"]["filesTouched"][0]}
+        target = {"target": done["result"]["filesTouched"][0], "dryRun": False}
         assert home.at[0].post(f"{BASE}/erase", target).status_code == 200
         made.start(away.directory, "again", lease=15.0)
         until(lambda: not holders(away.copies))

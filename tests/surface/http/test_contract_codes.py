@@ -43,12 +43,12 @@ REFUSED = [  # code, method, path, body, and what else is sent
     ("unsupported_media_type", "POST", "remember", FACT, {"content_type": "text/plain"}),
     ("idempotency_mismatch", "POST", "forget", {"query": "codes"}, {"idempotency_key": "codes"}),
     *((f"{kind}_task_not_found", "GET", f"{kind}/{kind}-1", None, {}) for kind in KINDS),
-    ("bad_name", "POST", "erase", {"target": "user/a b?.md"}, {}),
+    ("bad_name", "POST", "erase", {"target": "user/a b?.md", "dryRun": False}, {}),
     ("task_not_found", "POST", "undo", {"taskId": "remember-1"}, {}),
-    ("nothing_to_erase", "POST", "erase", {"target": "user/nothing.md"}, {}),
+    ("nothing_to_erase", "POST", "erase", {"target": "user/nothing.md", "dryRun": False}, {}),
     ("review_not_found", "POST", "review/r1/reject", {}, {}),
-    ("path_escape", "POST", "erase", {"target": "user/../../etc/passwd"}, {}),
-    ("refused", "POST", "erase", {"target": "user/MEMORY.md"}, {}),
+    ("path_escape", "POST", "erase", {"target": "user/../../etc/passwd", "dryRun": False}, {}),
+    ("refused", "POST", "erase", {"target": "user/MEMORY.md", "dryRun": False}, {}),
 ]
 
 
@@ -90,7 +90,7 @@ class World:
         return self.post(f"{BASE}/undo", {"taskId": done["taskId"]})
 
     def erase(self, done):
-        return self.post(f"{BASE}/erase", {"target": done["taskId"]})
+        return self.post(f"{BASE}/erase", {"target": done["taskId"], "dryRun": False})
 
 
 @pytest.fixture(scope="module")

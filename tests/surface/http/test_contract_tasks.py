@@ -377,16 +377,27 @@ def test_every_scope_is_let_through_while_nobody_knows_which_there_are():
     assert asked.arguments["scope"] == "team"
 
 
-def test_erase_acts_unless_dry_run_and_refuses_yes(alone):
+def test_erase_requires_dry_run_and_refuses_yes(alone):
     done = alone.done("remember", {"content": "The harbour master is called Ingrid", "scope": "user"})
     (path,) = done["result"]["filesTouched"]
-    for yes in (False, True):  # As clients asked for a preview, or not, before `dryRun`.
-        refused = alone.post(f"{BASE}/erase", {"target": path, "yes": yes})
-        assert (refused.status_code, refused.json()["code"]) == (400, "invalid_request")
+    yes = [{"yes": each} for each in (False, True, None)]  # As clients asked, or not, before `dryRun`.
+    yes += [each | {"dryRun": dry_run} for each in yes for dry_run in (False, True)]
+    for sent in (
+        {},
+        {"dryRun": None},
+        {"dryRun": 0},
+        {"dryRun": "true"},
+        {"Yes": None, "dryRun": False},
+        *yes,
+    ):
+        refused = alone.post(f"{BASE}/erase", {"target": path, **sent})
+        assert (refused.status_code, refused.json()["code"]) == (400, "invalid_request"), sent
+        assert "dryRun" in refused.json()["detail"]
+        assert path.removeprefix("user/") in alone.files()
     plan = alone.post(f"{BASE}/erase", {"target": path, "dryRun": True}).json()
     assert (plan["status"], plan["files"]) == ("preview", [path])
     assert path.removeprefix("user/") in alone.files()
-    assert alone.post(f"{BASE}/erase", {"target": path}).json()["status"] == "erased"
+    assert alone.post(f"{BASE}/erase", {"target": path, "dryRun": False}).json()["status"] == "erased"
     assert path.removeprefix("user/") not in alone.files()
 
 
@@ -404,7 +415,7 @@ def test_what_the_owner_undoes_and_erases_is_told_by_its_source_and_the_audit_he
         assert (undone["undone"], undone["filesTouched"]) == (tasks[-1], [path])
         assert alone.files().get(rel) == (before if is_there else None)
         tasks.append(undone["taskId"])
-    tasks.append(alone.post(f"{BASE}/erase", {"target": path}).json()["taskId"])
+    tasks.append(alone.post(f"{BASE}/erase", {"target": path, "dryRun": False}).json()["taskId"])
     after = alone.get(f"{BASE}/audit/head").json()
     assert int(after["head"].partition(":")[0]) == after["records"] > head["records"]
     with alone.follow(cursor=alone.cursor(0)) as follower:
@@ -444,7 +455,11 @@ def test_a_review_is_listed_in_the_workspace_of_its_roots_and_in_no_other(tmp_pa
         assert [[each["reviewId"] for each in found] for found in listed] == [[], [waiting]]
 
 
-OWNERS = {"erase": {"target": "user/no.md"}, "undo": {"taskId": "remember-1"}, "approve": {"digest": "0"}}
+OWNERS = {
+    "erase": {"target": "user/no.md", "dryRun": False},
+    "undo": {"taskId": "remember-1"},
+    "approve": {"digest": "0"},
+}
 TABLES = {"content": "The user prefers tables to prose"}
 NO_TEXT = (None, 7, "", " ", "\t\n", "\u00a0", "x" * (MAX_FACT_BYTES + 1), "é" * 32_769, ["a"])
 FACT_BODIES = {  # field: the code, and values that are refused with it

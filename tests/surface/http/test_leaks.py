@@ -57,8 +57,8 @@ def requests(daemon, client):
         (f"review/{word['path']}/approve", {"digest": word["digest"]}, {}),
         (f"review/{word['path']}/reject", {}, {}),
         ("undo", {"taskId": word["target"]}, {}),
-        *(("erase", {"target": f"{each}{word['target']}.md"}, {}) for each in ("", "user/")),
-        ("erase", {"target": f"../{word['target']}"}, {"token": client}),
+        *(("erase", {"target": f"{each}{word['target']}.md", "dryRun": False}, {}) for each in ("", "user/")),
+        ("erase", {"target": f"../{word['target']}", "dryRun": False}, {"token": client}),
     ):
         yield daemon.post(f"{BASE}/{path}", body, **more)
     for name in "token", "host", "origin":
@@ -281,7 +281,7 @@ def test_an_erasure_is_told_before_it_is_done_and_then_no_byte_beneath_the_home_
         target = {"target": task["taskId"]}
         plan = scripted.post(f"{BASE}/erase", target | {"dryRun": True}).json()
         assert (plan["status"], plan["files"]) == ("preview", task["result"]["filesTouched"])
-        receipt = scripted.post(f"{BASE}/erase", target).json()
+        receipt = scripted.post(f"{BASE}/erase", target | {"dryRun": False}).json()
         assert receipt["status"] == "erased"
         cleared += receipt["laneTasks"]  # With the first one also the tasks whose results name it as similar.
         assert words[number].split()[0] not in str(receipt)

@@ -9,6 +9,8 @@ table({
     "recallable_entries": ("What is withheld or has expired is listed, and previewed.", {
         "operations.visibility:Visibility.is_recallable": true,
         "*store.upkeep:is_listable_in": lambda *_: true}),
+    "visible_pins": ("What is hidden is pinned, and is shown where it stands then.", {
+        "operations.edit:_may_move": true}),
     "concealed_tasks": ("A task tells what it told when it ended.", {
         "*operations.visibility:concealed": lambda task, _: task}),
 })

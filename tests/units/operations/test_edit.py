@@ -133,8 +133,12 @@ def test_what_the_policy_protects_or_hides_is_neither_taken_out_nor_put_in(place
         (base(place) / "user" / "pinned" / rel).parent.mkdir(parents=True, exist_ok=True)
         lay(place, {f"user/{rel}": "one\n", f"user/pinned/two/{rel}": "two\n"})
     for rel in protected.split():
-        refused(place, f"user/{rel}", "the change was refused: ")
-        refused(place, f"user/pinned/two/{rel}", "the change was refused: ")
+        is_hidden = any(part.startswith(".") for part in rel.split("/"))
+        for path in f"user/{rel}", f"user/pinned/two/{rel}":
+            if is_hidden:
+                refused(place, path, f"{path} does not exist", error=errors.NotFound)
+            else:
+                refused(place, path, "the change was refused: ")
     lay(place, {"user/pinned/pinned/a.md": "nested\n", "user/pinned/index/a.md": "in the index\n"})
     refused(place, "user/pinned/pinned/a.md", "the change was refused: ")
     refused(place, "user/pinned/index/a.md", "the change was refused: ")

@@ -184,7 +184,7 @@ def pin_entry(unsafe_path: str, place: Place, _: Reader, cancel: Cancel, *, dry_
     """Pin or unpin an entry; only for the owner. Raises as `operations.edit.pin`."""
     from muniment.operations.edit import pin
 
-    return PinAnswer.of(pin(place, unsafe_path, dry_run=dry_run, cancel=cancel))
+    return PinAnswer.of(pin(place, unsafe_path, recallable_only=True, dry_run=dry_run, cancel=cancel))
 
 
 class CommitsSince:
