@@ -25,7 +25,7 @@ from muniment.errors import ConfigInvalid, ManagedMemoryUnavailable, printable
 from muniment.files import is_ours_alone, opened, read_up_to
 
 MAX_FILE_BYTES: Final = 4096
-"""Bytes of `server.json` and of the token's file; they have some 200."""
+"""Bytes of `daemon.json` and of the token's file; they have some 200."""
 
 ON_A_SOCKET: Final = "http://localhost"
 """The address of requests that go over a Unix socket; the name in it is heeded by nobody."""

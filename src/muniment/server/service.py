@@ -5,7 +5,7 @@
         await daemon.stopped()
 
 V1 It listens on loopback only, unless told otherwise with names for its Host header.
-V2 It is found by `server.json` exactly while it accepts tasks.
+V2 It is found by `daemon.json` exactly while it accepts tasks.
 V3 `stop` lets the running task end or puts it back, ends every follower, and leaves nothing behind.
 """
 
