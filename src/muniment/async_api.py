@@ -115,9 +115,13 @@ class AsyncMemory:
     erase = _Awaited(Memory.erase)
 
     async def close(self) -> None:
-        """Wait for operations in progress, then close the memory."""
-        await asyncio.to_thread(self._threads.shutdown)
-        await asyncio.to_thread(self.memory.close)
+        """Wait for operations in progress, then close the memory; also if this is cancelled meanwhile."""
+        with Cancel() as unused:
+            await until_ended(asyncio.get_running_loop().run_in_executor(None, self._close), unused)
+
+    def _close(self) -> None:
+        self._threads.shutdown()
+        self.memory.close()
 
     async def __aenter__(self) -> Self:
         return self

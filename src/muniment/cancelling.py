@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from muniment.kernel.syscalls import os
@@ -128,7 +129,8 @@ async def in_thread(work: Callable[[Cancel], T]) -> T:
 async def until_ended(running: asyncio.Future[T], cancel: Cancel) -> T:
     """Return the result of work in a thread; if the caller is cancelled, set the token and await its end.
 
-    So whoever counts work in progress counts it until then.
+    However often it is cancelled: so whoever counts work in progress counts it until then, and whoever closes
+    the token does so after it.
     """
     import asyncio
 
@@ -139,7 +141,9 @@ async def until_ended(running: asyncio.Future[T], cancel: Cancel) -> T:
     except asyncio.CancelledError:
         if not running.done():
             cancel.set()
-            with anyio.CancelScope(shield=True):  # Each further wait would be cancelled again.
+        while not running.done():
+            # The scope keeps each wait from being cancelled again by one around it; a task has no such scope.
+            with anyio.CancelScope(shield=True), suppress(asyncio.CancelledError):
                 await asyncio.wait({running})
         if not running.cancelled():
             running.exception()  # Nobody asks for it any more.

@@ -297,7 +297,7 @@ def cloned_with_a_memory(tmp_path):
         "config.toml",
         "projects.json",
         ".muniment/config.toml",
-        ".muniment/workspaces/projects.json",
+        ".muniment/projects.json",
     ):
         committed(source, name, json.dumps({"version": 1, "projects": {}, "inside": ".muniment"}))
     return clone(source, tmp_path / "cloned")

@@ -20,7 +20,7 @@ from muniment.kernel.judge import judge
 from muniment.kernel.land import LockedRoots, clear, generated, land, lock_roots, remove_directories
 from muniment.kernel.listing import OpenDirectory
 from muniment.kernel.path import CanonicalPath
-from muniment.kernel.write import Intent, clear_index, new_token, recover, temporary_of, write
+from muniment.kernel.write import Intent, Writing, clear_index, new_token, recover, temporary_of
 from muniment.policy.load import parse_policy
 from muniment.store.journal import LedgerJournal
 from muniment.store.upkeep import view_of  # noqa: F401  the catalog is as it is after a commit
@@ -83,8 +83,9 @@ def journal_of(*changes, number=1, token=None, made=(), knows=True):
 
 def writing(what, held, journal):
     """Write it, with nothing that is derived from it."""
-    with write(what, held, journal, facts()):
-        pass
+    with Writing(what, held, journal, facts()) as opened:
+        opened.land()
+        opened.finish(())
 
 
 def recovering(held, journal, policy):

@@ -385,8 +385,9 @@ class Place(RuleBasedStateMachine):
             current, _ = tx.resolve(parts)
             judged = tx.judge(replace(current, changes=tuple(map(proposal.completed, current.changes))))
             if proposal.accepted(judged):
-                with tx.write(judged) as written:
-                    written.notes += proposal.followed(tx.locked, written.token)
+                with tx.write(judged) as writing:
+                    writing.land()
+                    writing.finish(proposal.followed(tx.locked, writing.token))
             return judged
 
     def recover(self, journal, facts, follow=lambda: None, scopes=SCOPES):

@@ -63,7 +63,7 @@ COMMIT_PATH = [
     "kernel/judge.py:judge",
     "store/commit.py:_hold_for_review",
     "kernel/commit.py:CommitTransaction.write",
-    "kernel/write.py:write",
+    "kernel/write.py:Writing.land",
     "store/journal.py:LedgerJournal.begin",
     "kernel/land.py:land",
     "kernel/land.py:_carry_out",

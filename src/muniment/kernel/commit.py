@@ -4,11 +4,11 @@
 2. `recover` rolls back interrupted commits in these roots. Nothing is written before.
 3. `resolve` reads the current files itself, and drops parts whose claims no longer hold.
 4. `judge` checks the final bytes by policy, gates and quotas. Only its result can be written.
-5. `write` checks deadline and cancellation a last time, journals the intent, and writes all files or none.
-   Its block updates what is derived from them, and the end of the block completes the journal.
+5. `write` checks deadline and cancellation a last time. In its block `land` journals the intent and writes
+   all files or none, the caller updates what is derived from them, and `finish` completes the journal.
 
 Promise: only judged changes are written; all of them or, after recovery, none; each file is whole at every
-instant; a commit is durable after the block of `write`. A reader without the lock may see half of it.
+instant; a commit is durable after `finish`. A reader without the lock may see half of it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from muniment.kernel.judge import Facts, Gates, check_paths, judge, look, settle
 from muniment.kernel.land import LockedRoots, lock_roots
 from muniment.kernel.names import Scope
 from muniment.kernel.refusal import StoreConflict
-from muniment.kernel.write import Journal, Recovered, Written, recover, write
+from muniment.kernel.write import Journal, Recovered, Writing, recover
 
 
 @contextmanager
@@ -73,18 +73,21 @@ class CommitTransaction:
     _gates: Gates
     _facts: Facts
     _patience: Patience
-    _is_recovered: bool = False
+    _next: str = "recover"
 
     @contextmanager
     def recover(self) -> Iterator[tuple[Recovered, ...]]:
         """Roll back interrupted commits; the block updates what is derived, then the journal closes them.
 
         Raises:
+            RuntimeError: this transaction wrote already: its own commit would be rolled back.
             ManagedMemoryUnavailable: as `write.recover`.
         """
+        if self._next == "end":
+            raise RuntimeError("recover interrupted commits before writing")
         with recover(self.locked, self._journal, self._policy, self._facts) as recovered:
             yield recovered
-        self._is_recovered = True
+        self._next = "write"
 
     def resolve(self, parts: Sequence[ChangeSet]) -> tuple[ChangeSet, int]:
         """Return the parts that still apply as one change-set with the current bytes, and count the others.
@@ -102,22 +105,20 @@ class CommitTransaction:
 
     def judge(self, final: ChangeSet) -> Judged:
         """Judge the final bytes, for these locks alone; raise as `judge.judge`."""
-        known = self._journal.knows
-        return judge(final, self._policy, self.locked, gates=self._gates, facts=self._facts, known=known)
+        facts, known = self._facts, self._journal.knows
+        return judge(final, self._policy, self.locked, gates=self._gates, facts=facts, known=known)
 
-    @contextmanager
-    def write(self, judged: Judged) -> Iterator[Written]:
-        """Write a judged change-set, all or none; its block updates what is derived. See `write.write`.
+    def write(self, judged: Judged) -> Writing:
+        """Write a judged change-set, all or none, in the block of a `with` statement. See `write.Writing`.
 
         Raises:
-            RuntimeError: interrupted commits were not recovered before.
+            RuntimeError: interrupted commits were not recovered before, or this transaction wrote already.
             DeadlineExceeded, Cancelled: before the first write.
-            StoreConflict, ManagedMemoryUnavailable: as `write.write`.
 
         Cost: two steps of the journal; an fsync a file and directory; three opens a file.
         """
-        if not self._is_recovered:
-            raise RuntimeError("recover interrupted commits before writing")
+        if self._next != "write":
+            raise RuntimeError("recover interrupted commits before writing, and write once")
         self._patience.check()
-        with write(judged, self.locked, self._journal, self._facts) as written:
-            yield written
+        self._next = "end"
+        return Writing(judged, self.locked, self._journal, self._facts)

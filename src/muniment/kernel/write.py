@@ -22,11 +22,11 @@ commit fails, by `recover` if its process was killed, both by the same code.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Final, Protocol
+from typing import Final, Protocol, Self
 
 from muniment.kernel._directory import temporary_name
 from muniment.kernel.change import _SEAL, ChangeSet, FileChange, Judged, Replayed, Rollback, digest, plain
@@ -74,21 +74,6 @@ class Recovered:
     intent: Intent
     left: tuple[CanonicalPath, ...]
     kept: tuple[CanonicalPath, ...]
-
-
-@dataclass(slots=True)
-class Written:
-    """Files that are written, of a commit whose intent is still open.
-
-    Attributes:
-        landed: how they were written.
-        token: for temporary names, see `temporary_of_index`.
-        notes: lines for a person, which the journal keeps with the commit.
-    """
-
-    landed: Landed
-    token: str
-    notes: list[str] = field(default_factory=list)
 
 
 class Journal(Protocol):
@@ -153,51 +138,78 @@ def recover(
             recovery tries again.
         Any error of `journal` and of the block; likewise.
     """
-    done = tuple(
-        _recovered(intent, held, journal.knows, policy, facts) for intent in journal.unfinished(held)
-    )
+    done = tuple(_recovered(each, held, journal.knows, policy, facts) for each in journal.unfinished(held))
     yield done
     for each in done:
         journal.abandon(each.intent.number, frozenset(held), each)
 
 
-@contextmanager
-def write(judged: Judged, held: LockedRoots, journal: Journal, facts: Facts) -> Iterator[Written]:
-    """Write judged changes, all or none. The block updates what is derived; its end completes the journal.
+@dataclass(slots=True)
+class Writing:
+    """A commit that is written inside the block of a `with` statement, all or none.
 
-    Args:
-        judged: the changes.
-        held: the locked roots, until after the block.
-        journal: keeps the intent before, and makes it history afterwards.
-        facts: tells an index of ours from what somebody wrote.
+    The block calls `land`, updates what is derived, and calls `finish`. An error or an interrupt anywhere
+    between rolls back, while the locks are held; what cannot be rolled back now, the next recovery does.
 
-    Raises:
-        TypeError, KeyError: as `check_landable`: nothing is begun.
-        StoreConflict, PathEscape, NotAFile, ManagedMemoryUnavailable: as `land`; nothing is changed.
-        RollbackFailed: nothing else is done in these roots until the next recovery has rolled it back.
-        Any error of `journal` and of the block; then it is rolled back, now or by the next recovery.
+    Attributes:
+        token: for temporary names, see `temporary_of_index`.
     """
-    check_landable(judged, held)
-    token = new_token()
-    scopes = frozenset(path.scope for path in judged.change_set.paths)
-    number = journal.begin(judged, token)
-    begun: set[int] = set()
-    written = None
-    try:
-        written = Written(land(judged, held, partial(temporary_of, token), begun=begun), token)
-        yield written
-        check_landable(judged, held)  # Without its locks, somebody may have rolled it back meanwhile.
-        journal.finish(number, judged, tuple(written.notes))
-    except BaseException:
-        # An interrupt may also arrive just after it was done. R4: nothing here may close the intent early.
-        if any(intent.number == number for intent in journal.unfinished(scopes)):
-            intent = Intent(number, token, dict(enumerate(judged.change_set.changes)), (), "")
-            made = [directory for directories in judged.made for directory in directories]
-            done = _roll_back(intent, begun, made, held, facts)
-            if written is None and not done.left and not done.kept:
-                journal.abandon(number, scopes)
+
+    _judged: Judged
+    _held: LockedRoots
+    _journal: Journal
+    _facts: Facts
+    token: str = field(default_factory=new_token)
+    _begun: set[int] = field(default_factory=set)
+    _number: int = 0
+    _is_landed: bool = False
+    _is_finished: bool = False
+
+    def __enter__(self) -> Self:
+        """Begin nothing: an interrupt just before the block would not be noticed."""
+        return self
+
+    def land(self) -> Landed:
+        """Keep the intent in the journal, then write the files.
+
+        Raises:
+            TypeError, KeyError: as `check_landable`: nothing is begun.
+            StoreConflict, PathEscape, NotAFile, ManagedMemoryUnavailable: as `land`; nothing is changed.
+            RollbackFailed: nothing else is done in these roots until the next recovery has rolled it back.
+            Any error of the journal.
+        """
+        check_landable(self._judged, self._held)
+        self._number = self._journal.begin(self._judged, self.token)
+        landed = land(self._judged, self._held, partial(temporary_of, self.token), begun=self._begun)
+        self._is_landed = True
+        return landed
+
+    def finish(self, notes: Sequence[str]) -> None:
+        """Make the commit history; the journal keeps `notes` with it, lines for a person.
+
+        Raises:
+            TypeError, KeyError: as `check_landable`: somebody may have rolled it back without the locks.
+            Any error of the journal, which has no such intent if nothing has landed.
+        """
+        check_landable(self._judged, self._held)
+        self._journal.finish(self._number, self._judged, tuple(notes))
+        self._is_finished = True
+
+    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
+        """Roll back what is not finished; raise `RuntimeError` if no error says why."""
+        if self._is_finished:
+            return
+        # An interrupt may arrive just before the number is known, or just after the end is in the journal.
+        ours = [each for each in self._journal.unfinished(self._held) if each.token == self.token]
+        for each in ours:  # R4: nothing here may close the intent early.
+            made = tuple(directory for directories in self._judged.made for directory in directories)
+            intent = replace(each, changes=dict(enumerate(self._judged.change_set.changes)), made=made)
+            done = _roll_back(intent, self._begun, self._held, self._facts)
+            if not self._is_landed and not done.left and not done.kept:
+                self._journal.abandon(each.number, frozenset(self._held))
             # Else the next recovery closes it: that also corrects what is derived, and records conflicts.
-        raise
+        if error is None:
+            raise RuntimeError("the block of a commit ends before it is finished")
 
 
 def replay(changes: Collection[FileChange], held: LockedRoots) -> None:
@@ -240,25 +252,18 @@ def _recovered(intent: Intent, held: LockedRoots, knows: Known, policy: Policy, 
     may = {number for number, each in ours.items() if _may_return(each, knows, decider)}
     # Those that the rules let, not what equals them: a journal may make objects of its own.
     above = {directory for number in may for directory in _above(ours[number].path)}
-    made = [each for each in above if each in intent.made]
-    done = _roll_back(replace(intent, changes=ours), may, made, held, facts)
+    made = tuple(each for each in above if each in intent.made)
+    done = _roll_back(replace(intent, changes=ours, made=made), may, held, facts)
     refused = tuple(each.path for number, each in ours.items() if number not in may)
     return Recovered(intent, (*done.left, *refused), done.kept)
 
 
-def _roll_back(
-    intent: Intent,
-    begun: Collection[int],
-    made: Iterable[CanonicalPath],
-    held: LockedRoots,
-    facts: Facts,
-) -> Recovered:
+def _roll_back(intent: Intent, begun: Collection[int], held: LockedRoots, facts: Facts) -> Recovered:
     """Roll back an intent; see R2 and R3.
 
     Args:
-        intent: with its changes in the roots of `held`.
+        intent: with its changes in the roots of `held`, and the directories to remove if nothing is in them.
         begun: numbers of the changes that may have touched their file; of the others temporary names go.
-        made: directories to remove if nothing is in them.
         held: the locked roots.
         facts: tells an index of ours from what somebody wrote.
 
@@ -266,10 +271,9 @@ def _roll_back(
         ManagedMemoryUnavailable: a file or directory cannot be read or written now.
     """
     numbers, changes = tuple(intent.changes), tuple(intent.changes.values())
-    positions = frozenset(at for at, number in enumerate(numbers) if number in begun)
-    what = Rollback(_SEAL, positions, changes)
+    what = Rollback(_SEAL, frozenset(at for at, number in enumerate(numbers) if number in begun), changes)
     landed = land(what, held, lambda at: temporary_of(intent.token, numbers[at]))
-    remove_directories(made, held)
+    remove_directories(intent.made, held)
     places = {each.path.parent for number, each in intent.changes.items() if number in begun}
     for scope in {each.path.scope for each in changes}:
         places |= {CanonicalPath(scope, RelPath(rel)) for rel in ("", INDEX_DIRECTORY)}

@@ -25,7 +25,7 @@ from muniment.kernel.land import LockedRoots, generated, land, lock_roots
 from muniment.kernel.names import RelPath, Scope, Trust, Verb
 from muniment.kernel.path import CanonicalPath, canonicalise
 from muniment.kernel.refusal import MunimentError
-from muniment.kernel.write import Intent, new_token, recover, write
+from muniment.kernel.write import Intent, Writing, new_token, recover
 
 NOTES = Scope("notes")
 FILES = {"secret": b"secret", "notes/a.md": b"a", "notes/kept/old.md": b"kept"}
@@ -60,14 +60,16 @@ def written(base: Path, *changes: FileChange, is_failing: bool = False) -> None:
     ports = Mock(
         **{"alike.return_value": frozenset(), "usage.return_value": (0, 0), "knows.return_value": False}
     )
-    ports.begin.return_value, ports.unfinished.return_value = 1, [Intent(1, new_token(), {}, ())]
+    ports.unfinished.side_effect = lambda _: [Intent(1, ports.begin.call_args.args[1], {}, ())]
     with locked(base) as held:
         found = look([ChangeSet(changes)], held, Patience(time.monotonic() + 10))
         met = with_before(ChangeSet(changes), found)
         judged = judge(met, RULES, held, gates=lambda _: None, facts=ports, known=ports.knows)
-        with write(judged, held, ports, ports):
+        with Writing(judged, held, ports, ports) as writing:
+            writing.land()
             if is_failing:
                 raise OSError
+            writing.finish(())
 
 
 def refused(act: Callable[[], object]) -> bool:

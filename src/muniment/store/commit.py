@@ -19,10 +19,10 @@ from muniment.kernel.binding import BoundRoot
 from muniment.kernel.cancel import Patience
 from muniment.kernel.change import ChangeSet, FileChange, Judged, digest, joint
 from muniment.kernel.decide import Layer, Policy, Rule
-from muniment.kernel.land import LockedRoots
+from muniment.kernel.land import Landed, LockedRoots
 from muniment.kernel.names import RelPath, Scope, Trust, Verb
 from muniment.kernel.path import CanonicalPath
-from muniment.kernel.write import Written, temporary_of_index
+from muniment.kernel.write import temporary_of_index
 from muniment.policy.platforms import require_writing
 from muniment.store.journal import CatalogFacts, LedgerJournal, gates_of
 from muniment.store.ledger import (
@@ -164,9 +164,9 @@ def commit(parts: Sequence[ChangeSet], terms: Terms) -> Commit:
             judged = tx.judge(replace(current, changes=tuple(each.change for each in drafts)))
             notes += _hold_for_review(judged, drafts, terms, journal)
             if not terms.dry_run:
-                with tx.write(judged) as written:
-                    notes += _update_derived(written, drafts, terms, facts, tx.locked)
-                    written.notes += notes
+                with tx.write(judged) as writing:
+                    notes += _update_derived(writing.land(), writing.token, drafts, terms, facts, tx.locked)
+                    writing.finish(notes)
             result = _result(judged.change_set.changes, notes, rejected=rejected)
         trace.tell(files=len(result.changes), rejected=result.rejected, repeated=result.repeated)
     return result
@@ -287,11 +287,16 @@ def _is_new_text(change: FileChange, journal: LedgerJournal) -> bool:
 
 
 def _update_derived(
-    written: Written, drafts: Sequence[_Draft], terms: Terms, facts: CatalogFacts, locked: LockedRoots
+    landed: Landed,
+    token: str,
+    drafts: Sequence[_Draft],
+    terms: Terms,
+    facts: CatalogFacts,
+    locked: LockedRoots,
 ) -> Iterator[str]:
     """Bring catalog and indexes up to date with the written files; yield lines for a person."""
-    tell_degraded(written.landed)
-    temporary = partial(temporary_of_index, written.token)
+    tell_degraded(landed)
+    temporary = partial(temporary_of_index, token)
     for scope in locked:
         changed = {each.change.path.parent.rel for each in drafts if each.change.path.scope == scope}
         yield from follow_or_tell(terms.state, locked, facts.view(scope), temporary, changed=changed)

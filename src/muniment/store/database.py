@@ -22,17 +22,19 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 from muniment.errors import ManagedMemoryUnavailable, MunimentError, printable
 from muniment.kernel.cancel import Patience
 from muniment.kernel.syscalls import os
+
+T = TypeVar("T")
 
 # -- beside ------------------------------------------------------------------------------------------
 #
@@ -184,6 +186,14 @@ class Ledger(Protocol):
         Raises:
             ManagedMemoryUnavailable: it cannot be written. Nothing of the transaction holds.
         """
+
+    def carry_out(self, work: Callable[[Transaction], T]) -> T:
+        """Return what `work` returns, from one `transaction`.
+
+        Where the ledger is a file, an interrupt at any moment leaves no transaction open.
+        """
+        with self.transaction() as opened:
+            return work(opened)
 
     def rows(
         self, query: str, values: Sequence[Any] = (), *, patience: Patience | None = None
@@ -402,6 +412,24 @@ class Database(Ledger):
                 raise
             finally:
                 self._is_open = False
+
+    def carry_out(self, work: Callable[[Transaction], T]) -> T:
+        """See `Ledger`. A generator that an interrupt leaves suspended would keep its transaction open."""
+        with self._lock, reporting(self.path):
+            if self._is_open:
+                return work(self._connection)
+            try:
+                self._is_open = True
+                self._connection.execute("BEGIN IMMEDIATE")
+                result = work(self._connection)
+                self._connection.execute("COMMIT")
+            except BaseException:
+                with suppress(sqlite3.Error):  # As in `transaction`.
+                    self._connection.execute("ROLLBACK")
+                raise
+            finally:
+                self._is_open = False
+            return result
 
     def save(self) -> bool:
         """Inside a transaction that is in no other one: commit what it did, and begin the next.

@@ -18,6 +18,7 @@ from muniment.policy.grammar import check_creatable
 from muniment.store import audit
 from muniment.store.audit import timestamp
 from muniment.store.catalog import View
+from muniment.store.database import Transaction
 from muniment.store.ledger import (
     ChangeRow,
     CommitRow,
@@ -63,17 +64,21 @@ class LedgerJournal:
 
     def abandon(self, number: int, scopes: Collection[Scope], recovered: Recovered | None = None) -> None:
         """See `Journal`: with a record and an event, if `recovered` is given."""
-        with self._state.ledger.transaction():
+        paths = [] if recovered is None else [each.path.text for each in recovered.intent.changes.values()]
+        conflicts = [] if recovered is None else [path.text for path in recovered.left]
+
+        def close(_: Transaction) -> None:
             if recovered is not None:
                 left = {(self._keys[path.scope], path.rel) for path in recovered.left}
                 keep_conflicts(self._state, number, left)
             abandon(self._state, number, [self._keys[scope] for scope in scopes])
             if recovered is not None:
-                paths = [each.path.text for each in recovered.intent.changes.values()]
-                body = {"paths": paths, "conflicts": [path.text for path in recovered.left]}
+                body = {"paths": paths, "conflicts": conflicts}
                 audit.append(self._state, timestamp(), "recovery", recovered.intent.task, body)
+
+        self._state.ledger.carry_out(close)
         if recovered is not None:
-            task, conflicts = recovered.intent.task, body["conflicts"]
+            task = recovered.intent.task
             events.emit("commit_recovered", task_id=task, files=len(paths), conflicts=conflicts)
 
     def unfinished(self, scopes: Collection[Scope]) -> Sequence[Intent]:

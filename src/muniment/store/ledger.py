@@ -283,10 +283,13 @@ def begin(state: State, kept: CommitRow) -> int:
     Raises:
         ManagedMemoryUnavailable: the ledger cannot be written, or another process began the task meanwhile.
     """
-    with state.ledger.transaction() as connection:
+
+    def keep(connection: Transaction) -> int:
         number = _CHANGE_SETS.add(state.ledger, kept).id
         _CHANGES.insert(connection, (item._replace(change_set=number) for item in kept.changes))
-    return number
+        return number
+
+    return state.ledger.carry_out(keep)
 
 
 def finish(state: State, kept: CommitRow) -> None:
@@ -297,12 +300,15 @@ def finish(state: State, kept: CommitRow) -> None:
         kept: the intent that was begun, with its id, when it was done, and its notes.
 
     Raises:
-        ManagedMemoryUnavailable: the ledger cannot be written. The commit is still an intent.
+        ManagedMemoryUnavailable: the ledger cannot be written, and the commit is still an intent; or it is
+            none any more.
     """
     run, at = kept.run, kept.done or ""
-    with state.ledger.transaction() as connection:
-        done = "UPDATE change_set SET done = ?, notes = ? WHERE id = ?"
-        connection.execute(done, (at, json.dumps(kept.notes), kept.id))
+
+    def keep(connection: Transaction) -> None:
+        done = "UPDATE change_set SET done = ?, notes = ? WHERE id = ? AND done IS NULL AND review IS NULL"
+        if connection.execute(done, (at, json.dumps(kept.notes), kept.id)).rowcount != 1:
+            raise unavailable(state.ledger.name, "the commit was rolled back before it was finished")
         _record_provenance(state, connection, run, kept.changes)
         _tell(state, kept)
         told = {
@@ -313,6 +319,8 @@ def finish(state: State, kept: CommitRow) -> None:
             for item in kept.changes
         ]
         audit.append(state, at, "commit", run.task, {**told, "changes": changes})
+
+    state.ledger.carry_out(keep)
 
 
 def _record_provenance(state: State, connection: Transaction, run: Run, changes: Iterable[ChangeRow]) -> None:

@@ -341,8 +341,10 @@ def committing(disk, process):
         with tx.recover():
             pass
         current, _ = tx.resolve(parts)
-        with tx.write(tx.judge(current)) as written:
-            write_index(tx.locked, written.token)
+        with tx.write(tx.judge(current)) as writing:
+            writing.land()
+            write_index(tx.locked, writing.token)
+            writing.finish(())
 
 
 def recovering(disk, process):

@@ -236,6 +236,62 @@ def test_async_memory_opens_and_closes(tmp_path):
     assert path == shown
 
 
+async def cancelled_twice(task):
+    """Cancel a task two times, with a turn of the loop in between."""
+    for _ in range(2):
+        task.cancel()
+        for _ in range(3):
+            await asyncio.sleep(0)
+
+
+def test_task_cancelled_twice_ends_after_its_operation(memory):
+    begun, go_on, seen = threading.Event(), threading.Event(), []
+
+    def waits(cancel):
+        begun.set()
+        go_on.wait(30)
+        seen.append((cancel.is_set(), cancel.fileno() >= 0))
+
+    async def run():
+        asynchronous = AsyncMemory(memory())
+        task = asyncio.create_task(asynchronous._carry_out(waits))
+        await asyncio.to_thread(begun.wait)
+        await cancelled_twice(task)
+        assert not task.done()
+        go_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert seen == [(True, True)]
+
+    asyncio.run(run())
+
+
+def test_close_that_is_cancelled_closes_the_memory(memory, monkeypatch):
+    begun, go_on, closed = threading.Event(), threading.Event(), []
+    opened = memory()
+    close = type(opened).close
+    monkeypatch.setattr(type(opened), "close", lambda each: (close(each), closed.append(each)))
+
+    def waits(_cancel):
+        begun.set()
+        go_on.wait(30)
+
+    async def run():
+        asynchronous = AsyncMemory(opened)
+        work = asyncio.create_task(asynchronous._carry_out(waits))
+        await asyncio.to_thread(begun.wait)
+        task = asyncio.create_task(asynchronous.close())
+        await asyncio.sleep(0)
+        await cancelled_twice(task)
+        go_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await work
+        assert closed == [opened]
+
+    asyncio.run(run())
+
+
 def test_cancelled_task_ends_its_run_and_writes_nothing(memory):
     begun, go_on = threading.Event(), threading.Event()
 

@@ -10,7 +10,10 @@ import pytest
 from kit.store.ground import by, lax, new, patience
 from kit.store.ground import change_set as proposed
 from muniment.kernel.commit import transaction
+from muniment.kernel.refusal import ManagedMemoryUnavailable
+from muniment.kernel.write import recover
 from muniment.store.journal import LedgerJournal
+from muniment.store.ledger import commits
 
 FACTS = Mock(**{"alike.return_value": frozenset(), "usage.return_value": (0, 0)})
 
@@ -62,12 +65,67 @@ def test_write_that_ends_without_its_locks_is_not_completed(ground, journal):
     with opened(ground, journal, parts) as tx:
         with tx.recover():
             pass
-        writing.enter_context(tx.write(tx.judge(tx.resolve(parts)[0])))
+        written = writing.enter_context(tx.write(tx.judge(tx.resolve(parts)[0])))
+        written.land()
         assert (ground.user / "n.md").exists()
     with pytest.raises(KeyError):
+        written.finish(())
+    with pytest.raises(RuntimeError, match="before it is finished"):
         writing.close()
     assert len(journal.unfinished(ground.roots)) == 1
     with opened(ground, journal, parts) as tx, tx.recover() as (recovered,):
         assert recovered.left == ()
     assert ground.contents() == before
     assert journal.unfinished(ground.roots) == []
+
+
+def landed(ground, journal, parts, act):
+    """Land a commit, call `act` with its transaction and writing, then finish; return the error, or None."""
+    with opened(ground, journal, parts) as tx:
+        with tx.recover():
+            pass
+        judged = tx.judge(tx.resolve(parts)[0])
+        with tx.write(judged) as writing:
+            writing.land()
+            act(tx, judged, writing)
+            writing.finish(())
+
+
+def recover_again(tx, _judged, _writing):
+    with tx.recover():
+        pass
+
+
+def recover_by_hand(tx, _judged, _writing):
+    with recover(tx.locked, tx._journal, lax(), FACTS):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("act", "error"),
+    [
+        (recover_again, RuntimeError),
+        (recover_by_hand, ManagedMemoryUnavailable),
+        (lambda tx, judged, _: tx.write(judged), RuntimeError),
+        (lambda _tx, _judged, writing: writing.finish(()) or writing.finish(()), ManagedMemoryUnavailable),
+    ],
+    ids=["recover", "recover by hand", "write", "finish twice"],
+)
+def test_commit_that_is_closed_by_another_way_is_an_error(ground, journal, act, error):
+    with pytest.raises(error):
+        landed(ground, journal, [proposed([new("user/n.md")])], act)
+    is_done = bool(commits(ground.state, "done IS NOT NULL"))
+    assert (ground.user / "n.md").exists() == is_done
+
+
+def test_block_without_finish_is_rolled_back_and_an_error(ground, journal):
+    before, parts = ground.contents(), [proposed([new("user/n.md")])]
+    with opened(ground, journal, parts) as tx:
+        with tx.recover():
+            pass
+        with (
+            pytest.raises(RuntimeError, match="before it is finished"),
+            tx.write(tx.judge(tx.resolve(parts)[0])) as writing,
+        ):
+            writing.land()
+    assert ground.contents() == before
