@@ -1,7 +1,7 @@
 """Every surface behind one method: `surface.call("edit", path=…, text=…)`, over a memory of its own.
 
-What comes back are the members of the result that all surfaces tell; `FAILED` if it failed, and `LACKS`
-if the surface lacks the operation, see `muniment.operations.table`.
+The answer has the members of the result that all surfaces have. It is `Failed`, with the code of the error,
+or `LACKS` if the surface lacks the operation, see `muniment.operations.table`.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import re
 import sys
 import tarfile
 from contextlib import ExitStack, closing
+from dataclasses import dataclass
 from urllib.parse import urlencode
 
 import muniment
@@ -22,10 +23,28 @@ from kit.server.process import BASE, policy_file
 from kit.server.raw import running
 from muniment.client import AsyncClient, Client
 from muniment.client.errors import ClientError
-from muniment.errors import MunimentError
+from muniment.errors import CODES, MunimentError
 from muniment.types.documents import camel
 
-FAILED, LACKS = "failed", "lacks"
+LACKS = "lacks"
+
+
+@dataclass(frozen=True)
+class Failed:
+    """An operation that failed.
+
+    Attributes:
+        code: of the error, in the words of HTTP: an answer has `refused` for each code that it does not have.
+    """
+
+    code: str
+
+    @classmethod
+    def by(cls, code):
+        """Make one from the code that a surface gave."""
+        same = {"invalid_query": "invalid_content"}
+        return cls(same.get(code) or (code in CODES and CODES[code].answer) or code)
+
 
 _IDS = re.compile(
     r"[a-z]+-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|(?:[a-z]+-)?[0-9A-HJKMNP-TV-Z]{26}|"
@@ -48,9 +67,9 @@ def files_of(home):
 
 
 TELLS = {
-    "remember": ("files_touched", "trust"),
-    "forget": ("removed_entries[].path",),
-    "dream": ("touched_scopes",),
+    "remember": ("files_touched", "trust", "status"),
+    "forget": ("removed_entries[].path", "status"),
+    "dream": ("touched_scopes", "status"),
     "recall": ("entries[].path",),
     "list": ("entries[].path", "entries[].title", "entries[].trust"),
     "show": ("path", "text", "trust", "pinned"),
@@ -98,6 +117,10 @@ def attribute(value, name):
     return getattr(value, name, LACKS)
 
 
+def without_status(value, name):
+    return LACKS if name == "status" else attribute(value, name)
+
+
 def member(value, name):
     return value.get(name, LACKS)
 
@@ -121,8 +144,8 @@ class Surface:
             arguments["task_id"] = self.task
         try:
             return self.asked(operation, arguments)
-        except (MunimentError, ClientError):
-            return FAILED
+        except (MunimentError, ClientError) as error:
+            return Failed.by(error.code)
 
     def close(self):
         self.opened.close()
@@ -175,6 +198,9 @@ class OverHttp(Surface):
             file = io.BytesIO()
             return [self.carry_out("export", {"file": file}).entries, _exported(file.getvalue())]
         result = self.carry_out(operation, arguments)
+        if operation in {"remember", "forget", "dream"}:
+            is_dry = arguments.get("dry_run")  # A document does not have the status of a preview.
+            return told(operation, result, {}, attribute if not is_dry else without_status)
         self.task = getattr(result, "task_id", None) or self.task
         return told(operation, result, {}, attribute)
 
@@ -219,20 +245,24 @@ class Raw(OverHttp):
     def asked(self, operation, arguments):
         names = {"dry_run": "dryRun", "task_id": "taskId"}
         body = {names.get(name, name): value for name, value in arguments.items()}
+        query = {name: value for name, value in body.items() if value is not None}  # It has no null.
         if operation in {"remember", "forget", "dream"}:
-            done = self.daemon.done(operation, body)
+            accepted = self.daemon.post(f"{BASE}/{operation}", body)
+            if accepted.status_code != 202:
+                return Failed.by(accepted.json()["code"])
+            done = self.daemon.wait(accepted.json()["taskId"])
             if done["status"] != "completed":
-                return FAILED
+                return Failed.by(done["error"]["code"])
             self.task = done["taskId"] if done["result"]["touchedScopes"] else self.task
             return self.document(operation, done["result"])
         if operation == "explain":
-            answer = self.daemon.get(f"{BASE}/policy/explain?{urlencode(body)}")
+            answer = self.daemon.get(f"{BASE}/policy/explain?{urlencode(query)}")
         elif operation in {*GETS, "export"}:
-            answer = self.daemon.get(f"{BASE}/{GETS.get(operation, operation)}?{urlencode(body)}")
+            answer = self.daemon.get(f"{BASE}/{GETS.get(operation, operation)}?{urlencode(query)}")
         else:
             answer = self.daemon.post(f"{BASE}/{operation}", body)
         if answer.status_code != 200:
-            return FAILED
+            return Failed.by(answer.json()["code"])
         if operation == "export":
             return [json.loads(answer.headers["x-muniment-export"])["entries"], _exported(answer.content)]
         document = answer.json()
@@ -240,7 +270,8 @@ class Raw(OverHttp):
         return self.document(operation, document)
 
     def document(self, operation, said):
-        return told(operation, said, IN_HTTP, lambda value, name: value.get(camel(name), None))
+        default = {"status": LACKS}
+        return told(operation, said, IN_HTTP, lambda value, name: value.get(camel(name), default.get(name)))
 
 
 EDITOR = """import pathlib, sys
@@ -265,18 +296,23 @@ def _yes(arguments):
 
 
 def _scope(arguments):
-    return [f"--scope={arguments['scope']}"] if "scope" in arguments else []
+    return [f"--scope={arguments['scope']}"] if arguments.get("scope") else []
+
+
+def _limit(arguments):
+    return [f"--limit={arguments['limit']}"] if arguments.get("limit") else []
 
 
 GIVEN = {
     "remember": lambda asked, _task, _file: ["remember", *_scope(asked), "--", asked["content"]],
     "forget": lambda asked, _task, _file: ["forget", *_scope(asked), *_yes(asked), "--", asked["query"]],
     "dream": lambda asked, _task, _file: ["dream", *_scope(asked), *_yes(asked)],
-    "recall": lambda asked, _task, _file: ["recall", *_scope(asked), "--", asked["query"]],
+    "recall": lambda asked, _task, _file: ["recall", *_limit(asked), "--", asked["query"]],
     "list": lambda asked, _task, _file: ["ls", *filter(None, [asked.get("scope")])],
     "show": lambda asked, _task, _file: ["show", asked["path"]],
     "why": lambda asked, _task, _file: ["why", asked["path"]],
     "edit": lambda asked, _task, _file: ["edit", asked["path"]],
+    "pin": lambda asked, _task, _file: ["pin", asked["path"], *(["--dry-run"] if asked["dry_run"] else [])],
     "history": lambda _asked, _task, _file: ["history"],
     "undo": lambda _asked, task, _file: ["undo", task],
     "reviews": lambda _asked, _task, _file: ["review", "list"],
@@ -308,7 +344,9 @@ class CommandLine(Surface):
         editor = f"{sys.executable} {self.base / 'editor.py'} {self.base / 'text'}"
         done = invoked(given, {"MUNIMENT_HOME": str(self.home), "VISUAL": editor}, None)
         if done.exit_code:
-            return FAILED
+            code = json.loads(done.stdout)["error"]["code"]
+            is_path = operation == "list" and code == "refused"  # `ls` takes a path, not only a scope.
+            return Failed.by("invalid_scope" if is_path else code)
         said = json.loads(done.stdout)
         has_changed = operation not in {"forget", "dream", "remember"} or said["touched_scopes"]
         self.task = (has_changed and said.get("task_id")) or self.task
@@ -340,22 +378,24 @@ class Tools(Library):
     """The tools of MCP, for the owner."""
 
     def asked(self, operation, arguments):
-        calls = {"remember", "recall", "show", "history", "undo", "forget"}
+        calls = {"remember", "recall", "show", "history", "undo", "forget", "dream", "pin"}
         if operation not in calls:
             return super().asked(
                 operation, arguments
             )  # What it lacks is done, so that the memories stay alike.
         given = dict(arguments)
-        if operation == "forget":
-            given = {"description": given["query"]}
-            preview = self.tool("forget", given)
-            if preview == FAILED or arguments.get("dry_run") or preview["digest"] is None:
-                return FAILED if preview == FAILED else [sorted(preview["paths"])]
+        if operation in {"forget", "dream"}:
+            given = {"description": given["query"]} if operation == "forget" else {"scope": given["scope"]}
+            preview = self.tool(operation, given)
+            if isinstance(preview, Failed):
+                return preview
+            if arguments.get("dry_run") or preview["digest"] is None:
+                return [sorted(preview["paths"]) if operation == "forget" else LACKS, LACKS]
             given |= {"yes": True, "digest": preview["digest"]}
-        said = self.tool(operation, {name: value for name, value in given.items() if value is not None})
-        if said == FAILED:
-            return FAILED
-        if operation in {"forget", "undo"} or said.get("paths"):
+        said = self.tool(operation, given)
+        if isinstance(said, Failed):
+            return said
+        if operation in {"forget", "dream", "undo", "pin"} or said.get("paths"):
             self.task = said.get("task_id") or self.task
         said = {"files_touched": said.get("paths", LACKS), **said}
         said.pop("text", None)  # Between marks.
@@ -367,7 +407,9 @@ class Tools(Library):
             "legacy",
             lambda client: client.call_tool(name, arguments),
         )
-        return FAILED if answer.is_error else answer.structured_content
+        if answer.is_error:
+            return Failed.by(re.search(r"\[(\w+)\]", answer.content[0].text)[1])
+        return answer.structured_content
 
 
 def _exported(data):
