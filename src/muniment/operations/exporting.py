@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import tarfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -21,6 +22,7 @@ from dataclasses import dataclass
 from os import PathLike
 from typing import IO, Final, Literal
 
+from muniment.cancelling import Cancel
 from muniment.content.admission import check_entry
 from muniment.content.entry import PROVENANCE_KEY, completed, parse
 from muniment.content.gates import decode, encode
@@ -34,6 +36,7 @@ from muniment.errors import (
     ToolError,
 )
 from muniment.files import new_file
+from muniment.kernel.cancel import Patience
 from muniment.kernel.change import FileChange
 from muniment.kernel.decide import Judge, Policy
 from muniment.kernel.names import INDEX_DIRECTORY, INDEX_NAME, RelPath, Scope, Trust, Verb
@@ -123,7 +126,13 @@ def as_format(name: str) -> ExportFormat:
 
 
 def collect_visible(
-    place: Place, reader: Reader, kind: ExportFormat, *, scope: str | None = None, max_bytes: int
+    place: Place,
+    reader: Reader,
+    kind: ExportFormat,
+    *,
+    scope: str | None = None,
+    max_bytes: int,
+    cancel: Cancel | None = None,
 ) -> Outgoing:
     """Read the entries that a reader may see; below the owner's trust, only those that a recall may show.
 
@@ -135,15 +144,17 @@ def collect_visible(
         kind: as `collect`.
         scope: the only scope; None: all.
         max_bytes: the most bytes of all entries.
+        cancel: ends it early, at the next entry.
 
     Raises:
         TooLarge: the entries have more than `max_bytes`.
         InvalidScope, ManagedMemoryUnavailable, PathEscape: as `collect`.
     """
     if reader.is_owner:
-        outgoing = collect(place, kind, scope=scope)
+        patience = Patience(math.inf, cancel)
+        outgoing = collect(place, kind, scope=scope, observe=lambda _: patience.check())
     else:
-        visibility = Visibility(place, reader)
+        visibility = Visibility(place, reader, cancel)
         holdings = (
             visibility.entry(CanonicalPath(name, row.rel))
             for name in place.chosen(scope)

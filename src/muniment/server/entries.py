@@ -2,20 +2,23 @@
 
 E1 A token below the owner's trust is shown only what a recall may show it; every other path is not found.
 E2 A query takes the parameters of its route, each once; unknown ones are rejected, as in a body.
+E3 A read has a place, of which no token has more than half, and ends with the connection of whoever asks.
 
 Apart from `routes`, which lists the operations of all topics.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from io import BytesIO
 from typing import Final, TypeVar
 
 from starlette.responses import Response
 
 from muniment import types as results
+from muniment.cancelling import Cancel
 from muniment.errors import ConfigInvalid, TooLarge
 from muniment.operations import edit as editing
 from muniment.operations import exporting, listing, owner, review
@@ -61,7 +64,7 @@ _PATH: Final = Parameter(
 )
 
 
-async def _read(call: Call, body: Callable[[Place, Reader], T]) -> T:
+async def _read(call: Call, body: Callable[[Place, Reader, Cancel], T]) -> T:
     """Read the memory for whoever asks (E1).
 
     Raises:
@@ -69,11 +72,37 @@ async def _read(call: Call, body: Callable[[Place, Reader], T]) -> T:
         HttpProblem: as `at_place`, or the token was revoked meanwhile.
     """
     reader = Reader(call.principal.trust)
-    async with call.core.reads:
-        found = await at_place(call, lambda place, _: body(place, reader), writes=False)
+
+    async def read() -> T:
+        async with call.core.reads.held(call.principal.share):
+            return await at_place(call, lambda place, cancel: body(place, reader, cancel), writes=False)
+
+    found = await _while_connected(call, read())
     if not await call.is_still_known():
         raise HttpProblem("token_required", headers={"WWW-Authenticate": "Bearer"})
     return found
+
+
+async def _while_connected(call: Call, asked: Coroutine[None, None, T]) -> T:
+    """Return what comes of `asked`, which is cancelled once nobody waits for it (E3).
+
+    Raises:
+        HttpProblem: the connection was closed; nobody hears of it.
+    """
+
+    async def closed() -> None:
+        while (await call.request.receive())["type"] != "http.disconnect":
+            pass
+
+    reading, closing = asyncio.ensure_future(asked), asyncio.ensure_future(closed())
+    try:
+        await asyncio.wait({reading, closing}, return_when=asyncio.FIRST_COMPLETED)
+        if not reading.done():
+            raise HttpProblem("request_timeout")
+        return reading.result()
+    finally:
+        closing.cancel()
+        reading.cancel()
 
 
 @Operation(
@@ -93,13 +122,14 @@ async def list_entries(call: Call) -> Response:
     asked = asking.query(ListQuery, call.request.query_params, call.workspace)
     found = await _read(
         call,
-        lambda place, reader: listing.list_entries(
+        lambda place, reader, cancel: listing.list_entries(
             place,
             reader,
             scope=asked.scope,
             limit=asked.limit,
             expired=asked.expired and reader.is_owner,
             after=asked.cursor,
+            cancel=cancel,
         ),
     )
     return answered(found)
@@ -109,7 +139,7 @@ async def list_entries(call: Call) -> Response:
 async def show_entry(call: Call) -> Response:
     """Show one entry."""
     asked = asking.query(PathQuery, call.request.query_params, call.workspace)
-    return answered(await _read(call, lambda place, reader: listing.show(place, asked.path, reader)))
+    return answered(await _read(call, lambda place, reader, _: listing.show(place, asked.path, reader)))
 
 
 @Operation(
@@ -128,10 +158,10 @@ async def export(call: Call) -> Response:
     """Export the entries, with their origin, as one file that an import reads."""
     asked = asking.query(ExportQuery, call.request.query_params, call.workspace)
 
-    def body(place: Place, reader: Reader) -> tuple[bytes, ExportResult]:
+    def body(place: Place, reader: Reader, cancel: Cancel) -> tuple[bytes, ExportResult]:
         kind = exporting.as_format(asked.format)
         outgoing = exporting.collect_visible(
-            place, reader, kind, scope=asked.scope, max_bytes=MAX_EXPORT_BYTES
+            place, reader, kind, scope=asked.scope, max_bytes=MAX_EXPORT_BYTES, cancel=cancel
         )
         file = BytesIO()
         exporting.write(outgoing, file, kind)
