@@ -79,8 +79,7 @@ def list_entries(  # noqa: PLR0913  as the command has them
         for path, row in shown
         if (after is None or path.text > after) and (reader.is_owner or visibility.entry(path) is not None)
     )
-    found = tuple(islice(listed, None if limit is None else limit + 1))
-    entries = found[:limit]
+    entries = (found := tuple(islice(listed, None if limit is None else limit + 1)))[:limit]
     skipped = (
         SkippedFile(path=f"{name}/{odd.path}", reason=odd.reason)
         for name, view in views.items()

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Coroutine
-from io import BytesIO
+from dataclasses import replace
 from typing import Final, TypeVar
 
 from starlette.responses import Response
@@ -23,7 +23,7 @@ from muniment.errors import ConfigInvalid, TooLarge
 from muniment.operations import edit as editing
 from muniment.operations import exporting, listing, owner, review
 from muniment.operations.place import Place
-from muniment.operations.visibility import Reader
+from muniment.operations.visibility import Reader, Visibility
 from muniment.server import asking
 from muniment.server.contract import (
     EditBody,
@@ -43,7 +43,7 @@ from muniment.types.documents import document
 T = TypeVar("T")
 
 MAX_EXPORT_BYTES: Final = 12 * 1024 * 1024
-"""Bytes of the entries of one export; a client takes 16 MiB of an answer."""
+"""Bytes of one export, as it is sent; a client takes 16 MiB of an answer."""
 
 MAX_NOTES: Final = 50
 """Notes of an export that its header names."""
@@ -120,9 +120,9 @@ async def _while_connected(call: Call, asked: Coroutine[None, None, T]) -> T:
 async def list_entries(call: Call) -> Response:
     """List the entries, sorted by path."""
     asked = asking.query(ListQuery, call.request.query_params, call.workspace)
-    found = await _read(
-        call,
-        lambda place, reader, cancel: listing.list_entries(
+
+    def body(place: Place, reader: Reader, cancel: Cancel) -> results.EntryList:
+        found = listing.list_entries(
             place,
             reader,
             scope=asked.scope,
@@ -130,9 +130,11 @@ async def list_entries(call: Call) -> Response:
             expired=asked.expired and reader.is_owner,
             after=asked.cursor,
             cancel=cancel,
-        ),
-    )
-    return answered(found)
+        )
+        shows = Visibility(place, reader).shows
+        return replace(found, skipped=tuple(each for each in found.skipped if shows(each.path)))
+
+    return answered(await _read(call, body))
 
 
 @Operation("GET", f"{BASE}/entry", results.EntryShown, (*_OF_PATH, "invalid_request"), parameters=(_PATH,))
@@ -163,7 +165,7 @@ async def export(call: Call) -> Response:
         outgoing = exporting.collect_visible(
             place, reader, kind, scope=asked.scope, max_bytes=MAX_EXPORT_BYTES, cancel=cancel
         )
-        file = BytesIO()
+        file = exporting.BoundedFile(MAX_EXPORT_BYTES)
         exporting.write(outgoing, file, kind)
         return file.getvalue(), ExportResult(entries=len(outgoing.entries), notes=outgoing.notes)
 
