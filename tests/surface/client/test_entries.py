@@ -101,3 +101,9 @@ def test_export_ends_at_the_bytes_of_its_answer(daemon, client, monkeypatch, for
     assert (problem.value.code, 0 < len(set(read)) < 4) == ("body_too_large", True)
     for number in range(5):
         (daemon.home / f"user/bulk-{number}.md").unlink()
+
+
+@pytest.mark.parametrize("name", ["history", "why", "show"])
+def test_argument_with_half_a_character_is_invalid(client, name):
+    with pytest.raises(errors.ConfigInvalid, match="half a character"):
+        getattr(client, name)("user/\ud800")
