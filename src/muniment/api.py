@@ -179,7 +179,7 @@ class Memory:
             PendingReview: the owner has to approve it first.
             ManagedMemoryUnavailable: a root or the state cannot be used. In all cases nothing was removed.
         """
-        request = ForgetRequest(query, scope, dry_run=dry_run, task_id=task_id, digest=digest)
+        request = ForgetRequest(query, scope=scope, dry_run=dry_run, task_id=task_id, digest=digest)
         return _without_failure(self.try_forget(request, cancel=cancel))
 
     def try_forget(self, request: ForgetRequest, *, cancel: Cancel | None = None) -> ForgetResult:
