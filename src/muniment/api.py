@@ -184,7 +184,7 @@ class Memory:
         """
         check_texts(query=query)
         check_optional_texts(scope=scope, digest=digest, task_id=task_id)
-        request = ForgetRequest(query, scope, dry_run=bool(dry_run), task_id=task_id, digest=digest)
+        request = ForgetRequest(query, scope=scope, dry_run=bool(dry_run), task_id=task_id, digest=digest)
         return _without_failure(self.try_forget(request, cancel=cancel))
 
     def try_forget(self, request: ForgetRequest, *, cancel: Cancel | None = None) -> ForgetResult:

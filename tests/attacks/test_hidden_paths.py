@@ -397,6 +397,9 @@ def test_agent_cannot_forget_what_it_is_not_shown(hidden, library):
 SECRET, PINNED = "user/secretplans/launch.md", "user/pinned/secretplans/other.md"
 """Where the policy hides an entry, and where an entry would be hidden once it is unpinned."""
 
+LINKS = ("user/link.md", "user/secretplans/quokkalink.md")
+"""Files that are no entries; the policy hides the second."""
+
 UNKNOWN = (SECRET, PINNED, "user/withheld.md", "user/expired.md")
 """What no program may move."""
 
@@ -421,6 +424,8 @@ def denying(tmp_path_factory):
         for path, text in texts.items():
             (daemon.home / path).parent.mkdir(parents=True, exist_ok=True)
             (daemon.home / path).write_text(text)
+        for path in LINKS:
+            (daemon.home / path).symlink_to("nowhere.md")
         yield daemon
 
 
@@ -463,3 +468,23 @@ def test_pin_in_the_library_misses_what_the_policy_hides(denying):
         assert opened.pin(pinned.path).path == "user/plain.md"
         expired = opened.pin("user/expired.md", dry_run=True)
         assert expired.path == "user/pinned/expired.md", "to its owner alone"
+
+
+# -- notes ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("form", ["tar", "jsonl"])
+@pytest.mark.threat("T-LEAK-18", control="visible_steps")
+def test_export_over_http_names_nothing_that_the_policy_hides(denying, form):
+    answer = denying.get(f"{BASE}/export?format={form}")
+    assert LINKS[0] in answer.headers["X-Muniment-Export"]
+    assert "user/plain.md" in answer.content.decode()
+    told = f"{answer.headers} {answer.content.decode()}"
+    assert [word for word in ("secretplans/launch", "quokkalink", "quokkadenied is") if word in told] == []
+
+
+@pytest.mark.threat("T-LEAK-18", control="visible_steps")
+def test_list_over_http_skips_nothing_that_the_policy_hides(denying):
+    answer = denying.get(f"{BASE}/entries?expired=true")
+    assert [each["path"] for each in answer.json()["skipped"]] == [LINKS[0]]
+    assert "secretplans/launch" not in answer.text

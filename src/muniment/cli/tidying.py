@@ -37,7 +37,7 @@ def forget(
     from muniment.operations import forget as job
     from muniment.types import ForgetRequest
 
-    request = ForgetRequest(" ".join(words), scope, dry_run=not yes)
+    request = ForgetRequest(" ".join(words), scope=scope, dry_run=not yes)
     with _at_work(where, flags, yes=yes) as (place, model, cancel):
         result = job.forget(request, place, model, cancel=cancel)
     return _answer(result, _forgotten(result))

@@ -484,7 +484,7 @@ class ClientCore:
             ConfigInvalid: the file exists or cannot be written.
         """
         check_optional_texts(scope=scope, format=format)
-        query = urlencode(_given(scope=scope, format=format))
+        query = _query(_given(scope=scope, format=format))
         ask = self._ask("GET", f"{self._base}/export?{query}", hold=OWNER_SECONDS)
 
         def exported(reply: HttpReply) -> Exported:
@@ -619,8 +619,8 @@ class ClientCore:
         return then(self._call(ask), accepted)
 
     def _seen(self, path: str, /, **query: str) -> Plan[Document]:
-        """What the daemon says at a path of the workspace."""
-        asked = f"?{urlencode(query)}" if query else ""
+        """What the daemon says at a path of the workspace. Raises as `_query`."""
+        asked = f"?{_query(query)}" if query else ""
         return self._told(self._ask("GET", f"{self._base}/{path}{asked}"))
 
     def _done(self, path: str, /, **body: Any) -> Plan[Document]:
@@ -685,6 +685,18 @@ def named_kind(task_id: str) -> Kind:
 
 def _given(**fields: Any) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value is not None}
+
+
+def _query(fields: Mapping[str, str]) -> str:
+    """Return fields as a query.
+
+    Raises:
+        ConfigInvalid: one has half a character.
+    """
+    try:
+        return urlencode(fields)
+    except UnicodeEncodeError:
+        raise ConfigInvalid("an argument cannot have half a character") from None
 
 
 def segment(text: str) -> str:

@@ -13,14 +13,16 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import tarfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from os import PathLike
-from typing import IO, Final, Literal
+from typing import IO, TYPE_CHECKING, Final, Literal
 
+from muniment.cancelling import Cancel
 from muniment.content.admission import check_entry
 from muniment.content.entry import PROVENANCE_KEY, completed, parse
 from muniment.content.gates import decode, encode
@@ -34,6 +36,7 @@ from muniment.errors import (
     ToolError,
 )
 from muniment.files import new_file
+from muniment.kernel.cancel import Patience
 from muniment.kernel.change import FileChange
 from muniment.kernel.decide import Judge, Policy
 from muniment.kernel.names import INDEX_DIRECTORY, INDEX_NAME, RelPath, Scope, Trust, Verb
@@ -46,6 +49,9 @@ from muniment.store.index import is_generated
 from muniment.store.trust import reasons_for_review, trust_at
 from muniment.store.upkeep import view_of
 from muniment.types import ExportResult
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer as Buffer
 
 ExportFormat = Literal["tar", "jsonl"]
 
@@ -123,7 +129,13 @@ def as_format(name: str) -> ExportFormat:
 
 
 def collect_visible(
-    place: Place, reader: Reader, kind: ExportFormat, *, scope: str | None = None, max_bytes: int
+    place: Place,
+    reader: Reader,
+    kind: ExportFormat,
+    *,
+    scope: str | None = None,
+    max_bytes: int,
+    cancel: Cancel | None = None,
 ) -> Outgoing:
     """Read the entries that a reader may see; below the owner's trust, only those that a recall may show.
 
@@ -134,26 +146,65 @@ def collect_visible(
         reader: who asks.
         kind: as `collect`.
         scope: the only scope; None: all.
-        max_bytes: the most bytes of all entries.
+        max_bytes: the most bytes that they may take in the file.
+        cancel: ends it early, at the next entry.
 
     Raises:
-        TooLarge: the entries have more than `max_bytes`.
+        TooLarge: they take more; nothing was read after it was found.
         InvalidScope, ManagedMemoryUnavailable, PathEscape: as `collect`.
     """
+    visibility, size = Visibility(place, reader, cancel), 0
+
+    def admit(entry: OutgoingEntry) -> None:
+        nonlocal size
+        patience.check()
+        size += _written_bytes(entry, kind)
+        if size > max_bytes:
+            raise too_large(max_bytes)
+
+    patience = Patience(math.inf, cancel)
     if reader.is_owner:
-        outgoing = collect(place, kind, scope=scope)
+        outgoing = collect(place, kind, scope=scope, admit=admit, shows=visibility.shows)
     else:
-        visibility = Visibility(place, reader)
         holdings = (
             visibility.entry(CanonicalPath(name, row.rel))
             for name in place.chosen(scope)
             for row in visibility.view(name).entries()
         )
-        found = (OutgoingEntry(each.path.text, each.data, each.trust) for each in holdings if each)
+        found: list[OutgoingEntry] = []
+        for each in filter(None, holdings):
+            found.append(OutgoingEntry(each.path.text, each.data, each.trust))
+            admit(found[-1])
         outgoing = Outgoing(tuple(sorted(found, key=lambda each: each.path)), ())
-    if sum(len(each.data) for each in outgoing.entries) > max_bytes:
-        raise TooLarge(f"the entries have more than {max_bytes} bytes")
     return outgoing
+
+
+def too_large(max_bytes: int) -> TooLarge:
+    """Return the error of an export that has more than `max_bytes`."""
+    return TooLarge(f"the export has more than {max_bytes} bytes")
+
+
+def _written_bytes(entry: OutgoingEntry, kind: ExportFormat) -> int:
+    """Return how many bytes of an export an entry takes at least."""
+    return len(_line(entry, "replace")) if kind == "jsonl" else tarfile.BLOCKSIZE + len(entry.data)
+
+
+class BoundedFile(io.BytesIO):
+    """A file in memory that takes at most so many bytes, and raises `TooLarge` for more.
+
+    Args:
+        max_bytes: how many.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        super().__init__()
+        self._max = max_bytes
+
+    def write(self, data: Buffer, /) -> int:
+        """Write, see `io.BytesIO`."""
+        if self.tell() + len(memoryview(data)) > self._max:
+            raise too_large(self._max)
+        return super().write(data)
 
 
 def collect(
@@ -162,6 +213,8 @@ def collect(
     *,
     scope: str | None = None,
     observe: Callable[[int], None] = lambda _: None,
+    admit: Callable[[OutgoingEntry], None] = lambda _: None,
+    shows: Callable[[str], bool] = lambda _: True,
 ) -> Outgoing:
     """Read the entries of a place, and find what an import into an empty home would not bring back.
 
@@ -170,13 +223,20 @@ def collect(
         kind: as what they are to be written.
         scope: the one scope; None: all.
         observe: told how many more entries were read.
+        admit: told of each, before the next one is read; what it raises ends the export.
+        shows: whether an entry, or a note of what is at a path, may be given to whoever asks.
 
     Raises:
         InvalidScope: there is no such scope.
         ManagedMemoryUnavailable, PathEscape: a root or the state cannot be used.
     """
     notes: list[str] = []
-    found = sorted(_entries(place, scope, notes, observe), key=lambda each: each.path)
+    found = []
+    for entry in _entries(place, scope, notes, shows):
+        admit(entry)
+        found.append(entry)
+        observe(1)
+    found.sort(key=lambda each: each.path)
     if kind == "jsonl":
         texts = [each for each in found if _is_text(each.data)]
         left = {each.path for each in found} - {each.path for each in texts}
@@ -245,7 +305,7 @@ def write(outgoing: Outgoing, file: IO[bytes], kind: ExportFormat) -> None:
 
 
 def _entries(
-    place: Place, scope: str | None, notes: list[str], observe: Callable[[int], None]
+    place: Place, scope: str | None, notes: list[str], shows: Callable[[str], bool]
 ) -> Iterator[OutgoingEntry]:
     judge = Judge(place.policy)
     for name in place.chosen(scope):
@@ -253,10 +313,13 @@ def _entries(
         notes += (
             f"passed over: {name}/{odd.path} ({odd.reason}); only `muniment backup` carries it"
             for odd in view.odd()
+            if shows(f"{name}/{odd.path}")
         )
-        notes += _under_index_names(place, name)
+        notes += _under_index_names(place, name, shows)
         for row in view.entries():
             path = CanonicalPath(name, row.rel)
+            if not shows(path.text):
+                continue
             try:
                 judge.require(Verb.READ, path)
                 data = place.read(path)
@@ -264,10 +327,9 @@ def _entries(
                 notes.append(f"passed over: {path.text} ({problem}); only `muniment backup` carries it")
                 continue
             yield OutgoingEntry(path.text, data, trust_at(place.state, key, path, data, place.policy))
-            observe(1)
 
 
-def _under_index_names(place: Place, scope: Scope) -> Iterator[str]:
+def _under_index_names(place: Place, scope: Scope, shows: Callable[[str], bool]) -> Iterator[str]:
     """Notes of files that a person wrote where the indexes are."""
     pages: list[str] = []
     with suppress(NotFound, ToolError):
@@ -280,7 +342,7 @@ def _under_index_names(place: Place, scope: Scope) -> Iterator[str]:
             continue
         except (PathEscape, Refusal, ToolError):
             is_ours = False
-        if not is_ours:
+        if not is_ours and shows(f"{scope}/{rel}"):
             yield f"passed over: {scope}/{rel} (the name of an index); only `muniment backup` carries it"
 
 
@@ -298,8 +360,12 @@ def _write_tar(entries: Sequence[OutgoingEntry], file: IO[bytes]) -> None:
 def _write_lines(entries: Sequence[OutgoingEntry], file: IO[bytes]) -> None:
     file.write(f"{json.dumps({'format': EXPORT_FORMAT})}\n".encode())
     for each in entries:
-        row = {"path": each.path, "text": each.data.decode(), "trust": each.trust}
-        file.write(f"{json.dumps(row, ensure_ascii=False, sort_keys=True)}\n".encode())
+        file.write(_line(each))
+
+
+def _line(entry: OutgoingEntry, errors: str = "strict") -> bytes:
+    row = {"path": entry.path, "text": entry.data.decode(errors=errors), "trust": entry.trust}
+    return f"{json.dumps(row, ensure_ascii=False, sort_keys=True)}\n".encode()
 
 
 def judge_entry(

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from itertools import islice
 from typing import Final
 
+from muniment.cancelling import Cancel
 from muniment.content.entry import parse, titled
 from muniment.content.expiry import is_expired
 from muniment.content.gates import decode
@@ -32,7 +33,7 @@ from muniment.types import EntryList, EntryShown, ListedEntry, SkippedFile
 OWNER: Final = Reader(Trust.OWNER)
 
 
-def list_entries(
+def list_entries(  # noqa: PLR0913  as the command has them
     place: Place,
     reader: Reader = OWNER,
     *,
@@ -42,6 +43,7 @@ def list_entries(
     expired: bool = False,
     after: str | None = None,
     with_hidden: bool = False,
+    cancel: Cancel | None = None,
 ) -> EntryList:
     """List the entries that a reader may see, sorted by path (L1, L2).
 
@@ -54,6 +56,7 @@ def list_entries(
         expired: list expired entries too, to the owner.
         after: `next_cursor` of the page before; None: start at the beginning.
         with_hidden: list entries too that the policy hides, to a person at the command line.
+        cancel: ends it early.
 
     Raises:
         InvalidScope: no such scope is bound.
@@ -61,7 +64,7 @@ def list_entries(
 
     Cost: a look at every file; for a reader below the owner's trust, a read of each entry of the page.
     """
-    visibility, now = Visibility(place, reader), timestamp()
+    visibility, now = Visibility(place, reader, cancel), timestamp()
     views = {name: visibility.view(name) for name in sorted(place.chosen(scope))}
     every = [
         (path, row)
@@ -76,8 +79,7 @@ def list_entries(
         for path, row in shown
         if (after is None or path.text > after) and (reader.is_owner or visibility.entry(path) is not None)
     )
-    found = tuple(islice(listed, None if limit is None else limit + 1))
-    entries = found[:limit]
+    entries = (found := tuple(islice(listed, None if limit is None else limit + 1)))[:limit]
     skipped = (
         SkippedFile(path=f"{name}/{odd.path}", reason=odd.reason)
         for name, view in views.items()

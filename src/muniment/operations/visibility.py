@@ -10,6 +10,7 @@ V3 To the owner every path is visible that the policy does not hide.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
@@ -28,6 +29,7 @@ from muniment.errors import (
     ToolError,
     UndoOverlap,
 )
+from muniment.kernel.cancel import Cancelling, Patience
 from muniment.kernel.decide import Judge
 from muniment.kernel.names import Scope, Trust
 from muniment.kernel.path import FILE_SUFFIX, CanonicalPath, canonicalise
@@ -82,10 +84,12 @@ class Visibility:
     Args:
         place: policy, roots and state; they stay the caller's.
         reader: who reads.
+        cancel: ends it early, at the next entry; None: nobody can.
     """
 
-    def __init__(self, place: Place, reader: Reader) -> None:
+    def __init__(self, place: Place, reader: Reader, cancel: Cancelling | None = None) -> None:
         self._place, self.reader = place, reader
+        self._patience = Patience(math.inf, cancel)
         self._judge, self._now = Judge(place.policy), timestamp()
         self._views: dict[Scope, View] = {}
         self._known: dict[str, bool] = {}
@@ -118,9 +122,11 @@ class Visibility:
 
         Raises:
             ManagedMemoryUnavailable: the state cannot be used.
+            Cancelled: nobody wants it any more.
 
         Cost: an open, a read and a query of the ledger.
         """
+        self._patience.check()
         row = self.view(path.scope).entry(path.rel) if path.scope in self._place.roots else None
         if row is None or not self.is_recallable(path, row):
             return None

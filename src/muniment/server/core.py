@@ -16,9 +16,9 @@ import os
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, AsyncExitStack, suppress
+from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -96,6 +96,56 @@ _RECALL_END_SECONDS: Final = 1.0
 """Seconds that recalls have to end once they are cancelled, which takes them some 50 ms."""
 
 
+class Places:
+    """Shares of places for which one waits `PLACE_SECONDS`. Belongs to one event loop.
+
+    Args:
+        cap: as of `Shares`.
+        reserve: as of `Shares`.
+    """
+
+    def __init__(self, cap: int, reserve: int) -> None:
+        self._shares, self._left = Shares(cap, round(PLACE_SECONDS), reserve), asyncio.Event()
+
+    def __len__(self) -> int:
+        """How many are taken."""
+        return len(self._shares)
+
+    async def take(self, token: str) -> None:
+        """Take a place.
+
+        Raises:
+            HttpProblem: none was left in time.
+        """
+        deadline = time.monotonic() + PLACE_SECONDS
+        while True:
+            try:
+                self._shares.take(token)
+            except HttpProblem:
+                if time.monotonic() >= deadline:
+                    raise
+            else:
+                return
+            with suppress(TimeoutError):
+                async with asyncio.timeout(deadline - time.monotonic()):
+                    await self._left.wait()
+
+    def leave(self, token: str) -> None:
+        """Take a place back from who has one."""
+        self._shares.leave(token)
+        self._left.set()  # Wakes all who wait by now,
+        self._left.clear()  # and nobody who comes later.
+
+    @asynccontextmanager
+    async def held(self, token: str) -> AsyncIterator[None]:
+        """Hold a place within the block. Raises as `take`."""
+        await self.take(token)
+        try:
+            yield
+        finally:
+            self.leave(token)
+
+
 class Recalling(Protocol):
     """What can be recalled from."""
 
@@ -117,7 +167,7 @@ class Recalls:
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
         self._threads = ThreadPoolExecutor(MAX_RECALLS, "recall")
-        self._places, self._left = Shares(MAX_RECALLS, round(PLACE_SECONDS), RESERVE), asyncio.Event()
+        self._places = Places(MAX_RECALLS, RESERVE)
         self._running: set[asyncio.Future[Recalled]] = set()
         self._cancel = Cancel()
 
@@ -132,7 +182,7 @@ class Recalls:
         Raises:
             Problem: there is no place for it, or the daemon stops.
         """
-        await self._take(token)
+        await self._places.take(token)
         patience = Patience(time.monotonic() + RECALL_SECONDS, self._cancel)
         work = partial(_recalled, workspace, body, patience)
         running = asyncio.get_running_loop().run_in_executor(self._threads, work)
@@ -160,31 +210,10 @@ class Recalls:
         self._threads.shutdown()
         self._cancel.close()
 
-    async def _take(self, token: str) -> None:
-        """Take a place (R2).
-
-        Raises:
-            Problem: none was left in time.
-        """
-        deadline = time.monotonic() + PLACE_SECONDS
-        while True:
-            try:
-                self._places.take(token)
-            except HttpProblem:
-                if time.monotonic() >= deadline:
-                    raise
-            else:
-                return
-            with suppress(TimeoutError):
-                async with asyncio.timeout(deadline - time.monotonic()):
-                    await self._left.wait()
-
     def _leave(self, token: str, running: asyncio.Future[Recalled]) -> None:
         running.exception()  # Looked at by nobody else where this came too late.
         self._running.discard(running)
         self._places.leave(token)
-        self._left.set()  # Wakes all who wait by now,
-        self._left.clear()  # and nobody who comes later.
 
 
 def _recalled(workspace: Recalling, body: RecallBody, patience: Patience) -> Recalled:
@@ -235,7 +264,10 @@ _OWNER_SECONDS: Final = 5.0
 """Seconds that what the owner asked for has to end once it is cancelled."""
 
 MAX_READS: Final = 4
-"""Reads of the memory for clients at once, of MCP and of tasks; others wait."""
+"""Reads of the memory for clients at once, of entries, of MCP and of tasks; one waits as for a recall."""
+
+_READ_RESERVE: Final = 1
+"""Of these, how many all clients together leave to the owner."""
 
 MAX_OWNER: Final = 8
 """What the owner asks for at once; each may wait a minute for the locks of its roots."""
@@ -312,7 +344,7 @@ class ServedCore:
 
     def __init__(self, metrics: Metrics) -> None:
         self.metrics = metrics
-        self.reads = asyncio.Semaphore(MAX_READS)
+        self.reads = Places(MAX_READS, _READ_RESERVE)
 
     @property
     def is_draining(self) -> bool:

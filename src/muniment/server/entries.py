@@ -2,25 +2,28 @@
 
 E1 A token below the owner's trust is shown only what a recall may show it; every other path is not found.
 E2 A query takes the parameters of its route, each once; unknown ones are rejected, as in a body.
+E3 A read has a place, of which no token has more than half, and ends with the connection of whoever asks.
 
 Apart from `routes`, which lists the operations of all topics.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Callable
-from io import BytesIO
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from typing import Final, TypeVar
 
 from starlette.responses import Response
 
 from muniment import types as results
+from muniment.cancelling import Cancel
 from muniment.errors import ConfigInvalid, InvalidContent, TooLarge
 from muniment.operations import edit as editing
 from muniment.operations import exporting, listing, owner, review
 from muniment.operations.place import Place
-from muniment.operations.visibility import Reader
+from muniment.operations.visibility import Reader, Visibility
 from muniment.server import asking
 from muniment.server.contract import (
     EditBody,
@@ -40,7 +43,7 @@ from muniment.types.documents import document
 T = TypeVar("T")
 
 MAX_EXPORT_BYTES: Final = 12 * 1024 * 1024
-"""Bytes of the entries of one export; a client takes 16 MiB of an answer."""
+"""Bytes of one export, as it is sent; a client takes 16 MiB of an answer."""
 
 MAX_NOTES: Final = 50
 """Notes of an export that its header names."""
@@ -61,7 +64,7 @@ _PATH: Final = Parameter(
 )
 
 
-async def _read(call: Call, body: Callable[[Place, Reader], T]) -> T:
+async def _read(call: Call, body: Callable[[Place, Reader, Cancel], T]) -> T:
     """Read the memory for whoever asks (E1).
 
     Raises:
@@ -69,11 +72,37 @@ async def _read(call: Call, body: Callable[[Place, Reader], T]) -> T:
         HttpProblem: as `at_place`, or the token was revoked meanwhile.
     """
     reader = Reader(call.principal.trust)
-    async with call.core.reads:
-        found = await at_place(call, lambda place, _: body(place, reader), writes=False)
+
+    async def read() -> T:
+        async with call.core.reads.held(call.principal.share):
+            return await at_place(call, lambda place, cancel: body(place, reader, cancel), writes=False)
+
+    found = await _while_connected(call, read())
     if not await call.is_still_known():
         raise HttpProblem("token_required", headers={"WWW-Authenticate": "Bearer"})
     return found
+
+
+async def _while_connected(call: Call, asked: Coroutine[None, None, T]) -> T:
+    """Return what comes of `asked`, which is cancelled once nobody waits for it (E3).
+
+    Raises:
+        HttpProblem: the connection was closed; nobody hears of it.
+    """
+
+    async def closed() -> None:
+        while (await call.request.receive())["type"] != "http.disconnect":
+            pass
+
+    reading, closing = asyncio.ensure_future(asked), asyncio.ensure_future(closed())
+    try:
+        await asyncio.wait({reading, closing}, return_when=asyncio.FIRST_COMPLETED)
+        if not reading.done():
+            raise HttpProblem("request_timeout")
+        return reading.result()
+    finally:
+        closing.cancel()
+        reading.cancel()
 
 
 @Operation(
@@ -91,25 +120,28 @@ async def _read(call: Call, body: Callable[[Place, Reader], T]) -> T:
 async def list_entries(call: Call) -> Response:
     """List the entries, sorted by path."""
     asked = asking.query(ListQuery, call.request.query_params, call.workspace)
-    found = await _read(
-        call,
-        lambda place, reader: listing.list_entries(
+
+    def body(place: Place, reader: Reader, cancel: Cancel) -> results.EntryList:
+        found = listing.list_entries(
             place,
             reader,
             scope=asked.scope,
             limit=asked.limit,
             expired=asked.expired and reader.is_owner,
             after=asked.cursor,
-        ),
-    )
-    return answered(found)
+            cancel=cancel,
+        )
+        shows = Visibility(place, reader).shows
+        return replace(found, skipped=tuple(each for each in found.skipped if shows(each.path)))
+
+    return answered(await _read(call, body))
 
 
 @Operation("GET", f"{BASE}/entry", results.EntryShown, (*_OF_PATH, "invalid_request"), parameters=(_PATH,))
 async def show_entry(call: Call) -> Response:
     """Show one entry."""
     asked = asking.query(PathQuery, call.request.query_params, call.workspace)
-    return answered(await _read(call, lambda place, reader: listing.show(place, asked.path, reader)))
+    return answered(await _read(call, lambda place, reader, _: listing.show(place, asked.path, reader)))
 
 
 @Operation(
@@ -128,12 +160,12 @@ async def export(call: Call) -> Response:
     """Export the entries, with their origin, as one file that an import reads."""
     asked = asking.query(ExportQuery, call.request.query_params, call.workspace)
 
-    def body(place: Place, reader: Reader) -> tuple[bytes, ExportResult]:
+    def body(place: Place, reader: Reader, cancel: Cancel) -> tuple[bytes, ExportResult]:
         kind = exporting.as_format(asked.format)
         outgoing = exporting.collect_visible(
-            place, reader, kind, scope=asked.scope, max_bytes=MAX_EXPORT_BYTES
+            place, reader, kind, scope=asked.scope, max_bytes=MAX_EXPORT_BYTES, cancel=cancel
         )
-        file = BytesIO()
+        file = exporting.BoundedFile(MAX_EXPORT_BYTES)
         exporting.write(outgoing, file, kind)
         return file.getvalue(), ExportResult(entries=len(outgoing.entries), notes=outgoing.notes)
 

@@ -111,15 +111,15 @@ async def without_hidden(call: Call, tasks: Sequence[QueuedTask]) -> list[Queued
     if not any(map(names_paths_of_others, tasks)):
         return [concealed(each, None) for each in tasks]
 
-    def body(place: Place, _: Cancel) -> list[QueuedTask]:
-        visibility = Visibility(place, reader)
+    def body(place: Place, cancel: Cancel) -> list[QueuedTask]:
+        visibility = Visibility(place, reader, cancel)
         return [concealed(each, visibility) for each in tasks]
 
-    async with call.core.reads:
-        try:
+    try:
+        async with call.core.reads.held(call.principal.share):
             return await call.core.at(call.workspace, body, writes=False)
-        except (MunimentError, HttpProblem):
-            return [concealed(each, None) for each in tasks]
+    except (MunimentError, HttpProblem):
+        return [concealed(each, None) for each in tasks]
 
 
 def rendered(task: QueuedTask, call: Call, viewer: Originator) -> contract.ToldTask:

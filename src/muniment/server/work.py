@@ -343,7 +343,7 @@ class Work:
         asked = task.arguments or {}
         request = ForgetRequest(
             asked["query"],
-            asked["scope"],
+            scope=asked["scope"],
             dry_run=asked["dry_run"],
             trust=task.trust,
             task_id=task.id,

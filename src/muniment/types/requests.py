@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Literal
 
 from muniment.kernel.names import Trust
@@ -52,6 +52,7 @@ class ForgetRequest:
     """
 
     query: str
+    _: KW_ONLY
     scope: str | None = None
     dry_run: bool = False
     trust: Trust = Trust.OWNER
@@ -73,6 +74,7 @@ class DreamRequest:
     """
 
     scope: str | None = None
+    _: KW_ONLY
     dry_run: bool = False
     trust: Trust = Trust.OWNER
     attended: bool = True

@@ -12,6 +12,7 @@ from kit.server.raw import running
 from muniment import errors
 from muniment.client import core
 from muniment.client.errors import Problem
+from muniment.operations.place import Place
 from muniment.server import entries as routes
 
 FACTS = ("The user prefers dark mode", "The user drinks green tea", "The user plays the oboe")
@@ -88,3 +89,28 @@ def test_erase_without_a_truth_value_erases_nothing(client):
             client.erase(path, dry_run=value)
     assert client.erase(path, dry_run=True).files == (path,)
     assert client.show(path).path == path
+
+
+@pytest.mark.parametrize("form", ["tar", "jsonl"])
+def test_export_ends_at_the_bytes_of_its_answer(daemon, client, monkeypatch, form):
+    for number in range(5):
+        (daemon.home / f"user/bulk-{number}.md").write_text('"' * 900)  # Each takes two bytes in JSON.
+    read, real = [], Place.read
+
+    def counted(place, path):
+        read.append(path.text) if "bulk" in path.text else None
+        return real(place, path)
+
+    monkeypatch.setattr(Place, "read", counted)
+    monkeypatch.setattr(routes, "MAX_EXPORT_BYTES", 3000)
+    with pytest.raises(Problem, match="more than 3000 bytes") as problem:
+        client.export(io.BytesIO(), format=form)
+    assert (problem.value.code, 0 < len(set(read)) < 4) == ("body_too_large", True)
+    for number in range(5):
+        (daemon.home / f"user/bulk-{number}.md").unlink()
+
+
+@pytest.mark.parametrize("name", ["history", "why", "show"])
+def test_argument_with_half_a_character_is_invalid(client, name):
+    with pytest.raises(errors.ConfigInvalid, match="half a character"):
+        getattr(client, name)("user/\ud800")

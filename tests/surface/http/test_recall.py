@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import subprocess
 import threading
@@ -17,11 +18,13 @@ from kit.recall.places import WAIT, EndlessSweep
 from kit.server.process import BASE, STOP_SECONDS
 from kit.server.raw import running
 from muniment import errors
+from muniment.kernel.cancel import Patience
 from muniment.kernel.names import MAX_PATH_BYTES, Digest
 from muniment.names import MAX_FACT_BYTES
+from muniment.operations import listing
 from muniment.recall.recaller import MAX_ENTRIES, Recaller
 from muniment.server import contract, core, service
-from muniment.types import Recalled
+from muniment.types import EntryList, Recalled
 
 PATH = f"{BASE}/recall"
 FACT = "The user prefers the harpsichord to the piano"
@@ -278,3 +281,54 @@ def test_neither_a_recall_nor_a_disk_that_hangs_keeps_the_daemon(tmp_path, hold,
         daemon.run(daemon.daemon.stop())
         assert (asked.result(STOP_SECONDS), looks.result(STOP_SECONDS).status_code) == (DRAINING, 503)
     held.free.set()
+
+
+# -- reads of entries ------------------------------------------------------------------------------------
+
+
+def held_reads(monkeypatch):
+    """Hold reads of an entry from now on, until `free` is set or whoever asked has gone."""
+    made = SimpleNamespace(begun=threading.Semaphore(0), free=threading.Event(), ended=threading.Event())
+
+    def listed(_place, _reader, *, cancel, **_terms):
+        made.begun.release()
+        try:
+            while not made.free.wait(0.005):
+                Patience(math.inf, cancel).check()
+        finally:
+            made.ended.set()
+        return EntryList(entries=(), expired=0, skipped=(), complete=True)
+
+    monkeypatch.setattr(listing, "list_entries", listed)
+    return made
+
+
+@pytest.mark.threat("T-API-03", control="shares")
+def test_reads_of_one_token_leave_places_to_the_owner(alone, threads, monkeypatch):
+    monkeypatch.setattr(core, "PLACE_SECONDS", 0.05)
+    one, two, path = alone.add("reader"), alone.add("second"), f"{BASE}/entries"
+    held = held_reads(monkeypatch)
+    asked = []
+    try:
+        for token in (one, one, two):
+            asked.append(threads.submit(alone.get, path, token=token))
+            assert held.begun.acquire(timeout=STOP_SECONDS)
+        for token in (one, two):
+            busy = alone.get(path, token=token)
+            assert (busy.status_code, busy.json()["code"]) == BUSY
+        asked.append(threads.submit(alone.get, path))
+        assert held.begun.acquire(timeout=STOP_SECONDS)
+    finally:
+        held.free.set()
+    assert {each.result(STOP_SECONDS).status_code for each in asked} == {200}
+    assert len(alone.core.reads) == 0
+
+
+def test_read_ends_when_its_connection_is_closed(alone, monkeypatch):
+    held = held_reads(monkeypatch)
+    request = alone.request("GET", f"{BASE}/entries")
+    with alone.line() as line:
+        assert line.send(request)
+        assert held.begun.acquire(timeout=STOP_SECONDS)
+    assert held.ended.wait(STOP_SECONDS)
+    alone.until(lambda: len(alone.core.reads) == 0)

@@ -30,7 +30,7 @@ from muniment.store.ledger import of_task
 from muniment.store.state import State
 from muniment.store.watching import looks_of
 from muniment.testing.minds import ScriptedModel, call, calls, say
-from muniment.types import RememberRequest
+from muniment.types import DreamRequest, ForgetRequest, RememberRequest
 
 DARK = "The user prefers dark mode in all editors"
 PRIVATE, PROJECT = "The recycling is collected on Tuesdays", "The project uses pnpm workspaces"
@@ -436,3 +436,10 @@ def test_importing_opens_nothing_and_neither_it_nor_opening_loads_what_is_heavy(
     command = [sys.executable, "-c", IMPORTING, str(workspace), str(home)]
     done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=here, timeout=30)
     assert (done.stdout, list(here.iterdir())) == ("set() []\nset()\nset()\n", [])
+
+
+def test_forget_and_dream_requests_take_one_argument_by_position():
+    assert (ForgetRequest("a").query, DreamRequest("user").scope) == ("a", "user")
+    for request_type in ForgetRequest, DreamRequest:
+        with pytest.raises(TypeError):
+            request_type("user", True)

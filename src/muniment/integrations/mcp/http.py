@@ -37,7 +37,7 @@ from muniment.operations.place import Place
 from muniment.operations.visibility import Reader
 from muniment.server import asking
 from muniment.server.contract import MAX_BODY_BYTES, HttpProblem, RecallBody, sentence_of
-from muniment.server.core import MAX_OWNER, MAX_READS
+from muniment.server.core import MAX_OWNER, MAX_READS, Places
 from muniment.server.http import INVALID_REQUEST, TRUST_HEADER, Call
 from muniment.server.lane_tasks import NewTask, find
 from muniment.server.routes import accept
@@ -270,7 +270,7 @@ class _LaneMemory:
     call: Call
     originator: Originator
     trust: Trust
-    reads: asyncio.Semaphore
+    reads: Places
     undos: asyncio.Semaphore
 
     @property
@@ -286,8 +286,8 @@ class _LaneMemory:
     async def recall(self, query: str, limit: int) -> Recalled:
         """What helps with a message."""
         body = RecallBody.model_validate({"query": query, "limit": limit})
-        async with self.reads:
-            with _problems():
+        with _problems():
+            async with self.reads.held(self.call.principal.share):
                 return await self.call.core.recall(self.call.workspace, self.originator.token, body)
 
     async def forget(self, asked: ForgetCall) -> ForgetResult:
@@ -309,8 +309,9 @@ class _LaneMemory:
 
     async def at(self, body: Callable[[Place, Reader], T]) -> T:
         """What `body` reads."""
-        async with self.reads:
-            return await self._at(lambda place, reader, _: body(place, reader))
+        with _problems():
+            async with self.reads.held(self.call.principal.share):
+                return await self._at(lambda place, reader, _: body(place, reader))
 
     async def _at(self, body: Callable[[Place, Reader, Cancel], T]) -> T:
         with _problems():
