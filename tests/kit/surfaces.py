@@ -42,7 +42,7 @@ class Failed:
     @classmethod
     def by(cls, code):
         """Make one from the code that a surface gave."""
-        same = {"invalid_query": "invalid_content"}
+        same = {"invalid_query": "invalid_content", "nothing_to_erase": "not_found"}
         return cls(same.get(code) or (code in CODES and CODES[code].answer) or code)
 
 

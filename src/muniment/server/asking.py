@@ -129,17 +129,15 @@ def parsed(model: type[M], document: dict[str, Any], codes: Mapping[str, str] | 
 
     Args:
         model: what it should be.
-        document: as it was sent.
+        document: as it was sent, see `plain_arguments`.
         codes: the code for a field that is not as it should be, in the order in which they count.
 
     Raises:
         Problem: it is none.
     """
-    known, is_closed = _known(
-        model, document
-    )  # Before nulls are dropped: one under another name is a mistake.
+    known, is_closed = _known(model, plain_arguments(document))
     try:
-        body = model.model_validate(plain_arguments(known))
+        body = model.model_validate(known)
     except ValidationError as error:
         wrong = {str(each["loc"][0]): each for each in error.errors() if each["loc"]}
         named = [name for name in codes or {} if name in wrong] or sorted(wrong)

@@ -99,6 +99,9 @@ _RECALL_END_SECONDS: Final = 1.0
 class Places:
     """Shares of places for which one waits `PLACE_SECONDS`. Belongs to one event loop.
 
+    Attributes:
+        waiting: how many wait for a place.
+
     Args:
         cap: as of `Shares`.
         reserve: as of `Shares`.
@@ -106,6 +109,7 @@ class Places:
 
     def __init__(self, cap: int, reserve: int) -> None:
         self._shares, self._left = Shares(cap, round(PLACE_SECONDS), reserve), asyncio.Event()
+        self.waiting = 0
 
     def __len__(self) -> int:
         """How many are taken."""
@@ -126,9 +130,14 @@ class Places:
                     raise
             else:
                 return
-            with suppress(TimeoutError):
+            self.waiting += 1
+            try:
                 async with asyncio.timeout(deadline - time.monotonic()):
                     await self._left.wait()
+            except TimeoutError:
+                pass  # The next look raises.
+            finally:
+                self.waiting -= 1
 
     def leave(self, token: str) -> None:
         """Take a place back from who has one."""

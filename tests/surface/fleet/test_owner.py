@@ -92,7 +92,7 @@ def test_an_undo_at_another_node_waits_for_the_task_that_runs(held, model, think
 
 def test_an_owner_who_would_wait_too_long_is_told_so(held, monkeypatch):
     monkeypatch.setattr(of_home, "LEASE_WAIT_SECONDS", 0.3)
-    for path, body in (("undo", {"taskId": held.done}), ("erase", {"target": held.path})):
+    for path, body in (("undo", {"taskId": held.done}), ("erase", {"target": held.path, "dryRun": False})):
         answer = held.elsewhere.post(f"{BASE}/{path}", body)
         assert (answer.status_code, answer.json()["code"]) == (503, "deadline"), answer.text
 
