@@ -302,16 +302,16 @@ def test_pin_below_owner_is_denied(session, user, trust):
 
 MISUSED = (
     ("recall", {}, "query: is missing"),
-    ("recall", {"query": 5}, "query: is no text"),
-    ("recall", {"query": "x", "limit": "3"}, "limit: is no whole number"),
-    ("recall", {"query": "x", "limit": True}, "limit: is no whole number"),
+    ("recall", {"query": 5}, "query: is not a text"),
+    ("recall", {"query": "x", "limit": "3"}, "limit: is not a whole number"),
+    ("recall", {"query": "x", "limit": True}, "limit: is not a whole number"),
     ("recall", {"query": "x", "limit": 0}, "limit: is too small"),
     ("recall", {"query": "x", "limit": 10**30}, "limit: is too large"),
     ("recall", {"query": "x", "canary-7f3a": "canary"}, "canary-7f3a is not known"),
     ("forget", {"description": "x", "yes": "true"}, "yes: is neither true nor false"),
     ("forget", {"description": "x", "dryRun": True}, "dryRun is not known"),
     ("show", {"path": "user/" + "x" * 4_000}, "path: is too long"),
-    ("remember", {"content": ["canary"]}, "content: is no text"),
+    ("remember", {"content": ["canary"]}, "content: is not a text"),
 )
 
 
@@ -466,7 +466,7 @@ def test_risky_fact_over_mcp_waits_and_says_why(session, opened_memory):
     assert refused(answer) == "pending_review"
     (waits,) = pending(opened_memory.place.state)
     assert waits.id in text_of(answer)
-    assert "has code fetched from elsewhere and run" in text_of(answer)
+    assert "makes agents fetch and run external code" in text_of(answer)
     assert not session(body, "owner").is_error
 
 

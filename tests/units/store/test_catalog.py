@@ -51,7 +51,7 @@ def test_an_entry_is_told_with_all_that_its_file_says_and_that_is_known_of_it(ro
     root.answers["topic/b.md"] = Assessed(Trust.AGENT, expires="2030-01-01T00:00:00Z")
     view = root.refresh()
     (entry,) = view.entries()
-    assert (entry.name, entry.keywords, entry.note) == ("B", ("k", "l m"), "line 6 is not understood")
+    assert (entry.name, entry.keywords, entry.note) == ("B", ("k", "l m"), "line 6 is not `key: value`")
     assert (entry.trust, entry.expires, entry.held) == (Trust.AGENT, "2030-01-01T00:00:00Z", None)
     assert root.differences(view) == {}
     assert (view.entry("topic/b.md"), view.entry("b.md")) == (entry, None)

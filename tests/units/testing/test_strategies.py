@@ -135,7 +135,7 @@ def test_frames_break_every_rule_of_the_format_and_hold_messages_behind_one_anot
 
 
 def test_entry_texts_are_read_in_every_way():
-    notes = ("not closed", "second", "not understood")
+    notes = ("not closed", "duplicate", "not `key: value`")
     come_up(
         entries.entry_texts().map(parse),
         lambda entry: entry.name is not None and entry.type is not None,
