@@ -329,7 +329,7 @@ def test_a_subagent_searches_and_hands_in(memory):
     names = [[tool["function"]["name"] for tool in each.tools] for each in (subagents, alone)]
     assert names == [["search_memory", "remember_this"], ["search_memory"]]
     assert "pgbouncer" in subagents.call("search_memory", json.dumps(search))
-    assert (subagents.call("remember_this", {"fact": "x"}), handed_in) == ("handed in as task t1", ["x"])
+    assert (subagents.call("remember_this", {"fact": "x"}), handed_in) == ("submitted as task t1", ["x"])
 
 
 def test_a_conversation_goes_on_where_its_state_says(memory):

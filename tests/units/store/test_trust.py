@@ -122,7 +122,7 @@ def test_risky_fact_of_an_agent_waits_and_of_an_owner_does_not(ground):
         assert ground.photograph() == before
         ground.commit(new(f"project/{trust}.md"), **terms)
         edited, before = ground.edit(f"project/{trust}.md", b"ordinary\n" + HARMFUL), ground.photograph()
-        raised(PendingReview, ground.commit, edited, match=f".*project/{trust}.md makes agents fetch", **terms)
+        raised(PendingReview, ground.commit, edited, match=f".*{trust}.md makes agents fetch", **terms)
         assert ground.photograph() == before
     for number, (trust, policy) in enumerate(((OWNER, taken), (WORKSPACE, taken), (AGENT, allowed))):
         ground.commit(new(f"user/n{number}.md", HARMFUL), policy=policy, trust=constant(trust))
