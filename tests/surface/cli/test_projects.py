@@ -153,8 +153,8 @@ def test_a_project_is_named_by_id_or_by_a_name_that_is_its_alone(muniment, tmp_p
     muniment.document("projects", "rename", "second", "store")
     for arguments, why in (
         (("link", "store", tmp_path / "second"), "several projects"),
-        (("link", "../x", tmp_path / "second"), "no project ../x"),
-        (("link", "x-" + "0" * 32, tmp_path / "second"), "no project x-"),
+        (("link", "../x", tmp_path / "second"), "unknown project ../x"),
+        (("link", "x-" + "0" * 32, tmp_path / "second"), "unknown project x-"),
         (("rename", project_id, ""), "1 to 80"),
         (("rename", project_id, "a\nb"), "1 to 80"),
         (("link", project_id, tmp_path / "missing"), "does not exist"),
