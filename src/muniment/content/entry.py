@@ -192,9 +192,9 @@ def parse(data: bytes | str) -> Entry:
 def titled(entry: Entry, rel_path: RelPath | str) -> Titled:
     """Return name and description of an entry; derive the ones that front matter does not have.
 
-    The name comes from the front matter, else from the first heading of the body, else it is the stem of the
-    file. The description comes from the front matter, else it is the first line of the body that is neither
-    blank, nor a heading, nor in a code block, else the name. A derived text is one line of at most
+    The name comes from the front matter, or from the first heading of the body, or is the stem of the
+    file. The description comes from the front matter, or is the first line of the body that is neither
+    blank, nor a heading, nor in a code block, or is the name. A derived text is one line of at most
     `MAX_NAME_CHARS` or `MAX_DESCRIPTION_CHARS` characters without invisible ones.
     """
     if entry.name is not None and entry.description is not None:

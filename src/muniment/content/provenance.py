@@ -1,18 +1,18 @@
 """Determine the author of a text from its words, so that trust depends on the words, not the request. Pure.
 
 P1 A text consists of a fact if it is the fact, word by word and in order, except for the case of its first
-letter. Plain prose may be wrapped differently and become a list item or quotation. A text with structure
-(lists, headings, lead-ins, code, markup) must match line by line.
+   letter. Plain prose may be wrapped differently and become a list item or quotation. A text with structure
+   (lists, headings, lead-ins, code, markup) must match line by line.
 P2 A text keeps an entry if it is the entry, line by line, followed by the fact: as one more item of its list,
-or as lines of its prose. An entry with headings, lead-ins, code or markup cannot be extended: they change the
-meaning of the lines below.
+   or as lines of its prose. An entry with headings, lead-ins, code or markup cannot be extended: they change
+   the meaning of the lines below.
 P3 A fact replaces an entry only if the caller's rule allows it (`agent.updates.supersedes`: the fact states
-that something changed). A unit is a sentence, line or list item.
+   that something changed). A unit is a sentence, line or list item.
 P4 A label (title, description, keyword) consists of a fact if it is part of a unit from its beginning (small
-words may be skipped) and has every word of the fact that reverses a meaning. A name need not begin with the
-unit.
+   words may be skipped) and has every word of the fact that reverses a meaning. A name need not begin with
+   the unit.
 P5 A text consists of other texts if it has all of their units, the units of each in order, and no other, and
-none of them is a heading or lead-in.
+   none of them is a heading or lead-in.
 
 Not guaranteed: that the words are true or harmless. They are exactly the words of their author.
 
@@ -39,10 +39,10 @@ from muniment.kernel.normal_forms import normalised
 # Check whether an entry contains a fact that a caller wants remembered, with the same meaning. Pure.
 #
 # H1 All words of the fact are in the text, consecutive and in order. Numbers, signs, words with a capital and
-# words of other scripts must be the same; a small word of a to z may be inflected.
+#    words of other scripts must be the same; a small word of a to z may be inflected.
 # H2 Ignored: case and compatibility forms, white space and line breaks, list markers, marks of emphasis,
-# quotation marks and common punctuation, articles, and a leading "the user", "user", "I" or "we", if no other
-# subject is in its place.
+#    quotation marks and common punctuation, articles, and a leading "the user", "user", "I" or "we", if no
+#    other subject is in its place.
 # H3 The sentence around the words has no denial, unless the fact has one.
 # H4 A fact that is a list of items may be split over several texts; H1 to H3 apply to each item.
 #

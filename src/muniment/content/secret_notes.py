@@ -234,7 +234,7 @@ def _spelled(data: bytes, words: _NoteWords) -> Iterator[tuple[str, int, int]]:
 
 
 def _begin(found: Any) -> int:
-    """Return where the found name begins, without the text before it."""
+    """Return the start of the found name, without the text before it."""
     return next(int(at) for at, _ in map(found.span, range(1, found.re.groups + 1)) if at >= 0)
 
 

@@ -81,7 +81,7 @@ class FoundSecret:
 
     Attributes:
         rule: id of the rule.
-        line: number of the line where it begins, from 1; 0: in the path.
+        line: number of its first line, from 1; 0: in the path.
     """
 
     rule: str

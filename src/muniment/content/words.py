@@ -146,7 +146,7 @@ def is_word_character(char: str) -> bool:
 # threshold, two in ten thousand are missed.
 #
 # Source: Broder, "On the resemblance and containment of documents", 1997; Leskovec, Rajaraman and Ullman,
-#     "Mining of Massive Datasets", 3.4 (bands).
+# "Mining of Massive Datasets", 3.4 (bands).
 
 ALIKE: Final = 0.8
 """Minimum share of common words (Jaccard) of two similar texts."""

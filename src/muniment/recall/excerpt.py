@@ -13,7 +13,7 @@ Not guaranteed: that no passage is cut; prose that is too long ends at a space, 
 
 Attacked in tests/units/recall/test_excerpt.py.
 Source: UAX #29, 3.1, for the definition of a character. More is kept together than it requires: flags in a
-    row.
+row.
 """
 
 from __future__ import annotations

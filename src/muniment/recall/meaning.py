@@ -23,7 +23,7 @@ Attacked in tests/units/recall/test_meaning.py; test_paraphrases.py measures how
 found.
 
 Source: Cormack, Clarke and Büttcher, Reciprocal Rank Fusion Outperforms Condorcet and Individual Rank
-    Learning Methods (2009), for M4 and its constant.
+Learning Methods (2009), for M4 and its constant.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ class StaticModel:
         ConfigInvalid: a file is missing, another user may write it, or the extra is not installed.
 
     Cost: opening needs only a few `stat` calls; `identity` reads all bytes once; the first vector loads the
-        model: 0.3 s and 46 MB for 90 000 words of 272 dimensions at half precision.
+    model: 0.3 s and 46 MB for 90 000 words of 272 dimensions at half precision.
     """
 
     def __init__(self, directory: Path) -> None:

@@ -92,7 +92,7 @@ class Handle(Generic[T]):
 
 
 class Prefetch:
-    """A starter of work. Close it when done; threads may share one.
+    """Runs work on threads. Close it when done; threads may share one.
 
     Args:
         clock: monotonic seconds.
@@ -136,7 +136,7 @@ class Prefetch:
         """Cancel the running work, and wait for its threads to end (P4); repeated calls have no effect.
 
         Cost: the time in which the work notices, at most `END_SECONDS`; an event is logged if that is too
-            short.
+        short.
         """
         self._cancel.set()
         with self._lock:  # Callers of `begin` now see that all is cancelled.

@@ -25,7 +25,7 @@ inside an ending that stems lack (`configura`) is not found as a prefix.
 Attacked in tests/units/recall/test_search.py; test_quality.py measures how often the right entry is first.
 
 Source: Robertson and Zaragoza, The Probabilistic Relevance Framework: BM25 and Beyond (2009), for weights;
-    sqlite.org/fts5.html, 5.1.1 for bm25 and 6 for the vocabulary.
+sqlite.org/fts5.html, 5.1.1 for bm25 and 6 for the vocabulary.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class Hit:
         score: its score, to compare with others.
         trust: who it comes from.
         ident: its name in its own provenance, or None.
-        sees: the entries that its provenance replaces or refers to: such names, and digests of files.
+        sees: the entries that it replaces or refers to, by its provenance: such names, and digests of files.
     """
 
     key: EntryKey
@@ -125,7 +125,7 @@ class Hit:
         return self.stamp[2]
 
     def names(self, other: Hit) -> bool:
-        """Return whether its provenance replaces or refers to another entry."""
+        """Return whether it replaces or refers to another entry, by its own provenance."""
         return other.key.digest in self.sees or (other.ident is not None and other.ident in self.sees)
 
 

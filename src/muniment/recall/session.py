@@ -208,7 +208,7 @@ class RecallSession:
         """Cancel the running work; repeated calls have no effect.
 
         Cost: the time until the threads end: milliseconds unless a disk hangs, and at most some seconds; an
-            event is logged if that is too short.
+        event is logged if that is too short.
         """
         self._drop(Reason.SHUTDOWN)
         self.prefetch.close()

@@ -55,7 +55,7 @@ class Shelf:
         patience: the time limit.
 
     Raises:
-        PathEscape: a root is not where it was bound.
+        PathEscape: a root was moved since it was bound.
         ManagedMemoryUnavailable: the state cannot be used.
         Cancelled, DeadlineExceeded: the call was cancelled or ran out of time.
 

@@ -41,7 +41,7 @@ class Term(NamedTuple):
 
 
 class Stemmer:
-    """A cutter of text into words and stems. Threads may share one; close it when done."""
+    """Cuts text into words and stems. Threads may share one; close it when done."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -1,14 +1,14 @@
 """Find the repository of a directory by reading its files; git is never run.
 
 K1 A directory is trusted only about itself. A `.git` file that points to another directory is accepted if the
-other side points to this checkout: a linked worktree by `gitdir`, a submodule by `core.worktree`; or if it
-points to `.bare` next to it. A `.git` that is a link is never accepted. A directory whose `.git` is not
-accepted is like a directory without one: a repository from an archive cannot impersonate another one of this
-user.
+   other side points to this checkout: a linked worktree by `gitdir`, a submodule by `core.worktree`; or if it
+   points to `.bare` next to it. A `.git` that is a link is never accepted. A directory whose `.git` is not
+   accepted is like a directory without one: a repository from an archive cannot impersonate another one of
+   this user.
 K2 At most `_MAX_BYTES` of a regular file are read, without waiting: a FIFO, a device or a large file in its
-place counts as missing.
+   place counts as missing.
 K3 A remote is stored without scheme, user, password, query and fragment: `remote_of` never returns a
-credential. Anyone can write any remote into a repository; it proves nothing.
+   credential. Anyone can write any remote into a repository; it proves nothing.
 
 Source: gitrepository-layout(5), git-config(1) "Syntax", git-clone(1) "GIT URLS".
 

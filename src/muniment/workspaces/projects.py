@@ -5,17 +5,18 @@ has a mark, `muniment` in its common directory, with the project's id and a secr
 it, and it is never committed or cloned.
 
 P1 A checkout is bound to a project only by its path, or by a mark with the project's secret. Nothing else in
-a repository binds it: not a remote, a mark of another home or a folder of that name.
-P2 For a mark in a path that is not recorded: the repository was moved if a recorded path now has no
-repository, one of another project or remote, or a link to this repository. Otherwise it is a copy. A
-directory without git, and a repository that could not be marked and has a remote, was moved if the recorded
-path of one, with the same remote, is a link to it.
+   a repository binds it: not a remote, a mark of another home or a folder of that name.
+P2 A mark at a path that is not recorded: the repository was moved if a recorded path now has no repository,
+   one of another project or remote, or a link to this repository. Otherwise it is a copy. A directory without
+   git, or a repository with a remote that could not be marked, was moved if the recorded path of one, with
+   the same remote, is a link to it.
 P3 A copy, and another clone of a known remote, is a question to the user, asked once. Without an answer it
-reads nothing of the other memory; the first write creates a separate memory, which answers the question.
-P4 A repository without the mark that its recorded path should have is another one with a new memory, unless
-it has the same remote. Without such a record a repository of another remote is another one.
+   reads nothing of the other memory; the first write creates a separate memory, which answers the question.
+P4 A repository at a recorded path is another one, with a new memory, if the path is recorded with a mark and
+   the mark is missing, or if it is recorded without one and the remotes differ. A repository with the same
+   remote is never another one.
 P5 A lookup changes nothing; `bind_checkout` writes, under a lock, the mark before the record that refers to
-it.
+   it.
 
 Memory that is older than `projects.json` is found by the path in its id. An inode does not identify a
 directory: inodes are reused. ADR 0039.
@@ -201,8 +202,8 @@ def find_project(home: Path, directory: Path) -> Binding:
         ConfigInvalid: the directory does not exist, or `projects.json` cannot be used.
 
     Cost: as `find_checkout`, and two small reads, the mark and `projects.json` (2 ms for 1 000 projects). An
-        unknown checkout needs one more, its git configuration; a moved one needs reads of the marks at the
-        recorded paths.
+    unknown checkout needs one more, its git configuration; a moved one needs reads of the marks at the
+    recorded paths.
     """
     return find_in(read_projects(home), home, find_checkout(directory))
 
