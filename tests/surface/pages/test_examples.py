@@ -115,8 +115,8 @@ def test_review_a_policy_shows_the_shortest_path_with_its_rule_and_line(tmp_path
     refused = "the rule 'pinned' forbids to modify project/Pinned/a.md; use another name or folder"
     assert run_example("review_a_policy.py", tmp_path).splitlines() == [
         "strict: wider",
-        "  create, modify, removal project/b/b/b.md: allow[write-topics] /project/*/*/*.md, line 29",
-        *("proved: no-instructions", "broken: one-folder create project/b/b/b.md"),
+        "  create, modify, removal project/z/z/z.md: allow[write-topics] /project/*/*/*.md, line 29",
+        *("proved: no-instructions", "broken: one-folder create project/z/z/z.md"),
         f"deny: rule 'pinned'; the model is told: {refused}",
     ]
 
