@@ -193,7 +193,7 @@ def test_the_chain_is_shown_verified_and_its_head_kept(muniment, saved, home, tm
         for table in ("record", "head", "change_set"):
             connection.execute(f"DELETE FROM {table}")
     assert muniment("audit", "verify").exit_code == 0  # A whole ledger put back shows only with the head.
-    cut = "the head kept elsewhere (1) is not in this ledger: it was cut or replaced"
+    cut = "the head stored elsewhere (1) is not in this ledger: it was cut or replaced"
     assert muniment.lines("audit", "verify", "--head-file", kept, code=1) == [cut]
 
 

@@ -252,7 +252,7 @@ def test_what_waits_is_approved_by_the_digest_that_was_shown_and_by_no_other(chr
         assert "review_changed" in told(chromium)
         assert (waiting(daemon), daemon.files()) == ([review], {})
         press(chromium, "Go back")
-        assert "the policy has changed since it was asked for" in shown(chromium, ".lines").text
+        assert "the policy has changed since the request" in shown(chromium, ".lines").text
         assert shown(chromium, "p .digest").text != digest
 
         press(chromium, "Approve")

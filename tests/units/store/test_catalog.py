@@ -131,7 +131,7 @@ def test_names_beyond_the_limit_make_the_view_incomplete_until_they_are_gone(roo
     root.put("a/3.md")
     view = root.refresh()
     assert rels(view) == ["b.md", "c.md"]  # What has grown beyond it is passed over whole.
-    assert view.odd() == (Odd("a", "the memory holds more than 5 names"),)
+    assert view.odd() == (Odd("a", "the memory contains more than 5 names"),)
     (root.top / "a/1.md").unlink()
     assert rels(root.refresh()) == ["a/2.md", "a/3.md", "b.md", "c.md"]
     monkeypatch.setattr("muniment.kernel.listing.MAX_ENTRIES", 1)
@@ -273,7 +273,7 @@ SYMLINK = "leads outside the memory (symlink)"
     ("what", "act", "beside", "odd", "complete"),
     [
         (B, lambda at: at.symlink_to("secret.md"), "one/x.md", (Odd(B, SYMLINK),), True),
-        (B, Path.mkdir, "one/x.md", (Odd(B, "became a directory while it was looked at"),), False),
+        (B, Path.mkdir, "one/x.md", (Odd(B, "became a directory while it was read"),), False),
         (B, lambda _: None, "one/x.md", (), True),
         (ONE, lambda at: at.symlink_to("../moved"), "y.md", (Odd(ONE, SYMLINK),), True),
     ],

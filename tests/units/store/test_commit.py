@@ -264,7 +264,7 @@ def test_where_nothing_may_be_written_nothing_is_taken_back_and_a_note_says_so(g
 @pytest.mark.parametrize("path", ["user/new/n.md", "user/a.md", "user/topic/t.md"])
 def test_what_somebody_wrote_between_crash_and_recovery_is_kept_and_told(ground, path):
     (ground.base / path).write_bytes(b"by hand\n")
-    assert f"{path} was changed since and is left alone (recovery_conflict)" in recovered(ground)
+    assert f"{path} was changed since then and is not rolled back (recovery_conflict)" in recovered(ground)
     for other in {"user/a.md", "user/topic/t.md", path}:
         expected = b"by hand\n" if other == path else STANDING[other]
         assert (ground.base / other).read_bytes() == expected, other
@@ -277,7 +277,7 @@ def test_commit_below_owner_that_recovers_names_no_path(ground):
     (ground.base / "user/a.md").write_bytes(b"by hand\n")
     run = by("task-2", trust=Trust.AGENT)
     notes = ground.commit(new("user/own.md", b"# O\nown\n"), run=run).notes
-    assert "a file of it was changed since and is left alone (recovery_conflict)" in notes
+    assert "one of its files was changed since then and is not rolled back (recovery_conflict)" in notes
     assert not any("user/a.md" in note for note in notes)
 
 
@@ -343,7 +343,9 @@ def test_what_a_peer_put_under_a_temporary_name_is_kept_whatever_it_is_and_ours_
     ours.write_bytes((ground.user / "MEMORY.md").read_bytes())
     theirs.write_bytes(b"a person's own words\n")
     link.symlink_to(ground.outside / "secret.md")
-    assert "user/memory-before-muniment.md holds what somebody wrote meanwhile" in recovered(ground)
+    assert "user/memory-before-muniment.md contains text that another program wrote meanwhile" in recovered(
+        ground
+    )
     assert (ground.user / "memory-before-muniment.md").read_bytes() == b"a person's own words\n"
     assert [path for path in (ours, theirs) if path.exists()] == []
     assert link.is_symlink()
