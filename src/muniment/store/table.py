@@ -47,7 +47,7 @@ class Table(Generic[T]):
         /,
         given: str = "",
         by: str = "",
-        broken: str = "it is not as it was written",
+        broken: str = "a row was changed after it was written",
         **columns: str | None,
     ) -> None:
         leaves = list(_leaves(kind, columns))

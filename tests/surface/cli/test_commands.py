@@ -274,15 +274,15 @@ UNUSED = {"--base-url": URL, "--api-key-file": "/key", "--protocol": "json"}
 
 def test_a_model_that_cannot_be_used_is_one_line_and_creates_nothing(muniment, home, roots, monkeypatch):
     opened = serve(monkeypatch)
-    path, llm = "take the path of a file", " ".join(LLM)
+    path, llm = "need the path of a file", " ".join(LLM)
     for words, arguments, environment in (
-        ("say where one answers: --base-url URL, such as http://127.0.0.1:8080/v1", "--model=m", {}),
+        ("give its address: --base-url URL, such as http://127.0.0.1:8080/v1", "--model=m", {}),
         ("a model's name has 1 to 200 printable", f"--model=m\x1b[2J {LLM[1]}", {}),
         ("auto, tools, json, text and decide", f"{llm} --protocol=xml", {}),
         *((f"{flag} is for a language model", f"{flag}={value}", {}) for flag, value in UNUSED.items()),
         ("--protocol is for a language model", "--model=rules --protocol=json", {}),
         *(("--base-url URL", "", {"MUNIMENT_MODEL": "m"}), (path, f"{llm} --api-key-file={CANARY}", {})),
-        ("MUNIMENT_API_KEY holds no key", llm, {"MUNIMENT_API_KEY": f"{CANARY} x"}),
+        ("MUNIMENT_API_KEY contains no valid key", llm, {"MUNIMENT_API_KEY": f"{CANARY} x"}),
         (path, llm, {"MUNIMENT_API_KEY_FILE": CANARY}),
         ("the key file /dev/null is empty", f"{llm} --api-key-file=/dev/null", {}),
     ):

@@ -311,7 +311,7 @@ def test_commits_that_were_interrupted_are_taken_back_and_may_be_made_again(open
     for task, roots, names in (("half-applied", None, HERE), ("all-applied", old.other, OTHER)):
         assert any(".muniment-" in path for path in old.files("user")) == (task == "half-applied")
         memory = opening(roots=roots)
-        assert any(note.startswith(f"took back {task}") for note in memory.place.notes)
+        assert any(note.startswith(f"rolled back {task}") for note in memory.place.notes)
         files = {"user": old.files(names[0]), "project": old.files(names[1])}
         for path, before in begun[task]:
             scope, _, rel = path.partition("/")

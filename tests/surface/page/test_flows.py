@@ -271,7 +271,7 @@ def test_what_waits_is_rejected_once_and_what_it_rests_on_may_not_have_changed(p
         assert told(page) == f"Rejected {rejected}; nothing was written."
         page.switch_to.window(second)
         press(page, "Approve")
-        assert f"review {rejected} was rejected already" in told(page)
+        assert f"review {rejected} is already rejected" in told(page)
     page.get(f"{page.root}/review?id={late}")
     path = re.search(r"user/\S+\.md", shown(page, ".lines").text)[0]
     file = daemon.root() / path.removeprefix("user/")

@@ -272,7 +272,7 @@ def test_a_head_reads_back_as_it_was_written_and_nothing_else_is_one_and_another
     for head in (Head(0, bytes(32)), Head(10**18 - 1, bytes(range(32)))):
         assert Head.parse(f" {head}\n") == head
     for text in ("", "5", "5:", "5:00", "-1:" + "0" * 64, "5:" + "g" * 64, "٣:" + "0" * 64):
-        raised(ConfigInvalid, Head.parse, text, match="no head")
+        raised(ConfigInvalid, Head.parse, text, match="invalid head")
 
 
 # -- The outbox: an event exactly if what it tells of was committed, by a number that is never used again.

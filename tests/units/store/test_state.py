@@ -139,7 +139,7 @@ def test_who_hangs_while_it_opens_writes_or_reads_is_waited_for_only_so_long(dir
         reader = two.ledger._connection.execute("SELECT * FROM record UNION ALL SELECT * FROM record")
         reader.fetchone()
         append(one, AT, "test", None, {})
-        unavailable(one.ledger.drain, match="busy")
+        unavailable(one.ledger.drain, match="locked")
         reader.close()
         one.ledger.drain()
         assert (directory / "ledger.db-wal").stat().st_size == 0
