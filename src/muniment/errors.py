@@ -142,7 +142,7 @@ CODES: Final[Mapping[str, Meaning]] = MappingProxyType(
         ),
         "workspace_required": Meaning(
             400,
-            "The daemon serves several workspaces. Put yours into the path: /workspaces/KEY-OR-PATH/memory/… "
+            "The daemon serves several workspaces. Select one in the path: /workspaces/KEY-OR-PATH/memory/… "
             "or /workspaces/KEY-OR-PATH/mcp. /readyz lists the keys.",
         ),
         "invalid_client_id": Meaning(400, "The client id is not registered for this token."),
@@ -204,11 +204,11 @@ CODES: Final[Mapping[str, Meaning]] = MappingProxyType(
         "internal_error": Meaning(500, "The daemon failed; see its log."),
         "ui_not_installed": Meaning(
             501,
-            "This daemon has no page; run pip install 'muniment[ui]' there and restart it.",
+            "The page is not installed; run pip install 'muniment[ui]' at the daemon and restart it.",
         ),
         "mcp_not_installed": Meaning(
             501,
-            "This daemon has no MCP; run pip install 'muniment[mcp]' there and restart it.",
+            "MCP is not installed; run pip install 'muniment[mcp]' at the daemon and restart it.",
         ),
         "ledger_away": Meaning(503, "The database of the fleet does not respond; try again."),
         "not_ready": Meaning(503, "The daemon accepts no tasks now."),

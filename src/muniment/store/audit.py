@@ -269,7 +269,7 @@ def _head_problems(state: LedgerState, last: int, mac: bytes) -> list[str]:
     if seq == last and _head_mac(state, seq, mac) == marked:
         return []
     return [
-        f"the chain ends with record {last}, but that was not written last: records were removed or added"
+        f"the chain ends with record {last}, but another one was written last: records were removed or added"
     ]
 
 

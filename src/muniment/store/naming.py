@@ -189,7 +189,7 @@ def free_name(
         folders = [each for each in standing if not suffix and names(joined(directory, each)) is not None]
         if folders:
             return free if free in folders else folders[0]
-    raise QuotaExceeded("there are too many files of that name; choose another")
+    raise QuotaExceeded("too many files have that name; use another one")
 
 
 def _cut(stem: str, size: int) -> str:

@@ -362,7 +362,7 @@ class Visit:
                 listed = opened.entries()
             except PathEscape as escape:
                 # A mount, or a link that replaced the directory: not part of this memory.
-                reason = f"leads outside the memory ({escape.via})"
+                reason = f"points outside the memory ({escape.via})"
                 self._pass_over(path, recorded, reason, missed=False)
                 return
             except (MunimentError, OSError):
@@ -487,7 +487,7 @@ class Visit:
         """Record a name as not an entry, because of the problem when it was opened."""
         odd = None  # A missing file is treated as if it had been deleted before.
         if isinstance(problem, PathEscape):
-            odd = f"leads outside the memory ({problem.via})"
+            odd = f"points outside the memory ({problem.via})"
         elif isinstance(problem, NotAFile):
             odd = "became a directory while it was read"
             seen.missed = seen.racy = True

@@ -215,7 +215,7 @@ def test_a_file_that_changes_within_the_tick_of_the_last_look_is_found(root):
 
 def test_an_edit_in_place_and_a_second_name_elsewhere_are_found_by_a_sweep(settled, tmp_path):
     path, second = settled.top / B, tmp_path / "second.md"
-    hard = (Odd(B, "leads outside the memory (hardlink)"),)
+    hard = (Odd(B, "points outside the memory (hardlink)"),)
     path.write_text("# Edited\n")
     links = (int, "Edited", ()), (lambda: os.link(path, second), None, hard), (second.unlink, "Edited", ())
     for act, name, odd in links:
@@ -266,7 +266,7 @@ def test_what_could_not_be_listed_is_tried_again_and_not_taken_for_unchanged(set
 
 B, ONE = "one/b.md", "one"
 
-SYMLINK = "leads outside the memory (symlink)"
+SYMLINK = "points outside the memory (symlink)"
 
 
 @pytest.mark.parametrize(
