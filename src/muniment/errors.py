@@ -28,18 +28,27 @@ fields; the daemon sends the sentences of the table instead.
     ├── Cancelled                 cancelled
     ├── PathEscape                path_escape
     │   └── RememberPathEscape    remember_path_escape
-    ├── Refusal                   (denied by name grammar or policy; expected, reported in one line) │   ├──
-    BadName               bad_name │   └── Refused               refused ├── ToolError
-    not_text, exists_as, not_read, no_match, not_unique, unknown_tool │   ├── NotFound              not_found
-    │   ├── NotAFile              not_a_file │   ├── TooLarge              too_large │   ├── Unreadable
-    unreadable │   ├── BadArguments          bad_arguments │   ├── ContentRejected       content_rejected │
-    ├── QuotaExceeded         quota │   └── BudgetSpent           budget ├── JobError
-    remember_scope_mismatch, preview_changed │   ├── InvalidContent        invalid_content, invalid_expires,
-    invalid_context_mode │   ├── RememberNoUpdate      remember_no_update │   └── RememberRefused
-    remember_refused ├── JobTimeout                remember_timeout, forget_timeout, dream_timeout ├──
-    JobFailed                 remember_failed, forget_failed, dream_failed, recall_failed └── LaneError
-    workspace_draining ├── QueueFull             remember_queue_full └── IdempotencyMismatch
-    idempotency_mismatch
+    ├── Refusal                   (denied by name grammar or policy; expected, reported in one line)
+    │   ├── BadName               bad_name
+    │   └── Refused               refused
+    ├── ToolError                 not_text, exists_as, not_read, no_match, not_unique, unknown_tool
+    │   ├── NotFound              not_found
+    │   ├── NotAFile              not_a_file
+    │   ├── TooLarge              too_large
+    │   ├── Unreadable            unreadable
+    │   ├── BadArguments          bad_arguments
+    │   ├── ContentRejected       content_rejected
+    │   ├── QuotaExceeded         quota
+    │   └── BudgetSpent           budget
+    ├── JobError                  remember_scope_mismatch, preview_changed
+    │   ├── InvalidContent        invalid_content, invalid_expires, invalid_context_mode
+    │   ├── RememberNoUpdate      remember_no_update
+    │   └── RememberRefused       remember_refused
+    ├── JobTimeout                remember_timeout, forget_timeout, dream_timeout
+    ├── JobFailed                 remember_failed, forget_failed, dream_failed, recall_failed
+    └── LaneError                 workspace_draining
+        ├── QueueFull             remember_queue_full
+        └── IdempotencyMismatch   idempotency_mismatch
 
 A model receives the message of a `PathEscape`, `Refusal` or `ToolError`: these never contain a host path or a
 file's content. Messages of the other classes are for people and may contain host paths.
@@ -251,7 +260,7 @@ CODES: Final[Mapping[str, Meaning]] = MappingProxyType(
         ),
         "cancelled": Meaning(
             0, "The task was cancelled; nothing was written.", ends_task=True, answer="workspace_draining"
-        ),  # Of a response: the owner's requests are only cancelled when the daemon stops.
+        ),  # For a response: the owner's requests are only cancelled when the daemon stops.
         "recall_failed": Meaning(0, "", recall="The daemon failed; see its log."),
         "lease_lost": Meaning(0, "", answer="deadline"),
         **dict.fromkeys(

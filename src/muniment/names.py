@@ -32,9 +32,7 @@ class FenceLayer(StrEnum):
     DUMPABLE = "dumpable"
     """No other process of the same user may trace the worker or read its memory."""
     MDWE = "mdwe"
-    """Memory that was writable does not become executable; seccomp also enforces this, so `full` does not
-    need it.
-    """
+    """Writable memory does not become executable; seccomp also enforces this, so `full` needs no MDWE."""
     NO_NEW_PRIVS = "no_new_privs"
     """A program that the worker might start has no more rights than the worker."""
     LANDLOCK = "landlock"

@@ -273,7 +273,7 @@ class View:
         return frozenset(ident for (ident,) in self._rows("SELECT ident FROM entry WHERE root = ?") if ident)
 
     def odd(self) -> tuple[Odd, ...]:
-        """Return names that look like an entry and are not, and directories that were not listed."""
+        """Return names that resemble an entry and are not one, and directories that were not listed."""
         names = self._rows("SELECT directory, name, odd FROM name WHERE root = ? AND odd IS NOT NULL")
         directories = self._rows("SELECT path, odd FROM directory WHERE root = ? AND odd IS NOT NULL")
         found = [

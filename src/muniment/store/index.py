@@ -68,7 +68,7 @@ _CUT: Final = "…"
 STAND_IN: Final = "entry.md"
 _WORD: Final = re.compile(r"[^\W_]+")
 MAX_SHOWN_CHARS: Final = 40
-"""Of a path that others created; this many are enough to find a file, and too few for an instruction."""
+"""Characters of a path that others created: enough to find a file, too few for an instruction."""
 
 _NOTICE: Final = re.compile(
     r"Generated from (?:the )?[0-9]+ (?:of the )?entr(?:y|ies) of \S{1,400}; changes made here are lost\."

@@ -1,4 +1,4 @@
-"""Updates the index of a root, `MEMORY.md` and the pages in `index/`, from the catalog.
+"""Update the index of a root, `MEMORY.md` and the pages in `index/`, from the catalog.
 
 - X1 The index is derived: it is not a source of truth, may be rebuilt at any time, and problems with it are
   reported.

@@ -470,7 +470,7 @@ def _tell(state: State, kept: CommitRow) -> None:
 # The history of the memory, read from the ledger: changes, their authors, and earlier contents of files.
 #
 # Roots are identified by their keys, so a path means the file of the directory that is bound now, even if its
-# scope had another name. Of erased files only their former existence is known (`ERASED`).
+# scope had another name. For erased files, only their former existence is known (`ERASED`).
 #
 # Queries only: this part does not read memory and does not write.
 

@@ -36,7 +36,7 @@ class Table(Generic[T]):
         given: the column to which the table assigns a value: the number of the row.
         by: SQL for that value; empty: the next unused number.
         broken: message about a row that cannot be converted, with a placeholder for its first column.
-        columns: SQL for fields that have no column of their name; None: the field is not stored and keeps its
+        columns: SQL for fields that have no column of their name; None: the field is not stored and has its
             default.
     """
 

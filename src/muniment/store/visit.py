@@ -1,4 +1,4 @@
-"""Reads the directories of a memory into the catalog's rows.
+"""Read the directories of a memory into the catalog's rows.
 
 Separate from `catalog.py`, which chooses the directories and queries the rows: only this module reads files.
 """
@@ -78,7 +78,7 @@ _MASK: Final = (1 << 63) - 1
 
 @dataclass(frozen=True, slots=True)
 class Odd:
-    """A name on disk that looks like an entry and is not one.
+    """A name on disk that resembles an entry and is not one.
 
     Attributes:
         path: the path inside the scope in printable form; not a path to open.
@@ -101,7 +101,7 @@ class NamedFile:
     Attributes:
         is_entry: its file is an entry, if it can be opened as one.
         is_directory: it must be visited.
-        odd: why it is neither although it looks like it; None also for names that are skipped.
+        odd: why it is neither although it resembles one; None also for names that are skipped.
     """
 
     is_entry: bool = False
