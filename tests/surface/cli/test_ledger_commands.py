@@ -73,7 +73,7 @@ def test_why_says_where_an_entry_comes_from_and_whether_it_was_edited(muniment, 
     file.write_bytes(b"by hand\n")
     assert "was edited by hand since this task; trust owner" in muniment("why", path).stdout
     before = photograph(*roots.values())
-    overlap = f"changed again since: {path}; undo the later changes, or put the files back [undo_overlap]"
+    overlap = f"changed again since: {path}; undo the later changes first, or restore the files [undo_overlap]"
     assert muniment.lines("undo", task, code=1) == [f"not undone: {overlap}"]
     assert photograph(*roots.values()) == before
     file.unlink()
@@ -193,7 +193,7 @@ def test_the_chain_is_shown_verified_and_its_head_kept(muniment, saved, home, tm
         for table in ("record", "head", "change_set"):
             connection.execute(f"DELETE FROM {table}")
     assert muniment("audit", "verify").exit_code == 0  # A whole ledger put back shows only with the head.
-    cut = "the head kept elsewhere (1) is not in this ledger: it was cut or replaced"
+    cut = "the head stored elsewhere (1) is not in this ledger: it was cut or replaced"
     assert muniment.lines("audit", "verify", "--head-file", kept, code=1) == [cut]
 
 

@@ -150,7 +150,7 @@ def test_where_no_state_can_be_kept_it_is_said_once_and_recalled_all_the_same(mu
     assert done.exit_code == 0
     for said, note in ((done.stdout, done.stderr), hook()):
         assert "dark" in said
-        assert re.fullmatch("note: .*so the memory is read anew each time\n", note)
+        assert re.fullmatch("note: .*therefore the memory is read completely each time\n", note)
     assert tree_of(roots) == before
 
 

@@ -79,7 +79,7 @@ def test_an_erasure_takes_the_transcripts_that_hold_it_and_no_other_file(remembe
     (tmp_path / "replaced.jsonl").unlink()
     (tmp_path / "replaced.jsonl").write_text("We deploy on Thursdays, somebody wrote\n")
     done = muniment.document("erase", saved["files_touched"][0], "--yes", *place, bound=False)
-    assert done["notes"] == ["transcripts that were deleted: 2"]
+    assert done["notes"] == ["deleted transcripts: 2"]
     assert sorted(path.stem for path in tmp_path.glob("*.jsonl")) == ["other", "replaced"]
     files = [path.read_bytes() for path in home.rglob("*") if path.is_file()]
     assert not any(b"Thursdays" in data or b"first.jsonl" in data for data in files)

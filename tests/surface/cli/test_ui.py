@@ -112,7 +112,7 @@ def test_without_the_extra_a_line_says_what_to_install(ui, muniment, tmp_path, m
     for name in "jinja2", "markdown_it":
         missing[:] = [name]
         (line,) = ui(code=1)
-        assert "pip install 'muniment[ui]', and restart it" in line
+        assert "pip install 'muniment[ui]' at the daemon and restart it" in line
         assert line.startswith("there is no page: ")
         (line,) = muniment.lines("ui", f"--workspace={tmp_path}", bound=False, code=1)
         assert line == "there is no page: this needs an extra: pip install 'muniment[ui]' [config_invalid]"

@@ -178,7 +178,7 @@ BAD_MODELS = [
     ({"model": "m"}, "--base-url URL, such as http://127.0.0.1:8080/v1"),
     ({"model": "m", "base_url": URL, "api_key_file": "/nowhere/at/all"}, "key file cannot be read"),
     ({"base_url": URL}, "--model NAME"),
-    *(({"model": OWN, name: URL}, "not with an object") for name in ("base_url", "api_key_file", "protocol")),
+    *(({"model": OWN, name: URL}, "not an object") for name in ("base_url", "api_key_file", "protocol")),
     ({"model": "m", "base_url": "gopher://"}, "no such base URL"),
 ]
 
