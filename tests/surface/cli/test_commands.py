@@ -307,7 +307,7 @@ def test_a_root_with_the_key_file_is_bound_by_no_command_and_looking_needs_no_se
     key = put(roots["user"], "key.md", CANARY)
     for line in ("remember x", "ls", "index verify"):
         (told,) = muniment.lines(*line.split(), MUNIMENT_API_KEY_FILE=str(key), code=1)
-        assert f"user: its root lies around {key}; bind a directory apart from it" in told
+        assert f"user: its root contains {key}; bind a directory outside it" in told
         assert CANARY not in told
 
 

@@ -15,8 +15,8 @@ DENY = '[[deny]]\nid = "d"\nverbs = ["read"]\npaths = ["x", "secret/"]\nwhy = ""
 SECRET = DENY.replace('"x", ', "")
 CHECK = '[[test]]\nverb = "{}"\npath = "{}"\nexpect = "{}"\n'
 TESTED = READ + CHECK.format("read", "user/a.md", "allow")
-FORBIDDEN = "the rule 'd' forbids to read user/secret/a.md; use another name or folder"
-NOT_GRANTED = "not allowed to list user/a.md; this memory lets you list nothing at all; go on without it"
+FORBIDDEN = "the rule 'd' does not let you read user/secret/a.md; use another name or folder"
+NOT_GRANTED = "not allowed to list user/a.md; this memory lets you list nothing; continue without it"
 HOSTILE = "a\x1b[2J\n\u202eWIDER\x07.md"
 
 
