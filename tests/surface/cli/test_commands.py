@@ -487,7 +487,7 @@ def test_links_are_resolved_if_that_is_asked_for(muniment, roots, monkeypatch):
     request = ask("write_file", path="user/t/new.md", content="new\n")
     assert answers(muniment("tool", stdin=request))[0]["code"] == "path_escape"
     done = muniment("tool", "--symlinks", "beneath", "--commit", stdin=request)
-    assert answers(done)[0]["text"] == "created user/topic/new.md (4 bytes); user/t/new.md leads there"
+    assert answers(done)[0]["text"] == "created user/topic/new.md (4 bytes); user/t/new.md points there"
     assert done.stderr == "committed: user/topic/new.md\n"
     scripted(monkeypatch, calls(call("write_file", path="user/t/more.md", content=f"{FACT}\n")), say("x"))
     document = muniment.document("remember", FACT, "--symlinks", "beneath")

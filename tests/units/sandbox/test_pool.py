@@ -175,7 +175,7 @@ def test_no_worker_imports_from_what_everybody_may_write_is_relative_or_is_not_t
     monkeypatch.syspath_prepend(tmp_path)
     assert import_directories(["planted_module", "planted_module"]) == (str(tmp_path),)
     tmp_path.chmod(0o777)
-    raised(ConfinementUnavailable, import_directories, ["planted_module"], match="writable by everybody")
+    raised(ConfinementUnavailable, import_directories, ["planted_module"], match="writable by every user")
     tmp_path.chmod(0o700)
     for name in ("no_such_package_anywhere", "sys"):
         raised(ConfinementUnavailable, import_directories, [name], match="not installed")
