@@ -151,8 +151,8 @@ def test_the_tests_of_a_policy_have_to_hold_and_to_notice_each_weakening(own, po
     assert policy("test", path).exit_code == 0
     own(READ + CHECK.format("read", "user/a.md", "deny") + CHECK.format("list", "user/a.md", "allow"))
     assert policy.lines("test", path, code=1) == [
-        f"{path}:11: test 1 expects deny, the policy says allow: every layer grants it",
-        f"{path}:15: test 2 expects allow, the policy says deny: {NOT_GRANTED}",
+        f"{path}:11: test 1 expects deny, the policy returns allow: every layer grants it",
+        f"{path}:15: test 2 expects allow, the policy returns deny: {NOT_GRANTED}",
         f"{path}: 2 tests, 2 failed",
     ]
     monkeypatch.setattr("muniment.policy.load.line_at", lambda *_: None)
