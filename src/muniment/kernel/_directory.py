@@ -210,8 +210,7 @@ class Directory(Descriptor):
 
         Raises:
             StoreConflict: the name is missing, is not a regular file, or has other bytes. Its file has the
-                name
-                again, and the staged bytes keep their temporary name.
+                name again, and the staged bytes keep their temporary name.
             ManagedMemoryUnavailable: the system denies it. Either name may have either file.
         """
         return self._swap_in(staged, name, lambda at: self._require(at, claimed, name))
@@ -236,8 +235,7 @@ class Directory(Descriptor):
 
         Raises:
             StoreConflict: the name is missing, is not a regular file, or has other bytes. The file has its
-                name
-                again; if the name is in use meanwhile, it keeps the temporary one.
+                name again; if the name is in use meanwhile, it keeps the temporary one.
             BadName: `temporary` is not a temporary name.
             ManagedMemoryUnavailable: the system denies it.
         """
@@ -311,10 +309,8 @@ class Directory(Descriptor):
         """Give staged bytes a name whose file `check` accepts, and drop that file.
 
         `check` gets a name and raises `StoreConflict` unless its file may be dropped. It is called twice. The
-        first
-        call avoids moving a wrong file even for a moment. The second one checks the displaced file, which can
-        no
-        longer change by its name.
+        first call avoids moving a wrong file even for a moment. The second one checks the displaced file,
+        which can no longer change by its name.
         """
         check(name)
         with reporting(self.root.scope):

@@ -200,8 +200,7 @@ def _require_ours(scope: Scope, given: str, real: Path, found: os.stat_result) -
     us = os.geteuid()
     if found.st_uid != us:
         raise ManagedMemoryUnavailable(
-            scope,
-            f"{shown} belongs to user {found.st_uid}, not to this user ({us}); bind a directory of this user",
+            scope, f"{shown} belongs to user {found.st_uid}, not to user {us}; bind another directory"
         )
     if found.st_mode & _OTHERS_MAY_WRITE:
         mode = stat.S_IMODE(found.st_mode)

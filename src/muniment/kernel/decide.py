@@ -6,11 +6,11 @@
 
 Contract:
     D1  `decide` returns a result for every verb and every `CanonicalPath`, and never raises.
-    D2  Rules commute: neither their order nor that of layers changes a verdict. More deny rules or more
+    D2  Rules commute: neither their order nor that of layers changes a decision. More deny rules or more
         layers never grant more.
-    D3  A judge depends only on its policy; the same request gets the same result in broker and worker.
-    N1  `Policy.text` is the policy: everything that can change a verdict or a limit, with the layer names and
-        rule ids that records cite, and nothing more. Two policies with the same text differ only in name.
+    D3  A decision depends only on policy and request, so it is the same in broker and worker.
+    N1  `Policy.text` is the policy: everything that can change a decision or a limit, with the layer names
+        and rule ids that records cite, and nothing more. Two policies with the same text differ only in name.
     N2  `parse` accepts exactly the texts that `Policy.text` can produce, and rejects everything else.
     N3  Every limit is present: each number is at least 1 and at most its named maximum.
 
@@ -410,7 +410,7 @@ def _read(found: _Facts, name: str) -> Policy:
 #         written and folded on both sides, so that folding can only deny more. With a `?` it is also compared
 #         with the case of single characters folded: `A?` denies `aß`, though that folds to three characters.
 #     M3  A pattern is translated here, part by part, to one expression of `re`: installed packages change no
-#         verdict (T-POL-08). pathspec gives a second opinion when a policy loads (`muniment.policy`).
+#         decision (T-POL-08). pathspec gives a second opinion when a policy loads (`muniment.policy`).
 #     M4  Cost: a pattern has few `**` and at most one ambiguous segment, which bounds the backtracking
 #         (T-POL-07).
 

@@ -242,11 +242,9 @@ def _check_quotas(changes: Sequence[FileChange], decider: Judge, facts: Facts) -
             continue
         files, size = facts.usage(scope, _counted_by(quota, decider, scope))
         if more_files > 0 and files + more_files > quota.max_files:
-            raise QuotaExceeded(f"{scope} may contain at most {quota.max_files} files; forget some first")
+            raise QuotaExceeded(f"{scope} may have at most {quota.max_files} files; forget some first")
         if more_bytes > 0 and size + more_bytes > quota.max_total_bytes:
-            raise QuotaExceeded(
-                f"{scope} may contain at most {quota.max_total_bytes} bytes; forget some first"
-            )
+            raise QuotaExceeded(f"{scope} may have at most {quota.max_total_bytes} bytes; forget some first")
 
 
 def _counted_by(quota: Quota, decider: Judge, scope: Scope) -> Callable[[RelPath], bool] | None:

@@ -159,8 +159,7 @@ def canonicalise(unsafe_path: str, scopes: Collection[Scope]) -> CanonicalPath:
 
     Raises:
         PathEscape: it contains NUL or a `..` segment, begins with a drive or network share, or is absolute
-            and
-            its first segment is not a declared scope (G3).
+            and its first segment is not a declared scope (G3).
         BadName: it is empty, too long, too deep, or a segment is outside the grammar.
         Refused: it is relative and its first segment is not a declared scope; the rule is `scopes`.
     """

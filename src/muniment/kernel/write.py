@@ -149,8 +149,7 @@ class Writing:
     """A commit that is written inside the block of a `with` statement, all or none.
 
     The block calls `land`, updates derived data, and calls `finish`. An error or an interrupt in between
-    rolls
-    back, while the locks are held. If that fails now, the next recovery does it.
+    rolls back, while the locks are held. If that fails now, the next recovery does it.
 
     Attributes:
         token: for temporary names, see `temporary_of_index`.
@@ -236,9 +235,7 @@ def replay(changes: Collection[FileChange], held: LockedRoots) -> None:
     for each in chosen:
         check_suffix(each.path)
         if each.path.rel == INDEX_NAME or each.path.rel.split("/")[0] == INDEX_DIRECTORY:
-            raise Refused(
-                "an index cannot be replayed; it is generated from entries", rule="replay", layer="kernel"
-            )
+            raise Refused("an index is generated from entries", rule="replay", layer="kernel")
     land(Replayed(_SEAL, chosen), held, partial(temporary_of, new_token()), durable=False)
 
 

@@ -57,8 +57,8 @@ WILDCARDS: Final = frozenset("*?/")
 
 CASED_BELOW: Final = 0x20000
 """No character from this one on changes when it is folded; a test checks all of them. Source: Unicode
-reserves
-planes 2 and 3 for ideographs, which have no case; the others have no characters that a name may contain.
+reserves planes 2 and 3 for ideographs, which have no case; the others have no characters that a name may
+contain.
 """
 
 _ORDINARY: Final = "abcdefghijklmnopqrstuvwxyz0123456789-_"
@@ -367,7 +367,7 @@ class Patterns(_Built[frozenset[int]]):
         if segments[-1] == "**" and not tree:  # Any file below.
             segments.append("*")
         last = len(segments) - 1
-        if tree and not ends_in_slash and segments[-1] in {"*", "**"}:  # Whatever lies below.
+        if tree and not ends_in_slash and segments[-1] in {"*", "**"}:  # Any path below.
             segments.pop()
             then = rest
         elif ends_in_slash:

@@ -2,8 +2,7 @@
 
     1. The file and all files that it extends are read (`family`) and fully validated (`tables`, E1xx).
     2. Every pattern is in the dialect (`pattern`, E2xx), every deny pattern has an effect (E201), and
-       pathspec
-       reads each one as the kernel does (E204).
+       pathspec reads each one as the kernel does (E204).
     3. A file's rules are combined with its parents' by `meet`: a file can only narrow them.
     4. The file's inline tests pass on the result (E401).
     5. If a `policy.lock` is in the folder of a file, it lists the policy, with its current digest (`family`).
@@ -413,9 +412,7 @@ def _scope_terms(file: PolicyText, parents: list[Policy]) -> tuple[ScopeTerms, .
     if file.tables.scopes is not None:
         return tuple(ScopeTerms(Scope(name), **dict(terms)) for name, terms in file.tables.scopes.items())
     if not parents:
-        raise PolicyInvalid(
-            "E125", file.where, "declares no [scopes] and extends no policy that does; add [scopes]"
-        )
+        raise PolicyInvalid("E125", file.where, "declares no [scopes] and extends no policy with any")
     shared = reduce(meet, parents).scope_terms
     if not shared:
         raise _no_scope(file, "its parents")
@@ -423,9 +420,7 @@ def _scope_terms(file: PolicyText, parents: list[Policy]) -> tuple[ScopeTerms, .
 
 
 def _no_scope(file: PolicyText, who: str) -> PolicyInvalid:
-    problem = (
-        f"no scope is left: {who} have none in common ({', '.join(map(printable, file.tables.extends))})"
-    )
+    problem = f"no scope is left: {who} share none ({', '.join(map(printable, file.tables.extends))})"
     line = line_at(file.text, ("scopes",)) or line_at(file.text, ("extends",))
     return PolicyInvalid("E125", file.where, problem, line)
 

@@ -77,9 +77,7 @@ def verify_policy(loaded: Loaded, signers: Path) -> str:
     except PolicyInvalid as error:
         raise PolicyInvalid("E140", file.where, f"{error.where} {error.problem}") from None
     if read is None:
-        problem = (
-            f"has no signature {printable(str(path))}; one of the signers must run: muniment policy sign"
-        )
+        problem = f"has no signature {printable(str(path))}; a signer must run: muniment policy sign"
         raise PolicyInvalid("E141", file.where, problem)
     return verify(statement(loaded.policy), read[0].encode(), signers, where=file.where)
 
@@ -117,8 +115,7 @@ def sign(signed: bytes, key: Path) -> bytes:
     Args:
         signed: text from `statement`.
         key: a private key, or a public one whose private key is in an agent. ssh-keygen prompts on the
-            terminal
-            if it needs input.
+            terminal if it needs input.
 
     Raises:
         PolicyInvalid: ssh-keygen is missing or does not sign; E142.

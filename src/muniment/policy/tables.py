@@ -80,11 +80,11 @@ from muniment.kernel.names import Enforcement, Scope, Trust, Verb
 from muniment.kernel.path import GRAMMAR_LAYER, PREFIX, segment_problem
 from muniment.policy.frozen import Frozen
 
-# -- places ------------------------------------------------------------------------------------------
+# -- positions ---------------------------------------------------------------------------------------
 #
 # Positions in a policy file: `tomllib` returns values, this code returns their lines.
 #
-# A scan goes through the text from key to key and value to value, and decodes only keys. Its result is used
+# A scan reads the text from key to key and value to value, and decodes only keys. Its result is used
 # only if it contains exactly the keys, tables and elements that `tomllib` found; otherwise no item has a
 # line. So a text that misleads the scan can only remove the line from a message.
 #
@@ -118,8 +118,7 @@ def line_of(
         text: a policy file.
         kind: a section, or a key at the top: `deny`, `limits`, `test`, `schema`.
         name: selects one of several tables: the id of a rule or quota, the number of a test from 1; None for
-            a
-            section that occurs once.
+            a section that occurs once.
         key: a key in that table; None for the table itself.
         value: an element of the key's list, or a key of the key's table; None for the key itself.
 
@@ -400,7 +399,7 @@ POLICY_NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 
 def _verb(text: str) -> str:
     if text != "*" and text not in set(Verb):
-        raise PydanticCustomError("E109", "{text} is not a verb; use one of {verbs}", _words(text, Verb))
+        raise PydanticCustomError("E109", "{text} is not a verb; use {verbs}", _words(text, Verb))
     return text
 
 
@@ -421,9 +420,7 @@ def _parent(entry: str) -> str:
         problem = "{text} is neither a name of a-z, 0-9, `-` and `_`, nor a path with `/` or `.toml`"
         raise PydanticCustomError("E111", problem, name_or_path)
     if not entry.isprintable() or len(entry) > MAX_PATH_CHARS:
-        raise PydanticCustomError(
-            "E111", "{text} is too long, or has a non-printable character", name_or_path
-        )
+        raise PydanticCustomError("E111", "{text} is too long or not printable", name_or_path)
     if entry.startswith(("/", "~")):
         problem = "{text} is not relative; write the path from the folder of this file"
         raise PydanticCustomError("E127", problem, name_or_path)
@@ -444,9 +441,7 @@ def _rule_id(name: str) -> str:
 
 def _gate(value: object) -> object:
     if value not in GATES:
-        raise PydanticCustomError(
-            "E104", "{text} is not a gate; use one of {verbs}", _words(str(value), GATES)
-        )
+        raise PydanticCustomError("E104", "{text} is not a gate; use {verbs}", _words(str(value), GATES))
     return value
 
 
@@ -652,9 +647,7 @@ def _examined(data: dict[str, Any], where: str, text: str) -> tuple[PolicyFile |
         details = error.errors(include_url=False, include_input=False, include_context=False)
         return None, [_complaint(detail, data, where, text) for detail in _told_once(details)]
     return file, [
-        PolicyInvalid(
-            "E107", f"{where} {loc[0]}[{name}]", "the id is used twice; rename one", line_at(text, loc)
-        )
+        PolicyInvalid("E107", f"{where} {loc[0]}[{name}]", "the id is used twice", line_at(text, loc))
         for loc, name in _repeated(file)
     ]
 

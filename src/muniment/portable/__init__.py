@@ -40,7 +40,6 @@ def is_in_own_folder(path: str | os.PathLike[str]) -> bool:
 
     On a system without readable owners and modes, this check replaces theirs: on Windows only the user and
     administrators may access the folder, unless the user grants more. It does not detect rights that were
-    granted
-    on a single file inside.
+    granted on a single file inside.
     """
     return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(Path.home()))

@@ -65,8 +65,7 @@ if TYPE_CHECKING:
 
 WAIT_SECONDS: Final = 60.0
 """Seconds that a call outside a run may take, or that a commit waits for the locks of its roots. A grep over
-all
-bytes that a policy allows takes a few.
+all bytes that a policy allows takes a few.
 """
 
 
@@ -120,9 +119,8 @@ class Sandbox:
         policy: a policy, alone or with its files, the name of one, or the path of its file.
         roots: directory of each scope; the policy must declare every scope.
         symlinks: `"refuse"`: a path with a link is an escape; `"beneath"`: links are resolved, as they were
-            at
-            the first call or the first one after a commit, and the path is judged as written and as resolved.
-            A link that is absolute or leaves its root is an escape in both cases.
+            at the first call or the first one after a commit, and the path is judged as written and as
+            resolved. A link that is absolute or leaves its root is an escape in both cases.
         state: directory for ledger and catalog, outside the roots; None: a private temporary one.
         in_process: run the tools in this process; requires a policy with `require = "none"`. Always so on
             systems other than Linux.
@@ -183,8 +181,7 @@ class Sandbox:
             context: in `clean` runs the worker gets no root.
             patience: the deadline of the run; None: each call or commit has `WAIT_SECONDS`.
             shown: entries that are injected before the run begins, with their digests. They count as read if
-                the
-                run replaces them, and its proposal depends on them.
+                the run replaces them, and its proposal depends on them.
 
         Raises:
             ConfinementUnavailable: as the constructor.

@@ -97,8 +97,7 @@ def test_a_refusal_of_what_a_link_leads_to_names_the_rule_and_not_the_name(roots
     put(roots["user"], "private/hidden-name.md", "alpha\n")
     policy = strict(deny=[(list(Verb), ["/user/private/"])])
     told = bench(roots, policy, links={"l.md": "private/hidden-name.md", "p": "private"})
-    text = "user/l.md has a link, and the rule 'test-deny-0' does not allow this for its target"
-    text += "; use another name"
+    text = "user/l.md has a link, and the rule 'test-deny-0' denies this for its target; use another name"
     for tool, arguments in (
         *(("read_file", {}), ("ls", {}), ("grep", {"pattern": "alpha"}), ("write_file", {"content": "x\n"})),
         ("edit", {"old_string": "alpha", "new_string": "x"}),

@@ -243,7 +243,7 @@ def test_what_cannot_be_asked_is_told_and_a_full_control_socket_is_asked_again(s
     for roots, told in (
         ({f"s{number}": root for number in range(100)}, "at most"),
         ({"s" * 20_000: root}, "at most"),
-        ({"user": 10_000}, "could not be asked"),
+        ({"user": 10_000}, "could not be sent"),
     ):
         raised(WorkerLost, steady.spawn, roots, soon(), match=told)
     os.close(root)

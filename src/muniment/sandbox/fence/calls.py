@@ -46,8 +46,7 @@ FATAL: Final = _names(
     """
 )
 """System calls that kill a worker: starting, tracing or accessing other processes, the network, changing
-files,
-names or mounts, other identities, kernel interfaces with a history of vulnerabilities.
+files, names or mounts, other identities, kernel interfaces with a history of vulnerabilities.
 """
 
 NUMBERS: Final[Mapping[str, Mapping[str, int]]] = {

@@ -183,7 +183,7 @@ class ZygoteProcess:
             except ConnectionError:
                 raise self._lost() from None
             except OSError as error:
-                raise WorkerLost(f"the zygote could not be asked for a worker: {error}") from error
+                raise WorkerLost(f"the request for a worker could not be sent: {error}") from error
             return
 
     def _hatched(self, report: socket.socket) -> tuple[int, int]:

@@ -230,11 +230,11 @@ def stopped(error: PathEscape | Refusal | ToolError) -> Outcome:
     return Outcome(verdict, error.code, str(error), rule=rule)
 
 
-# -- shown -------------------------------------------------------------------------------------------
+# -- displayed paths ---------------------------------------------------------------------------------
 #
-# Of which files a call has shown text, read from its answer by the broker. Pure.
+# The files whose text a call has returned, read from its result by the broker. Pure.
 #
-# It decides how far the words of a run are trusted, so it is not asked of the worker.
+# This determines the trust of a run's text, so the broker does not rely on the worker for it.
 
 _HIT: Final = re.compile(r"([^:]+):[0-9]+: ")  # a path contains no colon
 

@@ -165,8 +165,7 @@ class Overlay:
         """Yield every file under `directory`, depth first in order of names.
 
         Skips directories that `enters` declines, that cannot be listed, that vanish meanwhile or are a mount
-        or
-        link.
+        or link.
         """
         try:
             children = self.children(directory)

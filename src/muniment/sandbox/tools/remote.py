@@ -1,7 +1,7 @@
 """The broker's end of the protocol: it exchanges messages with a worker and trusts none of them.
 
 Every message is checked against a closed model and a size before it is used; an invalid message ends the
-worker (`WorkerLost`). The content of a message (texts, verdicts, a change set) is input for the model and
+worker (`WorkerLost`). The content of a message (texts, decisions, a change set) is input for the model and
 for the judge, never a decision.
 """
 

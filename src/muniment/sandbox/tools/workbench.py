@@ -14,8 +14,8 @@ A call is decided in this order, and the first step that fails determines the re
 target of such a link is under the same root and is found there, by its name. If a path contained a link, the
 result names its target.
 
-The verdicts here let the model correct its request; the broker judges the change set again, and that
-verdict counts. A denied file and a missing file outside a scope give the same message.
+The decisions here let the model correct its request; the broker judges the change set again, and that
+decision counts. A denied file and a missing file outside a scope give the same message.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ from muniment.sandbox.tools.calls import (
 )
 from muniment.sandbox.tools.overlay import NOTHING_SHOWN, Overlay, Shown
 
-# -- reach -------------------------------------------------------------------------------------------
+# -- resolve -----------------------------------------------------------------------------------------
 #
 # Resolve the text of a path to a file or directory that the policy grants under both of its names.
 #
@@ -211,9 +211,7 @@ class Reach:
 def _check(name: CanonicalPath, written: CanonicalPath, decide: Callable[[CanonicalPath], Verdict]) -> None:
     verdict = decide(name)
     if isinstance(verdict, Deny):
-        linked = (
-            f"{written.text} has a link, and the rule {verdict.rule!r} does not allow this for its target"
-        )
+        linked = f"{written.text} has a link, and the rule {verdict.rule!r} denies this for its target"
         reason = verdict.reason if name == written else f"{linked}; use another name"
         raise Refused(reason, rule=verdict.rule, layer=verdict.layer)
 
@@ -519,9 +517,7 @@ class Workbench:
         content = self._propose(path, arguments.content)
         self._overlay.write(path, content, base)
         done = "created" if base is None else "replaced"
-        left_out = (
-            "" if content == arguments.content.encode() else "; text that looked like a secret was removed"
-        )
+        left_out = "" if content == arguments.content.encode() else "; a possible secret was removed"
         return f"{done} {path.text} ({len(content)} bytes)" + _whence(reached) + left_out
 
     def _edit(self, arguments: Edit) -> str:
@@ -551,7 +547,7 @@ class Workbench:
         content = self._propose(path, after)
         told = f"changed {path.text}" + _whence(reached)
         if content != after.encode():
-            told += "; text that looked like a secret was removed"
+            told += "; a possible secret was removed"
         elif self._reach.allows(reached, Verb.READ):
             told = self._show(f"{told}\n{_changed_lines(after, first, arguments.new_string)}")
         self._overlay.rewrite(path, content, content_before)
