@@ -17,9 +17,7 @@ from muniment.kernel.refusal import Cancelled, DeadlineExceeded
 from muniment.kernel.syscalls import select
 
 MAX_POLL_SECONDS: Final = 3600.0
-"""Longest poll(2), in seconds. poll takes milliseconds as a C int; a deadline may be later than that, or
-infinite.
-"""
+"""Seconds of one poll(2), which takes milliseconds as a C int; a deadline may be later, or infinite."""
 
 
 class Cancelling(Protocol):

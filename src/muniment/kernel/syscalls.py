@@ -205,8 +205,7 @@ _NO_XDEV, _NO_MAGICLINKS, _NO_SYMLINKS, _BENEATH = 0x01, 0x02, 0x04, 0x08
 
 ATTEMPTS: Final = 64
 """Number of tries of one open. The kernel returns EAGAIN if a rename or mount on the system disturbed its
-walk, and for a file under a lease until the lease is broken; neither may block a run forever.
-"""
+walk, and for a file under a lease until the lease is broken; neither may block a run forever."""
 
 _TRANSIENT: Final = frozenset({errno.EAGAIN, errno.EINTR})
 

@@ -58,8 +58,7 @@ WILDCARDS: Final = frozenset("*?/")
 CASED_BELOW: Final = 0x20000
 """No character from this one on changes when it is folded; a test checks all of them. Source: Unicode
 reserves planes 2 and 3 for ideographs, which have no case; the others have no characters that a name may
-contain.
-"""
+contain."""
 
 _ORDINARY: Final = "abcdefghijklmnopqrstuvwxyz0123456789-_"
 _ALONE: Final = "-_0123456789"

@@ -124,8 +124,7 @@ MAX_LINKS_FOLLOWED: Final = 40
 
 MAX_STEPS: Final = 256
 """Names in one resolution, including `.` and `..`. A listing follows every link of a directory, so a chain of
-long targets planted by an attacker must not cost it more than planting it costs.
-"""
+long targets planted by an attacker must not cost it more than planting it costs."""
 
 _STAYS: Final = frozenset({"", ".", ".."})
 """Segments of a target that are not names."""

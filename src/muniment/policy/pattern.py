@@ -29,8 +29,7 @@ from muniment.kernel.path import RESERVED_ASCII, CanonicalPath, fold
 
 MAX_PATTERN_CHARS: Final = 512
 """Characters of one pattern; half of the longest path, since a pattern is shorter than the paths that it
-matches.
-"""
+matches."""
 
 MAX_TREE_WILDCARDS: Final = 2
 """`**` segments of one pattern."""

@@ -33,8 +33,7 @@ from muniment.policy.ownership import check_ours
 
 NAMESPACE: Final = "muniment-policy"
 """The purpose that ssh-keygen includes in a signature, so that signatures for other purposes are invalid
-here.
-"""
+here."""
 
 SUFFIX: Final = ".sig"
 

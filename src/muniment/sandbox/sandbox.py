@@ -65,8 +65,7 @@ if TYPE_CHECKING:
 
 WAIT_SECONDS: Final = 60.0
 """Seconds that a call outside a run may take, or that a commit waits for the locks of its roots. A grep over
-all bytes that a policy allows takes a few.
-"""
+all bytes that a policy allows takes a few."""
 
 
 def check_budgets(change_set: ChangeSet, policy: Policy) -> None:

@@ -24,8 +24,7 @@ PASSED: Final = _names(
     """
 )
 """System calls that a worker may make. One way to open files and `mmap` are added; the filter checks the
-arguments of a few.
-"""
+arguments of a few."""
 
 FATAL: Final = _names(
     """
@@ -46,8 +45,7 @@ FATAL: Final = _names(
     """
 )
 """System calls that kill a worker: starting, tracing or accessing other processes, the network, changing
-files, names or mounts, other identities, kernel interfaces with a history of vulnerabilities.
-"""
+files, names or mounts, other identities, kernel interfaces with a history of vulnerabilities."""
 
 NUMBERS: Final[Mapping[str, Mapping[str, int]]] = {
     "x86_64": _numbers(

@@ -282,8 +282,7 @@ def _search(ranges: tuple[tuple[int, int], ...]) -> list[_Instruction]:
 
 MEMORY_BYTES: Final = 128 << 20
 """Address space that a worker may add after the fork. The largest call, a grep over the largest files and the
-largest pattern need half of it together.
-"""
+largest pattern need half of it together."""
 
 DATA_BYTES: Final = 160 << 20
 """Bytes of private writable memory, including the memory at the fork."""

@@ -58,8 +58,7 @@ from muniment.sandbox.fence.wire import (
 
 LEAVE_SECONDS: Final = 1.0
 """Seconds that a zygote has to end after its control socket closed, before it is killed. It takes about a
-millisecond; a stopped process never ends.
-"""
+millisecond; a stopped process never ends."""
 
 _CODE: Final = (
     "import sys; sys.path.extend(sys.argv[3:]); "

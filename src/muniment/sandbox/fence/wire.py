@@ -31,8 +31,7 @@ from typing import Final, NoReturn
 
 MAX_FRAME_BYTES: Final = 256 * 1024
 """Bytes of a header. A hostile frame of 8 MiB cost strict models 3 to 8 s and 2 GB (measured); one of this
-size at most 35 ms and 22 MB.
-"""
+size at most 35 ms and 22 MB."""
 
 MAX_PIECE_BYTES: Final = 64 * 1024
 """Bytes of body in one frame: the maximum that a reader stores before it checks the next length."""
@@ -44,9 +43,7 @@ _LENGTH_BYTES: Final = 4
 _BODY: Final = "body"
 
 Ready = Callable[[int], None]
-"""Called with `select.POLLIN` or `POLLOUT` before each socket operation; returns when it may proceed, or
-raises.
-"""
+"""Called with `select.POLLIN` or `POLLOUT` before each socket operation; returns when ready, or raises."""
 
 
 class ExitCode(IntEnum):

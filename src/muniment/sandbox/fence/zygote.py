@@ -50,8 +50,7 @@ from muniment.sandbox.fence.wire import (
 
 Serve = Callable[[socket.socket, Mapping[str, int], layers.Missing], None]
 """A service: serves one run over its socket, roots by scope, until the broker closes the connection. First it
-reports the missing layers of the fence to the broker.
-"""
+reports the missing layers of the fence to the broker."""
 
 _PR_SET_PDEATHSIG: Final = 1
 

@@ -29,8 +29,7 @@ from muniment.kernel.root import MAX_ENTRIES, Kind, Listed, Root
 
 MAX_NAMES: Final = MAX_ENTRIES
 """Names of all kinds that are read: three times the files that the default policy allows. A single directory
-with more cannot be listed either. Reading them takes about 0.3 s.
-"""
+with more cannot be listed either. Reading them takes about 0.3 s."""
 
 MAX_LINKS: Final = 4_096
 """Links of one root. People create some dozens by hand, and tools a folder for each tag."""
