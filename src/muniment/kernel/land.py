@@ -221,7 +221,7 @@ def generated(files: Sequence[IndexFile]) -> Generated:
     Raises:
         TypeError: a file is of a class whose values could change later.
         ValueError: a path is not an index name, a missing file is to be removed, or the name for the saved
-            file is not the name of an entry for saved files.
+            file does not match `_KEPT`.
     """
     chosen = tuple(files)
     for file in chosen:
@@ -528,7 +528,7 @@ def _restore(
     """
     back = rollback_name(temporary)
     directory.drop_partial(temporary)
-    # If the new bytes are still under the temporary name, the rename did not happen or is already undone.
+    # If the new bytes are still under the temporary name, the rename was not done or is rolled back.
     is_untouched = not is_begun or (after is not None and _found(directory, temporary) == after)
     for aside, placed in ((back, before), (temporary, after)):
         _empty(directory, name, aside, (before, after, placed), is_begun=is_begun)
