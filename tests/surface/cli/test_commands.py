@@ -307,7 +307,7 @@ def test_a_root_with_the_key_file_is_bound_by_no_command_and_looking_needs_no_se
     key = put(roots["user"], "key.md", CANARY)
     for line in ("remember x", "ls", "index verify"):
         (told,) = muniment.lines(*line.split(), MUNIMENT_API_KEY_FILE=str(key), code=1)
-        assert f"user: its root lies around {key}; bind a directory apart from it" in told
+        assert f"user: its root contains {key}; bind a directory outside it" in told
         assert CANARY not in told
 
 
@@ -487,7 +487,7 @@ def test_links_are_resolved_if_that_is_asked_for(muniment, roots, monkeypatch):
     request = ask("write_file", path="user/t/new.md", content="new\n")
     assert answers(muniment("tool", stdin=request))[0]["code"] == "path_escape"
     done = muniment("tool", "--symlinks", "beneath", "--commit", stdin=request)
-    assert answers(done)[0]["text"] == "created user/topic/new.md (4 bytes); user/t/new.md leads there"
+    assert answers(done)[0]["text"] == "created user/topic/new.md (4 bytes); user/t/new.md points there"
     assert done.stderr == "committed: user/topic/new.md\n"
     scripted(monkeypatch, calls(call("write_file", path="user/t/more.md", content=f"{FACT}\n")), say("x"))
     document = muniment.document("remember", FACT, "--symlinks", "beneath")

@@ -15,8 +15,8 @@ DENY = '[[deny]]\nid = "d"\nverbs = ["read"]\npaths = ["x", "secret/"]\nwhy = ""
 SECRET = DENY.replace('"x", ', "")
 CHECK = '[[test]]\nverb = "{}"\npath = "{}"\nexpect = "{}"\n'
 TESTED = READ + CHECK.format("read", "user/a.md", "allow")
-FORBIDDEN = "the rule 'd' forbids to read user/secret/a.md; use another name or folder"
-NOT_GRANTED = "not allowed to list user/a.md; this memory lets you list nothing at all; go on without it"
+FORBIDDEN = "the rule 'd' does not let you read user/secret/a.md; use another name or folder"
+NOT_GRANTED = "not allowed to list user/a.md; this memory lets you list nothing; continue without it"
 HOSTILE = "a\x1b[2J\n\u202eWIDER\x07.md"
 
 
@@ -151,8 +151,8 @@ def test_the_tests_of_a_policy_have_to_hold_and_to_notice_each_weakening(own, po
     assert policy("test", path).exit_code == 0
     own(READ + CHECK.format("read", "user/a.md", "deny") + CHECK.format("list", "user/a.md", "allow"))
     assert policy.lines("test", path, code=1) == [
-        f"{path}:11: test 1 expects deny, the policy says allow: every layer grants it",
-        f"{path}:15: test 2 expects allow, the policy says deny: {NOT_GRANTED}",
+        f"{path}:11: test 1 expects deny, the policy returns allow: every layer grants it",
+        f"{path}:15: test 2 expects allow, the policy returns deny: {NOT_GRANTED}",
         f"{path}: 2 tests, 2 failed",
     ]
     monkeypatch.setattr("muniment.policy.load.line_at", lambda *_: None)

@@ -214,7 +214,7 @@ def test_no_root_holds_the_key_file_nor_the_file_that_a_link_to_it_leads_to(
         monkeypatch.setenv("MUNIMENT_API_KEY_FILE", str(path))
         with pytest.raises(errors.ManagedMemoryUnavailable) as caught:
             opens(roots=roots, **terms)
-        assert str(caught.value) == f"user: its root lies around {path}; bind a directory apart from it"
+        assert str(caught.value) == f"user: its root contains {path}; bind a directory outside it"
         open_now.append(descriptors())
     assert open_now[0] == open_now[1]
     monkeypatch.setenv("MUNIMENT_API_KEY_FILE", str(beside))

@@ -112,7 +112,7 @@ def test_attack_your_own_tool_tells_where_a_check_before_opening_is_not_enough(t
 
 @pytest.mark.slow
 def test_review_a_policy_shows_the_shortest_path_with_its_rule_and_line(tmp_path):
-    refused = "the rule 'pinned' forbids to modify project/Pinned/a.md; use another name or folder"
+    refused = "the rule 'pinned' does not let you modify project/Pinned/a.md; use another name or folder"
     assert run_example("review_a_policy.py", tmp_path).splitlines() == [
         "strict: wider",
         "  create, modify, removal project/z/z/z.md: allow[write-topics] /project/*/*/*.md, line 29",

@@ -525,7 +525,7 @@ def test_a_disk_that_stays_broken_is_told_with_the_files_that_are_not_taken_back
         raise StoreConflict(("user/topic/t.md",))
 
     with nth(Directory, "replace", 2, deed):
-        told = unavailable(apply, writes[1:], match="changed by someone else").reason
+        told = unavailable(apply, writes[1:], match="changed by another process").reason
     assert "could not be rolled back for user/a.md; the next command" in told
     assert (ground.user / "a.md").read_bytes() == b"a after\n"
     assert not [*ground.base.rglob("*.tmp"), *ground.user.glob("fresh")]
