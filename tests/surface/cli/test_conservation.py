@@ -14,7 +14,7 @@ from surface.cli.conftest import Muniment
 
 
 def waiting_texts(muniment):
-    """What waits for review, as text."""
+    """What pending review, as text."""
     for each in muniment.document("review", "list")["reviews"]:
         shown = muniment.document("review", "show", each["review_id"])
         yield from map(str, shown.values())

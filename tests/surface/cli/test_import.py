@@ -206,7 +206,7 @@ def test_what_speaks_to_an_agent_or_comes_from_outside_waits_once_and_comes_when
     assert "The moon is full." in bodies(muniment)
     assert muniment.document("import", outside, "--trust=external")["counts"]["known"] == 1
     text = muniment.lines("import", tmp_path / "tree")
-    assert f"  to decide about what waits: muniment review show {held['review']}" in text
+    assert f"  to decide about it: muniment review show {held['review']}" in text
 
 
 # -- what is refused -----------------------------------------------------------------------------------

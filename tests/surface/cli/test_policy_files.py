@@ -33,11 +33,11 @@ def test_a_lock_names_every_policy_of_its_folder_and_says_what_it_left_out(folde
     path = folder / LOCK_NAME
     base, own = digest(folder, "base"), digest(folder, "own")
     shown = [f"  base  —         → {base[:8]}…", f"  own   —         → {own[:8]}…"]
-    told = ["skipped invariants.toml: it is no policy", *shown, f"locked 2 policies: {path}"]
+    told = ["skipped invariants.toml: not a policy", *shown, f"locked 2 policies: {path}"]
     assert policy.lines("lock", folder) == told
     assert read_lock(path) == {"base": base, "own": own}
     assert [path.name for path in folder.iterdir() if path.suffix != ".toml"] == [LOCK_NAME]
-    assert policy.lines("lock", folder)[-1] == f"locked 2 policies, as before: {path}"
+    assert policy.lines("lock", folder)[-1] == f"locked 2 policies, unchanged: {path}"
     write(folder / "base.toml", body=NARROW)
     (folder / "own.toml").unlink()
     now = digest(folder, "base")
@@ -171,7 +171,7 @@ def test_every_value_of_an_effective_policy_names_the_file_that_it_comes_from(po
     assert lines[0] == f"{shown['label']}  {shown['digest']}"
     rule = {"  deny   no: create delete list modify read  (child:6)", "         # not here"}
     scope = "  user  trust workspace (child)  commit review (parent)"
-    assert {"layer child: every layer has to grant", "         secret/", *rule, scope} <= set(lines)
+    assert {"layer child: a request needs every layer", "         secret/", *rule, scope} <= set(lines)
     rows = [line for line in lines if line.startswith("  limits.")]
     assert (rows[0].endswith("(child:13)"), len({row.index("(") for row in rows})) == (True, 1)
     assert any(line.startswith("  content.reject") and "ansi bidi" in line for line in lines)

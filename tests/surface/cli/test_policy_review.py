@@ -25,7 +25,7 @@ HOSTILE = "a\x1b[2J\n\u202eWIDER\x07.md"
 
 def test_lint_says_place_code_problem_and_fix_and_exits_by_whether_the_file_is_fit(own, policy):
     path = own(TESTED)
-    assert policy.lines("lint", path) == [f"{path}: nothing to say"]
+    assert policy.lines("lint", path) == [f"{path}: no findings"]
     own(READ)
     fix = "    fix: add a [[test]] with a path that it matches"
     assert policy.lines("lint", path) == [f"{path}:6: I501 allow[r]: is reached by no inline test", fix]
@@ -85,14 +85,14 @@ def test_explain_says_the_verdict_the_rule_its_reason_and_who_is_told_what(own, 
         "  the operator    refused: denied by rule 'd' of layer 'own'; the run goes on",
         *(grants, denies.format("matches by 'secret/'", path)),
     ]
-    verdict = "ALLOW  read user/a.md: every layer grants it"
+    verdict = "ALLOW  read user/a.md: every layer allows it"
     shown = [verdict, grants, denies.format("does not match", path)]
     assert policy.lines("explain", path, "read", "user/a.md") == shown
     told = policy.lines("explain", path, "list", "user/a.md")[0]
-    assert told == "DENY  list user/a.md: nothing in the layer 'own' grants it"
+    assert told == "DENY  list user/a.md: no rule of the layer 'own' grants it"
     escape, model, operator, *_ = policy.lines("explain", path, "read", "../a.md")
     assert escape.startswith("DENY  read ../a.md: by the rule 'name' of the layer 'grammar'")
-    assert model == "  the model       is told nothing: the run ends"
+    assert model == "  the model       receives no message: the run ends"
     assert "remember_path_escape" in operator
     mother = write(tmp_path / "mother.toml", body=SCOPES + READ + DENY)
     lines = policy.lines("explain", own(READ, extends=["./mother.toml"]), "read", "user/x")
@@ -142,8 +142,8 @@ def test_the_tests_of_a_policy_have_to_hold_and_to_notice_each_weakening(own, po
     assert policy.lines("test", path) == [f"{path}: 2 tests, all hold; {tally.format(2, 0)}"]
     own(READ + SECRET)
     lines = policy.lines("test", path, code=1)
-    notices = f"{path}:14: no test notices deny[d] without pattern 'secret/'"
-    assert lines[:2] == [notices, "    fix: correct the rule if it is idle, or add"]
+    notices = f"{path}:14: no test detects deny[d] without pattern 'secret/'"
+    assert lines[:2] == [notices, "    fix: correct the rule if it has no effect, or add"]
     assert lines[-1].endswith(f"0 tests, all hold; {tally.format(0, 2)}")
     pasted = "\n".join(lines[2:6]) + "\n"
     assert pasted.split()[0] == "[[test]]"
@@ -151,7 +151,7 @@ def test_the_tests_of_a_policy_have_to_hold_and_to_notice_each_weakening(own, po
     assert policy("test", path).exit_code == 0
     own(READ + CHECK.format("read", "user/a.md", "deny") + CHECK.format("list", "user/a.md", "allow"))
     assert policy.lines("test", path, code=1) == [
-        f"{path}:11: test 1 expects deny, the policy says allow: every layer grants it",
+        f"{path}:11: test 1 expects deny, the policy says allow: every layer allows it",
         f"{path}:15: test 2 expects allow, the policy says deny: {NOT_GRANTED}",
         f"{path}: 2 tests, 2 failed",
     ]
@@ -213,7 +213,7 @@ def test_what_nobody_can_decide_fails_and_says_so(own, sentences, policy, monkey
     path = own(READ + DENY)
     assert policy.lines("prove", sentences(NEVER), path, code=1)[0].startswith("undecided ")
     lines = policy.lines("test", path, code=1)
-    assert "    fix: make the policy simpler; nobody can tell what this rule does" in lines
+    assert "    fix: simplify the policy; the effect of this rule could not be computed" in lines
     assert lines[-1].endswith("3 undecided")
 
 

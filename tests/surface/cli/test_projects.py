@@ -40,9 +40,9 @@ def keep(muniment, directory, fact):
 @pytest.mark.usefixtures("terminal")
 def test_a_person_is_asked_once_which_memory_another_clone_has_and_may_share_it(at, muniment, tmp_path):
     said = at("second", "ls", stdin="perhaps\ns\n")
-    asked = f"{tmp_path}/second is another clone of {tmp_path}/source whose memory you have:"
+    asked = f"{tmp_path}/second is another clone of {tmp_path}/source that already has a memory:"
     assert said[:2] == [asked, f"  shop, 1 entry, of {tmp_path}/shop"]
-    assert said[2] == "  kept in mind; to change it: muniment projects link, or unlink"
+    assert said[2] == "  saved; to change it: muniment projects link, or unlink"
     assert FACT in str(said)
     assert asked not in at("second", "ls", stdin="")
     assert "of its own" not in str(at("second", "recall", "harbour", stdin=""))
@@ -109,10 +109,10 @@ def test_the_list_says_where_each_project_lies_and_what_it_holds(muniment, tmp_p
         f"  at {tmp_path}/shop",
         f"  from {tmp_path}/source",
     ]
-    assert f"  at {gone}, which is gone" in said
+    assert f"  at {gone}, not found" in said
     assert said[-2:] == [
         f"old: 0 entries (old-{'0' * 32})",
-        "  of no repository that is known; to use it in one: muniment projects link",
+        "  not used by a known repository; to use it in one: muniment projects link",
     ]
 
 
@@ -131,14 +131,14 @@ def test_link_and_unlink_print_commands_that_work(at, muniment, tmp_path):
     subprocess.run(command, shell=True, check=True)
     assert [name in str(at("second", "ls")) for name in (FACT, "canary")] == [True, True]
     said = muniment.lines("projects", "unlink", second)
-    assert said[0].startswith(f"unlinked: {second} has a memory of its own now (second-")
+    assert said[0].startswith(f"unlinked: {second} now has a separate memory (second-")
     assert "2 entries of before: in " in said[1]
-    assert said[3].startswith("  to take it up again: muniment projects link shop-")
+    assert said[3].startswith("  to use the previous one again: muniment projects link shop-")
     assert FACT not in str(at("second", "ls"))
     (home / "state").mkdir(exist_ok=True, mode=0o700)
     (home / "state" / "daemon.json").write_text("{}")
     said = muniment.lines("projects", "link", *said[3].split()[-1:], second)
-    assert said[-1] == "note: the daemon goes by this after its next start"
+    assert said[-1] == "note: the daemon uses this after its next start"
     assert FACT in str(at("second", "ls"))
 
 

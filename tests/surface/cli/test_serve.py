@@ -65,7 +65,7 @@ def test_it_says_where_and_what_it_serves_and_a_signal_leaves_nothing_behind(sta
     names = ("memory.test", "memory.test:8443", "10.0.0.1", "[fe80::1]", "a_b-c")
     named = (f"--allow-host={name}" for name in names)
     process, url, said = start("--socket", str(path), *named, "--allow-origin=https://Memory.Test:443")
-    token = f"  the owner's token: {state}/token; one for a client: muniment token add NAME"
+    token = f"  the owner's token: {state}/token; token for a client: muniment token add NAME"
     assert said == f"  socket {path}\n{token}\n  workspace {tmp_path}/work\n"
     assert [stat.S_IMODE(each.stat().st_mode) for each in (state / "token", path)] == [0o600, 0o600]
     named = (ask(url, tmp_path, Host=host).status_code for host in ("memory.test", "other.test"))
@@ -96,7 +96,7 @@ def test_a_broken_policy_is_said_and_served_without_tasks(start, tmp_path):
     (tmp_path / "broken.toml").write_text("nonsense = 1\n")
     process, url, _ = start("--policy", f"{tmp_path}/broken.toml")
     note = next(line for line in iter(process.stderr.readline, b"") if line.startswith(b"note: ")).decode()
-    assert re.fullmatch(rf"note: {tmp_path}/work takes no tasks yet: .* \[policy_invalid\]\n", note)
+    assert re.fullmatch(rf"note: {tmp_path}/work accepts no tasks yet: .* \[policy_invalid\]\n", note)
     answer = ask(url, tmp_path, "/readyz")
     assert (answer.status_code, answer.json()["code"]) == (503, "not_ready")
 
@@ -132,7 +132,7 @@ def test_what_cannot_be_served_is_refused_with_the_reason(muniment, at_work, hom
             (f"--socket {plain}", f"cannot listen at {plain}: "),
             (f"--socket {other.unix}", f"cannot listen at {other.unix}: Address already in use; "),
             ("--workspace nowhere", "the workspace nowhere does not exist"),
-            ("--workspace . --workspace .", f"the workspace {at_work} is named twice"),
+            ("--workspace . --workspace .", f"the workspace {at_work} is given twice"),
             *(("--root user=nowhere --root user=x", ""), ("--model m", "the model 'm' needs a server")),
             (f"--port {port}", f"cannot listen on 127.0.0.1 port {port}: Address already in use [config"),
         ):
@@ -251,7 +251,7 @@ def test_a_token_is_made_listed_and_revoked(muniment):
     assert muniment.lines("token", "list") == listed
     for name in ("editor", "script"):
         assert muniment.lines("token", "revoke", name) == [f"revoked: {name}"]
-    told = "no tokens but the owner's; to make one: muniment token add NAME"
+    told = "no tokens except the owner's; to create one: muniment token add NAME"
     assert muniment.lines("token", "list") == [told]
     made = muniment.document("token", "add", "editor", "--client-id", "ide", "--trust", "external")
     assert TOKEN.fullmatch(made.pop("token"))
@@ -269,8 +269,8 @@ def test_a_token_that_cannot_be_is_refused_with_what_to_do(muniment):
         ("other", ["--client-id=ide"], "the client id 'ide' belongs to the token 'editor'"),
         *((name, [], f"{shown} cannot name a token") for name, shown in names),
         ("other", ["--client-id=a b"], "'a b' cannot be a client id"),
-        ("other", ["--trust=boss"], "there is no trust 'boss'; there are owner, workspace, agent, external"),
+        ("other", ["--trust=boss"], "unknown trust 'boss'; there are owner, workspace, agent, external"),
     ):
         (told,) = muniment.lines("token", "add", name, *flags, code=1)
-        assert re.fullmatch(rf"no token was made: {re.escape(why)}.* \[config_invalid\]", told)
+        assert re.fullmatch(rf"no token was created: {re.escape(why)}.* \[config_invalid\]", told)
     assert len(muniment.document("token", "list")["tokens"]) == 1

@@ -199,12 +199,12 @@ def test_server_and_hook_are_put_in_beside_what_is_there_once_and_taken_out_byte
         assert list(meant(path))[: len(said[path])] == list(said[path])
     written = now(before)
     again = run("setup", tool, "--yes")
-    assert (again.exit_code, "is set up already" in again.stdout, now(before)) == (0, True, written)
+    assert (again.exit_code, "is already set up" in again.stdout, now(before)) == (0, True, written)
     assert run("setup", tool, "--remove", "--yes").exit_code == 0
     assert now(before) == before
     assert not home.exists()
     last = run("setup", tool, "--remove", "--yes")
-    assert (last.exit_code, "hold nothing of Muniment" in last.stdout) == (0, True)
+    assert (last.exit_code, "do not contain Muniment" in last.stdout) == (0, True)
 
 
 @pytest.mark.parametrize("tool", TOOLS)
@@ -389,7 +389,7 @@ def test_nothing_is_written_without_a_yes(run, placed, home, monkeypatch, reques
     done = run("setup", "codex", stdin="yes\n")
     assert (done.exit_code, now(before) == before) == (1, True)
     assert "+[mcp_servers.muniment]" in done.stdout
-    assert "nothing was written; to write this: answer yes at a terminal, or give --yes" in done.stderr
+    assert "nothing was written; to write this: answer yes at a terminal, or use --yes" in done.stderr
     document = json.loads(run("setup", "codex", "--json", stdin="yes\n").stdout)
     assert document["status"] == "not_written"
     request.getfixturevalue("terminal")
@@ -518,7 +518,7 @@ def test_a_broken_settings_file_is_left_alone_and_it_is_said_what_to_do(run, pla
             done.stderr
         )
         if "UTF-8" not in done.stderr:
-            assert "mend it and run this again; or put this there yourself:\n" in done.stderr
+            assert "mend it and run this again; or add this yourself:\n" in done.stderr
             assert "recall --hook" in done.stderr
         assert run("setup", tool, "--remove", "--yes").exit_code == 1
         assert now(before) == broken
@@ -649,7 +649,7 @@ def test_codex_has_its_hooks_where_it_has_others(run, placed, user):
     path.unlink()
     run("setup", "codex", "--yes")
     path.write_text("{}")  # Afterwards: the hook is not put in twice.
-    assert "is set up already" in run("setup", "codex", "--yes").stdout
+    assert "is already set up" in run("setup", "codex", "--yes").stdout
 
 
 def test_what_keeps_hooks_or_servers_from_running_is_said(run, placed, user):
@@ -776,7 +776,7 @@ def test_who_is_killed_between_keeping_and_writing_loses_nothing(run, placed, us
             run("setup", "codex", "--yes")
     assert now(before) == before
     (user / ".codex/config.toml").write_text(CODEX + "# later\n")
-    assert "hold nothing of Muniment" in run("setup", "codex", "--remove", "--yes").stdout
+    assert "do not contain Muniment" in run("setup", "codex", "--remove", "--yes").stdout
     assert (user / ".codex/config.toml").read_text() == CODEX + "# later\n"
     assert not home.exists()
 
@@ -831,7 +831,7 @@ def test_another_home_is_told_to_server_and_hook(run, user, monkeypatch):
         assert f"MUNIMENT_HOME='/my home' {HOOK}" in json.dumps(meant(user / HOOKS[tool][0])).replace(
             '\\"', '"'
         )
-        assert "is set up already" in run("setup", tool, "--yes").stdout
+        assert "is already set up" in run("setup", tool, "--yes").stdout
     for other, env in (("/other", {"MUNIMENT_HOME": "/other"}), (None, {})):
         monkeypatch.setattr(setup, "find_program", lambda _, other=other: Program(WORDS, other))
         for tool in TOOLS:
@@ -839,7 +839,7 @@ def test_another_home_is_told_to_server_and_hook(run, user, monkeypatch):
             name, member, _ = SERVERS[tool]
             assert meant(user / name)[member]["muniment"]["env"] == env
             assert "/my home" not in (user / HOOKS[tool][0]).read_text()
-            assert "is set up already" in run("setup", tool, "--yes").stdout
+            assert "is already set up" in run("setup", tool, "--yes").stdout
     for tool in TOOLS:
         assert run("setup", tool, "--remove", "--yes").exit_code == 0
         assert not any((user / name).exists() for name in FILES[tool])

@@ -68,12 +68,12 @@ def test_a_dream_shows_what_would_be_done_and_does_it_with_yes(muniment, roots):
     for name, text in {"a": FACT, "b": f"{FACT}.", "c": f"{FACT} again", "d": "see [x](gone.md)"}.items():
         put(roots["user"], f"{name}.md", f"{text}\n")
     would = ["would be merged: user/b.md", "alike: user/a.md, user/c.md"]
-    would += ["would have merged 1; 14 entries looked at", "  2 are alike, 1 links lead to nothing"]
+    would += ["would have merged 1; 14 entries looked at", "  2 are alike, 1 links are broken"]
     assert muniment.lines("dream")[:4] == would
     assert (roots["user"] / "b.md").exists()
     done = muniment("dream", "--yes").stdout
     assert done.startswith("merged: user/b.md\n")
-    assert "to take it back: muniment undo dream-" in done
+    assert "to undo it: muniment undo dream-" in done
     assert not (roots["user"] / "b.md").exists()
     assert muniment.document("dream")["summary"] == "would have changed nothing; 13 entries looked at"
 

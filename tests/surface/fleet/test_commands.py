@@ -67,10 +67,10 @@ def test_a_role_that_is_not_there_is_named(commands):
 
 def test_a_home_is_made_listed_given_tokens_and_removed(migrated):
     said, token = migrated.lines("fleet", "home", "add", "ada")
-    assert said == "made the home ada; its token owner, shown this once:"
+    assert said == "made the home ada; its token owner, printed only once:"
     assert re.fullmatch(r"[A-Za-z0-9_-]{40,}", token)
     said, second = migrated.lines("fleet", "home", "add", "ada", "--token", "editor", "--trust", "agent")
-    assert said == "there is the home ada; its token editor, shown this once:"
+    assert said == "there is the home ada; its token editor, printed only once:"
     assert second != token
     migrated.lines("fleet", "home", "add", "bob")
     assert migrated.lines("fleet", "home", "list") == ["ada", "bob"]
@@ -79,7 +79,7 @@ def test_a_home_is_made_listed_given_tokens_and_removed(migrated):
     (said,) = migrated.lines("fleet", "home", "revoke", "ada", "editor", code=1)
     assert "editor" in said
     (said,) = migrated.lines("fleet", "home", "remove", "ada", code=1)
-    assert "this deletes everything that ada remembers; say so with --yes" in said
+    assert "this deletes all entries and the history of ada ; to confirm, use --yes" in said
     assert migrated.lines("fleet", "home", "remove", "ada", "--yes") == ["removed ada"]
     assert migrated.lines("fleet", "home", "list") == ["bob"]
     (said,) = migrated.lines("fleet", "home", "remove", "ada", "--yes", code=1)
@@ -91,7 +91,7 @@ def test_a_home_is_made_listed_given_tokens_and_removed(migrated):
     ("arguments", "told"),
     [
         (("add", "../etc"), "cannot name a home"),
-        (("add", "ada", "--trust", "much"), "there is no trust much; there are owner, workspace"),
+        (("add", "ada", "--trust", "much"), "unknown trust much; there are owner, workspace"),
         (("add", "ada", "--trust", "agent"), "name another one: --token NAME"),
         (("add", "ada", "--token", "a b"), "token"),
         (("revoke", "nobody", "owner"), "home"),
@@ -230,7 +230,7 @@ def test_a_node_that_cannot_serve_says_why_and_ends(migrated):
         owner.execute(move, ("0000", newer))
         assert "run: muniment fleet migrate" in refused(migrated)
         owner.execute(move, (now, "0000"))
-    assert "is for a memory of this machine; homes of a fleet have none" in refused(migrated, "--workspace=.")
+    assert "is only for a memory of this machine; remove it for a fleet" in refused(migrated, "--workspace=.")
     assert "cannot name a node" in refused(migrated, "--node=a b")
 
 
