@@ -3,18 +3,15 @@
 S1 Nothing is written without confirmation, by a user at a terminal or by `--yes`.
 S2 The preview shows exactly what is written, and no other line of the file: other lines may contain keys.
 S3 A file that changed between preview and confirmation is read again. It is written only if the change is
-   still the
-same.
+   still the same.
 S4 `--remove` restores the original bytes if nothing else changed since. Otherwise it removes Muniment's
-   entries and
-leaves the rest unchanged.
+   entries and leaves the rest unchanged.
 S5 `--remove` also removes the directories that setup created, if they contain nothing else.
 
 U1 The existing installation is shown first; nothing is done without confirmation.
 U2 The memory is removed only on a separate request: by `--erase-memory`, and at a terminal by a second
-   confirmation.
-Then only the files that Muniment creates in its home are removed. Other files there, and memory in
-directories that were bound from other places, stay and are listed.
+   confirmation. Then only the files that Muniment creates in its home are removed. Other files there, and
+   memory in directories that were bound from other places, stay and are listed.
 U3 A daemon is never ended; while one runs no memory is erased.
 """
 

@@ -4,14 +4,11 @@ The operator enables it with `OTEL_TRACES_EXPORTER=otlp`. An endpoint alone send
 need that variable.
 
 X1 Spans are sent only to the endpoint in OpenTelemetry's variables: redirects are not followed, and proxies
-   of the
-environment and `.netrc` are not read.
+   of the environment and `.netrc` are not read.
 X2 The provider belongs to this program, not to the process, so that libraries which trace the content of
-   their
-calls do not use it.
+   their calls do not use it.
 X3 Tasks never wait for a collector or fail because of it. Spans that it does not accept are dropped. A
-   program
-waits for it `FLUSH_SECONDS` at its end, and reports the dropped spans in one line.
+   program waits for it `FLUSH_SECONDS` at its end, and reports the dropped spans in one line.
 
 Source: opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables, …/protocol/exporter.
 """

@@ -1,6 +1,7 @@
 """Provide the memory as function tools of the OpenAI Agents SDK: `muniment[openai-agents]`.
 
-    from agents import Agent from muniment.integrations.openai_agents import tools
+    from agents import Agent
+    from muniment.integrations.openai_agents import tools
 
     with muniment.open(".") as memory:
         agent = Agent(name="assistant", tools=tools(memory))

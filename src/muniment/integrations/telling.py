@@ -2,11 +2,9 @@
 
 T1 Memory text is between marks that it cannot imitate.
 T2 Arguments are validated strictly: an unknown field, a string in place of a number, or `"true"` for true is
-   an
-error. The message describes it, and quotes of the input only a field's name.
+   an error. The message describes it, and quotes of the input only a field's name.
 T3 A failure is reported by its code and a text without host paths. An unexpected error is reported without
-   details;
-the log contains them.
+   details; the log contains them.
 
 A separate module, since it needs no SDK.
 """

@@ -3,11 +3,9 @@
 V1 `text_of(name_of(text)) == text` for every text; different texts have different names, also if case is
    ignored.
 V2 A value is returned exactly as it was stored. The entry is markdown that a user can read and search finds:
-   the
-text in one of `TEXT_KEYS` is the body, and all other members follow in a block of JSON.
+   the text in one of `TEXT_KEYS` is the body, and all other members follow in a block of JSON.
 V3 An entry that no store wrote is also a value: `{"content": its text}`. The same applies to an entry whose
-   block
-was edited so that it can no longer be read.
+   block was edited so that it can no longer be read.
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 
 E1 A text that its own program could not read is not changed: `ConfigInvalid`.
 E2 The text after an edit is parsed again and compared with the intended value; `ConfigInvalid` if they
-   differ. So a
-bug in this module, or in tomlkit, changes no file.
+   differ. So a bug in this module, or in tomlkit, changes no file.
 E3 Between existing members only the edit itself and commas are written.
 
 A position in a document is a path of names and indexes, such as `("hooks", "Stop", 0, "command")`. Attacked

@@ -1,20 +1,16 @@
 """Read, compare and replace settings files of other programs, and save their previous content.
 
 F1 If a settings file is a link, its target is replaced: tools that manage such files use links, and a file in
-   place
-of their link would no longer be managed.
+   place of their link would no longer be managed.
 F2 Nothing is read or written if another user can write the file or replace it, if the file has further hard
-   links,
-which would keep the old text, or if it is read-only.
+   links, which would keep the old text, or if it is read-only.
 F3 A file is replaced completely, by a rename, with its owner, group, mode and extended attributes, and only
-   while
-it has the content that the change is based on. A write of its program between that check and the rename, some
-microseconds, is lost.
+   while it has the content that the change is based on. A write of its program between that check and the
+   rename, some microseconds, is lost.
 F4 The previous content of a file is stored in `$MUNIMENT_HOME/setup`, readable only by this user, until it is
-restored.
+   restored.
 F5 A directory that was created for a file is recorded there, and removed after that file if it is empty and
-   still
-the same directory. No other directory is removed.
+   still the same directory. No other directory is removed.
 
 Separate from `setup`, so that changes to files of other programs can be reviewed alone. Attacked by
 `tests/surface/cli/test_setup.py`.

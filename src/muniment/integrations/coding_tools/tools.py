@@ -3,16 +3,14 @@
 The paths and the content of these files are documented by the tools; docs/setup.md links to their pages.
 
 W1 An MCP server belongs to Muniment if its name is `muniment` and it runs `muniment mcp`; a hook, if its line
-   runs
-only `muniment recall --hook`. Other entries, also with that name, are not changed. An event that already has
-a user's own hook which calls Muniment gets no second one.
+   runs only `muniment recall --hook`. Other entries, also with that name, are not changed. An event that
+   already has a user's own hook which calls Muniment gets no second one.
 W2 In an entry of Muniment only the program and its home are changed: additions of the user stay, and a shell
-   line
-stays as typed.
+   line stays as typed.
 W3 Muniment's hooks are added last, since Codex identifies trusted hooks by their position.
 W4 Objects that are empty after the removal are also removed, unless they existed before.
 W5 An entry that existed before the first setup belongs to the user, also if it runs the same command. It is
-corrected like one of Muniment, and restored at the removal.
+   corrected like one of Muniment, and restored at the removal.
 
 Separate from `setup`: support for a new tool changes only this file.
 """
