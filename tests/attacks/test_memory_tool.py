@@ -138,7 +138,7 @@ def test_a_defect_and_a_full_disk_tell_the_model_neither_words_nor_paths(memory,
 
         monkeypatch.setattr(Entries, "at", fails)
         told = raised(anthropics.ToolError, tool.call, {"command": "view", "path": NOTES}).content
-        assert told == "Not done: this is a defect of Muniment; its log says more"
+        assert told == "Not done: internal error of Muniment; its log has the details"
 
 
 def test_what_the_owner_wrote_is_neither_replaced_removed_nor_moved_unasked(memory):
@@ -153,7 +153,9 @@ def test_what_the_owner_wrote_is_neither_replaced_removed_nor_moved_unasked(memo
         asked(tool, "delete", where),
         renamed(tool, where, NOTES),
     ):
-        assert said.startswith("Not done: it waits until the owner of the memory approves it (review r"), said
+        assert said.startswith(
+            "Not done: it is pending until the owner of the memory approves it (review r"
+        ), said
     assert asked(tool, "view", where) == shown
 
 

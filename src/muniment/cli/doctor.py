@@ -53,7 +53,7 @@ _UNBOUND_ROOT: Final = "a limit on processes does not apply to root; seccomp kil
 
 @dataclass(frozen=True, slots=True)
 class _Examination:
-    """The findings, and what the policy requires."""
+    """The findings, and the requirement of the policy."""
 
     system: System
     trial: Trial

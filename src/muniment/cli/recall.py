@@ -63,7 +63,7 @@ _ANEW: Final = re.compile(r"compact|compress|^session_?start$", re.IGNORECASE)
 """Matches the names of events after which a conversation has lost what was injected, or starts."""
 
 _AGAIN: Final = "resume"
-"""The `source` of a session start that restores the old conversation, with what was injected into it."""
+"""The `source` of a session start that restores the old conversation, with its injected entries."""
 
 _PROMPTS: Final = ("submitted_prompt", "prompt")
 """Members of an event with the user's text, the best first: Qwen Code's `prompt` may contain added text."""
@@ -139,8 +139,8 @@ def _lines(recalled: Recalled) -> Iterator[str]:
 def _answer_hook(where: MemoryFlags, terms: _RecallTerms) -> int:
     """Respond to the event on standard input with entries for its prompt; return 0 in every case.
 
-    What was injected is recorded after the response is printed. If the process is killed in between, the
-    session may receive the entries again, but none is lost. A failure is reported on standard error.
+    Injected entries are recorded after the response is printed. If the process is killed in between, the
+    session may receive the entries again, but loses no entry. A failure is reported on standard error.
     """
     # Imports count as part of the program's start, so they run before the clock.
     import muniment.opening
@@ -266,11 +266,11 @@ def _input() -> bytes:
 
 
 def _answer(text: str, event: dict[str, Any]) -> dict[str, Any]:
-    """Return the response for the host of an event: only accepted members; `{}` if there is no text.
+    """Return the response for the host of an event: only accepted members; `{}` for an empty text.
 
     Codex rejects unknown members, and turns an empty text into a message. Claude Code rejects
-    `hookSpecificOutput` for events that accept no context. Gemini CLI reads standard error if there is no
-    output.
+    `hookSpecificOutput` for events that accept no context. Gemini CLI reads standard error if the output is
+    empty.
     """
     name = event.get("hook_event_name")
     if not text:

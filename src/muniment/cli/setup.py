@@ -522,7 +522,7 @@ def uninstall(
 ) -> Report:
     """Remove Muniment from the coding tools; the memory stays.
 
-    What exists, what is removed and what stays is shown first.
+    The command first shows the existing parts, the removed ones and those that stay.
     """
     require_setup_here()
     done: list[str] = []
@@ -658,7 +658,7 @@ def _erase(home: Path) -> None:
 
 
 def _tell(found: Installed, *, erase_memory: bool) -> None:
-    """Print what exists, and what is about to be changed (U1)."""
+    """Print the existing parts, and the planned change of each (U1)."""
     for setting, files in found.tools:
         say(on_one_line(f"to remove: the entries in {setting.tool.title} ({', '.join(map(str, files))})"))
     if not found.tools:

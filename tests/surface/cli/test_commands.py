@@ -51,7 +51,10 @@ def scripted(monkeypatch, *steps):
 def test_remember_similar_fact_prints_the_older_path(muniment):
     saved, _ = muniment.lines("remember", "The replica is on port 5433")
     older = saved.removeprefix("saved (new): ")
-    assert muniment.lines("remember", "The replica is on port 5434")[1] == f"  similar entry, not changed: {older}"
+    assert (
+        muniment.lines("remember", "The replica is on port 5434")[1]
+        == f"  similar entry, not changed: {older}"
+    )
     document = muniment.document("remember", "The replica is on port 5435")
     assert older in [each["path"] for each in document["similar"]]
 
@@ -63,7 +66,7 @@ def test_remember_says_whether_a_fact_expires_or_ends(muniment, roots):
             f"{FACT} until 2098-12-31",
             [],
             "ends",
-            "  ends on 2098-12-31, by its own words; after that, recall",
+            "  ends on 2098-12-31, according to its text; after that date recall",
         ),
     ):
         saved, *_, ends, _ = muniment.lines("remember", fact, *option)
@@ -139,9 +142,13 @@ def test_a_command_line_that_means_nothing_is_exit_2_and_says_what_it_lacks(muni
         *("remember a b", "remember a --nope", "nope", "show", "serve --port 70000", "policy lint"),
         *("policy explain strict read -x.md", "policy sign strict", "erase --verify - --yes"),
         *("erase", "erase user/a.md --verify -"),
-        *("recall | give a message or words to search for", "recall \t | give a message or words to search for", "recall x --limit=0 | --limit"),
+        *(
+            "recall | give a message or words to search for",
+            "recall \t | give a message or words to search for",
+            "recall x --limit=0 | --limit",
+        ),
         *("recall x --hook | from standard input", "recall --hook --json | from standard input"),
-        "doctor --model rules --policy strict | examine a model without it",
+        "doctor --model rules --policy strict | remove it to test a model",
         *("conformance --target elsewhere | is no target", "conformance --peer mcp= | is no target"),
         "conformance --peer muniment | is given twice",
         *("conformance --class nonsense | unknown class", "conformance --case x | unknown case"),
@@ -344,7 +351,7 @@ def test_no_name_or_title_reaches_a_terminal_raw_or_forges_a_line(muniment, evil
 @pytest.mark.usefixtures("evil")
 def test_ls_lists_entries_and_says_what_it_passed_over(muniment, roots):
     listed = muniment.lines("ls")
-    held = ["  user/good.md  held back (ansi)", "  user/title.md  held back (bidi)"]
+    held = ["  user/good.md  withheld (ansi)", "  user/title.md  withheld (bidi)"]
     assert listed[:4] == ["user: 3 entries", held[0], "  user/let-pass.md  a\\u{e000}b", held[1]]
     assert sum(line.startswith("  skipped: user/") for line in listed) == 2
     assert listed[-1] == "project: 0 entries"

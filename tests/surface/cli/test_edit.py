@@ -72,7 +72,7 @@ def test_nothing_is_saved_where_nothing_changed_or_the_editor_fails(
     assert muniment.document("edit", saved) == {"task_id": None, "path": saved, "notes": []}
     editor(WAS, NOW, code=3)
     (line,) = muniment.lines("edit", saved, code=1)
-    assert "ended with 3; nothing was saved; your text is in " in line
+    assert "exited with 3; nothing was saved; your text is in " in line
     editor(WAS, "my password is hunter2hunter2")
     lines = muniment.lines("edit", saved, code=1)
     assert lines[0].startswith("note: your text is saved in ")

@@ -277,7 +277,7 @@ def test_a_hostile_name_is_refused_with_the_item_named_and_the_rest_is_imported(
     )
     said = muniment.lines("import", tmp_path / "tree", "--from=markdown", code=1)
     assert not [line for line in said if "\u202e" in line or "\u200b" in line]
-    assert any(line.startswith("refused: pinned/rule.md (") for line in said)
+    assert any(line.startswith("rejected: pinned/rule.md (") for line in said)
 
 
 def tar_of(path, *members):

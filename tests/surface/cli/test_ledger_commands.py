@@ -118,7 +118,7 @@ def test_a_review_is_listed_shown_and_approved_by_its_digest(muniment, roots, ho
     review, bound_to = held(roots, home)
     one, two = muniment.lines("review", "list")
     assert one.startswith(f"{review}: edit of user/n.md, ")
-    assert two == "  because it comes from outside"
+    assert two == "  reason: it comes from outside"
     (listed,) = muniment.document("review", "list")["reviews"]
     assert (listed["review_id"], listed["paths"]) == (review, ["user/n.md"])
     assert muniment("review", "show", review).stdout.endswith(f"digest {bound_to}\n")
@@ -208,14 +208,16 @@ def test_erase_shows_its_plan_and_applies_it_only_with_yes(muniment, saved, root
     first, second, third, *_, open_, last = told = muniment.lines("erase", path)
     assert [first, second] == [f"would be erased permanently: {path}", f"  the file {path}"]
     assert third == "  1 versions in the history; undo and show will report them as erased"
-    assert "  what 1 daemon tasks; waiting tasks will fail" in told
+    assert "  requests and results of 1 daemon tasks; waiting tasks will fail" in told
     assert last == f"nothing was erased; to erase it: muniment erase {path} --yes"
     assert "not covered: " in open_
     assert photograph(*roots.values()) == before
     plan = muniment.document("erase", path)
     assert (plan["files"], plan["lane_tasks"]) == ([path], 1)
     done = muniment("erase", path, "--yes").stdout
-    assert done.startswith(f"erased: {path} (1 files, 2 versions, 0 reviews, what 2 audit records)\n")
+    assert done.startswith(
+        f"erased: {path} (1 files, 2 versions, 0 reviews, the content of 2 audit records)\n"
+    )
     assert "not covered: " in done
     assert not (roots["user"] / path.removeprefix("user/")).exists()
     assert muniment.failure("show", f"{path}@{task}") == muniment.failure("undo", task) == "erased"
@@ -235,7 +237,7 @@ def test_erase_names_everything_that_goes_with_it(muniment, saved, roots, home):
     told = muniment("erase", task).stdout
     assert "  review r" in told
     assert "  the copy ledger.db.version-1, " in told
-    assert other == path or f"  including older versions of {other}that contain part of the text" in told
+    assert other == path or f"  including older versions of {other} that contain part of the text" in told
     receipt = muniment.document("erase", task, "--yes")
     assert (receipt["status"], receipt["reviews"]) == ("erased", 1)
     assert path not in json.dumps(receipt)
@@ -246,7 +248,7 @@ def test_what_is_left_of_a_text_is_named_and_then_it_is_gone(muniment, saved, ro
     text = put(tmp_path, "text", FACT)
     (roots["user"] / path.removeprefix("user/")).unlink()
     found = " ".join(muniment.lines("erase", "--verify", text, code=1))
-    assert ("ledger.db" in found, "delete copies of your own" in found) == (True, True)
+    assert ("ledger.db" in found, "delete your copies" in found) == (True, True)
     assert muniment.document("erase", "--verify", text, code=1)["left"]
     assert muniment("erase", path, "--yes").exit_code == 0
     gone = muniment.lines("erase", "--verify", "-", stdin=FACT)

@@ -51,7 +51,7 @@ def test_a_lock_names_every_policy_of_its_folder_and_says_what_it_left_out(folde
 
 
 def test_a_check_writes_nothing_and_a_lock_stops_what_runs_and_not_what_reviews(folder, policy):
-    path, run = folder / LOCK_NAME, f"look at what changed, then run: muniment policy lock {folder}"
+    path, run = folder / LOCK_NAME, f"check the changes, then run: muniment policy lock {folder}"
     assert policy.lines("lock", folder, "--check", code=1)[-1].endswith(f"is not current; {run}")
     assert not path.exists()
     policy("lock", folder)
@@ -85,7 +85,7 @@ def test_what_does_not_load_or_cannot_be_written_is_not_locked(folder, policy, t
     (folder / LOCK_NAME).mkdir()
     assert "cannot be written" in policy.lines("lock", folder, code=1)[-1]
     assert not [path for path in folder.iterdir() if path.name.startswith(".")]
-    assert "is no folder" in policy.lines("lock", tmp_path / "nothing", code=1)[-1]
+    assert "is not a folder" in policy.lines("lock", tmp_path / "nothing", code=1)[-1]
 
 
 # -- sign and verify -------------------------------------------------------------------------------------

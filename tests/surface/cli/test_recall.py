@@ -63,7 +63,7 @@ def test_a_person_is_shown_path_trust_day_and_text_and_nothing_raw(muniment, roo
     assert "The zebra colour scheme is \\u{e000} loud" in shown
     assert not set("\x1b\x07\ue000") & set(shown)
     (told,) = muniment.lines("recall", "x", "--scope=nowhere", code=1)
-    assert told.endswith("unknown scope 'nowhere'; there are user, project [invalid_scope]")
+    assert told.endswith("unknown scope 'nowhere'; use one of user, project [invalid_scope]")
 
 
 def test_the_document_names_what_may_be_excluded_and_limit_scope_and_budget_hold(muniment):
@@ -286,7 +286,10 @@ def test_a_hook_stays_below_what_tools_take_whatever_budget_and_limit_are_asked_
 
 
 def test_whatever_a_host_sends_and_whatever_breaks_it_gets_an_answer_and_zero(hook, monkeypatch):
-    no_json, no_prompt = "invalid event on standard input: not JSON", 'no object with a text as "prompt"'
+    no_json, no_prompt = (
+        "invalid event on standard input: not JSON",
+        'expected an object with a string "prompt"',
+    )
     dark = '{"prompt": "dark mode editor"}'
     for why, event, *flags in (
         *((no_json, given) for given in ("", "{", "[" * 100_000)),
@@ -303,7 +306,7 @@ def test_whatever_a_host_sends_and_whatever_breaks_it_gets_an_answer_and_zero(ho
         release.set()
     monkeypatch.setattr(threading, "excepthook", lambda _: None)
     monkeypatch.setattr("muniment.opening.find_place", lambda *_args, **_named: 1 / 0)
-    assert hook() == (NOTHING, "nothing was recalled: a defect\n")
+    assert hook() == (NOTHING, "nothing was recalled: internal error\n")
 
 
 # -- what a session was told ---------------------------------------------------------------------------

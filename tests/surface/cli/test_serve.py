@@ -123,8 +123,11 @@ def test_what_cannot_be_served_is_refused_with_the_reason(muniment, at_work, hom
         for arguments, why in (
             *((f"--host {host}", f"{host} {REACHED}") for host in ("0.0.0.0", "::", "x" * 70)),
             (f"--host {'x' * 70} --allow-host x", f"cannot listen on {'x' * 70}: this is no name of a"),
-            ("--allow-host http://x.y/", "--allow-host http://x.y/: this is no name of a machine, such as"),
-            ("--allow-host ok --allow-host ", "--allow-host : this is no name of a machine"),
+            (
+                "--allow-host http://x.y/",
+                "--allow-host http://x.y/: this is not a host name; use one such as",
+            ),
+            ("--allow-host ok --allow-host ", "--allow-host : this is not a host name"),
             ("--allow-origin null", "--allow-origin null: this is no origin of a page, such as https://"),
             ("--allow-origin https://a.b/", "--allow-origin https://a.b/: this is no origin of a page"),
             (f"--socket {long}", f"cannot listen at {long}: AF_UNIX path too long; {ANOTHER}"),
@@ -269,7 +272,7 @@ def test_a_token_that_cannot_be_is_refused_with_what_to_do(muniment):
         ("other", ["--client-id=ide"], "the client id 'ide' belongs to the token 'editor'"),
         *((name, [], f"{shown} cannot name a token") for name, shown in names),
         ("other", ["--client-id=a b"], "'a b' cannot be a client id"),
-        ("other", ["--trust=boss"], "unknown trust 'boss'; there are owner, workspace, agent, external"),
+        ("other", ["--trust=boss"], "unknown trust 'boss'; use one of owner, workspace, agent, external"),
     ):
         (told,) = muniment.lines("token", "add", name, *flags, code=1)
         assert re.fullmatch(rf"no token was created: {re.escape(why)}.* \[config_invalid\]", told)

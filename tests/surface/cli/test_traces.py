@@ -89,8 +89,11 @@ def test_an_endpoint_alone_sends_nothing_nor_what_is_switched_off_nor_a_command_
 def test_traces_that_cannot_be_sent_are_told_in_a_line_and_the_fact_is_saved(program, monkeypatch):
     nobody = asked("http://127.0.0.1:1", OTEL_EXPORTER_OTLP_TIMEOUT="0.2")
     for environment, said in (
-        ({"OTEL_TRACES_EXPORTER": "console"}, "no traces are sent: OTEL_TRACES_EXPORTER : use otlp or none"),
-        ({"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, "OTEL_EXPORTER_OTLP_PROTOCOL may be http/protobuf"),
+        (
+            {"OTEL_TRACES_EXPORTER": "console"},
+            "no traces are sent: invalid OTEL_TRACES_EXPORTER: use otlp or none",
+        ),
+        ({"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, "OTEL_EXPORTER_OTLP_PROTOCOL must be http/protobuf"),
         ({"OTEL_BSP_MAX_QUEUE_SIZE": "1"}, "no traces are sent: OpenTelemetry reports:"),
         ({"OTEL_EXPORTER_OTLP_CERTIFICATE": "/nowhere/ca.pem"}, "6 of 6 spans were not sent"),
         ({"OTEL_EXPORTER_OTLP_ENDPOINT": "not a url"}, "6 of 6 spans were not sent"),

@@ -115,7 +115,8 @@ def test_without_the_extra_a_line_says_what_to_install(ui, muniment, tmp_path, m
         assert "pip install 'muniment[ui]', and restart it" in line
         assert line.startswith("page not available: ")
         (line,) = muniment.lines("ui", f"--workspace={tmp_path}", bound=False, code=1)
-        assert line == "page not available: the page needs the extra `ui`: pip install 'muniment[ui]' [config_invalid]"
+        needs = "the page needs the extra `ui`: pip install 'muniment[ui]'"
+        assert line == f"page not available: {needs} [config_invalid]"
 
 
 def test_what_tells_where_the_daemon_is_has_to_be_the_users_own(ui, daemon):
@@ -150,7 +151,7 @@ def test_a_browser_is_sent_to_a_file_of_this_user_alone_and_no_argument_holds_th
     file.mkdir()
     try:
         *_, note = ui("--open")
-        assert note.startswith(f"note: no browser was opened ({file} cannot be written: ")
+        assert note.startswith(f"note: no browser was opened (cannot write {file}: ")
     finally:
         file.rmdir()
 

@@ -50,7 +50,7 @@ def test_it_says_what_there_is_and_does_nothing_without_a_yes(run, user, remembe
     done = run("uninstall", stdin="yes\n")
     assert (done.exit_code, tree(user) == before) == (1, True)
     config = user / ".codex/config.toml"
-    assert f"goes: the entries in Codex ({config})" in done.stdout
+    assert f"to remove: the entries in Codex ({config})" in done.stdout
     assert f"stays: {remembered}, with 2 entries, their history and settings" in done.stdout
     assert "nothing was changed; answer yes at a terminal, or use --yes" in done.stdout
     document = json.loads(run("uninstall", "--json").stdout)
@@ -125,7 +125,7 @@ def test_a_home_that_is_no_memory_or_holds_the_persons_own_is_not_erased(user, r
     other.mkdir(mode=0o700)
     for home, told in (
         (user / "none", "contains no ledger of muniment"),
-        (user, "is or holds your home directory"),
+        (user, "is or contains your home directory"),
     ):
         if home == user:
             remembered.joinpath("state").rename(user / "state")
@@ -140,10 +140,10 @@ def test_what_was_set_up_elsewhere_or_cannot_be_read_is_said(run, user, remember
     run("setup", "qwen-code", "--yes", QWEN_HOME=str(tmp_path / "moved"))
     (user / ".gemini/settings.json").write_text("{,}")
     done = run("uninstall", "--yes")
-    assert (done.exit_code, "settings.json is no JSON" in done.stdout) == (0, True)
+    assert (done.exit_code, "settings.json is not JSON" in done.stdout) == (0, True)
     assert (user / ".gemini/settings.json").read_text() == "{,}"
     assert not (user / ".codex/config.toml").exists()
-    told = f"{tmp_path / 'moved' / 'settings.json'} was set up with other environment variables; set them, then: "
+    told = f"{tmp_path / 'moved' / 'settings.json'} was set up with other variables; set these, then: "
     assert f"{told}muniment setup qwen-code --remove" in done.stdout
     assert remembered.exists()
 

@@ -110,7 +110,7 @@ def test_calls_of_one_turn_run_side_by_side_and_a_defect_ends_no_run(memory, mon
         raise OSError(28, "/host/secret")
 
     monkeypatch.setattr(type(opened), "recall", fails)
-    told = "error: this is a defect of Muniment; its log says more [internal_error]"
+    told = "error: internal error of Muniment; its log has the details [internal_error]"
     assert ran(opened, [("recall", {"query": "x"})]) == [told]
 
 

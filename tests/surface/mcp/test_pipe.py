@@ -106,7 +106,7 @@ def test_what_is_nested_too_deep_to_be_written_again_hinders_nothing_else(daemon
         return await host.told()
 
     answer = piped(daemon, body)
-    assert (answer["id"], answer["error"]["message"]) == (1, "the message is nested too deep")
+    assert (answer["id"], answer["error"]["message"]) == (1, "the message is nested too deeply")
 
 
 def test_a_daemon_that_was_started_anew_is_found_and_the_host_notices_nothing(tmp_path):

@@ -605,7 +605,7 @@ def test_the_prompt_brings_what_helps_with_a_topic_or_the_indexes(session, opene
     assert "sails in June" in about
     assert "# Memory index" in index
     assert all("<<memory " in text for text in (index, about))
-    assert nothing == "Nothing in the memory is about that."
+    assert nothing == "No entry matches."
 
 
 def test_history_is_silent_about_what_the_policy_lets_nobody_see(memory, tmp_path):

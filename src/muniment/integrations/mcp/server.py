@@ -243,7 +243,7 @@ async def _tell_changed(connection: Connection) -> None:
     except TimeoutError:  # A client that does not read is skipped.
         pass
     except Exception as defect:  # noqa: BLE001  the others are still notified
-        events.emit_defect("mcp_not_told", defect)
+        events.emit_defect("mcp_not_notified", defect)
 
 
 @functools.cache
