@@ -185,7 +185,7 @@ def test_words_of_a_stranger_gain_no_trust_by_a_new_name_and_take_it_from_who_ha
     path = external(opened, "The build server is called helix")
     tool = anthropics.MunimentMemoryTool(opened)
     said = renamed(tool, f"/memories/{path}", "/memories/project/t/moved.md")
-    waits = "Not done: it waits until the owner of the memory approves it"
+    waits = "Not done: it is pending until the owner of the memory approves it"
     assert said.startswith(waits)
     assert asked(tool, "create", file_text="mine") == f"File created successfully at: {NOTES}"
     assert "helix" in asked(tool, "view", f"/memories/{path}")

@@ -136,7 +136,7 @@ def test_where_no_daemon_is_each_request_is_answered_with_an_error(daemon, monke
 
     answer = piped(daemon, body, where=place({}, url="http://127.0.0.1:1", token="x" * 40))
     assert (answer["id"], answer["error"]["code"]) == (0, -32000)
-    assert "cannot be reached" in answer["error"]["message"]
+    assert "cannot connect to the daemon" in answer["error"]["message"]
 
 
 def test_a_message_of_odd_words_is_an_error_or_nothing_and_the_next_one_is_served(daemon):

@@ -287,7 +287,7 @@ def test_without_the_extra_one_line_says_what_to_install(command, monkeypatch):
     ("flags", "told"),
     [
         (("--trust", "king"), "unknown trust 'king'"),
-        (("--url", "http://127.0.0.1:1"), "MUNIMENT_TOKEN is to hold a token"),
+        (("--url", "http://127.0.0.1:1"), "MUNIMENT_TOKEN is not set; create a token"),
         (("--url", "http://127.0.0.1:1", "--daemon"), "use either --url or --daemon"),
         (("--daemon", "--policy", "strict"), "the daemon has its own policy"),
     ],

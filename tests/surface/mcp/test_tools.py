@@ -307,9 +307,9 @@ MISUSED = (
     ("recall", {"query": "x", "limit": True}, "limit: is no whole number"),
     ("recall", {"query": "x", "limit": 0}, "limit: is too small"),
     ("recall", {"query": "x", "limit": 10**30}, "limit: is too large"),
-    ("recall", {"query": "x", "canary-7f3a": "canary"}, "canary-7f3a is not known"),
+    ("recall", {"query": "x", "canary-7f3a": "canary"}, "unknown argument canary-7f3a"),
     ("forget", {"description": "x", "yes": "true"}, "yes: is neither true nor false"),
-    ("forget", {"description": "x", "dryRun": True}, "dryRun is not known"),
+    ("forget", {"description": "x", "dryRun": True}, "unknown argument dryRun"),
     ("show", {"path": "user/" + "x" * 4_000}, "path: is too long"),
     ("remember", {"content": ["canary"]}, "content: is no text"),
 )

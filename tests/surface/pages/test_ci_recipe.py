@@ -92,7 +92,7 @@ def test_a_widening_is_unfit_and_shown_by_its_shortest_path(repository):
     assert report.startswith("## Policies: **not to be merged as it is**\n")
     said = section(report, "house")
     assert "wider     read  user/t/a.md" in said
-    assert "the allow rule 'notes', pattern '/user/t/*.md' (policies/house.toml:8), grants it" in said
+    assert "the allow rule 'notes', pattern '/user/t/*.md' (policies/house.toml:8), now allows it" in said
     assert "**Wider, or not to be decided, and nobody has accepted it.**" in said
     assert f"\n    ## house {before} → {repository.digest()}\n" in report
 
