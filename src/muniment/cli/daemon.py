@@ -262,9 +262,7 @@ ASK_SECONDS: Final = 3.0
 """Maximum seconds for a response of a running daemon."""
 
 UI_NAME: Final = "ui.html"
-"""A file in the state directory that redirects a browser to the page. Its code expires after a minute or one
-use.
-"""
+"""A file in the state directory that redirects a browser to the page, with a code for one use."""
 
 _SENDS: Final = """<!doctype html>
 <meta charset="utf-8">
@@ -367,8 +365,7 @@ def _send_browser(address: str) -> None:
     print(f"note: no browser was opened ({why}); open the address yourself", file=sys.stderr)
 
 
-# -- workspace problems
-# ---------------------------------------------------------------------------------------
+# -- workspace problems ------------------------------------------------------------------------------
 
 
 def _say_of(workspace: Served, problem: MunimentError | None) -> None:

@@ -38,7 +38,7 @@ def doctor(*, policy: PolicyName = None, flags: ModelFlags) -> Report:
         return Report(_document(report), _lines(report), code=report.exit_code)
     if policy is not None:
         raise typer.BadParameter(
-            "is only for the confinement; remove it to test a model", param_hint="--policy"
+            "it is only for the confinement; remove it to test a model", param_hint="--policy"
         )
     return _model_answer(flags)
 

@@ -366,7 +366,7 @@ def audit_verify(
 
 @command("no head")
 def audit_head() -> Report:
-    """Print the end of the chain; store it where a change of the ledger cannot change it."""
+    """Print the end of the chain; store it apart from the ledger."""
     from muniment.store.audit import head
 
     with _state() as state:

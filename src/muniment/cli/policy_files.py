@@ -58,7 +58,7 @@ def lines(policy: Policy, shown: Mapping[str, Any]) -> Iterator[str]:
     for file in shown["files"]:
         yield f"  {file['name']:12}  {file['path']}"
     for layer in shown["layers"]:
-        yield f"layer {layer['name']}: a request needs every layer"
+        yield f"layer {layer['name']}: every layer must allow a request"
         for kind in ("allow", "deny"):
             for rule in layer[kind]:
                 yield f"  {kind:5}  {rule['id']}: {' '.join(rule['verbs'])}{_at(layer['name'], rule['line'])}"

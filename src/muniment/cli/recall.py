@@ -109,7 +109,7 @@ def recall(
     if hook:
         if words or where["json"]:
             raise typer.BadParameter(
-                "reads its query from standard input; remove WORDS and --json", param_hint="--hook"
+                "it reads its query from standard input; remove WORDS and --json", param_hint="--hook"
             )
         return _answer_hook(where, terms)
     if not query.strip():

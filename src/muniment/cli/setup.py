@@ -166,7 +166,7 @@ def setup(
 
 
 def require_setup_here() -> None:
-    """Check that this is not Windows, where the owner of a settings file is unknown (F2 of `setup_files`).
+    """Check that this is not Windows, where the owner of a settings file is unknown (F2 of `files`).
 
     Raises:
         ConfigInvalid: this is Windows.

@@ -123,9 +123,7 @@ TABLE: Final[dict[str, CommandRow]] = {
     "audit verify": CommandRow(
         "Check the complete chain; exit 1 if a record was edited, removed or cut off.", "ledger"
     ),
-    "audit head": CommandRow(
-        "Print the end of the chain; store it where a change of the ledger cannot change it.", "ledger"
-    ),
+    "audit head": CommandRow("Print the end of the chain; store it apart from the ledger.", "ledger"),
     "audit show": CommandRow("Print the audit records.", "ledger"),
     "policy": CommandRow("Review, test, prove, pin and sign policies."),
     "policy lint": CommandRow("Report errors and risks in policies.", "policy"),

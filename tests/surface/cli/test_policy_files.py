@@ -171,7 +171,7 @@ def test_every_value_of_an_effective_policy_names_the_file_that_it_comes_from(po
     assert lines[0] == f"{shown['label']}  {shown['digest']}"
     rule = {"  deny   no: create delete list modify read  (child:6)", "         # not here"}
     scope = "  user  trust workspace (child)  commit review (parent)"
-    assert {"layer child: a request needs every layer", "         secret/", *rule, scope} <= set(lines)
+    assert {"layer child: every layer must allow a request", "         secret/", *rule, scope} <= set(lines)
     rows = [line for line in lines if line.startswith("  limits.")]
     assert (rows[0].endswith("(child:13)"), len({row.index("(") for row in rows})) == (True, 1)
     assert any(line.startswith("  content.reject") and "ansi bidi" in line for line in lines)
