@@ -75,9 +75,7 @@ def serve(  # noqa: PLR0913  every argument is an option of the command
     *,
     workspace: Annotated[
         list[Path] | None,
-        typer.Option(
-            help="A directory in a workspace to serve. May be repeated.", show_default="the current one"
-        ),
+        typer.Option(help="A directory in a workspace to serve. May be repeated.", show_default="this one"),
     ] = None,
     host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0: any free port.")] = 0,
@@ -95,9 +93,7 @@ def serve(  # noqa: PLR0913  every argument is an option of the command
     ] = None,
     allow_origin: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="ORIGIN", help="Origin of web pages that may call with a token. May be repeated."
-        ),
+        typer.Option(metavar="ORIGIN", help="Origin of pages that may call with a token. May be repeated."),
     ] = None,
     flags: RunFlags,
     grace: Annotated[

@@ -139,9 +139,7 @@ def remember(  # noqa: PLR0913  every argument is an option of the command
         Path | None,
         typer.Option(metavar="FILE", help="Write the messages between model and run to a new file."),
     ] = None,
-    detail: Annotated[
-        bool, typer.Option("--detail", help="Print the model's last message, as data.")
-    ] = False,
+    detail: Annotated[bool, typer.Option("--detail", help="Print the model's last text, as data.")] = False,
     expires: Expires = None,
     json: Json = False,
 ) -> Report:

@@ -1,4 +1,4 @@
-"""Convert namespaces, keys and values of a store to folders, names and entries. Pure; needs no SDK.
+"""Convert namespaces, keys and values of a store to folders, names and entries. Separate: needs no SDK. Pure.
 
 V1 `text_of(name_of(text)) == text` for every text; different texts have different names, also if case is
    ignored.
