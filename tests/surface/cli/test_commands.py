@@ -51,7 +51,10 @@ def scripted(monkeypatch, *steps):
 def test_remember_similar_fact_prints_the_older_path(muniment):
     saved, _ = muniment.lines("remember", "The replica is on port 5433")
     older = saved.removeprefix("saved (new): ")
-    assert muniment.lines("remember", "The replica is on port 5434")[1] == f"  similar, both kept: {older}"
+    assert (
+        muniment.lines("remember", "The replica is on port 5434")[1]
+        == f"  similar entry, not changed: {older}"
+    )
     document = muniment.document("remember", "The replica is on port 5435")
     assert older in [each["path"] for each in document["similar"]]
 
@@ -63,7 +66,7 @@ def test_remember_says_whether_a_fact_expires_or_ends(muniment, roots):
             f"{FACT} until 2098-12-31",
             [],
             "ends",
-            "  ends on 2098-12-31, by its own words; after that, recall",
+            "  ends on 2098-12-31, according to its text; after that date recall",
         ),
     ):
         saved, *_, ends, _ = muniment.lines("remember", fact, *option)
@@ -139,12 +142,16 @@ def test_a_command_line_that_means_nothing_is_exit_2_and_says_what_it_lacks(muni
         *("remember a b", "remember a --nope", "nope", "show", "serve --port 70000", "policy lint"),
         *("policy explain strict read -x.md", "policy sign strict", "erase --verify - --yes"),
         *("erase", "erase user/a.md --verify -"),
-        *("recall | say what to recall", "recall \t | say what to recall", "recall x --limit=0 | --limit"),
+        *(
+            "recall | give a message or words to search for",
+            "recall \t | give a message or words to search for",
+            "recall x --limit=0 | --limit",
+        ),
         *("recall x --hook | from standard input", "recall --hook --json | from standard input"),
-        "doctor --model rules --policy strict | examine a model without it",
+        "doctor --model rules --policy strict | remove it to test a model",
         *("conformance --target elsewhere | is no target", "conformance --peer mcp= | is no target"),
-        "conformance --peer muniment | is named twice",
-        *("conformance --class nonsense | there is no class", "conformance --case x | there is no case"),
+        "conformance --peer muniment | is given twice",
+        *("conformance --class nonsense | unknown class", "conformance --case x | unknown case"),
         "conformance --jobs 0 | Invalid value for '--jobs'",
     ):
         line, _, told = row.partition(" | ")
@@ -191,7 +198,7 @@ def test_ctrl_c_is_exit_130_with_nothing_written(muniment, tmp_path, monkeypatch
     assert muniment.lines("remember", "-", code=130) == ["cancelled: nothing was written [cancelled]"]
     assert muniment.document("remember", "-", code=130)["status"] == "cancelled"
     assert memory() == before
-    assert muniment("history").stdout == "nothing was committed here yet\n"
+    assert muniment("history").stdout == "no changes were committed yet\n"
 
 
 def test_no_model_or_setting_reaches_a_terminal_raw(muniment, roots, home, tmp_path, monkeypatch):
@@ -344,9 +351,9 @@ def test_no_name_or_title_reaches_a_terminal_raw_or_forges_a_line(muniment, evil
 @pytest.mark.usefixtures("evil")
 def test_ls_lists_entries_and_says_what_it_passed_over(muniment, roots):
     listed = muniment.lines("ls")
-    held = ["  user/good.md  held back (ansi)", "  user/title.md  held back (bidi)"]
+    held = ["  user/good.md  withheld (ansi)", "  user/title.md  withheld (bidi)"]
     assert listed[:4] == ["user: 3 entries", held[0], "  user/let-pass.md  a\\u{e000}b", held[1]]
-    assert sum(line.startswith("  passed over: user/") for line in listed) == 2
+    assert sum(line.startswith("  skipped: user/") for line in listed) == 2
     assert listed[-1] == "project: 0 entries"
     document = muniment.document("ls")
     entries = [(item["path"], item["held"]) for item in document["entries"]]
@@ -358,7 +365,7 @@ def test_ls_lists_entries_and_says_what_it_passed_over(muniment, roots):
         assert muniment.lines("ls", f"project/{asked}") == ["project: 1 entry", f"  project/{path}  b"]
     assert "user" not in muniment("ls", "project").stdout
     assert muniment("ls", "/").exit_code == 1
-    told = "not listed: nothing is remembered at user/nope [not_found]"
+    told = "not listed: no entries at user/nope [not_found]"
     assert muniment.lines("ls", "user/nope", code=1) == [told]
 
 
@@ -378,7 +385,7 @@ def test_no_note_breaks_its_line_and_what_cannot_be_read_is_listed_as_such(munim
         monkeypatch.setattr(owner, "view_of", Mock(return_value=found))
         monkeypatch.setattr(owner, "verify", Mock(return_value=IndexCheck((text,), (text,))))
         first, second = f"  user/a.md  a {FORGED} (a {FORGED})", "  user/b.md  cannot be read"
-        passed = f"  passed over: user/c (a {FORGED})", "  user could not be read completely"
+        passed = f"  skipped: user/c (a {FORGED})", "  user could not be read completely"
         assert muniment.lines("ls", "user")[1:] == [first, second, *passed]
         notes = [f"note: {scope}/c: a {FORGED}" for scope in ("user", "project")] + 2 * [f"note: a {FORGED}"]
         assert muniment.lines("index", "verify", code=1) == notes + 2 * [f"a {FORGED}"]
