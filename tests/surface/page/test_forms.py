@@ -69,7 +69,7 @@ def test_lines_stay_as_they_end_and_what_nobody_changed_is_no_edit(daemon, owner
         assert sent(owner, "edit", **given) == (303, "Nothing was changed.")
         assert file.read_bytes() == before
         status, told = sent(owner, "edit", **{**given, "body": given["body"].replace("two", "three\r\nfour")})
-        assert (status, re.sub(r"edit-\w+", "ID", told)) == (303, "Saved; to take it back, undo ID.")
+        assert (status, re.sub(r"edit-\w+", "ID", told)) == (303, "Saved; to revert it, undo ID.")
         after = file.read_bytes()
         body = after[after.index(b"# A") :]
         assert body == end.join([b"# A", b"", b"one", b"three", b"four", b""])
@@ -78,7 +78,7 @@ def test_lines_stay_as_they_end_and_what_nobody_changed_is_no_edit(daemon, owner
         status, told = sent(owner, "undo", task=task, path=PATH)
         assert (status, re.sub(r"undo-\w+", "ID", told)) == (
             303,
-            f"Took back {task}; to have it again, undo ID.",
+            f"Undid {task}; to restore it, undo ID.",
         )
         assert file.read_bytes() == before
 
@@ -97,7 +97,7 @@ def test_what_is_held_back_from_models_is_not_released_by_a_pin(daemon, owner):
         status, told = sent(owner, "pin", path=path)
         assert (status, f"{path} is held back from models (instructions)" in told) == (409, True)
         assert not (daemon.root("user").parent / other).exists()
-        assert b"held back from models" in owner.get(f"/w/{daemon.key}/entry?path={path}").body
+        assert b"withheld from models" in owner.get(f"/w/{daemon.key}/entry?path={path}").body
 
 
 def test_what_is_no_text_is_edited_by_nobody_here(daemon, owner):
