@@ -1,9 +1,10 @@
 """Memory for hosts that use the Agent Client Protocol and start this as their child process.
 
-A1 Tasks run one at a time, in the order of their requests, with the same code as in the daemon. They do not use
-   the daemon's lane: none of them outlives this process. The locks of the roots order them among other tasks.
-A2 Every request gets one response, within `server.runner.BACKSTOP_SECONDS` of its arrival plus the moment that a
-   worker takes to end. A task that still waits by then never begins: its host no longer waits.
+A1 Tasks run one at a time, in the order of their requests, with the same code as in the daemon. They do not
+   use the daemon's lane: none of them outlives this process. The locks of the roots order them among other
+   tasks.
+A2 Every request gets one response, within `server.runner.BACKSTOP_SECONDS` of its arrival plus the moment
+   that a worker takes to end. A task that still waits by then never begins: its host no longer waits.
 A3 A host can cancel waiting and running tasks; a task that has committed by then has completed.
 A4 The only notification with an effect is a cancellation: the outcome of others could not be reported.
 A5 At most `server.lane.MAX_PENDING` tasks are pending.
@@ -211,8 +212,7 @@ class _Looks:
     """Runs lookups one after the other, on a thread that the process does not wait for when it ends.
 
     A lookup may wait for a database that another process has locked. It can be cancelled at any time: then
-    its
-    request is over, and its result is discarded.
+    its request is over, and its result is discarded.
     """
 
     def __init__(self) -> None:
@@ -296,8 +296,7 @@ class HostSession:
         self._interrupt("backstop", lambda _, pending: pending.until <= now)
 
     def close(self) -> bool:
-        """Cancel all pending requests, and wait until every task has ended; a task that has begun to write
-        finishes.
+        """Cancel all pending requests, and wait until every task has ended.
 
         Returns:
             True: nothing uses the workspace any more. False: a lookup still uses it.

@@ -96,8 +96,7 @@ def dream(document: dict[str, Any], workspace: ServedWorkspace) -> NewTask:
 
 
 def query(model: type[M], sent: QueryParams, workspace: ServedWorkspace) -> M:
-    """Return the query of a request as `model`; each parameter may appear once, and unknown ones are
-    rejected.
+    """Return the query of a request as `model`; reject repeated and unknown parameters.
 
     Raises:
         HttpProblem: invalid query, or unknown scope.

@@ -81,7 +81,7 @@ class RememberBody(_Request):
     source: Source = Source()
     expires: Annotated[str, Field(max_length=MAX_EXPIRES_CHARS)] | None = Field(
         None,
-        description="The last day on which it is recalled, such as `2026-12-31`, or a number of days, such as "
+        description="The last day on which it is recalled, such as `2026-12-31`, or a number of days: "
         "`30d`; null: it never expires, even if its text contains a date.",
     )
 
@@ -116,7 +116,7 @@ class RecallBody(_Request):
     exclude: Annotated[list[Annotated[str, Field(max_length=MAX_ID_CHARS)]], FailFast()] = Field(
         [],
         max_length=MAX_EXCLUDED,
-        description="Ids of entries that the model has seen. An entry that has changed since is returned again; "
+        description="Ids of entries that the model has seen. A changed entry is returned again; "
         "unknown ids have no effect.",
     )
     limit: int = Field(5, ge=1, le=MAX_RECALLED, description="Maximum number of entries.")
@@ -187,7 +187,7 @@ class EraseBody(_Request):
 
     target: str
     dry_run: bool = Field(
-        description="true: only list what would be erased; false: erase it. Required, since an erasure cannot be undone."
+        description="true: only list what would be erased; false: erase it. Required: it cannot be undone."
     )
 
 
@@ -246,7 +246,7 @@ class HttpProblem(Exception):
 
 
 def problem_of(error: MunimentError) -> HttpProblem:
-    """Return the response for an error of the library. It includes the error's own code if users can fix it."""
+    """Return the response for an error of the library, with the error's own code if users can fix it."""
     if isinstance(error, LedgerAway):
         return HttpProblem(error.code, headers={"Retry-After": str(AWAY_SECONDS)})
     meaning = CODES[error.code]

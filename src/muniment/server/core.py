@@ -67,12 +67,12 @@ if TYPE_CHECKING:
 #
 # Recalls: search the memory for entries that help with a message, in dedicated threads.
 #
-# R1 A response arrives within `PLACE_SECONDS`, `RECALL_SECONDS` and `_LATE_SECONDS`, even if a disk hangs. If a
-# recall fails, the response is empty and contains the reason. R2 At most `MAX_RECALLS` run at once. One client's
-# token gets at most half of them, and all clients together leave `RESERVE` to the owner. A recall waits
-# `PLACE_SECONDS` for a free slot, then it is rejected as busy. R3 Entries are returned only after the ledger
-# has recorded that they are injected, or after that write has failed. R4 When the daemon stops, every recall is
-# cancelled, including later ones.
+# R1 A response arrives within `PLACE_SECONDS`, `RECALL_SECONDS` and `_LATE_SECONDS`, even if a disk hangs. If
+# a recall fails, the response is empty and contains the reason. R2 At most `MAX_RECALLS` run at once. One
+# client's token gets at most half of them, and all clients together leave `RESERVE` to the owner. A recall
+# waits `PLACE_SECONDS` for a free slot, then it is rejected as busy. R3 Entries are returned only after the
+# ledger has recorded that they are injected, or after that write has failed. R4 When the daemon stops, every
+# recall is cancelled, including later ones.
 
 MAX_RECALLS: Final = 8
 """Maximum concurrent recalls; each takes a millisecond or two, unless a disk or a mount hangs."""
@@ -378,7 +378,7 @@ class ServedCore:
         raise HttpProblem("untrusted_workspace")
 
     async def problems(self) -> dict[str, str | None]:
-        """Return for each workspace the code of the problem that prevents tasks, or None if it accepts tasks."""
+        """Return for each workspace the code of the problem that prevents tasks, or None."""
         return {}
 
     async def known(self) -> tuple[Principal, ...]:
@@ -386,7 +386,7 @@ class ServedCore:
         return ()
 
     async def still_knows(self, principal: Principal) -> bool:
-        """Return whether a token is still valid: not revoked, and not replaced by a new one of the same name."""
+        """Return whether a token is still valid: not revoked and not replaced."""
         return principal.is_owner
 
     async def proof(self, unsafe_name: str, nonce: str, address: str) -> str:
@@ -639,8 +639,7 @@ class DaemonCore(ServingCore):
         """Stop accepting requests and give running ones `grace` seconds; return whether all have ended.
 
         Operations of the owner that still wait are cancelled; those that have begun to write finish. Recalls
-        are
-        cancelled.
+        are cancelled.
         """
         self._is_draining = True
         runners = self._runners.values()
@@ -664,7 +663,7 @@ class DaemonCore(ServingCore):
         return self.tokens.principal(unsafe_token, self._owner_token)
 
     async def still_knows(self, principal: Principal) -> bool:
-        """Return whether a token is still valid: not revoked, and not replaced by a new one of the same name."""
+        """Return whether a token is still valid: not revoked and not replaced."""
         return principal.is_owner or principal in self.tokens.all()
 
     def of(self, principal: Principal) -> DaemonCore:
@@ -673,7 +672,7 @@ class DaemonCore(ServingCore):
         return self
 
     async def problems(self) -> dict[str, str | None]:
-        """Return for each workspace the code of the problem that prevents tasks, or None if it accepts tasks."""
+        """Return for each workspace the code of the problem that prevents tasks, or None."""
         found = await asyncio.gather(*(self.reason(each) for each in self.workspaces.values()))
         return dict(zip(self.workspaces, found, strict=True))
 
@@ -696,8 +695,7 @@ class DaemonCore(ServingCore):
         return self.tokens.proof(unsafe_name, nonce, address, self._owner_token)
 
     async def workspace(self, unsafe_name: str | None) -> Workspace:
-        """Return the workspace with a key, or of a path in any checkout of its project; None selects the only
-        one.
+        """Return the workspace with a key, or of a path in any checkout of its project; None: the only one.
 
         Raises:
             HttpProblem: the daemon does not serve it, or there are several.
@@ -714,12 +712,10 @@ class DaemonCore(ServingCore):
         return found
 
     async def _key_at(self, unsafe_path: str, served: str) -> str:
-        """Return the key of the project that contains a directory; empty if there is none or the lookup timed
-        out.
+        """Return the key of the project around a directory; empty without one, or if the lookup timed out.
 
         The directory of a served workspace may contain a different repository by now. For such a path a
-        separate
-        thread does the lookup, which the paths of other clients cannot block.
+        separate thread does the lookup, which the paths of other clients cannot block.
         """
         if not os.path.isabs(unsafe_path):  # noqa: PTH117  as a text
             return ""

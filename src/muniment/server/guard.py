@@ -8,14 +8,15 @@ G2 The Origin must be the daemon's own or one that its operator allowed, compare
 G3 A path is used as it was sent: empty, dotted or encoded segments are not found (404). The long forms
    `/workspaces/{workspace}/…` (also `…/mcp`) and `/session/{id}/events` are converted to the short forms only
    here.
-G4 Exactly one bearer token. On the Unix socket without a token, the peer must be the user of this process, and
-   never the overflow user, which the kernel reports if it does not know the user (401). A page that a proxy
-   forwards to the socket is not authenticated. Only `HELLO` needs no token: with it the daemon proves its
-   identity to a client before the client sends its token (ADR 0026).
-G5 At most `MAX_REQUESTS` at once, in addition to `MAX_WAITING` that wait and `MAX_FOLLOWERS` that follow events
-   (503); of each, one client's token gets at most half, and all clients together leave some to the owner.
-G6 Every response has the headers of `HEADERS`; each error in a route becomes a problem, without details of the
-   exception.
+G4 Exactly one bearer token. On the Unix socket without a token, the peer must be the user of this process,
+   and never the overflow user, which the kernel reports if it does not know the user (401). A page that a
+   proxy forwards to the socket is not authenticated. Only `HELLO` needs no token: with it the daemon proves
+   its identity to a client before the client sends its token (ADR 0026).
+G5 At most `MAX_REQUESTS` at once, in addition to `MAX_WAITING` that wait and `MAX_FOLLOWERS` that follow
+   events (503); of each, one client's token gets at most half, and all clients together leave some to the
+   owner.
+G6 Every response has the headers of `HEADERS`; each error in a route becomes a problem, without details of
+   the exception.
 G7 At the host name of the page, once the page was requested, its door replaces G1, G2 and G4, and the page
    replaces the routes (`page/door.py`). Not on the Unix socket.
 
@@ -93,7 +94,7 @@ _CREDENTIALS: Final = struct.Struct("3i")
 
 
 def connections_allowed() -> int:
-    """Return the maximum number of connections; half of the available descriptors stay free for other work."""
+    """Return the maximum number of connections; half of the descriptors stay free for other work."""
     return min(MAX_CONNECTIONS, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)
 
 
@@ -116,7 +117,7 @@ class Protocol(H11Protocol):
         self._expect_header()
 
     def idle_since(self) -> float | None:
-        """Return since when the connection has waited for a request, by the loop's clock; None if it has one."""
+        """Return since when the connection has waited for a request, by the loop's clock, or None."""
         if self._header_timer is not None:
             return self._header_timer.when() - HEADER_SECONDS
         if self.timeout_keep_alive_task is not None:
@@ -232,8 +233,7 @@ WORKSPACE: Final = "workspace"
 SLOT: Final = "slot"
 SESSION: Final = "session"
 """Keys of a request's state: its principal, its workspace (None: the only one), its slot, and for requests to
-the
-page its session (None: not signed in).
+the page its session (None: not signed in).
 """
 
 _HEADERS: Final = "headers"
@@ -367,9 +367,7 @@ class Guard:
                 slot.leave()
 
     async def _admit(self, scope: Scope) -> dict[str, Any] | None:
-        """Apply G1 to G4 and G7; return the entries for the request's state. Set the path to the one that
-        routes
-        know.
+        """Apply G1 to G4 and G7; return the entries for the request's state, and set its path.
 
         Returns None for the preflight of a page that may call.
         """
@@ -469,7 +467,7 @@ def as_origin(text: str) -> str:
 
 
 def _for_page(origin: str) -> tuple[tuple[bytes, bytes], ...]:
-    """Return the headers that let a page of this origin read a response; without cookies, which are not used."""
+    """Return the headers that let a page of this origin read a response; cookies are not used."""
     return (
         (b"access-control-allow-origin", origin.encode("latin-1")),
         (b"access-control-expose-headers", EXPOSED_HEADERS.encode()),
@@ -510,10 +508,7 @@ def _values(scope: Scope, name: bytes) -> list[str]:
 
 
 def _check_header(scope: Scope) -> None:
-    """Reject other versions of HTTP and headers that are too large; uvicorn does not limit one that arrives
-    at
-    once.
-    """
+    """Reject other versions of HTTP and headers that are too large, which uvicorn does not always limit."""
     size = len(scope["raw_path"]) + len(scope["query_string"])
     size += sum(len(name) + len(value) + len(": \r\n") for name, value in scope["headers"])
     if size > MAX_HEADER_BYTES or scope["http_version"] not in {"1.0", "1.1"}:

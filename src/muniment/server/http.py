@@ -159,9 +159,7 @@ class Call:
         return is_of_session or ORIGINAL_CLIENT in self.request.headers
 
     async def is_still_known(self) -> bool:
-        """Return whether the token is still valid: not revoked, and not replaced by a new one of the same
-        name.
-        """
+        """Return whether the token is still valid: not revoked and not replaced."""
         return await self.core.still_knows(self.principal)
 
     async def json(self, otherwise: str = "invalid_request") -> dict[str, Any]:
@@ -377,7 +375,7 @@ def document_of(operations: Iterable[Operation]) -> dict[str, Any]:
         "info": {
             "title": "Muniment",
             "version": __version__,
-            "description": "Persist facts without a session. Every path `/workspace/…` is also available for each "
+            "description": "Persist facts without a session. Every path `/workspace/…` exists for each "
             "workspace of the daemon as `/workspaces/{workspace}/…`, with its key or its path.",
         },
         "paths": paths,

@@ -171,9 +171,7 @@ class Lane:
         )
 
     def finish(self, begun: QueuedTask, ended: Ended) -> QueuedTask | None:
-        """Record the outcome of an attempt; return None, without a change, if the attempt was abandoned
-        before
-        (L4).
+        """Record the outcome of an attempt; return None, without a change, if it was abandoned before (L4).
 
         Args:
             begun: the task that `claim` returned.
@@ -192,8 +190,7 @@ class Lane:
             )
 
     def requeue(self, begun: QueuedTask) -> QueuedTask | None:
-        """Return an attempt that ended without effect to the queue, uncounted. Return None under the same
-        condition as `finish`.
+        """Queue an attempt again that ended without effect; it does not count. Return None as `finish`.
 
         If the task was cancelled in the meantime, it is over, unless it has committed: then it will complete.
 
@@ -209,8 +206,7 @@ class Lane:
             return self._move(begun, "queued", attempt=begun.attempt - 1)
 
     def tell(self, begun: QueuedTask, data: Mapping[str, Any]) -> None:
-        """Add an event about a running attempt, for its originator and the owner; ignored once it is over
-        (L4).
+        """Add an event about a running attempt, for its originator and the owner; ignored later (L4).
 
         Args:
             begun: the task that `claim` returned.
@@ -227,8 +223,7 @@ class Lane:
         """Cancel a task: a waiting one immediately; for a running one, record the request for its runner.
 
         A finished task stays unchanged; a repeated cancellation has no effect. A committed task that only
-        waits to
-        find out its result also records the request, and will complete.
+        waits to find out its result also records the request, and will complete.
 
         Raises:
             NotFound: the task does not exist.
@@ -248,8 +243,7 @@ class Lane:
             return self.get(task_id)
 
     def recover(self) -> tuple[QueuedTask, ...]:
-        """Abandon the attempts that were running when their process ended; return their tasks in their new
-        status.
+        """Abandon the attempts that were running when their process ended; return their tasks.
 
         The tasks wait again, unless they were begun `MAX_ATTEMPTS` times. A cancelled task is over.
 
@@ -260,9 +254,7 @@ class Lane:
             return tuple(map(self._recovered, running(self._state.ledger, self.workspace)))
 
     def tidy(self) -> bool:
-        """Remove finished tasks from the ledger's log (L8); return False if a reader prevents it: retry
-        later.
-        """
+        """Remove finished tasks from the ledger's log (L8); return False if a reader prevents it."""
         try:
             return self._state.ledger.tidy()
         except ManagedMemoryUnavailable:
@@ -343,9 +335,7 @@ class Lane:
             self._keep(MAX_KEYED, _ALWAYS)
 
     def _keep(self, most: int, until: str) -> None:
-        """Delete finished tasks until at most `most` remain that have no key, are not over, or are older than
-        `until`.
-        """
+        """Delete finished tasks until at most `most` remain of those without key, unfinished, or old."""
         with self._state.ledger.transaction() as connection:
             ((kept,),) = self._state.ledger.rows(
                 f"SELECT count(*) FROM task WHERE workspace = ? AND ({_LAPSED} OR NOT {_OVER})",  # noqa: S608  constants
@@ -391,9 +381,7 @@ def _check_caps(kind: Kind, pending: Mapping[str, int]) -> None:
 
 
 def _withheld(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments as the ledger may store them (L8); `secret` is `left` if it cannot be removed
-    alone.
-    """
+    """Return the arguments as the ledger may store them (L8); `secret` is `left` if none could be removed."""
     content = arguments.get("content")
     if not isinstance(content, str) or (rest := _cleared(content)) == content:
         return dict(arguments)

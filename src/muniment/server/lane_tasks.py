@@ -89,9 +89,7 @@ def read_task(ledger: Ledger, workspace: str, task_id: str) -> QueuedTask:
 
 
 def running(ledger: Ledger, workspace: str) -> tuple[QueuedTask, ...]:
-    """Return the running tasks, or those that ran when their process ended; at most one unless the ledger was
-    edited.
-    """
+    """Return the running tasks, or those that ran when their process ended; normally at most one."""
     return TASKS.read(ledger, f"{PENDING} AND status = 'running' ORDER BY seq", (workspace,))
 
 

@@ -3,8 +3,7 @@
 Separate from `service.py`, which serves them.
 
 `/mcp` is in `integrations.mcp.http`, above this package. The first request imports that module by name, so
-that
-every `Daemon` of a program serves it without an option.
+that every `Daemon` of a program serves it without an option.
 """
 
 from __future__ import annotations
@@ -96,7 +95,7 @@ def _of(pattern: re.Pattern[str]) -> dict[str, str]:
 
 
 def _told_status(task: QueuedTask, call: Call, viewer: Originator) -> Status:
-    """Return the status for a viewer: `cancelled` only for its canceller, since old clients do not know it."""
+    """Return the status for a viewer: `cancelled` only for its canceller; old clients do not know it."""
     is_of_others = call.is_original or viewer != task.cancelled_by
     return "failed" if task.status == "cancelled" and is_of_others else task.status
 
@@ -424,8 +423,7 @@ def _dialled(call: Call) -> str:
 
     Raises:
         HttpProblem: one could: there are several loopback addresses. Another program may listen on one that
-            this
-            daemon does not use, and relay requests to it.
+            this daemon does not use, and relay requests to it.
     """
     if getattr(call.request.state, PEER) is not None:
         return UNIX_ADDRESS

@@ -3,9 +3,10 @@
 R1 The next task begins only after the call for the previous one has returned, and so after its worker has
 ended. R2 A task that takes longer than the backstop is cancelled; its deadline is slightly earlier. R3 A task
 that was cancelled to stop the daemon waits again, as if it had not been begun. R4 The outcome of a task is
-written to the ledger before the next begins, in the same transaction. If that write fails, it is retried until
-it succeeds or the daemon stops. If the next task cannot be begun, the outcome is still written. R5 If the system
-has no free file descriptor, the task waits as if it had not been begun and is retried; the lane continues.
+written to the ledger before the next begins, in the same transaction. If that write fails, it is retried
+until it succeeds or the daemon stops. If the next task cannot be begun, the outcome is still written. R5 If
+the system has no free file descriptor, the task waits as if it had not been begun and is retried; the lane
+continues.
 R6 Once no task waits, request data is removed from the ledger's log. R7 Changes of a task count: a task that
 completes although it was cancelled has completed.
 """
@@ -68,8 +69,7 @@ class _Running:
 
 
 class LaneRunner:
-    """The thread of one lane, or the thread that calls `drain`; and a second thread that enforces the
-    backstop.
+    """The thread of one lane, or the thread that calls `drain`; and a thread that enforces the backstop.
 
     Args:
         lane: its lane; `recover` was called.
@@ -129,9 +129,7 @@ class LaneRunner:
                 self._running.interrupt("asked")
 
     def give_up(self) -> None:
-        """Begin no further task and end the running one; it is queued again if the ledger can still be
-        written.
-        """
+        """Begin no further task and end the running one, which is queued again if possible."""
         with self._lock:
             self._stopping.set()
             if self._running is not None:

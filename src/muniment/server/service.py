@@ -54,8 +54,8 @@ from muniment.store.state import put, try_lock
 #
 # - N1 Only one daemon runs per state directory: a second one finds the lock taken and exits.
 # - N2 `state/daemon.json` (0600) contains the address while the daemon listens; it is written atomically.
-# - N3 A Unix socket has mode 0600 from the moment it has a name. A socket file without a listener is replaced;
-#   other files are not.
+# - N3 A Unix socket has mode 0600 from the moment it has a name. A socket file without a listener is
+#   replaced; other files are not.
 # - N4 Connections are accepted a few at a time, so that surplus ones are closed before others arrive. If the
 #   system has no free descriptor, the daemon waits one second before it accepts again.
 

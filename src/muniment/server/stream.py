@@ -191,8 +191,7 @@ class Stream:
         self._tell()
 
     async def follow(self, view: StreamView, cursor: str | None) -> AsyncIterator[bytes]:
-        """Yield frames for a follower, starting after `cursor`, until the stream closes or it may no longer
-        follow.
+        """Yield frames for a follower, starting after `cursor`, until the stream or its permission ends.
 
         Args:
             view: the follower and the part of the stream that it may read.

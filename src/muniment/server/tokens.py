@@ -89,7 +89,8 @@ def _split(share: str) -> tuple[str, str]:
 
 # -- tokens ------------------------------------------------------------------------------------------
 #
-# Authenticates callers. The owner's token is in a file. The ledger stores only keyed digests of client tokens.
+# Authenticates callers. The owner's token is in a file. The ledger stores only keyed digests of client
+# tokens.
 #
 # - K1 The owner's token is in `state/token`, alone on a line, mode 0600. It is created once. It is rejected
 #   if others could read it, or if it is not a regular file of this user.
@@ -143,8 +144,7 @@ THE_OWNER: Final = Principal(OWNER, Trust.OWNER, None)
 
 
 class Tokens:
-    """The tokens of a state directory. Each call queries the ledger, so that a revocation takes effect at
-    once.
+    """The tokens of a state directory. Each call queries the ledger: a revocation takes effect at once.
 
     Args:
         state: provides the key of the digests and the ledger for changes.
@@ -227,8 +227,7 @@ class Tokens:
         return None
 
     def proof(self, unsafe_name: str, nonce: str, address: str, owners: str) -> str:
-        """Return a proof that the token of this name is known (K4). For an unknown name the result looks the
-        same.
+        """Return a proof that the token of this name is known (K4); for unknown names it looks the same.
 
         Args:
             unsafe_name: see `names.hello_name`.

@@ -228,9 +228,7 @@ class Workspace:
         return () if self._place is None else self._place.notes
 
     def scopes(self) -> Mapping[str, str]:
-        """Return the names of the scopes by the keys of their roots, as last opened; empty before the first
-        opening.
-        """
+        """Return the names of the scopes by the keys of their roots, as last opened; initially empty."""
         return self._scopes
 
     def close(self) -> None:

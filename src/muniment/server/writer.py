@@ -1,9 +1,9 @@
-"""Group commit: one thread writes the ledger changes of many threads, all that wait in one durable transaction.
+"""Group commit: one thread writes the ledger changes of many threads in shared durable transactions.
 
 W1 Changes run in the order in which they were submitted, each inside a separate savepoint: one that raises
    rolls back only itself.
-W2 A future is done after the transaction of its change is durable or has failed; after a failure no change
-   of the group remains. No future stays pending: changes submitted before `close` run, later ones are rejected.
+W2 A future is done after the transaction of its change is durable or has failed; after a failure no change of
+   the group remains. No future stays pending: changes submitted before `close` run, later ones are rejected.
 W3 Cancelling a future before its change begins cancels the change; later, `Future.cancel` has no effect.
 W4 No exception of a change ends the thread, not even `SystemExit`: its future raises it.
 
@@ -129,8 +129,7 @@ class Writer(Carrier):
             events.emit("commit_callback_failed", problem=type(error).__name__)
 
     def _carried_out(self, connection: Transaction, change: Callable[[], Any]) -> _Outcome:
-        """Run a change and return its result or its exception; if it raised, nothing of it is left in the
-        transaction.
+        """Run a change and return its result or its exception; if it raised, it is rolled back.
 
         Raises:
             BaseException: raised by the change, if the whole transaction was rolled back, for example by a

@@ -178,7 +178,7 @@ def test_a_token_file_that_cannot_be_relied_on_is_refused(muniment, home):
     other.write_text("x" * 43)
     other.chmod(0o600)
     for make, undo, why in (
-        (lambda: path.write_text("") or path.chmod(0o600), path.unlink, "does not contain a token; delete it"),
+        (lambda: path.write_text("") or path.chmod(0o600), path.unlink, "does not contain a token; "),
         (lambda: path.write_text("x" * 43) and path.chmod(0o644), path.unlink, alone),
         *((path.mkdir, path.rmdir, alone), (lambda: path.symlink_to(other), path.unlink, "cannot")),
     ):

@@ -61,9 +61,7 @@ async def _tried(call: PageCall, fact: Mapping[str, Any]) -> Response:
 
 
 async def forget(call: PageCall, form: Form) -> Response:
-    """Forget one entry, given by its path. Other texts are rejected: they would be matched against all
-    entries.
-    """
+    """Forget one entry, given by its path; other texts are rejected, since they could match any entry."""
     path = await call.at_place(lambda place, _: _present(place, form.get("path", ""))[0])
     if not path.rel.endswith(FILE_SUFFIX):
         raise NotFound(f"{path.text} is not an entry")

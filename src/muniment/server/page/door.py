@@ -1,18 +1,18 @@
 """Access to the page: a host name that cannot be guessed, a code that works once, and a cookie.
 
-D1 The page has a separate host name, `m-<128 random bits>.localhost`, created when the page is first opened. No
-   other part of the daemon is served there, and no token is accepted. So the cookie of the page is sent to no
-   other server of this machine, and a page that does not know the name cannot request it. Browsers look up such
-   a name at both loopback addresses, `::1` first. If the daemon does not listen at one of them, the same port is
-   bound there, so that another user's server cannot pretend to be the page.
-D2 A browser reports the source of a request (`Sec-Fetch-Site`). A cookie counts only if the request comes from
-   the page or was typed in. Any other navigation counts as signed out and can only reach the sign-in. Other
-   foreign requests are rejected (403), also if the header is missing.
+D1 The page has a separate host name, `m-<128 random bits>.localhost`, created when the page is first opened.
+   No other part of the daemon is served there, and no token is accepted. So the cookie of the page is sent to
+   no other server of this machine, and a page that does not know the name cannot request it. Browsers look up
+   such a name at both loopback addresses, `::1` first. If the daemon does not listen at one of them, the same
+   port is bound there, so that another user's server cannot pretend to be the page.
+D2 A browser reports the source of a request (`Sec-Fetch-Site`). A cookie counts only if the request comes
+   from the page or was typed in. Any other navigation counts as signed out and can only reach the sign-in.
+   Other foreign requests are rejected (403), also if the header is missing.
 D3 A POST must come from the page: `Sec-Fetch-Site: same-origin`, and exactly its `Origin`.
 D4 A code opens one session, within `CODE_SECONDS`. Only digests of codes and cookies are stored, in memory. A
    session ends when the user signs out, after `SESSION_SECONDS`, or with the daemon.
-D5 Responses let a browser run and show only files of the page: no script or style in a text, no frame, no form
-   or request to other servers.
+D5 Responses let a browser run and show only files of the page: no script or style in a text, no frame, no
+   form or request to other servers.
 
 Not guaranteed: protection against a process of the same user, or against an attacker who reads the screen.
 
@@ -188,7 +188,7 @@ def _make_room(kept: dict[str, float] | dict[str, Session], most: int) -> None:
 
 
 def _held_beside(listener: socket.socket) -> list[socket.socket]:
-    """Bind the port of a listener at the loopback addresses that the listener does not use, without listening.
+    """Bind the port of a listener at the other loopback addresses, without listening there.
 
     Raises:
         HttpProblem: another program uses one of them, or the listener is at neither.

@@ -100,7 +100,7 @@ def _events(call: PageCall) -> Response:
 
 
 async def _without_session(call: PageCall) -> Response:
-    """Return the sign-in form, which continues to the requested view; after a form, it shows the user's text."""
+    """Return the sign-in form, with the requested view as its target, or with the text of a form."""
     scope = call.request.scope
     if call.request.method == "POST" and scope["path"] in ACTIONS:
         await call.form()

@@ -63,7 +63,7 @@ def _environment() -> Environment:
 
 
 def _shown(value: object) -> object:
-    """Return the text to insert for a value, with invisible characters made visible; markup stays unchanged."""
+    """Return the text to insert for a value, with invisible characters made visible; markup is unchanged."""
     if value is None:
         return ""
     return value if isinstance(value, Markup) else visible(str(value))
@@ -206,9 +206,8 @@ def timeline(
 
     Returns:
         `bars`, one for each scope and day, with the number that selects colour and pattern of the scope;
-        `most`,
-        the changes of the busiest day; `labels`, one every two weeks, with its position; `days` with changes,
-        newest first, with the changes of each scope; and measures.
+        `most`, the changes of the busiest day; `labels`, one every two weeks, with its position; `days` with
+        changes, newest first, with the changes of each scope; and measures.
     """
     days = [(today - timedelta(days=DAYS - 1 - each)).isoformat() for each in range(DAYS)]
     found = {day: [0] * len(scopes) for day in days}

@@ -1,6 +1,4 @@
-"""The views of the page: one function for each, which reads the memory and returns the values for its
-template.
-"""
+"""The views of the page: each function reads the memory and returns the values for its template."""
 
 from __future__ import annotations
 
@@ -208,7 +206,7 @@ def _step(place: Place, path: CanonicalPath, step: CommittedStep) -> Shown:
 
 
 def search(_: Place, call: PageCall) -> Shown:
-    """Return the entries that match a query. A search by a user is not an agent's recall and is not recorded."""
+    """Return the entries that match a query. A search by a user is not recorded, unlike an agent's recall."""
     query = call.query("q").strip()
     patience = Patience(time.monotonic() + TRIAL_SECONDS)
     recaller = call.workspace.recaller()
@@ -274,7 +272,7 @@ def _is_of(place: Place, done: CommitRow) -> bool:
 
 
 def _told(found: QueuedTask) -> Shown:
-    """Return a task with its request, as long as that is stored, and its result, as its owner may see them."""
+    """Return a task with its request, as long as that is stored, and its result, for its owner."""
     asked, error = found.arguments or {}, found.error
     problem = f"{sentence_of(error['code'])} [{error['code']}]" if error else ""
     return {
@@ -320,8 +318,7 @@ _TRYING: Final = threading.Lock()
 
 @cache
 def _tried() -> tuple[str, Trial]:
-    """Return the result of the attempts against the fence, and their time; cached until the user repeats
-    them.
+    """Return the results of the attempts against the fence, and their time; cached until repeated.
 
     Raises:
         MunimentError, OSError: the attempts could not run.
