@@ -25,7 +25,7 @@ from kit.server.raw import running
 from muniment.cli import daemon as command
 
 REACHED = "is not a loopback address; set the allowed Host names: --allow-host NAME"
-ANOTHER = "give another --socket"
+ANOTHER = "use another --socket"
 SERVING = re.compile(rb"serving (http://(127\.0\.0\.1|\[::1\]):[0-9]+)\n")
 
 
@@ -173,7 +173,7 @@ def umask():
 def test_a_token_file_that_cannot_be_relied_on_is_refused(muniment, home):
     for directory in (home, home / "state"):
         directory.mkdir(mode=0o700)
-    path, alone = home / "state" / "token", "is no file of yours alone (0600)"
+    path, alone = home / "state" / "token", "is not a private file of yours (0600)"
     other = home.parent / "another's token"
     other.write_text("x" * 43)
     other.chmod(0o600)

@@ -108,7 +108,7 @@ def test_a_file_that_holds_no_token_is_refused_and_not_quoted(tmp_path):
         *(b"o" * 20 + b" " + b"o" * 20, b"o" * 42 + b"\xe9", b"\x00" * 43, b"\xff\xfe" + b"o\x00" * 43),
     ):
         path.write_bytes(content)
-        refused(tmp_path, "holds no token; delete it")
+        refused(tmp_path, "does not contain a token; delete it")
         assert path.read_bytes() == content
     refused(tmp_path / "missing", "cannot be created: No such file")
     if os.geteuid() == 0:  # Only root may give a file away.
@@ -315,7 +315,7 @@ def test_a_socket_is_replaced_where_nobody_answers_on_it_any_more_and_stays_wher
         busy.bind(str(place))  # Its owner is too busy to answer.
         busy.listen(0)
         waiting.connect(str(place))
-        raised(ConfigInvalid, listen_unix, place, match="give another --socket")
+        raised(ConfigInvalid, listen_unix, place, match="use another --socket")
     assert place.is_socket()
 
 

@@ -104,7 +104,7 @@ async def _without_session(call: PageCall) -> Response:
     scope = call.request.scope
     if call.request.method == "POST" and scope["path"] in ACTIONS:
         await call.form()
-        told = "Not saved: your session has ended; sign in again."
+        told = "Not saved: you are signed out because your session has ended."
         return _way_in(401, told, written=call.written)
     wanted = f"{scope['raw_path'].decode('ascii')}?{scope['query_string'].decode('latin-1')}".rstrip("?")
     is_shown = call.request.headers.get("sec-fetch-mode") == "navigate"
