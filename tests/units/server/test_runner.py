@@ -28,7 +28,7 @@ PATIENCE = 30
 
 READ_ONLY = {
     "it cannot be written: the file system is read-only",
-    "the role may not do this; run: muniment fleet migrate",
+    "the role lacks a permission; run: muniment fleet migrate",
 }
 
 
