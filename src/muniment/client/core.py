@@ -695,12 +695,12 @@ def _query(fields: Mapping[str, str]) -> str:
     """Return fields as a query string.
 
     Raises:
-        ConfigInvalid: a field contains half of a character.
+        ConfigInvalid: a field contains half a character.
     """
     try:
         return urlencode(fields)
     except UnicodeEncodeError:
-        raise ConfigInvalid("invalid argument: it contains half of a character") from None
+        raise ConfigInvalid("invalid argument: it contains half a character") from None
 
 
 def segment(text: str) -> str:
@@ -715,7 +715,7 @@ def segment(text: str) -> str:
         encoded = ""
     if encoded in {"", ".", ".."}:
         raise ConfigInvalid(
-            "invalid id or workspace: it must not be empty, dots or contain half of a character"
+            "invalid id or workspace: it must not be empty, dots or contain half a character"
         )
     return encoded
 

@@ -147,7 +147,7 @@ def test_where_nobody_is_and_what_is_no_trusted_daemon_is_unreachable(shell, tmp
 @pytest.mark.usefixtures("hasty")
 def test_a_daemon_that_says_nothing_is_left_after_its_time(shell):
     with talking(shell, HANG, HANG, timeout=0.05) as (_, client):
-        late = "it took too long; it may have been carried out"
+        late = "it took too long; the request may have been processed"
         raised(errors.Unreachable, client.remember, "A fact.", match=late)
         raised(errors.WaitTimeout, client.handle("remember-1").wait, timeout=0)
 

@@ -45,7 +45,9 @@ def test_a_file_that_others_may_read_or_write_or_that_holds_no_url_is_refused_an
     for mode in (0o620, 0o602, 0o666):
         raised(ConfigInvalid, ledger_url, a_file(tmp_path, SECRET, mode), {})
     for content in ("", "canary-7f3a", "http://canary-7f3a", "\0", SECRET + "x" * MAX_URL_BYTES):
-        told = raised(ConfigInvalid, ledger_url, a_file(tmp_path, content), {}, match="contains no database URL")
+        told = raised(
+            ConfigInvalid, ledger_url, a_file(tmp_path, content), {}, match="contains no database URL"
+        )
         assert "canary" not in str(told)
     for path in (tmp_path / "none", tmp_path):
         raised(ConfigInvalid, ledger_url, str(path), {}, match="cannot be read")
