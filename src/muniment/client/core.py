@@ -714,9 +714,7 @@ def segment(text: str) -> str:
     except UnicodeEncodeError:
         encoded = ""
     if encoded in {"", ".", ".."}:
-        raise ConfigInvalid(
-            "invalid id or workspace: it must not be empty, dots or contain half a character"
-        )
+        raise ConfigInvalid("invalid id or workspace: it must not be empty, dots or contain half a character")
     return encoded
 
 

@@ -1,4 +1,7 @@
-"""A home, as one node serves it: the core for routes, and the turns of its tasks. `node` covers all homes."""
+"""A home, as one node serves it: the core for routes, and the turns of its tasks.
+
+Separate from `node`, which serves all homes.
+"""
 
 from __future__ import annotations
 

@@ -150,7 +150,7 @@ class Tokens:
         state: provides the key of the digests and the ledger for changes.
         reads: a separate connection to the ledger, so that lookups do not wait for a writer; None: the
             connection of `state`.
-        keyed: digests tokens; None: `state.keyed`.
+        keyed: digests tokens; None: `LedgerState.keyed`.
     """
 
     def __init__(

@@ -57,7 +57,7 @@ async def _tried(call: PageCall, fact: Mapping[str, Any]) -> Response:
         return job(asked, place, call.core.model, cancel=cancel)
 
     result = await call.while_awaited(body)
-    return await call.show("would.html", lambda *_: {"asked": asked, "result": result})
+    return await call.show("preview.html", lambda *_: {"request": asked, "result": result})
 
 
 async def forget(call: PageCall, form: Form) -> Response:

@@ -141,7 +141,7 @@ class PageCall(Call):
         """Return the values that every view needs."""
         return {
             "to": self.to,
-            "here": self.request.scope["path"].removeprefix("/"),
+            "current_view": self.request.scope["path"].removeprefix("/"),
             "workspace": self.workspace,
             "workspaces": list(self.core.workspaces.values()),
             "waiting": len(waiting(place)),

@@ -128,7 +128,7 @@ def _view(unsafe_target: str) -> str:
 
 
 def _way_in(status: int, notice: str = "", *, to: str = "", written: str = "") -> Response:
-    context = {"notice": notice, "to": _view(to), "written": written}
+    context = {"notice": notice, "to": _view(to), "entered_text": written}
     return HTMLResponse(rendered("sign_in.html", context), status)
 
 
@@ -143,5 +143,5 @@ def _problem(call: PageCall, error: HttpProblem | MunimentError) -> Response:
         problem, told = error, error.sentence
     else:
         problem, told = problem_of(error), str(error)
-    context = {"told": told, "code": problem.code, "back": call.back or "/", "written": call.written}
+    context = {"message": told, "code": problem.code, "back": call.back or "/", "entered_text": call.written}
     return HTMLResponse(rendered("problem.html", context), problem.status, problem.headers)

@@ -224,7 +224,7 @@ def timeline(
                 below += count
                 told = f"{day}, {scopes[number]}: {count}"
                 x, y = round(place * step, 1), _HEIGHT - below * scale
-                bars.append({"x": x, "y": y, "height": count * scale, "number": number, "told": told})
+                bars.append({"x": x, "y": y, "height": count * scale, "number": number, "label": told})
     return {
         "width": _WIDTH,
         "height": _HEIGHT,

@@ -94,8 +94,8 @@ def memory(place: Place, call: PageCall) -> Shown:
         "entries": found[:ON_PAGE],
         "more": found[ON_PAGE - 1].rel if len(found) > ON_PAGE else "",
         "after": call.query("after"),
-        "odd": shown.odd()[:MAX_ODD],
-        "lately": history_of(place, limit=LATELY),
+        "skipped": shown.odd()[:MAX_ODD],
+        "recent": history_of(place, limit=LATELY),
         "is_complete": shown.complete,
     }
 
@@ -148,7 +148,7 @@ def editing(place: Place, path: str, body: str, read: str, problem: str = "") ->
         entry = parse(_read(place, path)[1] or b"")
         lines = entry.text[: len(entry.text) - len(entry.body)].splitlines()[1:-1]
         above = [line for line in lines if not line.startswith(f"{PROVENANCE_KEY}:")]
-    return {"path": path, "above": "\n".join(above), "body": body, "digest": read, "problem": problem}
+    return {"path": path, "front_matter": "\n".join(above), "body": body, "digest": read, "problem": problem}
 
 
 def _read(place: Place, unsafe_path: str) -> tuple[CanonicalPath, bytes | None]:
@@ -257,7 +257,7 @@ def task(place: Place, call: PageCall) -> Shown:
     error = {name: value for name, value in ((found and found.error) or {}).items() if name != "code"}
     return {
         "id": task_id,
-        "told": found and _told(found),
+        "details": found and _told(found),
         "run": done and done.run,
         "turns": [each for each in events if "turn" in each],
         "detail": json.dumps(error, ensure_ascii=False) if error else "",
@@ -277,7 +277,7 @@ def _told(found: QueuedTask) -> Shown:
     problem = f"{sentence_of(error['code'])} [{error['code']}]" if error else ""
     return {
         "task": found,
-        "asked": one_line(str(asked.get("content") or asked.get("query") or "")),
+        "request": one_line(str(asked.get("content") or asked.get("query") or "")),
         "summary": str((found.result or {}).get("summary", "")) or problem,
     }
 
@@ -290,7 +290,7 @@ def learned(place: Place, _: PageCall) -> Shown:
     today = datetime.now(UTC).date()
     counts = count_by_day(place.state, place.scopes_by_key(), (today - timedelta(days=DAYS)).isoformat())
     drawn = timeline(counts, tuple(place.roots), today)
-    return {"timeline": drawn, "lately": history_of(place, limit=ON_PAGE)}
+    return {"timeline": drawn, "recent": history_of(place, limit=ON_PAGE)}
 
 
 # -- audit -------------------------------------------------------------------------------------------
@@ -348,10 +348,10 @@ def health(place: Place, call: PageCall) -> Shown:
         findings = [(each.attempt.what, each.verdict, each.why) for each in trial.findings]
     return {
         "problem": problem,
-        "tried": tried,
+        "checked_at": tried,
         "layers": layers,
         "findings": findings,
-        "held": held,
+        "confinement": held,
         "required": required,
         "is_met": held is not None and held.enforcement.satisfies(required),
         "model": call.core.model.name,

@@ -2,10 +2,10 @@
 // The server renders everything; this script never creates HTML from text.
 
 const SETTLE_MS = 150; // Events come in bursts; one reload per burst is enough.
-const AGAIN_MS = 5000; // Until the next attempt to follow events after a rejection.
-const PATIENCE_MS = 60_000; // Timeout of a response, for which other loads wait.
+const RETRY_MS = 5000; // Until the next attempt to follow events after a rejection.
+const TIMEOUT_MS = 60_000; // Timeout of a response, for which other loads wait.
 
-const told = document.getElementById("told");
+const statusLine = document.getElementById("status");
 const lost = document.getElementById("lost");
 const out = document.getElementById("out");
 
@@ -38,7 +38,7 @@ function loader(done) {
       out.hidden = true;
       if (request.response) done(request.response, request.status === 200);
     };
-    request.timeout = PATIENCE_MS;
+    request.timeout = TIMEOUT_MS;
     request.onerror = request.ontimeout = () => (lost.hidden = false);
     request.onloadend = () => {
       isLoading = false;
@@ -77,7 +77,7 @@ const loadView = loader((fresh) => {
   }
 });
 
-function look() {
+function reload() {
   loadView(location.href);
 }
 
@@ -87,11 +87,11 @@ const kinds = document.body.dataset.live.split(" ").filter(Boolean);
 let stream = null;
 let timer = null;
 
-function soon(words) {
+function reloadSoon(text) {
   timer ??= setTimeout(() => {
     timer = null;
-    told.textContent = words;
-    look();
+    statusLine.textContent = text;
+    reload();
   }, SETTLE_MS);
 }
 
@@ -101,13 +101,13 @@ function follow() {
   stream.onerror = () => {
     if (stream?.readyState === EventSource.CLOSED) { // It was rejected; a reload shows the reason.
       stream = null;
-      look();
-      setTimeout(seen, AGAIN_MS);
+      reload();
+      setTimeout(seen, RETRY_MS);
     } else lost.hidden = false; // It reconnects automatically.
   };
-  if (kinds.includes("memory")) stream.addEventListener("memory_changed", () => soon("The memory has changed."));
-  stream.addEventListener("task", () => soon(kinds.includes("task") ? "A task has changed." : ""));
-  stream.addEventListener("resync", () => soon(""));
+  if (kinds.includes("memory")) stream.addEventListener("memory_changed", () => reloadSoon("The memory has changed."));
+  stream.addEventListener("task", () => reloadSoon(kinds.includes("task") ? "A task has changed." : ""));
+  stream.addEventListener("resync", () => reloadSoon(""));
 }
 
 // A browser has six connections to a server: a hidden page releases its connection.
@@ -117,7 +117,7 @@ function seen() {
     stream = null;
   } else if (!stream) {
     follow();
-    look();
+    reload();
   }
 }
 
