@@ -31,7 +31,7 @@ from muniment.names import MAX_RECALLED, ContextMode
 # -- contract ----------------------------------------------------------------------------------------
 
 MAX_BODY_BYTES: Final = 512 * 1024
-r"""Maximum bytes of a request body: a fact of 64 KiB, each byte written as `\\u00xx`, plus white space."""
+"""Maximum bytes of a request body: a fact of 64 KiB, each byte written as `\\u00xx`, plus white space."""
 
 MAX_REF_CHARS: Final = 512
 """Maximum characters of a source's reference: an address, or an id of another system."""
@@ -81,8 +81,8 @@ class RememberBody(_Request):
     source: Source = Source()
     expires: Annotated[str, Field(max_length=MAX_EXPIRES_CHARS)] | None = Field(
         None,
-        description="The last day on which it is recalled, such as `2026-12-31`, or a number of days: "
-        "`30d`; null: it never expires, even if its text contains a date.",
+        description="The last day on which it is recalled, such as `2026-12-31`, or a number of days, such "
+        "as `30d`; null: it never expires, even if its text contains a date.",
     )
 
 

@@ -84,7 +84,7 @@ async def approve(call: Call) -> Response:
     owner_only=True,
 )
 async def reject(call: Call) -> Response:
-    """Reject a pending review for ever."""
+    """Reject a pending review permanently."""
     await call.body(RejectBody)
     review_id = call.request.path_params["reviewId"]
     decided = await at_place(

@@ -150,7 +150,7 @@ async def approve(call: PageCall, form: Form) -> Response:
 
 
 async def reject(call: PageCall, form: Form) -> Response:
-    """Reject a pending review for ever."""
+    """Reject a pending review permanently."""
     review_id = form.get("id", "")
     done = await call.at_place(lambda place, cancel: review.reject(review_id, place, cancel=cancel))
     return call.go("reviews", f"Rejected {done.review_id}; nothing was written.")
