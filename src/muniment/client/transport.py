@@ -6,8 +6,8 @@ H2 The token is in one header, which is added here. It is in no printed value, a
    responses in every spelling, see `exchange.decoded`.
 H3 A response is read up to `MAX_ANSWER_BYTES`, as it was sent, without decompression.
 H4 A server receives the token only after it has proved, on the same connection, that it knows it
-   (`greeting`). On a Unix socket without a token, the listener must be this user.
-H5 A thread reads or writes only for the remaining time of its `Patience`, and only while the transport is
+   (`Greeting`). On a Unix socket without a token, the listener must be this user.
+H5 A thread reads or writes only for the remaining time of its `TryPatience`, and only while the transport is
    open.
 
 Not guaranteed: the time limit of a connection, if the host name has many addresses, each of which has
@@ -524,7 +524,7 @@ class Loop:
             return cast("T", end.value)
 
     async def follow(self, core: ClientCore, after: str | None) -> AsyncGenerator[Event]:
-        """Yield the events after a given one, with marks, see `following`."""
+        """Yield the events after a given one, with marks, see `Following`."""
         following = Following(core, after)
         while True:
             step = following.again()
@@ -649,7 +649,7 @@ class Threads:
             return cast("T", end.value)
 
     def follow(self, core: ClientCore, after: str | None) -> Generator[Event]:
-        """Yield the events after a given one, with marks, see `following`."""
+        """Yield the events after a given one, with marks, see `Following`."""
         following = Following(core, after)
         while True:
             step = following.again()

@@ -48,7 +48,7 @@ from muniment.store.tasks import OWNER, Kind, Originator, QueuedTask
 #
 # - J1 A line has at most `MAX_LINE_BYTES`. The rest of a longer one is discarded; the next line is read as
 #   usual.
-# - J2 A message must be unambiguous for every JSON parser (`strict_json`), and not a batch.
+# - J2 A message must be unambiguous for every JSON parser (`parse_json`), and not a batch.
 # - J3 A response is one line of ASCII, so that text in it cannot end it and start another one.
 #
 # Source: jsonrpc.org/specification; agentclientprotocol.com/protocol (transports, cancellation).
@@ -154,7 +154,7 @@ def failed(
     Args:
         request_id: None: the id of the request is unknown.
         number: error number of JSON-RPC.
-        code: stable code, see `problems`.
+        code: stable code, see `muniment.errors`.
         text: a fixed sentence.
         fields: additional members of its data.
     """
