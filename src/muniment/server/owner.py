@@ -170,7 +170,7 @@ async def explain(call: Call) -> Response:
 async def at_place(
     call: Call, body: Callable[[Place, Cancel], T], not_found: str = "not_found", *, writes: bool = True
 ) -> T:
-    """Run `body` in a separate thread, with the `Place` of the request's workspace; see `Core.at`.
+    """Run `body` in a separate thread, with the `Place` of the request's workspace; see `ServedCore.at`.
 
     Raises:
         MunimentError: raised by `body`.
