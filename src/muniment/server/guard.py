@@ -9,9 +9,9 @@ G3 A path is used as it was sent: empty, dotted or encoded segments are not foun
    `/workspaces/{workspace}/…` (also `…/mcp`) and `/session/{id}/events` are converted to the short forms only
    here.
 G4 Exactly one bearer token. On the Unix socket the token may be missing: then the peer must be the user of
-   this process. It must never be the overflow user, which the kernel reports for an unknown user (401). A page
-   that a proxy forwards to the socket is not authenticated. Only `HELLO` needs no token: with it the daemon
-   proves its identity to a client before the client sends its token (ADR 0026).
+   this process. It must never be the overflow user, which the kernel reports for an unknown user (401). A
+   page that a proxy forwards to the socket is not authenticated. Only `HELLO` needs no token: with it the
+   daemon proves its identity to a client before the client sends its token (ADR 0026).
 G5 At most `MAX_REQUESTS` at once, in addition to `MAX_WAITING` that wait and `MAX_FOLLOWERS` that follow
    events (503); of each, one client's token gets at most half, and all clients together leave some to the
    owner.
