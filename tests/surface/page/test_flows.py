@@ -184,7 +184,7 @@ def test_an_entry_is_pinned_taken_back_and_forgotten(page, daemon):
         == before.partition("---\n")[2].partition("---\n")[2]
     )
     press(page, "Forget")
-    shown(page, "#forget p", "undo brings it back")
+    shown(page, "#forget p", "You can undo it")
     press(page, "Forget this entry")
     shown(page, "#task", "completed")
     assert (text_of(daemon, path), bool(text_of(daemon, other))) == (None, True)
