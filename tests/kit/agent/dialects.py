@@ -1,13 +1,12 @@
-"""How servers and models spell what a model wants: the same calls, in many ways.
+"""Formats in which servers and models encode tool calls and actions.
 
     `ChatServer(through(perfect, DIALECTS["unclosed tag"]))`
 
-A `Dialect` matters where the request offers tools, and in part where a JSON action is asked for in the
-prompt alone; a server that is asked for a schema spells its answer in one way only. Which of these a
-request is (`asked_for`) is read from its body.
+A `Dialect` applies if the request offers tools, and partly if the prompt alone asks for a JSON action. If the
+request has a schema, there is only one encoding. `asked_for` reads the kind of a request from its body.
 
-Sources: the OpenAI API reference, the chat templates of the models named beside each dialect, and the
-issue trackers of the servers that should have parsed them and did not.
+Sources: the OpenAI API reference, the chat templates of the models named next to each dialect, and the issue
+trackers of servers that failed to parse these calls.
 """
 
 from __future__ import annotations
@@ -27,28 +26,28 @@ AskedFor = Literal["tools", "action", "action in text", "decision", "decision in
 
 @dataclass(frozen=True, slots=True)
 class Say:
-    """The model is done and says so."""
+    """A final answer in text: the model is done."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class AskForCalls:
-    """The model wants these calls made. Where actions are asked for, it takes the first one only."""
+    """A request for tool calls. In an action response only the first call is encoded."""
 
     calls: Sequence[Call]
 
 
 @dataclass(frozen=True, slots=True)
 class Decide:
-    """The model decides where a fact belongs."""
+    """A decision about where to store a fact."""
 
     decision: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Utter:
-    """The model writes this, whatever it was asked for."""
+    """Exactly this text, for any kind of request."""
 
     content: str
 
@@ -58,7 +57,7 @@ Thought = Say | AskForCalls | Decide | Utter
 
 @dataclass(frozen=True, slots=True)
 class SpokenMessage:
-    """The keys of a message beside its role, and why the model stopped."""
+    """The members of a message except its role, and the finish reason."""
 
     message: Mapping[str, Any]
     finish_reason: str = "stop"
@@ -66,12 +65,12 @@ class SpokenMessage:
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """One way to spell what a model wants.
+    """One way to encode the calls of a model.
 
     Attributes:
-        speak: calls as a message; the text begins the ids of its calls.
-        wrap: a JSON object as the words of a model that was asked for one in the prompt.
-        before: what the model writes before anything else.
+        speak: encodes calls as a message; the text is the prefix of the call ids.
+        wrap: wraps a JSON object in the text of a model that the prompt asked for JSON.
+        before: text before everything else.
     """
 
     speak: Callable[[Sequence[Call], str], SpokenMessage]
@@ -80,7 +79,7 @@ class Dialect:
 
 
 def asked_for(body: Mapping[str, Any]) -> AskedFor:
-    """What the body of a request wants its answer to be."""
+    """Return the kind of response that a request body expects."""
     if body.get("tools"):
         return "tools"
     match body.get("response_format"):
@@ -95,7 +94,7 @@ def asked_for(body: Mapping[str, Any]) -> AskedFor:
 
 
 def spell(thought: Thought, dialect: Dialect, body: Mapping[str, Any]) -> Response:
-    """`thought` in `dialect`, as an answer to the request with this body."""
+    """Encode `thought` in `dialect` as the response to the request with this body."""
     wanted = asked_for(body)
     if isinstance(thought, Utter):
         return completion({"content": thought.content})
@@ -116,12 +115,12 @@ def spell(thought: Thought, dialect: Dialect, body: Mapping[str, Any]) -> Respon
 
 
 def thinking(dialect: Dialect) -> Dialect:
-    """`dialect` behind a block of thought, in which the model drafts another call and drops it."""
+    """Return `dialect` after a thinking block that drafts another call and discards it."""
     return replace(dialect, before=_THOUGHTS)
 
 
 def _object(thought: Say | AskForCalls | Decide) -> Mapping[str, Any]:
-    """The JSON object of an action or decision."""
+    """Build the JSON object of an action or decision."""
     match thought:
         case Say(text):
             return {"action": "done", "summary": text}
@@ -149,7 +148,7 @@ def _native(calls: Sequence[Call], stem: str) -> SpokenMessage:
 
 
 def _native_but(change: Callable[[dict[str, Any]], Mapping[str, Any]]) -> Dialect:
-    """Native calls, each of them changed."""
+    """Return a dialect of native calls in which `change` is applied to each call."""
 
     def speak(calls: Sequence[Call], stem: str) -> SpokenMessage:
         spoken = _native(calls, stem)
@@ -173,7 +172,9 @@ def _legacy(calls: Sequence[Call], _stem: str) -> SpokenMessage:
 def _in_words(
     spell_one: Callable[[str, str], str], wrap: Callable[[str], str] = str, around: str = "{}"
 ) -> Dialect:
-    """Calls written one after the other, each from its tool and its arguments as JSON."""
+    """Return a dialect that writes calls as text, one after the other, from the tool and its arguments as
+    JSON.
+    """
 
     def speak(calls: Sequence[Call], _stem: str) -> SpokenMessage:
         lines = [spell_one(tool, json.dumps(dict(arguments))) for tool, arguments in calls]
@@ -217,7 +218,7 @@ def _as_xml(tool: str, arguments: str) -> str:
 
 
 def _deepseek(token: str) -> str:
-    """A token of DeepSeek, which writes bars and blanks of its own."""
+    """Build a token of DeepSeek, which uses special bars and blanks."""
     return f"<\uff5c{token.replace(' ', chr(0x2581))}\uff5c>"
 
 

@@ -1,6 +1,6 @@
-"""How models spell calls, and how a text that holds one may be shown and quoted.
+"""Encodings of calls by models, and ways in which a text with a call may be displayed or quoted.
 
-Written from the templates of the models, without a look at the module that reads them.
+Written from the chat templates of the models, independently of the parser under test.
 """
 
 import json
@@ -15,7 +15,7 @@ values = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
     max_leaves=12,
 )
-"""Whatever JSON can hold."""
+"""Any JSON value."""
 arguments = st.fixed_dictionaries(
     {"path": texts},
     optional={"content": texts, "limit": st.integers(), "replace_all": st.booleans(), "old_string": texts},
@@ -23,7 +23,7 @@ arguments = st.fixed_dictionaries(
 
 
 def wide(text):
-    """DeepSeek's tokens, written with plain bars and underscores for readers."""
+    """Convert plain bars and underscores into the special characters of DeepSeek tokens."""
     return text.replace("<|", "<\uff5c").replace("|>", "\uff5c>").replace("_", "\u2581")
 
 

@@ -1,4 +1,4 @@
-"""What runs and questions can be ended by."""
+"""A cancel handle for runs and questions."""
 
 import pytest
 

@@ -10,13 +10,13 @@ from muniment.store.audit import verify
 
 @pytest.fixture(scope="module", params=ENGINES)
 def engine(request):
-    """What the ledger is kept in."""
+    """Return the engine of the ledger."""
     return request.param
 
 
 @pytest.fixture(scope="module")
 def opening(engine, request):
-    """Opens states over that engine."""
+    """Return a function that opens states with that engine."""
     return Opening(request.getfixturevalue("fleet") if engine == "postgres" else None)
 
 
