@@ -1,11 +1,11 @@
-"""What a durable commit of one entry costs, beside the least that makes one durable.
+"""Measure the cost of a durable commit of one entry, compared with the minimum for durability.
 
     python benchmarks/commit.py [DIRECTORY]
 
 Bare: a temporary file, fsync, rename, fsync of its directory, and two `FULL` transactions of SQLite that
 store the same bytes. Both are timed in turns in one process, on the file system of DIRECTORY (default: here).
-Where an fsync takes next to nothing, as on many virtual disks, the ratio is that of the processor alone;
-the last column says from what time of an fsync on a commit takes at most `GOAL` times as long as bare.
+If an fsync takes almost no time, as on many virtual disks, the ratio is that of the processor alone. The last
+column is the fsync time from which a commit takes at most `GOAL` times as long as bare.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from muniment.store.upkeep import rebuild
 SIZES = (10, 100, 1_000, 10_000)
 ROUNDS = 60
 GOAL = 1.3
-FSYNCS = 4  # of either side: the file, its directory, two transactions
+FSYNCS = 4  # On either side: the file, its directory, two transactions.
 POLICY = load_policy("strict")
 
 
 class Bare:
-    """The least that makes an entry durable together with a record of it."""
+    """The minimum that makes an entry durable together with a record of it."""
 
     def __init__(self, base: Path) -> None:
         self.base = base
@@ -67,7 +67,7 @@ class Bare:
 
 
 class Ours:
-    """The same by a commit, over a memory that holds `size` entries already."""
+    """The same by a commit, over a memory that already has `size` entries."""
 
     def __init__(self, base: Path, size: int, in_a_topic: int) -> None:
         self.topics = max(1, size // in_a_topic)
@@ -93,19 +93,19 @@ class Ours:
 
 
 def timed(action: Callable[[int], None], number: int) -> tuple[float, float]:
-    """Milliseconds of wall clock and of CPU."""
+    """Return the milliseconds of wall clock and of CPU."""
     wall, cpu = time.perf_counter(), time.process_time()
     action(number)
     return 1e3 * (time.perf_counter() - wall), 1e3 * (time.process_time() - cpu)
 
 
 def needed(bare: float, commit: float) -> float:
-    """Milliseconds of an fsync from which on a commit takes `GOAL` times as long as bare, by their CPU."""
+    """Return the fsync milliseconds from which a commit takes `GOAL` times as long as bare, by their CPU."""
     return max(0.0, (commit - GOAL * bare) / (GOAL - 1) / FSYNCS)
 
 
 def measure(base: Path, size: int, in_a_topic: int = IN_A_TOPIC) -> str:
-    """One line of the table, for a memory of `size` entries."""
+    """Return one line of the table, for a memory of `size` entries."""
     ours, bare = Ours(base / "ours", size, in_a_topic), Bare(base / "bare")
     pairs = [(timed(bare.write, number), timed(ours.write, number)) for number in range(ROUNDS)]
     ours.close()

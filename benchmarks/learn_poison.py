@@ -2,12 +2,13 @@
 
     python benchmarks/learn_poison.py A.json:B.json ... [--write] [--also A.json:B.json ...]
 
-Needs scikit-learn, which is not a dependency of the project. Each pair of files is of one author or of two
-who worked apart: A.json is a list of objects with `text`, B.json a list of texts. Each pair is
-left out once and the model is learned from the others. The program prints the share of the harmful and of
-the ordinary texts that were left out and wait, at the threshold of the gate and at the one that stops
-`ORDINARY_SHARE` of all ordinary texts. Pairs after `--also` are always learned from and never left out:
-they are ours, like the rules. `--write` learns from all pairs, and writes the weights.
+Requires scikit-learn, which is not a dependency of the project. Each pair of files is from one author or from
+two authors who worked separately: A.json is a list of objects with `text`, B.json a list of texts. Each pair
+is left out once and the model is learned from the others. The program prints the shares of harmful and
+ordinary texts in the left-out pair that need a review, at the threshold of the gate and at the threshold that
+stops `ORDINARY_SHARE` of all ordinary texts. Pairs after `--also` are always used for learning and never left
+out: they were written by this project, like the rules. `--write` learns from all pairs and writes the
+weights.
 """
 
 from __future__ import annotations
@@ -96,7 +97,7 @@ class Model:
 
 
 class Author:
-    """Harmful and ordinary texts of one author, and what the rules weigh for their passages."""
+    """Harmful and ordinary texts of one author, and the parts of their passages."""
 
     def __init__(self, names: str) -> None:
         poison, ordinary = (json.loads(Path(name).read_text(encoding="utf-8")) for name in names.split(":"))

@@ -1,12 +1,12 @@
-"""What the page of the daemon costs: each view of a memory of 10 000 entries, and a thousand views in a row.
+"""Measure the page of the daemon: each view of a memory of 10 000 entries, and a thousand views in a row.
 
     python benchmarks/page.py [ENTRIES]
 
-A `muniment ui` of its own over a throwaway home, asked by one client on the same machine; the entries were
-listed once before, as in any home that was used. CPU is the time of the daemon for one view (medians of
-`ROUNDS`, the first by itself: it loads what the page is made with), bytes are the view with the style, the
-scripts and the icon that a browser loads for it. Where Selenium, Chromium and its driver are installed,
-search as you type is measured in the browser: from the event of the last key to the results on the page.
+A separate `muniment ui` over a throwaway home, with one client on the same machine. The entries were listed
+once before, as in any used home. CPU is the time of the daemon for one view (medians of `ROUNDS`; the first
+view is separate, since it loads the modules of the page). Bytes are the view with the style, the scripts and
+the icon that a browser loads for it. If Selenium, Chromium and its driver are installed, search as you type
+is measured in the browser: from the event of the last key to the results on the page.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ field.dispatchEvent(new InputEvent("input", {bubbles: true}));
 
 
 class Browsing:
-    """A client that has signed in, as a browser does."""
+    """A signed-in client, like a browser."""
 
     def __init__(self, said: dict[str, str], pid: int) -> None:
         self.said, self.pid, self._cookie = said, pid, ""
@@ -59,7 +59,7 @@ class Browsing:
         self.here = re.match("/w/[^/]+", urlsplit(said["address"]).path)[0]  # type: ignore[index]
 
     def ask(self, method: str, path: str, form: dict[str, str] | None = None) -> bytes:
-        """What is answered."""
+        """Send a request and return the content of the response."""
         headers = {"Host": self.host, "Sec-Fetch-Site": "same-origin", "Sec-Fetch-Mode": "navigate"}
         headers |= {"Cookie": self._cookie} if self._cookie else {}
         if form is not None:
@@ -73,24 +73,24 @@ class Browsing:
         return content
 
     def cookie(self) -> str:
-        """What stands in it."""
+        """Return the value of the cookie."""
         return self._cookie.partition("=")[2]
 
     def cost(self, view: str) -> tuple[float, int]:
-        """Milliseconds of CPU and bytes of one view."""
+        """Return the milliseconds of CPU and the bytes of one view."""
         before = cpu_of(self.pid)
         content = self.ask("GET", f"{self.here}/{view}")
         return (cpu_of(self.pid) - before) * 1000, len(content)
 
     def memory(self) -> float:
-        """Resident MB of the daemon."""
+        """Return the resident MB of the daemon."""
         text = Path(f"/proc/{self.pid}/status").read_text()
         return int(text.partition("VmRSS:")[2].split()[0]) / 1024
 
 
 @contextmanager
 def browsing(base: Path) -> Iterator[Browsing]:
-    """A daemon over a memory of `ENTRIES`, and who has signed in there."""
+    """Start a daemon over a memory of `ENTRIES`, and yield a signed-in client."""
     lay_out(base / "home" / "user", ENTRIES)
     (base / "work" / ".git").mkdir(parents=True)
     environment = {**os.environ, "MUNIMENT_HOME": str(base / "home")}
@@ -111,10 +111,10 @@ def browsing(base: Path) -> Iterator[Browsing]:
 
 
 def views_of(here: Browsing) -> None:
-    """Print what each view costs."""
+    """Print the cost of each view."""
     loaded = sum(len(here.ask("GET", path)) for path in LOADED)
     first, size = here.cost("memory")
-    print(f"the first view: {first:.0f} ms of CPU, {(size + loaded) / 1000:.0f} kB with what it loads")
+    print(f"the first view: {first:.0f} ms of CPU, {(size + loaded) / 1000:.0f} kB with its resources")
     entry = "entry?" + urlencode({"path": "user/topic-3/fact-170.md"})
     search = "search?" + urlencode({"q": "word77 word108"})
     for view in ("memory", "memory?topic=topic-3", entry, search, "tasks", "timeline", "audit", "policy"):
@@ -124,7 +124,7 @@ def views_of(here: Browsing) -> None:
 
 
 def memory_over_views(here: Browsing) -> None:
-    """Print the resident memory while a view is asked for again and again."""
+    """Print the resident memory during repeated views."""
     sizes = []
     for number in range(VIEWS + 1):
         if number % (VIEWS // 5) == 0:
@@ -135,9 +135,9 @@ def memory_over_views(here: Browsing) -> None:
 
 
 def typing(here: Browsing, base: Path) -> None:
-    """Print how long after the last key the results stand there."""
+    """Print the time from the last key to the results."""
     if find_spec("selenium") is None or not (Path(CHROMIUM).exists() and Path(DRIVER).exists()):
-        print("search as you type: not measured, there is no Selenium, Chromium or driver")
+        print("search as you type: not measured, Selenium, Chromium or its driver is missing")
         return
     from selenium import webdriver
     from selenium.webdriver.chrome.service import Service
@@ -167,7 +167,7 @@ def typing(here: Browsing, base: Path) -> None:
 
 
 def main() -> None:
-    """Print all of it."""
+    """Print all figures."""
     with tempfile.TemporaryDirectory() as directory:
         base = Path(directory).resolve()
         with browsing(base) as here:

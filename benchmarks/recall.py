@@ -1,23 +1,23 @@
-"""What it costs to find the right entries, and how often they are found, beside plain full-text search.
+"""Measure the cost and the hit rate of recall, compared with plain full-text search.
 
     python benchmarks/recall.py [ENTRIES ...]
 
 The memory is generated with a fixed seed: files of 40 to 120 words with front matter, half of them in each of
-two scopes, in folders of 50. Words are English function words and made-up ones, by Zipf's law, in text that
-comes back to the subject of its entry. A query means one entry: it has some words of its subject and of the
-rest, now and then cut short or with another ending, and some that are wrong. recall@5 is how often that
-entry is among the first five; an empty answer counts as a miss. Rows come from the files, as always.
+two scopes, in folders of 50. Words are English function words and invented ones, by Zipf's law, in text that
+repeats the subject of its entry. A query targets one entry: it has some words of its subject and of the rest,
+some of them shortened or with another ending, and some wrong words. recall@5 is the share of queries whose
+entry is among the first five; an empty result counts as a miss. Rows are read from the files, as always.
 
 CPU and wall are milliseconds of one query, median and 95th percentile. These ways take turns:
 
     search        from the text of a query to entries: the gate, the ranking, the abstaining
-    recall        all of it: whether anything changed, the search, five files read and judged, the text
+    recall        the complete recall: the check for changes, the search, five files read and judged, the text
     every word    the same table, all words of the query joined by OR, bm25 with the same weights, LIMIT 5
-    same words    likewise, only the words that search asks for: no stop words
+    same words    the same, with only the words that search uses: no stop words
 
-Of the last two only the SQL is timed. Libraries take their turn afterwards, where they can be imported:
-`tantivy`, `bm25s`, `rank_bm25`, and PyStemmer for their stems. They hold each entry in memory, as one field;
-with four weighed ones the first finds less. A way that has taken a minute is asked no more.
+For the last two only the SQL is timed. Libraries run afterwards, if they can be imported: `tantivy`, `bm25s`,
+`rank_bm25`, and PyStemmer for their stems. They store each entry in memory, as one field; with four weighted
+fields the first finds less. A way that has used a minute is stopped.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ FOLDER = 50
 QUERIES, WARM_UP, BATCH = 400, 20, 20
 CHANGES = 100
 LIMIT = 5
-MOST_SECONDS = 60.0  # of one way
-SETTLED_SECONDS = 0.1  # after which no time is too new to prove something
+MOST_SECONDS = 60.0  # Per way.
+SETTLED_SECONDS = 0.1  # After this time, file times are old enough to prove that a file is unchanged.
 SCOPES = (Scope("user"), Scope("project"))
 VOCABULARY = 100_000
 COMMON = """
@@ -75,11 +75,11 @@ PLAIN = f"""
     SELECT rowid FROM text WHERE text MATCH ? AND rank MATCH 'bm25({", ".join(map(str, COLUMN_WEIGHTS))})'
     ORDER BY rank LIMIT {LIMIT}
 """
-Query = tuple[str, int]  # what is asked, and the number of the entry that is meant
+Query = tuple[str, int]  # The text, and the number of the target entry.
 
 
 class Entry(NamedTuple):
-    """A generated entry: its file, and what a query may take from it."""
+    """A generated entry: its file, and the words that a query may use."""
 
     path: str
     file: str
@@ -88,7 +88,7 @@ class Entry(NamedTuple):
 
 
 def generate(count: int) -> tuple[list[Entry], list[Query]]:
-    """The entries of a memory, and what is asked of it."""
+    """Generate the entries of a memory, and the queries."""
     dice = random.Random(20261122)
     syllables = [a + b + c for a in "bdfgklmnprstvz" for b in "aeiou" for c in ("", "l", "n", "r", "t")]
     made: dict[str, None] = {}
@@ -117,7 +117,7 @@ def generate(count: int) -> tuple[list[Entry], list[Query]]:
         return [word if word in COMMON else inflected(word) for word in about]
 
     def entry(number: int, folder: Sequence[str]) -> Entry:
-        subject = [*some(4), *dice.sample(folder, 2)]  # In part that of its folder.
+        subject = [*some(4), *dice.sample(folder, 2)]  # Partly the subject of its folder.
         body = said(subject, dice.randint(40, 120))
         lines = [" ".join(body[at : at + 12]).capitalize() for at in range(0, len(body), 12)]
         title, keywords = f"{subject[0]} {joints(1)[0]} {subject[1]}", ", ".join(dice.sample(subject, 3))
@@ -145,7 +145,7 @@ def generate(count: int) -> tuple[list[Entry], list[Query]]:
 
 @dataclass
 class Way:
-    """A way to find entries, and what came of it."""
+    """A way to find entries, with its results."""
 
     name: str
     ask: Callable[[str], Iterable[int]]
@@ -155,10 +155,10 @@ class Way:
     empty: int = 0
 
     def turn(self, query: Query) -> None:
-        """Ask once, unless this way had its time."""
+        """Run one query, unless this way has used its time."""
         if sum(self.wall) > MOST_SECONDS * 1e3:
             return
-        re.purge()  # Every query is a new one, also to this way.
+        re.purge()  # Every query is new, also to this way.
         wall, cpu = time.perf_counter_ns(), time.process_time_ns()
         found = list(self.ask(query[0]))
         self.cpu.append((time.process_time_ns() - cpu) / 1e6)
@@ -170,7 +170,7 @@ class Way:
 def compare(ways: Sequence[Way], queries: Sequence[Query]) -> None:
     """Let the ways take turns, and print a line for each."""
     gc.collect()
-    gc.freeze()  # What is there already is not to be walked while a way is timed.
+    gc.freeze()  # Existing objects should not be scanned while a way is timed.
     for way in ways:
         for query in queries[:WARM_UP]:
             list(way.ask(query[0]))
@@ -187,7 +187,7 @@ def compare(ways: Sequence[Way], queries: Sequence[Query]) -> None:
 
 
 def measure(base: Path, entries: Sequence[Entry], queries: Sequence[Query], opened: ExitStack) -> None:
-    """Print what is ours, and plain full-text search of the same rows."""
+    """Print the figures of recall, and of plain full-text search of the same rows."""
     for entry in entries:
         (base / entry.path).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         (base / entry.path).write_text(entry.file)
@@ -236,7 +236,7 @@ def measure(base: Path, entries: Sequence[Entry], queries: Sequence[Query], open
 
 
 def libraries(texts: Sequence[list[str]]) -> Iterator[Way]:
-    """The libraries that are installed, with the words of all entries."""
+    """Yield the installed libraries, with the words of all entries."""
     if find_spec("tantivy"):
         tantivy = import_module("tantivy")
         schema = tantivy.SchemaBuilder().add_unsigned_field("number", stored=True).add_text_field("text")
@@ -265,7 +265,7 @@ def libraries(texts: Sequence[list[str]]) -> Iterator[Way]:
 
 
 def stems(text: str) -> list[str]:
-    """The words that mean something, without their endings where PyStemmer is installed."""
+    """Return the content words, stemmed if PyStemmer is installed."""
     words = [word for word in re.findall("[a-z]+", text.lower()) if word not in COMMON]
     return ENGLISH.stemWords(words) if ENGLISH else words
 
@@ -285,12 +285,12 @@ def main() -> None:
 
 
 def number(path: str) -> int:
-    """Of the entry at a path."""
+    """Return the number of the entry at a path."""
     return int(path.rpartition("-")[2].removesuffix(".md"))
 
 
 def cpu(act: Callable[[], object]) -> float:
-    """CPU milliseconds of one call."""
+    """Return the CPU milliseconds of one call."""
     began = time.process_time_ns()
     act()
     return (time.process_time_ns() - began) / 1e6

@@ -1,9 +1,9 @@
-"""What a remember costs: CPU beyond the durable write, and the wall time of the whole command.
+"""Measure the cost of a remember: CPU beyond the durable write, and the wall time of the whole command.
 
-Run it with `python benchmarks/remember.py`; a number says how many facts a round has.
+Run it with `python benchmarks/remember.py`; a number sets the facts per round.
 
 Prints medians of several rounds, each into a new memory, and ratios of one run. CPU counts this process,
-the zygote and its workers. The durable write is what any program would pay for the same two files: write,
+the zygote and its workers. The durable write is what any program would need for the same two files: write,
 fsync, rename, fsync of the directory.
 """
 
@@ -29,7 +29,7 @@ PROGRAM = Path(sys.executable).with_name("muniment")
 
 
 def durable_write(directory: Path, name: str, content: bytes) -> None:
-    """One file, as safely as a file system lets one."""
+    """Write one file as safely as the file system allows."""
     temporary = directory / f".{name}"
     with temporary.open("xb") as file:
         file.write(content)
@@ -42,7 +42,7 @@ def durable_write(directory: Path, name: str, content: bytes) -> None:
 
 
 def mean_cpu(action: Callable[[int], None]) -> float:
-    """Mean CPU seconds of `action` over `RUNS` calls (the zygote's clock ticks too coarsely for medians)."""
+    """Return the mean CPU seconds of `action`; the zygote's clock is too coarse for medians."""
     started = cpu_of(os.getpid())
     for number in range(RUNS):
         action(number)
@@ -50,7 +50,7 @@ def mean_cpu(action: Callable[[int], None]) -> float:
 
 
 def median_wall(command: list[str], environment: dict[str, str]) -> float:
-    """Median wall seconds of a whole process."""
+    """Return the median wall seconds of a whole process."""
     walls = []
     for _ in range(COMMANDS):
         started = time.perf_counter()
@@ -60,7 +60,7 @@ def median_wall(command: list[str], environment: dict[str, str]) -> float:
 
 
 def one_round(directory: Path, walls: list[float]) -> tuple[float, float]:
-    """Mean CPU seconds of a remember, and of the durable write alone; wall seconds go into `walls`."""
+    """Return the mean CPU seconds of a remember and of the durable write; append wall seconds to `walls`."""
     plain = directory / "plain"
     plain.mkdir(parents=True)
     with muniment.open(directory, home=directory / "home") as memory:

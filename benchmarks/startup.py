@@ -1,9 +1,9 @@
-"""What a command costs before it does anything: CPU of its processes, beyond bare Python.
+"""Measure the startup cost of a command: CPU of its processes, beyond bare Python.
 
     python benchmarks/startup.py [ROUNDS [OTHER]]
 
-ROUNDS says how often each is run; the median is shown. OTHER is another checkout, which is run in turn with
-this one, by the same interpreter.
+ROUNDS is the number of runs of each command; the median is printed. OTHER is another checkout, which is run
+in turn with this one, by the same interpreter.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ COMMANDS = {
 
 
 def cpu(command: list[str], home: str) -> list[float]:
-    """Milliseconds of CPU of a command and of what it started, in each checkout."""
+    """Return the milliseconds of CPU of a command and its children, in each checkout."""
     spent: list[list[float]] = [[] for _ in CHECKOUTS]
     for _ in range(ROUNDS):
         for number, checkout in enumerate(CHECKOUTS):
@@ -52,7 +52,7 @@ def cpu(command: list[str], home: str) -> list[float]:
 
 
 def main() -> None:
-    """Print a line for each."""
+    """Print a line for each command."""
     with TemporaryDirectory() as home:
         Path(home, ".git").mkdir()
         cpu([*PROGRAM, "remember", "The user drinks tea"], home)

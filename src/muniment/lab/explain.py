@@ -45,8 +45,7 @@ class Explanation:
         code: of the denial, as tools return it; None if it is allowed.
         layer: the layer that decided; None if it is allowed.
         rule: the rule that decided: the id of a deny rule, `default` if no rule grants it, `scopes`, or
-            `name`
-            if the name grammar rejected it before any rule; None if it is allowed.
+            `name` if the name grammar rejected it before any rule; None if it is allowed.
         model_is_told: the line that the model receives; empty if it is allowed, or if the run ends.
         operator_is_told: the text in result, record and log.
         consulted: every rule about the act, layer by layer; empty if the name grammar rejected it.

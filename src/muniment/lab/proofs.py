@@ -632,9 +632,8 @@ class Cause:
 
     Attributes:
         kind: `deny`: a rule of the policy that grants less, without effect in the other; `allow`: a rule of
-            the
-            one that grants more; `layer`: a file of the one that grants less, which is not part of the other;
-            `scope`: a scope that only the one that grants more declares.
+            the one that grants more; `layer`: a file of the one that grants less, which is not part of the
+            other; `scope`: a scope that only the one that grants more declares.
         layer: the name of the file; empty for a scope.
         rule: the id of the rule; for a layer, of the rule that grants; for a scope, its name.
         pattern: of that rule; empty for a scope.

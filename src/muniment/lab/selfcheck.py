@@ -1,8 +1,7 @@
 """Check each guarantee of the kernel in a throwaway directory: `python -m muniment.lab.selfcheck`.
 
 For reviewers who want to see the guarantees on their machine after reading the code. It opens only a
-temporary
-directory, which it removes. Exit code 0: every check passed.
+temporary directory, which it removes. Exit code 0: every check passed.
 """
 
 from __future__ import annotations

@@ -67,8 +67,8 @@ def photograph(trees: Mapping[str, Path]) -> Photograph:
     """Record every name in some trees; links are not followed.
 
     Resets the access time of every file, so that the next photograph shows the reads between the two. Files
-    that
-    this user cannot read are recorded as unreadable.
+    that this
+    user cannot read are recorded as unreadable.
 
     Args:
         trees: directories by their names in the photograph; one name may be empty.

@@ -1,8 +1,7 @@
 """Report which fence layers this system supports, and how to get the missing ones.
 
 The check changes nothing. A supported layer need not be effective: only the failed attempts of a fenced
-worker
-show that (`attempt`).
+worker show that (`attempt`).
 """
 
 from __future__ import annotations

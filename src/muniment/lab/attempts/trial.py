@@ -6,8 +6,7 @@
 - R3 a trial leaves no files or processes, however it ends.
 
 The workers come from a separate zygote, since most of them die by a signal, after which the pool would
-replace
-it. Attacked by `tests/units/lab/test_attempts.py`, with each layer removed.
+replace it. Attacked by `tests/units/lab/test_attempts.py`, with each layer removed.
 """
 
 from __future__ import annotations

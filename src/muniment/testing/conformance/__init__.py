@@ -9,8 +9,7 @@ a failure means for a tool that never promised what Muniment promises.
 
 - O1 a case has one outcome, the worst of its failures; `targets.py` lists the order and the meaning of each.
 - O2 a case that a tool cannot express is `skipped`, with the reason, never `held`. A tool that does not
-  start,
-  or fails an ordinary read, is not tested: it would pass every attack.
+  start, or fails an ordinary read, is not tested: it would pass every attack.
 - O3 a case runs in a process that has data to steal. If it hangs, it is killed with all its children.
 - O4 the report states whether an escape is outside the claims of the tool's authors.
 

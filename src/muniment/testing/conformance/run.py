@@ -1,8 +1,8 @@
 """Run the corpus against targets: many cases, a few drivers at a time, in throwaway directories.
 
 Each target first gets one ordinary call. A target that does not start, does not respond or cannot read a file
-is
-reported as `unusable` and not tested further: it would pass every attack. The other targets are not affected.
+is reported as `unusable` and not tested further: it would pass every attack. The other targets are not
+affected.
 """
 
 from __future__ import annotations

@@ -6,11 +6,9 @@
     command=COMMAND    any program that reads and writes the JSON lines of `muniment tool`
 
 In a COMMAND `{user}`, `{project}` and `{state}` are replaced by directories of the case. For programs that
-read
-Muniment policies, `{policy}` is replaced by a file with the required policy, `{symlinks}` by `refuse` or
+read Muniment policies, `{policy}` is replaced by a file with the required policy, `{symlinks}` by `refuse` or
 `beneath`. A command is split like in a shell and started without one, in a throwaway directory. A word that
-is
-a file in the current directory is made absolute.
+is a file in the current directory is made absolute.
 """
 
 from __future__ import annotations

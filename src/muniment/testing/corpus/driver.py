@@ -10,8 +10,7 @@ lacks them.
 A line of JSON on standard output before and after each case: `{"start": ID}`, and
 `{"id": ID, "failures": [{"kind", "text"}…]}`.
 The log of a case contains the output on the standard streams meanwhile. The driver writes the name and
-version
-that the target reports to `DIRECTORY/about`.
+version that the target reports to `DIRECTORY/about`.
 """
 
 from __future__ import annotations

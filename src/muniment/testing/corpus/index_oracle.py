@@ -3,8 +3,7 @@
 A safe index is one heading, paragraphs of plain text, and one list. Each list item is one physical line and
 starts with the only link of the item, whose target decodes to a file. Any other markup that markdown or a
 terminal would interpret is a forgery. An index that does not fit in one file links to every entry once,
-through
-pages in `index/`, which must be equally safe.
+through pages in `index/`, which must be equally safe.
 """
 
 from __future__ import annotations

@@ -5,9 +5,8 @@
 - J2 the forbidden trees are unchanged, including the access times that reveal a read, and no new file exists
   next to the roots.
 - J3 if no write was allowed, both roots are unchanged. Otherwise only the requested files, their parent
-  folders
-  and the index of their scopes changed. In a race a file may also have a second name, since it may have been
-  exchanged during its replacement.
+  folders and the index of their scopes changed. In a race a file may also have a second name, since it may
+  have been exchanged during its replacement.
 - J4 the canary is not in any answer, change set, log, state or written file, and the output contains no host
   path that was not in the input.
 - J5 a race was real: the attacker was running.
@@ -474,8 +473,7 @@ def _is_copy(name: str, before: Photograph, after: Photograph, decoy: Photograph
     """Return whether a new name is the decoy, or a file with the content of another file.
 
     A program that replaces a name during an exchange may get a file that belongs to another name, and must
-    not
-    delete it.
+    not delete it.
     """
     if name in before:
         return False
