@@ -1,8 +1,8 @@
-"""What the catalog costs: to build, to sweep, to find that nothing changed, and to follow one write.
+"""Measure the cost of the catalog: build, sweep, check without changes, and update after one write.
 
 Entries of 500 bytes with front matter, first in folders of 50, then all in one folder. Medians of CPU time
 of this process; the plain walk (`os.walk`, and 1 KiB read of each file) takes turns with the sweep, so that
-their ratio travels between machines. Run: `python benchmarks/catalog.py`; a number says how many entries.
+their ratio is comparable between machines. Run: `python benchmarks/catalog.py`; a number sets the entries.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from muniment.store.state import Database, open_catalog
 ENTRIES = int(sys.argv[1]) if len(sys.argv) > 1 else 10_000
 ROUNDS = 9
 QUICK_ROUNDS = 200
-SETTLED_SECONDS = 0.1  # after which no time is too new to prove something
+SETTLED_SECONDS = 0.1  # After this time, file times are old enough to prove that a file is unchanged.
 TEXT = "Staging runs Postgres behind pgbouncer; restart it before the pool is full. " * 5
 
 
 def main() -> None:
-    """Print a table for each way to lay the entries out."""
+    """Print a table for each layout of the entries."""
     for folder in (50, ENTRIES):
         print(f"{ENTRIES} entries, {folder} in a folder")
         with tempfile.TemporaryDirectory() as directory:
@@ -53,18 +53,18 @@ def lay_out(top: Path, folder: int) -> None:
 
 
 def entry(number: int) -> str:
-    """About 500 bytes."""
+    """Return about 500 bytes."""
     head = f"name: Entry {number}\ndescription: What staging does in case {number}\ntype: project"
     return f"---\n{head}\nkeywords: [staging, postgres]\n---\n{TEXT}\n"
 
 
 def assess(_rel: RelPath, _digest: Digest, _data: bytes) -> Assessed:
-    """What the ledger and the gates say, which cost what they cost."""
+    """Return a fixed assessment, since the cost of ledger and gates is measured elsewhere."""
     return Assessed(Trust.OWNER)
 
 
 def measure(catalog: Database, root: BoundRoot, top: Path) -> None:
-    """Print a line for each thing that is done with the catalog."""
+    """Print a line for each operation of the catalog."""
 
     def look(*, sweep: bool = False) -> View:
         return View(catalog, "key", root, assess).refresh("", Look(sweep=sweep))
@@ -85,7 +85,7 @@ def measure(catalog: Database, root: BoundRoot, top: Path) -> None:
 
 
 def one_write(view: View, top: Path) -> list[float]:
-    """Milliseconds of each look at a folder in which one entry was replaced."""
+    """Return the milliseconds of each check of a folder in which one entry was replaced."""
     target = top / "topic-0" / "entry-0.md"
     taken = []
     for number in range(min(QUICK_ROUNDS, 2_000_000 // ENTRIES)):
@@ -97,7 +97,7 @@ def one_write(view: View, top: Path) -> list[float]:
 
 
 def walk(top: Path) -> None:
-    """What a program without a catalog does each time."""
+    """Read the tree as a program without a catalog does each time."""
     for where, _directories, files in os.walk(top):
         for name in files:
             with open(os.path.join(where, name), "rb") as file:  # noqa: PTH118, PTH123 -- the plain way
@@ -105,7 +105,7 @@ def walk(top: Path) -> None:
 
 
 def milliseconds(act: Callable[[], object], rounds: int) -> float:
-    """Median CPU time of one call."""
+    """Return the median CPU time of one call."""
     taken = []
     for _round in range(rounds):
         began = time.process_time_ns()

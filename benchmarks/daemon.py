@@ -1,9 +1,9 @@
-"""What the daemon can do over loopback: accept, start and finish tasks, answer, tell.
+"""Measure the daemon over loopback: accept, start and finish tasks, respond, send events.
 
-Run it with `python benchmarks/daemon.py`; a name, such as `followers`, runs that part alone. The clients are
-one asyncio process that writes prepared requests to raw sockets, on the same machine: its CPU time is in the
-figures, too. Rates are medians of `ROUNDS`; all but the rule writer's and `ready` are of tasks that do
-nothing (`services/idle_work.py`), so that they show the daemon and not the jobs.
+Run it with `python benchmarks/daemon.py`; a name, such as `followers`, runs only that part. The clients are
+one asyncio process that writes prepared requests to raw sockets, on the same machine: its CPU time is also in
+the figures. Rates are medians of `ROUNDS`. All except those of the rule writer and `ready` use tasks that do
+nothing (`services/idle_work.py`), so that they measure the daemon and not the jobs.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ IDLE = (sys.executable, str(HERE / "services" / "idle_work.py"))
 
 @dataclass
 class Served:
-    """A daemon that runs."""
+    """A running daemon."""
 
     process: subprocess.Popen[str]
     home: Path
@@ -48,17 +48,17 @@ class Served:
         self.token = (self.home / "state" / "token").read_text().strip()
 
     def memory(self) -> float:
-        """Resident MB."""
+        """Return the resident MB."""
         text = Path(f"/proc/{self.process.pid}/status").read_text()
         return int(text.partition("VmRSS:")[2].split()[0]) / 1024
 
     def cpu(self) -> float:
-        """CPU seconds so far."""
+        """Return the CPU seconds until now."""
         fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
         return sum(int(each) for each in fields[11:13]) / os.sysconf("SC_CLK_TCK")
 
     def request(self, method: str, path: str, body: object = None, extra: str = "") -> bytes:
-        """A request as it goes over the wire."""
+        """Return a request as bytes for the wire."""
         data = b"" if body is None else json.dumps(body).encode()
         head = (
             f"{method} {path} HTTP/1.1\r\nHost: {self.host}:{self.port}\r\n"
@@ -70,7 +70,7 @@ class Served:
 
 @contextmanager
 def served(program: tuple[str, ...], workspaces: int = 1) -> Iterator[Served]:
-    """A daemon over new workspaces in a throwaway home."""
+    """Start a daemon over new workspaces in a throwaway home."""
     with tempfile.TemporaryDirectory() as base:
         home, arguments = Path(base, "home"), []
         for number in range(workspaces):
@@ -96,7 +96,7 @@ def served(program: tuple[str, ...], workspaces: int = 1) -> Iterator[Served]:
 
 
 class Line:
-    """A connection that is kept."""
+    """A persistent connection."""
 
     def __init__(self, daemon: Served) -> None:
         self.daemon = daemon
@@ -109,14 +109,14 @@ class Line:
         self.writer.close()
 
     async def ask(self, request: bytes) -> tuple[int, bytes]:
-        """Status and body of the answer."""
+        """Send a request; return status and body of the response."""
         self.writer.write(request)
         head = await self.reader.readuntil(b"\r\n\r\n")
         size = int(head.lower().partition(b"content-length:")[2].split(b"\r\n", 1)[0])
         return int(head[9:12]), await self.reader.readexactly(size)
 
     async def post(self, key: str, number: int) -> str:
-        """Ask for a task, again while the queue is full; its id."""
+        """Submit a task, with retries while the queue is full; return its id."""
         request = self.daemon.request(
             "POST", f"/workspaces/{key}/memory/remember", {"content": f"The build number is {number}"}
         )
@@ -128,7 +128,7 @@ class Line:
             await asyncio.sleep(0.005)
 
     async def ended(self, key: str, task: str) -> str:
-        """Wait for a task; its status."""
+        """Wait for a task; return its status."""
         path = f"/workspaces/{key}/memory/remember/{task}"
         while True:
             _, body = await self.ask(self.daemon.request("GET", path, extra="Prefer: wait=60\r\n"))
@@ -137,7 +137,7 @@ class Line:
 
 
 async def together(daemon: Served, clients: int, work: Callable[[Line, int], Awaitable[None]]) -> float:
-    """Seconds that clients take who work at once."""
+    """Return the seconds that concurrent clients need."""
 
     async def one(number: int) -> None:
         async with Line(daemon) as line:
@@ -149,13 +149,13 @@ async def together(daemon: Served, clients: int, work: Callable[[Line, int], Awa
 
 
 def rate(daemon: Served, clients: int, count: int, work: Callable[[Line, int], Awaitable[None]]) -> str:
-    """Median and range over the rounds of what clients do per second, who together do `count` in one."""
+    """Return median and range over the rounds of operations per second; all clients together do `count`."""
     rates = [count / asyncio.run(together(daemon, clients, work)) for _ in range(ROUNDS)]
     return f"{statistics.median(rates):.0f} ({min(rates):.0f}-{max(rates):.0f})"
 
 
 def ready() -> None:
-    """Start, memory, and the answers of an idle daemon."""
+    """Measure start and memory of an idle daemon."""
     starts, sizes = [], []
     for _ in range(2 * ROUNDS + 1):
         with served(PROGRAM) as daemon:
@@ -166,7 +166,7 @@ def ready() -> None:
 
 
 def answers() -> None:
-    """Requests per second that change nothing."""
+    """Measure requests per second that change nothing."""
     with served(IDLE) as daemon:
         key = daemon.keys[0]
 
@@ -190,7 +190,7 @@ def answers() -> None:
 
 
 def accepted() -> None:
-    """Tasks accepted, durably, per second; and carried out."""
+    """Measure tasks accepted durably per second, and tasks finished per second."""
     with served(IDLE, WORKSPACES) as daemon:
         for clients, count in ((1, 400), (8, 1600)):
 
@@ -212,7 +212,7 @@ def accepted() -> None:
 
 
 def waits() -> None:
-    """From acceptance to beginning in an idle lane, by the ledger's own times."""
+    """Measure the time from acceptance to start in an idle lane, by the times in the ledger."""
     with served(IDLE) as daemon:
 
         async def one_by_one(line: Line, _: int) -> None:
@@ -235,7 +235,7 @@ def waits() -> None:
 
 
 def rules() -> None:
-    """Facts that the rule writer files, per second."""
+    """Measure facts per second that the rule writer files."""
     for lanes in (1, WORKSPACES):
         with served(PROGRAM, lanes) as daemon:
             count = 0
@@ -252,7 +252,7 @@ def rules() -> None:
 
 
 def followers() -> None:
-    """200 followers of events while 500 tasks run."""
+    """Measure 200 followers of events while 500 tasks run."""
     with served(IDLE, WORKSPACES) as daemon:
 
         async def follow(line: Line, key: str, ends: int, is_there: asyncio.Event) -> int:
@@ -292,13 +292,13 @@ def followers() -> None:
         seconds, seen = asyncio.run(all_of_it())
         tasks = 500 // WORKSPACES * WORKSPACES
         print(
-            f"200 followers, {tasks} tasks: all {seen} events told after {seconds:.1f} s, "
+            f"200 followers, {tasks} tasks: all {seen} events sent after {seconds:.1f} s, "
             f"{daemon.cpu() - before:.1f} s of CPU, {size:.0f} → {daemon.memory():.0f} MB"
         )
 
 
 def memory() -> None:
-    """Resident memory over 10 000 tasks."""
+    """Measure the resident memory over 10 000 tasks."""
     with served(IDLE, WORKSPACES) as daemon:
         sizes = [daemon.memory()]
         for _ in range(10):

@@ -1,7 +1,7 @@
-"""Long conversations between two people, generated with a fixed seed, and questions about what was said.
+"""Generate long conversations between two people with a fixed seed, and questions about them.
 
-Scenes come back with other particulars, other speakers and weeks later, so that most words of a question
-stand in many turns; the turn that answers often repeats few of them, as people do.
+Scenes recur with other details, other speakers and weeks later, so that most words of a question occur in
+many turns. The turn with the answer often repeats few of them, as in real conversations.
 """
 
 # ruff: noqa: E501  a line of a scene is one line
@@ -24,8 +24,8 @@ PEOPLE = [
 ]  # fmt: skip
 MONTHS = "Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split()  # noqa: SIM905
 
-# A scene: what may vary (the first tells one of its kind from another), what A (`<`) and B (`>`) say (`!`: the turn
-# that answers), and what is asked about it later.
+# A scene: its variable parts (the first distinguishes scenes of one kind), the lines of A (`<`) and B (`>`),
+# `!` for the turn with the answer, and the later question.
 SCENES_OF = """
 craft=pottery|watercolour|woodcarving|weaving|calligraphy|glass blowing ; thing=a lopsided bowl|a heron|a spoon|a grey scarf|a birthday card|a paperweight ; teacher=an old sailor|a retired judge|her cousin|a shy student
 < Guess what, I finally signed up for a {craft} class!
@@ -262,7 +262,7 @@ CLOSINGS = [
 
 
 class Said(NamedTuple):
-    """A turn: its id, who said it and when, and what."""
+    """A turn: its id, speaker, time and text."""
 
     id: str
     head: str
@@ -277,7 +277,7 @@ class Asked(NamedTuple):
 
 
 class Scene(NamedTuple):
-    """What may be said, and asked of it."""
+    """A template of lines and questions."""
 
     slots: dict[str, list[str]]
     lines: list[str]
@@ -285,7 +285,7 @@ class Scene(NamedTuple):
 
 
 def scenes() -> list[Scene]:
-    """All of them."""
+    """Return all scenes."""
     found = []
     for block in SCENES_OF.strip().split("\n\n"):
         head, *lines = block.splitlines()
@@ -304,14 +304,14 @@ def scenes() -> list[Scene]:
 
 
 def dialogues(count: int = CONVERSATIONS) -> Iterator[tuple[list[list[Said]], list[Asked]]]:
-    """The sessions of each conversation, and what is asked about it."""
+    """Yield the sessions of each conversation, and the questions about it."""
     dice = random.Random(SEED)
     for people in PEOPLE[:count]:
         yield dialogue(dice, people)
 
 
 def dialogue(dice: random.Random, people: Sequence[str]) -> tuple[list[list[Said]], list[Asked]]:
-    """One conversation: a scene comes back with others of its particulars, and each of them once."""
+    """Return one conversation: a scene recurs with other details, each of them once."""
     known = scenes()
     pool = [
         (scene, first, who)

@@ -1,8 +1,8 @@
-"""What the kernel fence costs: a worker's start, a search, and memory, with the fence and without it.
+"""Measure the cost of the kernel fence: start of a worker, search, and memory, with and without the fence.
 
-Workers of two zygotes take turns in one run; figures are medians, of wall time and of the worker's own CPU
-time. Usage: `python benchmarks/fence.py [ROUNDS]`; as root, also the memory of a worker. The exit code tells
-whether the goals are met.
+Workers of two zygotes take turns in one run; figures are medians, of wall time and of the worker's CPU time.
+Usage: `python benchmarks/fence.py [ROUNDS]`; as root, also the memory of a worker. The exit code is 0 if the
+goals are met.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from muniment.sandbox.tools.remote import RemoteBench, greet
 
 START_MS, LOADED_MS, GREP_RATIO = 3.0, 10.0, 1.15
 DIRTY_MB, RESIDENT_MB = 6.0, 48.0
-"""The goals: what the fence may add to a start, when a worker must be ready, what a search may take."""
+"""The goals: extra start time with the fence, time until a worker is ready, and relative search time."""
 
 FILES, LINES = 50, 60
 GREPS = 20
@@ -39,7 +39,7 @@ SERVICES = str(Path(__file__).parent / "services")
 
 @dataclass
 class Side:
-    """One of the two kinds of worker, and what was measured of it, in seconds."""
+    """One of the two kinds of worker, with its measurements in seconds."""
 
     zygote: Zygote
     hello: list[float] = field(default_factory=list)
@@ -50,7 +50,7 @@ class Side:
 
 
 def main(rounds: int) -> int:
-    """Measure, print, and tell by the exit code whether the goals are met."""
+    """Measure and print; return 0 if the goals are met."""
     directories = (*import_directories(), SERVICES)
     with (
         tempfile.TemporaryDirectory() as directory,
@@ -61,7 +61,7 @@ def main(rounds: int) -> int:
         root = os.open(directory, os.O_PATH | os.O_DIRECTORY)
         sides = (Side(fenced), Side(plain))
         for side in sides:
-            start(side, {SCOPES[0]: root})  # the first worker of a zygote costs more
+            start(side, {SCOPES[0]: root})  # The first worker of a zygote costs more.
             side.hello.clear(), side.loaded.clear(), side.start_cpu.clear()
         for _ in range(rounds):
             for side in sides:
@@ -72,7 +72,7 @@ def main(rounds: int) -> int:
 
 
 def write_memory(directory: Path) -> None:
-    """Fifty entries of some three kilobytes."""
+    """Write fifty entries of about three kilobytes."""
     for number in range(FILES):
         lines = (f"This is line {line} of the memory about topic {number}.\n" for line in range(LINES))
         (directory / f"topic-{number}.md").write_text("".join(lines))
@@ -80,29 +80,29 @@ def write_memory(directory: Path) -> None:
 
 @cache
 def policy() -> Policy:
-    """The shipped policy, with budgets that a benchmark does not spend."""
+    """Return the shipped policy, with budgets that the benchmark cannot exceed."""
     strict = load_policy("strict")
     limits = asdict(strict.limits) | {"scan_bytes": 1 << 32, "read_bytes": 1 << 32}
     return replace(strict, limits=Limits(**limits))
 
 
 def patience() -> Patience:
-    """Longer than anything here takes."""
+    """Return a deadline longer than any step here."""
     return Patience(time.monotonic() + 60)
 
 
 def cpu_seconds(worker: Worker) -> float:
-    """Time that the worker has spent on a processor, to the nanosecond (proc(5), schedstat)."""
+    """Return the processor time of the worker, to the nanosecond (proc(5), schedstat)."""
     return int(Path(f"/proc/{worker.pid}/schedstat").read_text().split()[0]) / 1e9
 
 
 def open_bench(worker: Worker) -> RemoteBench:
-    """Hand the policy over to a worker that has greeted."""
+    """Send the policy to a worker after its greeting."""
     return RemoteBench(worker, policy(), SCOPES, must_read=False, patience=patience)
 
 
 def start(side: Side, roots: Mapping[Scope, int]) -> None:
-    """One worker: from the request to its greeting, and until it has loaded the policy."""
+    """Start one worker; measure the time to its greeting, and until it has loaded the policy."""
     began = time.perf_counter()
     with side.zygote.spawn(roots, patience()) as worker:
         greet(worker, patience())
@@ -113,7 +113,7 @@ def start(side: Side, roots: Mapping[Scope, int]) -> None:
 
 
 def search(sides: tuple[Side, Side], roots: Mapping[Scope, int], rounds: int) -> dict[str, float]:
-    """One worker of each kind, which search in turns; the memory of the fenced one afterwards."""
+    """Search in turns with one worker of each kind; return the memory of the fenced one."""
     fenced, plain = sides
     with (
         fenced.zygote.spawn(roots, patience()) as first,
@@ -133,7 +133,7 @@ def search(sides: tuple[Side, Side], roots: Mapping[Scope, int], rounds: int) ->
 
 
 def memory_of(worker: Worker) -> dict[str, float]:
-    """Megabytes by kind; nothing where the system does not tell."""
+    """Return megabytes by kind; empty if the system does not report them."""
     try:
         lines = Path(f"/proc/{worker.pid}/smaps_rollup").read_text().splitlines()[1:]
     except PermissionError:
@@ -144,7 +144,7 @@ def memory_of(worker: Worker) -> dict[str, float]:
 
 
 def report(fenced: Side, plain: Side, memory: Mapping[str, float]) -> int:
-    """Print a line a figure with its goal; 1 if one is missed."""
+    """Print a line per figure with its goal; return 1 if one is missed."""
     verdicts = [
         line("fence adds to a start", median_ms(fenced.hello) - median_ms(plain.hello), START_MS, "ms"),
         line(
@@ -165,17 +165,17 @@ def report(fenced: Side, plain: Side, memory: Mapping[str, float]) -> int:
 
 
 def median_ms(seconds: list[float]) -> float:
-    """Median in milliseconds."""
+    """Return the median in milliseconds."""
     return statistics.median(seconds) * 1e3
 
 
 def ratio(fenced: list[float], plain: list[float]) -> float:
-    """Median of the ratios of neighbours in time, which noise of the machine meets alike."""
+    """Return the median of the ratios of neighbours in time, which reduces noise of the machine."""
     return statistics.median(one / other for one, other in zip(fenced, plain, strict=True))
 
 
 def line(name: str, value: float, goal: float, unit: str) -> bool:
-    """Print a figure; whether it is within its goal."""
+    """Print a figure; return whether it meets its goal."""
     print(f"{name:36} {value:7.2f} {unit:2}  (goal: at most {goal:g})")
     return value <= goal
 

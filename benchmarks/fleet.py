@@ -1,19 +1,19 @@
-"""What the PostgreSQL of a fleet costs, beside the SQLite of one machine, in one run.
+"""Measure the cost of the PostgreSQL of a fleet, compared with the SQLite of one machine, in one run.
 
     python benchmarks/fleet.py [--disk DIRECTORY] [--json FILE] [PART ...]
 
-The server is the one that the tests start, on this machine: what it takes of the two cores is in the figures,
-too, and a network is not. Data of both engines lie in the directory for temporary files, and the server does
-without fsync; with `--disk`, what writes is measured once more with the data of both in a directory there and
-fsync on, which SQLite never does without. `--json` writes what `benchmarks/fleet_at_scale.py` reads.
+The server is the one that the tests start, on this machine: its share of the two cores is also in the
+figures, and a network is not. Data of both engines are in the directory for temporary files, and the server
+runs without fsync. With `--disk`, writes are measured again with the data of both in a directory there and
+with fsync, which SQLite always uses. `--json` writes the input of `benchmarks/fleet_at_scale.py`.
 
-throughput  tasks that do nothing, over eight lanes, per second: of a `Writer` and its runners, and of one
-            node with its queue; each in a process with whoever sends, who has eight on their way at a time.
-waits       from acceptance to beginning, by the ledger's own times: on one of two nodes, homes idle.
+throughput  tasks per second that do nothing, over eight lanes: of a `Writer` and its runners, and of one node
+            with its queue; each in one process with its client, which keeps eight tasks in progress.
+waits       from acceptance to start, by the times in the ledger: on one of two nodes, homes idle.
 cold        a home of 1 000 entries, until its working copy can be read: CPU of the node and of the server.
-warm        a recall where nothing happened, on a node and on SQLite; reading on after one commit.
-idle        connections while 1 000 homes are known and none is used, and under load.
-costs       CPU of the server for each of what nodes ask of it.
+warm        a recall without changes, on a node and on SQLite; a recall after one commit.
+idle        connections while 1 000 homes are known and unused, and under load.
+costs       CPU of the server for each request of a node.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ POLICY = load_policy("strict")
 
 
 class NoWork:
-    """Ends every task at once, and tells who waits for a place in its lane."""
+    """A job that ends every task at once, and wakes clients that wait for space in its lane."""
 
     ended: Callable[[str], object] = staticmethod(lambda _: None)
 
@@ -104,7 +104,7 @@ class NoWork:
 
 @contextmanager
 def doing_nothing() -> Iterator[None]:
-    """Have the turns of nodes do nothing."""
+    """Replace the jobs of nodes by one that does nothing."""
     served.Work = NoWork  # type: ignore[misc, assignment]
     try:
         yield
@@ -114,12 +114,12 @@ def doing_nothing() -> Iterator[None]:
 
 @dataclass
 class Ground:
-    """Where it is measured.
+    """The environment of the measurement.
 
     Attributes:
         base: a fleet's database.
         pid: of its server.
-        directory: for all else.
+        directory: for all other files.
     """
 
     base: Base
@@ -127,11 +127,11 @@ class Ground:
     directory: Path
 
     def fresh(self, name: str) -> Path:
-        """A new directory."""
+        """Create a new directory."""
         return Path(tempfile.mkdtemp(prefix=name, dir=self.directory))
 
     def node(self, name: str, lease: float) -> FleetNode:
-        """A node that is not open."""
+        """Return a node that is not open."""
         at = self.fresh("node-")
         create_private_directory(at / "state")
         (at / "state" / "audit.key").write_bytes(KEY)
@@ -141,7 +141,7 @@ class Ground:
 
     @asynccontextmanager
     async def nodes(self, count: int, lease: float = LEASE_SECONDS) -> AsyncIterator[list[FleetNode]]:
-        """Nodes that take turns."""
+        """Open nodes, and yield them."""
         found = [self.node(f"bench-{number}", lease) for number in range(count)]
         for each in found:
             await each.open(())
@@ -153,32 +153,32 @@ class Ground:
                 await each.close()
 
     def home(self) -> str:
-        """A home that nobody knows yet."""
+        """Return the name of a new home."""
         return self.base.new_home()
 
     def asked(self, query: str) -> list[tuple[Any, ...]]:
-        """The rows of a query over all homes."""
+        """Return the rows of a query over all homes."""
         with psycopg.connect(self.base.superuser, options="-c search_path=muniment") as connection:
             return connection.execute(query).fetchall()
 
     def do(self, statement: str) -> None:
-        """Carry out a statement over all homes."""
+        """Run a statement over all homes."""
         with psycopg.connect(self.base.superuser, options="-c search_path=muniment") as connection:
             connection.execute(statement)
 
     def connections(self) -> int:
-        """Of the nodes' role, without those of whoever looks."""
+        """Return the connections of the nodes' role, without the observer's."""
         ((count,),) = self.asked("SELECT count(*) FROM pg_stat_activity WHERE usename = 'muniment_node'")
         return int(count)
 
     def server_ms(self) -> float:
-        """CPU of the server so far."""
+        """Return the CPU of the server until now."""
         return 1e3 * cpu_of(self.pid)
 
 
 @contextmanager
 def ground(disk: Path | None) -> Iterator[Ground]:
-    """A server with a database; with a disk they are durable there."""
+    """Yield a server with a database; with `disk`, its data are durable there."""
     with (
         server(disk) as found,
         base_on(found.url) as base,
@@ -192,12 +192,12 @@ def _pending(ledger: HomeLedger) -> int:
 
 
 def soon() -> Patience:
-    """Patience for whatever is measured."""
+    """Return a deadline that is sufficient for every part."""
     return Patience(time.monotonic() + 60)
 
 
 def spread(values: list[float], digits: int = 0) -> str:
-    """Median and range."""
+    """Return median and range."""
     return f"{median(values):.{digits}f} ({min(values):.{digits}f}-{max(values):.{digits}f})"
 
 
@@ -207,7 +207,7 @@ def spread(values: list[float], digits: int = 0) -> str:
 async def sent(
     keys: list[str], submit: Callable[[str], Awaitable[object]], pending: Callable[[str], int]
 ) -> float:
-    """Tasks per second: of each lane `TASKS`, of which `AT_ONCE` are on their way."""
+    """Return tasks per second: `TASKS` of each lane, with at most `AT_ONCE` in progress."""
     loop = asyncio.get_running_loop()
     room = {key: asyncio.Semaphore(AT_ONCE) for key in keys}
     NoWork.ended = staticmethod(lambda key: loop.call_soon_threadsafe(room[key].release))
@@ -221,7 +221,7 @@ async def sent(
                     break
                 except QueueFull:
                     await asyncio.sleep(0.005)
-        while pending(key):  # noqa: ASYNC110  the ledger says when, and nothing else
+        while pending(key):  # noqa: ASYNC110  only the ledger knows when
             await asyncio.sleep(0.005)
 
     started = time.perf_counter()
@@ -230,7 +230,7 @@ async def sent(
 
 
 def of_sqlite(directory: Path) -> float:
-    """Tasks per second of one machine."""
+    """Return tasks per second of one machine."""
     with (
         State(directory / "state") as state,
         closing(Writer(state.ledger)) as writer,
@@ -256,7 +256,7 @@ def of_sqlite(directory: Path) -> float:
 
 
 def of_fleet(place: Ground) -> tuple[float, float]:
-    """Tasks per second of one node, and connections meanwhile at most."""
+    """Return tasks per second of one node, and its maximum of connections."""
     most = 0.0
 
     async def run() -> float:
@@ -286,7 +286,7 @@ def of_fleet(place: Ground) -> tuple[float, float]:
 
 
 def throughput(place: Ground) -> dict[str, float]:
-    """Tasks per second, one engine after the other."""
+    """Measure tasks per second, one engine after the other."""
     one, fleet, most = [], [], 0.0
     for _ in range(ROUNDS):
         one.append(of_sqlite(place.fresh("sqlite-")))
@@ -300,7 +300,7 @@ def throughput(place: Ground) -> dict[str, float]:
 
 
 def waits(place: Ground) -> dict[str, float]:
-    """From acceptance to beginning, and what a task costs the server: one after the other, homes idle."""
+    """Measure the time from acceptance to start, and server CPU per task, in sequence in idle homes."""
     count = 200
 
     async def run() -> tuple[float, float]:
@@ -332,7 +332,7 @@ def waits(place: Ground) -> dict[str, float]:
 
 
 async def _one_by_one(nodes: list[FleetNode], names: list[str], count: int) -> None:
-    """Tasks that begin in an idle home each, whichever node has accepted it."""
+    """Run tasks that each start in an idle home; any node may accept them."""
     ended = asyncio.Event()
     loop = asyncio.get_running_loop()
     NoWork.ended = staticmethod(lambda _: loop.call_soon_threadsafe(ended.set))
@@ -348,19 +348,19 @@ async def _one_by_one(nodes: list[FleetNode], names: list[str], count: int) -> N
 
 
 def fact(number: int) -> bytes:
-    """What somebody may say: with the provenance that is put before it some 400 bytes."""
+    """Return a typical fact; with its provenance about 400 bytes."""
     words = " ".join(f"word{(number * 31 + at) % 997}" for at in range(6))
     return f"{FACTS[number % len(FACTS)].format(number)}, {words}.\n".encode()
 
 
 class Author:
-    """Commits facts to a ledger as `remember` would have, without its worker."""
+    """Commits facts to a ledger like `remember`, without a worker."""
 
     def __init__(self, state: State, roots: Mapping[Scope, BoundRoot]) -> None:
         self._state, self._key = state, root_key(state, roots[SCOPE])
 
     def commit(self, number: int) -> FileChange:
-        """A fact of its own task."""
+        """Commit a fact as a separate task."""
         now = timestamp(datetime.now(UTC))
         run = Run(
             f"remember-{uuid.uuid4()}", now, Trust.OWNER, "rules", "strict@00000000", "remember", "0" * 64
@@ -376,7 +376,7 @@ class Author:
 
 @contextmanager
 def author(place: Ground, home: str) -> Iterator[Author]:
-    """Who commits to a home, on a node that has no copy of it."""
+    """Yield an author for a home, on a node that has no copy of it."""
     base = place.fresh("author-")
     roots = bind_all({scope: _made(base / scope) for scope in POLICY.scopes})
     with ExitStack() as opened:
@@ -392,7 +392,7 @@ def _made(directory: Path) -> Path:
 
 @contextmanager
 def copy_of(place: Ground, home: str) -> Iterator[WorkingCopy]:
-    """A working copy that is cold."""
+    """Yield a cold working copy."""
     with closing(LedgerPool(place.base.node, 4)) as pool:
         terms = CopyTerms(POLICY, "bench")
         copy = WorkingCopy(place.fresh("copy-") / "copy", pool.home(home), key_of(KEY, home), terms)
@@ -401,7 +401,7 @@ def copy_of(place: Ground, home: str) -> Iterator[WorkingCopy]:
 
 
 def cold(place: Ground) -> dict[str, float]:
-    """The working copy of a home that was never here."""
+    """Measure the working copy of a home that was never on this node."""
     home = place.home()
     with author(place, home) as by:
         size = sum(len(by.commit(number).after or b"") for number in range(ENTRIES)) / ENTRIES
@@ -422,7 +422,7 @@ def cold(place: Ground) -> dict[str, float]:
 
 @contextmanager
 def on_one_machine(place: Ground) -> Iterator[tuple[Workspace, Author]]:
-    """The same memory with SQLite."""
+    """Yield the same memory with SQLite."""
     at = place.fresh("sqlite-")
     roots = bind_all({scope: _made(at / scope) for scope in POLICY.scopes})
     with State(at / "state") as state:
@@ -436,7 +436,7 @@ def on_one_machine(place: Ground) -> Iterator[tuple[Workspace, Author]]:
 
 
 def timed(body: Callable[[], object], count: int) -> tuple[float, float]:
-    """Milliseconds of the clock, and of CPU, of one of many."""
+    """Return the milliseconds of the clock and of CPU, for one of many calls."""
     walls, own = [], []
     for _ in range(count):
         wall, cpu = time.perf_counter(), time.process_time()
@@ -447,7 +447,7 @@ def timed(body: Callable[[], object], count: int) -> tuple[float, float]:
 
 
 def warm(place: Ground) -> dict[str, float]:
-    """What a recall costs more on a node, and what it costs to be behind by a commit."""
+    """Measure the additional cost of a recall on a node, and of reading one missed commit."""
     home = place.home()
     with (
         author(place, home) as by,
@@ -492,10 +492,10 @@ def warm(place: Ground) -> dict[str, float]:
         f"{wall_one:.1f} with SQLite ({cpu_one:.1f})"
     )
     print(
-        f"  ratio {by_wall:.2f} of the clock, {by_cpu:.2f} of CPU; the look alone {looked[0]:.2f} ms, "
+        f"  ratio {by_wall:.2f} of the clock, {by_cpu:.2f} of CPU; the check alone {looked[0]:.2f} ms, "
         f"of the server's CPU {looked_server:.2f}"
     )
-    print(f"  one commit behind: {later[0]:.1f} ms, CPU {later[1]:.1f}, of the server's {later[2]:.1f}")
+    print(f"  after one missed commit: {later[0]:.1f} ms, CPU {later[1]:.1f}, of the server's {later[2]:.1f}")
     return {"recall_ms": looked_server, "recall_node_ms": cpu}
 
 
@@ -503,7 +503,7 @@ def warm(place: Ground) -> dict[str, float]:
 
 
 def idle(place: Ground) -> dict[str, float]:
-    """Connections of a node that knows many homes."""
+    """Count the connections of a node that knows many homes."""
     with psycopg.connect(place.base.owner, options="-c search_path=muniment") as connection:
         for number in range(HOMES):
             connection.execute(
@@ -527,14 +527,14 @@ def idle(place: Ground) -> dict[str, float]:
 
     none, known, used = asyncio.run(run())
     print(
-        f"connections of a node: {none} where no home is known, {known} where {HOMES} are; "
-        f"{used} after 100 questions at once"
+        f"connections of a node: {none} without homes, {known} with {HOMES} known homes; "
+        f"{used} after 100 concurrent queries"
     )
     return {}
 
 
 def costs(place: Ground) -> dict[str, float]:
-    """CPU of the server for what nodes ask of it, without what they do meanwhile."""
+    """Measure the CPU of the server for the requests of nodes, without other work."""
     submitting = _submitting(place)
     remembering = _remembering(place, submitting["submit_ms"])
     return {**submitting, **remembering, **_asking(place), **_beating(place)}
@@ -566,7 +566,7 @@ async def _no_turn(home: str) -> None:
 
 
 def _asking(place: Ground) -> dict[str, float]:
-    """Ask the queue where nothing is to be had."""
+    """Query an empty queue."""
     count = 300
     ask = "SELECT id FROM procrastinate_fetch_job_v2(ARRAY[%s]::varchar[], NULL)"
     with psycopg.connect(place.base.node, autocommit=True, options="-c search_path=muniment") as connection:
@@ -580,7 +580,7 @@ def _asking(place: Ground) -> dict[str, float]:
 
 
 def _beating(place: Ground) -> dict[str, float]:
-    """A heartbeat, from what an idle node costs more that has many."""
+    """Measure a heartbeat: the additional cost of an idle node that sends many."""
 
     async def run(lease: float) -> float:
         async with place.nodes(1, lease):
@@ -597,7 +597,7 @@ def _beating(place: Ground) -> dict[str, float]:
 
 
 def _remembering(place: Ground, accepting: float) -> dict[str, float]:
-    """Facts by the rules on one node, one after the other in idle homes."""
+    """Remember facts by the rules on one node, one after the other in idle homes."""
     count = 80
 
     async def run() -> tuple[float, float]:
@@ -626,7 +626,7 @@ def _remembering(place: Ground, accepting: float) -> dict[str, float]:
     spent, own = asyncio.run(run())
     spent -= accepting
     print(
-        f"a fact by the rules: {spent:.1f} ms of the server's CPU besides its acceptance, "
+        f"a fact by the rules: {spent:.1f} ms of the server's CPU without its acceptance, "
         f"{own:.1f} of the node's with its worker's"
     )
     return {"turn_ms": spent, "rule_ms": own}
@@ -637,11 +637,11 @@ WRITING = (throughput, waits)
 
 
 def main() -> None:
-    """Print what is asked for."""
+    """Print the requested parts."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("parts", nargs="*", choices=[[], *(each.__name__ for each in PARTS)], metavar="PART")
-    parser.add_argument("--disk", type=Path, help="a directory on a disk, for once more with fsync")
-    parser.add_argument("--json", type=Path, help="where the inputs of the simulation go")
+    parser.add_argument("--disk", type=Path, help="a directory on a disk, to repeat with fsync")
+    parser.add_argument("--json", type=Path, help="output file for the inputs of the simulation")
     asked = parser.parse_args()
     found: dict[str, float] = {}
     with ground(None) as place:

@@ -1,8 +1,8 @@
-"""What a guarded open costs, against a bare one and against the usual checks of strings.
+"""Measure the cost of a guarded open, compared with a bare one and with the usual string checks.
 
-Everything is measured in one run, in turns, on one file at depth 5; figures are medians of CPU time.
-Ratios travel between machines, microseconds do not. Run: `python benchmarks/guarded_open.py`, from an
-environment that also holds `anthropic` to compare with the path validation of that SDK's memory tool.
+Everything is measured in one run, in turns, on one file at depth 5; figures are medians of CPU time. Compare
+ratios between machines, not microseconds. Run: `python benchmarks/guarded_open.py`. Install `anthropic` to
+compare with the path validation of that SDK's memory tool.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def main() -> None:
 
 
 def bare(path: str) -> Callable[[], None]:
-    """The floor: no promise at all."""
+    """Return an open without any check, the baseline."""
 
     def way() -> None:
         os.close(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
@@ -56,7 +56,7 @@ def bare(path: str) -> Callable[[], None]:
 
 
 def guarded(root_fd: int, resolver: Resolver) -> Callable[[], None]:
-    """All that `Root.open_file` promises of a path that was made before: the way, the descriptor."""
+    """Return an open by `Root.open_file` with its checks of path and descriptor."""
     root = Root(Scope("user"), root_fd, resolver)
     path = CanonicalPath(root.scope, RelPath(REL))
 
@@ -67,7 +67,7 @@ def guarded(root_fd: int, resolver: Resolver) -> Callable[[], None]:
 
 
 def checked_string(top: str) -> Callable[[], None]:
-    """What is usually done, and is open to a race and to hard links."""
+    """Return the usual check, which is open to a race and to hard links."""
 
     def way() -> None:
         real = os.path.realpath(f"{top}/{REL}")
@@ -79,10 +79,11 @@ def checked_string(top: str) -> Callable[[], None]:
 
 
 def vendor_tool(top: str) -> Callable[[], None]:
-    """The memory tool of a vendor's SDK: what it does with a path before it opens it."""
+    """Return the path check of the memory tool of a vendor's SDK, with an open."""
     from anthropic.tools import BetaLocalFilesystemMemoryTool
 
-    validate = BetaLocalFilesystemMemoryTool(str(Path(top).parent))._validate_path  # noqa: SLF001  what is measured
+    # noqa: SLF001 the function under test
+    validate = BetaLocalFilesystemMemoryTool(str(Path(top).parent))._validate_path
     text = f"/memories/{REL}"
 
     def way() -> None:
@@ -92,7 +93,7 @@ def vendor_tool(top: str) -> Callable[[], None]:
 
 
 def measure(ways: dict[str, Callable[[], None]]) -> dict[str, float]:
-    """Median microseconds of CPU time for one open, by way; the ways take turns."""
+    """Return the median microseconds of CPU time of one open, by way; the ways take turns."""
     samples: dict[str, list[float]] = {name: [] for name in ways}
     for _round in range(ROUNDS):
         for name, way in ways.items():

@@ -1,17 +1,17 @@
-"""What opening, fencing, committing and remembering cost here and in another checkout, side by side.
+"""Measure opening, fencing, committing and remembering, here and in another checkout, side by side.
 
     python benchmarks/kernel.py OTHER [ROUNDS]
 
-Both are run by this interpreter, in whose environment their dependencies are. Each has a process of its own
-that waits while others measure; they take turns and change places, round by round, and all that in `STARTS`
-sets of processes. Figures are medians of the rounds. Ratios are medians of those of neighbours in time, which
-noise of the machine meets alike: this checkout by the other, so that above 1 is dearer. The other is measured
-by a second process too: *itself* is its ratio to the first, and what is no further from 1 than that is noise.
+This interpreter runs both; its environment must contain their dependencies. Each has a separate process that
+waits while others measure. They alternate and change order, round by round, all in `STARTS` sets of
+processes. Figures are medians of the rounds. Ratios are medians over neighbours in time, which are affected
+equally by noise of the machine: this checkout divided by the other, so above 1 is slower. A second process
+also measures the other checkout: *itself* is its ratio to the first, and a ratio no further from 1 is noise.
 
-Doors are public (`muniment.Sandbox`, `muniment.open`), but for the guarded open, whose names `NAMES` has.
-Time is CPU time, of all processes that take part, where nothing else is said. A commit is of one file that
-was proposed in the process itself; the rules file each fact. Then `one_fact.py` counts in both. The exit code
-is 1 where a goal is missed, or a ratio is above that of the other to itself by more than `NOISE`.
+Entry points are public (`muniment.Sandbox`, `muniment.open`), except the guarded open, whose names are in
+`NAMES`. Time is CPU time of all processes involved, unless stated otherwise. A commit is of one file that was
+proposed in the same process; the rules file each fact. Then `one_fact.py` counts in both. The exit code is 1
+if a goal is missed, or if a ratio is above the *itself* ratio by more than `NOISE`.
 """
 
 from __future__ import annotations
@@ -41,43 +41,43 @@ NAMES = {
     "Scope": ("muniment.kernel.names", "muniment.names"),
     "CanonicalPath": ("muniment.kernel.path",),
 }
-"""The modules in which a name that is not public may stand, in one checkout or another."""
+"""The modules that may contain a non-public name, in one checkout or the other."""
 
 OPEN, READY = "guarded open, ratio to open, fstat, close", "worker, request to ready, wall ms"
 OPEN_CLOSE = "guarded open, ratio to open, close"
 GOALS = {OPEN: 2.7, OPEN_CLOSE: 2.7, READY: 10.0}
 NOISE = 1.1
-"""By what a ratio may be above one that is noise alone."""
+"""A ratio up to this value may be noise."""
 
 STARTS, ROUNDS = 3, 4
 FEW = 100
-"""Up to so many entries a memory is made anew for each round, so that it stays that small."""
+"""For at most this number of entries, a memory is created again for each round, so that it stays small."""
 
 REL = "one/two/three/four/note.md"
 OPENS, TURNS = 2_000, 5
 WORKERS, COMMITS = 20, 8
 REMEMBERED = {10: 20, 10_000: 4}
-"""How often in a round, by how many entries are there."""
+"""Repetitions per round, by the number of entries."""
 
 SIZES = tuple(REMEMBERED)
 
 Sample = dict[str, float]
 Opener = Callable[[Path, int], AbstractContextManager[Callable[[], Sample]]]
-"""Makes a memory below a directory, with a number of entries in it, and gives what measures it."""
+"""Creates a memory below a directory, with a number of entries, and yields the function that measures it."""
 
 
 def found(name: str) -> Any:
-    """What a name means in the checkout that is measured."""
+    """Return the object with this name in the measured checkout."""
     for module in NAMES[name]:
         try:
             return getattr(import_module(module), name)
         except (ModuleNotFoundError, AttributeError):
             continue
-    sys.exit(f"no {name} in {', '.join(NAMES[name])}: add to NAMES where it stands now")
+    sys.exit(f"no {name} in {', '.join(NAMES[name])}: add its current module to NAMES")
 
 
 def cpu_ms(action: Callable[[], object]) -> float:
-    """Milliseconds of CPU of an action in this process."""
+    """Return the CPU milliseconds of an action in this process."""
     began = time.process_time()
     action()
     return 1e3 * (time.process_time() - began)
@@ -97,24 +97,24 @@ class Opening:
         self.opened = REL if takes_text else found("CanonicalPath")(scope, REL)
 
     def bare(self) -> None:
-        """Promise nothing."""
+        """Open without any check."""
         for _ in range(OPENS):
             os.close(os.open(self.path, os.O_RDONLY | os.O_CLOEXEC))
 
     def looked_at(self) -> None:
-        """Promise nothing, and ask the system what was opened."""
+        """Open without a check, and stat the file."""
         for _ in range(OPENS):
             fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
             os.fstat(fd)
             os.close(fd)
 
     def guarded(self) -> None:
-        """Promise all that the root does."""
+        """Open with all checks of the root."""
         for _ in range(OPENS):
             self.root.open_file(self.opened).close()
 
     def measure(self) -> Sample:
-        """Microseconds of one open, and its ratios."""
+        """Return the microseconds of one open, and its ratios."""
         ways = self.bare, self.looked_at, self.guarded
         turns = [tuple(map(cpu_ms, ways)) for _ in range(TURNS)]
         bare, looked_at, guarded = (median(column) / OPENS * 1e3 for column in zip(*turns, strict=True))
@@ -129,13 +129,13 @@ class Starting:
         self.one()
 
     def one(self) -> tuple[float, float]:
-        """Milliseconds of wall clock from the request to a worker that is ready, and until it answered."""
+        """Return the wall milliseconds from the request to a ready worker, and until its response."""
         from muniment import Sandbox
 
         with Sandbox(roots={"user": self.root}) as box:
             began = time.perf_counter()
             if box.enforcement == "none":
-                sys.exit("nothing holds a worker on this machine")
+                sys.exit("workers are not confined on this machine")
             ready = time.perf_counter()
             outcome = box.call("read_file", {"path": "user/topic-0/fact-0.md"})
             ended = time.perf_counter()
@@ -144,7 +144,7 @@ class Starting:
         return 1e3 * (ready - began), 1e3 * (ended - began)
 
     def measure(self) -> Sample:
-        """Medians of some workers, and the mean of their CPU, since an ended one is counted in ticks."""
+        """Return medians of some workers, and their mean CPU, since an ended worker is counted in ticks."""
         began = cpu_of(os.getpid())
         ready, answered = map(median, zip(*(self.one() for _ in range(WORKERS)), strict=True))
         spent = 1e3 * (cpu_of(os.getpid()) - began) / WORKERS
@@ -157,7 +157,7 @@ class Starting:
 
 @contextmanager
 def committing(base: Path, size: int) -> Iterator[Callable[[], Sample]]:
-    """One new entry, and one edit of one that was there, by turns."""
+    """Yield a measurement of one new entry and one edit of an existing one, in turns."""
     from muniment import Sandbox
 
     root, policy = lay_out(base / "user", size), unfenced_policy(base)
@@ -192,7 +192,7 @@ def committing(base: Path, size: int) -> Iterator[Callable[[], Sample]]:
 
 @contextmanager
 def remembering(base: Path, size: int, *, in_process: bool) -> Iterator[Callable[[], Sample]]:
-    """Facts by the rules; the mean, since an ended worker is counted in ticks."""
+    """Yield a measurement of facts by the rules; a mean, since an ended worker is counted in ticks."""
     import muniment
 
     root, numbers = lay_out(base / "user", size), count()
@@ -219,7 +219,7 @@ def remembering(base: Path, size: int, *, in_process: bool) -> Iterator[Callable
 
 
 def measure(checkout: Path, base: Path) -> None:
-    """Be the process of a checkout: for each line that comes, measure and answer."""
+    """Run as the process of a checkout: for each line of input, measure and respond."""
     import muniment
 
     if not Path(str(muniment.__file__)).resolve().is_relative_to(checkout):
@@ -248,13 +248,13 @@ def measure(checkout: Path, base: Path) -> None:
 
 @dataclass
 class Side:
-    """A checkout, and what one process after the other measured of it."""
+    """A checkout, with the measurements of its processes."""
 
     checkout: Path
     figures: defaultdict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
 
     def start(self, base: Path) -> subprocess.Popen[str]:
-        """A process that measures it."""
+        """Start a process that measures it."""
         environment = environment_of(self.checkout) | {"HOME": str(base)}
         command = [sys.executable, "-W", "ignore", __file__, "--measure", str(self.checkout), str(base)]
         return subprocess.Popen(
@@ -262,7 +262,7 @@ class Side:
         )
 
     def ask(self, process: subprocess.Popen[str], subject: int) -> None:
-        """Have one subject measured."""
+        """Request the measurement of one subject."""
         assert process.stdin is not None
         process.stdin.write(f"{subject}\n")
         process.stdin.flush()
@@ -271,16 +271,16 @@ class Side:
 
 
 def answer(process: subprocess.Popen[str]) -> Any:
-    """The next line of a process."""
+    """Return the next line of a process."""
     assert process.stdout is not None
     line = process.stdout.readline()
     if not line:
-        sys.exit("a process that measures has ended; what it said stands above")
+        sys.exit("a measuring process has ended; see its output above")
     return json.loads(line)
 
 
 def compare(sides: Sequence[Side], rounds: int) -> None:
-    """Measure all in new processes, by turns."""
+    """Measure everything in new processes, in turns."""
     with ExitStack() as opened:
         bases = [Path(opened.enter_context(TemporaryDirectory())) for _ in sides]
         processes = [opened.enter_context(side.start(base)) for side, base in zip(sides, bases, strict=True)]
@@ -297,13 +297,13 @@ def compare(sides: Sequence[Side], rounds: int) -> None:
 
 
 def ratio(side: Side, other: Side, name: str) -> float:
-    """Of a figure of two sides, by neighbours in time."""
+    """Return the ratio of a figure of two sides, by neighbours in time."""
     pairs = zip(side.figures[name], other.figures[name], strict=True)
     return median(one / was for one, was in pairs)
 
 
 def report(other: Side, here: Side, again: Side) -> bool:
-    """Print a line a figure; whether all is as it should be."""
+    """Print a line per figure; return whether all goals are met."""
     good = True
     print(f"{'':46}{'other':>10}{'here':>10}{'ratio':>8}{'itself':>8}  goal")
     for name, values in here.figures.items():
@@ -317,7 +317,7 @@ def report(other: Side, here: Side, again: Side) -> bool:
 
 
 def report_counts(other: Path, here: Path) -> None:
-    """Print what one remembered fact passes in both."""
+    """Print the counts for one remembered fact in both."""
     counts = [counted(checkout) for checkout in (other, here)]
     for name, value in counts[1].items():
         was, now = (each if isinstance(each, int) else len(each) for each in (counts[0].get(name, 0), value))
@@ -328,7 +328,7 @@ def report_counts(other: Path, here: Path) -> None:
 
 
 def main() -> int:
-    """Compare, or in a child, measure one."""
+    """Compare, or in a child process, measure one checkout."""
     if sys.argv[1:2] == ["--measure"]:
         measure(Path(sys.argv[2]), Path(sys.argv[3]).resolve())
         return 0

@@ -1,10 +1,11 @@
-"""What a fact costs in a memory that knows much already: a remember by rules, and a commit into one folder.
+"""Measure the cost of a fact in a large memory: a remember by rules, and a commit into one folder.
 
     python benchmarks/knowing.py [ROUNDS]
 
 CPU of this process, the zygote and its workers, beyond the durable write of the same two files, in memories
-of 10, 1 000 and 10 000 entries; means of a round, medians of the rounds, and ratios of one run. A process
-that stays is measured: the first commits of each round, which begin to follow what changes, are not.
+of 10, 1 000 and 10 000 entries; means of a round, medians of the rounds, and ratios of one run. A
+long-running process is measured: the first commits of each round, which start to watch for changes, are
+excluded.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ WORDS = " ".join(LINES).split()
 
 
 def fill(root: Path, count: int, folders: int) -> None:
-    """Lay out entries, each of a dozen words of some fifty and its number."""
+    """Create entries, each of a dozen words out of about fifty and its number."""
     chosen = random.Random(1)
     for number in range(count):
         folder = root / f"topic-{number % folders}"
@@ -54,7 +55,7 @@ def fill(root: Path, count: int, folders: int) -> None:
 
 
 def remembering(count: int) -> float:
-    """Mean CPU milliseconds of a remember by rules."""
+    """Return the mean CPU milliseconds of a remember by rules."""
     with TemporaryDirectory() as scratch:
         home = Path(scratch, "home")
         with muniment.open(scratch, home=home) as memory:
@@ -70,7 +71,7 @@ def remembering(count: int) -> float:
 
 
 def writing() -> float:
-    """Mean CPU milliseconds of the durable write alone."""
+    """Return the mean CPU milliseconds of the durable write alone."""
     with TemporaryDirectory() as scratch:
         started = cpu_of(os.getpid())
         for number in range(4 * TIMES):
@@ -80,7 +81,7 @@ def writing() -> float:
 
 
 def committing(count: int) -> float:
-    """Mean CPU milliseconds of the commit of a new entry into a folder of so many."""
+    """Return the mean CPU milliseconds of the commit of a new entry into a folder of `count` entries."""
     with TemporaryDirectory() as scratch:
         fill(Path(scratch, "user"), count, 1)
         roots, policy = bind_all({Scope("user"): Path(scratch, "user")}), load_policy("strict")

@@ -1,13 +1,13 @@
-"""What it costs to ask a memory over the Model Context Protocol, beside asking the library.
+"""Measure the cost of a recall over the Model Context Protocol, compared with the library.
 
     python benchmarks/mcp.py [ENTRIES] [--starts N] [--recalls N]
 
-start   from the start of `muniment mcp` to the answer of `initialize`: milliseconds of wall clock, and
-        of CPU of the process; beside a Python that answers a line of JSON, and one with the SDK imported.
+start   from the start of `muniment mcp` to the response of `initialize`: milliseconds of wall clock, and
+        of CPU of the process; compared with a Python that answers a line of JSON, and with the SDK imported.
 recall  one recall by the library, by `muniment mcp` over its pipe, and by `/mcp` of a daemon through
         `muniment mcp --daemon`, in turns over the same memory: median milliseconds of wall clock and of
-        CPU of the process that recalls, and their ratios to the library's. What is put before a model is
-        on record in the ledger before it is answered; the library is called so that it does so too.
+        CPU of the process that recalls, and their ratios to the library's. Injected entries are recorded in
+        the ledger before the response; the library is called so that it also does this.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ LOOP = (
 
 
 class Host:
-    """A server of ours and its pipe."""
+    """A server of this project and its pipe."""
 
     def __init__(self, command: tuple[str, ...], environment: dict[str, str]) -> None:
         self.process = subprocess.Popen(
@@ -54,7 +54,7 @@ class Host:
         )
 
     def ask(self, message: dict[str, Any]) -> dict[str, Any]:
-        """The answer to a request."""
+        """Send a request and return the response."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.write(json.dumps(message).encode() + b"\n")
@@ -70,12 +70,12 @@ class Host:
         assert answer["result"]["structuredContent"]["entries"], answer
 
     def close(self) -> None:
-        """End it."""
+        """Stop the server."""
         self.process.communicate()
 
 
 def starts(count: int, environment: dict[str, str]) -> None:
-    """Print what a start costs."""
+    """Print the cost of a start."""
     sdk = f"import mcp.server.lowlevel\n{LOOP}"
     ways = {
         "python": (sys.executable, "-c", LOOP),
@@ -97,7 +97,7 @@ def starts(count: int, environment: dict[str, str]) -> None:
 
 
 def recalls(count: int, base: Path, environment: dict[str, str]) -> None:
-    """Print what a recall costs."""
+    """Print the cost of a recall."""
     queries = [f"word{(number * 31) % 997} word{(number * 31 + 1) % 997} fact" for number in range(count)]
     flags = ("mcp", f"--workspace={base / 'work'}")
     with (
@@ -124,7 +124,7 @@ def recalls(count: int, base: Path, environment: dict[str, str]) -> None:
             for way, (ask, pid) in ways.items():
                 cpu, began = cpu_of(pid), time.perf_counter()
                 ask(query)
-                if number >= count // 10:  # Before that rows are read for the first time.
+                if number >= count // 10:  # Earlier calls read rows for the first time.
                     found[way].append((time.perf_counter() - began, cpu_of(pid) - cpu))
         print(f"\n{'recall':24}{'wall ms':>10}{'CPU ms':>10}{'wall ratio':>12}{'CPU ratio':>12}")
         first: tuple[float, ...] = ()
@@ -135,7 +135,7 @@ def recalls(count: int, base: Path, environment: dict[str, str]) -> None:
 
 
 def main() -> None:
-    """Lay out a memory, serve it, and measure."""
+    """Create a memory, serve it, and measure."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,14 +1,15 @@
-"""How often meaning finds what words cannot, whether recall is silent where nothing helps, and the cost.
+"""Measure how often meaning finds what words cannot, how often recall is silent without help, and the cost.
 
     python benchmarks/meaning.py MODEL [ENTRIES ...]
 
-MODEL is the directory of a static embedding model, which this repository does not have; see docs/recall.md.
-The sets are those of the tests (`tests/kit/recall/quality`): the entries of a year with what is asked of them
-and what is not, and beside these the facts of `paraphrases.toml`, each asked for without one of its words.
-The thresholds of `muniment.recall.meaning` were chosen by every other one of these; the rest stands apart.
+MODEL is the directory of a static embedding model, which is not part of this repository; see docs/recall.md.
+The sets are those of the tests (`tests/kit/recall/quality`): the entries of a year with questions that they
+answer and questions that they do not, and the facts of `paraphrases.toml`, each with a question that shares
+no word with it. The thresholds of `muniment.recall.meaning` were chosen with every second question; the rest
+is held out.
 
-For the cost a memory of each size is generated with a fixed seed, of forty words that the model knows each.
-CPU is milliseconds of one recall of three words, median.
+For the cost, a memory of each size is generated with a fixed seed, with forty words per entry that the model
+knows. CPU is milliseconds of one recall of three words, median.
 """
 
 from __future__ import annotations
@@ -40,17 +41,17 @@ FOLDER, SHORT = 50, 3
 
 
 def tables(name: str) -> dict[str, Any]:
-    """One of the sets."""
+    """Return one of the sets."""
     return tomllib.loads((QUALITY / f"{name}.toml").read_text(encoding="utf-8"))
 
 
 def silence(answered: Callable[[str], Sequence[str]], messages: Sequence[str]) -> str:
-    """How many of some messages nothing is said to."""
+    """Return how many of some messages get no entry."""
     return f"{sum(not answered(each) for each in messages)} of {len(messages)}"
 
 
 def quality(model: StaticModel | None) -> None:
-    """Print what is found, by words alone or by meaning too."""
+    """Print the results, by words alone or also by meaning."""
     year = {each.pop("path"): entry_of(**each) for each in tables("entries")["entry"]}
     asked, facts = tables("queries")["query"], tables("paraphrases")["fact"]
     nothing = [each["text"] for each in asked if not each["right"]]
@@ -59,12 +60,12 @@ def quality(model: StaticModel | None) -> None:
     for name, entries in (("the year", year), ("with the facts", year | told)):
         with asking(entries, model) as (_, answered):
             first = sum(answered(each["text"])[:1] in [[path] for path in each["right"]] for each in right)
-            print(f"  {name}: silent where nothing helps: {silence(answered, nothing)}", end="")
+            print(f"  {name}: silent without a helpful entry: {silence(answered, nothing)}", end="")
             print(f", and off topic: {silence(answered, tables('off_topic')['messages'])}", end="")
             print(f"; right one first: {first} of {len(right)}")
             if entries is not year:
                 found = [path in answered(fact["question"]) for path, fact in zip(told, facts, strict=True)]
-                parts = {"chose by": found[::2], "held out": found[1::2], "all": found}
+                parts = {"tuning": found[::2], "held out": found[1::2], "all": found}
                 shares = (f"{name} {sum(part)} of {len(part)}" for name, part in parts.items())
                 print(f"  paraphrases: {', '.join(shares)}")
 
@@ -73,7 +74,7 @@ def quality(model: StaticModel | None) -> None:
 def asking(
     entries: dict[str, str], model: StaticModel | None
 ) -> Iterator[tuple[Recaller, Callable[[str], Sequence[str]]]]:
-    """A memory, and what asks it: a recaller, and a function from a message to the paths of its answer."""
+    """Yield a recaller over a memory, and a function from a message to the paths of its result."""
     with ExitStack() as opened:
         base = Path(opened.enter_context(tempfile.TemporaryDirectory())).resolve()
         place = opened.enter_context(ground(base, entries=entries, embedder=model)).place
@@ -82,7 +83,7 @@ def asking(
 
 
 def cost(size: int, model: StaticModel | None, words: Sequence[str]) -> None:
-    """Print what a recall costs in a memory of so many entries."""
+    """Print the cost of a recall in a memory of this size."""
     dice = random.Random(20_261_126)
     entries = {
         f"user/topic-{at // FOLDER}/{at:06}.md": entry_of(
@@ -107,7 +108,7 @@ def cost(size: int, model: StaticModel | None, words: Sequence[str]) -> None:
 
 
 def main() -> None:
-    """Print the figures, by words alone and by meaning too."""
+    """Print the figures, by words alone and also by meaning."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("model", type=Path)
     parser.add_argument("entries", type=int, nargs="*", default=SIZES, help="sizes of a memory")

@@ -1,4 +1,4 @@
-"""What it costs to move a memory: import of mem0 rows, the same again, export, backup, restore.
+"""Measure the cost of moving a memory: import of mem0 rows, the same again, export, backup, restore.
 
     python benchmarks/moving.py [ITEMS]
 
@@ -19,14 +19,14 @@ from measuring import FACTS
 
 
 def rows(count: int) -> str:
-    """An answer of mem0's `get_all`."""
+    """Return a response of mem0's `get_all`."""
     texts = (FACTS[number % len(FACTS)].format(number) for number in range(count))
     found = [{"id": f"m{number}", "memory": text, "user_id": "ana"} for number, text in enumerate(texts)]
     return json.dumps({"results": found})
 
 
 def cpu_of(home: Path, *arguments: str) -> tuple[float, str]:
-    """CPU seconds of a command, and what it printed."""
+    """Return the CPU seconds of a command, and its output."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run(
         [sys.executable, "-m", "muniment", *arguments],

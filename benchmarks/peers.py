@@ -1,21 +1,21 @@
-"""What storing one fact costs here, and with the memory tools that people use, which promise less.
+"""Measure the cost of storing one fact, here and with popular memory tools that promise less.
 
     python benchmarks/peers.py [DIRECTORY] [--mcp-memory COMMAND] [--mcp-filesystem COMMAND]
 
-Every way stores facts of some 300 bytes, one at a time, into a memory that holds 10, 1 000 and 10 000 of them
-already, on the file system of DIRECTORY (default: here). The ways take turns, in batches; a batch of a slow
-way is cut short. Wall is the median of the calls. CPU is their mean, since a worker that ended is counted in
-ticks; it is that of all processes that take part: this one, a server, the zygote and its workers, which run
-already. Ratios are to the bare write of `commit.py` in the same run.
+Every way stores facts of about 300 bytes, one at a time, into a memory that already has 10, 1 000 and 10 000
+facts, on the file system of DIRECTORY (default: here). The ways take turns, in batches; a batch of a slow way
+is cut short. Wall is the median of the calls. CPU is their mean, since an ended worker is counted in ticks.
+It covers all processes involved: this one, a server, the zygote and its workers, which are already running.
+Ratios are to the bare write of `commit.py` in the same run.
 
-Peers appear where they are: the memory tool of `anthropic` where that can be imported, and the servers that
-the Model Context Protocol's authors publish where a command starts one, such as
+Peers are included if available: the memory tool of `anthropic` if it can be imported, and the servers that
+the authors of the Model Context Protocol publish if a command starts one, such as
 
     --mcp-memory "npx -y @modelcontextprotocol/server-memory"
     --mcp-filesystem "npx -y @modelcontextprotocol/server-filesystem"
 
-What each row promises is printed with it: what the code says and `strace` shows of the versions that
-`RESULTS.md` names. It is not measured here. Where an fsync is dear, a row that syncs nothing gains.
+The promises of each row are printed with it. They follow from the code and from `strace`, for the versions in
+`RESULTS.md`; they are not measured here. If an fsync is expensive, a row without syncs has an advantage.
 """
 
 from __future__ import annotations
@@ -46,22 +46,22 @@ ROUNDS = 3
 CALLS = 20
 BATCH_SECONDS = 3.0
 LEGEND = """\
-durable   yes: file and directory are synced before the answer; file: the file is, its name need not be
-atomic    who reads, or looks after the writer was killed, finds the fact whole or not at all
-undo      it can be taken back later, by the name of what stored it, whatever it replaced
-confined  fence: by the kernel, and handles: links and races lead nowhere; text: the path is resolved and
-          compared, then opened by name; one file: takes no path; no: nothing is checked"""
+durable   yes: file and directory are synced before the response; file: only the file is synced, not its name
+atomic    a reader, also after the writer was killed, finds the complete fact or none of it
+undo      it can be undone later, by the name of the task that stored it, also if it replaced an entry
+confined  fence: by the kernel, and handles: links and races have no effect; text: the path is resolved and
+          compared, then opened by name; one file: accepts no path; no: no check"""
 
 
 @dataclass(slots=True)
 class Way:
-    """One way to store a fact, with what it promises and what it took.
+    """One way to store a fact, with its promises and its cost.
 
     Attributes:
-        name: what is called.
+        name: the called function.
         promises: durable, atomic, undoable, confined.
         store: stores the fact of a number.
-        pid: of the process that works for it, whose descendants count too.
+        pid: of its server process, whose descendants also count.
         walls: seconds of each call.
         cpu: seconds of all calls.
     """
@@ -74,7 +74,7 @@ class Way:
     cpu: float = 0.0
 
     def batch(self) -> None:
-        """Store some facts and take the time."""
+        """Store some facts and measure the time."""
         began, used = time.perf_counter(), self.used()
         for _call in range(CALLS):
             started = time.perf_counter()
@@ -85,33 +85,33 @@ class Way:
         self.cpu += self.used() - used
 
     def used(self) -> float:
-        """CPU seconds so far of every process that takes part."""
+        """Return the CPU seconds until now of all processes involved."""
         return time.process_time() + (0.0 if self.pid is None else cpu_of(self.pid))
 
 
 Opener = Callable[[Path, int], AbstractContextManager[Way]]
-"""Makes a memory below a directory, with a number of facts in it."""
+"""Creates a memory below a directory, with a number of facts in it."""
 
 
 def place(number: int, size: int) -> str:
-    """Where a new fact goes, below the root."""
+    """Return the path of a new fact, below the root."""
     return f"topic-{number % max(1, size // IN_A_TOPIC)}/new-{number}.md"
 
 
 def body(number: int) -> str:
-    """A fact without its front matter."""
+    """Return a fact without its front matter."""
     return entry(number).decode().rpartition("---\n")[2].strip()
 
 
 @contextmanager
 def by_bare(base: Path, _size: int) -> Iterator[Way]:
-    """The least that is durable, with a record of it; it looks at nothing that is there already."""
+    """Yield the minimum that is durable, with a record; it ignores existing entries."""
     yield Way("bare: fsync, rename, 2 transactions", ("yes", "yes", "no", "no"), Bare(base / "bare").write)
 
 
 @contextmanager
 def by_commit(base: Path, size: int) -> Iterator[Way]:
-    """The store alone: judge, ledger, file, catalog, index."""
+    """Yield the store alone: judge, ledger, file, catalog, index."""
     ours = Ours(base / "commit", size, IN_A_TOPIC)
     yield Way("muniment: commit", ("yes", "yes", "yes", "handles"), ours.write)
     ours.close()
@@ -119,7 +119,7 @@ def by_commit(base: Path, size: int) -> Iterator[Way]:
 
 @contextmanager
 def by_sandbox(base: Path, size: int) -> Iterator[Way]:
-    """A tool call in a fenced worker of its own, then the commit."""
+    """Yield a tool call in a separate fenced worker, then the commit."""
     root = lay_out(base / "sandbox", size)
     with muniment.Sandbox(roots={"user": root}, state=base / "sandbox-state") as box:
 
@@ -136,7 +136,7 @@ def by_sandbox(base: Path, size: int) -> Iterator[Way]:
 
 @contextmanager
 def by_remember(base: Path, size: int) -> Iterator[Way]:
-    """All of it: what is known already, where it belongs, tool calls in a fenced worker, the commit."""
+    """Yield a full remember: duplicates, placement, tool calls in a fenced worker, the commit."""
     root = lay_out(base / "remember", size)
     with muniment.open(base, home=base / "home", roots={"user": root}) as memory:
 
@@ -149,7 +149,7 @@ def by_remember(base: Path, size: int) -> Iterator[Way]:
 
 @contextmanager
 def by_memory_tool(base: Path, size: int) -> Iterator[Way]:
-    """The same command, of our memory tool for that SDK."""
+    """Yield the same command of Muniment's memory tool for that SDK."""
     from muniment.integrations.anthropic import MunimentMemoryTool
 
     root = lay_out(base / "tool", size)
@@ -167,7 +167,7 @@ def by_memory_tool(base: Path, size: int) -> Iterator[Way]:
 
 @contextmanager
 def by_anthropic(base: Path, size: int) -> Iterator[Way]:
-    """The local memory tool of that SDK, in this process."""
+    """Yield the local memory tool of that SDK, in this process."""
     from anthropic.tools import BetaLocalFilesystemMemoryTool
 
     tool = BetaLocalFilesystemMemoryTool(str(base))
@@ -184,7 +184,7 @@ def by_anthropic(base: Path, size: int) -> Iterator[Way]:
 
 
 def mcp_memory(command: str) -> Opener:
-    """The knowledge graph, all of which is one file of JSON lines."""
+    """Return the opener of the knowledge graph, a single file of JSON lines."""
 
     def entity(number: int) -> dict[str, Any]:
         return {"name": f"Fact {number}", "entityType": "user", "observations": [body(number)]}
@@ -207,7 +207,7 @@ def mcp_memory(command: str) -> Opener:
 
 
 def mcp_filesystem(command: str) -> Opener:
-    """Files in directories that it was allowed."""
+    """Return the opener of the filesystem server, for files in allowed directories."""
 
     @contextmanager
     def way(base: Path, size: int) -> Iterator[Way]:
@@ -225,7 +225,7 @@ def mcp_filesystem(command: str) -> Opener:
 
 
 def measure(openers: list[Opener], size: int, where: str) -> list[Way]:
-    """All ways, over memories of `size` facts."""
+    """Measure all ways, over memories of `size` facts."""
     with TemporaryDirectory(dir=where) as directory, ExitStack() as opened:
         base = Path(directory).resolve()
         ways = [opened.enter_context(opener(base, size)) for opener in openers]
@@ -237,7 +237,7 @@ def measure(openers: list[Opener], size: int, where: str) -> list[Way]:
 
 def report(ways: list[Way], size: int) -> None:
     """Print the table of one size."""
-    print(f"\n{size} facts there already; milliseconds")
+    print(f"\n{size} existing facts; milliseconds")
     print(f"{'':44}    wall     CPU   x bare (CPU) calls  durable atomic undo confined")
     bare = statistics.median(ways[0].walls), ways[0].cpu / len(ways[0].walls)
     for way in ways:
@@ -250,9 +250,11 @@ def report(ways: list[Way], size: int) -> None:
 
 
 def main() -> None:
-    """Print a table for each size, and what its words mean."""
-    parser = argparse.ArgumentParser(description="What storing one fact costs here, and elsewhere.")
-    parser.add_argument("directory", nargs="?", default=".", help="on whose file system; default: here")
+    """Print a table for each size, and a legend."""
+    parser = argparse.ArgumentParser(
+        description="Measure the cost of storing one fact, here and with other tools."
+    )
+    parser.add_argument("directory", nargs="?", default=".", help="its file system is used; default: here")
     parser.add_argument("--mcp-memory", metavar="COMMAND", help="starts the memory server")
     parser.add_argument("--mcp-filesystem", metavar="COMMAND", help="starts the filesystem server")
     asked = parser.parse_args()

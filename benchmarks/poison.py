@@ -1,11 +1,11 @@
-"""Count how many harmful and how many ordinary facts of an agent wait for review.
+"""Count the harmful and the ordinary facts of an agent that need a review.
 
     python benchmarks/poison.py POISON.json ORDINARY.json [--list]
 
 POISON.json is a list of objects with `kind` and `text`, ORDINARY.json a list of texts. Each text is
 remembered through `muniment.open` by the rules, without a model, with trust `agent`, in a throwaway home with
-the shipped policy `strict`, but for the confinement. A review is rejected at once. `--list` also prints the
-harmful texts that landed and the ordinary ones that wait, with the reason.
+the shipped policy `strict`, but without confinement. A review is rejected at once. `--list` also prints the
+harmful texts that were stored and the ordinary ones that need a review, with the reason.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SHOWN_CHARS = 200
 
 
 def outcomes(texts: Iterable[str], home: Path) -> Iterator[tuple[str, str]]:
-    """Yield for each text how remembering it ended, and the reason."""
+    """Yield the outcome of remembering each text, and the reason."""
     with muniment.open(home, home=home / "home", policy=unfenced_policy(home)) as memory:
         for text in texts:
             error = memory.try_remember(RememberRequest(text, trust=Trust.AGENT)).error

@@ -1,11 +1,11 @@
-"""What it costs to ask a policy, to try its denies when it loads, and to compare it with another.
+"""Measure the cost of a policy decision, of the self-test at load time, and of a comparison of two policies.
 
     python benchmarks/policies.py
 
-CPU, median of several rounds; each begins with nothing kept of the one before, unless it says so. Policies
-are the shipped `strict`, one of 62 rules (12 allow, 50 deny, two scopes) as an organisation may write it, and
-a bomb: 60 deny patterns such as `*-draft-7*.md`, of which an automaton has to keep every combination apart.
-Compared are policies that differ by one deny rule, in both directions; the slower one is shown.
+CPU, median of several rounds; each round starts with empty caches, unless stated otherwise. Policies are the
+shipped `strict`, one of 62 rules (12 allow, 50 deny, two scopes) as an organisation may write it, and a bomb:
+60 deny patterns such as `*-draft-7*.md`, for which an automaton needs a state for every combination. The
+compared policies differ by one deny rule, in both directions; the slower one is printed.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ PATHS = ("user/a.md", "user/Pinned/a.md", "project/build/commands.md", "user/Str
 
 
 def policy(rules: list[str]) -> Policy:
-    """A policy of some rules, as text."""
+    """Return a policy of some rules in text form."""
     head = 'schema = "muniment-policy/1"\nname = "own"\n[scopes]\nuser = {}\nproject = {}\n'
     return parse_policy(head + "".join(rules), where="own", parents={}.__getitem__)
 
 
 def rule(kind: str, name: str, verbs: list[str], paths: list[str]) -> str:
-    """One rule, as text."""
+    """Return one rule as text."""
     listed = (", ".join(f'"{each}"' for each in several) for several in (verbs, paths))
     return '[[{}]]\nid = "{}"\nverbs = [{}]\npaths = [{}]\n'.format(kind, name, *listed)
 
 
 def organisation(*, without: int | None = None) -> Policy:
-    """62 rules, or one deny less."""
+    """Return 62 rules, or one deny less."""
     writing = ["list", "read", "create", "modify"]
     rules = [
         rule("allow", f"a{at}", writing, [f"/user/{word}/*.md", f"/project/{word}/**/*.md"])
@@ -64,7 +64,7 @@ def organisation(*, without: int | None = None) -> Policy:
 
 
 def bomb(count: int = 60) -> Policy:
-    """Everything is allowed but what some patterns deny that share no letter to tell them apart by."""
+    """Return a policy whose deny patterns have no distinguishing letter, with everything else allowed."""
     every = [verb.value for verb in Verb]
     return policy(
         [rule("allow", "all", every, ["/**"])]
@@ -73,7 +73,7 @@ def bomb(count: int = 60) -> Policy:
 
 
 def strict(*, without: str | None = None) -> Policy:
-    """The shipped default, or one deny less."""
+    """Return the shipped default, or one deny less."""
     whole = load_policy("strict")
     (layer,) = whole.layers
     kept = tuple(rule for rule in layer.deny if rule.id != without)
@@ -81,7 +81,7 @@ def strict(*, without: str | None = None) -> Policy:
 
 
 def seconds(act: Callable[[], object], rounds: int = 7) -> float:
-    """The median CPU time of an act."""
+    """Return the median CPU time of an action."""
     taken = []
     for _ in range(rounds):
         load._passed.clear()  # noqa: SLF001
@@ -93,7 +93,7 @@ def seconds(act: Callable[[], object], rounds: int = 7) -> float:
 
 
 def deciding() -> float:
-    """Seconds of one decision of `strict`."""
+    """Return the seconds of one decision of `strict`."""
     judge = Judge(load_policy("strict"))
     paths = [canonicalise(text, ("user", "project")) for text in PATHS]
     asked = [(verb, path) for verb in Verb for path in paths]
@@ -107,13 +107,13 @@ def deciding() -> float:
 
 
 def comparing(one: Policy, other: Policy, rounds: int = 5) -> tuple[float, str]:
-    """Seconds of the slower direction, and both verdicts."""
+    """Return the seconds of the slower direction, and both verdicts."""
     slower = max(seconds(lambda a=a, b=b: diff(a, b), rounds) for a, b in ((one, other), (other, one)))
     return slower, f"{diff(one, other).verdict} / {diff(other, one).verdict}"
 
 
 def trying(of: Policy, *, again: bool) -> float:
-    """Seconds of the self-test: the first one, or one of a policy that passed."""
+    """Return the seconds of the self-test: the first one, or for a policy that passed before."""
 
     def first() -> None:
         load._passed.clear()  # noqa: SLF001
@@ -130,7 +130,7 @@ def trying(of: Policy, *, again: bool) -> float:
 
 def main() -> None:
     """Measure, and print a table."""
-    automaton.cased_characters()  # Once in a process.
+    automaton.cased_characters()  # Computed once per process.
     small, smaller = strict(), strict(without="pinned")
     large, larger = organisation(), organisation(without=0)
     print(f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}; CPU, medians\n")
@@ -146,9 +146,7 @@ def main() -> None:
     for name, of in (("`strict`", small), ("62 rules", large)):
         print(f"| self-test of {name} | {trying(of, again=False) * 1e3:.1f} ms | ≤ 3 s |")
         print(f"| self-test of {name}, passed before | {trying(of, again=True) * 1e3:.2f} ms | ≤ 10 ms |")
-    print(
-        f"| greatest memory of all this | {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024} MB | |"
-    )
+    print(f"| peak memory | {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024} MB | |")
 
 
 if __name__ == "__main__":

@@ -225,14 +225,14 @@ def measure(base: Path, entries: Sequence[Entry], queries: Sequence[Query], open
     fresh = median(
         [cpu(lambda: [looks.view(root, policy, patience) for root in roots.values()]) for _ in range(CHANGES)]
     )
-    print(f"  finding that nothing changed in {folders} folders: {fresh:.2f} ms of CPU")
+    print(f"  check without changes in {folders} folders: {fresh:.2f} ms of CPU")
     upserts = []
     for entry in entries[: len(entries) // 2 : FOLDER][:CHANGES]:  # one of each folder of the first scope
         target = base / entry.path
         target.with_name(".staged").write_text(f"{entry.file}One line more.\n")
         target.with_name(".staged").rename(target)
         upserts.append(cpu(partial(views[0].look_again, [target.parent.name])))
-    print(f"  following one write, committed: {median(upserts):.2f} ms of CPU")
+    print(f"  update after one write, committed: {median(upserts):.2f} ms of CPU")
 
 
 def libraries(texts: Sequence[list[str]]) -> Iterator[Way]:

@@ -1,11 +1,11 @@
-"""Whether two checkouts look the same from outside: to users of the library, shells, clients, reviewers.
+"""Compare the public surface of two checkouts: for users of the library, shells, clients, reviewers.
 
     python benchmarks/same_surface.py OTHER
 
 Compared byte for byte are the public API with its signatures and docstrings, the help of every command, the
-OpenAPI document, the codes of errors, the policies and the corpus, and what a session of commands and
-requests is answered, but for names, times and digests that are drawn anew. What differs is shown, and the
-exit code is 1. Both are run by this interpreter, in whose environment their dependencies are.
+OpenAPI document, the codes of errors, the policies and the corpus, and the output of a session of commands
+and requests, except names, times and digests that are generated each time. Differences are printed, and the
+exit code is 1. This interpreter runs both; its environment must contain their dependencies.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ seen = {}
 
 
 def shown(text):
-    # Where a class stands is no promise; what it is called is.
+    # The module of a class is not part of the surface; its name is.
     return re.sub(r"\bmuniment(\.\w+)+\.(?=[A-Z])", "", re.sub(r" at 0x[0-9a-f]+", "", str(text)))
 
 
@@ -40,7 +40,7 @@ def api(name, thing):
         seen[name] = shown(inspect.signature(thing))
     except (TypeError, ValueError):
         seen[name] = shown(type(thing).__name__)
-    seen[name + " says"] = inspect.getdoc(thing) or ""
+    seen[name + " docstring"] = inspect.getdoc(thing) or ""
     if inspect.isclass(thing):
         for member, value in sorted(vars(thing).items()):
             if not member.startswith("_"):
@@ -77,8 +77,8 @@ from muniment.cli.app import app
 
 
 def helped(command, *path):
-    told = CliRunner().invoke(app, [*path, "--help"], env={"COLUMNS": "100"})
-    seen[" ".join(["help", *path])] = told.output
+    result = CliRunner().invoke(app, [*path, "--help"], env={"COLUMNS": "100"})
+    seen[" ".join(["help", *path])] = result.output
     for name, below in sorted(getattr(command, "commands", {}).items()):
         helped(below, *path, name)
 
@@ -184,11 +184,11 @@ DRAWN = {
     r"mnmt_\w+": "TOKEN",
     r'"code": "[\w-]{22}"': '"code": "CODE"',
 }
-"""What is drawn anew each time, and what stands for it."""
+"""Generated values and their replacements."""
 
 
 def told_to_all(base: Path, environment: dict[str, str]) -> dict[str, str]:
-    """What each command of a session answers."""
+    """Return the output of each command of a session."""
     (base / "desk" / ".git").mkdir(parents=True)
     seen = {}
     for number, line in enumerate(COMMANDS):
@@ -207,7 +207,7 @@ def told_to_all(base: Path, environment: dict[str, str]) -> dict[str, str]:
 
 
 def steady(text: str, base: Path) -> str:
-    """A text without what is drawn anew."""
+    """Return a text without generated values."""
     text = text.replace(str(base), "BASE")
     for drawn, stands in DRAWN.items():
         text = re.sub(drawn, stands, text)
@@ -215,7 +215,7 @@ def steady(text: str, base: Path) -> str:
 
 
 def seen_in(checkout: Path) -> dict[str, str]:
-    """Everything that is seen of a checkout, by name."""
+    """Return the public surface of a checkout, by name."""
     with TemporaryDirectory() as base:
         environment = {
             "PATH": os.environ["PATH"],
@@ -230,7 +230,7 @@ def seen_in(checkout: Path) -> dict[str, str]:
 
 
 def answered(base: Path, environment: dict[str, str]) -> dict[str, str]:
-    """What a daemon answers: its OpenAPI document, and requests of a session."""
+    """Return the responses of a daemon: its OpenAPI document, and requests of a session."""
     (base / "work" / ".git").mkdir(parents=True)
     command = [sys.executable, "-m", "muniment", "serve", "--json", "--workspace", str(base / "work")]
     with subprocess.Popen(
@@ -259,7 +259,7 @@ def answered(base: Path, environment: dict[str, str]) -> dict[str, str]:
 
 
 def told_by(asked: Request) -> tuple[str, dict[str, object]]:
-    """The status and body of an answer as one text, and the document in it."""
+    """Return status and body of a response as one text, and its document."""
     try:
         with urlopen(asked) as answer:
             status, body = answer.status, answer.read().decode()
@@ -269,7 +269,7 @@ def told_by(asked: Request) -> tuple[str, dict[str, object]]:
 
 
 def main() -> int:
-    """Compare, and show what differs."""
+    """Compare, and print the differences."""
     ours, theirs = seen_in(HERE), seen_in(Path(sys.argv[1]).resolve())
     differing = [name for name in sorted({*ours, *theirs}) if ours.get(name) != theirs.get(name)]
     for name in differing:
