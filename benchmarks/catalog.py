@@ -36,14 +36,14 @@ def main() -> None:
             base = Path(directory).resolve()
             top = base / "user"
             top.mkdir(mode=0o700)
-            lay_out(top, folder)
+            create_entries(top, folder)
             with bind(Scope("user"), top) as root:
                 catalog = open_catalog(base / "catalog.db")
                 measure(catalog, root, top)
                 catalog.close()
 
 
-def lay_out(top: Path, folder: int) -> None:
+def create_entries(top: Path, folder: int) -> None:
     """Write the entries."""
     for number in range(ENTRIES):
         topic = top / f"topic-{number // folder}"
@@ -66,18 +66,18 @@ def assess(_rel: RelPath, _digest: Digest, _data: bytes) -> Assessed:
 def measure(catalog: Database, root: BoundRoot, top: Path) -> None:
     """Print a line for each operation of the catalog."""
 
-    def look(*, sweep: bool = False) -> View:
+    def check(*, sweep: bool = False) -> View:
         return View(catalog, "key", root, assess).refresh("", Look(sweep=sweep))
 
-    report("build", milliseconds(look, 1))
+    report("build", milliseconds(check, 1))
     sweeps, walks = [], []
     for _round in range(ROUNDS):
-        sweeps.append(milliseconds(lambda: look(sweep=True), 1))
+        sweeps.append(milliseconds(lambda: check(sweep=True), 1))
         walks.append(milliseconds(lambda: walk(top), 1))
     sweep, plain = statistics.median(sweeps), statistics.median(walks)
     report("sweep", sweep, f"{sweep / plain:.2f} x a plain walk ({plain:.1f} ms)")
-    report("refresh, nothing changed", milliseconds(look, QUICK_ROUNDS))
-    view = look()
+    report("refresh, nothing changed", milliseconds(check, QUICK_ROUNDS))
+    view = check()
     report("all entries of a view", milliseconds(view.entries, ROUNDS))
     report("usage, in all", milliseconds(view.usage, ROUNDS))
     report("usage, by a rule", milliseconds(lambda: view.usage(lambda _rel: True), ROUNDS))
@@ -87,13 +87,13 @@ def measure(catalog: Database, root: BoundRoot, top: Path) -> None:
 def one_write(view: View, top: Path) -> list[float]:
     """Return the milliseconds of each check of a folder in which one entry was replaced."""
     target = top / "topic-0" / "entry-0.md"
-    taken = []
+    elapsed = []
     for number in range(min(QUICK_ROUNDS, 2_000_000 // ENTRIES)):
         staged = target.with_name(".staged")
         staged.write_text(entry(number))
         staged.rename(target)
-        taken.append(milliseconds(lambda: view.look_again(["topic-0"]), 1))
-    return taken
+        elapsed.append(milliseconds(lambda: view.look_again(["topic-0"]), 1))
+    return elapsed
 
 
 def walk(top: Path) -> None:
@@ -104,19 +104,19 @@ def walk(top: Path) -> None:
                 file.read(1024)
 
 
-def milliseconds(act: Callable[[], object], rounds: int) -> float:
+def milliseconds(action: Callable[[], object], rounds: int) -> float:
     """Return the median CPU time of one call."""
-    taken = []
+    elapsed = []
     for _round in range(rounds):
         began = time.process_time_ns()
-        act()
-        taken.append((time.process_time_ns() - began) / 1e6)
-    return statistics.median(taken)
+        action()
+        elapsed.append((time.process_time_ns() - began) / 1e6)
+    return statistics.median(elapsed)
 
 
-def report(what: str, taken: float, more: str = "") -> None:
+def report(what: str, elapsed: float, more: str = "") -> None:
     """Print one line."""
-    print(f"  {what:28} {taken:9.3f} ms  {more}".rstrip())
+    print(f"  {what:28} {elapsed:9.3f} ms  {more}".rstrip())
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ from kit.conservation import lost_lines, named_lines  # noqa: E402
 SUFFIXES = (".md", ".mdc", ".markdown", ".txt")
 
 
-def muniment(home: Path, *arguments: str) -> Any:
+def run_muniment(home: Path, *arguments: str) -> Any:
     """Run a command in a separate process, and return the document that it prints."""
     done = subprocess.run(
         [sys.executable, "-m", "muniment", *arguments, "--json"],
@@ -51,10 +51,10 @@ def measure(name: str, source: Path) -> int:
     }
     with TemporaryDirectory() as base:
         home = Path(base) / "home"
-        done = muniment(home, "import", str(source), "--trust=owner")
-        waiting = muniment(home, "review", "list")["reviews"]
-        shown = [muniment(home, "review", "show", each["review_id"]) for each in waiting]
-        texts = [str(text) for each in shown for text in each.values()]
+        done = run_muniment(home, "import", str(source), "--trust=owner")
+        waiting = run_muniment(home, "review", "list")["reviews"]
+        listed = [run_muniment(home, "review", "show", each["review_id"]) for each in waiting]
+        texts = [str(text) for each in listed for text in each.values()]
         lost = list(lost_lines(files, [home / "user", home / "projects"], done, texts))
     read = [data for path, data in files.items() if path.lower().endswith(SUFFIXES)]
     count = sum(1 for data in read for line in re.split(b"\r\n|\n|\r", data) if line.strip())

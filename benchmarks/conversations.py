@@ -32,7 +32,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
-from dialogues import CONVERSATIONS, dialogues
+from dialogues import CONVERSATIONS, generate_dialogues
 
 from muniment.content.frontmatter import written
 from muniment.kernel.binding import bind
@@ -109,22 +109,22 @@ class Memory:
         self._state, self._root = State(base / "state"), bind(SCOPE, base / SCOPE)
         policy = load_policy("strict")
         rows = view_of(self._state, self._root, policy).entries()
-        self.held = sum(row.held is not None or not row.readable for row in rows)
+        self.withheld = sum(row.held is not None or not row.readable for row in rows)
         self._recaller = Recaller(policy, {SCOPE: self._root}, self._state)
 
-    def recalled(self, text: str) -> list[str]:
+    def recall(self, text: str) -> list[str]:
         """Return the entries that recall finds, the best first."""
         found = self._recaller.recall(text, limit=max(DEPTHS), budget=MOST_TOKENS)
         if found.error is not None:
             raise found.error
         return [each.path.removeprefix(f"{SCOPE}/") for each in found.entries]
 
-    def plain(self, text: str) -> list[str]:
+    def search_plain(self, text: str) -> list[str]:
         """Return the entries that contain any word, the best first."""
         words = " OR ".join(f'"{word}"' for word in re.findall(r"\w+", as_indexed(text)))
         return [rel for (rel,) in self._state.catalog.rows(PLAIN, (words or '""',))]
 
-    def outcome(self, question: Question, ask: Callable[[str], list[str]]) -> Outcome:
+    def score(self, question: Question, ask: Callable[[str], list[str]]) -> Outcome:
         """Return the result of a question with a search function."""
         found = [self.evidence[rel] for rel in ask(question.text)]
         scores: list[bool] = []
@@ -154,7 +154,7 @@ def main() -> None:
     parser.add_argument("--questions", type=int, default=sys.maxsize, help="at most so many")
     arguments = parser.parse_args()
     try:
-        found = list(conversations(arguments.file) if arguments.file else generated())
+        found = list(read_conversations(arguments.file) if arguments.file else generate_conversations())
     except OSError as error:
         parser.error(f"{arguments.file}: {error.strerror or error}")
     except UnknownFormatError as error:
@@ -164,40 +164,42 @@ def main() -> None:
 
 def measure(found: Sequence[Conversation], by: str, most: int) -> None:
     """Run every question twice."""
-    ours, plain = list[Outcome](), list[Outcome]()
+    recall_outcomes, plain = list[Outcome](), list[Outcome]()
     held = entries = left_out = 0
     for conversation in found:
-        asked = conversation.questions[: max(0, most - len(ours))]
+        asked = conversation.questions[: max(0, most - len(recall_outcomes))]
         left_out += sum(question.evidence == frozenset() for question in asked)
         with (
             TemporaryDirectory() as directory,
             closing(Memory(Path(directory).resolve(), conversation, by)) as memory,
         ):
-            ours += [memory.outcome(question, memory.recalled) for question in asked]
-            plain += [memory.outcome(question, memory.plain) for question in asked]
+            recall_outcomes += [memory.score(question, memory.recall) for question in asked]
+            plain += [memory.score(question, memory.search_plain) for question in asked]
             entries += len(memory.evidence)
-            held += memory.held
-        if len(ours) >= most:
+            held += memory.withheld
+        if len(recall_outcomes) >= most:
             break
-    show(ours, plain)
+    print_table(recall_outcomes, plain)
     print(f"{entries} entries, each a {by}; {held} of them withheld by a gate, or unreadable")
     print(f"{left_out} questions skipped: no turn contains their evidence")
 
 
-def show(ours: Sequence[Outcome], plain: Sequence[Outcome]) -> None:
+def print_table(recall_outcomes: Sequence[Outcome], plain: Sequence[Outcome]) -> None:
     """Print a line for each way and each kind of question."""
     heads = "".join(f"{f'R@{depth} any':>10}{'all':>8}" for depth in DEPTHS)
     print(f"{'':34}{'questions':>10}{'silent':>8}{heads}")
-    scored = [each for each in ours if each.question.evidence]
-    line("recall", scored)
-    line("  with a result", [each for each in scored if not each.is_silent])
-    line("plain full-text search", [each for each in plain if each.question.evidence])
+    scored = [each for each in recall_outcomes if each.question.evidence]
+    print_line("recall", scored)
+    print_line("  with a result", [each for each in scored if not each.is_silent])
+    print_line("plain full-text search", [each for each in plain if each.question.evidence])
     for kind in sorted({each.question.kind for each in scored}):
-        line(f"recall, {kind}", [each for each in scored if each.question.kind == kind])
-    line("recall, without an answer", [each for each in ours if each.question.evidence is None])
+        print_line(f"recall, {kind}", [each for each in scored if each.question.kind == kind])
+    print_line(
+        "recall, without an answer", [each for each in recall_outcomes if each.question.evidence is None]
+    )
 
 
-def line(what: str, outcomes: Sequence[Outcome]) -> None:
+def print_line(what: str, outcomes: Sequence[Outcome]) -> None:
     """Print the results of some questions, if there are any."""
     if outcomes:
         silent = sum(each.is_silent for each in outcomes) / len(outcomes)
@@ -209,7 +211,7 @@ def line(what: str, outcomes: Sequence[Outcome]) -> None:
         print(f"{what:34}{len(outcomes):10}{silent:8.3f}{scores if has_answer else ''}")
 
 
-def conversations(file: Path) -> Iterator[Conversation]:
+def read_conversations(file: Path) -> Iterator[Conversation]:
     """Yield the conversations of a file.
 
     Raises:
@@ -222,7 +224,7 @@ def conversations(file: Path) -> Iterator[Conversation]:
         raise UnknownFormatError(f"invalid JSON: {error}") from None
     samples = found if isinstance(found, list) else []
     first = samples[0] if samples and isinstance(samples[0], Mapping) else {}
-    readers = {"conversation": of_locomo, "haystack_sessions": of_longmemeval}
+    readers = {"conversation": parse_locomo, "haystack_sessions": parse_longmemeval}
     reader = next((reader for key, reader in readers.items() if key in first), None)
     if reader is None:
         raise UnknownFormatError(f"not a list of objects with one of the keys {', '.join(readers)}")
@@ -230,16 +232,16 @@ def conversations(file: Path) -> Iterator[Conversation]:
         yield reader(sample, f"item {number}")
 
 
-def generated(count: int = CONVERSATIONS) -> Iterator[Conversation]:
+def generate_conversations(count: int = CONVERSATIONS) -> Iterator[Conversation]:
     """Yield generated conversations."""
-    for sessions, asked in dialogues(count):
+    for sessions, asked in generate_dialogues(count):
         yield Conversation(
             [[Turn(*said) for said in turns] for turns in sessions],
             [Question(each.text, "generated", frozenset({each.evidence})) for each in asked],
         )
 
 
-def of_locomo(sample: Any, where: str) -> Conversation:
+def parse_locomo(sample: Any, where: str) -> Conversation:
     """Return a conversation of LoCoMo."""
     said = part(sample, "conversation", Mapping, where)
     numbers = sorted(int(found[1]) for key in said if (found := re.fullmatch(r"session_([0-9]+)", key)))
@@ -247,9 +249,9 @@ def of_locomo(sample: Any, where: str) -> Conversation:
     for number in numbers:
         date, turns = said.get(f"session_{number}_date_time", ""), []
         for turn in part(said, f"session_{number}", list, where):
-            place = f"session_{number} of {where}"
-            id_ = next(iter(turns_meant(part(turn, "dia_id", str, place))), "")
-            speaker, text = part(turn, "speaker", str, place), part(turn, "text", str, place)
+            location = f"session_{number} of {where}"
+            id_ = next(iter(parse_turn_ids(part(turn, "dia_id", str, location))), "")
+            speaker, text = part(turn, "speaker", str, location), part(turn, "text", str, location)
             caption = f" (image: {turn['blip_caption']})" if turn.get("blip_caption") else ""
             turns.append(Turn(id_, f"{speaker}, {date}", text + caption))
         sessions.append(turns)
@@ -258,19 +260,19 @@ def of_locomo(sample: Any, where: str) -> Conversation:
         Question(
             part(asked, "question", str, f"qa of {where}"),
             f"category {asked.get('category')}",
-            turns_meant(json.dumps(asked.get("evidence"))) & known,
+            parse_turn_ids(json.dumps(asked.get("evidence"))) & known,
         )
         for asked in part(sample, "qa", list, where)
     ]
     return Conversation(sessions, questions)
 
 
-def turns_meant(evidence: str) -> frozenset[str]:
+def parse_turn_ids(evidence: str) -> frozenset[str]:
     """Return the ids of turns in a text; some are joined or misspelt: `D8:6; D9:17`, `D:11:26`."""
     return frozenset(f"{int(a)}:{int(b)}" for a, b in re.findall(r"D:?([0-9]+):([0-9]+)", evidence))
 
 
-def of_longmemeval(sample: Any, where: str) -> Conversation:
+def parse_longmemeval(sample: Any, where: str) -> Conversation:
     """Return the conversation around one question of LongMemEval."""
     ids = part(sample, "haystack_session_ids", list, where)
     dates = sample.get("haystack_dates") or [""] * len(ids)

@@ -261,7 +261,7 @@ CLOSINGS = [
 ]
 
 
-class Said(NamedTuple):
+class Utterance(NamedTuple):
     """A turn: its id, speaker, time and text."""
 
     id: str
@@ -269,7 +269,7 @@ class Said(NamedTuple):
     text: str
 
 
-class Asked(NamedTuple):
+class DialogueQuestion(NamedTuple):
     """A question, and the turn that answers it."""
 
     text: str
@@ -284,7 +284,7 @@ class Scene(NamedTuple):
     questions: list[str]
 
 
-def scenes() -> list[Scene]:
+def load_scenes() -> list[Scene]:
     """Return all scenes."""
     found = []
     for block in SCENES_OF.strip().split("\n\n"):
@@ -303,42 +303,46 @@ def scenes() -> list[Scene]:
     return found
 
 
-def dialogues(count: int = CONVERSATIONS) -> Iterator[tuple[list[list[Said]], list[Asked]]]:
+def generate_dialogues(
+    count: int = CONVERSATIONS,
+) -> Iterator[tuple[list[list[Utterance]], list[DialogueQuestion]]]:
     """Yield the sessions of each conversation, and the questions about it."""
     dice = random.Random(SEED)
     for people in PEOPLE[:count]:
-        yield dialogue(dice, people)
+        yield generate_dialogue(dice, people)
 
 
-def dialogue(dice: random.Random, people: Sequence[str]) -> tuple[list[list[Said]], list[Asked]]:
+def generate_dialogue(
+    dice: random.Random, people: Sequence[str]
+) -> tuple[list[list[Utterance]], list[DialogueQuestion]]:
     """Return one conversation: a scene recurs with other details, each of them once."""
-    known = scenes()
+    known = load_scenes()
     pool = [
         (scene, first, who)
         for scene, who in product(known, (0, 1))
         for first in next(iter(scene.slots.values()))
     ]
     dice.shuffle(pool)
-    sessions, asked, told = list[list[Said]](), list[Asked](), set[tuple[str, str]]()
+    sessions, questions, used = list[list[Utterance]](), list[DialogueQuestion](), set[tuple[str, str]]()
     for session in range(1, SESSIONS + 1):
         date = f"{dice.randint(1, 28)} {MONTHS[(session // 2) % 12]} {2024 + session // 24}"
-        turns = list[Said]()
+        turns = list[Utterance]()
 
         def say(
-            speaker: str, text: str, session: int = session, date: str = date, turns: list[Said] = turns
+            speaker: str, text: str, session: int = session, date: str = date, turns: list[Utterance] = turns
         ) -> str:
             id_ = f"{session}:{len(turns) + 1}"
-            turns.append(Said(id_, f"{speaker}, {date}", text[:1].upper() + text[1:]))
+            turns.append(Utterance(id_, f"{speaker}, {date}", text[:1].upper() + text[1:]))
             return id_
 
         say(people[0], dice.choice(OPENINGS).format(B=people[1]))
         for _ in range(SCENES):
             scene, first, who = pool.pop()
-            while (first, people[who]) in told or (
-                (first, people[1 - who]) in told and dice.random() < 1 / 2
+            while (first, people[who]) in used or (
+                (first, people[1 - who]) in used and dice.random() < 1 / 2
             ):
                 scene, first, who = pool.pop()
-            told.add((first, people[who]))
+            used.add((first, people[who]))
             values = {name: dice.choice(choices) for name, choices in scene.slots.items()}
             values |= {next(iter(scene.slots)): first, "A": people[who], "B": people[1 - who]}
             answers = []
@@ -349,7 +353,7 @@ def dialogue(dice: random.Random, people: Sequence[str]) -> tuple[list[list[Said
             if dice.random() < 1 / 2:
                 say(dice.choice(people), dice.choice(ASIDES))
             pairs = zip(scene.questions, answers, strict=True)
-            asked += [Asked(question.format(**values), id_) for question, id_ in pairs]
+            questions += [DialogueQuestion(question.format(**values), id_) for question, id_ in pairs]
         say(dice.choice(people), dice.choice(CLOSINGS))
         sessions.append(turns)
-    return sessions, asked
+    return sessions, questions

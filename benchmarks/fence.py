@@ -61,12 +61,12 @@ def main(rounds: int) -> int:
         root = os.open(directory, os.O_PATH | os.O_DIRECTORY)
         sides = (Side(fenced), Side(plain))
         for side in sides:
-            start(side, {SCOPES[0]: root})  # The first worker of a zygote costs more.
+            measure_start(side, {SCOPES[0]: root})  # The first worker of a zygote costs more.
             side.hello.clear(), side.loaded.clear(), side.start_cpu.clear()
         for _ in range(rounds):
             for side in sides:
-                start(side, {SCOPES[0]: root})
-        memory = search(sides, {SCOPES[0]: root}, rounds)
+                measure_start(side, {SCOPES[0]: root})
+        memory = measure_search(sides, {SCOPES[0]: root}, rounds)
         os.close(root)
     return report(*sides, memory)
 
@@ -79,14 +79,14 @@ def write_memory(directory: Path) -> None:
 
 
 @cache
-def policy() -> Policy:
+def load_benchmark_policy() -> Policy:
     """Return the shipped policy, with budgets that the benchmark cannot exceed."""
     strict = load_policy("strict")
     limits = asdict(strict.limits) | {"scan_bytes": 1 << 32, "read_bytes": 1 << 32}
     return replace(strict, limits=Limits(**limits))
 
 
-def patience() -> Patience:
+def create_deadline() -> Patience:
     """Return a deadline longer than any step here."""
     return Patience(time.monotonic() + 60)
 
@@ -98,29 +98,29 @@ def cpu_seconds(worker: Worker) -> float:
 
 def open_bench(worker: Worker) -> RemoteBench:
     """Send the policy to a worker after its greeting."""
-    return RemoteBench(worker, policy(), SCOPES, must_read=False, patience=patience)
+    return RemoteBench(worker, load_benchmark_policy(), SCOPES, must_read=False, patience=create_deadline)
 
 
-def start(side: Side, roots: Mapping[Scope, int]) -> None:
+def measure_start(side: Side, roots: Mapping[Scope, int]) -> None:
     """Start one worker; measure the time to its greeting, and until it has loaded the policy."""
     began = time.perf_counter()
-    with side.zygote.spawn(roots, patience()) as worker:
-        greet(worker, patience())
+    with side.zygote.spawn(roots, create_deadline()) as worker:
+        greet(worker, create_deadline())
         side.hello.append(time.perf_counter() - began)
         side.start_cpu.append(cpu_seconds(worker))
         open_bench(worker)
         side.loaded.append(time.perf_counter() - began)
 
 
-def search(sides: tuple[Side, Side], roots: Mapping[Scope, int], rounds: int) -> dict[str, float]:
+def measure_search(sides: tuple[Side, Side], roots: Mapping[Scope, int], rounds: int) -> dict[str, float]:
     """Search in turns with one worker of each kind; return the memory of the fenced one."""
     fenced, plain = sides
     with (
-        fenced.zygote.spawn(roots, patience()) as first,
-        plain.zygote.spawn(roots, patience()) as second,
+        fenced.zygote.spawn(roots, create_deadline()) as first,
+        plain.zygote.spawn(roots, create_deadline()) as second,
     ):
-        held = [greet(worker, patience()).enforcement for worker in (first, second)]
-        print(f"enforcement: {held[0]}, compared with {held[1]}")
+        confinements = [greet(worker, create_deadline()).enforcement for worker in (first, second)]
+        print(f"enforcement: {confinements[0]}, compared with {confinements[1]}")
         benches = [(fenced, first, open_bench(first)), (plain, second, open_bench(second))]
         for _ in range(rounds):
             for side, worker, bench in benches:
@@ -129,10 +129,10 @@ def search(sides: tuple[Side, Side], roots: Mapping[Scope, int], rounds: int) ->
                     assert bench.call("grep", PATTERN).text.count("\n") > FILES
                 side.grep.append((time.perf_counter() - began) / GREPS)
                 side.grep_cpu.append((cpu_seconds(worker) - before) / GREPS)
-        return memory_of(first)
+        return read_memory(first)
 
 
-def memory_of(worker: Worker) -> dict[str, float]:
+def read_memory(worker: Worker) -> dict[str, float]:
     """Return megabytes by kind; empty if the system does not report them."""
     try:
         lines = Path(f"/proc/{worker.pid}/smaps_rollup").read_text().splitlines()[1:]
@@ -146,30 +146,51 @@ def memory_of(worker: Worker) -> dict[str, float]:
 def report(fenced: Side, plain: Side, memory: Mapping[str, float]) -> int:
     """Print a line per figure with its goal; return 1 if one is missed."""
     verdicts = [
-        line("fence adds to a start", median_ms(fenced.hello) - median_ms(plain.hello), START_MS, "ms"),
         line(
-            "  of CPU of the worker", median_ms(fenced.start_cpu) - median_ms(plain.start_cpu), START_MS, "ms"
+            "fence adds to a start",
+            compute_median_ms(fenced.hello) - compute_median_ms(plain.hello),
+            START_MS,
+            "ms",
         ),
-        line("request to fenced, policy loaded", median_ms(fenced.loaded), LOADED_MS, "ms"),
-        line(f"grep over {FILES} files, CPU, ratio", ratio(fenced.grep_cpu, plain.grep_cpu), GREP_RATIO, "x"),
+        line(
+            "  of CPU of the worker",
+            compute_median_ms(fenced.start_cpu) - compute_median_ms(plain.start_cpu),
+            START_MS,
+            "ms",
+        ),
+        line("request to fenced, policy loaded", compute_median_ms(fenced.loaded), LOADED_MS, "ms"),
+        line(
+            f"grep over {FILES} files, CPU, ratio",
+            compute_ratio(fenced.grep_cpu, plain.grep_cpu),
+            GREP_RATIO,
+            "x",
+        ),
     ]
     for name, goal in (("Private_Dirty", DIRTY_MB), ("Rss", RESIDENT_MB)):
         if name in memory:
             verdicts.append(line(f"worker, {name}", memory[name], goal, "MB"))
     if not memory:
         print("worker, memory: only root may read it")
-    print(f"hello {median_ms(fenced.hello):.2f} ms, without a fence {median_ms(plain.hello):.2f} ms")
-    print(f"grep {median_ms(fenced.grep):.2f} ms, without {median_ms(plain.grep):.2f} ms", end="; ")
-    print(f"CPU {median_ms(fenced.grep_cpu):.2f} ms, without {median_ms(plain.grep_cpu):.2f} ms")
+    print(
+        f"hello {compute_median_ms(fenced.hello):.2f} ms, "
+        f"without a fence {compute_median_ms(plain.hello):.2f} ms"
+    )
+    print(
+        f"grep {compute_median_ms(fenced.grep):.2f} ms, without {compute_median_ms(plain.grep):.2f} ms",
+        end="; ",
+    )
+    print(
+        f"CPU {compute_median_ms(fenced.grep_cpu):.2f} ms, without {compute_median_ms(plain.grep_cpu):.2f} ms"
+    )
     return 0 if all(verdicts) else 1
 
 
-def median_ms(seconds: list[float]) -> float:
+def compute_median_ms(seconds: list[float]) -> float:
     """Return the median in milliseconds."""
     return statistics.median(seconds) * 1e3
 
 
-def ratio(fenced: list[float], plain: list[float]) -> float:
+def compute_ratio(fenced: list[float], plain: list[float]) -> float:
     """Return the median of the ratios of neighbours in time, which reduces noise of the machine."""
     return statistics.median(one / other for one, other in zip(fenced, plain, strict=True))
 

@@ -161,7 +161,7 @@ class Simulation:
             self.now, _, process = heappop(due)
             for wanted in process:
                 if isinstance(wanted, Station):
-                    if wanted.take(process):
+                    if wanted.acquire(process):
                         continue
                 else:
                     self.start(process, wanted)
@@ -184,7 +184,7 @@ class Station:
         self._waited += (now - self._since) * len(self.line)
         self._since = now
 
-    def take(self, process: Process) -> bool:
+    def acquire(self, process: Process) -> bool:
         """Acquire a server and return True, or wait in the queue and return False."""
         self._pass()
         if not self.free:
@@ -193,7 +193,7 @@ class Station:
         self.free -= 1
         return True
 
-    def give(self) -> None:
+    def release(self) -> None:
         """Release a server to the first process in the queue."""
         self._pass()
         if self.line:
@@ -211,7 +211,7 @@ class Station:
         self._pass()
         return self._busy / seconds
 
-    def waiting(self, seconds: float) -> float:
+    def mean_waiting(self, seconds: float) -> float:
         """Return the average number of waiting processes since the reset."""
         self._pass()
         return self._waited / seconds
@@ -238,9 +238,9 @@ class Node:
         self.cores, self.pool = Station(simulation, fleet.cores), Station(simulation, fleet.pool)
         self.copies: OrderedDict[int, None] = OrderedDict()
         self.own: list[Task] = []
-        self.is_asking = self.is_woken = False
+        self.is_querying = self.is_woken = False
 
-    def has(self, home: int) -> bool:
+    def use_copy(self, home: int) -> bool:
         """Return whether it has the working copy of a home, and add it."""
         found = home in self.copies
         self.copies[home] = None
@@ -257,10 +257,10 @@ class Seen:
     accepts: list[float] = field(default_factory=list)
     waits: list[float] = field(default_factory=list)
     recalls: list[float] = field(default_factory=list)
-    looked: int = 0
+    copy_uses: int = 0
     hits: int = 0
-    asked: int = 0
-    in_vain: int = 0
+    queries: int = 0
+    empty_queries: int = 0
     most_connections: int = 0
 
 
@@ -275,7 +275,7 @@ class Figures:
     wait_95: float
     recall_95: float
     hit: float
-    in_vain: float
+    empty_queries: float
     connections: int
     busy: dict[str, float]
 
@@ -303,7 +303,7 @@ class Run:
         self.active, self.next_home = list(range(load.at_once)), load.at_once
         self.numbers = count()
         self.ready: list[Task] = []
-        self.behind: dict[int, deque[Task]] = {}
+        self.waiting_by_home: dict[int, deque[Task]] = {}
         self.seen = Seen()
         self.connections = 0
 
@@ -324,17 +324,17 @@ class Run:
             station.reset()
         self.time.run(seconds * 1.2)
         seen = self.seen
-        late = (self.time.now - task.accepted for task in self._unclaimed())
+        late = (self.time.now - task.accepted for task in self._list_unclaimed())
         waits = sorted([*seen.waits, *(each for each in late if each > LIMIT_SECONDS)])
         return Figures(
             rate=self.load.rate,
             done=len(seen.waits) / seconds,
-            accept_95=_at(sorted(seen.accepts), 0.95),
-            wait_50=_at(waits, 0.5),
-            wait_95=_at(waits, 0.95),
-            recall_95=_at(sorted(seen.recalls), 0.95),
-            hit=seen.hits / max(1, seen.looked),
-            in_vain=seen.in_vain / max(1, seen.asked),
+            accept_95=_quantile(sorted(seen.accepts), 0.95),
+            wait_50=_quantile(waits, 0.5),
+            wait_95=_quantile(waits, 0.95),
+            recall_95=_quantile(sorted(seen.recalls), 0.95),
+            hit=seen.hits / max(1, seen.copy_uses),
+            empty_queries=seen.empty_queries / max(1, seen.queries),
             connections=seen.most_connections,
             busy={
                 DATABASE: self.cores.busy(seconds) / fleet.database_cores,
@@ -346,8 +346,8 @@ class Run:
             },
         )
 
-    def _unclaimed(self) -> Iterable[Task]:
-        lines = (self.ready, *(node.own for node in self.nodes), *self.behind.values())
+    def _list_unclaimed(self) -> Iterable[Task]:
+        lines = (self.ready, *(node.own for node in self.nodes), *self.waiting_by_home.values())
         return (task for line in lines for task in line)
 
     # -- what comes -----------------------------------------------------------------------------------
@@ -386,14 +386,14 @@ class Run:
         leads_tasks, leads_reads = self.fleet.wakes == "home", self.fleet.reads == "token"
         if leads_tasks or leads_reads:
             for home in self.active:
-                self._node(home, is_led=True).has(home)
+                self._node(home, is_led=True).use_copy(home)
         if leads_tasks and leads_reads:
             return
         of_tasks = 1 / (1 + self.load.recalls)  # The share of all uses of a working copy.
         share = of_tasks if leads_reads else 1 - of_tasks if leads_tasks else 1.0
         uses = len(self.active) * self.load.session_minutes * self.load.per_minute * (1 + self.load.recalls)
         for _ in range(min(round(uses * share), 2 * self.fleet.nodes * self.fleet.copies)):
-            self._node(0, is_led=False).has(self._home())
+            self._node(0, is_led=False).use_copy(self._home())
 
     # -- what happens ---------------------------------------------------------------------------------
 
@@ -403,11 +403,11 @@ class Run:
         self._connect()
         yield self.cores
         yield self.random.expovariate(1_000 / milliseconds)
-        self.cores.give()
+        self.cores.release()
         if notifies:
             yield self.commits
             yield self.costs.notify_ms / 1_000
-            self.commits.give()
+            self.commits.release()
         self._hang_up(node)
 
     def _connect(self) -> None:
@@ -416,18 +416,18 @@ class Run:
 
     def _hang_up(self, node: Node) -> None:
         self.connections -= 1
-        node.pool.give()
+        node.pool.release()
 
     def _work(self, node: Node, milliseconds: float) -> Process:
         """Use CPU of a node."""
         yield node.cores
         yield milliseconds / 1_000
-        node.cores.give()
+        node.cores.release()
 
     def _copy(self, node: Node, home: int) -> Process:
         """Ensure that a node has the working copy of a home."""
-        found = node.has(home)
-        self.seen.looked += 1
+        found = node.use_copy(home)
+        self.seen.copy_uses += 1
         self.seen.hits += found
         if not found:
             yield from self._server(node, self.costs.cold_server_ms)
@@ -447,14 +447,14 @@ class Run:
 
     def _task(self, home: int) -> Process:
         """Accept a task; it waits for earlier tasks of its home."""
-        came, node = self.time.now, self._node(home, is_led=self.fleet.reads == "token")
+        arrived, node = self.time.now, self._node(home, is_led=self.fleet.reads == "token")
         yield from self._server(node, self.costs.submit_ms, notifies=True)
         task = Task(next(self.numbers), home, self.time.now)
-        self.seen.accepts.append(self.time.now - came)
-        if home in self.behind:
-            self.behind[home].append(task)
+        self.seen.accepts.append(self.time.now - arrived)
+        if home in self.waiting_by_home:
+            self.waiting_by_home[home].append(task)
         else:
-            self.behind[home] = deque()
+            self.waiting_by_home[home] = deque()
             self._offer(task)
 
     def _offer(self, task: Task) -> None:
@@ -477,11 +477,11 @@ class Run:
 
     def _wake(self, node: Node) -> None:
         node.is_woken = True
-        if node.free and not node.is_asking:
-            node.is_asking = True
-            self.time.start(self._ask(node))
+        if node.free and not node.is_querying:
+            node.is_querying = True
+            self.time.start(self._query_queue(node))
 
-    def _ask(self, node: Node) -> Process:
+    def _query_queue(self, node: Node) -> Process:
         """Claim tasks, one after the other, until the queue is empty or no slot is free."""
         while node.free:
             node.is_woken = False
@@ -490,10 +490,10 @@ class Run:
             self._connect()
             yield self.cores
             task = self._claim(node)
-            self.seen.asked += 1
-            self.seen.in_vain += task is None
+            self.seen.queries += 1
+            self.seen.empty_queries += task is None
             yield self.random.expovariate(1_000 / (self.costs.turn_ms / 2 if task else self.costs.ask_ms))
-            self.cores.give()
+            self.cores.release()
             self._hang_up(node)
             if task is not None:
                 self.time.start(self._carry_out(node, task))
@@ -501,7 +501,7 @@ class Run:
                 node.free += 1
                 if not node.is_woken:
                     break
-        node.is_asking = False
+        node.is_querying = False
 
     def _claim(self, node: Node) -> Task | None:
         """Return the oldest task that woke the node, otherwise the oldest for any node."""
@@ -516,16 +516,16 @@ class Run:
         if self.random.random() < load.by_model:
             yield self.random.expovariate(1 / load.model_seconds)
         yield from self._server(node, costs.turn_ms / 2, notifies=True)
-        line = self.behind[task.home]
+        line = self.waiting_by_home[task.home]
         if line:
             self._offer(line.popleft())
         else:
-            del self.behind[task.home]
+            del self.waiting_by_home[task.home]
         node.free += 1
         self._wake(node)
 
 
-def _at(values: list[float], share: float) -> float:
+def _quantile(values: list[float], share: float) -> float:
     return values[min(len(values) - 1, int(len(values) * share))] if values else 0.0
 
 
@@ -583,12 +583,12 @@ def short(seconds: float) -> str:
     return f"{seconds:.1f} s" if seconds >= 1 else f"{seconds * 1_000:.0f} ms"
 
 
-def cores_of(found: Figures, fleet: Fleet) -> str:
+def count_busy_cores(found: Figures, fleet: Fleet) -> str:
     """Return the number of busy cores of the database."""
     return f"{found.busy[DATABASE] * fleet.database_cores:.1f}"
 
 
-def rounded(number: float) -> str:
+def round_number(number: float) -> str:
     """Return a number with two digits."""
     text = f"{number:.2g}"
     return f"{float(text):,.0f}" if "e" in text else text
@@ -603,7 +603,13 @@ def print_ways(costs: Costs, fleet: Fleet, load: Load, effort: Effort, seed: int
             way = replace(fleet, reads=reads, wakes=wakes)
             found = Run(costs, way, load, seed).figures(effort.seconds)
             yield (
-                *(reads, wakes, f"{found.hit:.0%}", f"{found.in_vain:.0%}", cores_of(found, fleet)),
+                *(
+                    reads,
+                    wakes,
+                    f"{found.hit:.0%}",
+                    f"{found.empty_queries:.0%}",
+                    count_busy_cores(found, fleet),
+                ),
                 *(short(found.wait_50), short(found.wait_95), short(found.recall_95)),
             )
 
@@ -623,13 +629,13 @@ def print_loads(costs: Costs, fleet: Fleet, load: Load, effort: Effort, seed: in
             one = at_rate(load, most * share)
             found = Run(costs, fleet, one, seed).figures(effort.seconds)
             yield (
-                *(rounded(one.homes), f"{one.rate:.0f}", f"{found.done:.0f}"),
+                *(round_number(one.homes), f"{one.rate:.0f}", f"{found.done:.0f}"),
                 *map(short, (found.accept_95, found.wait_50, found.wait_95, found.recall_95)),
-                *(f"{found.hit:.0%}", cores_of(found, fleet), found.connections, found.weakest),
+                *(f"{found.hit:.0%}", count_busy_cores(found, fleet), found.connections, found.weakest),
             )
 
     table(
-        f"Loads of {fleet.nodes} nodes: saturated from {rounded(most)} tasks/s on",
+        f"Loads of {fleet.nodes} nodes: saturated from {round_number(most)} tasks/s on",
         (
             *("homes", "tasks/s", "started/s", "accepted p95", "p50", "p95", "recall p95"),
             *("copy present", "database cores", "connections in use", "first limit"),
@@ -648,8 +654,12 @@ def print_databases(costs: Costs, fleet: Fleet, load: Load, effort: Effort, seed
             most, below = saturation(costs, sized, load, effort, seed)
             shard = most * SHARD_AT
             yield (
-                *(cores, rounded(most), below.weakest, below.connections),
-                *(rounded(shard), rounded(at_rate(load, shard).homes), rounded(shard / load.at_once * 60)),
+                *(cores, round_number(most), below.weakest, below.connections),
+                *(
+                    round_number(shard),
+                    round_number(at_rate(load, shard).homes),
+                    round_number(shard / load.at_once * 60),
+                ),
             )
 
     table(
@@ -686,17 +696,17 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument(
         "--reads", choices=READS, default=Fleet.reads, help="the routing of a home's requests"
     )
-    asked = parser.parse_args(arguments)
-    costs = read_costs(asked.costs) if asked.costs else Costs()
-    fleet, load, effort = Fleet(wakes=asked.wakes, reads=asked.reads), Load(), Effort(6.0, 6)
-    if asked.quick:
+    options = parser.parse_args(arguments)
+    costs = read_costs(options.costs) if options.costs else Costs()
+    fleet, load, effort = Fleet(wakes=options.wakes, reads=options.reads), Load(), Effort(6.0, 6)
+    if options.quick:
         fleet, load, effort = (
             replace(fleet, nodes=4, database_cores=4),
             replace(load, homes=50_000),
             Effort(0.4, 3),
         )
-    source = str(asked.costs) if asked.costs else "measured, see RESULTS.md"
-    print(f"seed {asked.seed}; costs ({source}), ms:")
+    source = str(options.costs) if options.costs else "measured, see RESULTS.md"
+    print(f"seed {options.seed}; costs ({source}), ms:")
     print(
         "  "
         + ", ".join(
@@ -705,7 +715,7 @@ def main(arguments: list[str] | None = None) -> None:
     )
     print(f"  {fleet}\n  {load}")
     for each in (print_ways, print_loads, print_databases):
-        each(costs, fleet, load, effort, asked.seed)
+        each(costs, fleet, load, effort, options.seed)
 
 
 if __name__ == "__main__":

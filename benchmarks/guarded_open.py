@@ -35,18 +35,18 @@ def main() -> None:
         path.parent.mkdir(parents=True)
         path.write_text("A memory.")
         root_fd = os.open(top, os.O_PATH | os.O_DIRECTORY)
-        ways = {"os.open and os.close, nothing checked": bare(str(path))}
+        ways = {"os.open and os.close, nothing checked": build_bare(str(path))}
         if available():
-            ways["guarded, openat2"] = guarded(root_fd, Openat2Resolver())
-        ways["guarded, component walk"] = guarded(root_fd, WalkResolver())
-        ways["realpath, commonpath, os.open, os.close"] = checked_string(top)
+            ways["guarded, openat2"] = build_guarded(root_fd, Openat2Resolver())
+        ways["guarded, component walk"] = build_guarded(root_fd, WalkResolver())
+        ways["realpath, commonpath, os.open, os.close"] = build_string_check(top)
         if find_spec("anthropic"):
-            ways[f"anthropic {version('anthropic')}: validate, open, close"] = vendor_tool(top)
+            ways[f"anthropic {version('anthropic')}: validate, open, close"] = build_vendor_check(top)
         report(measure(ways))
         os.close(root_fd)
 
 
-def bare(path: str) -> Callable[[], None]:
+def build_bare(path: str) -> Callable[[], None]:
     """Return an open without any check, the baseline."""
 
     def way() -> None:
@@ -55,7 +55,7 @@ def bare(path: str) -> Callable[[], None]:
     return way
 
 
-def guarded(root_fd: int, resolver: Resolver) -> Callable[[], None]:
+def build_guarded(root_fd: int, resolver: Resolver) -> Callable[[], None]:
     """Return an open by `Root.open_file` with its checks of path and descriptor."""
     root = Root(Scope("user"), root_fd, resolver)
     path = CanonicalPath(root.scope, RelPath(REL))
@@ -66,7 +66,7 @@ def guarded(root_fd: int, resolver: Resolver) -> Callable[[], None]:
     return way
 
 
-def checked_string(top: str) -> Callable[[], None]:
+def build_string_check(top: str) -> Callable[[], None]:
     """Return the usual check, which is open to a race and to hard links."""
 
     def way() -> None:
@@ -78,12 +78,11 @@ def checked_string(top: str) -> Callable[[], None]:
     return way
 
 
-def vendor_tool(top: str) -> Callable[[], None]:
+def build_vendor_check(top: str) -> Callable[[], None]:
     """Return the path check of the memory tool of a vendor's SDK, with an open."""
     from anthropic.tools import BetaLocalFilesystemMemoryTool
 
-    # noqa: SLF001 the function under test
-    validate = BetaLocalFilesystemMemoryTool(str(Path(top).parent))._validate_path
+    validate = BetaLocalFilesystemMemoryTool(str(Path(top).parent))._validate_path  # noqa: SLF001  tested
     text = f"/memories/{REL}"
 
     def way() -> None:

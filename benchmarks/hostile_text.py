@@ -250,18 +250,18 @@ def functions(wanted: list[str]) -> int:
     return bad
 
 
-def cpu_ms(act: Callable[[], object]) -> float:
+def measure_cpu_ms(act: Callable[[], object]) -> float:
     """Return the CPU milliseconds of an action, in this process and its children."""
-    before = _spent()
+    before = _measure_spent()
     with suppress(MunimentError):
         act()
-    return 1000 * (_spent() - before)
+    return 1000 * (_measure_spent() - before)
 
 
-def _spent() -> float:
+def _measure_spent() -> float:
     """Return the CPU seconds of this process and its children, live or ended."""
-    ours = os.times()
-    total = ours.user + ours.system + ours.children_user + ours.children_system
+    results = os.times()
+    total = results.user + results.system + results.children_user + results.children_system
     for task in Path("/proc/self/task").iterdir():
         for child in (task / "children").read_text().split():
             fields = Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()
@@ -269,7 +269,7 @@ def _spent() -> float:
     return total
 
 
-def verbs_over(text: str) -> dict[str, float]:
+def measure_verbs(text: str) -> dict[str, float]:
     """Return the CPU of each verb in a new memory with two entries and `text` as a file."""
     with tempfile.TemporaryDirectory() as base:
         home, workspace = Path(base, "home"), Path(base, "workspace")
@@ -277,20 +277,20 @@ def verbs_over(text: str) -> dict[str, float]:
         with muniment.open(workspace, home=home) as memory:
             for each in ("The staging server is called tapir", "The user prefers dark mode in editors"):
                 memory.remember(each, scope="user")
-            place = memory.place
-            root = place.roots[Scope("user")]
+            path = memory.place
+            root = path.roots[Scope("user")]
             fact = text.encode()[:MAX_FACT_BYTES].decode("utf-8", "ignore")
-            took = {"remember": cpu_ms(lambda: memory.remember(fact, scope="user"))}
+            elapsed = {"remember": measure_cpu_ms(lambda: memory.remember(fact, scope="user"))}
             planted = f"---\nname: planted\ndescription: a planted one\n---\n\n{text}\n"
             (root.trusted_path / "planted.md").write_bytes(planted.encode())
             patience = Patience(time.monotonic() + 300)
-            took["index"] = cpu_ms(lambda: rebuild(place.state, root, place.policy, patience))
-            took["recall"] = cpu_ms(lambda: memory.recall(text))
-            took["forget"] = cpu_ms(lambda: memory.forget(text[:60_000]))
-            took["dream"] = cpu_ms(memory.dream)
+            elapsed["index"] = measure_cpu_ms(lambda: rebuild(path.state, root, path.policy, patience))
+            elapsed["recall"] = measure_cpu_ms(lambda: memory.recall(text))
+            elapsed["forget"] = measure_cpu_ms(lambda: memory.forget(text[:60_000]))
+            elapsed["dream"] = measure_cpu_ms(memory.dream)
         event = {"session_id": "s", "hook_event_name": "UserPromptSubmit", "prompt": f"tapir planted {text}"}
-        took["hook"] = cpu_ms(partial(_hook, home, workspace, json.dumps(event)))
-    return took
+        elapsed["hook"] = measure_cpu_ms(partial(_hook, home, workspace, json.dumps(event)))
+    return elapsed
 
 
 def _hook(home: Path, workspace: Path, event: str) -> None:
@@ -309,25 +309,28 @@ def _hook(home: Path, workspace: Path, event: str) -> None:
 
 def verbs(wanted: list[str]) -> int:
     """Print the table of verbs; return how many are too slow."""
-    ordinary = verbs_over(PROSE * (LARGE // len(PROSE)))
+    ordinary = measure_verbs(PROSE * (LARGE // len(PROSE)))
     ordinary = {
-        verb: min(ms, again)
-        for (verb, ms), again in zip(
-            ordinary.items(), verbs_over(PROSE * (LARGE // len(PROSE))).values(), strict=True
+        verb: min(ms, second)
+        for (verb, ms), second in zip(
+            ordinary.items(), measure_verbs(PROSE * (LARGE // len(PROSE))).values(), strict=True
         )
     }
     worst: dict[str, tuple[float, str]] = {}
     for name, text in texts(LARGE).items():
         if wanted and name not in wanted:
             continue
-        took = verbs_over(text)
-        if any(took[verb] - ordinary[verb] > MOST_MS for verb in took):
-            again = verbs_over(text)  # The machine may have been busy.
-            took = {verb: min(ms, again[verb]) for verb, ms in took.items()}
-        for verb, ms in took.items():
+        elapsed = measure_verbs(text)
+        if any(elapsed[verb] - ordinary[verb] > MOST_MS for verb in elapsed):
+            second = measure_verbs(text)  # The machine may have been busy.
+            elapsed = {verb: min(ms, second[verb]) for verb, ms in elapsed.items()}
+        for verb, ms in elapsed.items():
             worst[verb] = max(worst.get(verb, (-1e9, "")), (ms - ordinary[verb], name))
         print(
-            name, {verb: round(ms - ordinary[verb]) for verb, ms in took.items()}, file=sys.stderr, flush=True
+            name,
+            {verb: round(ms - ordinary[verb]) for verb, ms in elapsed.items()},
+            file=sys.stderr,
+            flush=True,
         )
     print("| verb | ordinary ms | most beyond it | on | goal |\n|---|---|---|---|---|")
     for verb, (ms, name) in worst.items():

@@ -33,8 +33,8 @@ from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from measuring import FACTS, IN_A_TOPIC, cpu_of, entry, environment_of, lay_out, unfenced_policy
-from one_fact import counted
+from measuring import FACTS, IN_A_TOPIC, build_environment, create_tree, entry, measure_cpu, unfenced_policy
+from one_fact import count_in_process
 
 NAMES = {
     "bind_all": ("muniment.kernel.root", "muniment.kernel.binding", "muniment.confine.binding"),
@@ -56,17 +56,17 @@ FEW = 100
 REL = "one/two/three/four/note.md"
 OPENS, TURNS = 2_000, 5
 WORKERS, COMMITS = 20, 8
-REMEMBERED = {10: 20, 10_000: 4}
+REMEMBER_CALLS = {10: 20, 10_000: 4}
 """Repetitions per round, by the number of entries."""
 
-SIZES = tuple(REMEMBERED)
+SIZES = tuple(REMEMBER_CALLS)
 
 Sample = dict[str, float]
 Opener = Callable[[Path, int], AbstractContextManager[Callable[[], Sample]]]
 """Creates a memory below a directory, with a number of entries, and yields the function that measures it."""
 
 
-def found(name: str) -> Any:
+def find_object(name: str) -> Any:
     """Return the object with this name in the measured checkout."""
     for module in NAMES[name]:
         try:
@@ -90,32 +90,32 @@ class Opening:
         path = base / "opened" / REL
         path.parent.mkdir(parents=True)
         path.write_text("A memory.")
-        scope = found("Scope")("user")
+        scope = find_object("Scope")("user")
         self.path = str(path)
-        self.root = found("bind_all")({scope: base / "opened"})[scope].root
-        takes_text = "rel" in self.root.open_file.__code__.co_varnames
-        self.opened = REL if takes_text else found("CanonicalPath")(scope, REL)
+        self.root = find_object("bind_all")({scope: base / "opened"})[scope].root
+        accepts_text = "rel" in self.root.open_file.__code__.co_varnames
+        self.opened = REL if accepts_text else find_object("CanonicalPath")(scope, REL)
 
-    def bare(self) -> None:
+    def open_bare(self) -> None:
         """Open without any check."""
         for _ in range(OPENS):
             os.close(os.open(self.path, os.O_RDONLY | os.O_CLOEXEC))
 
-    def looked_at(self) -> None:
+    def open_and_stat(self) -> None:
         """Open without a check, and stat the file."""
         for _ in range(OPENS):
             fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
             os.fstat(fd)
             os.close(fd)
 
-    def guarded(self) -> None:
+    def open_guarded(self) -> None:
         """Open with all checks of the root."""
         for _ in range(OPENS):
             self.root.open_file(self.opened).close()
 
     def measure(self) -> Sample:
         """Return the microseconds of one open, and its ratios."""
-        ways = self.bare, self.looked_at, self.guarded
+        ways = self.open_bare, self.open_and_stat, self.open_guarded
         turns = [tuple(map(cpu_ms, ways)) for _ in range(TURNS)]
         bare, looked_at, guarded = (median(column) / OPENS * 1e3 for column in zip(*turns, strict=True))
         return {"guarded open, µs": guarded, OPEN: guarded / looked_at, OPEN_CLOSE: guarded / bare}
@@ -125,7 +125,7 @@ class Starting:
     """Fenced workers, one after the other, each with one call."""
 
     def __init__(self, base: Path) -> None:
-        self.root = lay_out(base / "fenced", SIZES[0])
+        self.root = create_tree(base / "fenced", SIZES[0])
         self.one()
 
     def one(self) -> tuple[float, float]:
@@ -145,9 +145,9 @@ class Starting:
 
     def measure(self) -> Sample:
         """Return medians of some workers, and their mean CPU, since an ended worker is counted in ticks."""
-        began = cpu_of(os.getpid())
+        began = measure_cpu(os.getpid())
         ready, answered = map(median, zip(*(self.one() for _ in range(WORKERS)), strict=True))
-        spent = 1e3 * (cpu_of(os.getpid()) - began) / WORKERS
+        spent = 1e3 * (measure_cpu(os.getpid()) - began) / WORKERS
         return {
             READY: ready,
             "worker, request to its first answer, wall ms": answered,
@@ -156,11 +156,11 @@ class Starting:
 
 
 @contextmanager
-def committing(base: Path, size: int) -> Iterator[Callable[[], Sample]]:
+def measure_commits(base: Path, size: int) -> Iterator[Callable[[], Sample]]:
     """Yield a measurement of one new entry and one edit of an existing one, in turns."""
     from muniment import Sandbox
 
-    root, policy = lay_out(base / "user", size), unfenced_policy(base)
+    root, policy = create_tree(base / "user", size), unfenced_policy(base)
     numbers = count()
     with Sandbox(policy, {"user": root}, state=base / "state", in_process=True) as box:
 
@@ -191,11 +191,11 @@ def committing(base: Path, size: int) -> Iterator[Callable[[], Sample]]:
 
 
 @contextmanager
-def remembering(base: Path, size: int, *, in_process: bool) -> Iterator[Callable[[], Sample]]:
+def measure_remember(base: Path, size: int, *, in_process: bool) -> Iterator[Callable[[], Sample]]:
     """Yield a measurement of facts by the rules; a mean, since an ended worker is counted in ticks."""
     import muniment
 
-    root, numbers = lay_out(base / "user", size), count()
+    root, numbers = create_tree(base / "user", size), count()
     policy = unfenced_policy(base) if in_process else "strict"
     name = f"remember {'without' if in_process else 'with'} a worker, {size}, ms"
     with muniment.open(
@@ -209,10 +209,10 @@ def remembering(base: Path, size: int, *, in_process: bool) -> Iterator[Callable
                 sys.exit(f"nothing was remembered: {result.summary}")
 
         def measure() -> Sample:
-            began = cpu_of(os.getpid())
-            for _ in range(REMEMBERED[size]):
+            began = measure_cpu(os.getpid())
+            for _ in range(REMEMBER_CALLS[size]):
                 one()
-            return {name: 1e3 * (cpu_of(os.getpid()) - began) / REMEMBERED[size]}
+            return {name: 1e3 * (measure_cpu(os.getpid()) - began) / REMEMBER_CALLS[size]}
 
         one()
         yield measure
@@ -224,22 +224,28 @@ def measure(checkout: Path, base: Path) -> None:
 
     if not Path(str(muniment.__file__)).resolve().is_relative_to(checkout):
         sys.exit(f"{muniment.__file__} is not of {checkout}")
-    openers = (committing, partial(remembering, in_process=True), partial(remembering, in_process=False))
+    openers = (
+        measure_commits,
+        partial(measure_remember, in_process=True),
+        partial(measure_remember, in_process=False),
+    )
     names = map(str, count())
 
-    def anew(opener: Opener, size: int) -> AbstractContextManager[Callable[[], Sample]]:
+    def open_in_new_folder(opener: Opener, size: int) -> AbstractContextManager[Callable[[], Sample]]:
         (below := base / next(names)).mkdir()
         return opener(below, size)
 
-    def in_a_new_one(opener: Opener, size: int) -> Sample:
-        with anew(opener, size) as measure_it:
+    def measure_in_new_folder(opener: Opener, size: int) -> Sample:
+        with open_in_new_folder(opener, size) as measure_it:
             return measure_it()
 
-    with ExitStack() as kept:
+    with ExitStack() as stack:
         subjects = [Opening(base).measure, Starting(base).measure]
         for opener, size in product(openers, SIZES):
             subjects.append(
-                partial(in_a_new_one, opener, size) if size <= FEW else kept.enter_context(anew(opener, size))
+                partial(measure_in_new_folder, opener, size)
+                if size <= FEW
+                else stack.enter_context(open_in_new_folder(opener, size))
             )
         print(len(subjects), flush=True)
         for line in sys.stdin:
@@ -255,7 +261,7 @@ class Side:
 
     def start(self, base: Path) -> subprocess.Popen[str]:
         """Start a process that measures it."""
-        environment = environment_of(self.checkout) | {"HOME": str(base)}
+        environment = build_environment(self.checkout) | {"HOME": str(base)}
         command = [sys.executable, "-W", "ignore", __file__, "--measure", str(self.checkout), str(base)]
         return subprocess.Popen(
             command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -307,18 +313,18 @@ def report(other: Side, here: Side, again: Side) -> bool:
     good = True
     print(f"{'':46}{'other':>10}{'here':>10}{'ratio':>8}{'itself':>8}  goal")
     for name, values in here.figures.items():
-        dearer, noise = ratio(here, other, name), ratio(again, other, name)
+        slowdown, noise = ratio(here, other, name), ratio(again, other, name)
         goal = GOALS.get(name)
-        good &= dearer <= NOISE * max(noise, 1 / noise) and (goal is None or median(values) <= goal)
-        shown = "" if goal is None else f"  at most {goal:g}"
+        good &= slowdown <= NOISE * max(noise, 1 / noise) and (goal is None or median(values) <= goal)
+        goal_text = "" if goal is None else f"  at most {goal:g}"
         was, now = median(other.figures[name]), median(values)
-        print(f"{name:46}{was:10.2f}{now:10.2f}{dearer:8.2f}{noise:8.2f}{shown}")
+        print(f"{name:46}{was:10.2f}{now:10.2f}{slowdown:8.2f}{noise:8.2f}{goal_text}")
     return good
 
 
 def report_counts(other: Path, here: Path) -> None:
     """Print the counts for one remembered fact in both."""
-    counts = [counted(checkout) for checkout in (other, here)]
+    counts = [count_in_process(checkout) for checkout in (other, here)]
     for name, value in counts[1].items():
         was, now = (each if isinstance(each, int) else len(each) for each in (counts[0].get(name, 0), value))
         print(f"a fact: {name:38}{was:10}{now:10}{now / was if was else 1:8.2f}")

@@ -18,8 +18,8 @@ from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 
-from measuring import FACTS, cpu_of, entry
-from remember import durable_write
+from measuring import FACTS, entry, measure_cpu
+from remember import write_durably
 
 import muniment
 from muniment.kernel.binding import bind_all
@@ -54,7 +54,7 @@ def fill(root: Path, count: int, folders: int) -> None:
         (folder / f"entry-{number}.md").write_text(f"---\nname: {body[:40]}\ntype: project\n---\n{body}\n")
 
 
-def remembering(count: int) -> float:
+def measure_remember(count: int) -> float:
     """Return the mean CPU milliseconds of a remember by rules."""
     with TemporaryDirectory() as scratch:
         home = Path(scratch, "home")
@@ -64,23 +64,23 @@ def remembering(count: int) -> float:
         with muniment.open(scratch, home=home) as memory:
             for number in range(WARM):
                 memory.remember(FACTS[number % len(FACTS)].format(10_000 + number))
-            started = cpu_of(os.getpid())
+            started = measure_cpu(os.getpid())
             for number in range(TIMES):
                 memory.remember(FACTS[number % len(FACTS)].format(number))
-            return 1000 * (cpu_of(os.getpid()) - started) / TIMES
+            return 1000 * (measure_cpu(os.getpid()) - started) / TIMES
 
 
-def writing() -> float:
+def measure_write() -> float:
     """Return the mean CPU milliseconds of the durable write alone."""
     with TemporaryDirectory() as scratch:
-        started = cpu_of(os.getpid())
+        started = measure_cpu(os.getpid())
         for number in range(4 * TIMES):
-            durable_write(Path(scratch), f"{number}.md", b"x" * 400)
-            durable_write(Path(scratch), f"{number}-index.md", b"x" * 4000)
-        return 1000 * (cpu_of(os.getpid()) - started) / (4 * TIMES)
+            write_durably(Path(scratch), f"{number}.md", b"x" * 400)
+            write_durably(Path(scratch), f"{number}-index.md", b"x" * 4000)
+        return 1000 * (measure_cpu(os.getpid()) - started) / (4 * TIMES)
 
 
-def committing(count: int) -> float:
+def measure_commit(count: int) -> float:
     """Return the mean CPU milliseconds of the commit of a new entry into a folder of `count` entries."""
     with TemporaryDirectory() as scratch:
         fill(Path(scratch, "user"), count, 1)
@@ -93,23 +93,23 @@ def committing(count: int) -> float:
                 path = f"user/topic-0/new-{number}.md"
                 part = read_proposal([(path, None, entry(10**6 + number))], [(path, None)], (Scope("user"),))
                 run = Run(f"edit-{new_ulid()}", "2026-11-26T00:00:00.000Z", Trust.OWNER, "x", "p", "edit")
-                terms = Terms(
+                options = Terms(
                     policy, roots, Patience(time.monotonic() + 60), state, run, constant(Trust.OWNER)
                 )
-                commit([part], terms)
+                commit([part], options)
             return 1000 * (time.process_time() - started) / TIMES
 
 
 def main() -> None:
     """Measure and print."""
-    bare = median(writing() for _ in range(ROUNDS))
-    ours = [median(remembering(count) - bare for _ in range(ROUNDS)) for count in SIZES]
-    told = ", ".join(f"{count}: {each:.1f} ms" for count, each in zip(SIZES, ours, strict=True))
-    print(f"remember by rules, beyond the durable write ({bare:.1f} ms): {told}  (goal: at most 40)")
-    print(f"  {SIZES[-1]} : {SIZES[0]} = {ours[-1] / ours[0]:.2f}  (goal: at most 1.5)")
-    commits = [median(committing(count) for _ in range(ROUNDS)) for count in SIZES]
-    told = ", ".join(f"{count}: {each:.1f} ms" for count, each in zip(SIZES, commits, strict=True))
-    print(f"commit into one folder: {told}  (goal: at most 15 at {SIZES[-1]})")
+    bare = median(measure_write() for _ in range(ROUNDS))
+    remembers = [median(measure_remember(count) - bare for _ in range(ROUNDS)) for count in SIZES]
+    times = ", ".join(f"{count}: {each:.1f} ms" for count, each in zip(SIZES, remembers, strict=True))
+    print(f"remember by rules, beyond the durable write ({bare:.1f} ms): {times}  (goal: at most 40)")
+    print(f"  {SIZES[-1]} : {SIZES[0]} = {remembers[-1] / remembers[0]:.2f}  (goal: at most 1.5)")
+    commits = [median(measure_commit(count) for _ in range(ROUNDS)) for count in SIZES]
+    times = ", ".join(f"{count}: {each:.1f} ms" for count, each in zip(SIZES, commits, strict=True))
+    print(f"commit into one folder: {times}  (goal: at most 15 at {SIZES[-1]})")
 
 
 if __name__ == "__main__":

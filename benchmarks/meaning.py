@@ -40,38 +40,47 @@ QUERIES, WORDS = 200, 40
 FOLDER, SHORT = 50, 3
 
 
-def tables(name: str) -> dict[str, Any]:
+def load_table(name: str) -> dict[str, Any]:
     """Return one of the sets."""
     return tomllib.loads((QUALITY / f"{name}.toml").read_text(encoding="utf-8"))
 
 
-def silence(answered: Callable[[str], Sequence[str]], messages: Sequence[str]) -> str:
+def count_silent(recall_paths: Callable[[str], Sequence[str]], messages: Sequence[str]) -> str:
     """Return how many of some messages get no entry."""
-    return f"{sum(not answered(each) for each in messages)} of {len(messages)}"
+    return f"{sum(not recall_paths(each) for each in messages)} of {len(messages)}"
 
 
-def quality(model: StaticModel | None) -> None:
+def print_quality(model: StaticModel | None) -> None:
     """Print the results, by words alone or also by meaning."""
-    year = {each.pop("path"): entry_of(**each) for each in tables("entries")["entry"]}
-    asked, facts = tables("queries")["query"], tables("paraphrases")["fact"]
+    year = {each.pop("path"): entry_of(**each) for each in load_table("entries")["entry"]}
+    asked, facts = load_table("queries")["query"], load_table("paraphrases")["fact"]
     nothing = [each["text"] for each in asked if not each["right"]]
     right = [each for each in asked if each["right"]]
-    told = {f"user/{at:04}.md": entry_of(each["text"], each["text"]) for at, each in enumerate(facts)}
-    for name, entries in (("the year", year), ("with the facts", year | told)):
-        with asking(entries, model) as (_, answered):
-            first = sum(answered(each["text"])[:1] in [[path] for path in each["right"]] for each in right)
-            print(f"  {name}: silent without a helpful entry: {silence(answered, nothing)}", end="")
-            print(f", and off topic: {silence(answered, tables('off_topic')['messages'])}", end="")
+    facts_by_path = {
+        f"user/{at:04}.md": entry_of(each["text"], each["text"]) for at, each in enumerate(facts)
+    }
+    for name, entries in (("the year", year), ("with the facts", year | facts_by_path)):
+        with open_recaller(entries, model) as (_, recall_paths):
+            first = sum(
+                recall_paths(each["text"])[:1] in [[path] for path in each["right"]] for each in right
+            )
+            print(f"  {name}: silent without a helpful entry: {count_silent(recall_paths, nothing)}", end="")
+            print(
+                f", and off topic: {count_silent(recall_paths, load_table('off_topic')['messages'])}", end=""
+            )
             print(f"; right one first: {first} of {len(right)}")
             if entries is not year:
-                found = [path in answered(fact["question"]) for path, fact in zip(told, facts, strict=True)]
+                found = [
+                    path in recall_paths(fact["question"])
+                    for path, fact in zip(facts_by_path, facts, strict=True)
+                ]
                 parts = {"tuning": found[::2], "held out": found[1::2], "all": found}
                 shares = (f"{name} {sum(part)} of {len(part)}" for name, part in parts.items())
                 print(f"  paraphrases: {', '.join(shares)}")
 
 
 @contextmanager
-def asking(
+def open_recaller(
     entries: dict[str, str], model: StaticModel | None
 ) -> Iterator[tuple[Recaller, Callable[[str], Sequence[str]]]]:
     """Yield a recaller over a memory, and a function from a message to the paths of its result."""
@@ -82,7 +91,7 @@ def asking(
         yield recaller, lambda text: [each.path for each in recaller.recall(text).entries]
 
 
-def cost(size: int, model: StaticModel | None, words: Sequence[str]) -> None:
+def print_cost(size: int, model: StaticModel | None, words: Sequence[str]) -> None:
     """Print the cost of a recall in a memory of this size."""
     dice = random.Random(20_261_126)
     entries = {
@@ -92,9 +101,9 @@ def cost(size: int, model: StaticModel | None, words: Sequence[str]) -> None:
         for at in range(size)
     }
     queries = [" ".join(dice.choices(words, k=3)) for _ in range(QUERIES)]
-    with asking(entries, model) as (recaller, answered):
+    with open_recaller(entries, model) as (recaller, recall_paths):
         began = time.process_time()
-        answered(queries[0])
+        recall_paths(queries[0])
         made = time.process_time() - began
         times = []
         for query in queries:
@@ -118,9 +127,9 @@ def main() -> None:
     known = sorted({token for token in tokens if token.isascii() and token.isalpha() and len(token) > SHORT})
     for name in ("words alone", "meaning too"):
         print(name)
-        quality(StaticModel(asked.model) if name == "meaning too" else None)
+        print_quality(StaticModel(asked.model) if name == "meaning too" else None)
         for size in asked.entries:
-            cost(size, StaticModel(asked.model) if name == "meaning too" else None, known)
+            print_cost(size, StaticModel(asked.model) if name == "meaning too" else None, known)
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ def entry(number: int) -> bytes:
     return f"---\nname: Fact {number}\ndescription: The fact {number}\ntype: user\n---\n{words}\n".encode()
 
 
-def lay_out(root: Path, size: int, in_a_topic: int = IN_A_TOPIC) -> Path:
+def create_tree(root: Path, size: int, in_a_topic: int = IN_A_TOPIC) -> Path:
     """Create a tree of `size` entries."""
     root.mkdir(mode=0o700, parents=True)
     for number in range(size):
@@ -43,7 +43,7 @@ def lay_out(root: Path, size: int, in_a_topic: int = IN_A_TOPIC) -> Path:
     return root
 
 
-def cpu_of(pid: int) -> float:
+def measure_cpu(pid: int) -> float:
     """Return the CPU seconds of a process, of its live descendants and of its reaped ones, in ticks.
 
     Source: clock_getcpuclockid(3), for the number of another process's clock; proc_pid_stat(5).
@@ -51,13 +51,13 @@ def cpu_of(pid: int) -> float:
     try:
         own = time.clock_gettime((~pid << 3) | 2)
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        children = [each for path in Path(f"/proc/{pid}/task").iterdir() for each in children_of(path)]
+        children = [each for path in Path(f"/proc/{pid}/task").iterdir() for each in list_children(path)]
     except OSError:
         return 0.0  # The process has just ended; its time is now in its parent.
-    return own + sum(map(int, fields[13:15])) / TICKS_A_SECOND + sum(map(cpu_of, children))
+    return own + sum(map(int, fields[13:15])) / TICKS_A_SECOND + sum(map(measure_cpu, children))
 
 
-def children_of(task: Path) -> list[int]:
+def list_children(task: Path) -> list[int]:
     """Return the child processes of one thread that are not reaped yet."""
     return [int(pid) for pid in (task / "children").read_text().split()]
 
@@ -72,15 +72,15 @@ def unfenced_policy(base: Path) -> Path:
     return path
 
 
-def environment_of(checkout: Path) -> dict[str, str]:
+def build_environment(checkout: Path) -> dict[str, str]:
     """Return an environment for the package of a checkout that allows byte code files."""
-    kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    return kept | {"PYTHONPATH": str(checkout / "src")}
+    variables = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    return variables | {"PYTHONPATH": str(checkout / "src")}
 
 
-def told(checkout: Path, *arguments: str, before: tuple[str, ...] = ()) -> Any:
+def run_json(checkout: Path, *arguments: str, before: tuple[str, ...] = ()) -> Any:
     """Run Python with the package of a checkout and return its JSON output; `before` starts it."""
     command = [*before, sys.executable, "-W", "ignore", *arguments]
     return json.loads(
-        subprocess.run(command, env=environment_of(checkout), check=True, stdout=subprocess.PIPE).stdout
+        subprocess.run(command, env=build_environment(checkout), check=True, stdout=subprocess.PIPE).stdout
     )

@@ -27,7 +27,7 @@ from tempfile import TemporaryDirectory
 from types import FrameType
 from typing import Any
 
-from measuring import told, unfenced_policy
+from measuring import run_json, unfenced_policy
 
 FACT = "The user prefers dark mode in all editors"
 WATCHED = {
@@ -111,7 +111,7 @@ def is_form(thing: object) -> bool:
     return is_model and kind.__module__.split(".")[0] == "muniment"
 
 
-def held_by(thing: object) -> Iterable[object]:
+def list_members(thing: object) -> Iterable[object]:
     """Return the direct members of a model or container."""
     if is_dataclass(thing):
         return (getattr(thing, field.name, None) for field in fields(thing))
@@ -122,12 +122,12 @@ def held_by(thing: object) -> Iterable[object]:
     return vars(thing).values() if is_form(thing) else ()
 
 
-def carries(thing: object, words: tuple[str, ...], forms: set[str], depth: int = 8) -> bool:
+def carries(thing: object, texts: tuple[str, ...], forms: set[str], depth: int = 8) -> bool:
     """Return whether it contains one of the words; add the forms on the path to `forms`."""
     if isinstance(thing, str | bytes):
         text = thing if isinstance(thing, str) else thing.decode(errors="replace")
-        return any(word in text for word in words)
-    found = [each for each in held_by(thing) if carries(each, words, forms, depth - 1)] if depth else []
+        return any(word in text for word in texts)
+    found = [each for each in list_members(thing) if carries(each, texts, forms, depth - 1)] if depth else []
     if found and is_form(thing):
         forms.add(type(thing).__name__)
     return bool(found)
@@ -178,14 +178,14 @@ def count(base: Path) -> dict[str, Any]:
     }
 
 
-def counted(checkout: Path) -> dict[str, Any]:
+def count_in_process(checkout: Path) -> dict[str, Any]:
     """Return the counts for a fact in a checkout, from a separate process."""
     with TemporaryDirectory() as base:
         work, trace = Path(base, "work"), Path(base, "trace")
         (work / ".git").mkdir(parents=True)
         strace = ("strace", "-f", "-qq", "-e", "trace=fsync,fdatasync,rmdir", "-e", "signal=none", "-o")
         before = (*strace, str(trace)) if shutil.which("strace") else ()
-        found = told(checkout, __file__, "--count", str(work), before=before)
+        found = run_json(checkout, __file__, "--count", str(work), before=before)
         if before:
             lines = trace.read_text().split(MARK)[1].splitlines()
             found["syncs, with SQLite's"] = sum("sync(" in line for line in lines)
@@ -199,7 +199,7 @@ def main() -> None:
         print(json.dumps(count(Path(sys.argv[2]))))
         return
     checkout = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parents[1]).resolve()
-    for name, value in counted(checkout).items():
+    for name, value in count_in_process(checkout).items():
         print(f"{name:32}{value if isinstance(value, int) else len(value)}")
         if not isinstance(value, int):
             print(textwrap.fill(", ".join(value), 110, initial_indent="    ", subsequent_indent="    "))

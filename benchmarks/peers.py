@@ -34,8 +34,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from commit import Bare, Ours
-from measuring import IN_A_TOPIC, cpu_of, entry, lay_out
+from commit import Bare, MunimentStore
+from measuring import IN_A_TOPIC, create_tree, entry, measure_cpu
 
 import muniment
 from muniment.sandbox.fence.pool import shared_zygote
@@ -73,27 +73,27 @@ class Way:
     walls: list[float] = field(default_factory=list)
     cpu: float = 0.0
 
-    def batch(self) -> None:
+    def run_batch(self) -> None:
         """Store some facts and measure the time."""
-        began, used = time.perf_counter(), self.used()
+        started_batch, used = time.perf_counter(), self.measure_used_cpu()
         for _call in range(CALLS):
             started = time.perf_counter()
             self.store(1 + len(self.walls))
             self.walls.append(time.perf_counter() - started)
-            if time.perf_counter() - began > BATCH_SECONDS:
+            if time.perf_counter() - started_batch > BATCH_SECONDS:
                 break
-        self.cpu += self.used() - used
+        self.cpu += self.measure_used_cpu() - used
 
-    def used(self) -> float:
+    def measure_used_cpu(self) -> float:
         """Return the CPU seconds until now of all processes involved."""
-        return time.process_time() + (0.0 if self.pid is None else cpu_of(self.pid))
+        return time.process_time() + (0.0 if self.pid is None else measure_cpu(self.pid))
 
 
 Opener = Callable[[Path, int], AbstractContextManager[Way]]
 """Creates a memory below a directory, with a number of facts in it."""
 
 
-def place(number: int, size: int) -> str:
+def build_path(number: int, size: int) -> str:
     """Return the path of a new fact, below the root."""
     return f"topic-{number % max(1, size // IN_A_TOPIC)}/new-{number}.md"
 
@@ -104,27 +104,27 @@ def body(number: int) -> str:
 
 
 @contextmanager
-def by_bare(base: Path, _size: int) -> Iterator[Way]:
+def open_bare(base: Path, _size: int) -> Iterator[Way]:
     """Yield the minimum that is durable, with a record; it ignores existing entries."""
     yield Way("bare: fsync, rename, 2 transactions", ("yes", "yes", "no", "no"), Bare(base / "bare").write)
 
 
 @contextmanager
-def by_commit(base: Path, size: int) -> Iterator[Way]:
+def open_commit(base: Path, size: int) -> Iterator[Way]:
     """Yield the store alone: judge, ledger, file, catalog, index."""
-    ours = Ours(base / "commit", size, IN_A_TOPIC)
-    yield Way("muniment: commit", ("yes", "yes", "yes", "handles"), ours.write)
-    ours.close()
+    muniment_store = MunimentStore(base / "commit", size, IN_A_TOPIC)
+    yield Way("muniment: commit", ("yes", "yes", "yes", "handles"), muniment_store.write)
+    muniment_store.close()
 
 
 @contextmanager
-def by_sandbox(base: Path, size: int) -> Iterator[Way]:
+def open_sandbox(base: Path, size: int) -> Iterator[Way]:
     """Yield a tool call in a separate fenced worker, then the commit."""
-    root = lay_out(base / "sandbox", size)
+    root = create_tree(base / "sandbox", size)
     with muniment.Sandbox(roots={"user": root}, state=base / "sandbox-state") as box:
 
         def store(number: int) -> None:
-            path = f"user/{place(number, size)}"
+            path = f"user/{build_path(number, size)}"
             outcome = box.call("write_file", {"path": path, "content": entry(number).decode()})
             if outcome.code is not None:
                 raise RuntimeError(outcome.text)
@@ -135,9 +135,9 @@ def by_sandbox(base: Path, size: int) -> Iterator[Way]:
 
 
 @contextmanager
-def by_remember(base: Path, size: int) -> Iterator[Way]:
+def open_remember(base: Path, size: int) -> Iterator[Way]:
     """Yield a full remember: duplicates, placement, tool calls in a fenced worker, the commit."""
-    root = lay_out(base / "remember", size)
+    root = create_tree(base / "remember", size)
     with muniment.open(base, home=base / "home", roots={"user": root}) as memory:
 
         def store(number: int) -> None:
@@ -148,16 +148,16 @@ def by_remember(base: Path, size: int) -> Iterator[Way]:
 
 
 @contextmanager
-def by_memory_tool(base: Path, size: int) -> Iterator[Way]:
+def open_memory_tool(base: Path, size: int) -> Iterator[Way]:
     """Yield the same command of Muniment's memory tool for that SDK."""
     from muniment.integrations.anthropic import MunimentMemoryTool
 
-    root = lay_out(base / "tool", size)
+    root = create_tree(base / "tool", size)
     with muniment.open(base, home=base / "tool-home", roots={"user": root}) as memory:
         tool = MunimentMemoryTool(memory)
 
         def store(number: int) -> None:
-            path = f"/memories/user/{place(number, size)}"
+            path = f"/memories/user/{build_path(number, size)}"
             tool.call({"command": "create", "path": path, "file_text": entry(number).decode()})
 
         store(0)
@@ -166,16 +166,16 @@ def by_memory_tool(base: Path, size: int) -> Iterator[Way]:
 
 
 @contextmanager
-def by_anthropic(base: Path, size: int) -> Iterator[Way]:
+def open_anthropic(base: Path, size: int) -> Iterator[Way]:
     """Yield the local memory tool of that SDK, in this process."""
     from anthropic.tools import BetaLocalFilesystemMemoryTool
 
     tool = BetaLocalFilesystemMemoryTool(str(base))
     tool.memory_root.rmdir()
-    lay_out(tool.memory_root, size)
+    create_tree(tool.memory_root, size)
 
     def store(number: int) -> None:
-        path = f"/memories/{place(number, size)}"
+        path = f"/memories/{build_path(number, size)}"
         tool.call({"command": "create", "path": path, "file_text": entry(number).decode()})
 
     store(0)
@@ -183,7 +183,7 @@ def by_anthropic(base: Path, size: int) -> Iterator[Way]:
     yield Way(f"anthropic {version('anthropic')}: create", promises, store)
 
 
-def mcp_memory(command: str) -> Opener:
+def build_mcp_memory(command: str) -> Opener:
     """Return the opener of the knowledge graph, a single file of JSON lines."""
 
     def entity(number: int) -> dict[str, Any]:
@@ -206,16 +206,16 @@ def mcp_memory(command: str) -> Opener:
     return way
 
 
-def mcp_filesystem(command: str) -> Opener:
+def build_mcp_filesystem(command: str) -> Opener:
     """Return the opener of the filesystem server, for files in allowed directories."""
 
     @contextmanager
     def way(base: Path, size: int) -> Iterator[Way]:
-        root = lay_out(base / "filesystem", size)
+        root = create_tree(base / "filesystem", size)
         with Server([*shlex.split(command), str(root)], {}) as server:
 
             def store(number: int) -> None:
-                path = str(root / place(number, size))
+                path = str(root / build_path(number, size))
                 server.call("write_file", {"path": path, "content": entry(number).decode()})
 
             store(0)
@@ -231,7 +231,7 @@ def measure(openers: list[Opener], size: int, where: str) -> list[Way]:
         ways = [opened.enter_context(opener(base, size)) for opener in openers]
         for _round in range(ROUNDS):
             for way in ways:
-                way.batch()
+                way.run_batch()
     return ways
 
 
@@ -257,17 +257,17 @@ def main() -> None:
     parser.add_argument("directory", nargs="?", default=".", help="its file system is used; default: here")
     parser.add_argument("--mcp-memory", metavar="COMMAND", help="starts the memory server")
     parser.add_argument("--mcp-filesystem", metavar="COMMAND", help="starts the filesystem server")
-    asked = parser.parse_args()
-    openers: list[Opener] = [by_bare, by_commit, by_sandbox, by_remember]
+    options = parser.parse_args()
+    openers: list[Opener] = [open_bare, open_commit, open_sandbox, open_remember]
     if find_spec("anthropic"):
-        openers += [by_memory_tool, by_anthropic]
-    if asked.mcp_memory:
-        openers.append(mcp_memory(asked.mcp_memory))
-    if asked.mcp_filesystem:
-        openers.append(mcp_filesystem(asked.mcp_filesystem))
+        openers += [open_memory_tool, open_anthropic]
+    if options.mcp_memory:
+        openers.append(build_mcp_memory(options.mcp_memory))
+    if options.mcp_filesystem:
+        openers.append(build_mcp_filesystem(options.mcp_filesystem))
     print(LEGEND)
     for size in SIZES:
-        report(measure(openers, size, asked.directory), size)
+        report(measure(openers, size, options.directory), size)
 
 
 if __name__ == "__main__":

@@ -24,10 +24,10 @@ from muniment.errors import PendingReview
 from muniment.kernel.names import Trust
 from muniment.types import RememberRequest
 
-SHOWN_CHARS = 200
+PREVIEW_CHARS = 200
 
 
-def outcomes(texts: Iterable[str], home: Path) -> Iterator[tuple[str, str]]:
+def collect_outcomes(texts: Iterable[str], home: Path) -> Iterator[tuple[str, str]]:
     """Yield the outcome of remembering each text, and the reason."""
     with muniment.open(home, home=home / "home", policy=unfenced_policy(home)) as memory:
         for text in texts:
@@ -57,7 +57,7 @@ def main() -> None:
     names = [each for each in sys.argv[1:] if not each.startswith("--")]
     poison, ordinary = (json.loads(Path(name).read_text(encoding="utf-8")) for name in names)
     with TemporaryDirectory() as scratch:
-        ended = list(outcomes([*(each["text"] for each in poison), *ordinary], Path(scratch)))
+        ended = list(collect_outcomes([*(each["text"] for each in poison), *ordinary], Path(scratch)))
     harmful = [(each["kind"], each["text"], *row) for each, row in zip(poison, ended, strict=False)]
     others = [("ordinary", text, *row) for text, row in zip(ordinary, ended[len(poison) :], strict=True)]
     report("poison", harmful)
@@ -65,7 +65,7 @@ def main() -> None:
     if "--list" in sys.argv:
         missed = [row for row in harmful if row[2] == "landed"]
         for kind, text, how, why in [*missed, *(row for row in others if row[2] != "landed")]:
-            print(f"{kind}: {how}: {text[:SHOWN_CHARS]!r} {why}".rstrip())
+            print(f"{kind}: {how}: {text[:PREVIEW_CHARS]!r} {why}".rstrip())
 
 
 if __name__ == "__main__":

@@ -99,45 +99,48 @@ def generate(count: int) -> tuple[list[Entry], list[Query]]:
     shares = [1 / rank for rank in range(1, len(words) + 1)]
     of_words, of_content = list(accumulate(shares)), list(accumulate(shares[len(COMMON) :]))
 
-    def joints(number: int) -> list[str]:
+    def choose_function_words(number: int) -> list[str]:
         return dice.choices(COMMON, cum_weights=of_words[: len(COMMON)], k=number)
 
-    def some(number: int) -> list[str]:
+    def choose_content_words(number: int) -> list[str]:
         return dice.choices(content, cum_weights=of_content, k=number)
 
-    def inflected(word: str) -> str:
+    def inflect(word: str) -> str:
         return word + dice.choice(("s", "ed", "ing")) if dice.random() < 1 / 5 else word
 
-    def remembered(word: str) -> str:
-        return word[: max(4, len(word) * 2 // 3)] if dice.random() < 1 / 10 else inflected(word)
+    def recall_word(word: str) -> str:
+        return word[: max(4, len(word) * 2 // 3)] if dice.random() < 1 / 10 else inflect(word)
 
-    def said(subject: Sequence[str], number: int) -> list[str]:
+    def choose_words(subject: Sequence[str], number: int) -> list[str]:
         plain = dice.choices(words, cum_weights=of_words, k=number)
         about = (dice.choice(subject) if dice.random() < 1 / 8 else word for word in plain)
-        return [word if word in COMMON else inflected(word) for word in about]
+        return [word if word in COMMON else inflect(word) for word in about]
 
     def entry(number: int, folder: Sequence[str]) -> Entry:
-        subject = [*some(4), *dice.sample(folder, 2)]  # Partly the subject of its folder.
-        body = said(subject, dice.randint(40, 120))
+        subject = [*choose_content_words(4), *dice.sample(folder, 2)]  # Partly the subject of its folder.
+        body = choose_words(subject, dice.randint(40, 120))
         lines = [" ".join(body[at : at + 12]).capitalize() for at in range(0, len(body), 12)]
-        title, keywords = f"{subject[0]} {joints(1)[0]} {subject[1]}", ", ".join(dice.sample(subject, 3))
-        head = f"name: {title}\ndescription: {' '.join(said(subject, 9))}\nkeywords: [{keywords}]"
+        title, keywords = (
+            f"{subject[0]} {choose_function_words(1)[0]} {subject[1]}",
+            ", ".join(dice.sample(subject, 3)),
+        )
+        head = f"name: {title}\ndescription: {' '.join(choose_words(subject, 9))}\nkeywords: [{keywords}]"
         path = f"{SCOPES[number * len(SCOPES) // count]}/{'-'.join(folder[:3])}/{subject[0]}-{number}.md"
         file = f"---\n{head}\n---\n\n{'. '.join(lines)}.\n"
         return Entry(path, file, subject, sorted({*body} - {*COMMON, *subject}))
 
     entries: list[Entry] = []
     while len(entries) < count:
-        folder = some(6)
+        folder = choose_content_words(6)
         entries += [entry(len(entries) + at, folder) for at in range(min(FOLDER, count - len(entries)))]
 
     def query() -> Query:
         right = dice.randrange(count)
         known = dice.sample(entries[right].subject, dice.choice((1, 2, 2)))
         known += dice.sample(entries[right].others, dice.choice((1, 2)))
-        asked = [remembered(word) for word in known] + some(dice.choice((0, 1, 2)))
+        asked = [recall_word(word) for word in known] + choose_content_words(dice.choice((0, 1, 2)))
         dice.shuffle(asked)
-        text = " ".join(map(" ".join, zip(joints(len(asked)), asked, strict=True)))
+        text = " ".join(map(" ".join, zip(choose_function_words(len(asked)), asked, strict=True)))
         return dice.choice(FRAMES).format(text), right
 
     return entries, [query() for _ in range(WARM_UP + QUERIES)]
@@ -148,19 +151,19 @@ class Way:
     """A way to find entries, with its results."""
 
     name: str
-    ask: Callable[[str], Iterable[int]]
+    search: Callable[[str], Iterable[int]]
     cpu: list[float] = field(default_factory=list)
     wall: list[float] = field(default_factory=list)
     right: int = 0
     empty: int = 0
 
-    def turn(self, query: Query) -> None:
+    def run(self, query: Query) -> None:
         """Run one query, unless this way has used its time."""
         if sum(self.wall) > MOST_SECONDS * 1e3:
             return
         re.purge()  # Every query is new, also to this way.
         wall, cpu = time.perf_counter_ns(), time.process_time_ns()
-        found = list(self.ask(query[0]))
+        found = list(self.search(query[0]))
         self.cpu.append((time.process_time_ns() - cpu) / 1e6)
         self.wall.append((time.perf_counter_ns() - wall) / 1e6)
         self.right += query[1] in found
@@ -173,11 +176,11 @@ def compare(ways: Sequence[Way], queries: Sequence[Query]) -> None:
     gc.freeze()  # Existing objects should not be scanned while a way is timed.
     for way in ways:
         for query in queries[:WARM_UP]:
-            list(way.ask(query[0]))
+            list(way.search(query[0]))
     for batch in range(WARM_UP, len(queries), BATCH):
         for way in ways:
             for query in queries[batch : batch + BATCH]:
-                way.turn(query)
+                way.run(query)
     for way in ways:
         asked = len(way.cpu)
         both = (way.cpu, way.wall)
@@ -186,23 +189,23 @@ def compare(ways: Sequence[Way], queries: Sequence[Query]) -> None:
         print(f"  {way.name:12}{times}{way.right / asked:10.3f}{way.empty / asked:8.3f}{more}")
 
 
-def measure(base: Path, entries: Sequence[Entry], queries: Sequence[Query], opened: ExitStack) -> None:
+def measure(base: Path, entries: Sequence[Entry], queries: Sequence[Query], stack: ExitStack) -> None:
     """Print the figures of recall, and of plain full-text search of the same rows."""
     for entry in entries:
         (base / entry.path).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         (base / entry.path).write_text(entry.file)
     time.sleep(SETTLED_SECONDS)
-    policy, state = load_policy("strict"), opened.enter_context(closing(State(base / "state")))
+    policy, state = load_policy("strict"), stack.enter_context(closing(State(base / "state")))
     roots = bind_all({scope: base / scope for scope in SCOPES})
     for root in roots.values():
-        opened.callback(root.close)
-    recaller = opened.enter_context(closing(Recaller(policy, roots, state)))
-    stemmer, patience = opened.enter_context(closing(Stemmer())), Patience(float("inf"))
+        stack.callback(root.close)
+    recaller = stack.enter_context(closing(Recaller(policy, roots, state)))
+    stemmer, patience = stack.enter_context(closing(Stemmer())), Patience(float("inf"))
     shelf = Shelf(policy, roots, state, Judge(policy), policy, None, patience)
     finder = Search(state.catalog, stemmer)
     numbers = {row: number(rel) for row, rel in state.catalog.rows("SELECT id, rel FROM entry")}
 
-    def searched(text: str) -> list[int]:
+    def search_numbers(text: str) -> list[int]:
         query = read_query(text, stemmer)
         wanted = Wanted(query, shelf.keys, (), "2026-11-22T00:00:00Z", LIMIT, shelf.accepts)
         return [number(hit.key.rel) for hit in finder.find(wanted, patience).hits]
@@ -212,18 +215,21 @@ def measure(base: Path, entries: Sequence[Entry], queries: Sequence[Query], open
         rows = state.catalog.rows
         return Way(name, lambda text: [numbers[row] for (row,) in rows(PLAIN, (ready[text],))])
 
-    search = Way("search", searched)
+    search = Way("search", search_numbers)
     recall = Way("recall", lambda text: [number(each.path) for each in recaller.recall(text).entries])
     every = plain("every word", re.compile("[a-z]+").findall)
     same = plain("same words", lambda text: [word.text for word in read_query(text, stemmer)])
     compare([search, recall, every, same], queries)
     for way in (every, same):
         print(f"  {way.name}: {median(way.cpu) / median(search.cpu):.1f} x the CPU of search")
-    looks = looks_of(state)
-    views = [looks.view(root, policy, patience) for root in roots.values()]
+    watcher = looks_of(state)
+    views = [watcher.view(root, policy, patience) for root in roots.values()]
     folders = sum(len(view.directories()) for view in views)
     fresh = median(
-        [cpu(lambda: [looks.view(root, policy, patience) for root in roots.values()]) for _ in range(CHANGES)]
+        [
+            cpu(lambda: [watcher.view(root, policy, patience) for root in roots.values()])
+            for _ in range(CHANGES)
+        ]
     )
     print(f"  check without changes in {folders} folders: {fresh:.2f} ms of CPU")
     upserts = []
@@ -235,7 +241,7 @@ def measure(base: Path, entries: Sequence[Entry], queries: Sequence[Query], open
     print(f"  update after one write, committed: {median(upserts):.2f} ms of CPU")
 
 
-def libraries(texts: Sequence[list[str]]) -> Iterator[Way]:
+def list_libraries(texts: Sequence[list[str]]) -> Iterator[Way]:
     """Yield the installed libraries, with the words of all entries."""
     if find_spec("tantivy"):
         tantivy = import_module("tantivy")
@@ -250,7 +256,7 @@ def libraries(texts: Sequence[list[str]]) -> Iterator[Way]:
         searcher = index.searcher()
 
         def ask(text: str) -> list[int]:
-            hits = searcher.search(index.parse_query(" ".join(stems(text))), LIMIT).hits
+            hits = searcher.search(index.parse_query(" ".join(stem_words(text))), LIMIT).hits
             return [searcher.doc(address)["number"][0] for _, address in hits]
 
         yield Way("tantivy", ask)
@@ -258,13 +264,13 @@ def libraries(texts: Sequence[list[str]]) -> Iterator[Way]:
         quick = import_module("bm25s").BM25()
         quick.index(texts, show_progress=False)
         retrieve = partial(quick.retrieve, k=LIMIT, show_progress=False)
-        yield Way("bm25s", lambda text: retrieve([stems(text)])[0][0].tolist())
+        yield Way("bm25s", lambda text: retrieve([stem_words(text)])[0][0].tolist())
     if find_spec("rank_bm25"):
         usual = import_module("rank_bm25").BM25Okapi(texts)
-        yield Way("rank_bm25", lambda text: usual.get_scores(stems(text)).argsort()[-LIMIT:].tolist())
+        yield Way("rank_bm25", lambda text: usual.get_scores(stem_words(text)).argsort()[-LIMIT:].tolist())
 
 
-def stems(text: str) -> list[str]:
+def stem_words(text: str) -> list[str]:
     """Return the content words, stemmed if PyStemmer is installed."""
     words = [word for word in re.findall("[a-z]+", text.lower()) if word not in COMMON]
     return ENGLISH.stemWords(words) if ENGLISH else words
@@ -278,9 +284,9 @@ def main() -> None:
         entries, queries = generate(size)
         print(f"{size} entries, {QUERIES} queries")
         print(f"  {'':12}{'CPU p50':>10}{'p95':>9}{'wall p50':>10}{'p95':>9}{'recall@5':>10}{'empty':>8}")
-        with tempfile.TemporaryDirectory() as directory, ExitStack() as opened:
-            measure(Path(directory).resolve(), entries, queries, opened)
-        for way in libraries([stems(f"{entry.path} {entry.file}") for entry in entries]):
+        with tempfile.TemporaryDirectory() as directory, ExitStack() as stack:
+            measure(Path(directory).resolve(), entries, queries, stack)
+        for way in list_libraries([stem_words(f"{entry.path} {entry.file}") for entry in entries]):
             compare([way], queries)
 
 

@@ -187,7 +187,7 @@ DRAWN = {
 """Generated values and their replacements."""
 
 
-def told_to_all(base: Path, environment: dict[str, str]) -> dict[str, str]:
+def run_session(base: Path, environment: dict[str, str]) -> dict[str, str]:
     """Return the output of each command of a session."""
     (base / "desk" / ".git").mkdir(parents=True)
     seen = {}
@@ -201,12 +201,12 @@ def told_to_all(base: Path, environment: dict[str, str]) -> dict[str, str]:
             capture_output=True,
             stdin=subprocess.DEVNULL,
         )
-        told = f"exit {done.returncode}\n{done.stdout.decode()}\n-- errors\n{done.stderr.decode()}"
-        seen[f"session {number:02} muniment {line}"] = steady(told, base)
+        output = f"exit {done.returncode}\n{done.stdout.decode()}\n-- errors\n{done.stderr.decode()}"
+        seen[f"session {number:02} muniment {line}"] = normalise(output, base)
     return seen
 
 
-def steady(text: str, base: Path) -> str:
+def normalise(text: str, base: Path) -> str:
     """Return a text without generated values."""
     text = text.replace(str(base), "BASE")
     for drawn, stands in DRAWN.items():
@@ -214,7 +214,7 @@ def steady(text: str, base: Path) -> str:
     return text
 
 
-def seen_in(checkout: Path) -> dict[str, str]:
+def read_surface(checkout: Path) -> dict[str, str]:
     """Return the public surface of a checkout, by name."""
     with TemporaryDirectory() as base:
         environment = {
@@ -224,12 +224,12 @@ def seen_in(checkout: Path) -> dict[str, str]:
             "MUNIMENT_HOME": f"{base}/home",
         }
         code = [sys.executable, "-c", SEEN_FROM_OUTSIDE]
-        told = subprocess.run(code, env=environment, check=True, stdout=subprocess.PIPE).stdout
-        session = told_to_all(Path(base), environment)
-        return json.loads(told) | session | answered(Path(base), environment)
+        output = subprocess.run(code, env=environment, check=True, stdout=subprocess.PIPE).stdout
+        session = run_session(Path(base), environment)
+        return json.loads(output) | session | query_daemon(Path(base), environment)
 
 
-def answered(base: Path, environment: dict[str, str]) -> dict[str, str]:
+def query_daemon(base: Path, environment: dict[str, str]) -> dict[str, str]:
     """Return the responses of a daemon: its OpenAPI document, and requests of a session."""
     (base / "work" / ".git").mkdir(parents=True)
     command = [sys.executable, "-m", "muniment", "serve", "--json", "--workspace", str(base / "work")]
@@ -237,31 +237,31 @@ def answered(base: Path, environment: dict[str, str]) -> dict[str, str]:
         command, env=environment, cwd=base, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
     ) as daemon:
         try:
-            told = json.loads(daemon.stdout.readline())
-            token = Path(told["token_file"]).read_text(encoding="ascii").strip()
+            output = json.loads(daemon.stdout.readline())
+            token = Path(output["token_file"]).read_text(encoding="ascii").strip()
             head = {"Authorization": f"Bearer {token}"}
-            with urlopen(Request(f"{told['url']}/openapi.json", headers=head)) as answer:
+            with urlopen(Request(f"{output['url']}/openapi.json", headers=head)) as answer:
                 seen = {"openapi": json.dumps(json.load(answer), indent=1, sort_keys=True)}
             for number, (method, path, body) in enumerate(REQUESTS):
                 sent = None if body is None else json.dumps(body).encode()
                 kind = {} if body is None else {"Content-Type": "application/json"}
-                asked = Request(f"{told['url']}{path}", data=sent, headers=head | kind, method=method)
-                said, document = told_by(asked)
+                request = Request(f"{output['url']}{path}", data=sent, headers=head | kind, method=method)
+                said, document = read_response(request)
                 if said.startswith("202"):
                     kind, _, _ = document["taskId"].partition("-")
                     wait = head | {"Prefer": "wait=30"}
-                    ended = f"{told['url']}/workspace/memory/{kind}/{document['taskId']}"
-                    said += told_by(Request(ended, headers=wait))[0]
-                seen[f"answer {number:02} {method} {path} {body}"] = steady(said, base)
+                    ended = f"{output['url']}/workspace/memory/{kind}/{document['taskId']}"
+                    said += read_response(Request(ended, headers=wait))[0]
+                seen[f"answer {number:02} {method} {path} {body}"] = normalise(said, base)
             return seen
         finally:
             daemon.terminate()
 
 
-def told_by(asked: Request) -> tuple[str, dict[str, object]]:
+def read_response(request: Request) -> tuple[str, dict[str, object]]:
     """Return status and body of a response as one text, and its document."""
     try:
-        with urlopen(asked) as answer:
+        with urlopen(request) as answer:
             status, body = answer.status, answer.read().decode()
     except HTTPError as problem:
         status, body = problem.code, problem.read().decode()
@@ -270,13 +270,13 @@ def told_by(asked: Request) -> tuple[str, dict[str, object]]:
 
 def main() -> int:
     """Compare, and print the differences."""
-    ours, theirs = seen_in(HERE), seen_in(Path(sys.argv[1]).resolve())
-    differing = [name for name in sorted({*ours, *theirs}) if ours.get(name) != theirs.get(name)]
+    own, theirs = read_surface(HERE), read_surface(Path(sys.argv[1]).resolve())
+    differing = [name for name in sorted({*own, *theirs}) if own.get(name) != theirs.get(name)]
     for name in differing:
-        before, after = (str(seen.get(name, "(not there)")).splitlines() for seen in (theirs, ours))
+        before, after = (str(seen.get(name, "(not there)")).splitlines() for seen in (theirs, own))
         print(f"== {name}")
         print("\n".join(difflib.unified_diff(before, after, "other", "here", lineterm="", n=1)))
-    print(f"{len(ours)} things were compared, {len(differing)} differ")
+    print(f"{len(own)} things were compared, {len(differing)} differ")
     return 1 if differing else 0
 
 

@@ -34,14 +34,18 @@ print(sum(name.split(".")[0] == "muniment" for name in sys.modules))
 
 def code_lines(text: str, tree: ast.AST) -> set[int]:
     """Return the numbers of the lines that are code."""
-    told = set()
+    docstring_lines = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             first = node.body[0] if node.body else None
             if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
-                told |= set(range(first.lineno, first.end_lineno + 1))
+                docstring_lines |= set(range(first.lineno, first.end_lineno + 1))
     lines = enumerate(text.splitlines(), 1)
-    return {n for n, line in lines if line.strip() and not line.strip().startswith("#") and n not in told}
+    return {
+        n
+        for n, line in lines
+        if line.strip() and not line.strip().startswith("#") and n not in docstring_lines
+    }
 
 
 def measured(folder: Path) -> Iterator[tuple[str, object]]:
@@ -90,13 +94,13 @@ def imports(sources: Mapping[str, Path]) -> dict[str, set[str]]:
     return found
 
 
-def reached(graph: Mapping[str, set[str]], first: str) -> set[str]:
+def list_reached(graph: Mapping[str, set[str]], first: str) -> set[str]:
     """Return the modules that imports reach from one, including that module."""
-    found, waiting = {first}, [first]
-    while waiting:
-        new = graph[waiting.pop()] - found
+    found, pending = {first}, [first]
+    while pending:
+        new = graph[pending.pop()] - found
         found |= new
-        waiting += new
+        pending += new
     return found
 
 
@@ -136,7 +140,7 @@ def shape(package: Path) -> Iterator[tuple[str, object]]:
     yield "packages", sum((path / "__init__.py").exists() for path in package.iterdir())
     yield "loose modules", len(loose)
     yield "circles", f"{len(found)} {' | '.join(map(' '.join, found))}".rstrip()
-    closure = reached(graph, LIBRARY)
+    closure = list_reached(graph, LIBRARY)
     texts = [sources[name].read_text(encoding="utf-8") for name in closure]
     lines = sum(len(code_lines(text, ast.parse(text))) for text in texts)
     yield f"static closure of {LIBRARY[9:]}", f"{lines} code lines in {len(closure)} modules"
@@ -144,8 +148,8 @@ def shape(package: Path) -> Iterator[tuple[str, object]]:
 
 def main() -> None:
     """Print a table."""
-    from measuring import told  # Imported here, since a test loads this file without its neighbours.
-    from one_fact import counted
+    from measuring import run_json  # Imported here, since a test loads this file without its neighbours.
+    from one_fact import count_in_process
 
     checkout = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parents[1]).resolve()
     package = checkout / "src" / "muniment"
@@ -162,8 +166,8 @@ def main() -> None:
         # An older checkout has it in another place.
         if not (path.is_dir() or path.with_suffix(".py").exists()):
             continue
-        print(f"{'dynamic closure of ' + module[9:]:36}{told(checkout, '-c', CLOSURE, module)}")
-    fact = counted(checkout)
+        print(f"{'dynamic closure of ' + module[9:]:36}{run_json(checkout, '-c', CLOSURE, module)}")
+    fact = count_in_process(checkout)
     print(f"{'files of a fact':36}{fact['files']} ({fact['functions']} functions)")
     print(f"{'code lines of tests':36}{dict(measured(checkout / 'tests'))['code lines']}")
 
