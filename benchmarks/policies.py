@@ -146,7 +146,8 @@ def main() -> None:
         times, verdicts = measure_diff(*pair, rounds=3)
         print(f"| diff of {name}: {verdicts} | {times:.2f} s | {goal} |")
     for name, tested in (("`strict`", small), ("62 rules", large)):
-        print(f"| self-test of {name} | {measure_self_test(tested, is_repeated=False) * 1e3:.1f} ms | ≤ 3 s |")
+        first = measure_self_test(tested, is_repeated=False)
+        print(f"| self-test of {name} | {first * 1e3:.1f} ms | ≤ 3 s |")
         print(
             f"| self-test of {name}, passed before | "
             f"{measure_self_test(tested, is_repeated=True) * 1e3:.2f} ms | ≤ 10 ms |"
