@@ -4,7 +4,7 @@ The check does not know why a text was left out. Therefore it also covers unexpe
 counts as imported if an entry has it as a line or as a value of its front matter, ignoring white space and
 list markers. For JSON the texts and numbers count instead of lines.
 
-`importing.py` creates the entries; this module only compares the result.
+Separate from `importing.py`, which creates the entries: this module only compares the result.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The texts and names that a memory already has during an import.
 
-`importing.py` decides; this module only reads.
+Separate from `importing.py`, which decides: this module only reads.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ S3 Counts, depths and sizes are limited by the constants below, also for compres
 S4 A name is reported unchanged and never used as a path: `transfer/importing.py` chooses the names of
 entries.
 
-The path itself comes from the operator and may be a link. `importing.py` does not read files.
+The path itself comes from the operator and may be a link. Separate from `importing.py`, which reads no files.
 """
 
 from __future__ import annotations

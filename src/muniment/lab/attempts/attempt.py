@@ -7,9 +7,9 @@
 - A3 an act returns if the action really succeeded. It raises `OSError` with the errno of a denial, and
   `NotImplementedError` with the reason if it cannot run here.
 
-Start with `ATTEMPTS`. Acts leave descriptors and mappings open until their process ends. `trial.py` observes
-the worker from outside. This file is excluded from coverage, since acts run only in throwaway workers:
-`tests/units/lab/test_attempts.py` runs them, and shows that each succeeds without the fence.
+Start with `ATTEMPTS`. Acts leave descriptors and mappings open until their process ends. Separate from
+`trial.py`, which observes the worker from outside. This file is excluded from coverage, since acts run only in
+throwaway workers: `tests/units/lab/test_attempts.py` runs them, and shows that each succeeds without the fence.
 """
 
 from __future__ import annotations
